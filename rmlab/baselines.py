@@ -71,8 +71,10 @@ constant = Baseline("constant", _zero)
 
 ALL = {baseline.name: baseline for baseline in (longest, shortest, most_markdown, random, constant)}
 NAMES = tuple(ALL)
+DRAWN = "random draw"
+"""Name of scores drawn for a table whose texts are not there: `random` reads the text, so its scores are others."""
 
 
 def is_baseline(name: str) -> bool:
     """Whether a model's name is that of a content-blind baseline: it is compared, but has no rank among models."""
-    return name in NAMES or (name.startswith("random-") and name[7:].isdecimal())
+    return name in (*NAMES, DRAWN) or (name.startswith("random-") and name[7:].isdecimal())

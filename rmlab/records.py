@@ -205,4 +205,12 @@ def shipped(name: str) -> Path:
     for place in (package / "data" / name, package.parent / "data" / name):
         if place.exists():
             return place
-    raise DataError(f"{name}: not in {package / 'data'}, where rmlab keeps it; run pip install -e . in the clone")
+    raise DataError(f"{name}: not in {package / 'data'}, where rmlab keeps it. Install reward-model-lab again.")
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra: to a clone, or to an installed wheel."""
+    is_clone = (Path(__file__).parents[1] / "pyproject.toml").is_file()
+    if is_clone:
+        return f"pip install -e '.[{extra}]' in the clone"
+    return f"pip install 'reward-model-lab[{extra}]'"

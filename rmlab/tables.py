@@ -256,6 +256,11 @@ def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
     return names
 
 
+def default_cluster(frame: pd.DataFrame) -> list[str]:
+    """Columns that name a cluster: the family, where custom data repeat their prompts, else the prompt."""
+    return ["family"] if "family" in frame else PROMPT
+
+
 def nearest(word: object, allowed: Sequence[str]) -> str:
     """List the allowed values for a message, with the nearest one where `word` looks like a slip.
 

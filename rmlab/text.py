@@ -29,7 +29,7 @@ _LATEX = str.maketrans(
 )
 # https://owasp.org/www-community/attacks/CSV_Injection; a negative number is not a formula.
 _FORMULA = re.compile(
-    r"\s*(?![-+](\d+\.?\d*|\.\d+)(e[-+]?\d+)?$|[-+]inf$)[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]", re.IGNORECASE
+    r"^'*\s*(?![-+](\d+\.?\d*|\.\d+)(e[-+]?\d+)?$|[-+]inf$)[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]", re.IGNORECASE
 )
 
 
@@ -74,6 +74,20 @@ def format_csv(frame: pd.DataFrame, *, index: bool = False) -> str:
     return frame.map(_guard_formula).set_axis(columns, axis=1).to_csv(index=index, lineterminator="\n")
 
 
+def guard_formula(text: str) -> str:
+    """Text for a cell of CSV that no spreadsheet runs as a formula; `remove_guard` gives the text back.
+
+    >>> guard_formula("=1+1"), guard_formula("'=1"), guard_formula("-0.5")
+    ("'=1+1", "''=1", '-0.5')
+    """
+    return _FORMULA.sub(r"'\g<0>", text)
+
+
+def remove_guard(text: str) -> str:
+    """The text of which `guard_formula` made this."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
 def short(value: object, limit: int = 80) -> str:
     """`repr(value)` for an error message, cut to `limit` characters."""
     try:
@@ -84,6 +98,4 @@ def short(value: object, limit: int = 80) -> str:
 
 
 def _guard_formula(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    return f"'{visible(value)}" if _FORMULA.match(value) else visible(value)
+    return guard_formula(visible(value)) if isinstance(value, str) else value

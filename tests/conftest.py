@@ -88,8 +88,8 @@ def main(monkeypatch, capsys):
 
     from rmlab import cli
 
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["rmlab", *map(str, words)])
+    def call(*words, program="rmlab"):
+        monkeypatch.setattr(sys, "argv", [str(program), *map(str, words)])
         monkeypatch.setattr("warnings.showwarning", None)
         with pytest.raises(SystemExit) as caught:
             cli.main()

@@ -132,22 +132,24 @@ def test_bad_places(tmp_path, folder):
 
 def test_a_table_is_found_by_its_name_first_and_by_what_it_holds_else(make_scores):
     scores = make_scores()
-    copy = scores.assign(benchmark="a copy")
+    copy = scores.drop(columns="benchmark")
     for table, name in [
         (scores, "rm-bench"),
         (scores.assign(benchmark="mini"), "mini"),
         (copy, "rm-bench"),
         (copy.drop(columns="subset"), "rm-bench"),
-        (metrics.pairs(copy), "rm-bench"),
+        (metrics.pairs(scores).drop(columns="benchmark"), "rm-bench"),
         (copy.assign(style=pd.NA), "own"),
         (copy.assign(subset="poems"), "own"),
         (copy.assign(domain="poems", subset="poems"), "own"),
-        (reward_bench_pairs().assign(benchmark="x"), "reward-bench"),
-        (reward_bench_2_scores().assign(benchmark="x"), "reward-bench-2"),
+        (reward_bench_pairs().drop(columns="benchmark"), "reward-bench"),
+        (reward_bench_2_scores().drop(columns="benchmark"), "reward-bench-2"),
     ]:
         assert benchmark_of(table).name == name
+        if "benchmark" not in table:
+            assert benchmark_of(table.assign(benchmark="a copy")).name == "own"
     with pytest.raises(DataError, match="2 benchmarks"):
-        benchmark_of(pd.concat([scores, copy]))
+        benchmark_of(pd.concat([scores, scores.assign(benchmark="a copy")]))
     with pytest.raises(DataError, match=f"1 of {len(scores)} rows"):
         benchmark_of(scores.assign(benchmark=scores["benchmark"].where(scores.index != 3)))
     with pytest.raises(TypeError, match="dict"):

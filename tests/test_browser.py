@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
+from urllib.parse import urlencode
 
 import nbformat
 import pandas as pd
@@ -219,6 +221,104 @@ def test_search_a_word(view, world):
     expect_status(view, f"{len(expected(world, text='rome'))} prompt")
     view.get_by_label("Search").fill("xylophone")
     expect_status(view, "No prompt fits")
+
+
+def test_a_word_narrows_the_matrix(view, world):
+    view.get_by_label("Search").fill("rome")
+    prompts = expected(world, text="rome")
+    expect_status(view, f"{len(prompts)} prompt")
+    pairs = rmlab.pairs(world["scores"].query("model == @FOND")).merge(prompts[["domain", "id"]])
+    shares = pairs.assign(won=pairs["outcome"] == "win").pivot_table("won", "chosen_style", "rejected_style")
+    expect(view.locator(".rmlab-matrix b")).to_have_text([f"{share:.2f}" for share in shares.to_numpy().ravel()])
+
+
+def test_an_impossible_selection_is_refused(view, world):
+    lowest, highest = view.get_by_label("lowest margin"), view.get_by_label("highest margin")
+    lowest.fill("1")
+    lowest.press("Enter")
+    found = f"{len(expected(world, margin=(1, None)))} prompts"
+    expect_status(view, found)
+    highest.fill("-1")
+    highest.press("Enter")
+    expect(view.locator(".rmlab-problem")).to_contain_text("margin")
+    expect_status(view, found)
+    expect(highest).to_have_value("")
+
+
+def draw_selection(random):
+    """A selection of the world's mini, some of which fit nothing."""
+    low = random.choice([None, -1.0, 0.5])
+    high = random.choice([None, 0.6, 2.0])
+    models = random.choice([(FOND,), (LONGEST,), (FOND, LONGEST), (LONGEST, NAME)])
+    outcomes = [None, None, "loss", "win", "tie", *(["flip"] if len(models) == 2 else [])]
+    return {
+        "models": models,
+        "domain": random.choice([None, None, "math", "safety"]),
+        "subset": random.choice([None, None, "code", "safety-refuse"]),
+        "cell": random.choice([None, None, ("plain", "markdown"), ("concise", "concise")]),
+        "level": random.choice([None, None, "hard", "easy"]),
+        "outcome": random.choice(outcomes),
+        "margin": (low, high),
+        "text": random.choice(["", "", " The ", "rome"]),
+        "order": random.choice(["worst", "best", "data"]),
+    }
+
+
+FOLLOW = """address => new Promise(done => {
+  addEventListener("hashchange", () => setTimeout(done), {once: true});
+  location.hash = address;
+})"""
+
+
+@pytest.mark.parametrize("site", ["report"], indirect=True)
+def test_the_page_selects_what_python_selects(site, view, world):
+    random = Random(0)
+    n_found = 0
+    for _ in range(40):
+        selection = draw_selection(random)
+        frame = expected(world, **selection)
+        parts = [("b", "mini")]
+        for name, value in selection.items():
+            values = value if isinstance(value, tuple) else (value,)
+            parts += [(name, part or "") for part in values if value is not None]
+        site.page.evaluate(FOLLOW, urlencode(parts))
+        if frame.empty:
+            expect_status(view, "No prompt fits")
+            continue
+        view.get_by_role("button", name="Copy CSV").click()
+        expect(view.locator(".rmlab-exports")).to_contain_text(f"{len(frame)} prompt")
+        copied = pd.read_csv(io.StringIO(site.page.evaluate("navigator.clipboard.readText()")), dtype={"id": str})
+        columns = [name for name in frame if name != "prompt"]
+        pd.testing.assert_frame_equal(copied[columns], frame[columns], check_dtype=False, atol=1e-5)
+        n_found += 1
+    assert n_found > 15
+
+
+@pytest.mark.parametrize("place", [".rmlab-matrix button", ".rmlab-head", ".rmlab-option", ".rmlab-views button", "h4"])
+def test_no_key_leaves_the_explorer(site, view, place):
+    site.page.evaluate("heard = []; document.addEventListener('keydown', event => heard.push(event.key))")
+    view.locator(place).nth(1).click()
+    for key in ("x", "a", "d", "d", "ArrowDown", "ArrowRight", "m", "n"):
+        site.page.keyboard.press(key)
+    assert site.page.evaluate("heard") == []
+    expect(view).to_be_visible()
+    if site.door == "notebook":
+        cells = "jupyterapp.shell.currentWidget.content.widgets.map(cell => cell.model.type)"
+        assert site.page.evaluate(cells) == ["code", "code"]
+
+
+def test_what_loses_the_focus_gives_it_to_the_explorer(site, view):
+    view.get_by_label("Level").select_option("hard")
+    for name in ("Clear filters", "Style", "← Previous"):
+        button = view.get_by_role("button", name=name)
+        if name == "← Previous":
+            site.page.keyboard.press("n")
+        button.focus()
+        site.page.keyboard.press("Enter")
+        site.page.keyboard.press("n")
+        expect(view.locator(".rmlab-pager")).to_contain_text("2 of")
+        site.page.keyboard.press("p")
+        expect(view.locator(".rmlab-pager")).to_contain_text("1 of")
 
 
 def test_use_the_keyboard_alone(site, view, world):

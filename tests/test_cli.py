@@ -33,13 +33,21 @@ def classifier(monkeypatch):
     return fake
 
 
-def test_without_out_the_summary_is_printed(main):
+def test_without_out_the_summary_is_printed(main, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     code, out, err = main("score", "mini", "longest", "random", "--quiet")
     assert (code, err) == (0, "")
     shown = pd.read_csv(io.StringIO(out), sep=r"\s+")
     assert shown["model"].tolist() == ["longest", "random"]
     columns = ["chat", "hard", "overall", "low", "n_ties"]
     np.testing.assert_allclose(shown[columns], rmlab.summary(score_mini("longest", "random"))[columns], atol=5e-4)
+
+
+def test_scores_go_into_a_pipe(main, tmp_path):
+    code, out, err = main("score", "mini", "longest", "random", "--quiet")
+    assert (code, err) == (0, "")
+    (tmp_path / "s.csv").write_text(out)
+    pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path / "s.csv"), score_mini("longest", "random"))
 
 
 def test_scores_in_a_file_read_back_exactly(main, tmp_path):
@@ -141,10 +149,29 @@ def test_without_a_package_of_an_extra_one_line_says_what_to_install(main, monke
     assert "'.[judge]'" in err
 
 
+def test_the_revision_of_a_judge_behind_a_server_is_its_version(main):
+    words = ["judge", "mini", "m", "--url", "http://127.0.0.1:9/v1", "--estimate"]
+    code, out, _ = main(*words, "--revision", "abc")
+    assert code == 0
+    assert out == main(*words)[1]
+
+
 def test_the_demo_has_the_numbers_of_the_baselines(main, tmp_path):
     code, out, _ = main("demo", "--out", tmp_path)
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
     assert (code, rows["longest"][-4:]) == (0, ["0.50", "0.45", "0.55", "2"])
+
+
+@pytest.mark.parametrize("on_path", [True, False])
+def test_the_last_lines_of_the_demo_name_a_command_that_can_be_typed(main, tmp_path, monkeypatch, on_path):
+    place = tmp_path / "bin" / "rmlab"
+    place.parent.mkdir()
+    place.touch(0o755)
+    monkeypatch.setattr("rmlab.demo.demo", lambda folder: (rmlab.summary(score_mini("longest")), []))
+    monkeypatch.setenv("PATH", str(place.parent if on_path else tmp_path))
+    _, out, _ = main("demo", program=place)
+    assert f"  {'rmlab' if on_path else place} score --help" in out.splitlines()
+    assert (str(place.with_name("activate")) in out) != on_path
 
 
 def test_the_explorer_is_one_file(main, tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Columns that others read and columns of one's own; a model's numbers do not depend on its company."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -144,8 +146,8 @@ def families(n=12, size=4, models=("a", "b"), seed=0):
     """Scores of families of prompts that mostly stand or fall together; `source` differs between families."""
     rng = np.random.default_rng(seed)
     keys = [(m, "own", "all", f"{f}-{p}", 0, f"f{f}") for m in models for f in range(n) for p in range(size)]
-    frame = pd.DataFrame(keys, columns=["model", "benchmark", "domain", "id", "slot", "family"])
-    frame["source"] = np.where(frame["family"].str[1:].astype(int) % 3, "web", "books")
+    frame = pd.DataFrame(keys, columns=["model", "benchmark", "domain", "id", "slot", "template"])
+    frame["source"] = np.where(frame["template"].str[1:].astype(int) % 3, "web", "books")
     up = np.repeat(rng.normal(0.5, 2, n * len(models)), size) + rng.normal(size=len(frame))
     return pd.concat([frame.assign(label="chosen", score=up), frame.assign(label="rejected", score=0.0)])
 
@@ -159,29 +161,29 @@ def family_error(credit, family):
 def test_the_error_of_a_family_of_prompts_is_that_of_its_sums():
     scores = families()
     pairs = rmlab.pairs(scores)
-    gaps = scores.assign(family=scores["family"].where(scores["id"] != "3-1"))
+    gaps = scores.assign(template=scores["template"].where(scores["id"] != "3-1"))
     won = {model: rows["outcome"].eq("win").to_numpy(float) for model, rows in pairs.groupby("model")}
-    family = pairs.loc[pairs["model"] == "a", "family"]
+    family = pairs.loc[pairs["model"] == "a", "template"]
     for function in (rmlab.summary, rmlab.accuracy, rmlab.estimates, rmlab.rank, rmlab.leaderboard):
         for table in (scores, pairs):
-            rows = function(table, cluster="family").drop_duplicates("model").set_index("model")
+            rows = function(table, cluster="template").drop_duplicates("model").set_index("model")
             assert rows.loc["a", "se"] == pytest.approx(family_error(won["a"], family)), function
-        with pytest.raises(DataError, match=r"cluster: .*'famly'.*'family'"):
-            function(scores, cluster="famly")
-        with pytest.raises(DataError, match=r"cluster: \['family'\].*'3-1'"):
-            function(gaps, cluster="family")
-    row, apart = (rmlab.summary(scores, cluster=cluster).set_index("model").loc["a"] for cluster in ("family", None))
+        with pytest.raises(DataError, match=r"cluster: .*'templte'.*'template'"):
+            function(scores, cluster="templte")
+        with pytest.raises(DataError, match=r"cluster: \['template'\].*'3-1'"):
+            function(gaps, cluster="template")
+    row, apart = (rmlab.summary(scores, cluster=cluster).set_index("model").loc["a"] for cluster in ("template", None))
     assert row["se"] > 1.2 * apart["se"]
     assert row["n_prompts"] == 48
     difference = pytest.approx(family_error(won["a"] - won["b"], family))
-    assert rmlab.compare(scores, "a", "b", cluster="family")["se"].item() == difference
-    assert stats.compare_all(scores, cluster="family")["se"].item() == difference
+    assert rmlab.compare(scores, "a", "b", cluster="template")["se"].item() == difference
+    assert stats.compare_all(scores, cluster="template")["se"].item() == difference
 
 
 def test_columns_of_a_prompt_go_into_pairs_and_others_do_not():
     scores = families()
     pairs = rmlab.pairs(scores.assign(tokens=np.arange(len(scores))))
-    assert list(pairs.columns) == [*tables.PAIRS, "family", "source"]
+    assert list(pairs.columns) == [*tables.PAIRS, "template", "source"]
     source = scores.drop_duplicates("id").set_index("id")["source"]
     assert (pairs["source"].to_numpy() == source[pairs["id"]].to_numpy()).all()
 
@@ -236,3 +238,37 @@ def test_a_domain_may_have_the_name_of_a_column(make_scores):
         for column, is_counted in expected.items():
             np.testing.assert_allclose(table[column], won[is_counted].groupby(pairs["model"]).mean()[table.index])
     assert board[["group", "rank"]].to_dict() == rank[["group", "rank"]].to_dict()
+
+
+def _mini(*models):
+    return rmlab.score(rmlab.load("mini"), list(models))
+
+
+MISUSES = {
+    "ties": lambda: rmlab.bias.debias_change(_mini("longest"), on="step", ties="halve"),
+    "sizes": lambda: rmlab.metrics.best_of_curve(_mini("longest"), sizes=2),
+    "sizes: (0, 1)": lambda: rmlab.metrics.best_of_curve(_mini("longest"), sizes=(0, 1)),
+    "bins": lambda: rmlab.stats.calibration(_mini("longest"), bins=2.5),
+    "confidence": lambda: rmlab.summary(_mini("longest"), confidence="0.9"),
+}
+
+
+@pytest.mark.parametrize("argument", MISUSES)
+def test_a_value_that_is_not_allowed_is_refused_by_its_name(argument):
+    with pytest.raises(ValueError, match=f"^{re.escape(argument)}.*allowed"):
+        MISUSES[argument]()
+
+
+def test_a_misspelled_option_of_a_summary_names_the_nearest():
+    with pytest.raises(TypeError, match="did you mean 'ties'"):
+        rmlab.summary(_mini("longest"), tie="half")
+
+
+def test_a_model_that_is_no_scorer_is_named_by_its_type_without_its_whole_text():
+    class Network:
+        def __repr__(self):
+            return "Network(\n  (layers): ..."
+
+    with pytest.raises(TypeError, match="Network") as error:
+        rmlab.score(rmlab.load("mini"), Network())
+    assert "layers" not in str(error.value)

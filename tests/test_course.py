@@ -104,3 +104,25 @@ def test_a_server_that_squashes_its_scores_is_refused(tmp_path):
     folder = toy.save_model(tmp_path / "model", initializer_range=0.5)
     with toy.serve(folder, sigmoid=True) as server, pytest.raises(DataError, match="sigmoid"):
         rmlab.remote(server.url, kind="vllm", tokenizer=folder)
+
+
+def verdict_notebook(path, *verdicts):
+    output = nbformat.v4.new_output("stream", text="\n".join(verdicts))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=[output])]), path)
+
+
+def test_answers_are_counted_by_student_and_a_broken_file_costs_only_itself(tmp_path, capsys):
+    collect_answers = _script("collect_answers").collect_answers
+    verdict_notebook(tmp_path / "ann" / "01.ipynb", "1.1: right.", "1.2: not yet.")
+    verdict_notebook(tmp_path / "ann" / "02.ipynb", "2.1: right.")
+    verdict_notebook(tmp_path / "bob" / "01.ipynb", "1.2: right.")
+    verdict_notebook(tmp_path / "ann" / ".ipynb_checkpoints" / "01-checkpoint.ipynb", "1.2: right.")
+    (tmp_path / "bob" / "02.ipynb").write_text("{")
+    table = collect_answers(tmp_path)
+    assert table.index.tolist() == ["ann/01.ipynb", "ann/02.ipynb", "bob/01.ipynb"]
+    assert table["points"].tolist() == [1, 1, 1]
+    assert table["total"].tolist() == [2, 2, 1]
+    assert str(tmp_path / "bob" / "02.ipynb") in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        collect_answers(tmp_path / "nowhere")

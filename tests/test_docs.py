@@ -16,6 +16,7 @@ import lessons
 import pytest
 import samples
 from faulty_server import FaultyServer
+from huggingface_hub import ModelCard
 from judge_fakes import completion, longer, shown_answers
 
 import rmlab
@@ -91,6 +92,18 @@ def test_the_code_on_a_page_runs(page, address):
         if sample.reason is None:
             code = sample.code.replace("http://127.0.0.1:8000", address).replace("http://localhost:8000", address)
             samples.run(page, samples.Sample(sample.section, sample.line, code, None), names)
+
+
+def test_the_results_of_the_model_card_page_fit_into_a_card_that_has_a_licence(capsys):
+    page = DOCS / "how_to" / "model_card.md"
+    for sample in samples.samples(page):
+        samples.run(page, sample, {})
+    card = ModelCard(f"---\nlicense: mit\n{capsys.readouterr().out}---\n# A model\n")
+    assert card.data.license == "mit"
+    numbers = rmlab.estimates(rmlab.score(rmlab.load("mini"), "longest")).query("quantity == 'overall'").iloc[0]
+    overall = next(result for result in card.data.eval_results if result.metric_name == "overall")
+    assert overall.metric_value == pytest.approx(numbers["value"], abs=1e-4)
+    assert overall.metric_args["confidence"] == pytest.approx([numbers["low"], numbers["high"]], abs=1e-4)
 
 
 def test_few_blocks_do_not_run_and_say_why():

@@ -143,6 +143,13 @@ def test_another_selection_and_bad_tables_are_refused(view, scores, mini):
         ("models", ("fund",), "fond"),
         ("domain", "maths", "math"),
         ("cell", ("concise", "fancy"), "fancy"),
+        ("cell", "concise", "rejected"),
+        ("cell", ("concise", "plain", "markdown"), "rejected"),
+        ("margin", (5, -5), "5"),
+        ("margin", 5, "5"),
+        ("margin", (None, "low"), "low"),
+        ("outcome", "flip", "loss"),
+        ("prompt", ("mini", "chat", "no such prompt"), "no such prompt"),
         ("order", "wurst", "worst"),
     ):
         with pytest.raises(DataError, match=message):

@@ -110,6 +110,26 @@ def test_nothing_is_found_in_a_sound_judge_and_prompts_make_it_surer():
     assert second.loc["position", "effect"] == -1
 
 
+def test_families_of_prompts_widen_an_effect():
+    """Padding sways the judge in whole families; `examine` carries the column along."""
+    responses = table(80).assign(family=lambda t: t["id"].astype(int) // 4)
+
+    def choose(first, second, question):
+        number = int(re.search(r"question (\d+)", question.messages[-1]["content"])[1])
+        gap = worth(first) - worth(second)
+        if number // 4 % 2:
+            gap += 100 * (n_words(first) - n_words(second))
+        return "[[A>B]]" if gap > 0 else "[[B>A]]"
+
+    judgements = examine(pair_judge(choose), responses, progress=False)
+    reports = [judge_report(judgements, cluster=cluster).set_index("probe") for cluster in (None, "family")]
+    apart, together = (report.loc["padding"] for report in reports)
+    assert together["effect"] == apart["effect"] > 0
+    assert together["se"] > 1.5 * apart["se"]
+    with pytest.raises(DataError, match="famly"):
+        judge_report(judgements, cluster="famly")
+
+
 def test_probes_that_cannot_be_asked_say_why():
     pairs, judge = table(answers=1), pair_judge(lambda *_: "[[A=B]]")
     once = judge_report(examine(judge, pairs, samples=1, progress=False)).set_index("probe").loc[["samples", "cycles"]]

@@ -122,3 +122,38 @@ def test_equivalence_follows_the_same_estimate():
         assert [found["low"], found["high"]] == [row["low"], row["high"]]
     with pytest.raises(ValueError, match="margin: 2"):
         stats.equivalence(table, "m0", "m7", margin=2)
+
+
+BY_TABLES = {
+    "accuracy": rmlab.accuracy,
+    "style_gap": rmlab.style_gap,
+    "compare": lambda scores, by: rmlab.compare(scores, "longest", "random", by=by[1:]),
+    "equivalence": lambda scores, by: stats.equivalence(scores, "longest", "random", margin=0.1, by=by[1:]),
+    "style_preference": rmlab.bias.style_preference,
+    "style_effects": rmlab.style_effects,
+    "exchange_rate": rmlab.exchange_rate,
+    "length_controlled": lambda scores, by: rmlab.bias.length_controlled(
+        scores, rmlab.styles.features(rmlab.load("mini")), by=by
+    ),
+    "debias_change": lambda scores, by: rmlab.bias.debias_change(scores, on="step", by=by),
+    "margins": lambda scores, by: stats.margins(scores, by=by[-1]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:form")
+@pytest.mark.parametrize("name", BY_TABLES)
+def test_no_column_of_by_is_overwritten_or_doubled_by_a_number_of_the_result(name, mini):
+    table_of = BY_TABLES[name]
+    scores = rmlab.score(mini, ["longest", "random"])
+    numbers = table_of(scores, by=["model", "domain"]).columns.difference(scores.columns)
+    assert len(numbers) > 5
+    kind = pd.Series(np.where(scores["domain"] < "d", "x", "y"), dtype="str")
+    for number in numbers.difference(tables.PAIRS):
+        with pytest.raises(rmlab.DataError, match=repr(number)):
+            table_of(scores.assign(**{number: kind}), by=["model", number])
+
+
+def test_margins_by_model_has_one_row_per_model(mini):
+    table = stats.margins(rmlab.score(mini, ["longest", "random"]), by="model")
+    assert table["model"].tolist() == ["longest", "random"]
+    assert table["n_pairs"].tolist() == [576, 576]

@@ -95,6 +95,20 @@ def texts(responses):
     return responses[["label", "slot", "response"]].astype({"label": "str"}).to_numpy().tolist()
 
 
+def test_an_empty_prompt_is_to_be_filled_in_not_named():
+    rows = pd.DataFrame({"prompt": ["p", None], "chosen": ["a", "b"], "rejected": ["c", "d"]})
+    with pytest.raises(rmlab.DataError) as error:
+        rmlab.load_pairs(rows)
+    assert "columns=" not in str(error.value)
+
+
+def test_rewards_under_other_names_are_to_be_named(tmp_path):
+    rows = {"prompt": ["p"], "chosen": ["a"], "rejected": ["b"], "good": [1.0], "bad": [0.0]}
+    pd.DataFrame(rows).to_csv(tmp_path / "r.csv", index=False)
+    with pytest.raises(rmlab.DataError, match="chosen_score"):
+        rmlab.read_scores(tmp_path / "r.csv")
+
+
 def test_a_conversation_keeps_its_earlier_turns():
     start = [{"role": "system", "content": "Be short."}, user("Hi"), assistant("Hello"), user("Is it?")]
     expected = [["chosen", 0, "yes"], ["rejected", 0, "no"]]
@@ -232,7 +246,7 @@ def test_bad_arguments(tmp_path):
     assert set(parts["domain"]) == {"s"}
     (tmp_path / "cut.csv").write_text('prompt,chosen,rejected\n1?,a,"b')
     for source, options, message in (
-        (frame, {}, r"frame: 'id' '1' .*columns=\{'id': None\}"),
+        (frame, {}, r"frame: 'id' '1' .*columns=\{'family': 'id'\}"),
         (frame, {"columns": {"chosen": "choosen"}}, r"frame: columns\['chosen'\]: .*'choosen'; .*'chosen'"),
         (frame, {"columns": {"choosen": "chosen"}}, "columns: .*'choosen'; .*'chosen'"),
         (frame, {"columns": {"winner": "chosen"}}, "frame: no column for a and b; .*columns="),
@@ -347,3 +361,143 @@ def test_pairs_with_other_names(tmp_path):
     path = write_json(tmp_path / "y.jsonl", [{"rm": "m", "item": i, "diff": i - 1} for i in range(3)])
     table = rmlab.read_pairs(path, columns={"model": "rm", "id": "item", "margin": "diff"})
     assert table["outcome"].astype("str").tolist() == ["loss", "tie", "win"]
+
+
+# Several models, repeated prompts, and names in files that nobody made for rmlab.
+
+
+def questions(n=30, **columns):
+    return pd.DataFrame({"prompt": [f"What is {i} and {i}?" for i in range(n)]} | columns)
+
+
+def two_models(order):
+    """A is always right and B always wrong, on the same questions."""
+    right = questions(model="A", chosen_score=1.0, rejected_score=0.0)
+    wrong = questions(model="B", chosen_score=0.0, rejected_score=1.0)[::-1]
+    return pd.concat([right, wrong])[["prompt", "model", "chosen_score", "rejected_score"][::order]]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_a_column_model_names_the_models_of_scored_pairs(tmp_path, order, suffix):
+    path = write(two_models(order), tmp_path / f"judges{suffix}")
+    for columns in (None, {"model": "model"}, {name: name for name in ("model", "chosen_score", "rejected_score")}):
+        table = rmlab.summary(rmlab.read_scores(path, columns=columns)).set_index("model")
+        assert table["overall"].to_dict() == {"A": 1.0, "B": 0.0}
+        assert table["n_prompts"].tolist() == [30, 30]
+        assert rmlab.compare(rmlab.read_scores(path, columns=columns), "A", "B")["difference"].item() == 1.0
+    alone = rmlab.summary(rmlab.read_scores(path, columns={"model": None}))
+    assert alone["model"].tolist() == ["judges"]
+    assert alone["n_prompts"].item() == 30  # each question twice: a family
+
+
+def test_scored_answers_of_several_models_and_benchmarks(tmp_path):
+    rows = [
+        {"benchmark": b, "model": m, "prompt": p, "response": f"{p} {label}", "label": label, "score": label * sign}
+        for b in ("sums", "logic")
+        for m, sign in (("A", 1), ("B", -1))
+        for p in PROMPTS
+        for label in (1, 0)
+    ]
+    path = write(rows, tmp_path / "long.csv")
+    scores, responses = rmlab.read_scores(path), load_pairs(path)
+    rmlab.tables.check_match(scores, responses)
+    assert responses.groupby("benchmark").size().to_dict() == {"sums": 6, "logic": 6}
+    for _, part in scores.groupby("benchmark"):
+        assert rmlab.summary(part).set_index("model")["overall"].to_dict() == {"A": 1.0, "B": 0.0}
+
+
+def test_capitals_name_the_usual_columns(tmp_path):
+    scored = pd.DataFrame(SCORED["chosen_score"]).rename(columns=lambda name: f" {name.title()}")
+    path = write(scored, tmp_path / "mine.csv")
+    assert load_pairs(path)["response"].tolist() == ["4", "5", "7", "8", "yes", "no"]
+    assert rmlab.pairs(rmlab.read_scores(path))["outcome"].tolist() == ["win", "loss", "tie"]
+
+
+def repeated_scores(times=4):
+    frame = questions(60, chosen="yes", rejected="no", rejected_score=0.0)
+    frame["chosen_score"] = np.random.default_rng(0).normal(0.5, 1, len(frame))
+    return pd.concat([frame] * times, ignore_index=True)
+
+
+def test_repeated_prompts_are_one_cluster(tmp_path, caplog):
+    once, often = (write(repeated_scores(n), tmp_path / f"{n}.csv") for n in (1, 4))
+    assert "family" not in rmlab.read_scores(once)
+    assert not caplog.records
+    scores = rmlab.read_scores(often)
+    responses = load_pairs(often)
+    assert len(caplog.records) == 1
+    assert responses.attrs["understood"]["copies"] == 180
+    assert scores["id"].nunique() == 240
+    assert scores["family"].nunique() == responses["family"].nunique() == 60
+    columns = ["overall", "se", "low", "high", "n_prompts"]
+    expected = rmlab.summary(rmlab.read_scores(once))[columns]
+    for table in (scores, rmlab.pairs(scores), rmlab.read_scores(rmlab.write_scores(scores, tmp_path / "s.csv"))):
+        pd.testing.assert_frame_equal(rmlab.summary(table)[columns], expected)
+    assert rmlab.summary(scores, cluster="id")["se"].item() < 0.6 * expected["se"].item()
+    both = pd.concat([scores, rmlab.score(responses, "longest")])
+    assert set(rmlab.leaderboard(both)["n_prompts"]) == {60}
+
+
+def test_conversations_with_one_text_are_a_family():
+    talks = [[user("Hi"), assistant("Hello"), user(text)] for text in ("Why?", " Why?\n", "How?")]
+    responses = load_pairs(pd.DataFrame({"prompt": talks, "chosen": ["a", "b", "c"], "rejected": "d"}))
+    first, second, third = responses.drop_duplicates("id")["family"]
+    assert first == second != third
+
+
+def test_repeated_ids_are_a_family_where_one_says_so(tmp_path):
+    rows = repeated_scores(1).assign(id=lambda frame: frame.index // 3)
+    path = write(rows, tmp_path / "ids.csv")
+    with pytest.raises(DataError, match=r"columns=\{'family': 'id'\}"):
+        rmlab.read_scores(path)
+    scores = rmlab.read_scores(path, columns={"family": "id"})
+    assert scores["id"].nunique() == 60
+    assert rmlab.summary(scores)["n_prompts"].item() == 20
+
+
+@pytest.mark.parametrize("domains", [["Math", "Safety"], ["Focus"], ["hep-python", "xstest-should-refuse"]])
+@pytest.mark.parametrize("n_rejected", [1, 3])
+def test_domains_of_ones_own_are_no_benchmark(domains, n_rejected):
+    frame = questions(48, chosen=[["good"]] * 48, rejected=[["bad"] * n_rejected] * 48)
+    responses = load_pairs(frame.assign(domain=domains * (48 // len(domains))), name="mine")
+    scores = rmlab.score(responses, "longest")
+    rows = rmlab.estimates(scores)
+    assert set(rows["chance"]) == {0.5}
+    assert rmlab.leaderboard(scores)["overall"].tolist()[0] == 1.0
+    assert rmlab.accuracy(scores)["n_pairs"].item() == 48 * n_rejected
+
+
+def test_scores_below_chance_may_be_swapped(tmp_path):
+    rows = questions(chosen="a", rejected="b", chosen_score=0.0, rejected_score=1.0)
+    scores = rmlab.read_scores(write(rows, tmp_path / "rm.csv"))
+    assert any("swapped" in sentence for sentence in rmlab.report.sentences(scores))
+    turned = scores.assign(score=-scores["score"])
+    assert not any("swapped" in sentence for sentence in rmlab.report.sentences(turned))
+
+
+def test_texts_of_another_file_are_found_by_their_keys(tmp_path):
+    texts = questions(chosen=["good" * (1 + i % 4) for i in range(30)], rejected="bad and long")
+    texts = texts.assign(id=[f"q{i}" for i in range(30)], source=[f"s{i % 6}" for i in range(30)])
+    rewards = texts[["id"]].assign(chosen_score=np.arange(30.0), rejected_score=9.5)
+    scores = rmlab.read_scores(write(rewards, tmp_path / "rewards.csv"))
+    responses = load_pairs(write(texts, tmp_path / "pairs.csv"))
+    page = rmlab.write_report(scores, tmp_path / "r.html", responses=responses, texts=True, cluster="source")
+    assert "bad and long" in page.read_text()
+    rmlab.bias.length_controlled(scores, rmlab.styles.features(responses))
+    rmlab.leaderboard(scores, responses=responses)
+    with pytest.raises(DataError, match=r"'pairs'.*'rewards'"):
+        rmlab.write_report(scores, tmp_path / "r.html", responses=responses[responses["id"] != "q3"])
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ({"chosen": list("abc"), "rejected": list("def"), "domain": "chat"}, "rm-bench"),
+        ({"chosen": "a", "rejected": "b", "subset": "hep-python"}, "reward-bench"),
+        ({"chosen": ["a"], "rejected": ["b"], "subset": "Focus", "num_correct": 1}, "reward-bench-2"),
+    ],
+)
+def test_files_of_benchmarks_are_hinted_at(tmp_path, caplog, row, name):
+    load_pairs(write_json(tmp_path / "mine.json", [{"id": "1", "prompt": "1?"} | row]))
+    assert f"load('{name}'" in caplog.text

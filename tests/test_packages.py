@@ -120,7 +120,7 @@ for make in (rmlab.classifier, rmlab.implicit_reward, rmlab.pairwise):
     try:
         make("no/such-model")
     except ImportError as error:
-        assert "pip install -e '.[score]'" in str(error), error
+        assert "pip install 'reward-model-lab[score]'" in str(error), error
     else:
         raise AssertionError(make)
 from rmlab_command import main
@@ -150,6 +150,6 @@ def test_the_wheel_works_with_nothing_but_what_it_requires(wheel, tmp_path):
         alone = [sys.executable, "-I", "-S", "-c", code]
         done = subprocess.run(alone, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert done.returncode == 1, done.stderr
-        assert done.stderr.splitlines()[-1].endswith(f"pip install -e '.[{extra}]' in the clone"), done.stderr
+        assert done.stderr.splitlines()[-1].endswith(f"pip install 'reward-model-lab[{extra}]'"), done.stderr
         assert "Traceback" not in done.stderr
     assert {"heatmap.png", "report.html", "scores.csv"} <= {path.name for path in tmp_path.iterdir()}

@@ -13,7 +13,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.text import Text
 from style_worlds import world
 
-from rmlab import bias, metrics, plots, save_figure, score, stats, tables, toy
+from rmlab import baselines, bias, metrics, plots, save_figure, score, stats, tables, toy
 from rmlab.papers import results
 from rmlab.plots.canvas import SMALLEST, resize
 from rmlab.tables import DataError
@@ -430,3 +430,9 @@ def test_a_column_stacks_wide_panels_and_shrinks_marks_with_their_text():
     for before, after in zip(axes, page.axes, strict=True):
         ratio = after.title.get_fontsize() / before.title.get_fontsize()
         assert after.collections[0].get_sizes() == pytest.approx(before.collections[0].get_sizes() * ratio**2)
+
+
+def test_a_forest_of_a_probe_is_about_scores_not_accuracies(mini):
+    ax = plots.plot_forest(bias.probe(mini, baselines.longest, ["padding"], by="transform"))
+    assert "score" in ax.get_xlabel()
+    assert "accuracy" not in ax.get_xlabel()

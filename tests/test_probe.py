@@ -1,6 +1,7 @@
 """Probes: a planted taste is found again, controls are quiet, only what changed counts."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rmlab import baselines
@@ -56,6 +57,24 @@ def test_only_altered_answers_count_and_each_text_is_scored_once(responses):
     assert len(texts_scored) == len(set(texts_scored))
     assert table["n"].tolist() == [0, 0, 128, 0, 0, 0]
     assert (table["reason"] == "").tolist() == [False, False, True, False, False, False]
+
+
+def test_families_of_prompts_widen_a_change(responses):
+    """The taste for a final newline is a family's, not an answer's."""
+    family = pd.factorize(responses["domain"] + responses["id"])[0] // 4
+    responses = responses.assign(family=family)
+    family_of = dict(zip(responses["prompt"].map(repr), family, strict=True))
+    taste = np.random.default_rng(0).normal(size=family.max() + 1)
+
+    def scorer(prompts, texts):
+        return [taste[family_of[repr(p)]] * t.endswith("\n") for p, t in zip(prompts, texts, strict=True)]
+
+    apart = probe(responses, scorer, ["final_newline"], by="transform").iloc[0]
+    together = probe(responses, scorer, ["final_newline"], by="transform", cluster="family").iloc[0]
+    assert together["change"] == pytest.approx(apart["change"])
+    assert together["se"] > 1.3 * apart["se"]
+    with pytest.raises(DataError, match="famly"):
+        probe(responses, scorer, ["final_newline"], cluster="famly")
 
 
 def test_bad_input(responses):

@@ -47,13 +47,21 @@ def test_baselines_are_rows_in_any_case(scores, mini, board):
         return board[board["kind"] == "baseline"].set_index("model")
 
     assert board.attrs["provenance"] == scores.attrs["provenance"]
-    assert blind(board).index.tolist() == ["random"]
+    assert blind(board).index.tolist() == [baselines.DRAWN]
     full = report.leaderboard(scores, responses=mini)
     assert {*blind(full).index} == {*baselines.NAMES}
     assert full["rank"].dropna().tolist() == [1, 2, 3, 4]
     longest = scoring.score(mini, ["longest"], progress=False)
     assert blind(full).loc["longest", "overall"] == pytest.approx(metrics.summary(longest)["overall"].item())
     pd.testing.assert_frame_equal(report.leaderboard(metrics.pairs(scores), responses=mini), full)
+
+
+def test_a_baseline_has_the_score_of_its_own_name(scores, mini, board):
+    for table in (board, report.leaderboard(metrics.pairs(scores)), report.leaderboard(scores, responses=mini)):
+        rows = table[table["model"].isin(baselines.NAMES)].set_index("model")["overall"]
+        if len(rows):
+            overall = metrics.summary(scoring.score(mini, rows.index.tolist())).set_index("model")["overall"]
+            assert rows.tolist() == pytest.approx(overall.tolist())
 
 
 def test_a_leaderboard_and_a_comparison_are_tables_of_papers(board, make_scores, tmp_path):
@@ -71,6 +79,46 @@ def test_a_leaderboard_and_a_comparison_are_tables_of_papers(board, make_scores,
         np.testing.assert_allclose(pd.read_csv(path)["low"], table["low"], rtol=1e-15)
     row = f"{one['difference'][0]:+.3f} & {one['low'][0]:+.3f} to {one['high'][0]:+.3f}"
     assert re.search(rf"a\\_1 & b\\&c & .*{re.escape(row)}", report.to_latex(one))
+
+
+def test_several_benchmarks_are_one_table_with_their_own_numbers(make_scores):
+    sizes = dict.fromkeys(("chat", "math", "code", "safety-refuse", "safety-response"), 8)
+    first = make_scores(sizes, models=("a", "b", "c"), seed=1)
+    second = reward_bench_2_scores(seed=5)
+    third = metrics.pairs(first.assign(benchmark="own"))
+    renamed = dict(zip(second["model"].unique()[:2], "ab", strict=True))
+    second = second.assign(model=second["model"].map(renamed)).dropna(subset="model")
+    board = report.compare_benchmarks([first, second, third]).set_index("model")
+    for table in (first, second, third):
+        name = table["benchmark"].iloc[0]
+        summary = metrics.summary(table).set_index("model")[["overall", "low", "high"]]
+        columns = [name, f"{name}_low", f"{name}_high"]
+        pd.testing.assert_frame_equal(
+            board.loc[summary.index, columns], summary.set_axis(columns, axis=1), check_exact=True
+        )
+    assert {*board.index} == {*"abc"}
+    assert board.loc["c", ["reward-bench-2", "mean_rank"]].isna().all()
+    assert "reward-bench-2" in board.loc["c", "reason"]
+
+
+def test_a_mean_rank_is_over_models_with_all_benchmarks():
+    def table(benchmark, wins):
+        outcomes = [("win" if i < n else "loss") for n in wins.values() for i in range(10)]
+        models = [model for model in wins for _ in range(10)]
+        rows = pd.DataFrame({"model": models, "outcome": outcomes, "id": [*map(str, range(10))] * len(wins)})
+        return rows.assign(benchmark=benchmark, domain="d", chosen_slot=0, rejected_slot=0)
+
+    tables = [
+        table("x", {"a": 5, "b": 5, "c": 2, "absent": 9, "random": 7}),
+        table("y", {"b": 4, "a": 3, "c": 8, "random": 1}),
+    ]
+    board = report.compare_benchmarks(pd.concat(tables))
+    ranks = board.set_index("model")["mean_rank"]
+    assert ranks[["a", "b", "c"]].tolist() == [2.0, 1.5, 2.0]
+    assert ranks[["absent", "random"]].isna().all()
+    assert board["model"].tolist()[0] == "b"
+    named = report.compare_benchmarks({"X": tables[0], "Y": tables[1]})
+    assert named["X"].tolist() == board["x"].tolist()
 
 
 LONG = "the template writes an end token and the model was trained without it, " * 4 + "and so on"
@@ -94,6 +142,50 @@ def test_any_table_is_shown_whole(table, texts):
         assert " ".join(text.split()[:3]) in plain
     assert html.count("<tr") == len(table) + 1
     assert not {"nan", "NaN", "None", "<NA>"} & {*re.findall(r"[<\w>]+", plain)}
+
+
+def words_of(table):
+    """Column names and cells of a shown table."""
+    html = report.show(table)._repr_html_()
+    names = re.findall(r"<th>(.*?)</th>", html)
+    rows = [re.findall(r"<td>(.*?)</td>", row, re.S) for row in html.split("<tr>")[1:]]
+    return names, [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def test_a_leaderboard_begins_with_the_place_and_the_score(board, scores):
+    assert board.columns[:6].tolist() == ["rank", "model", "overall", "low", "high", "kind"]
+    assert board.columns[-3:].tolist() == ["rank_low", "rank_high", "group"]
+    summary = metrics.summary(scores)
+    assert board.columns[6:-3].tolist() == [name for name in summary if name not in board.columns[:6]]
+
+
+def test_what_is_shown_of_a_wide_table_has_ten_columns_with_the_numbers_that_matter(board, scores):
+    a, b = board["model"][:2]
+    for table, needed in (
+        (board, {"rank", "model", "overall", "chat", "hard"}),
+        (metrics.summary(scores), {"model", "overall", "easy", "hard"}),
+        (rmlab.estimates(scores), {"model", "quantity", "name", "value"}),
+        (rmlab.compare(scores, a, b), {"model_a", "model_b", "difference", "p"}),
+    ):
+        names, rows = words_of(table)
+        assert len(names) <= 10
+        assert needed <= {*names}
+        assert len(rows) == len(table)
+        value = {*names} & {"overall", "value", "difference"}
+        row = table.iloc[0]
+        expected = [f"{row[name]:z.3f}" for name in (*value, "low", "high")]
+        assert re.findall(r"-?\d\.\d+", rows[0][value.pop()]) == expected
+    assert not re.search(r"\d\.\d{4,}", report.show(board)._repr_html_())
+
+
+def test_the_reason_of_a_missing_score_is_shown_and_empty_columns_are_not(scores):
+    part = scores[scores["domain"] != "math"]
+    names, rows = words_of(rmlab.leaderboard(part))
+    assert len(names) <= 10
+    assert all("math" in row["reason"] for row in rows)
+    assert "overall" not in names  # no model has one
+    names, rows = words_of(rmlab.leaderboard(scores))
+    assert "reason" not in names
 
 
 # Findings as sentences

@@ -8,7 +8,7 @@ from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
 from rmlab import metrics, tables
 from rmlab.benchmarks import benchmarks_by_name
 from rmlab.io import read_pairs
-from rmlab.papers import published, reproduce
+from rmlab.papers import audit_leaderboard, published, reproduce
 from rmlab.tables import DataError
 
 
@@ -29,6 +29,24 @@ def counted(table, benchmark, rule):
     if benchmark == "rm-bench":
         table = table.assign(domain_avg=table["overall"], difficulty_avg=table["overall"])
     return table.dropna(axis=1, how="all")
+
+
+def test_the_audit_finds_the_known_contradictions_and_no_others():
+    """The sources of two rows print other numbers; the rest is a plain loop over the board."""
+    expected = {("DeepSeek R1", "contradicts its source", name) for name in ("math", "code", "difficulty_avg")}
+    expected |= {("RM-R1-Qwen-Instruct-32B", "contradicts its source", name) for name in ("math", "code")}
+    board = published("rm-bench")
+    for row in board.itertuples():
+        domains = (row.chat + row.math + row.code + row.safety) / 4
+        levels = (row.easy + row.normal + row.hard) / 3
+        if abs(domains - levels) > 0.0015:
+            expected.add((row.model, "domain mean is not the level mean", "domain_avg"))
+        if abs(row.overall - domains) > 0.0015 and abs(row.overall - levels) > 0.0015:
+            expected.add((row.model, "overall is neither mean", "overall"))
+    findings = audit_leaderboard(board)
+    found = set(findings[["model", "check", "quantity"]].itertuples(index=False, name=None))
+    assert found == expected
+    assert len({check for _, check, _ in found}) == 3
 
 
 def by_number(frame, model="a"):

@@ -1,5 +1,6 @@
 """Files of scores and comparisons: what is written reads back the same, what is broken is refused."""
 
+import csv
 import json
 import re
 import unicodedata
@@ -53,6 +54,18 @@ def test_own_files_read_back_the_same(make_scores, tmp_path, suffix):
     for comparisons in (table, judged):
         read = read_pairs(write_pairs(comparisons, tmp_path / f"y.{suffix}"))
         pd.testing.assert_frame_equal(read, check_pairs(comparisons), check_exact=True)
+
+
+def test_a_spreadsheet_runs_no_name_of_a_file_of_scores_or_pairs(make_scores, tmp_path):
+    names = ["=1+1", "'=1", "''=1", "-x", "-2", " @a", "a"]
+    scores = make_scores({"chat": 4}, models=names).assign(domain="+d", **{"=head": "=note"})
+    files = [write_scores(scores, tmp_path / "x.csv"), write_pairs(pairs(scores), tmp_path / "y.csv")]
+    for file in files:
+        with file.open(newline="") as lines:
+            cells = [cell for row in csv.reader(lines) for cell in row]
+        assert not [cell for cell in cells if cell == "-x" or cell.strip().startswith(("=", "+", "@"))]
+    assert read_scores(files[0])["model"].unique().tolist() == names
+    assert read_pairs(files[1])["model"].unique().tolist() == names
 
 
 def test_provenance_belongs_to_the_file_it_was_written_for(tmp_path, make_scores):

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import time
 
 import numpy as np
 import pandas as pd
@@ -344,3 +345,68 @@ def test_the_plan_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, m
     assert row["minimum"] <= row["tokens"] == sum(n_tokens)
     assert row["bytes_16_bits"] // 2 - n_weights in range(20_000), "the rest is the head"
     assert row["bytes_32_bits"] == 2 * row["bytes_16_bits"]
+
+
+# The bar.
+
+
+def become_kernel(monkeypatch):
+    """The standard error of a Jupyter kernel, which is no terminal; set within a test, as pytest sets its own."""
+    stderr = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    monkeypatch.setattr("sys.stderr", stderr)
+    monkeypatch.setattr("rmlab.scoring.run._TICK", 0.05)
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    return stderr
+
+
+def test_a_bar_in_a_kernel_moves_while_a_batch_is_scored(monkeypatch, mini):
+    def slow(prompts, responses):
+        time.sleep(0.3)
+        states.append(kernel.getvalue())
+        return [0.0] * len(responses)
+
+    states = []
+    kernel = become_kernel(monkeypatch)
+    rmlab.score(mini, slow)
+    assert states[0].count("slow") > 2
+    rmlab.score(mini, slow, progress=False)
+    assert states[1] == kernel.getvalue()
+
+
+def test_the_bar_of_a_resumed_run_says_what_the_store_had(monkeypatch, mini, tmp_path):
+    def characters(prompts, responses):
+        time.sleep(0.1)
+        return [len(response) for response in responses]
+
+    characters.fingerprint = "v1"
+    kernel = become_kernel(monkeypatch)
+    rmlab.score(mini.head(60), characters, store=tmp_path)
+    assert "store" not in kernel.getvalue()
+    rmlab.score(mini, characters, store=tmp_path)
+    assert "60 from the store" in kernel.getvalue()
+
+
+def test_no_bar_is_in_a_notebook_that_is_kept(monkeypatch, mini):
+    def slow(prompts, responses):
+        time.sleep(0.2)
+        return [0.0] * len(responses)
+
+    kernel = become_kernel(monkeypatch)
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    rmlab.score(mini, slow)
+    assert kernel.getvalue() == ""
+
+
+def test_a_mapping_or_a_name_names_any_kind_of_model(mini, tmp_path):
+    named = {"mine": characters, "base": "longest", "object": Characters(), "=1": baselines.shortest}
+    scores = rmlab.score(mini, named)
+    assert scores["model"].unique().tolist() == [*named]
+    assert [*scores.attrs["provenance"]] == [*named]
+    expected_scores = rmlab.score(mini, "longest")["score"].tolist()
+    assert scores.loc[scores["model"] == "base", "score"].tolist() == expected_scores
+    one = rmlab.score(mini, "longest", name="x")
+    assert one["model"].unique().tolist() == ["x"]
+    stored = rmlab.score(mini, {"renamed": Characters()}, store=tmp_path)
+    pd.testing.assert_frame_equal(read_scores(tmp_path), stored)
+    with pytest.raises(DataError, match="dtype"):
+        rmlab.score(mini, "longest", dtype="float32")

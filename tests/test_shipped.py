@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest, kstest
 
-from rmlab import baselines
+from rmlab import baselines, toy
 
 MINI = Path(__file__).resolve().parents[1] / "data" / "mini"
 RUN = "import json, sys\nsource, tests = json.load(sys.stdin)\nnames = {}\nexec(source, names)\nexec(tests, names)"
@@ -40,3 +41,30 @@ def test_one_float_per_response_whatever_the_order_and_batch(name):
     assert np.array_equal(np.concatenate([scorer([p], [t]) for p, t in zip(PROMPTS, TEXTS, strict=True)]), whole)
     assert np.array_equal(pickle.loads(pickle.dumps(scorer))(PROMPTS, TEXTS), whole)
     assert scorer([], []).shape == (0,)
+
+
+def test_random_is_uniform_and_its_seeds_are_unrelated():
+    texts = [str(k) for k in range(4000)]
+    first = baselines.random(["p"] * 4000, texts)
+    second = baselines.random_with(1)(["p"] * 4000, texts)
+    assert kstest(first, "uniform").pvalue > 0.01
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.05
+
+
+def test_the_noise_of_a_toy_is_standard_normal_times_its_dial(mini):
+    draws = []
+    for seed in range(10):
+        scorer = toy.scorer(mini, skill=0.0, style=0.0, noise=2.0, seed=seed)
+        draws.append(scorer(mini["prompt"].tolist(), mini["response"].tolist()))
+    assert kstest(np.concatenate(draws) / 2.0, "norm").pvalue > 0.01
+
+
+def test_the_lengths_of_mini_tell_nothing(mini):
+    """In every domain the right answer of a style is the longer one about every second time."""
+    table = mini.assign(length=mini["response"].str.len())
+    lengths = table.pivot_table("length", ["domain", "id", "style"], "label", observed=True)
+    is_longer = lengths["chosen"] > lengths["rejected"]
+    for domain, longer in is_longer.groupby("domain"):
+        assert binomtest(int(longer.sum()), len(longer)).pvalue > 0.3, domain
+    means = lengths.groupby("domain").mean()
+    np.testing.assert_allclose(means["chosen"], means["rejected"], rtol=0.03)

@@ -102,6 +102,12 @@ def test_a_missing_outcome_is_left_out_of_its_own_model_only():
         assert row.agreement == pytest.approx((both[row.model_a] == both[row.model_b]).mean())
 
 
+def test_agreement_has_every_digit_of_the_share():
+    apart = np.where(np.arange(100) < 95, 1.0, -1.0)
+    row = stats.compare(one_each({"a": np.ones(100), "b": apart}), "a", "b").iloc[0]
+    assert row["agreement"] == 95 / 100
+
+
 def test_a_missing_domain_leaves_no_difference_and_names_the_way_out(pairs):
     partial = pairs[pairs["domain"] != "safety"]
     row = stats.compare(partial, "a", "b").iloc[0]
@@ -304,6 +310,60 @@ def test_the_error_is_the_spread_over_tables(size):
         errors.append(table.attrs["se"].iloc[0, 1])
     assert np.mean(correlations) == pytest.approx(rho, abs=0.06)
     assert np.mean(errors) == pytest.approx(np.std(correlations, ddof=1), rel=0.25)
+
+
+def test_a_correlation_at_an_empty_cell_has_an_interval_that_holds_the_truth():
+    """Accuracies of 0.95 and 0.55 and 400 comparisons: the weaker model is alone right in next to no table."""
+    covered = []
+    for seed in range(100):
+        square = correlate(latent([[1, 0.9], [0.9, 1]], np.array([0.95, 0.55]), 400, seed))
+        low, high = square.attrs["low"].iloc[0, 1], square.attrs["high"].iloc[0, 1]
+        covered.append(low <= 0.9 <= high)
+        if square.iloc[0, 1] == 1:
+            assert high == 1
+            assert np.isnan(square.attrs["se"].iloc[0, 1])
+            assert square.attrs["reason"]
+    assert np.mean(covered) > 0.9
+
+
+def test_the_limits_of_a_correlation_follow_the_likelihood():
+    won = latent([[1, 0.4], [0.4, 1]], np.array([0.8, 0.7]), 600, seed=3)
+    square = correlate(won)
+    cuts = norm.ppf(won.mean(axis=1))
+
+    def log_likelihood(rho):
+        both = multivariate_normal([0, 0], [[1, rho], [rho, 1]]).cdf(cuts)
+        right_a, right_b = norm.cdf(cuts)
+        shares = [both, right_a - both, right_b - both, 1 - right_a - right_b + both]
+        seen = [(a == x) & (b == y) for x, y in ((1, 1), (1, 0), (0, 1), (0, 0)) for a, b in [won]]
+        return sum(cell.sum() * np.log(share) for cell, share in zip(seen, shares, strict=True))
+
+    best = log_likelihood(square.iloc[0, 1])
+    for rho in (square.attrs["low"].iloc[0, 1], square.attrs["high"].iloc[0, 1]):
+        assert 2 * (best - log_likelihood(rho)) == pytest.approx(norm.ppf(0.975) ** 2, rel=0.15)
+        assert log_likelihood(rho + 1e-3 * np.sign(square.iloc[0, 1] - rho)) > log_likelihood(rho)
+
+
+def test_families_widen_what_rests_on_margins_and_outcomes():
+    rng = np.random.default_rng(4)
+    n_families, size = 150, 4
+    strength = np.repeat(rng.normal(1, 1, (2, n_families)), size, axis=1)
+    table = one_each({"a": strength[0], "b": strength[1]})
+    table = table.assign(family=table["id"].astype(int) // size)
+    functions = {
+        stats.calibration: ("low", "high"),
+        stats.calibration_error: ("brier_low", "brier_high"),
+    }
+    for function, (low, high) in functions.items():
+        apart, together = (function(table, cluster=cluster) for cluster in (None, "family"))
+        widths = [(frame[high] - frame[low]).mean() for frame in (apart, together)]
+        assert widths[1] > 1.3 * widths[0]
+        with pytest.raises(DataError, match="famly"):
+            function(table, cluster="famly")
+    apart, together = (stats.error_correlation(table, cluster=cluster) for cluster in (None, "family"))
+    assert together.iloc[0, 1] == apart.iloc[0, 1]
+    assert together.attrs["se"].iloc[0, 1] > 1.3 * apart.attrs["se"].iloc[0, 1]
+    assert together.attrs["low"].iloc[0, 1] < apart.attrs["low"].iloc[0, 1]
 
 
 def test_below_400_comparisons_a_correlation_is_missing_with_the_reason():

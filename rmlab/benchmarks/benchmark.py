@@ -11,7 +11,7 @@ from rmlab.benchmarks.hub import Source
 from rmlab.metrics.items import Items, comparison_items
 from rmlab.metrics.weights import Average, Parts, Prepared, Weights, domain_parts
 from rmlab.records import SUFFIXES, Row
-from rmlab.tables import PROMPT, DataError, check_option, nearest
+from rmlab.tables import PROMPT, DataError, check_option, default_cluster, nearest
 
 Files = Sequence[tuple[Path, list[Row]]]
 """Files that were read: the path, for messages, and the rows."""
@@ -62,7 +62,8 @@ class Benchmark:
     needs : {"pairs", "scores"}
         "pairs" where an item is a comparison (scores will do too), "scores" where it takes all answers at once.
     cluster : sequence of str
-        Columns that name what stands or falls together; default: the prompt.
+        Columns that name what stands or falls together; default: the column family where a table has it, else the
+        prompt.
     subsets : mapping
         Subset to its domain.
     sections : mapping
@@ -151,8 +152,12 @@ class Benchmark:
         """
         ties = self.ties[0] if ties is None else ties
         check_option("ties", ties, self.ties)
-        cluster = self.cluster if cluster is None else [cluster] if isinstance(cluster, str) else list(cluster)
-        return self.make_items(table, ties, by=by, cluster=cluster)
+        if cluster is None:
+            cluster = default_cluster(table) if list(self.cluster) == PROMPT else self.cluster
+        cluster = [cluster] if isinstance(cluster, str) else list(cluster)
+        items = self.make_items(table, ties, by=by, cluster=cluster)
+        # Prompts with one text are one prompt.
+        return replace(items, prompt=items.cluster) if cluster == ["family"] else items
 
     def parts(self, items: Items, average: Average = "benchmark", options: Mapping[str, str] | None = None) -> Parts:
         """The parts and their weights in the overall score.
@@ -173,7 +178,8 @@ class Benchmark:
         chosen = {name: values[0] for name, values in self.options.items()}
         for name, value in (options or {}).items():
             if name not in self.options:
-                raise TypeError(f"{name}={value!r}: no option of {self.title}; {nearest(name, [*self.options])}")
+                allowed = ["average", "ties", "common", "cluster", "confidence", *self.options]
+                raise TypeError(f"{name}={value!r}: no option of {self.title}; {nearest(name, allowed)}")
             check_option(name, value, self.options[name])
             chosen[name] = value
         if average != "benchmark":

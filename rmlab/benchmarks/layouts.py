@@ -23,6 +23,9 @@ _SIDES = {
     for side in "ab"
 }
 _SHARED = {
+    "model": ("model",),
+    "benchmark": ("benchmark",),
+    "family": ("family",),
     "prompt": ("prompt", "question", "input", "messages", "instruction"),
     "id": ("id", "item_id", "prompt_id"),
     "domain": ("domain", "subset", "category"),
@@ -43,6 +46,14 @@ _LISTS = {
     "labels": ("labels",),
     "scores": ("scores", "rewards"),
 }
+_SCORED = ("chosen_score", "score_a", "score", "scores")
+SCORE_COLUMNS = {
+    spelling
+    for layout in (_PAIR, _WINNER, _ANSWER, _LISTS)
+    for ours in (*_SCORED, "rejected_score")
+    for spelling in layout.get(ours, ())
+}
+"""Usual names of columns with scores."""
 _TIES = ("tie", "tie (bothbad)", "bothbad", "both_bad", "both bad", "both", "draw", "equal", "same", "a=b", "b=a")
 _LABEL_WORDS = dict.fromkeys(("chosen", "1", "1.0", "true"), "chosen") | dict.fromkeys(
     ("rejected", "0", "0.0", "false"), "rejected"
@@ -76,12 +87,18 @@ def read_layout(place: Path, rows: list[Record], mapping: Columns) -> tuple[list
         mapped[ours] = [theirs] if isinstance(theirs, str) else [*(theirs or ())]
         if unknown := [column for column in mapped[ours] if column not in names]:
             raise DataError(f"{place}: columns[{ours!r}]: no column {short(unknown[0])}; {nearest(unknown[0], names)}")
-    layout, convert = _find_layout(mapped, names)
-    columns = {ours: [name for name in usual if name in names][:1] for ours, usual in _SHARED.items()}
-    if "prompt" not in mapping and columns["prompt"] == ["input"] and "instruction" in names:
+    # Capitals and spaces around a name do not matter where no other column has the usual spelling.
+    spelled = {name.strip().lower(): name for name in names} | {name: name for name in names}
+    layout, convert = _find_layout(mapped, spelled)
+    columns = {ours: [spelled[name] for name in usual if name in spelled][:1] for ours, usual in _SHARED.items()}
+    if "prompt" not in mapping and columns["prompt"] == [spelled.get("input")] and "instruction" in spelled:
         problem = "the prompt may be 'instruction', 'input', or both"
         raise DataError(f"{place}: {problem}; name one with columns={{'prompt': ...}}, or join them in a column first")
-    columns |= {ours: mapped.get(ours) or _find_column(place, names, ours, usual) for ours, usual in layout.items()}
+    columns |= {ours: mapped.get(ours) or _find_column(place, spelled, ours, usual) for ours, usual in layout.items()}
+    if "id" not in mapped and mapped.get("family") == columns["id"]:
+        columns["id"] = []
+    if "model" not in mapped and not any(columns.get(name) for name in _SCORED):
+        columns["model"] = []  # without scores it may be the writer of the answers
     pairs, left_out = convert(place, rows, columns | mapped)
     return pairs, columns | mapped, left_out
 
@@ -89,7 +106,7 @@ def read_layout(place: Path, rows: list[Record], mapping: Columns) -> tuple[list
 _Convert = Callable[[Path, list[Record], Matched], tuple[list[Record], dict[str, object]]]
 
 
-def _find_layout(mapped: Matched, names: Sequence[str]) -> tuple[_Spellings, _Convert]:
+def _find_layout(mapped: Matched, names: Mapping[str, str]) -> tuple[_Spellings, _Convert]:
     """The layout that a name in `columns` belongs to, or the first whose columns are there; else a pair a row."""
     layouts: list[tuple[set[str], _Spellings, _Convert]] = [
         ({*LABELS}, _PAIR, _read_pairs),
@@ -99,13 +116,13 @@ def _find_layout(mapped: Matched, names: Sequence[str]) -> tuple[_Spellings, _Co
         ({"responses", "labels"}, _LISTS, _split_lists),
     ]
     named = [layout for layout in layouts if layout[0] & mapped.keys()]
-    present = [layout for layout in layouts if all({*layout[1][ours]} & {*names} for ours in layout[0])]
+    present = [layout for layout in layouts if all({*layout[1][ours]} & names.keys() for ours in layout[0])]
     return next((layout[1:] for layout in [*named, *present]), (_PAIR, _read_pairs))
 
 
-def _find_column(place: Path, names: Sequence[str], ours: str, usual: Sequence[str]) -> list[str]:
+def _find_column(place: Path, names: Mapping[str, str], ours: str, usual: Sequence[str]) -> list[str]:
     """The one of the usual names that a file has; DataError where it has two."""
-    present = [name for name in usual if name in names]
+    present = [names[name] for name in usual if name in names]
     if len(present) > 1:
         option = f"columns={{{ours!r}: {present[0]!r}}} (in the shell: --column {ours}={present[0]})"
         raise DataError(
@@ -147,13 +164,15 @@ def _group_answers(place: Path, rows: list[Record], columns: Matched) -> tuple[l
     group, label = columns["id"] or columns["prompt"], columns["label"][0]
     if not group:
         raise DataError(f"{place}: single responses need a column for their prompt; pass columns={{'id': '<column>'}}")
-    prompts: dict[str, Row] = {}
+    prompts: dict[tuple[str, ...], Row] = {}
+    key_columns = [*columns["model"], *columns["benchmark"], group[0]]
     for record in rows:
         side = _LABEL_WORDS.get(str(record.row.get(label)).strip().lower())
         if side is None:
             record.refuse(label, "chosen or rejected, 1 or 0, true or false", "or pass columns={'label': '<column>'}")
         shared = {name: value for name, value in record.row.items() if name not in (*LABELS, *SCORES)}
-        prompt = prompts.setdefault(str(record.row[group[0]]), shared)
+        key = tuple(str(record.row[name]) for name in key_columns)
+        prompt = prompts.setdefault(key, shared)
         for ours, suffix in (("response", ""), ("score", "_score")):
             for column in columns[ours]:
                 answers = prompt.setdefault(side + suffix, [])

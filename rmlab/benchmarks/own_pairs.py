@@ -1,7 +1,9 @@
 """Preference pairs of one's own to a responses table: frames, files and hub datasets in the usual layouts."""
 
+import logging
 import re
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -12,11 +14,22 @@ import pandas as pd
 from rmlab import records, tables
 from rmlab.benchmarks import hub
 from rmlab.benchmarks.layouts import SCORES, Columns, Matched, read_layout
-from rmlab.benchmarks.rows import Answer, Record, list_answers, parse_messages, split_prompt
+from rmlab.benchmarks.registry import looks_like
+from rmlab.benchmarks.rows import (
+    Answer,
+    Record,
+    first_rows,
+    list_answers,
+    name_family,
+    parse_messages,
+    split_prompt,
+)
 from rmlab.tables import DataError
 from rmlab.text import short
 
-_RESERVED = {*SCORES, "scores", *tables.RESPONSES, *tables.SCORES, *tables.PAIRS, *tables.LABELS, "is_split"}
+_log = logging.getLogger(__name__)
+
+_RESERVED = {*SCORES, "scores", "family", *tables.RESPONSES, *tables.SCORES, *tables.PAIRS, *tables.LABELS, "is_split"}
 _LONGEST_EXTRA = 200  # characters: a longer cell is a text, and texts stay in prompt and response
 
 
@@ -38,7 +51,9 @@ def load_pairs(
     - the prompt: `prompt`, `question`, `input`, `messages` or `instruction`, a string or messages. Where chosen and
       rejected repeat the prompt (conversations, "Human: ... Assistant: ..." or ChatML transcripts, or the plain text)
       it is split off;
-    - optional: `id` (default: the row's number), `domain` (default: the subset, or else `name`) and `subset`.
+    - optional: `id` (default: the row's number), `domain` (default: the subset, or else `name`), `subset`, `benchmark`
+      (default: `name`), `family` (what stands or falls together; see Notes), and with scores `model`: rows of several
+      models that say the same are one pair.
 
     Further columns of short texts or numbers, such as a source, stay as extra columns.
 
@@ -70,6 +85,12 @@ def load_pairs(
     DataError
         If a column is missing or a row cannot be read, for example because its answers have different prompts.
 
+    Notes
+    -----
+    Where prompts repeat, the column `family` is the same for equal prompts. It is the default cluster of intervals, and
+    `n_prompts` counts families. Exact copies of rows are counted too, both once on the screen and in
+    `attrs["understood"]`.
+
     Examples
     --------
     >>> pairs = pd.DataFrame({"question": ["2 + 2?"], "chosen": ["4"], "rejected": [["5", "22"]]})
@@ -84,33 +105,42 @@ def load_pairs(
     tables.require_text("name", benchmark)
     mapping = {**(columns or {})} | ({} if winner is None else {"winner": winner})
     records_read = _read_rows(source, place, split, revision)
-    names = list(dict.fromkeys(name for record in records_read for name in record.row))
+    names = _column_names(records_read)
     rows, matched, left_out = read_layout(place, records_read, mapping)
+    for like in looks_like(place, records_read[0].row):
+        _warn_once(f"{place}: may be a file of {like.title}; load({like.name!r}, path=...) knows its rules")
     if missing := [label for label in tables.LABELS if not any(label in record.row for record in rows)]:
         remedy = f"columns={{{missing[0]!r}: '<column>'}}, or winner='<column>' for two answers side by side"
         raise DataError(f"{place}: no column for {' and '.join(missing)}; found: {short(names, 400)}; pass {remedy}")
-    unused = set(names).difference(*matched.values(), _RESERVED)
-    extra = [column for column in names if column in unused and _is_extra(column, rows)]
-    responses = _to_responses(place, rows, benchmark, matched, extra)
+    extra = _extra_columns(rows, names, matched)
+    answers = _list_rows(place, rows, benchmark, matched, extra)
+    repeats = _note_repeats(place, rows, answers)
+    answers = answers.drop(columns="model").drop_duplicates(tables.KEY)
+    responses = tables.check_responses(answers)
     understood: dict[str, object] = {"columns": {ours: theirs for ours, theirs in matched.items() if theirs}}
     if left_out:
         understood["without_winner"] = left_out
     used = {*extra, *chain(*matched.values())}
     ignored = [column for column in names if column not in used]
-    responses.attrs["understood"] = understood | {"extra": extra, "ignored": ignored}
+    responses.attrs["understood"] = understood | {"extra": extra, "ignored": ignored} | repeats
     return responses
 
 
 def load_scores(place: Path, name: str, columns: Columns) -> pd.DataFrame:
-    """Scores of a file of pairs, under the ids that `load_pairs` gives the same file; not checked yet, no model.
+    """Scores of a file of pairs, under the ids that `load_pairs` gives the same file; not checked yet.
+
+    `name` is that of the benchmark and of the model, where no column says otherwise.
 
     A file without texts, only ids and scores, is read as well.
     """
-    rows, matched, _ = read_layout(place, _read_rows(place, place, None, None), columns)
+    records_read = _read_rows(place, place, None, None)
+    names = _column_names(records_read)
+    rows, matched, _ = read_layout(place, records_read, columns)
     has_texts = {*tables.LABELS} <= rows[0].row.keys()
     if not all({*SCORES} <= record.row.keys() for record in rows):
         if has_texts:
-            raise DataError(f"{place}: pairs without scores. Score them: rmlab score {place} MODEL")
+            remedy = "Name them (columns={'chosen_score': '<column>', ...}), or score the pairs: rmlab score"
+            raise DataError(f"{place}: no column for chosen_score and rejected_score. {remedy} {place} MODEL")
         raise DataError(
             f"{place}: no column for chosen_score and rejected_score; columns: {short([*rows[0].row], 200)}. Pass "
             "columns={'chosen_score': '<column>', ...} (in the shell: --column chosen_score=<column>)."
@@ -118,15 +148,18 @@ def load_scores(place: Path, name: str, columns: Columns) -> pd.DataFrame:
     scores = [{label: _list_scores(record, f"{label}_score") for label in tables.LABELS} for record in rows]
     if not has_texts:
         texts = [{label: ["?"] * len(values) for label, values in by_label.items()} for by_label in scores]
-        rows = [
-            replace(record, row=record.row | {"prompt": "?"} | row) for record, row in zip(rows, texts, strict=True)
-        ]
-        matched["prompt"] = ["prompt"]
-    responses = _to_responses(place, rows, name, matched, [])
+        if not matched["prompt"]:
+            matched["prompt"] = ["prompt"]
+            rows = [replace(record, row=record.row | {"prompt": f"row {record.number}"}) for record in rows]
+        rows = [replace(record, row=record.row | row) for record, row in zip(rows, texts, strict=True)]
+    extra = _extra_columns(rows, names, matched)
+    answers = _list_rows(place, rows, name, matched, extra)
     values = [value for by_label in scores for label in tables.LABELS for value in by_label[label]]
-    if len(values) != len(responses):
-        raise DataError(f"{place}: {len(values)} scores for {len(responses)} answers; give each answer one score")
-    return responses.drop(columns=["prompt", "response"]).assign(score=values)
+    if len(values) != len(answers):
+        raise DataError(f"{place}: {len(values)} scores for {len(answers)} answers; give each answer one score")
+    _note_repeats(place, rows, answers)
+    model = answers["model"].fillna(name)
+    return answers.drop(columns=["prompt", "response"]).assign(model=model, score=values)
 
 
 def _list_scores(record: Record, column: str) -> list[float]:
@@ -139,18 +172,65 @@ def _list_scores(record: Record, column: str) -> list[float]:
         record.refuse(column, "a number")
 
 
-def _to_responses(place: Path, rows: list[Record], benchmark: str, columns: Matched, extra: list[str]) -> pd.DataFrame:
-    """Responses of rows with `chosen` and `rejected`."""
-    frame = pd.DataFrame([answer for record in rows for answer in _list_row(record, columns, extra)])
-    frame = frame.assign(benchmark=benchmark, domain=frame["domain"].fillna(frame["subset"]).fillna(benchmark))
+def _list_rows(place: Path, rows: list[Record], benchmark: str, columns: Matched, extra: list[str]) -> pd.DataFrame:
+    """Answers of rows with `chosen` and `rejected`, and the model that scored them; not checked yet."""
+    names = _name_rows(rows, columns)
+    lists = [_list_row(record, name, columns, extra) for record, name in zip(rows, names, strict=True)]
+    frame = pd.DataFrame([*chain(*lists)])
+    frame["benchmark"] = frame["benchmark"].fillna(benchmark)
+    frame["domain"] = frame["domain"].fillna(frame["subset"]).fillna(frame["benchmark"])
     frame["subset"] = frame["subset"].fillna(frame["domain"])
     if not frame.pop("is_split").any():
         frame["response"] = _strip_prompts(frame["prompt"].tolist(), frame["response"].tolist())
-    repeated = frame.loc[frame.duplicated(["domain", "id", "label", "slot"]), "id"].tolist()
+
+    repeated = frame.loc[frame.duplicated(["model", *tables.KEY]), "id"].tolist()
     if repeated:
         problem = f"'id' {short(repeated[0])} occurs twice in a domain"
-        raise DataError(f"{place}: {problem}; repair the ids, or number the rows with columns={{'id': None}}")
-    return tables.check_responses(frame)
+        name = columns["id"][0]
+        remedy = f"columns={{'family': {name!r}}} (in the shell: --column family={name})"
+        raise DataError(f"{place}: {problem}. Repair the ids, or take them for families of prompts: {remedy}")
+
+    n_prompts = len(frame.drop_duplicates(tables.PROMPT))
+    if not columns["family"] and frame["family"].nunique() >= n_prompts:
+        return frame.drop(columns="family")
+    return frame
+
+
+def _name_rows(rows: list[Record], columns: Matched) -> list[str]:
+    """The id of every row: what its column says, or its number.
+
+    Rows in which several models scored the same answers have the number of the first of them.
+    """
+    if columns["id"]:
+        return [record.read_id(columns["id"][0]) for record in rows]
+    if not columns["model"]:
+        return [str(record.number) for record in rows]
+    shared = [*columns["benchmark"], *columns["domain"], *columns["prompt"], *tables.LABELS]
+    contents = [repr([record.row.get(name) for name in shared]) for record in rows]
+    models = [record.row.get(columns["model"][0]) for record in rows]
+    return [str(rows[row].number) for row in first_rows(contents, models)]
+
+
+def _note_repeats(place: Path, rows: list[Record], answers: pd.DataFrame) -> dict[str, object]:
+    """Say how many rows repeat a prompt, and how many are exact copies; empty where none does."""
+    if "family" not in answers:
+        return {}
+    n_prompts = len(answers.drop_duplicates(tables.PROMPT))
+    n_families = answers["family"].nunique()
+    contents = pd.Series([repr(record.row) for record in rows])
+    is_copy = contents.duplicated()
+    message = f"{place}: {n_prompts} prompts are {n_families} families, which intervals and n_prompts count"
+    if is_copy.any():
+        first = rows[int(is_copy.argmax())].number
+        message = f"{message}; {is_copy.sum()} rows are exact copies of others, first row {first}"
+    _warn_once(message)
+    return {"families": n_families, "copies": int(is_copy.sum())}
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Log a warning; a report reads the same file for its scores and for its texts."""
+    _log.warning(message)
 
 
 def _read_rows(
@@ -180,12 +260,22 @@ def _strip_numpy(cell: object) -> object:
     return None if cell is pd.NA or cell is pd.NaT or cell != cell else cell
 
 
+def _column_names(rows: list[Record]) -> list[str]:
+    return list(dict.fromkeys(name for record in rows for name in record.row))
+
+
+def _extra_columns(rows: list[Record], names: list[str], matched: Matched) -> list[str]:
+    """Columns that nothing is read from, of short texts or numbers."""
+    unused = set(names).difference(*matched.values(), _RESERVED)
+    return [column for column in names if column in unused and _is_extra(column, rows)]
+
+
 def _is_extra(column: str, rows: list[Record]) -> bool:
     cells = (record.row.get(column) for record in rows)
     return not any(isinstance(cell, list | dict) or len(str(cell)) > _LONGEST_EXTRA for cell in cells)
 
 
-def _list_row(record: Record, columns: Matched, extra: list[str]) -> list[records.Row]:
+def _list_row(record: Record, name: str, columns: Matched, extra: list[str]) -> list[records.Row]:
     """The answers of one prompt. `is_split`: the prompt was split off them."""
     chosen, rejected = (_list_answers(record, label, (columns.get(label) or [label])[0]) for label in tables.LABELS)
     column = {ours: theirs[0] if theirs else None for ours, theirs in columns.items()}
@@ -196,12 +286,18 @@ def _list_row(record: Record, columns: Matched, extra: list[str]) -> list[record
         record.refuse("rejected", "conversations with one prompt, each ending with an answer of the role 'assistant'")
     split_off, texts = parts
     if prompt is None and split_off is None:
-        record.refuse(prompt_column, "given, or begin the answers", "name its column: columns={'prompt': ...}")
-    shared = {name: record.row.get(name) for name in extra} | {
-        "id": record.read_id(column["id"]) if column["id"] else str(record.number),
+        remedy = "fill it in" if prompt_column in record.row else "name its column: columns={'prompt': ...}"
+        record.refuse(prompt_column, "given, or begin the answers", remedy)
+    prompt = prompt if split_off is None else split_off
+    assert prompt is not None
+    shared = {column_name: record.row.get(column_name) for column_name in extra} | {
+        "model": record.read_name(column["model"]),
+        "benchmark": record.read_name(column["benchmark"]),
+        "id": name,
         "domain": record.read_name(column["domain"]),
         "subset": record.read_name(column["subset"]),
-        "prompt": prompt if split_off is None else split_off,
+        "family": record.read_name(column["family"]) or name_family(prompt),
+        "prompt": prompt,
         "is_split": split_off is not None,
     }
     return list_answers(shared, {"chosen": texts[: len(chosen)], "rejected": texts[len(chosen) :]})

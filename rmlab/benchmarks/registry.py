@@ -1,7 +1,8 @@
 """Which benchmarks there are, how one is loaded, and which one a table belongs to."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -126,7 +127,9 @@ def named(name: str) -> Benchmark:
 
 
 def benchmark_of(table: pd.DataFrame) -> Benchmark:
-    """The benchmark of a table: by its column `benchmark`, else by its subsets and styles, else data of one's own.
+    """The benchmark of a table: by its column `benchmark`, or without that column by its subsets and styles.
+
+    A name that is no benchmark's is data of one's own. A guess is logged.
 
     Parameters
     ----------
@@ -150,8 +153,8 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
         names = sorted(map(str, table["benchmark"].unique()))
         if len(names) > 1:
             raise DataError(f"table: {len(names)} benchmarks {short(names, 200)}; keep one of them")
-        if names and names[0] in benchmarks_by_name():
-            return benchmarks_by_name()[names[0]]
+        if names:
+            return benchmarks_by_name().get(names[0], OWN)
     column = "subset" if "subset" in table.columns else "domain"
     subsets = {*table[column].unique()} if column in table.columns else set()
     styles = table.get("style", table.get("chosen_style"))
@@ -159,8 +162,29 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
     for benchmark in (RM_BENCH, REWARD_BENCH, REWARD_BENCH_2):  # the names of the others' parts may be anybody's
         has_subsets = bool(subsets) and subsets <= {*benchmark.subsets, *benchmark.subsets.values()}
         if has_subsets and (is_styled or not benchmark.styles):
+            _log.warning("table: no column benchmark; it is counted as %s by its subsets", benchmark.title)
             return benchmark
     return OWN
+
+
+def looks_like(place: Path, row: records.Row) -> Iterator[Benchmark]:
+    """The benchmarks whose readers can read a row of pairs."""
+    for benchmark in (RM_BENCH, REWARD_BENCH, REWARD_BENCH_2):
+        with suppress(DataError):
+            benchmark.read([(place, [row])])  # type: ignore[misc]
+            yield benchmark
+
+
+def adopt_name(texts: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """Texts of custom data, or their features, under the benchmark's name in `table`.
+
+    Custom data are named after files, and texts and scores may lie in two of them.
+    """
+    names = [*texts["benchmark"].unique(), *table["benchmark"].unique()]
+    if len(names) != 2 or {*names} & benchmarks_by_name().keys():
+        return texts
+    columns = texts.columns.intersection(["benchmark", "domain", "subset"])
+    return texts.assign(**{column: texts[column].replace(*names) for column in columns})
 
 
 def with_columns(columns: Iterable[str]) -> Benchmark:

@@ -9,12 +9,13 @@ import pandas as pd
 from rmlab import tables
 from rmlab.benchmarks.benchmark import Benchmark, Files, refuse_strange
 from rmlab.benchmarks.hub import Source
-from rmlab.benchmarks.rows import read_answers
+from rmlab.benchmarks.rows import Record, read_answers
 from rmlab.metrics.best_of_n import SHARED_CREDIT, best_of, best_of_outcome
 from rmlab.metrics.items import LOSS, MISSING, WIN, Items, build_items
 from rmlab.metrics.ties import TIES, WEIGHTS, ties_score
 from rmlab.metrics.weights import Parts, weighted_parts
-from rmlab.tables import PROMPT, DataError
+from rmlab.records import Row
+from rmlab.tables import LABELS, PROMPT, DataError
 
 NAMES = {name: name.lower().replace(" ", "_") for name in ("Factuality", "Precise IF", "Math", "Safety", "Focus", TIES)}
 _ANSWERS = 4
@@ -22,7 +23,17 @@ _ANSWERS = 4
 
 def read(files: Files) -> pd.DataFrame:
     """Responses of RewardBench 2 rows: lists of chosen and rejected answers; the subset is the domain."""
-    return read_answers(files, REWARD_BENCH_2.name, lambda record: {"domain": record.read_subset([*NAMES])})
+    return read_answers(files, REWARD_BENCH_2.name, _describe)
+
+
+def _describe(record: Record) -> Row:
+    """The domain of a row whose counts, where it has them, are those of its texts."""
+    n_chosen, n_rejected = (len(record.read_texts(label, None)) for label in LABELS)
+    counts = {"num_correct": n_chosen, "total_completions": n_chosen + n_rejected}
+    for name, n_texts in counts.items():
+        if record.row.get(name) not in (None, n_texts):
+            record.refuse(name, f"{n_texts}, as many texts as are there")
+    return {"domain": record.read_subset([*NAMES])}
 
 
 def make_items(table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]) -> Items:

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -115,6 +116,25 @@ def read_renamed(
 def hash_prompt(prompt: object) -> str:
     """A short name of a prompt's text, for tables without texts."""
     return blake2b(json.dumps(prompt, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def name_family(prompt: str | Messages) -> str:
+    """The family of a prompt: the same for equal texts, whatever space is around them."""
+    if isinstance(prompt, str):
+        return hash_prompt(prompt.strip())
+    return hash_prompt([[turn["role"], turn["content"].strip()] for turn in prompt])
+
+
+def first_rows(contents: Iterable[object], models: Iterable[object]) -> list[int]:
+    """For each row the first one with its content; the n-th of equal rows of a model is the n-th of the others'."""
+    n_equal: Counter[object] = Counter()
+    row_of_key: dict[object, int] = {}
+    rows = []
+    for row, (content, model) in enumerate(zip(contents, models, strict=True)):
+        key = content, n_equal[content, model]
+        n_equal[content, model] += 1
+        rows.append(row_of_key.setdefault(key, row))
+    return rows
 
 
 def list_answers(prompt: Row, texts: Mapping[str, Sequence[str]]) -> list[Row]:

@@ -13,7 +13,7 @@ from rmlab import tables
 from rmlab.bias import regression
 from rmlab.metrics.estimate import indicator
 from rmlab.metrics.items import FloatArray, Ties, as_pairs, credit
-from rmlab.tables import PROMPT, STYLE, DataError, IntArray, copy_provenance, group_codes
+from rmlab.tables import STYLE, DataError, IntArray, copy_provenance, default_cluster, group_codes
 
 _OUTCOMES_PER_COLUMN = 6  # prompts of the rarer ending that each column of a fit needs
 _MAX_KNOTS = {"length": 5, "style": 4}
@@ -179,9 +179,13 @@ def _fit_groups(
     confidence: float,
 ) -> pd.DataFrame:
     """One row per group; `design_of` takes rows and the number of columns that their outcomes can bear."""
-    columns, cluster_columns = regression.group_columns(pairs, by, cluster)
-    clusters, prompts = group_codes(pairs, cluster_columns)[0], group_codes(pairs, PROMPT)[0]
-    earned, names = credit(pairs, ties=ties), [f"{name}{end}" for name in effects for end in ("", "_low", "_high")]
+    names = [f"{name}{end}" for name in effects for end in ("", "_low", "_high")]
+    results = ["accuracy", "controlled", "se", "low", "high", *names, "fit_p"]
+    results += ["n_pairs", "n_prompts", "n_ties", "missing", "caveat", "reason"]
+    columns, cluster_columns = regression.group_columns(pairs, by, cluster, results=results)
+    clusters = group_codes(pairs, cluster_columns)[0]
+    prompts = group_codes(pairs, default_cluster(pairs))[0]
+    earned = credit(pairs, ties=ties)
     frames = []
     for rows in regression.group_rows(pairs, columns):
         counted_rows, outcome = rows[~np.isnan(earned[rows])], pairs["outcome"].iloc[rows]
@@ -190,9 +194,7 @@ def _fit_groups(
         row |= _fit(earned[counted_rows], design, clusters[counted_rows], confidence, names)
         row |= {"n_pairs": len(counted_rows), "n_prompts": len(np.unique(prompts[counted_rows]))}
         frames.append(row | {"n_ties": (outcome == "tie").sum(), "missing": outcome.isna().sum()})
-    order = [*columns, "accuracy", "controlled", "se", "low", "high", *names, "fit_p"]
-    order += ["n_pairs", "n_prompts", "n_ties", "missing", "caveat", "reason"]
-    frame = pd.DataFrame(frames).reindex(columns=order)
+    frame = pd.DataFrame(frames).reindex(columns=[*columns, *results])
     frame["caveat"] = [f"the form does not fit (p = {p:.1g})" if p < _MISFIT else "" for p in frame["fit_p"]]
     misfits = frame.loc[frame["caveat"] != "", columns].to_dict("records")
     if misfits:

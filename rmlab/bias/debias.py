@@ -12,6 +12,7 @@ from rmlab.metrics.items import CREDIT_OF_TIE, FloatArray, Ties
 from rmlab.tables import KEY, LEVELS, PROMPT, DataError, IntArray, copy_provenance, group_codes
 
 _RESAMPLES = 300
+_CHANGES = ("level", "before", "after", "change", "se", "low", "high", "flipped", "n_pairs", "n_prompts", "reason")
 
 
 def debias(
@@ -128,8 +129,9 @@ def debias_change(
     >>> change.loc[change["level"] == "normal", "change"].item()
     0.0
     """
+    tables.check_option("ties", ties, tuple(CREDIT_OF_TIE))
     scores = tables.check_scores(scores, allow_missing=True)
-    columns, cluster_columns = regression.group_columns(scores, by, cluster)
+    columns, cluster_columns = regression.group_columns(scores, by, cluster, results=_CHANGES)
     if "model" not in columns and len(scores["model"].unique()) > 1:
         raise DataError(f"by: {columns} has no 'model', but the table has several. Add 'model'.")
     x = _regressors(scores, features, on)
@@ -165,9 +167,8 @@ def debias_change(
                 row = {**pairs[columns].iloc[group[0]], "level": name, **counted_items.mean()}
                 row |= _interval(changes, np.bincount(cluster_of_prompt[prompts]), confidence)
                 frames.append(row | {"n_pairs": len(counted_items), "n_prompts": len(np.unique(prompts))})
-    order = ["level", "before", "after", "change", "se", "low", "high", "flipped", "n_pairs", "n_prompts"]
-    frame = pd.DataFrame(frames)[[*columns, *order]]
-    return copy_provenance(scores, frame.assign(reason=[regression.few_prompts(n) for n in frame["n_prompts"]]))
+    frame = pd.DataFrame(frames).assign(reason=[regression.few_prompts(row["n_prompts"]) for row in frames])
+    return copy_provenance(scores, frame[[*columns, *_CHANGES]])
 
 
 def _interval(changes: FloatArray, cluster_size: IntArray, confidence: float) -> dict[str, float]:

@@ -9,13 +9,15 @@ from scipy.special import stdtr
 
 from rmlab import tables
 from rmlab.bias import regression
-from rmlab.metrics.estimate import MIN_PROMPTS
+from rmlab.metrics.estimate import MIN_PROMPTS, t_quantile
 from rmlab.metrics.items import FloatArray
 from rmlab.tables import PROMPT, DataError, IntArray, copy_provenance, group_codes
 
 _DEFAULT_COUNTS = ("characters", "markdown")
 _LENGTHS = {"characters", "tokens", "words", "sentences"}
 _STEPS = {"step": 0, "step_plain": 1, "step_markdown": 2}  # the step that a term asks for; 0: their mean
+_MISFIT = 0.01  # p of the test of fit below which a table says so
+_RESULTS = ("term", "effect", "rate", "se", "low", "high", "p", "n_prompts", "n", "missing", "caveat", "reason")
 _NO_LENGTH = "length is not in the fit, so 'correct' also takes up any length difference of right and wrong answers"
 
 
@@ -25,6 +27,7 @@ def style_effects(
     *,
     terms: Sequence[str] | None = None,
     by: str | Sequence[str] = "model",
+    cluster: str | None = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Estimate the effects of correctness, style, length and Markdown on the score, inside a prompt.
@@ -43,15 +46,22 @@ def style_effects(
         styles; characters and markdown as far as `features` have them (all counts where they have neither).
     by : str or sequence of str
         Columns that define the rows.
+    cluster : str, optional
+        Column whose values the prompts of a cluster share; default: the prompt.
     confidence : float
         Coverage of the intervals.
 
     Returns
     -------
     DataFrame
-        One row per combination of the `by` columns and term: these, term, effect (in standard deviations of the model's
-        scores within a prompt), se, low, high, p, n_prompts, n (scores), missing, caveat (in the row of "correct",
-        where length is not among the terms), reason (why a number is missing).
+        One row per combination of the `by` columns and term:
+
+        - the `by` columns, term;
+        - effect, in standard deviations of the model's scores within a prompt, se, low, high, p;
+        - n_prompts, n (scores), missing;
+        - caveat: that a count's effect bends, so that the other terms may hold part of it; in the row of "correct"
+          also that length is not among the terms;
+        - reason: why a number is missing.
 
     Raises
     ------
@@ -60,24 +70,35 @@ def style_effects(
 
     Notes
     -----
-    Least squares with an intercept for every prompt. Errors are clustered by prompt (CR1), with n_prompts - 1
-    degrees of freedom. Without features a step has its whole price; with them, what is left at equal length and
-    marks. Style, length and marks rise together, so that with few prompts their parts have wide intervals.
+    Least squares with an intercept for every prompt. Errors are clustered by prompt (CR2), with Satterthwaite's
+    degrees of freedom: few where a term varies in few prompts. Counts enter as logarithms; `caveat` says where their
+    squares fit too (p < 0.01, Bonferroni). Without features a step has its whole price; with them, what is left at
+    equal length and marks. Style, length and marks rise together, so that with few prompts their parts have wide
+    intervals.
 
     References
     ----------
-    Cameron and Miller (2015), section III.B, for the degrees of freedom of the prompts' intercepts.
+    Pustejovsky and Tipton (2018) for errors and degrees of freedom with an intercept for every prompt.
     """
     frames = []
-    for fit in _fit_groups(scores, features, terms, by):
-        quantile = regression.t_limit(confidence, fit.n_prompts)
+    for fit in _fit_groups(scores, features, terms, by, cluster):
         # A variance that is nothing but rounding may come out below zero.
         se = np.sqrt(np.maximum(np.diag(fit.covariance), 0.0))
+        half = t_quantile(fit.df, confidence) * se
         with np.errstate(divide="ignore", invalid="ignore"):
-            p = np.where(se > 0, 2 * stdtr(fit.n_prompts - 1, -np.abs(fit.effect) / se), np.nan)  # no spread, no test
-        limits = {"low": fit.effect - quantile * se, "high": fit.effect + quantile * se}
-        frame = fit.table({"effect": fit.effect, "se": se, **limits, "p": p})
-        frames.append(frame.assign(caveat=frame["caveat"].where(frame["term"] == "correct", "")))
+            p = 2 * stdtr(fit.df, -np.abs(fit.effect) / se)
+        frame = fit.table(
+            {
+                "effect": fit.effect,
+                "se": se,
+                "low": fit.effect - half,
+                "high": fit.effect + half,
+                "p": np.where(se > 0, p, np.nan),  # no spread, no test
+            }
+        )
+        is_correct = frame["term"] == "correct"
+        frame["caveat"] = np.where(is_correct, frame["caveat"], fit.misfit)
+        frames.append(frame.astype({"caveat": "str"}))
     return copy_provenance(scores, pd.concat(frames, ignore_index=True))
 
 
@@ -87,13 +108,14 @@ def exchange_rate(
     *,
     terms: Sequence[str] | None = None,
     by: str | Sequence[str] = "model",
+    cluster: str | None = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Estimate how many units of correctness one step of style, or one doubling of a feature, is worth.
 
     Parameters
     ----------
-    scores, features, terms, by, confidence
+    scores, features, terms, by, cluster, confidence
         As in `style_effects`. The terms must hold "correct", the unit of the rate.
 
     Returns
@@ -112,12 +134,13 @@ def exchange_rate(
     if terms is not None and "correct" not in terms:
         raise ValueError(f"terms: {list(terms)} must hold 'correct', the unit of the rate")
     frames = []
-    for fit in _fit_groups(scores, features, terms, by):
-        unit, quantile = fit.terms.index("correct"), regression.t_limit(confidence, fit.n_prompts)
+    for fit in _fit_groups(scores, features, terms, by, cluster):
+        unit = fit.terms.index("correct")
         frame = fit.table({"rate": fit.effect / (fit.effect[unit] or np.nan), "low": np.nan, "high": np.nan})
         frame["reason"] = frame["reason"].where(frame["reason"] != "", frame["reason"].iloc[unit])
         for place in np.flatnonzero(frame["reason"] == "").tolist():
             places = [unit, place]
+            quantile = float(t_quantile(fit.df[places].min(keepdims=True), confidence)[0])
             limits = fieller(fit.effect[places], fit.covariance[np.ix_(places, places)], quantile)
             frame.loc[place, ["low", "high", "reason"]] = limits
         frames.append(frame.drop(index=unit))
@@ -125,13 +148,18 @@ def exchange_rate(
 
 
 class _Fit(NamedTuple):
-    """One regression: estimates of the terms (NaN where there is none), their covariance, why they are missing."""
+    """One regression: estimates of the terms (NaN where there is none), their covariance, why they are missing.
+
+    `misfit` says which counts have an effect that bends, else "".
+    """
 
     group: dict[str, object]
     terms: list[str]
     effect: FloatArray
     covariance: FloatArray
+    df: FloatArray
     reasons: list[str]
+    misfit: str
     n_prompts: int
     n: int
     missing: int
@@ -139,53 +167,92 @@ class _Fit(NamedTuple):
     def table(self, columns: Mapping[str, FloatArray | float]) -> pd.DataFrame:
         """One row per term: the group, the columns, and what is behind them."""
         reasons = [reason or regression.few_prompts(self.n_prompts) for reason in self.reasons]
+        no_length = "" if _LENGTHS & {*self.terms} else _NO_LENGTH
+        caveat = "; ".join(filter(None, (no_length, self.misfit)))
         group = pd.DataFrame([self.group] * len(self.terms))
         frame = group.assign(term=self.terms, **columns, n_prompts=self.n_prompts, n=self.n, missing=self.missing)
-        frame = frame.assign(caveat="" if _LENGTHS & {*self.terms} else _NO_LENGTH, reason=reasons)
+        frame = frame.assign(caveat=caveat, reason=reasons)
         return frame.astype(dict.fromkeys(("term", "caveat", "reason"), "str"))
 
 
 def _fit_groups(
-    scores: pd.DataFrame, features: pd.DataFrame | None, terms: Sequence[str] | None, by: str | Sequence[str]
+    scores: pd.DataFrame,
+    features: pd.DataFrame | None,
+    terms: Sequence[str] | None,
+    by: str | Sequence[str],
+    cluster: str | None,
 ) -> list[_Fit]:
     scores = tables.check_scores(scores, allow_missing=True)
-    columns, _ = regression.group_columns(scores, by)
+    columns, cluster_columns = regression.group_columns(scores, by, cluster, results=_RESULTS)
     terms, design = _design(scores, features, terms)
     # A model's scores of a prompt share a level. Scores of a prompt by several models in one row are not independent.
-    level, cluster = group_codes(scores, ["model", *PROMPT])[0], group_codes(scores, PROMPT)[0]
+    level = group_codes(scores, ["model", *PROMPT])[0]
+    clusters = group_codes(scores, cluster_columns)[0]
     # One unit for each model, whatever `by` is: its rows can then be compared with one another.
     y = regression.standardize_models(scores)
-    groups = [(rows, scores[columns].iloc[rows[0]].to_dict()) for rows in regression.group_rows(scores, columns)]
-    return [_fit(y[rows], design[rows], level[rows], cluster[rows], terms, group) for rows, group in groups]
+    fits = []
+    for rows in regression.group_rows(scores, columns):
+        group = scores[columns].iloc[rows[0]].to_dict()
+        fits.append(_fit(y[rows], design[rows], level[rows], clusters[rows], terms, group))
+    return fits
 
 
 def _fit(
     y: FloatArray, design: FloatArray, level: IntArray, cluster: IntArray, terms: list[str], group: dict[str, object]
 ) -> _Fit:
-    import statsmodels.api as sm
-
     observed = ~np.isnan(y)
     missing = int((~observed).sum())
     level = np.unique(level, return_inverse=True)[1]
     observed &= np.bincount(level, observed)[level] > 1  # a lone score says nothing about differences
-    y, design, level = y[observed], design[observed], level[observed]
+    y = y[observed]
+    design = design[observed]
+    level = level[observed]
     cluster = np.unique(cluster[observed], return_inverse=True)[1]
-    n_prompts = int(cluster.max(initial=-1)) + 1
-    effect, covariance = np.full(len(terms), np.nan), np.full((len(terms), len(terms)), np.nan)
+    n_clusters = int(cluster.max(initial=-1)) + 1
+    effect = np.full(len(terms), np.nan)
+    covariance = np.full((len(terms), len(terms)), np.nan)
+    df = np.zeros(len(terms))
     if not len(y) or not regression.within_spread(y, level):
         reason = "scores do not vary within a prompt" if len(y) else "no prompt with two scores"
-        return _Fit(group, terms, effect, covariance, [reason] * len(terms), n_prompts, len(y), missing)
+        reasons = [reason] * len(terms)
+        return _Fit(group, terms, effect, covariance, df, reasons, "", n_clusters, len(y), missing)
+
     # Without the prompts' means the intercept of each prompt is out of the regression (Frisch, Waugh and Lovell).
     x = regression.demean(design, level)
+    y = regression.demean(y, level)
     # Measured by the column before its means went off: what varies only between prompts leaves rounding behind.
     reasons = regression.dependence_reasons(x, terms, scale=np.linalg.norm(design, axis=0), where="within a prompt")
     places = np.array([i for i, reason in enumerate(reasons) if not reason], dtype=np.intp)
+    misfit = ""
     if len(places):
-        result = sm.OLS(regression.demean(y, level), x[:, places]).fit()
-        effect[places] = result.params
-        if n_prompts >= MIN_PROMPTS:  # CR1: the sandwich times G / (G - 1) * (n - 1) / (n - k)
-            covariance[np.ix_(places, places)] = result.get_robustcov_results("cluster", groups=cluster).cov_params()
-    return _Fit(group, terms, effect, covariance, reasons, n_prompts, len(y), missing)
+        result = regression.fit_clustered(y, x[:, places], cluster)
+        effect[places] = result.effect
+        if n_clusters >= MIN_PROMPTS:
+            covariance[np.ix_(places, places)] = result.covariance
+            df[places] = result.df
+            misfit = _find_misfit(y, design[:, places], level, cluster, [terms[place] for place in places])
+    return _Fit(group, terms, effect, covariance, df, reasons, misfit, n_clusters, len(y), missing)
+
+
+def _find_misfit(y: FloatArray, design: FloatArray, level: IntArray, cluster: IntArray, terms: Sequence[str]) -> str:
+    """Say which counts have an effect that bends: their squares, one at a time, beside all terms."""
+    counts = [place for place, term in enumerate(terms) if term not in ("correct", *_STEPS)]
+    x = regression.demean(design, level)
+    bent = []
+    for place in counts:
+        centered = design[:, place] - design[:, place].mean()
+        with_square = np.column_stack([x, regression.demean(centered**2, level)])
+        scale = np.linalg.norm(with_square, axis=0)
+        if regression.dependence_reasons(with_square, [*terms, "square"], scale=scale)[-1]:
+            continue
+        fit = regression.fit_clustered(y, with_square, cluster)
+        se = np.sqrt(fit.covariance[-1, -1])
+        p = 2 * stdtr(fit.df[-1], -abs(fit.effect[-1]) / se) if se > 0 else 1.0
+        if p * len(counts) < _MISFIT:
+            bent.append(terms[place])
+    if not bent:
+        return ""
+    return f"the effect of {', '.join(bent)} bends: the other terms may hold part of it"
 
 
 def _design(

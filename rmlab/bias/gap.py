@@ -9,11 +9,11 @@ import pandas as pd
 from rmlab import tables
 from rmlab.bias import regression
 from rmlab.metrics.estimate import estimate, group_means
-from rmlab.metrics.items import Ties, as_pairs, credit, require_item_columns
+from rmlab.metrics.items import Ties, as_pairs, credit, refuse_result_names, require_item_columns
 from rmlab.metrics.summaries import estimate_frame, group_weights
 from rmlab.metrics.weights import Average, WeightedMean, Weights, prepare
 from rmlab.styles import features
-from rmlab.tables import LABELS, LEVELS, PROMPT, STYLE, STYLES, DataError, copy_provenance, group_codes
+from rmlab.tables import LABELS, LEVELS, PROMPT, STYLE, STYLES, DataError, copy_provenance, default_cluster, group_codes
 
 WITHIN_A_QUARTER = np.log(1.25)
 _LENGTH = pd.CategoricalDtype(["shorter", "equal", "longer"], ordered=True)
@@ -68,6 +68,7 @@ def style_gap(
     """
     by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     columns = [column for column in by if column != "model"]
+    refuse_result_names(columns, ("level", "easy", "hard", "gap"))
     prepared = prepare(table, average, ties, common, options, by=columns, cluster=cluster, require_complete=False)
     if not prepared.items.has_levels:
         raise DataError("table: level is missing. Easy and hard need a benchmark whose answers have styles.")
@@ -133,15 +134,17 @@ def style_preference(
     scores = tables.check_scores(scores, allow_missing=True)
     if scores["style"].isna().all():
         raise DataError("scores: style is missing in every row. A preference needs a benchmark with styles.")
-    extra = [] if cluster is None else [cluster]
+    clusters = default_cluster(scores) if cluster is None else [cluster]
+    extra = [name for name in clusters if name not in PROMPT]
     require_item_columns(scores, [], extra)
     rows = _cross_styles(scores, extra)
-    columns, cluster_columns = regression.group_columns(rows, by, cluster)
+    # The other names of the result are no columns of `rows`.
+    columns, cluster_columns = regression.group_columns(rows, by, cluster, results=("difference",))
     group, first_rows = group_codes(rows, columns)
     n_groups = len(first_rows)
     earned = credit(rows, ties=ties)
     share = group_means(earned, group, group_codes(rows, cluster_columns)[0], n_groups, confidence=confidence)
-    prompt = pd.Series(group_codes(rows, PROMPT)[0]).where(~np.isnan(earned))
+    prompt = pd.Series(group_codes(rows, default_cluster(rows))[0]).where(~np.isnan(earned))
     difference = rows.groupby(group)["difference"].mean().to_numpy()
     still = np.where(np.isnan(difference), "scores do not vary within a prompt", "")
     reason = np.where(share.n_pairs == 0, "no outcome", np.where(share.reason != "", share.reason, still))

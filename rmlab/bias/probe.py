@@ -10,11 +10,11 @@ from scipy.special import stdtr
 from rmlab import tables
 from rmlab.bias import regression
 from rmlab.metrics.estimate import group_means
-from rmlab.metrics.items import FloatArray
+from rmlab.metrics.items import FloatArray, cluster_columns
 from rmlab.scorers.base import PlainScorer, Prompt, name_of
 from rmlab.stats.difference import holm
 from rmlab.styles.transforms import TRANSFORMS, Transform
-from rmlab.tables import PROMPT, DataError, group_codes, nearest
+from rmlab.tables import PROMPT, DataError, default_cluster, group_codes, nearest
 
 Change = Callable[[str], str]
 _Changes: TypeAlias = Sequence[str | Transform | Change]
@@ -27,6 +27,7 @@ def probe(
     *,
     by: str | Sequence[str] = ("transform", "domain"),
     steps: int | None = None,
+    cluster: str | None = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Measure what changes of style do to the score of the same answers.
@@ -45,6 +46,8 @@ def probe(
         Columns that define the rows: transform, domain, subset, label, style.
     steps : int, optional
         How many steps of each change; default: as many as it takes.
+    cluster : str, optional
+        Column whose values the prompts of a cluster share; default: the prompt.
     confidence : float
         Coverage of the intervals.
 
@@ -72,11 +75,14 @@ def probe(
     >>> table[["transform", "null", "n"]].to_numpy().tolist()
     [['padding', False, 384]]
     """
+    responses = tables.check_responses(responses)
+    clusters_by = cluster_columns(responses, cluster)
     changes, spread = _score_changes(responses, scorer, transforms, steps)
-    columns, _ = regression.group_columns(changes, by)
+    columns, _ = regression.group_columns(changes, by, results=("null", "change"))
     group, first_rows = group_codes(changes, columns)
-    change, cluster = changes["change"].to_numpy(), group_codes(changes, PROMPT)[0]
-    mean = group_means(change, group, cluster, len(first_rows), bounds=(-np.inf, np.inf), confidence=confidence)
+    change = changes["change"].to_numpy()
+    clusters = np.tile(group_codes(responses, clusters_by)[0], len(changes) // len(responses))
+    mean = group_means(change, group, clusters, len(first_rows), bounds=(-np.inf, np.inf), confidence=confidence)
     with np.errstate(invalid="ignore", divide="ignore"):
         # Where no score moved at all 0 / 0 is no effect, p = 1; where all moved alike the error is 0 and p with it.
         t = np.where((mean.se == 0) & (mean.value == 0), 0.0, np.abs(mean.value) / mean.se)
@@ -100,7 +106,6 @@ def _score_changes(
 
     The column `change` is NaN where the transform left the answer as it was.
     """
-    responses = tables.check_responses(responses)
     if not callable(scorer):
         raise TypeError(f"scorer: {scorer!r} cannot be called. Give a scorer such as rmlab.baselines.longest.")
     if transforms is not None and (isinstance(transforms, str) or not len(transforms)):
@@ -113,7 +118,8 @@ def _score_changes(
     changed_texts = [_apply(change, texts, steps) for change in changes]
     before, *scores_after = _score_versions(scorer, list(responses["prompt"]), [texts, *changed_texts])
     # Without the texts, which every transform would repeat.
-    answers = responses[[*tables.KEY, "subset", "style"]]
+    columns = dict.fromkeys([*tables.KEY, "subset", "style", *default_cluster(responses)])
+    answers = responses[[*columns]]
     frames = []
     for change, changed, after in zip(changes, changed_texts, scores_after, strict=True):
         # A change that had nothing to do says nothing about the scorer, so it does not count as a change of zero.

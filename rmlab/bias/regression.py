@@ -1,28 +1,49 @@
 """What the regressions share: groups of rows, means of prompts taken off, features of answers as regressors."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from rmlab.benchmarks.registry import adopt_name
 from rmlab.metrics.estimate import MIN_PROMPTS, TOO_FEW, t_quantile
-from rmlab.metrics.items import FloatArray, require_item_columns
-from rmlab.tables import KEY, LABELS, PROMPT, STYLE, DataError, IntArray, group_codes, nearest, refuse_repeats
+from rmlab.metrics.items import FloatArray, refuse_result_names, require_item_columns
+from rmlab.tables import (
+    KEY,
+    LABELS,
+    PROMPT,
+    STYLE,
+    DataError,
+    IntArray,
+    default_cluster,
+    group_codes,
+    nearest,
+    refuse_repeats,
+)
 
 _DEPENDENT = 1e-7  # share of a column's length below which it is a sum of the columns before it
 
 
 def group_columns(
-    frame: pd.DataFrame, by: str | Sequence[str], cluster: str | None = None
+    frame: pd.DataFrame,
+    by: str | Sequence[str],
+    cluster: str | None = None,
+    *,
+    results: Collection[str],
 ) -> tuple[list[str], list[str]]:
-    """`by` and `cluster` (default: the prompt) as columns of `frame`; DataError for one that it does not have."""
+    """`by` and `cluster` (default: `default_cluster`) as columns of `frame`.
+
+    Raises DataError for a column that `frame` lacks, and for one of `by` that is named like a column of the result.
+    """
     columns = [by] if isinstance(by, str) else list(dict.fromkeys(by))
-    cluster_columns = list(PROMPT) if cluster is None else [cluster]
+    cluster_columns = default_cluster(frame) if cluster is None else [cluster]
     if not columns:
         raise ValueError("by: []; name at least one column, for example 'model'")
     if frame.empty:
         raise DataError("table: no rows. Look at the selection that it comes from.")
     require_item_columns(frame, columns, cluster_columns)
+    refuse_result_names(columns, results)
     return columns, cluster_columns
 
 
@@ -86,6 +107,7 @@ def look_up(keys: pd.DataFrame, features: pd.DataFrame | None, columns: Sequence
     for column in [*(c for c in KEY if c not in features), *(c for c in columns if c not in allowed)]:
         names = nearest(column, [*KEY, *allowed])
         raise DataError(f"features: no counts {column!r}; {names}. Use rmlab.styles.features(responses).")
+    features = adopt_name(features, keys)
     refuse_repeats(features, KEY, "features")
     # Labels as strings: the two tables may have categories of their own.
     index, wanted_index = (pd.MultiIndex.from_frame(frame[KEY].astype({"label": "str"})) for frame in (features, keys))
@@ -139,3 +161,60 @@ def dependence_reasons(x: FloatArray, names: Sequence[str], *, scale: FloatArray
         else:
             reasons.append("")
     return reasons
+
+
+class ClusteredFit(NamedTuple):
+    """Least squares: effects (k,), their covariance (k, k), and degrees of freedom (k,)."""
+
+    effect: FloatArray
+    covariance: FloatArray
+    df: FloatArray
+
+
+def fit_clustered(y: FloatArray, x: FloatArray, cluster: IntArray) -> ClusteredFit:
+    """Least squares with CR2 errors by cluster and Satterthwaite's degrees of freedom.
+
+    Columns without the means of groups that lie inside the clusters give the same as a column for each group
+    (Pustejovsky and Tipton 2018, section 2.4). A cluster that alone decides an effect adds no error: it has no
+    residual there.
+    """
+    # In an orthonormal basis of the columns, the clusters' leverages (G, k, k) sum to the identity.
+    basis, triangle = np.linalg.qr(x)
+    coordinates = basis.T @ y
+    residual = y - basis @ coordinates
+    leverage = _products_by_cluster(basis, cluster)
+    value, vector = np.linalg.eigh(leverage)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        root = np.where(value < 1 - _DEPENDENT, 1 / np.sqrt(1 - value), 0.0)
+    adjust = (vector * root[:, None, :]) @ vector.transpose(0, 2, 1)
+
+    n_clusters = len(leverage)
+    residual_sums = [np.bincount(cluster, column * residual, n_clusters) for column in basis.T]
+    score = (adjust @ np.column_stack(residual_sums)[:, :, None])[:, :, 0]
+    to_effects = np.linalg.inv(triangle)
+    effect = to_effects @ coordinates
+    covariance = to_effects @ (score.T @ score) @ to_effects.T
+
+    # Bell and McCaffrey (2002): the clusters' contributions to the error have covariances
+    # P = diag(own) - shared shared', for independent and equally noisy answers; df = tr(P)^2 / sum of P^2.
+    direction = adjust @ to_effects.T
+    shared = leverage @ direction
+    own = (direction * shared).sum(axis=1)
+    explained = (shared**2).sum(axis=1)
+    gram = np.einsum("gia,gja->aij", shared, shared)
+    trace = (own - explained).sum(axis=0)
+    squares = (own**2 - 2 * own * explained).sum(axis=0) + (gram**2).sum(axis=(1, 2))
+    return ClusteredFit(effect, covariance, trace**2 / np.maximum(squares, 1e-300))
+
+
+def _products_by_cluster(columns: FloatArray, cluster: IntArray) -> FloatArray:
+    """Sums of products of every two columns in each cluster, (clusters, k, k)."""
+    n_clusters = int(cluster.max()) + 1
+    n_columns = columns.shape[1]
+    products = np.empty((n_clusters, n_columns, n_columns))
+    for i in range(n_columns):
+        for j in range(i + 1):
+            product = np.bincount(cluster, columns[:, i] * columns[:, j], n_clusters)
+            products[:, i, j] = product
+            products[:, j, i] = product
+    return products

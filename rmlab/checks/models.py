@@ -126,8 +126,10 @@ def _check_tokenizer(examined: Examined) -> Finding:
 
     tokenizer = class_tokenizer(examined.scorer.checkpoint)
     n_different = count_deviations(tokenizer, examined.scorer.checkpoint)
-    detail = f"{type(tokenizer).__name__} of transformers differs from tokenizer.json, which is followed, on "
-    detail += f"{n_different} of {len(PROBES)} texts"
+    name = f"{type(tokenizer).__name__} of transformers"
+    detail = f"{name} writes {len(PROBES)} texts as tokenizer.json does"
+    if n_different:
+        detail = f"{name} differs from tokenizer.json, which is followed, on {n_different} of {len(PROBES)} texts"
     return Finding(grade(not n_different, True), detail)
 
 

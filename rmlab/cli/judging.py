@@ -78,7 +78,10 @@ def judge_benchmark(
       rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged --results batch_output.jsonl
     """
     responses = texts.load(benchmark)
-    judge = judges.judge(model, **shared.model_keywords(options))
+    keywords = shared.model_keywords(options)
+    if options.url and options.revision:
+        keywords["version"] = keywords.pop("revision")
+    judge = judges.judge(model, **keywords)
     if action.estimate:
         say_table(judges.estimate(judge, responses, store=run.store))
     elif action.requests is not None:

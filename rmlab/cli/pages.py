@@ -1,5 +1,7 @@
 """The commands that make figures and pages: the demo, a report, the explorer."""
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +15,7 @@ from rmlab.report.page import write_explorer
 from rmlab.report.results import read_results
 from rmlab.tables import DataError
 
+_CLUSTER = "Column of prompts that stand or fall together; else family, or the prompt."
 _COLUMN = "chosen_score=good: columns of a file of pairs; repeat."
 
 
@@ -36,7 +39,12 @@ def run_demo(
     for file in files:
         say(f"  {file}")
     say("\nNext: open notebooks/00_quickstart.ipynb (make lab), or score a model:")
-    say("  rmlab score --help")
+    if shutil.which("rmlab"):
+        say("  rmlab score --help")
+        return
+    command = Path(sys.argv[0])
+    say(f"  {command} score --help")
+    say(f"Run this once in a shell, and rmlab alone will do:  . {command.with_name('activate')}")
 
 
 @with_shared_options
@@ -54,6 +62,7 @@ def write_html_report(
     text_limit: Annotated[float, typer.Option(help="MiB of text a benchmark; beyond it a sample of prompts.")] = 20.0,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Reward models",
     column: Annotated[list[str] | None, typer.Option(help=_COLUMN)] = None,
+    cluster: Annotated[str | None, typer.Option(help=_CLUSTER)] = None,
 ) -> None:
     """Write one HTML file that opens offline.
 
@@ -83,6 +92,7 @@ def write_html_report(
         text_limit=text_limit,
         title=title,
         columns=split_columns(column),
+        cluster=cluster,
     )
     say(f"{file} ({file.stat().st_size / 2**20:.1f} MiB)", err=True)
 

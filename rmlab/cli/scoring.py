@@ -1,5 +1,6 @@
 """The commands about models: score, prefer and merge, and before them plan and doctor."""
 
+import sys
 from typing import Annotated
 
 import pandas as pd
@@ -27,11 +28,12 @@ def score_benchmark(
 ) -> None:
     """Score a benchmark's texts with one or more reward models.
 
-    Prints the benchmark's summary, or writes the scores to --out.
+    Prints the benchmark's summary. Writes the scores to --out, or as CSV into a pipe.
 
     \b
     Examples:
       rmlab score mini longest shortest
+      rmlab score mini longest > scores.csv
       rmlab score rm-bench Skywork/Skywork-Reward-V2-Qwen3-0.6B --store scores -o scores.csv
       rmlab score rm-bench ./my-model --path data/rm-bench --store scores --shard 3/16 -o part3.csv
       rmlab score mini run1/final run2/final --name run1 --name run2 --store scores
@@ -58,7 +60,7 @@ def score_benchmark(
     else:
         keywords |= model_keywords | shared.pick_given(name=table.name)
     scores = scoring.score(responses, opened, **keywords)
-    if run.out is None:
+    if run.out is None and sys.stdout.isatty():
         say_aligned(metrics.summary(scores))
     else:
         write_table(scores, run)
@@ -203,7 +205,7 @@ def check_out(table: shared.TableOptions, run: shared.RunOptions, n_models: int)
 
 
 def write_table(table: pd.DataFrame, run: shared.RunOptions) -> None:
-    """The table of scores or pairs to a file, or as CSV to the terminal."""
+    """The table of scores or pairs to a file, or as CSV to stdout."""
     if run.out is None:
         say_table(table)
     else:

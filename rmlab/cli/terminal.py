@@ -7,7 +7,7 @@ import warnings
 import pandas as pd
 import typer
 
-from rmlab.text import line, visible
+from rmlab.text import format_csv, line, visible
 
 
 def say(text: object, *, err: bool = False) -> None:
@@ -16,8 +16,8 @@ def say(text: object, *, err: bool = False) -> None:
 
 
 def say_table(table: pd.DataFrame) -> None:
-    """Write a table as CSV; control characters are shown, not sent."""
-    sys.stdout.write(visible(table.to_csv(index=False, lineterminator="\n")))
+    """Write a table as CSV; control characters are shown, not sent, and a spreadsheet runs no formula."""
+    sys.stdout.write(format_csv(table))
 
 
 def say_aligned(table: pd.DataFrame, decimals: int = 3) -> None:

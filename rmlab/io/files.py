@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks import benchmarks_by_name
+from rmlab.benchmarks import benchmarks_by_name, layouts
 from rmlab.benchmarks.own_pairs import load_scores
 from rmlab.io import native, results
 from rmlab.tables import DataError, check_option
@@ -21,7 +21,7 @@ def read_scores(
     source: Source,
     *,
     format: str | None = None,
-    columns: results.Columns | None = None,
+    columns: layouts.Columns | None = None,
     model: str | None = None,
     allow_missing: bool = False,
 ) -> pd.DataFrame:
@@ -43,7 +43,8 @@ def read_scores(
         A response matrix holds outcomes and no scores: `read_pairs` reads it. Any other file is read as pairs of one's
         own, under the ids that `load_pairs` gives it, if its columns have usual names: `chosen_score` and
         `rejected_score` (also score_chosen, chosen_reward, reward_chosen, or an object or list `scores`); `score_a`,
-        `score_b` and `winner`; `score` and `label` of one response a row; lists `scores` and `labels`.
+        `score_b` and `winner`; `score` and `label` of one response a row; lists `scores` and `labels`. Its columns
+        `model`, `benchmark` and `family` are kept.
     columns
         Our names to those of a file of another project, with a dot into nested objects
         ({"score": "output.reward"}); lists around one number are taken off. One row is one of
@@ -52,8 +53,11 @@ def read_scores(
         - a pair: `chosen_score` and `rejected_score`;
         - a prompt: `scores`, a list with the chosen first, `num_correct` of them (default 1).
 
-        Further names are `id` (default: the row's number), `domain`, `subset`, `style`, `benchmark` and `model`
-        (default: the file's name). Rows may lie inside one object, under a name that all paths begin with, or as lists.
+        Without one of these only the names given differ from the usual ones; {"model": None} ignores a column.
+
+        Further names are `id` (default: the row's number within the model), `family`, `domain`, `subset`, `style`,
+        `benchmark` and `model` (default: the file's name). Rows may lie inside one object, under a name that all paths
+        begin with, or as lists.
         For a table that lacks what `responses` know, such as id, label and score alone, use `rmlab.io.join`.
     model
         Name of the model (default: from the file, its name or its folder's name).
@@ -217,7 +221,8 @@ def _read_file(
     if layout == "response-matrix":
         return results.read_matrix(path, benchmark, subsets)
     if layout == "own":
-        return load_scores(path, path.stem, {}).assign(model=model or path.stem)
+        frame = load_scores(path, path.stem, {})
+        return frame if model is None else frame.assign(model=model)
     if layout != "rmlab":
         return results.read_published(path, rows, layout, model)
     frame = native.read_frame(path, rows, sidecar)

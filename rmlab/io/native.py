@@ -3,7 +3,7 @@
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pandas as pd
 
 from rmlab import records, tables
 from rmlab.tables import DataError
+from rmlab.text import guard_formula, remove_guard
 
 SIDECAR = ".provenance.json"
 PAIRS = ".pairs"
@@ -28,6 +29,7 @@ def read_frame(path: Path, rows: list[records.Row], sidecar: Mapping[str, object
     if path.suffix.lower() not in records.CSV:
         return pd.DataFrame(rows or records.read_rows(path))
     header, lines = records.read_table(path)
+    header = list(map(remove_guard, header))
     frame = pd.DataFrame(lines, columns=header, dtype="str")
     extra = sidecar.get("columns")
     kinds: dict[str, str] = dict(extra) if isinstance(extra, dict) else {}
@@ -75,7 +77,9 @@ def write_frame(frame: pd.DataFrame, path: Path) -> Path:
     if path.suffix.lower() == ".parquet":
         content = frame.to_parquet(None, index=False, engine="pyarrow", write_page_checksum=True)
     elif path.suffix.lower() == ".csv":
-        content = frame.to_csv(index=False, lineterminator="\n")
+        texts = {name: _map_texts(frame[name], guard_formula) for name in frame.select_dtypes("str")}
+        guarded = frame.assign(**texts).rename(columns=guard_formula)
+        content = guarded.to_csv(index=False, lineterminator="\n")
     else:
         rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
         content = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False, default=str) + "\n" for row in rows)
@@ -108,8 +112,15 @@ def _describe(frame: pd.DataFrame, path: Path) -> dict[str, object]:
     return content
 
 
+def _map_texts(texts: pd.Series, change: Callable[[str], str]) -> pd.Series:
+    """Each distinct text of a column changed once."""
+    return texts.map({text: change(text) for text in texts.dropna().unique()})
+
+
 def _parse_column(texts: pd.Series, kind: str | None) -> pd.Series:
     """A column of CSV as what it holds: text, missing where empty; numbers or truth values where all texts are."""
+    if texts.str.startswith("'").any():
+        texts = _map_texts(texts, remove_guard)
     present = texts[texts != ""]
     values = texts if kind == "text" else texts.where(texts != "")
     if kind is not None:

@@ -6,8 +6,10 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks import benchmarks_by_name
+from rmlab.benchmarks import benchmarks_by_name, layouts
+from rmlab.benchmarks.own_pairs import load_scores
 from rmlab.benchmarks.reward_bench import subset_of_item
+from rmlab.benchmarks.rows import first_rows
 from rmlab.records import refuse_rows
 from rmlab.tables import DataError, nearest
 from rmlab.text import short
@@ -16,21 +18,26 @@ Columns = Mapping[str, str]
 """Our names to theirs; a dot leads into a nested object: {"score": "output.reward"}."""
 
 _LAYOUTS = ("score", "chosen_score", "scores")
-_SHARED = ("model", "benchmark", "domain", "id", "subset", "label", "slot", "style")
+_SHARED = ("model", "benchmark", "domain", "id", "family", "subset", "label", "slot", "style")
 _OUTCOMES = {"1": "win", "1.0": "win", "0.5": "tie", "0": "loss", "0.0": "loss", "": None}
 
 
 def find_table_layout(header: Sequence[str]) -> str:
     """The format of a CSV or Parquet file, from the names of its columns."""
-    if "chosen_slot" in header or {"benchmark", "label"} <= {*header} or {"model", "label", "id"} <= {*header}:
+    names = {*header}
+    is_key = {"benchmark", "label"} <= names or {"model", "label", "id"} <= names
+    # Our tables of scores hold no texts.
+    if "chosen_slot" in names or (is_key and not {"prompt", "response"} & names):
         return "rmlab"
-    return "response-matrix" if header[0] == "model" else "own"
+    is_matrix = header[0] == "model" and not layouts.SCORE_COLUMNS & {name.lower() for name in names}
+    return "response-matrix" if is_matrix else "own"
 
 
 def is_turned_matrix(rows: Sequence[records.Row]) -> bool:
     """Whether a table has one row per item, and the outcomes of one model in each further column."""
     cells = [value for row in rows for value in [*row.values()][1:]]
-    is_matrix = bool(cells) and all(value is None or str(value) in _OUTCOMES for value in cells)
+    is_matrix = bool(cells) and not layouts.SCORE_COLUMNS & rows[0].keys()
+    is_matrix = is_matrix and all(value is None or str(value) in _OUTCOMES for value in cells)
     return is_matrix and next(iter(rows[0])) in ("item", "id", "item_id", "prompt_id", "prompt")
 
 
@@ -62,14 +69,18 @@ def read_published(path: Path, rows: list[records.Row], layout: str, model: str 
     return _fill_names(path, answers, model)
 
 
-def read_mapped_scores(path: Path, columns: Columns, model: str | None, **_: object) -> pd.DataFrame:
+def read_mapped_scores(path: Path, columns: layouts.Columns, model: str | None, **_: object) -> pd.DataFrame:
     """Scores of a file whose fields have other names, not checked yet; see `read_scores` for the three layouts."""
-    _check_names(columns, (*_SHARED, *_LAYOUTS, "rejected_score", "num_correct"))
-    if len({*_LAYOUTS} & {*columns}) != 1 or ("chosen_score" in columns) != ("rejected_score" in columns):
+    if columns.keys() <= {*_SHARED}:  # the scores have usual names
+        frame = load_scores(path, path.stem, columns)
+        return frame if model is None else frame.assign(model=model)
+    fields = {ours: str(theirs) for ours, theirs in columns.items() if theirs is not None}
+    _check_names(fields, (*_SHARED, *_LAYOUTS, "rejected_score", "num_correct"))
+    if len({*_LAYOUTS} & {*fields}) != 1 or ("chosen_score" in fields) != ("rejected_score" in fields):
         layouts = "'score' (a row per answer), 'chosen_score' with 'rejected_score', or 'scores' (a row per prompt)"
-        raise DataError(f"columns: name one of {layouts}; got {short(sorted(columns))}")
-    prompts = _select_fields(path, records.read_rows(path), columns)
-    return _fill_names(path, _expand_answers(path, prompts, columns), model)
+        raise DataError(f"columns: name one of {layouts}; got {short(sorted(fields))}")
+    prompts = _select_fields(path, records.read_rows(path), fields)
+    return _fill_names(path, _expand_answers(path, prompts, fields), model)
 
 
 def read_mapped_pairs(path: Path, columns: Columns, **_: object) -> pd.DataFrame:
@@ -121,12 +132,20 @@ def _check_names(columns: Columns, allowed: Sequence[str]) -> None:
 
 
 def _select_fields(path: Path, rows: list[records.Row], columns: Columns) -> pd.DataFrame:
-    """A row per record with our names for its fields; `id` is the row's number where no field is named for it."""
+    """A row per record with our names for its fields.
+
+    Where no field is named for `id` it is the row's number, or that of the first row with its prompt and its place
+    among a model's rows of that prompt.
+    """
     flat = pd.json_normalize(rows)
     if len(flat) == 1:
         flat = _unfold_object(path, flat, columns)
     frame = rename_columns(flat, columns, list(columns))
-    return frame if "id" in frame else frame.assign(id=[str(number) for number in range(len(frame))])
+    if "id" in frame:
+        return frame
+    models = frame.get("model", flat.index * 0)
+    prompts = flat.get("prompt", flat.index * 0)
+    return frame.assign(id=[*map(str, first_rows(map(repr, prompts), models))])
 
 
 def _unfold_object(path: Path, flat: pd.DataFrame, columns: Columns) -> pd.DataFrame:

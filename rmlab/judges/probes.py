@@ -66,7 +66,8 @@ def examine(
     Returns
     -------
     DataFrame
-        One row per verdict: model, benchmark, domain, id, condition, order ("first" or "second": where the left answer
+        One row per verdict: model, benchmark, domain, id, further columns of `responses` that are constant within a
+        prompt, condition, order ("first" or "second": where the left answer
         is shown), sample, vote (1 for the left answer, 0 for a draw, -1 for the right one, missing without a verdict)
         and status ("read", "unparsable", "failed"). Conditions, each in both orders: "as is", the chosen answer (left)
         and a rejected one; "padding, left" and "padding, right", one of them with sentences that say nothing;
@@ -132,7 +133,8 @@ def _verdicts(
         votes, failed = np.sign(left - right).ravel(), failed.reshape(shape).any(axis=1).ravel()
         item, sample = (column.reshape(shape)[:, 0].ravel() for column in (item // 2, sample))
         order = np.full(len(votes), "alone")
-    frame = responses[PROMPT].iloc[[cases[i].row for i in item]].reset_index(drop=True)
+    further = tables.prompt_columns(responses, tables.RESPONSES)
+    frame = responses[[*PROMPT, *further]].iloc[[cases[i].row for i in item]].reset_index(drop=True)
     frame.insert(0, "model", judge.name)
     status = np.where(failed, FAILED, np.where(np.isnan(votes), UNPARSABLE, "read"))
     condition = [cases[i].condition for i in item]

@@ -9,7 +9,7 @@ from scipy.special import comb
 
 from rmlab import tables
 from rmlab.metrics.estimate import group_means
-from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, FloatArray, count_labels
+from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, FloatArray, cluster_columns, count_labels
 from rmlab.tables import PROMPT, DataError, IntArray, group_codes
 
 SharedCredit = Literal["share", "loss", "win"]
@@ -72,7 +72,11 @@ def best_of_outcome(table: pd.DataFrame) -> NDArray[np.int8]:
 
 
 def best_of_curve(
-    scores: pd.DataFrame, *, sizes: tuple[int, ...] = (2, 3, 4), confidence: float = 0.95
+    scores: pd.DataFrame,
+    *,
+    sizes: tuple[int, ...] = (2, 3, 4),
+    cluster: str | None = None,
+    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Accuracy of picking the chosen answer among n, for several n.
 
@@ -82,6 +86,8 @@ def best_of_curve(
         A table of scores.
     sizes : tuple of int
         The numbers of answers.
+    cluster : str, optional
+        Column whose values the prompts of a cluster share; default: the prompt.
     confidence : float
         Coverage of the intervals.
 
@@ -98,9 +104,15 @@ def best_of_curve(
     DataError
         Where no prompt has one chosen answer and enough rejected ones.
     """
+    numbers = np.asarray(sizes)
+    if numbers.ndim != 1 or numbers.dtype.kind != "i" or numbers.min() < 2:
+        raise ValueError(f"sizes: {sizes!r}; allowed: whole numbers from 2, for example (2, 4)")
     scores = tables.check_scores(scores, allow_missing=True)
-    n_chosen, _ = count_labels(scores, group_codes(scores, ["model", *PROMPT])[0])
-    prompts = best_of(scores)[n_chosen == 1]
+    clusters_by = cluster_columns(scores, cluster)
+    prompt, first_rows = group_codes(scores, ["model", *PROMPT])
+    n_chosen, _ = count_labels(scores, prompt)
+    clusters = group_codes(scores.iloc[first_rows], clusters_by)[0]
+    prompts = best_of(scores).assign(cluster=clusters)[n_chosen == 1]
     large = {n: prompts[prompts["n_answers"] >= n] for n in sorted(sizes)}
     frames = [_curve_points(rows, n, confidence) for n, rows in large.items() if len(rows)]
     if not frames:
@@ -114,7 +126,7 @@ def _curve_points(large: pd.DataFrame, n: int, confidence: float) -> pd.DataFram
     n_rejected, above, level = (large[c].to_numpy() for c in ("n_answers", "above", "level"))
     credit = np.where(large["credit"].isna(), np.nan, _expected_credit(n_rejected - 1, above, level, n - 1))
     group, first_rows = group_codes(large, ["model", "domain"])
-    means = group_means(credit, group, group_codes(large, PROMPT)[0], len(first_rows), confidence=confidence)
+    means = group_means(credit, group, large["cluster"].to_numpy(), len(first_rows), confidence=confidence)
     frame = large[["model", "domain"]].iloc[first_rows].assign(n=n, accuracy=means.value, se=means.se, low=means.low)
     reason = np.where(means.n_pairs == 0, "no prompt with all scores", means.reason)
     frame = frame.assign(high=means.high, n_prompts=means.n_prompts, missing=means.missing, reason=reason)

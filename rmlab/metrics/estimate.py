@@ -200,7 +200,7 @@ def group_means(
 
 def t_quantile(df: FloatArray, confidence: float) -> FloatArray:
     """Student's t for a two-sided interval; NaN without degrees of freedom."""
-    if not 0 < confidence < 1:
+    if isinstance(confidence, str) or not 0 < confidence < 1:
         raise ValueError(f"confidence: {confidence!r}; allowed: between 0 and 1, for example 0.95")
     return np.where(df > 0, stdtrit(np.maximum(df, 1e-3), 0.5 + confidence / 2), np.nan)
 

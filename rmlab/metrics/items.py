@@ -1,6 +1,6 @@
 """Comparisons of a prompt's answers, and the credit of every model on every item: all numbers are means of it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -277,8 +277,22 @@ def comparison_items(
     return build_items(rows, key=ITEM, outcome=outcome, credit=earned, columns=DESCRIBED, by=by, cluster=cluster)
 
 
+def cluster_columns(table: pd.DataFrame, cluster: str | None) -> list[str]:
+    """The columns that name what stands or falls together; DataError for one that is not there."""
+    columns = tables.default_cluster(table) if cluster is None else [cluster]
+    require_item_columns(table, [], columns)
+    return columns
+
+
 def require_item_columns(rows: pd.DataFrame, by: Sequence[str], cluster: Sequence[str]) -> None:
     """Raise DataError unless `rows` has the columns that items are grouped by."""
     for argument, name in [*(("by", name) for name in by), *(("cluster", name) for name in cluster)]:
         if name not in rows.columns:
             raise DataError(f"{argument}: {name!r} is not a column here; {tables.nearest(name, list(rows.columns))}.")
+
+
+def refuse_result_names(by: Sequence[str], results: Collection[str]) -> None:
+    """Raise DataError where a column of `by` is named like a column of the result."""
+    for name in by:
+        if name in results:
+            raise DataError(f"by: {name!r} is a column of the result. Rename it in the table.")

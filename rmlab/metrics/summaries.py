@@ -8,7 +8,7 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.metrics.estimate import Estimate, estimate
-from rmlab.metrics.items import NO_STYLE, as_pairs
+from rmlab.metrics.items import NO_STYLE, as_pairs, refuse_result_names
 from rmlab.metrics.weights import Average, Prepared, Weights, prepare, weighted_mean
 from rmlab.tables import ITEM, LEVELS, STYLES, DataError, copy_provenance, group_codes
 
@@ -214,12 +214,11 @@ def group_weights(prepared: Prepared, columns: Sequence[str]) -> Weights:
     Closed and ordered columns come on their full grid, others as they occur. A group inside one domain, subset or other
     open column requires the parts of its own items, the others all parts.
     """
+    refuse_result_names(columns, _RESULTS)
     items, parts = prepared.items, prepared.parts
     categories = {}  # of closed and ordered columns
     for column in columns:
         values, dtype = items.frame[column], tables.CLOSED.get(column, items.frame[column].dtype)
-        if column in _RESULTS:
-            raise DataError(f"by: {column!r} is a column of the result. Rename it in the table.")
         if isinstance(dtype, pd.CategoricalDtype) and dtype.ordered:
             categories[column] = dtype
             if n := values.isna().sum():

@@ -211,6 +211,8 @@ def _value_label(table: pd.DataFrame, value: str) -> str:
     if value == "difference" and len(names.dropna()) == len(names) == 1:
         first, second = (canvas.plain(name) for name in canvas.shorten_names(list(names.iloc[0]), 40))
         return f"difference in accuracy:\n{first}\nminus {second}"
+    if value == "change" and "standardised" in table.columns:  # of `probe`
+        return "change in score"
     return _AXES.get(value, value).replace("\n", " ")
 
 

@@ -1,9 +1,19 @@
 """Tables and figures to files: leaderboards in every format, and a report that opens offline."""
 
 from rmlab.report.figures import save_figure
-from rmlab.report.leaderboard import leaderboard
+from rmlab.report.leaderboard import compare_benchmarks, leaderboard
 from rmlab.report.page import write_report
 from rmlab.report.sentences import sentences
 from rmlab.report.tables import show, to_csv, to_latex, to_markdown
 
-__all__ = ["leaderboard", "save_figure", "sentences", "show", "to_csv", "to_latex", "to_markdown", "write_report"]
+__all__ = [
+    "compare_benchmarks",
+    "leaderboard",
+    "save_figure",
+    "sentences",
+    "show",
+    "to_csv",
+    "to_latex",
+    "to_markdown",
+    "write_report",
+]

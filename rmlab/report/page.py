@@ -19,16 +19,17 @@ from rmlab.benchmarks.layouts import Columns
 from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.bias import style_differences
 from rmlab.io.native import sha256
+from rmlab.metrics.items import require_item_columns
 from rmlab.metrics.ties import TIES
 from rmlab.metrics.weights import Average
 from rmlab.records import __version__, write_file
 from rmlab.report import tables
 from rmlab.report.figures import AnyFigure, draw_figure, root_figure
 from rmlab.report.leaderboard import leaderboard, with_baselines
-from rmlab.report.results import Paths, Results, provenance_table, read_results
+from rmlab.report.results import Paths, Results, match_texts, provenance_table, read_results
 from rmlab.report.sentences import MODELS, describe_models, may_be_first
 from rmlab.stats.ranking import MOST_MODELS
-from rmlab.tables import LEVELS, DataError
+from rmlab.tables import LEVELS, PROMPT, DataError
 from rmlab.text import escape_html, format_csv, visible
 from rmlab.widgets.comparisons import Comparisons
 
@@ -52,6 +53,7 @@ def write_report(
     title: str = "Reward models",
     seed: int = 0,
     columns: Columns | None = None,
+    cluster: str | None = None,
 ) -> Path:
     """Write one HTML file with a section for each benchmark.
 
@@ -68,7 +70,8 @@ def write_report(
     out : path
         The file to write, ending in .html or .htm.
     responses : DataFrame, optional
-        The texts of benchmarks in `source`: they add the baselines that read them.
+        The texts of benchmarks in `source`: they add the baselines that read them. Custom data are matched by domain
+        and id, whatever their files are called.
     texts : bool
         Whether prompts, answers and notes of `responses` are in the page.
     text_limit : float
@@ -80,6 +83,8 @@ def write_report(
         Seed of the random baseline and of the sample of prompts.
     columns : mapping, optional
         Our names to those of files of pairs, as in `rmlab.load_pairs`: {"chosen_score": "good"}.
+    cluster : str, optional
+        Column that names a family of prompts which stand or fall together, as in `rmlab.summary`.
 
     Returns
     -------
@@ -89,7 +94,8 @@ def write_report(
     Raises
     ------
     DataError
-        Where nothing can be read, for another suffix of `out`, and for `texts` without `responses`.
+        Where nothing can be read, for another suffix of `out`, for `texts` without `responses`, and for responses that
+        nothing in `source` is about.
 
     Notes
     -----
@@ -99,20 +105,28 @@ def write_report(
     if Path(out).suffix.lower() not in (".html", ".htm"):
         raise DataError(f"out: {str(out)!r} does not end in .html. Tables for papers: rmlab.report.to_latex(board).")
     results = read_results(source, columns)
-    texts_by_benchmark = results.texts if responses is None else dict([*responses.groupby("benchmark")])
+    texts_by_benchmark = results.texts if responses is None else match_texts(responses, results.tables)
     if texts and not texts_by_benchmark:
         raise DataError("texts: there are no texts. Pass responses=rmlab.load(...), the benchmark that was scored.")
     limit = text_limit if texts else 0.0
-    sections = [_section(name, results, texts_by_benchmark.get(name), limit, seed) for name in [*results.tables]]
+    sections = []
+    for name in [*results.tables]:
+        sections.append(_section(name, results, texts_by_benchmark.get(name), limit, seed, cluster))
     return write_page(out, title, sections, results.files)
 
 
 def _section(
-    name: str, results: Results, responses: pd.DataFrame | None, text_limit: float, seed: int
+    name: str,
+    results: Results,
+    responses: pd.DataFrame | None,
+    text_limit: float,
+    seed: int,
+    cluster: str | None,
 ) -> dict[str, object]:
     # Taken out: a table of millions of rows is not held beside the one with baselines.
     table = results.tables.pop(name)
     provenance = table.attrs.pop("provenance")
+    table = _add_family(table, responses, cluster)
     table = with_baselines(table, responses, seed=seed)
     average: Average = "benchmark"
     board, reason = leaderboard(table, common=True, seed=seed), ""
@@ -145,6 +159,18 @@ def _section(
         "figures": [(kind, encode_figure(figure), numbers) for kind, figure, numbers in drawings],
         "explorer": None if data is None else explorer_data(data, text_limit, average, seed),
     }
+
+
+def _add_family(table: pd.DataFrame, responses: pd.DataFrame | None, cluster: str | None) -> pd.DataFrame:
+    """The table with the family that all its intervals go by: the column `cluster`, or the family of its texts."""
+    column = cluster or "family"
+    if column not in table and responses is not None and column in responses:
+        families = responses[[*PROMPT, column]].drop_duplicates(PROMPT)
+        table = table.merge(families, how="left", on=PROMPT)
+    if cluster is None:
+        return table
+    require_item_columns(table, [], [cluster])
+    return table.assign(family=table[cluster])
 
 
 def _links(data: Comparisons) -> dict[str, dict[str, str]]:
@@ -247,7 +273,8 @@ def board_html(board: pd.DataFrame, links: Mapping[str, Mapping[str, str]], benc
         fields = {"b": visible(benchmark), **links[name]}
         addresses = [f"#{urlencode(fields | {'models': model})}" for model in board["model"]]
         cells[name] = [_link(address, text) for address, text in zip(addresses, cells[name], strict=True)]
-    shares = board.loc[:, "kind":"overall"].iloc[:, 1:].round(3).astype("str")
+    parts = board.loc[:, "kind":"se"].columns[1:-1]
+    shares = board[["overall", *parts]].round(3).astype("str")
     html: str = (
         cells.style.hide(axis="index")
         .set_uuid(hashlib.sha256(benchmark.encode()).hexdigest()[:8])

@@ -11,13 +11,16 @@ from typing import NamedTuple
 import pandas as pd
 
 from rmlab import io
+from rmlab.benchmarks import benchmarks_by_name
 from rmlab.benchmarks.layouts import Columns
 from rmlab.benchmarks.own_pairs import load_pairs, load_scores
+from rmlab.benchmarks.registry import adopt_name
 from rmlab.io.native import SIDECAR
 from rmlab.metrics.items import as_pairs
 from rmlab.records import SUFFIXES
 from rmlab.scorers.base import Provenance
-from rmlab.tables import DataError, check_pairs, check_scores
+from rmlab.tables import KEY, PROMPT, DataError, check_pairs, check_scores
+from rmlab.text import short
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
@@ -53,12 +56,36 @@ def read_results(source: Paths | pd.DataFrame, columns: Columns | None = None) -
     for frame in frames:
         for name, part in frame.groupby("benchmark", sort=False):
             parts.setdefault(str(name), []).append(part)
-    texts: dict[str, pd.DataFrame] = {}
-    for path in paths:
-        if path.stem in parts:
+    tables = {name: _join_tables(frames) for name, frames in parts.items()}
+    texts = []
+    for path, frame in zip(paths, frames, strict=False):
+        if {*frame["benchmark"]} - benchmarks_by_name().keys():
             with suppress(DataError):  # a file of scores alone has no texts
-                texts[path.stem] = load_pairs(path, columns=columns)
-    return Results({name: _join_tables(frames) for name, frames in parts.items()}, paths, texts)
+                texts.append(load_pairs(path, columns=columns))
+    joined = pd.concat(texts, ignore_index=True).drop_duplicates(KEY) if texts else None
+    return Results(tables, paths, match_texts(joined, tables))
+
+
+def match_texts(responses: pd.DataFrame | None, tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Responses by the benchmark in `tables` that they are of: by its name, for custom data by their keys.
+
+    Raises DataError where there are responses of no table.
+    """
+    texts: dict[str, pd.DataFrame] = {}
+    for name, part in () if responses is None else responses.groupby("benchmark", sort=False):
+        fitting = [key for key, table in tables.items() if key == name or _has_texts(table, part)]
+        if not fitting:
+            raise DataError(
+                f"responses: no scores of {name!r}; scores: {short([*tables])}. Pass the texts that were scored."
+            )
+        texts |= {key: adopt_name(part, tables[key]) for key in fitting}
+    return texts
+
+
+def _has_texts(table: pd.DataFrame, responses: pd.DataFrame) -> bool:
+    """Whether every prompt of a table is in the responses."""
+    prompts = [pd.MultiIndex.from_frame(frame[PROMPT]) for frame in (table, adopt_name(responses, table))]
+    return bool(prompts[0].isin(prompts[1]).all())
 
 
 def provenance_table(provenance: Mapping[str, Provenance]) -> pd.DataFrame:
@@ -90,8 +117,7 @@ def _is_result(path: Path) -> bool:
 
 def _read_table(path: Path, columns: Columns | None) -> pd.DataFrame:
     if columns:
-        scores = load_scores(path, path.stem, columns).assign(model=path.stem)
-        return check_scores(scores, allow_missing=True)
+        return check_scores(load_scores(path, path.stem, columns), allow_missing=True)
     try:
         return io.read_scores(path, allow_missing=True)
     except DataError as error:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats as distributions
 
+from rmlab.baselines import is_baseline
 from rmlab.bias import style_gap
 from rmlab.metrics import accuracy, estimates, summary
 from rmlab.metrics.weights import Average
@@ -113,6 +114,8 @@ def _model_sentences(model: str, numbers: pd.DataFrame, table: pd.DataFrame) -> 
         interval = format_interval(overall["value"], overall["low"], overall["high"], chance)
         against = "" if math.isnan(chance) else f"; chance is {chance:.2f}"
         yield f"{model} scores {interval}, {overall['n_prompts']:,} prompts{against})."
+        if overall["high"] < chance and not is_baseline(model):
+            yield f"{model} is below chance: its chosen and rejected scores may be swapped."
     yield from _weakest_domain(model, numbers[numbers["quantity"].isin(["domain", "section"])])
     if "level" in [*numbers["quantity"]]:
         yield from _style_cost(model, table)

@@ -12,9 +12,10 @@ from rmlab.records import write_file
 from rmlab.tables import DataError
 from rmlab.text import escape_html, escape_latex, escape_markdown, format_csv, line, visible
 
+_LETTERS = " Models that share a letter are not clearly different (paired, all pairs at once)."
 CAPTIONS = {
-    "leaderboard": "Scores from 0 to 1; 95 % interval of the overall score, clustered by prompt. Models that share a "
-    "letter are not clearly different (paired, all pairs at once). Baselines do not read the answer.",
+    "leaderboard": "Scores from 0 to 1; 95 % interval of the overall score, clustered by prompt."
+    f"{_LETTERS} Baselines do not read the answer.",
     "comparison": "Scores from 0 to 1 and their difference (A minus B) with its 95 % interval, clustered by prompt and "
     "paired. The adjusted p allows for all the rows of the table.",
 }
@@ -26,6 +27,7 @@ _COLUMNS = {
 }
 _NOT_PRINTED = {"kind", "se", "high", "rank_low", "rank_high", "average", "reason"}
 _NOT_COMPARED = {"agreement", "n_pairs", "n_ties_a", "n_ties_b"}
+_MOST_COLUMNS = 10  # that a notebook's page holds
 _CSS = "<style>.rmlab-table :is(th, td) {text-align: left !important; white-space: pre-wrap; max-width: 70ch}</style>"
 
 
@@ -127,11 +129,12 @@ class ShownTable:
 
 
 def show(table: pd.DataFrame) -> ShownTable:
-    """Show a whole table as the last line of a cell: no row, column or text is cut.
+    """Show a table as the last line of a cell: no row and no text is cut.
 
     Long texts wrap in Jupyter, and numbers are rounded to three decimals. Row labels are shown unless they are plain
-    row numbers. A leaderboard is shown as it is printed: places with their ranges, scores with their interval,
-    baselines marked.
+    row numbers. A table of more than ten columns has its intervals beside their numbers, as in "0.61 (0.55 to 0.67)",
+    and leaves out errors and what is empty; columns beyond the tenth are named above it. Baselines of a leaderboard are
+    marked.
 
     Parameters
     ----------
@@ -150,13 +153,39 @@ def show(table: pd.DataFrame) -> ShownTable:
      long 0.123 12
     short        7
     """
-    if {*table.columns} >= _COLUMNS["leaderboard"]:
-        cells = _escape_cells(table, str, "{}")
-        return ShownTable(cells.rename(columns=heading), CAPTIONS["leaderboard"])
     if table.index.name is not None or not is_integer_dtype(table.index.dtype):
         labels = ["" if name is None else name for name in table.index.names]
         table = table.reset_index(names=labels, allow_duplicates=True)
-    return ShownTable(table.astype(object).map(_format_value).set_axis(table.columns.map(visible), axis=1))
+    cells = table.astype(object).map(_format_value)
+    caption = ""
+    if {*table.columns} >= _COLUMNS["leaderboard"]:
+        caption = CAPTIONS["leaderboard"]
+        cells["model"] += pd.Series(" (baseline)", index=cells.index).where(table["kind"] == "baseline", "")
+    if len(cells.columns) > _MOST_COLUMNS:
+        cells = _join_intervals(cells)
+        is_blank = cells.isin(["", "0"]).all()  # counts of nothing
+        names = cells.columns[~is_blank].drop(["kind", "average"], errors="ignore")
+        n_reasons = int("reason" in names)
+        shown = [*names.drop("reason", errors="ignore")[: _MOST_COLUMNS - n_reasons], *["reason"] * n_reasons]
+        hidden = names.drop(shown)
+        if len(hidden):
+            caption = f"{caption} Also in the table: {', '.join(hidden)}.".strip()
+        if "group" not in shown:
+            caption = caption.replace(_LETTERS, "")
+        cells = cells[shown]
+    return ShownTable(cells.set_axis(cells.columns.map(visible), axis=1), caption)
+
+
+def _join_intervals(cells: pd.DataFrame) -> pd.DataFrame:
+    """Put the limits of each interval behind its value, and leave its error out."""
+    cells = cells.drop(columns="se", errors="ignore")
+    for low in [name for name in cells.columns if name == "low" or str(name).endswith("_low")]:
+        high = f"{low.removesuffix('low')}high"
+        value = cells.columns[cells.columns.get_loc("low") - 1] if low == "low" else low.removesuffix("_low")
+        is_wide = cells[low] != cells[high]
+        cells[value] += (" (" + cells[low] + " to " + cells[high] + ")").where(is_wide, "")
+        cells = cells.drop(columns=[low, high])
+    return cells
 
 
 def printed_board(board: pd.DataFrame) -> pd.DataFrame:

@@ -240,7 +240,7 @@ def name_of(model: object) -> str:
     name = getattr(model, "name", None) or getattr(model, "__name__", None)
     if not isinstance(name, str):
         allowed = "a baseline's name, a model id, a folder, a function of (prompts, responses), or one with a name"
-        raise TypeError(f"model: {type(model).__name__} {model!r:.80} is not a scorer; allowed: {allowed}")
+        raise TypeError(f"model: {type(model).__name__} is not a scorer; allowed: {allowed}")
     require_text("name", name)
     return name
 

@@ -25,7 +25,7 @@ Model = str | Path | PlainScorer | Scorer | Judge
 
 def score(
     responses: pd.DataFrame,
-    model: Model | Sequence[Model],
+    model: Model | Sequence[Model] | Mapping[str, Model],
     *,
     store: str | Path | None = None,
     shard: Shard | None = None,
@@ -41,7 +41,7 @@ def score(
     ----------
     responses : DataFrame
         A table of responses.
-    model : str, Path, scorer, or list of these
+    model : str, Path, scorer, list of these, or mapping from names to these
         A baseline's name ("longest"), a model id ("owner/name") or folder, or a scorer: a function of (prompts,
         responses), two lists, that returns one number per text, or an object with such a call and a `name`. A judge
         (`rmlab.judge`) is a scorer, too.
@@ -61,7 +61,7 @@ def score(
     progress : bool, optional
         Whether to show a bar; by default on a terminal only.
     **options
-        Go to `rmlab.classifier` where a string names a model; `name` may be a list, one for each.
+        Go to `rmlab.classifier` where a string names a model. `name` names any model; it may be a list, one for each.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def score(
 
 def prefer(
     responses: pd.DataFrame,
-    model: Model | Sequence[Model],
+    model: Model | Sequence[Model] | Mapping[str, Model],
     *,
     store: str | Path | None = None,
     shard: Shard | None = None,
@@ -138,7 +138,7 @@ def prefer(
     ----------
     responses : DataFrame
         A table of responses.
-    model : str, Path, scorer, or list of these
+    model : str, Path, scorer, list of these, or mapping from names to these
         A model id or folder, a scorer with `prefer(prompts, first, second)`, or a judge. Models of `rmlab.pairwise`
         are asked for each comparison in both orders, and the margin is the average of the two; what is scored, stored
         and counted is then one order of a comparison.
@@ -191,15 +191,23 @@ def prefer(
 
 
 def _open_models(
-    model: Model | Sequence[Model], options: Mapping[str, object], run: RunOptions, *, pairwise: bool
+    model: Model | Sequence[Model] | Mapping[str, Model],
+    options: Mapping[str, object],
+    run: RunOptions,
+    *,
+    pairwise: bool,
 ) -> dict[str, Scorer | Judge]:
     """Name -> scorer, in the order given; of comparisons where `pairwise`."""
+    name = options.get("name")
+    if isinstance(model, Mapping):
+        name = list(model)
+        model = list(model.values())
     items: Sequence[Model] = model if isinstance(model, list | tuple) else [model]  # type: ignore[list-item]
     if not items:
         raise DataError("model: the list is empty. Give at least one scorer, baseline name or model id.")
-    if options and not any(isinstance(item, str | Path) and str(item) not in baselines.ALL for item in items):
-        raise DataError(f"options {sorted(options)} are for models named by a string. Give them to the scorer itself.")
-    name = options.get("name")
+    others = sorted({*options} - {"name"})
+    if others and not any(isinstance(item, str | Path) and str(item) not in baselines.ALL for item in items):
+        raise DataError(f"options {others} are for models named by a string. Give them to the scorer itself.")
     names = name if isinstance(name, list | tuple) else [name] * len(items)
     if len(names) != len(items):
         raise DataError(f"name: {len(names)} names for {len(items)} models. Give one for each, in their order.")
@@ -215,13 +223,14 @@ def _open_models(
             scorer = _open_model(item, item_options, pairwise=pairwise)
         if not isinstance(scorer, Judge) or pairwise != (scorer.takes == "pair"):
             scorer = as_pair_scorer(scorer, batch) if pairwise else as_scorer(scorer, batch)
-        if scorer.name in models:
-            raise DataError(f"model: two scorers are named {scorer.name!r}. Give one of them another name (name=...).")
+        key = scorer.name if title is None else str(title)
+        if key in models:
+            raise DataError(f"model: two scorers are named {key!r}. Give one of them another name (name=...).")
         twin = next((name for name, model in models.items() if model.fingerprint == scorer.fingerprint), None)
         if twin is not None and scorer.fingerprint:
-            message = f"scorers {twin!r} and {scorer.name!r} have the same fingerprint: they are the same model"
+            message = f"scorers {twin!r} and {key!r} have the same fingerprint: they are the same model"
             warnings.warn(f"{message}. Leave one out, or change the fingerprint of a changed version.", stacklevel=3)
-        models[scorer.name] = scorer
+        models[key] = scorer
     return models
 
 

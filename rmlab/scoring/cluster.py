@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from rmlab.records import install_command
 from rmlab.scorers.base import Floats, Ints, Judge, Judged, Provenance, Scorer, Stream, Text
 from rmlab.scoring.run import check_company, describe_scorer, score_batches
 from rmlab.store import Store
@@ -92,7 +93,7 @@ def _connect(address: str | None) -> None:
         try:
             import ray
         except ImportError as error:
-            raise ImportError("cluster='ray' needs ray: run pip install -e '.[ray]' in the clone") from error
+            raise ImportError(f"cluster='ray' needs ray: run {install_command('ray')}") from error
         if not ray.is_initialized():
             options = {} if address else {"include_dashboard": False}
             try:

@@ -1,10 +1,13 @@
 """The walk of texts to their scores: read the store, check a few texts alone, score what is missing, keep, count."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Never
 
 import numpy as np
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 # Texts to score from which on a run is checked; six texts are then 2 % of the work.
 LONG = 256
+_TICK = 2.0  # seconds; a run that is shorter shows no bar in Jupyter
 
 
 @dataclass(frozen=True)
@@ -156,12 +160,39 @@ def count_texts(start: float, n_texts: int, n_scored: int, n_missing: int) -> Pr
     return {"started": began, "seconds": round(seconds, 3)} | counts
 
 
-def open_bar(title: str, unit: str, total: int, initial: int, show: bool | None) -> "tqdm[Never]":
-    """A progress bar on stderr; `show`: None shows it on a terminal only."""
-    from tqdm import tqdm
+@contextmanager
+def open_bar(title: str, unit: str, total: int, initial: int, show: bool | None) -> Iterator["tqdm[Never]"]:
+    """A progress bar on stderr; `show`: None shows it on a terminal and in Jupyter only.
 
-    interval, disable = 0.2 if sys.stderr.isatty() else 10.0, None if show is None else not show
-    return tqdm(desc=line(title), unit=unit, total=total, initial=initial, disable=disable, mininterval=interval)
+    Its clock goes on during a batch. TQDM_DISABLE=1 keeps it out of notebooks.
+    """
+    from tqdm.auto import tqdm
+
+    is_kernel = type(sys.stderr).__module__.startswith("ipykernel")
+    is_live = sys.stderr.isatty() or is_kernel
+    is_shown = is_live and not os.environ.get("TQDM_DISABLE") if show is None else show
+    bar: tqdm[Never] = tqdm(
+        desc=line(title) + (f", {initial} from the store" if initial else ""),
+        unit=unit,
+        total=total,
+        initial=initial,
+        disable=not is_shown,
+        mininterval=0.2 if is_live else 10.0,
+        delay=_TICK if is_kernel else 0,
+    )
+    is_done = Event()
+
+    def tick() -> None:
+        while not is_done.wait(_TICK):
+            bar.refresh()
+
+    if is_shown and is_live:
+        Thread(target=tick, daemon=True).start()
+    with bar:
+        try:
+            yield bar
+        finally:
+            is_done.set()
 
 
 def check_company(scorer: Scorer, texts: Sequence[Text]) -> Provenance:

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from rmlab.records import install_command
 from rmlab.servers.http import Connection, Failure, Json, Reply, Request, check_url, read_key
 from rmlab.tables import DataError
 
@@ -111,7 +112,7 @@ class Client:
 
     def __post_init__(self) -> None:
         if missing := [name for name in ("httpx", "tenacity") if find_spec(name) is None]:
-            raise ImportError(f"asking a server needs {', '.join(missing)}: run pip install -e '.[judge]' in the clone")
+            raise ImportError(f"asking a server needs {', '.join(missing)}: run {install_command('judge')}")
         object.__setattr__(self, "url", check_url(self.url))
         if self.key is not None and not self.key.isidentifier():
             raise DataError("key: not the name of an environment variable; give a name such as 'OPENAI_API_KEY'")

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from rmlab.records import install_command
 from rmlab.scorers.base import Prompt
 from rmlab.servers.dialects import Dialect, Payload, Payloads, Scored, parse_numbers
 from rmlab.servers.http import Failure, Reply, Request
@@ -82,7 +83,7 @@ class Triton(Dialect):
 
     def __init__(self, add_eos: bool) -> None:
         if find_spec("tritonclient") is None:
-            raise ImportError("asking a Triton server needs tritonclient: run pip install -e '.[triton]' in the clone")
+            raise ImportError(f"asking a Triton server needs tritonclient: run {install_command('triton')}")
         self.add_eos = add_eos
 
     def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:

@@ -8,7 +8,7 @@ import pandas as pd
 from rmlab import tables
 from rmlab.baselines import is_baseline
 from rmlab.metrics.estimate import estimate
-from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, Items, as_pairs, comparison_items
+from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, Items, as_pairs, comparison_items, refuse_result_names
 from rmlab.metrics.summaries import group_weights
 from rmlab.metrics.weights import Average, Weights, overall_weights, prepare
 from rmlab.stats.difference import differences, holm
@@ -166,7 +166,9 @@ def equivalence(
     is_inside = pd.Series(farthest < margin).astype("boolean").where(frame["low"].notna())
     frame = frame.assign(margin=margin, equivalent=is_inside, smallest_margin=farthest)
     order = ["difference", "low", "high", "margin", "equivalent", "smallest_margin", "n_prompts", "average", "reason"]
-    return frame[[*frame.columns[: frame.columns.get_loc("value_a")], *order]]
+    keys = frame.columns[: frame.columns.get_loc("value_a")]
+    refuse_result_names(keys, order)
+    return frame[[*keys, *order]]
 
 
 def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.DataFrame:
@@ -229,10 +231,9 @@ def _compare_pairs(
         outcome = items.outcome[:, counted]
         # Counts by matrix products; single precision counts exactly up to 16 million items.
         flags = [flag.astype(np.float32) for flag in (outcome > MISSING, *(outcome == o for o in (LOSS, TIE, WIN)))]
-        n_pairs, *n_alike = ((flag @ flag.T)[first, second] for flag in flags)
+        n_pairs, *n_alike = ((flag @ flag.T)[first, second].astype(np.intp) for flag in flags)
         with np.errstate(invalid="ignore"):
-            agreement = (np.sum(n_alike, axis=0) / n_pairs).astype(np.float64)
-        n_pairs = n_pairs.astype(np.intp)
+            agreement = np.sum(n_alike, axis=0) / n_pairs
         value, n_ties, n_prompts = (column[:, number] for column in (result.value, result.n_ties, result.n_prompts))
         frame = pd.DataFrame({"model_a": names[first], "model_b": names[second]}, dtype="str")
         frame = frame.assign(value_a=value[first], value_b=value[second], difference=difference.value, se=difference.se)

@@ -1,20 +1,21 @@
 """Comparisons and the models that fail them: how hard each is, and which models err alike."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri, owens_t
 
-from rmlab.metrics.estimate import indicator
-from rmlab.metrics.items import FloatArray, Items, Ties, comparison_items
-from rmlab.tables import ITEM, PROMPT, check_option
+from rmlab.metrics.estimate import t_quantile
+from rmlab.metrics.items import BoolArray, FloatArray, Items, Ties, as_pairs, cluster_columns, comparison_items
+from rmlab.tables import ITEM, PROMPT, IntArray, check_option
 
 MIN_COMPARISONS = 400
 """Comparisons below which a tetrachoric correlation says too little."""
 
-_LIMIT = 0.9999  # correlations lie between -this and this: at 1 the normal density is infinite
 _HALVINGS = 20  # of the interval from -1 to 1: to 2e-6
+_LIMIT = 0.9999  # where the likelihood is still finite
 _EXPECTED = 3.0  # of independent models; from there on an outcome that was never seen is telling: exp(-3) = 0.05
 
 
@@ -62,9 +63,10 @@ def item_difficulty(
     return frame.assign(none_right=easiness == 0, all_right=easiness == 1)
 
 
-def _shared_comparisons(table: pd.DataFrame, ties: str, common: bool) -> Items:
+def _shared_comparisons(table: pd.DataFrame, ties: str, common: bool, cluster: str | None = None) -> Items:
     """Comparisons, which must be the same for all models."""
-    items = comparison_items(table, ties)
+    rows = as_pairs(table)
+    items = comparison_items(rows, ties, cluster=cluster_columns(rows, cluster))
     items = items.common() if common else items
     items.require_same()
     return items
@@ -83,7 +85,14 @@ def _item_rest_correlation(credit: FloatArray) -> FloatArray:
         return np.where(spread > 1e-12, (x * y).sum(axis=0) / spread, np.nan)
 
 
-def error_correlation(table: pd.DataFrame, *, ties: Ties = "loss", common: bool = False) -> pd.DataFrame:
+def error_correlation(
+    table: pd.DataFrame,
+    *,
+    ties: Ties = "loss",
+    common: bool = False,
+    cluster: str | None = None,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
     """Tetrachoric correlation of the errors of every two models.
 
     The correlation of two normal variables that, cut where the two models' accuracies are, give the wins and losses
@@ -98,49 +107,101 @@ def error_correlation(table: pd.DataFrame, *, ties: Ties = "loss", common: bool 
         What a tie earns; half a win counts as half in each outcome.
     common : bool
         Whether to keep only the comparisons that all models have.
+    cluster : str, optional
+        Column whose values the comparisons of a cluster share; default: the prompt.
+    confidence : float
+        Coverage of the intervals.
 
     Returns
     -------
     DataFrame
-        A square, models by models, on comparisons that both models answered. `attrs["se"]` holds the standard errors,
-        clustered by prompt, and `attrs["n_pairs"]` the comparisons, in squares of the same shape. With fewer than 400
-        comparisons, or where a model wins all or nothing, the correlation is missing; `attrs["reason"]` says so.
+        A square, models by models, on comparisons that both models answered. Its `attrs` hold
+
+        - `low`, `high`: squares of the same shape, the interval of each correlation;
+        - `se`: a square of standard errors, clustered;
+        - `n_pairs`: a square of comparisons;
+        - `reason`: why numbers are missing.
+
+        With fewer than 400 comparisons, or where a model wins all or nothing, the correlation is missing. Where an
+        outcome (both right, only the first, only the second, both wrong) was never seen, the correlation is at its
+        limit, 1 or -1, and has no standard error: read the interval.
 
     Notes
     -----
-    Where one of the four outcomes (both right, ... both wrong) was never seen although independent models would show
-    three or more, the correlation is next to 1 or -1. With fewer, half a comparison is added (Brown and Benedetti
-    1977).
+    The interval holds the correlations whose log-likelihood, at the accuracies seen, is near the largest; clusters
+    widen it by their design effect.
 
     References
     ----------
     Pearson (1900); Plackett (1954) for the derivatives behind the standard error.
     """
-    items = _shared_comparisons(table, ties, common)
+    items = _shared_comparisons(table, ties, common, cluster)
     first, second = np.triu_indices(len(items.models), 1)
+    pairs = _correlate_pairs(items, first, second, confidence)
+    observed = ~np.isnan(items.credit)
+    n_right = np.nansum(items.credit, axis=1)
+    n_observed = observed.sum(axis=1)
+    is_known = (n_observed >= MIN_COMPARISONS) & (n_right > 0) & (n_right < n_observed)
+    diagonal = np.where(is_known, 1.0, np.nan)
+
+    names = pd.Index(items.models, name="model")
+    squares = {}
+    for column, model_values in {
+        "correlation": diagonal,
+        "se": 0.0 * diagonal,
+        "low": diagonal,
+        "high": diagonal,
+        "n_pairs": n_observed.astype(float),
+    }.items():
+        square = np.diag(model_values)
+        square[first, second] = pairs[column]
+        square[second, first] = pairs[column]
+        squares[column] = pd.DataFrame(square, index=names, columns=names)
+    reasons = dict.fromkeys(filter(None, pairs["reason"]))
+    frame = squares.pop("correlation")
+    frame.attrs = squares | {"reason": "; ".join(reasons)}
+    return frame
+
+
+def _correlate_pairs(items: Items, first: IntArray, second: IntArray, confidence: float) -> pd.DataFrame:
+    """One row per pair of models: correlation, se, low, high, n_pairs, reason."""
     observed = (~np.isnan(items.credit)).astype(float)
     credit = np.nan_to_num(items.credit)
-    products = (credit @ credit.T, credit @ observed.T, observed @ credit.T, observed @ observed.T)
-    _, right_a, right_b, n = counts = np.stack(products)[:, first, second]
+    both_right = (credit @ credit.T)[first, second]
+    right_a = (credit @ observed.T)[first, second]
+    right_b = (observed @ credit.T)[first, second]
+    n = (observed @ observed.T)[first, second]
+
     has_spread = (right_a > 0) & (right_a < n) & (right_b > 0) & (right_b < n)
-    known = np.flatnonzero(has_spread & (n >= MIN_COMPARISONS))
-    correlation, se = np.full((2, len(n)), np.nan)
-    correlation[known], cuts = _tetrachoric(_outcome_shares(*counts[:, known]))
-    for pair, pair_cuts in zip(known, cuts.T, strict=True):
-        se[pair] = _clustered_error(items, first[pair], second[pair], correlation[pair], pair_cuts)
-    names = pd.Index(items.models, name="model")
-    n_right, n_observed = credit.sum(axis=1), observed.sum(axis=1)
-    diagonal = np.where((n_observed >= MIN_COMPARISONS) & (n_right > 0) & (n_right < n_observed), 1.0, np.nan)
-    squares = []
-    for values, model_values in ((correlation, diagonal), (se, 0.0 * diagonal), (n, n_observed)):
-        square = np.diag(model_values)
-        square[first, second] = square[second, first] = values
-        squares.append(pd.DataFrame(square, index=names, columns=names))
-    frame, se_frame, n_frame = squares
-    reasons = [f"fewer than {MIN_COMPARISONS} comparisons"] if (n < MIN_COMPARISONS).any() else []
-    reasons += ["a model wins all or nothing"] if (~has_spread).any() else []
-    frame.attrs = {"se": se_frame, "n_pairs": n_frame, "reason": "; ".join(reasons)}
-    return frame
+    reason = np.full(len(n), "", object)
+    reason[~has_spread] = "a model wins all or nothing"
+    reason[n < MIN_COMPARISONS] = f"fewer than {MIN_COMPARISONS} comparisons"
+    known = np.flatnonzero(reason == "")
+    only_a = (right_a - both_right)[known]
+    only_b = (right_b - both_right)[known]
+    counts = np.stack([both_right[known], only_a, only_b, n[known] - both_right[known] - only_a - only_b])
+    cuts = ndtri(np.stack([counts[0] + counts[1], counts[0] + counts[2]]) / n[known])
+    never_seen = np.any(counts <= 0, axis=0)
+    correlation = _tetrachoric(counts)
+
+    spreads = []
+    for place, pair in enumerate(known):
+        answers = _common_answers(items, first[pair], second[pair])
+        if never_seen[place]:
+            spreads.append(_unknown_spread(answers))
+        else:
+            spreads.append(_clustered_spread(answers, correlation[place], cuts[:, place]))
+    se = np.array([spread.se for spread in spreads])
+    design_effect = np.array([spread.design_effect for spread in spreads])
+    df = np.array([spread.df for spread in spreads])
+    deviance = t_quantile(df, confidence) ** 2 * design_effect
+    low, high = _likelihood_limits(counts, cuts, correlation, deviance)
+    reason[known[never_seen]] = "an outcome was never seen: a correlation has an interval only"
+
+    columns = np.full((4, len(n)), np.nan)
+    columns[:, known] = correlation, se, low, high
+    frame = pd.DataFrame(dict(zip(("correlation", "se", "low", "high"), columns, strict=True)))
+    return frame.assign(n_pairs=n, reason=reason)
 
 
 def normal_below(h: FloatArray, k: FloatArray, correlation: FloatArray) -> FloatArray:
@@ -152,35 +213,108 @@ def normal_below(h: FloatArray, k: FloatArray, correlation: FloatArray) -> Float
     return np.asarray((ndtr(h) + ndtr(k)) / 2 - triangles - np.where(h * k < 0, 0.5, 0.0))
 
 
-def _outcome_shares(both_right: FloatArray, right_a: FloatArray, right_b: FloatArray, n: FloatArray) -> FloatArray:
-    """Shares of both right, only the first, only the second, both wrong: (4, pairs)."""
-    counts = np.stack([both_right, right_a - both_right, right_b - both_right, n - right_a - right_b + both_right])
-    expected = np.stack([a * b / n for a in (right_a, n - right_a) for b in (right_b, n - right_b)])
-    counts = counts + 0.5 * (counts <= 0) * (expected < _EXPECTED)
-    return np.asarray(counts / counts.sum(axis=0))
+def _tetrachoric(counts: FloatArray) -> FloatArray:
+    """Correlation of each pair of models, from counts of both right, only the first, only the second, both wrong."""
+    both_right, only_a, only_b, both_wrong = counts
+    right_a = both_right + only_a
+    right_b = both_right + only_b
+    wrong_a = only_b + both_wrong
+    wrong_b = only_a + both_wrong
+    independent = np.stack([right_a * right_b, right_a * wrong_b, wrong_a * right_b, wrong_a * wrong_b])
+    is_empty = counts <= 0
+    is_telling = is_empty & (independent / counts.sum(axis=0) >= _EXPECTED)
+
+    shares = counts + 0.5 * is_empty
+    shares = shares / shares.sum(axis=0)
+    cut_a = ndtri(shares[0] + shares[1])
+    cut_b = ndtri(shares[0] + shares[2])
+    end = np.full(len(cut_a), _LIMIT)
+    correlation = _bisect(lambda middle: normal_below(cut_a, cut_b, middle) < shares[0], -end, end)
+    correlation = np.where(is_telling[1] | is_telling[2], 1.0, correlation)
+    return np.where(is_telling[0] | is_telling[3], -1.0, correlation)
 
 
-def _tetrachoric(shares: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Correlation of each pair by bisection on all at once, and the cuts of its two variables, (2, pairs)."""
-    cuts = np.stack([ndtri(shares[0] + shares[1]), ndtri(shares[0] + shares[2])])
-    low, high = np.full(shares.shape[1], -_LIMIT), np.full(shares.shape[1], _LIMIT)
+def _likelihood_limits(
+    counts: FloatArray, cuts: FloatArray, correlation: FloatArray, deviance: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Ends of the correlations whose deviance from the best is at most `deviance`."""
+    end = np.full(len(correlation), _LIMIT)
+    best = np.clip(correlation, -end, end)
+    largest = _log_likelihood(counts, cuts, best)
+
+    def is_outside(middle: FloatArray) -> BoolArray:
+        return np.asarray(2 * (largest - _log_likelihood(counts, cuts, middle)) > deviance)
+
+    low = _bisect(is_outside, -end, best)
+    high = _bisect(lambda middle: ~is_outside(middle), best, end)
+    # Where no value next to 1 or -1 is outside, the end is the limit itself.
+    low = np.where(is_outside(-end), low, -1.0)
+    high = np.where(is_outside(end), high, 1.0)
+    return low, high
+
+
+def _log_likelihood(counts: FloatArray, cuts: FloatArray, correlation: FloatArray) -> FloatArray:
+    """Of the four outcomes, at the accuracies seen."""
+    both_right = normal_below(cuts[0], cuts[1], correlation)
+    right_a, right_b = ndtr(cuts)
+    shares = np.stack([both_right, right_a - both_right, right_b - both_right, 1 - right_a - right_b + both_right])
+    # An outcome next to the impossible may come out below zero.
+    return np.asarray((counts * np.log(np.maximum(shares, 1e-300))).sum(axis=0))
+
+
+def _bisect(is_below: Callable[[FloatArray], BoolArray], low: FloatArray, high: FloatArray) -> FloatArray:
+    """Where `is_below` turns from true to false, for all pairs at once."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        is_below = normal_below(cuts[0], cuts[1], middle) < shares[0]  # rises with the correlation
-        low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
-    return (low + high) / 2, cuts
+        below = is_below(middle)
+        low = np.where(below, middle, low)
+        high = np.where(below, high, middle)
+    return (low + high) / 2
 
 
-def _clustered_error(items: Items, first: int, second: int, correlation: float, cuts: FloatArray) -> float:
-    """Standard error of one correlation: the influence of each comparison by the delta method, summed by prompt."""
+class _Answers(NamedTuple):
+    """Credit of two models (2, comparisons) on the comparisons that both answered, and the cluster of each."""
+
+    credit: FloatArray
+    cluster: IntArray
+
+
+class _Spread(NamedTuple):
+    """Spread of one correlation over clusters of comparisons.
+
+    `design_effect` is how many times the variance is that of independent comparisons.
+    """
+
+    se: float
+    design_effect: float
+    df: float
+
+
+def _common_answers(items: Items, first: int, second: int) -> _Answers:
     credit = items.credit[[first, second]]
     answered = ~np.isnan(credit).any(axis=0)
-    credit, cluster = credit[:, answered], np.unique(items.cluster[answered], return_inverse=True)[1]
+    cluster = np.unique(items.cluster[answered], return_inverse=True)[1]
+    return _Answers(credit[:, answered], cluster)
+
+
+def _unknown_spread(answers: _Answers) -> _Spread:
+    """Where no outcome deviates: the comparisons of a cluster count as one."""
+    sizes = np.bincount(answers.cluster)
+    return _Spread(np.nan, float((sizes**2).sum() / sizes.sum()), len(sizes) - 1.0)
+
+
+def _clustered_spread(answers: _Answers, correlation: float, cuts: FloatArray) -> _Spread:
+    """By the delta method (Plackett 1954): the influence of each comparison, summed by cluster."""
     root = np.sqrt(1 - correlation**2)
     slopes = ndtr((cuts[::-1] - correlation * cuts) / root)
     density = np.exp(-(cuts @ cuts - 2 * correlation * cuts.prod()) / (2 * root**2)) / (2 * np.pi * root)
-    product = credit.prod(axis=0)
-    residual = product - product.mean() - slopes @ (credit - credit.mean(axis=1, keepdims=True))
-    n_clusters = int(cluster.max()) + 1
-    sums = residual @ indicator(cluster, n_clusters) / (len(product) * density)
-    return float(np.sqrt((sums**2).sum() * n_clusters / max(n_clusters - 1, 1)))
+    product = answers.credit.prod(axis=0)
+    deviation = answers.credit - answers.credit.mean(axis=1, keepdims=True)
+    residual = product - product.mean() - slopes @ deviation
+
+    sums = np.bincount(answers.cluster, residual)
+    variance = (sums**2).sum() * len(sums) / max(len(sums) - 1, 1)
+    design_effect = max(variance / (residual**2).sum(), 1.0)
+    # Clusters that deviate much are few where most comparisons are won: they are the ones that count.
+    df = (sums**2).sum() ** 2 / (sums**4).sum()
+    return _Spread(float(np.sqrt(variance) / (len(product) * density)), float(design_effect), float(df))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.metrics.estimate import estimate
-from rmlab.metrics.items import WIN, build_items
+from rmlab.metrics.items import WIN, build_items, cluster_columns
 from rmlab.metrics.weights import domain_parts, overall_weights
 from rmlab.stats.difference import differences, holm
 from rmlab.stats.planning import exact_power
@@ -31,7 +31,12 @@ class _Effect(NamedTuple):
 
 
 def judge_report(
-    judgements: pd.DataFrame, *, confidence: float = 0.95, alpha: float = 0.05, power: float = 0.8
+    judgements: pd.DataFrame,
+    *,
+    cluster: str | None = None,
+    confidence: float = 0.95,
+    alpha: float = 0.05,
+    power: float = 0.8,
 ) -> pd.DataFrame:
     """Report how far a judge can be trusted.
 
@@ -39,6 +44,8 @@ def judge_report(
     ----------
     judgements : DataFrame
         The result of `rmlab.judges.examine`.
+    cluster : str, optional
+        Column whose values the prompts of a cluster share; default: the prompt.
     confidence : float
         Coverage of the intervals.
     alpha, power : float
@@ -71,13 +78,15 @@ def judge_report(
     missing = [column for column in _COLUMNS if column not in judgements.columns]
     if missing or judgements.empty:
         raise DataError(f"judgements: {len(judgements)} rows, no {missing}. Give what rmlab.judges.examine returns.")
+    clusters_by = cluster_columns(judgements, cluster)
     frames = []
     for model, rows in judgements.groupby("model", sort=False, observed=True):
         votes = _Votes(rows)
         # `detectable` is planned at the first and hardest step of Holm's adjustment over the probes.
         columns = ["share", "effect", "se", "low", "high", "p", "detectable", "n_prompts", "missing", "reason"]
         level = alpha / len(_PROBES)
-        tests = [_test_effect(probe(votes), votes.prompts, confidence, level, power) for probe in _PROBES.values()]
+        clusters = rows.drop_duplicates(PROMPT)[clusters_by].set_axis(votes.prompts)
+        tests = [_test_effect(probe(votes), clusters, confidence, level, power) for probe in _PROBES.values()]
         frame = pd.DataFrame(tests, columns=columns)
         frame.insert(columns.index("detectable"), "p_holm", holm(frame["p"].to_numpy(float)))
         frames.append(pd.DataFrame({"model": model, "probe": [*_PROBES]}).join(frame))
@@ -188,12 +197,15 @@ _PROBES: dict[str, Callable[[_Votes], _Effect | str]] = {
 
 
 def _test_effect(
-    effect: _Effect | str, prompts: pd.MultiIndex, confidence: float, alpha: float, power: float
+    effect: _Effect | str, clusters: pd.DataFrame, confidence: float, alpha: float, power: float
 ) -> dict[str, object]:
-    """The columns of one probe: the paired test of `compare`, with and without the change as two models."""
+    """The columns of one probe: the paired test of `compare`, with and without the change as two models.
+
+    `clusters` has one row per prompt, with the columns that name its cluster.
+    """
     if isinstance(effect, str):
-        return {"n_prompts": 0, "missing": len(prompts), "reason": effect}
-    sides = pd.DataFrame({"with": effect.value, "without": effect.baseline}, index=prompts)
+        return {"n_prompts": 0, "missing": len(clusters), "reason": effect}
+    sides = pd.DataFrame({"with": effect.value, "without": effect.baseline}, index=clusters.index)
     answered = sides.dropna()
     difference_by_prompt = sides["with"] - sides["without"]
     share = float(difference_by_prompt.mean()) if effect.share is None else effect.share
@@ -201,8 +213,10 @@ def _test_effect(
     if answered.empty:
         return columns | {"reason": "no prompt has the verdicts that this needs"}
     rows = answered.melt(var_name="model", value_name="credit", ignore_index=False).reset_index()
+    further = clusters[clusters.columns.difference(PROMPT)]
+    rows = rows.join(further, on=PROMPT)
     outcome = np.full(len(rows), WIN, np.int8)  # nobody reads it: the credit counts
-    items = build_items(rows, key=PROMPT, outcome=outcome, credit=rows["credit"].to_numpy(float))
+    items = build_items(rows, key=PROMPT, outcome=outcome, credit=rows["credit"].to_numpy(float), cluster=[*clusters])
     result = estimate(items, overall_weights(items, domain_parts(items, "prompts")), confidence, contrasts=[0])
     difference = differences(result, np.array([0]), np.array([1]), confidence=confidence)
     columns |= {name: numbers[0] for name, numbers in difference._asdict().items()}

@@ -13,7 +13,7 @@ from rmlab.stats.comparing import add_hint
 from rmlab.stats.difference import differences, holm
 from rmlab.tables import IntArray, copy_provenance
 
-_DECIMALS = 12  # values that differ by less are equal: sums in another order
+DECIMALS = 12  # values that differ by less are equal: sums in another order
 MOST_MODELS = 500  # with 1,000 models there are 500,000 pairs and 700 letters, which take 17 s and tell nobody anything
 _SYMBOLS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -68,7 +68,7 @@ def rank_columns(result: Estimate, *, confidence: float = 0.95) -> dict[str, pd.
     has_error = is_ranked & ~np.isnan(result.se[:, 0]) & ~too_many
     reason = add_hint(result.reason[:, 0], result.value[:, 0]).to_numpy()
     rank, rank_low, rank_high = np.zeros((3, len(names)), np.intp)
-    rank[is_ranked] = rankdata(-np.round(value[is_ranked], _DECIMALS), method="min")
+    rank[is_ranked] = rankdata(-np.round(value[is_ranked], DECIMALS), method="min")
     groups = np.full(len(names), "", object)
     models = np.flatnonzero(has_error)
     if len(models):

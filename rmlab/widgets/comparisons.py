@@ -8,12 +8,24 @@ import pandas as pd
 
 from rmlab import metrics, styles, tables
 from rmlab.benchmarks import benchmark_of
-from rmlab.metrics.items import CREDIT_OF_TIE, DESCRIBED, FloatArray, as_pairs, build_items
+from rmlab.benchmarks.registry import adopt_name
+from rmlab.metrics.items import (
+    CREDIT_OF_TIE,
+    DESCRIBED,
+    LOSS,
+    MISSING,
+    TIE,
+    WIN,
+    FloatArray,
+    as_pairs,
+    build_items,
+)
 from rmlab.metrics.weights import Average
-from rmlab.tables import ITEM, KEY, LABELS, PROMPT, IntArray
+from rmlab.tables import ITEM, KEY, LABELS, LEVELS, PROMPT, STYLES, IntArray
 from rmlab.text import visible
 from rmlab.widgets import markup
 
+OUTCOMES = {"loss": LOSS, "tie": TIE, "win": WIN, "missing": MISSING}
 _NOTES = {"note": "What is wrong", "error": "Error", "error_key": "Error key"}
 _HEAD = 200  # characters of a prompt in the list
 
@@ -74,9 +86,24 @@ class Comparisons:
             scores = self.table.assign(answer=_find_rows(self.answers, self.table))
             self.score = scores.pivot(index="model", columns="answer", values="score").loc[self.models].to_numpy()
         if responses is not None:
+            responses = adopt_name(responses, self.table)
             tables.check_match(self.answers, tables.check_responses(responses))
             self.responses = responses.iloc[_find_rows(responses, self.answers)].reset_index(drop=True)
             self.prompts["prompt"] = self.responses["prompt"].groupby(self.answers["number"]).first()
+
+    @cached_property
+    def choices(self) -> dict[str, list[str]]:
+        """What a selection may name, in Jupyter and in a page alike: the values of each field of `Selection`."""
+        has_styles = bool(self.items["level"].notna().any())
+        return {
+            "models": self.models,
+            "domain": self.prompts["domain"].unique().tolist(),
+            "subset": [*self.prompts["subset"].unique(), *self.benchmark.sections],
+            "cell": list(STYLES) if has_styles else [],
+            "level": list(LEVELS) if has_styles else [],
+            "outcome": [*OUTCOMES, "flip"],
+            "order": ["worst", "best", "data"],
+        }
 
     @cached_property
     def searchable(self) -> list[str]:
@@ -119,6 +146,7 @@ class Comparisons:
         return {
             "benchmark": self.prompts["benchmark"].iloc[0],
             "models": self.models,
+            "choices": self.choices,
             "sections": {name: list(members) for name, members in self.benchmark.sections.items()},
             "prompts": self.prompts[["id", "domain", "subset"]].to_dict("list"),
             "heads": [" ".join(visible(markup.prompt_text(prompt))[:_HEAD].split()) for prompt in prompts],

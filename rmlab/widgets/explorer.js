@@ -92,6 +92,16 @@ class Data {
   subsetCodes(name) {
     return new Set([...(this.sections[name] ?? []), name].map(subset => this.subsets.indexOf(subset)));
   }
+  // Why a selection is impossible, or null. The choices are those of `rmlab.explore`, which made this data.
+  refuse({models, cell, margin, ...selection}) {
+    for (const [name, choices] of Object.entries(this.choices))
+      for (const value of [{models, cell, ...selection}[name]].flat())
+        if (value !== null && !choices.includes(value)) return `Selection: ${name} "${value}" is not in this data.`;
+    if (models.length > 2 || models[0] === models[1]) return "Selection: choose one model or two different ones.";
+    if (cell && cell.length !== 2) return "Selection: a cell is a chosen and a rejected style.";
+    const isRange = margin.length === 2 && !margin.some(Number.isNaN) && inRange(margin[0] ?? -Infinity, [null, margin[1]]);
+    return isRange ? null : "Selection: the lowest margin is above the highest.";
+  }
   key(number) {
     return [this.benchmark, this.domains[this.domain[number]], this.ids[number]];
   }
@@ -111,23 +121,25 @@ const levelOfCell = cell => 1 + Math.sign((cell % 3) - Math.floor(cell / 3));
 const cellCode = cell => 3 * STYLES.indexOf(cell[0]) + STYLES.indexOf(cell[1]);
 const inRange = (value, [low, high]) => (low === null || value >= low) && (high === null || value <= high);
 
-function scopeOf(data, selection) {
+// The prompts of the domain, the subset and the word; `hits`: the prompts that hold the word, null for no word.
+function scopeOf(data, selection, hits) {
   const domain = selection.domain === null ? -1 : data.domains.indexOf(selection.domain);
   const subsets = selection.subset === null ? null : data.subsetCodes(selection.subset);
-  return prompt => (domain < 0 || data.domain[prompt] === domain) && (!subsets || subsets.has(data.subset[prompt]));
+  return prompt => (domain < 0 || data.domain[prompt] === domain) && (!subsets || subsets.has(data.subset[prompt]))
+    && (!hits || hits.has(prompt));
 }
 
-// The prompts with a comparison that fits; `hits`: the prompts that hold the word, null for no word.
+// The prompts with a comparison that fits, as `rmlab.explore(...).select(...).frame` has them.
 function matchPrompts(data, selection, hits) {
   const [first, second] = selection.models.map(name => data.models.indexOf(name));
   const compared = second !== undefined;
-  const inScope = scopeOf(data, selection);
+  const inScope = scopeOf(data, selection, hits);
   const [margins, others] = [data.marginsOf(first), compared ? data.marginsOf(second) : null];
   const cell = selection.cell ? cellCode(selection.cell) : -1;
   const level = LEVELS.indexOf(selection.level);
   const matches = [];
   data.itemsOf.forEach((items, number) => {
-    if (!inScope(number) || (hits && !hits.has(number))) return;
+    if (!inScope(number)) return;
     const match = {number, n: 0, lost: 0, flips: 0, margin: 0, other: 0};
     let known = 0, knownOther = 0;
     for (const i of items) {
@@ -160,9 +172,9 @@ function sortMatches(matches, order, compared) {
   return matches.sort((a, b) => (compared ? sign * (b.flips - a.flips) : 0) || last(a, b) || sign * (by(a) - by(b)) || 0);
 }
 
-// The nine cells of a model: `rmlab.matrix` for the whole table, and the plain share of a domain or a subset.
-function matrixOf(data, selection, model) {
-  const inScope = scopeOf(data, selection);
+// The nine cells of a model: `rmlab.matrix` for the whole table, and the plain share of a domain, a subset or a word.
+function matrixOf(data, selection, model, hits) {
+  const inScope = scopeOf(data, selection, hits);
   const cells = Array.from({length: 9}, () => ({credit: 0, n: 0, ties: 0}));
   const total = {won: 0, tied: 0, lost: 0, missing: 0};
   for (let i = 0; i < data.nItems; i++) {
@@ -176,7 +188,7 @@ function matrixOf(data, selection, model) {
     cell.n++;
     cell.credit += outcome === WIN ? 1 : outcome === TIE ? data.tieCredit : 0;
   }
-  const whole = selection.domain === null && selection.subset === null;
+  const whole = selection.domain === null && selection.subset === null && !hits;
   const shares = cells.map((cell, k) => (whole ? data.shares?.[9 * model + k] ?? NaN : cell.credit / cell.n));
   return {shares, cells, total, reason: whole ? data.reasons[model] ?? "" : ""};
 }
@@ -316,9 +328,29 @@ class Explorer {
     this.side.append(this.matrices, this.status, this.list);
     this.buildPanel();
     this.root.classList.add("rmlab");
-    this.root.dataset.lmSuppressShortcuts = "true"; // or JupyterLab takes the keys
+    this.keepKeys();
     this.root.append(this.bar, this.problem, make("div", {class: "rmlab-columns"}, this.side, this.main));
-    this.root.addEventListener("keydown", event => this.pressKey(event));
+  }
+
+  // A key pressed in here is nobody else's: JupyterLab would cut the notebook's cell at "x". It asks the element in focus
+  // alone whether it may take a key, and a click on what takes no focus would give the focus to the notebook's cell.
+  keepKeys() {
+    const {root} = this;
+    root.tabIndex = -1;
+    root.addEventListener("focusin", ({target}) => {
+      this.focused = target;
+      target.dataset.lmSuppressShortcuts = "true";
+    });
+    root.addEventListener("focusout", event => { if (event.relatedTarget) this.focused = null; });
+    root.addEventListener("keydown", event => {
+      this.pressKey(event);
+      if (!event.ctrlKey && !event.metaKey) event.stopPropagation();
+    });
+  }
+
+  // What is drawn anew, hidden or disabled loses the focus; then the explorer has it.
+  keepFocus() {
+    if (this.focused && !this.focused.matches(":focus")) this.root.focus({preventScroll: true});
   }
 
   // Change what is shown. Without a prompt the first of the new list is opened.
@@ -326,10 +358,16 @@ class Explorer {
     const selection = {...DEFAULTS, ...this.selection, prompt: null, ...changes};
     if (!selection.models.length) selection.models = this.data.models.slice(0, 1);
     if (selection.outcome === "flip" && selection.models.length < 2) selection.outcome = null;
+    const refusal = this.data.refuse(selection);
+    if (refusal) {
+      if (this.selection) this.showControls(); // as they were
+      else await this.select({}, {save: false});
+      this.complain(refusal);
+      return;
+    }
     this.selection = selection;
     this.told.textContent = "";
     this.showControls();
-    this.showMatrices();
     const turn = (this.turn = {});
     try {
       const words = selection.text.trim();
@@ -339,7 +377,9 @@ class Explorer {
         if (turn !== this.turn) return; // something else has been asked for since
         this.searched = {words, hits};
       }
-      this.matches = matchPrompts(this.data, selection, words ? this.searched.hits : null);
+      const hits = words ? this.searched.hits : null;
+      this.showMatrices(hits);
+      this.matches = matchPrompts(this.data, selection, hits);
     } catch (error) {
       this.complain(error);
       return;
@@ -415,14 +455,15 @@ class Explorer {
     if (this.search.value.trim() !== selection.text.trim()) this.search.value = selection.text;
     const filters = ["domain", "subset", "cell", "level", "outcome"];
     this.reset.hidden = !(filters.some(name => selection[name] !== null) || selection.text || selection.margin.some(limit => limit !== null));
+    this.keepFocus();
   }
 
   // ----------------------------------------------------------------------------------------------------------- Matrices
-  showMatrices() {
+  showMatrices(hits) {
     const {data, selection} = this;
     const focused = this.matrices.contains(document.activeElement) ? document.activeElement.dataset.place : null;
     this.matrices.replaceChildren(...selection.models.map((name, place) => {
-      const {shares, cells, total, reason} = matrixOf(data, selection, data.models.indexOf(name));
+      const {shares, cells, total, reason} = matrixOf(data, selection, data.models.indexOf(name), hits);
       const counts = Object.entries(total).filter(([, n]) => n).map(([word, n]) => `${word} ${count(n)}`).join(", ");
       const parts = [make("h4", {}, name), make("p", {class: "rmlab-quiet"}, counts || "no comparisons")];
       if (!data.shares) parts.push(make("p", {class: "rmlab-quiet"}, "No matrix: not all of these answers have a style."));
@@ -549,6 +590,7 @@ class Explorer {
     this.next.disabled = this.place >= this.matches.length - 1 && this.place >= 0;
     this.where.textContent = this.place < 0 ? "not in this selection" : `${count(this.place + 1)} of ${count(this.matches.length)}`;
     this.note.value = this.annotations[number] ?? "";
+    this.keepFocus();
     try {
       const texts = await this.source.texts(number);
       if (number !== this.number) return;
@@ -605,6 +647,7 @@ class Explorer {
     const draw = {Differences: () => this.makeDifferences(), Style: () => this.makeStyles(), Tokens: () => this.makeTokens()}[name];
     const hasTexts = this.texts.answers !== undefined;
     this.body.replaceChildren(...[hasTexts && draw ? draw() : this.makeAnswers()].flat());
+    this.keepFocus();
   }
 
   makeAnswers() {

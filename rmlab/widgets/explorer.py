@@ -2,20 +2,20 @@
 
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.resources import files
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from rmlab.metrics.items import LOSS, MISSING, NO_ROW, TIE, WIN
+from rmlab.metrics.items import LOSS, NO_ROW
 from rmlab.scorers.base import PlainScorer
-from rmlab.tables import LEVELS, PROMPT, STYLES, DataError, nearest
-from rmlab.widgets.comparisons import Comparisons
+from rmlab.tables import PROMPT, DataError, nearest
+from rmlab.widgets.comparisons import OUTCOMES, Comparisons
 from rmlab.widgets.tokens import token_rewards
 
 if TYPE_CHECKING:
     from anywidget import AnyWidget
 
-OUTCOMES = {"loss": LOSS, "tie": TIE, "win": WIN, "missing": MISSING}
 FOLDER = files("rmlab.widgets")
 
 
@@ -63,7 +63,8 @@ class Selection:
     def __post_init__(self) -> None:
         for name in ("models", "cell", "margin", "prompt"):
             if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+                values = tuple(value) if isinstance(value, list | tuple) else (value,)
+                object.__setattr__(self, name, values)
 
     def __repr__(self) -> str:
         values = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
@@ -215,24 +216,33 @@ def _explorer_widget(payload: dict[str, object], selection: dict[str, object]) -
 def check_selection(data: Comparisons, selection: Selection) -> Selection:
     """The selection with its models filled in; DataError where it names something that the data does not have."""
     selection = replace(selection, models=selection.models or tuple(data.models[:1]))
-    has_styles, n_models = data.items["level"].notna().any(), len(selection.models)
-    allowed = {
-        "models": data.models,
-        "domain": list(data.prompts["domain"].unique()),
-        "subset": [*data.prompts["subset"].unique(), *data.benchmark.sections],
-        "cell": STYLES if has_styles else (),
-        "level": LEVELS if has_styles else (),
-        "outcome": [*OUTCOMES, *(["flip"] if n_models > 1 else [])],
-        "order": ("worst", "best", "data"),
-    }
-    for name, choices in allowed.items():
+    n_models = len(selection.models)
+    for name, choices in data.choices.items():
+        if name == "outcome" and n_models < 2:
+            choices = [*OUTCOMES]
         values = getattr(selection, name)
         for value in values if isinstance(values, tuple) else (values,):
             if value not in (None, *choices):
                 raise DataError(f"selection: {name}={value!r}; {nearest(value, choices)}")
+
+    problem = None
     if len({*selection.models}) < n_models or n_models > 2:
-        raise DataError(f"selection: models={selection.models!r}; give one model or two different ones")
+        problem = f"models={selection.models!r}; give one model or two different ones"
+    elif selection.cell is not None and len(selection.cell) != 2:
+        problem = f"cell={selection.cell!r}; give the chosen and the rejected style"
+    elif not _is_range(selection.margin):
+        problem = f"margin={selection.margin!r}; give the lowest and the highest, or None for no limit"
+    elif selection.prompt not in {None, *data.prompts[PROMPT].itertuples(index=False, name=None)}:
+        problem = f"prompt={selection.prompt!r}; give benchmark, domain and id of a prompt"
+    if problem:
+        raise DataError(f"selection: {problem}")
     return selection
+
+
+def _is_range(margin: tuple[object, ...]) -> bool:
+    limits = [limit for limit in margin if limit is not None]
+    is_numeric = all(isinstance(limit, Real) for limit in limits)
+    return len(margin) == 2 and is_numeric and limits == sorted(limits)
 
 
 def matching_prompts(data: Comparisons, selection: Selection) -> pd.DataFrame:

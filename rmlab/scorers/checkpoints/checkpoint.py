@@ -17,7 +17,7 @@ from os.path import abspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmlab.records import read_json
+from rmlab.records import install_command, read_json
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _find_folder(
     """The folder on this machine, and the commit of a hub model."""
     missing = [name for name in ("torch", "transformers", "safetensors") if find_spec(name) is None]
     if missing:
-        raise ImportError(f"a model needs {' and '.join(missing)}: run pip install -e '.[score]' in the clone")
+        raise ImportError(f"a model needs {' and '.join(missing)}: run {install_command('score')}")
     from huggingface_hub import errors, snapshot_download
 
     where = f"{argument}={str(model)!r}"
