@@ -17,7 +17,7 @@ import time
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -125,8 +125,7 @@ class Store:
                     n_damaged += 1
                 elif "rmlab_store" in content:
                     if content["rmlab_store"] != VERSION:
-                        versions = f"format version {content['rmlab_store']}, this rmlab reads version {VERSION}"
-                        raise DataError(f"store: {self}/{name} has {versions}. Update rmlab.")
+                        raise self._layout_error(f"{fingerprint}/{name}", content["rmlab_store"])
                     runs[writer] = dict(content["run"])  # type: ignore[call-overload]
                 else:
                     n_records[writer] += 1
@@ -169,6 +168,18 @@ class Store:
                 self._write(fingerprint, name, lines, self._notes.get(fingerprint, {}))
                 lines.clear()
 
+    def withdraw(self, fingerprint: str, keys: Collection[str]) -> None:
+        """Take back what this process has appended under these keys."""
+        self.flush()
+        for name in self._list_records(fingerprint):
+            if not name.startswith(self.writer):
+                continue
+            path = f"{self.root}/{fingerprint}/{name}"
+            lines = self.fs.cat_file(path).splitlines(keepends=True)
+            contents = [decode_line(line, fingerprint) or {} for line in lines]
+            kept = [line for line, content in zip(lines, contents, strict=True) if content.get("key") not in keys]
+            self._replace(path, b"".join(kept))
+
     def adopt(self, fingerprint: str, writer: str, records: Mapping[str, object], run: Run) -> None:
         """Write records of another store as one file, which names their first writer."""
         lines = [encode_line({"key": key, "value": value}, fingerprint) for key, value in records.items()]
@@ -195,10 +206,13 @@ class Store:
 
     def write_table(self, name: str, content: bytes) -> None:
         """Put a finished table, or the provenance beside it, whole."""
+        self._replace(f"{self.root}/{name}", content)
+
+    def _replace(self, path: str, content: bytes) -> None:
         if self.is_local:
-            write_file(Path(self.root) / name, content)
+            write_file(Path(path), content)
         else:
-            self.fs.pipe_file(f"{self.root}/{name}", content)
+            self.fs.pipe_file(path, content)
 
     def _write(self, fingerprint: str, name: str, lines: list[bytes], run: Run) -> None:
         """Append lines to a file, or put a new object; a new file begins with a header."""
@@ -245,12 +259,16 @@ class Store:
     def _list_records(self, fingerprint: str) -> list[str]:
         self._folder(fingerprint)
         files = self.list_files(fingerprint)
-        if any(name.endswith(SUFFIXES_OF_VERSION_1) for name in files):
-            raise DataError(f"store: {self} was written by rmlab 0.1.0, and is read no more. Give store= a new folder.")
+        if old := [name for name in files if name.endswith(SUFFIXES_OF_VERSION_1)]:
+            raise self._layout_error(f"{fingerprint}/{old[0]}", 1)
         names = [name for name in files if name.endswith(SUFFIX)]
         for name in names:
             self._require_file(f"{fingerprint}/{name}", files[name])
         return names
+
+    def _layout_error(self, name: str, layout: object) -> DataError:
+        remedy = "Give store= a new folder, or use the rmlab that wrote this one"
+        return DataError(f"store: {self}/{name} has layout {layout}, and this rmlab reads layout {VERSION}. {remedy}.")
 
     def _require_file(self, name: str, entry: Mapping[str, object]) -> None:
         if entry["type"] != "file" or entry.get("islink"):

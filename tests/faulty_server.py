@@ -33,13 +33,14 @@ class FaultyServer(ThreadingTCPServer):
     `faults`: how often each of FAULTS happens, as shares of 1. The n-th arrival of a body meets a fault that depends on
     the seed, the body and n alone, whatever else arrives when; a "timeout" lasts until the client leaves. `delay`:
     seconds before every answer. `most_open`: the most requests that were worked on at once. `port`: 0
-    takes a free one.
+    takes a free one. `repeats`: seconds after its answer at which the n-th request gets the same answer again.
     """
 
     allow_reuse_address, request_queue_size = True, 100
 
-    def __init__(self, respond, *, faults=None, seed=0, delay=0.0, port=0):
+    def __init__(self, respond, *, faults=None, seed=0, delay=0.0, port=0, repeats=None):
         self.respond, self.faults, self.seed, self.delay, self.port = respond, faults or {}, seed, delay, port
+        self.repeats = repeats or {}
         self.log, self.connections, self.n_open, self.most_open = [], [], 0, 0
         self.arrivals, self.lock = Counter(), threading.Lock()
 
@@ -100,6 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         with server.lock:
             fault = server.draw_fault(raw)
             server.log.append(Seen(self.command, self.path, body, headers, fault))
+            self.pause = server.repeats.get(len(server.log))
             server.n_open += 1
             server.most_open = max(server.most_open, server.n_open)
         time.sleep(server.delay + 0.2 * (fault == "slow"))
@@ -120,4 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
         lines = {"content-type": "application/json", "content-length": len(content)} | extra
         top = f"HTTP/1.1 {status} X\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items()) + "\r\n"
         end = 0 if self.command == "HEAD" else len(content) // 2 if fault == "cut" else len(content)
-        self.wfile.write(top.encode() + content[:end])
+        reply = top.encode() + content[:end]
+        self.wfile.write(2 * reply if self.pause == 0 else reply)
+        if self.pause:
+            time.sleep(self.pause)
+            self.wfile.write(reply)

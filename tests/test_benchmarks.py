@@ -343,6 +343,15 @@ def test_rows_of_the_runner_of_rmb(tmp_path, caplog):
     assert rmlab.summary(scores)["helpfulness_pairs"].item() == pytest.approx(7 / 12)
 
 
+def test_comparisons_are_read_from_a_file_of_scores_with_a_word_on_the_screen(tmp_path, caplog):
+    row = {"pair_uid": "1", "category_path": f"Pairwise_set/{HELP}"} | REWARDS
+    path = write(tmp_path / "my-rm.json", [row, row | {"pair_uid": "2"}])
+    pairs = rmlab.read_pairs(path)
+    assert "read_scores" not in caplog.text
+    assert "holds scores" in caplog.text
+    pd.testing.assert_frame_equal(pairs, rmlab.pairs(rmlab.read_scores(path)))
+
+
 def test_evalbiasbench_labels_the_first_or_the_second_answer(tmp_path):
     rows = [BIAS_ROW, BIAS_ROW | {"label": 1, "instruction": "!"}]
     responses = load("evalbiasbench", path=write(tmp_path / "x.json", {"length bias": rows}))

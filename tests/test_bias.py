@@ -1,5 +1,8 @@
 """Bias: gaps, preferences, effects, accuracies at equal length, scores debiased; oracles, laws, planted values."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +10,7 @@ import scipy.stats
 from scipy.special import expit
 from style_worlds import world
 
+import rmlab
 from rmlab import metrics
 from rmlab.bias import regression
 from rmlab.bias.controlled import length_controlled, style_controlled
@@ -14,6 +18,9 @@ from rmlab.bias.debias import debias, debias_change
 from rmlab.bias.effects import exchange_rate, style_effects
 from rmlab.bias.gap import style_gap, style_preference
 from rmlab.tables import DataError, check_pairs
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import length_worlds
 
 
 def many_worlds(count, n, **settings):
@@ -50,6 +57,21 @@ def test_error_of_the_gap_is_that_of_the_prompts_differences():
     error = np.sqrt((40 * row["se"] / 2) ** 2 + center**2 + (1 - center) ** 2) / 42
     limits = [2 * (center + sign * 2.022691 * error) - 1 for sign in (-1, 1)]
     np.testing.assert_allclose([row["low"], row["high"]], limits, atol=1e-6)
+
+
+def test_a_gap_is_the_difference_of_a_model_on_easy_and_on_hard_comparisons(make_scores):
+    """The interval is that of `compare` for two models that win what this one wins of the easy and of the hard."""
+    sizes = {"chat": 9, "math": 25, "code": 7, "safety-refuse": 8, "safety-response": 6}
+    pairs = metrics.pairs(make_scores(sizes, models=("a",), seed=1))
+    gap = style_gap(pairs, average="domains").iloc[0]
+    levels = []
+    for level in ("easy", "hard"):
+        rows = pairs[pairs["level"] == level].assign(model=level)
+        rows["rejected_slot"] = rows.groupby(["domain", "id"]).cumcount()
+        levels.append(rows.assign(chosen_slot=0, benchmark="own", level=None, chosen_style=None, rejected_style=None))
+    row = rmlab.compare(check_pairs(pd.concat(levels)), "easy", "hard", average="domains").iloc[0]
+    expected = row[["difference", "se", "low", "high"]].tolist()
+    assert gap[["gap", "se", "low", "high"]].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_preference_equals_the_nested_loops(make_scores):
@@ -259,7 +281,7 @@ def test_a_prompts_own_scores_never_calibrate_it():
 def test_change_equals_two_accuracies():
     scores, features = world(30, length=0.6, seed=9)
     old, new = metrics.pairs(scores), metrics.pairs(debias(scores, features))
-    table = debias_change(scores, features).set_index("level")
+    table = debias_change(scores, features, ties="loss").set_index("level")
     assert table.index.tolist() == ["easy", "normal", "hard", "all"]
     for level, row in table.iterrows():
         rows = (old["level"] == level) | (level == "all")
@@ -267,6 +289,68 @@ def test_change_equals_two_accuracies():
         np.testing.assert_allclose(row[["before", "after", "change"]].astype(float), [before, after, after - before])
         assert row["flipped"] == pytest.approx((old["outcome"] != new["outcome"])[rows].mean())
         assert row["low"] < row["change"] < row["high"]
+
+
+def rate(scores, seed):
+    """Integer ratings from 1 to 5, which know the right answer and nothing of style or length."""
+    noise = 0.9 * np.random.default_rng(seed).standard_normal(len(scores))
+    rating = 3 + 0.7 * (scores["label"] == "chosen") + noise
+    return scores.assign(score=rating.round().clip(1, 5))
+
+
+def test_breaking_ties_is_no_gain():
+    """With ties as losses, integer ratings without a preference for length gained 0.106, in every table."""
+    scores, features = world(200, seed=3)
+    scores = rate(scores, 3)
+    half, loss = (debias_change(scores, features, **ties).set_index("level") for ties in ({}, {"ties": "loss"}))
+    assert half.index.tolist() == ["easy", "normal", "hard", "all", "ties"]
+    assert half.loc["ties", "low"] <= 0 <= half.loc["ties", "high"]
+    assert half.loc["all", "low"] <= 0 <= half.loc["all", "high"]
+    pairs = metrics.pairs(scores)
+    n_ties = (pairs["outcome"] == "tie").sum()
+    assert loss.loc["ties", "change"] == pytest.approx(n_ties / len(pairs) / 2, rel=0.2)
+    assert half.loc["ties", "before"] == half.loc["all", "before"]
+    # The rest of the change is what the correction does to wins and losses.
+    after = metrics.pairs(debias(scores, features))
+    decided = (pairs["outcome"] != "tie").to_numpy()
+    moved = (metrics.credit(after, ties="half") - metrics.credit(pairs, ties="half"))[decided].sum() / len(pairs)
+    assert half.loc["all", "change"] - half.loc["ties", "change"] == pytest.approx(moved)
+
+
+def test_easy_and_hard_of_integer_ratings_are_covered():
+    """Without an effect the sign of a slope decides all ties: Student's t held 0 in 82 to 84 %."""
+    tables = []
+    for seed in range(60):
+        scores, features = world(100, seed=seed)
+        tables.append(debias_change(rate(scores, seed), features))
+    table = pd.concat(tables)
+    held = ((table["low"] <= 0) & (table["high"] >= 0)).groupby(table["level"]).mean()
+    assert held[["easy", "hard"]].min() >= 0.9
+
+
+def test_a_change_that_is_zero_by_algebra_says_so():
+    scores, _ = world(100, seed=1)
+    table = debias_change(scores, on="step").set_index("level")
+    assert table.loc["normal", ["change", "se", "low", "high"]].tolist() == [0, 0, 0, 0]
+    assert table["reason"].ne("").tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_a_planted_effect_of_length_is_taken_off_whole(within):
+    scores, features = world(400, style=0.0, length=0.8, seed=1)
+    if not within:  # no prompt is better than another
+        scores["score"] -= scores["score"].groupby(scores["id"]).transform("mean")
+        features["characters"] *= 2 ** np.random.default_rng(0).normal(0, 2, 400)[scores["id"].astype(int)]
+    doublings = np.log2(features["characters"])
+    slope = np.polyfit(*(x - x.groupby(scores["id"]).transform("mean") for x in (doublings, scores["score"])), 1)[0]
+    removed = debias(scores, features, within=within)["removed"]
+    left = np.polyfit(doublings, removed, 1)[0]
+    if within:
+        assert slope == pytest.approx(0.8, rel=0.05)
+        assert left == pytest.approx(0.8, rel=0.05)
+    else:
+        assert left == pytest.approx(np.polyfit(doublings, scores["score"], 1)[0], rel=0.05)
+        assert left < 0.5 * slope
 
 
 @pytest.mark.parametrize("length", [0.0, 0.8])
@@ -356,6 +440,114 @@ def test_what_cannot_be_fitted_has_its_reason():
             assert reason in row["reason"]
             assert row[["se", "low", "high", "fit_p"]].isna().all() or "vary" in reason
             assert np.isnan(row["controlled"]) or reason != "separation"
+
+
+def with_headings(won, chosen, rejected, seed=0):
+    """Single comparisons with these outcomes, headings of both answers, and lengths that tell nothing."""
+    lengths = np.random.default_rng(seed).normal(3000, 500, (2, len(won), 1)).round()
+    pairs, features = pairs_and_features(np.where(won, 1.0, -1.0)[:, None], lengths)
+    return pairs, features.assign(headings=np.concatenate([chosen, rejected]))
+
+
+@pytest.mark.filterwarnings("ignore:form")  # one in a hundred tables
+def test_effects_of_a_rare_control_do_not_run_away():
+    """Headings in 3 % of 300 pairs: the effect on a model that ignores everything excluded 0 in 88 of 100 tables."""
+    n_found = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        headings = np.zeros((2, 300))
+        headings[rng.integers(0, 2, 9), np.arange(9)] = rng.integers(1, 5, 9)
+        tables = with_headings(rng.random(300) < 0.5, *headings, seed)
+        row = style_controlled(*tables, controls=["characters", "headings"]).iloc[0]
+        assert abs(row["effect_headings"]) < 1 or "headings" in row["reason"]
+        n_found += row["effect_headings_low"] > 0 or row["effect_headings_high"] < 0
+    assert n_found <= 2
+
+
+def test_firths_penalty_adds_half_a_win_and_half_a_loss_to_each_cell():
+    n_headings = np.repeat([0.0, 1.0], [60, 12])
+    won = np.r_[np.arange(60) < 45, np.ones(12, bool)]
+    tables = with_headings(won, n_headings, np.zeros(72))
+    for form in ("linear", "spline"):
+        row = style_controlled(*tables, controls=["headings"], form=form).iloc[0]
+        assert row["controlled"] == pytest.approx(45.5 / 61)
+        slope = np.log(12.5 / 0.5) - np.log(45.5 / 15.5)  # of a difference from 0 to 1 / (1 + 0 + 1)
+        assert row["effect_headings"] == pytest.approx(slope * n_headings.std())
+        # Gart's interval of a log odds ratio, and Student's t with as many clusters as tell of it
+        error = np.sqrt(1 / 45.5 + 1 / 15.5 + 1 / 12.5 + 1 / 0.5) * n_headings.std()
+        assert row["effect_headings_high"] - row["effect_headings_low"] > 2 * 1.96 * 0.95 * error
+
+
+def test_style_control_sees_separation():
+    scores, features = world(60, seed=3)
+    longest = metrics.pairs(scores.assign(score=features["characters"]))
+    row = style_controlled(longest, features, controls=["characters", "markdown"]).iloc[0]
+    assert "separation" in row["reason"]
+    assert row[["controlled", "low", "high", "effect_characters", "effect_markdown"]].isna().all()
+    rng = np.random.default_rng(0)
+    chosen, rejected = (np.repeat(counts, [180, 10, 10]) for counts in ([0.0, 1.0, 0.0], [0.0, 0.0, 1.0]))
+    won = np.r_[rng.random(180) < 0.5, np.ones(10, bool), np.zeros(10, bool)]
+    for outcome, is_separated in ((won, True), (np.roll(won, 5), False)):
+        row = style_controlled(*with_headings(outcome, chosen, rejected), controls=["headings"]).iloc[0]
+        assert ("separation" in row["caveat"]) == is_separated
+        assert row["low"] < 0.5 < row["high"]
+
+
+def test_an_effect_of_few_prompts_has_no_interval():
+    rng = np.random.default_rng(1)
+    headings = np.where(np.arange(200) < 3, [[1.0], [0.0]], 0.0)
+    headings[:, 2] = [0.0, 1.0]
+    tables = with_headings(rng.random(200) < 0.5, *headings)
+    row = style_controlled(*tables, controls=["characters", "headings"], form="linear").iloc[0]
+    assert "effect_headings" in row["reason"]
+    assert np.isnan(row[["effect_headings_low", "effect_headings_high"]].astype(float)).all()
+    assert row["low"] < row["controlled"] < row["high"]
+
+
+def test_equal_length_that_is_hardly_observed_is_a_caveat():
+    """Two of 200 prompts near equal length: 0.80 without a caveat."""
+    rng = np.random.default_rng(2)
+    length = rng.normal(3000, 300, 200).round()
+    ratio = 2.0 ** (rng.choice([-1, 1], 200) * rng.uniform(0.5, 1.5, 200))
+    won = np.where(rng.random(200) < expit(0.5 * np.log2(ratio)), 1.0, -1.0)
+    for n_equal, is_rare in ((2, True), (40, False)):
+        ratio[:n_equal] = 1.1
+        row = length_controlled(*pairs_and_features(won[:, None], np.stack([length * ratio, length])[..., None]))
+        assert ("equal length" in row["caveat"].item()) == is_rare
+
+
+def test_a_curve_of_the_lengths_themselves_is_part_of_the_fit():
+    """Middle lengths are worst: no curve in the difference of two answers shows that."""
+    rng = np.random.default_rng(0)
+    lengths = length_worlds.drawn_lengths(1000, rng)
+    tables = length_worlds.tables_of(length_worlds.margins("middle length", lengths, 8, rng), lengths)
+    curve = length_controlled(*tables)
+    assert abs(curve["controlled"].mean() - length_worlds.TRUTH) < 0.02
+    assert curve["caveat"].eq("").sum() >= 7
+    with pytest.warns(UserWarning, match="form"):
+        line = length_controlled(*tables, form="tanh")
+    assert (line["fit_p"] < 0.01).all()
+    assert line["caveat"].str.contains("fit").all()
+    assert abs(line["controlled"].mean() - length_worlds.TRUTH) > 0.04
+
+
+def test_form_linear_is_one_slope_for_each_control():
+    import statsmodels.api as sm
+
+    scores, features = world(400, style=1.0, seed=6)
+    pairs = metrics.pairs(scores)
+    row = style_controlled(pairs, features, controls=["characters", "markdown"], form="linear").iloc[0]
+    keys = ["id", "slot"]
+    sides = [features[features["label"] == label].set_index(keys) for label in ("chosen", "rejected")]
+    counts = [
+        side.loc[list(zip(pairs["id"], pairs[f"{label}_slot"], strict=True)), ["characters", "markdown"]].to_numpy()
+        for side, label in zip(sides, ("chosen", "rejected"), strict=True)
+    ]
+    x = (counts[0] - counts[1]) / (counts[0] + counts[1] + 1)
+    fit = sm.Logit((pairs["outcome"] == "win").to_numpy(float), sm.add_constant(x)).fit(disp=0)
+    effects = row[["effect_characters", "effect_markdown"]].astype(float)
+    np.testing.assert_allclose(effects, fit.params[1:] * x.std(axis=0), rtol=0.01)  # the penalty is small here
+    assert row["controlled"] == pytest.approx(expit(fit.params[0]), abs=0.002)
 
 
 SCORES, FEATURES = world(20, seed=10)

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from served_models import oracle
 from tokenizers import Tokenizer, processors
 
@@ -79,12 +79,55 @@ def test_every_file_that_may_be_loaded_counts(folder):
         contents.append(find(folder).content)
     flip(folder / "a.safetensors", -1)
     contents.append(find(folder).content)
-    for name in ("model.safetensors.index.json", "adapter_config.json"):
-        (folder / name).write_text('{"weight_map": {}}')
-        contents.append(find(folder).content)
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {}}')
+    contents.append(find(folder).content)
     (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
     contents.append(find(folder).content)
     assert len(set(contents)) == len(contents)
+
+
+def test_base_weights_with_an_adapter_beside_them_are_refused(folder):
+    """transformers adds the adapter where peft is installed, and says nothing where it is not."""
+    adapter = {"base_model_name_or_path": "owner/base", "peft_type": "LORA", "r": 2, "target_modules": ["q_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(adapter))
+    weights = {"base_model.model.model.layers.0.lora_A.weight": torch.ones(2, 32)}
+    save_file(weights, folder / "adapter_model.safetensors")
+    with pytest.raises(DataError, match="adapter of 'owner/base'"):
+        classifier(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(DataError, match="adapter of 'owner/base'"):
+        classifier(folder)
+
+
+TOKENIZER_FILES = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tekken.json",
+    "qwen.tiktoken",
+]
+
+
+def test_every_file_of_a_tokenizer_counts_and_no_other(folder):
+    contents = [find(folder).tokenizer_content]
+    for name in TOKENIZER_FILES:
+        with (folder / name).open("a") as file:
+            file.write(" ")
+        contents.append(find(folder).tokenizer_content)
+    assert len(set(contents)) == 1 + len(TOKENIZER_FILES)
+    (folder / "model.safetensors").rename(folder / "other.safetensors")
+    for name in ("README.md", "trainer_state.json", "generation_config.json", "own.py"):
+        (folder / name).write_text("{}")
+    assert find(folder).tokenizer_content == contents[-1]
+    assert find(folder, trust_remote_code=True).tokenizer_content != contents[-1]
 
 
 def test_a_snapshot_of_the_hub_is_what_its_copy_is(folder, tmp_path, monkeypatch):

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import errors
+from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file, save_file
 
 import rmlab
 from rmlab import toy
 from rmlab.inference.passes import packing_support
+from rmlab.scorers.checkpoints.checkpoint import find
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.models import backbone
 from rmlab.tables import DataError
@@ -187,11 +189,21 @@ def test_a_hub_model_is_read_from_its_snapshot_and_troubles_name_it(llama, monke
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     scorer = classifier("owner/name")
     assert (scorer.name, scorer.provenance()["revision"]) == ("owner/name", "llama")
-    assert not {"*.bin", "*.py"} & set(download.call_args.kwargs["allow_patterns"])
+    patterns = {name: download.call_args.kwargs[name] for name in ("allow_patterns", "ignore_patterns")}
+    assert not {"*.bin", "*.py"} & set(patterns["allow_patterns"])
+    copies = ["fp8/model.safetensors", "checkpoint-500/model.safetensors", "consolidated.safetensors"]
+    names = ["config.json", "model-00001-of-00002.safetensors", "regression_layer.safetensors"]
+    assert [*filter_repo_objects([*names, *copies], **patterns)] == names
     response = httpx.Response(403, request=httpx.Request("GET", "https://huggingface.co"))
     download.side_effect = errors.GatedRepoError("x", response=response)
     with pytest.raises(DataError, match=r"huggingface\.co/a/b"):
         classifier("a/b")
+
+
+def test_a_second_copy_of_the_weights_is_not_counted(copy):
+    n_weights = find(copy).n_weights
+    save_file({"layers.0.attention.wq.weight": torch.ones(3)}, copy / "consolidated.safetensors")
+    assert find(copy).n_weights == n_weights
 
 
 def test_devices_and_types(llama):

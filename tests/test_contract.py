@@ -133,13 +133,17 @@ def test_a_missing_score_is_no_loss_in_best_of_n():
 
 
 def test_one_step_in_each_of_several_domains_counts_the_steps():
-    """Four equal steps in four domains: three degrees of freedom, as few as in one domain."""
+    """Four equal steps in four domains of 50: by hand, with a prompt won and one lost added to each of the domains."""
     rows = [(m, "own", f"d{d}", str(i), m == "b" and not i) for m in "ab" for d in range(4) for i in range(50)]
     frame = pd.DataFrame(rows, columns=["model", "benchmark", "domain", "id", "lost"])
     outcome = np.where(frame.pop("lost"), "loss", "win")
     pairs = tables.check_pairs(frame.assign(chosen_slot=0, rejected_slot=0, outcome=outcome))
     row = rmlab.compare(pairs, "a", "b", average="domains").iloc[0]
-    assert row["p"] == pytest.approx(2 * t.sf(row["difference"] / row["se"], 3))
+    center = 1 / 52
+    added = (1 - center) ** 2 + (-1 - center) ** 2
+    error_of_domain = np.sqrt(50 / 49 * (1 - 1 / 50) + added) / 52
+    assert row["p"] == pytest.approx(2 * t.sf(4 / 202 / (error_of_domain / 2), 4 * 49))
+    assert row["p"] > 0.125  # what flipping the signs of four steps gives
 
 
 def families(n=12, size=4, models=("a", "b"), seed=0):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from fakes import toy_responses
-from judge_fakes import longer, pair_judge
+from judge_fakes import longer, pair_judge, rating_judge
 from judge_fakes import responses as judge_responses
 from pairwise_models import save
 from safetensors.torch import load_file, save_file
@@ -191,6 +191,7 @@ def some(share, bad):
         (lambda *_: "[[A]]", "position", "fail"),
         (some(0.4, Answer("[[A>B]]", "length")), "length", "warn"),
         (some(0.5, Answer("[[A=B]]", model="another")), "model", "warn"),
+        (lambda first, second, question: "[[A=B]]" if question.sample else longer(first, second), "repeat", "warn"),
     ],
 )
 def test_each_fault_of_a_judge_is_named(choose, check, status):
@@ -202,7 +203,16 @@ def test_each_fault_of_a_judge_is_named(choose, check, status):
     assert report.loc[check, "status"] == status
     assert bool(report.loc[check, "remedy"]) == (status != "pass")
     if status == "pass":
-        assert report.index.tolist() == ["answers", "model", "verdict", "length", "position", "cost"]
+        assert report.index.tolist() == ["answers", "model", "verdict", "length", "repeat", "position", "cost"]
         assert set(report["status"]) == {"pass"}
         assert "40 questions in all" in report.loc["cost", "found"]
-        assert len(questions) == len(set(questions)) == 20, "ten of twenty prompts, both orders, each once"
+        assert len(questions) == 2 * len(set(questions)) == 40, "ten of twenty prompts, both orders, each twice"
+
+
+@pytest.mark.parametrize(("rating", "status"), [("[[7]]", "warn"), (None, "pass")])
+def test_a_judge_that_rates_all_answers_alike_is_named(rating, status):
+    judge = rating_judge(lambda text, question: rating or f"[[{len(text) % 9 + 1}]]")
+    report = examine(judge, judge_responses(20), sample=20)
+    assert report.loc["spread", "status"] == status
+    assert report.index.tolist() == ["answers", "model", "verdict", "length", "repeat", "spread", "cost"]
+    assert report.loc["repeat", "status"] == "pass"

@@ -182,29 +182,25 @@ def test_value_error_and_freedom_equal_plain_loops(seed):
 def interval_by_loops(values, domain, cluster, weights, confidence):
     """Limits of a weighted mean of domain means: a won and a lost cluster beside K equal ones (Kish), plain loops.
 
-    A domain of fewer than 20 clusters has a won and a lost one of its own for its variance.
+    Each domain has a won and a lost one of its own for its variance.
     """
-    value, se, _ = by_loops(values, domain, cluster, weights)
-    squares, by_domain, spent, total_df = 0.0, 0.0, 0.0, 0.0
+    value, _, _ = by_loops(values, domain, cluster, weights)
+    squares, by_domain, spent = 0.0, 0.0, 0.0
     for name, weight in weights.items():
         inside = [i for i in range(len(values)) if domain[i] == name and not np.isnan(values[i])]
         shares = [sum(cluster[i] == c for i in inside) / len(inside) for c in sorted({cluster[i] for i in inside})]
         squares += sum((weight * h) ** 2 for h in shares)
         mean, error, _ = by_loops(values, domain, cluster, {name: 1.0})
         variance, k = error**2, 1 / sum(h**2 for h in shares)
-        if len(shares) < 20:
-            center = (k * mean + 1) / (k + 2)
-            variance = (k**2 * error**2 + center**2 + (1 - center) ** 2) / (k + 2) ** 2
+        center = (k * mean + 1) / (k + 2)
+        variance = (k**2 * error**2 + center**2 + (1 - center) ** 2) / (k + 2) ** 2
         pairs = [(a, b) for i, a in enumerate(shares) for b in shares[:i]]
         df = 1 / (1 / k + 2 * sum((a * b) ** 2 / (1 - a) / (1 - b) for a, b in pairs))
         by_domain += weight**2 * variance
         spent += (weight**2 * variance) ** 2 / df
-        total_df += df
     k = 1 / squares
     center = (k * value + 1) / (k + 2)
-    wide = (k**2 * se**2 + center**2 + (1 - center) ** 2) / (k + 2) ** 2
-    df = by_domain**2 / spent if spent else total_df
-    half = t.ppf(0.5 + confidence / 2, df) * np.sqrt(max(wide, by_domain))
+    half = t.ppf(0.5 + confidence / 2, by_domain**2 / spent) * np.sqrt(by_domain)
     return max(min(center - half, value), 0), min(max(center + half, value), 1)
 
 

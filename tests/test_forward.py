@@ -531,6 +531,22 @@ def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
         transformers.AttentionInterface.register("rmlab_paths", attend)
 
 
+@pytest.mark.parametrize("error", [RuntimeError, AttributeError, ImportError, AssertionError])
+def test_a_model_whose_attention_fails_in_a_pack_goes_in_batches(load_backbone, world, monkeypatch, error):
+    """As where torch or transformers has renamed something that attention calls."""
+    backbone = load_backbone("llama")
+    reference = scores_alone(backbone, world[0])
+
+    def fail(*_):
+        raise error("renamed")
+
+    monkeypatch.setattr(attention, "attend", fail)
+    packing = packing_support(backbone)
+    assert packing.refused == "it does not run with path attention: renamed"
+    assert packing.pads
+    assert_same(scores(backbone, world, 700), reference)
+
+
 def test_the_answer_is_kept_per_model(load_backbone, monkeypatch):
     backbone = load_backbone("llama")
     assert packing_support(backbone).packed

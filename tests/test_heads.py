@@ -285,6 +285,13 @@ def test_a_gating_head_needs_the_header_it_reads_before(tmp_path):
     folder = publish(tmp_path / "m", head | {"reward_transform_matrix": torch.eye(5)})
     with pytest.raises(DataError, match="leave template out"):
         scores(folder, template="raw")
+    template = folder / "chat_template.jinja"
+    template.write_text(
+        template.read_text().replace("{% if add_generation_prompt %}", "{% if add_generation_prompt %}<think>")
+    )
+    with pytest.raises(DataError, match="generation prompt") as caught:
+        scores(folder)
+    assert "leave template out" not in str(caught.value)
 
 
 @pytest.mark.parametrize("softmax", [False, True])

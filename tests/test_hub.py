@@ -12,6 +12,7 @@ import pytest
 from faulty_server import FaultyServer
 
 from rmlab.benchmarks import load, load_pairs
+from rmlab.benchmarks.hub import file_checksums
 from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.benchmarks.rm_bench import SUBSETS as RM_BENCH
 from rmlab.tables import DataError
@@ -19,11 +20,20 @@ from rmlab.tables import DataError
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
+def git_id(content):
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
 class Hub:
-    """The listing, head and download of dataset files, by name."""
+    """The listing, head and download of dataset files, by name.
+
+    `lfs`: files with a SHA-256. `damaged`: files that arrive with other bytes than the listing says. `refusal`: the
+    hub's word for why it lists nothing.
+    """
 
     def __init__(self):
-        self.files, self.server = {}, FaultyServer(self.respond)
+        self.files, self.lfs, self.damaged, self.refusal = {}, set(), set(), None
+        self.server = FaultyServer(self.respond)
 
     @property
     def asked(self):
@@ -32,14 +42,24 @@ class Hub:
     def respond(self, path, body, headers):
         path = unquote(urlsplit(path).path)
         if path.startswith("/api/") and "/tree/" in path:
-            oids = {name: hashlib.sha1(content).hexdigest() for name, content in self.files.items()}
-            rows = [{"type": "file", "path": name, "size": len(self.files[name]), "oid": oids[name]} for name in oids]
+            if self.refusal:
+                return 403, {"X-Error-Code": self.refusal}, b""
+            rows = [self.list_file(name, content) for name, content in self.files.items()]
             return [*rows, {"type": "directory", "path": "data", "oid": "0" * 40, "size": 0}]
         revision, _, name = path.partition("/resolve/")[2].partition("/")
         commit = {"X-Repo-Commit": revision if len(revision) == 40 else REVISION}
         if name not in self.files:
             return 404, commit | {"X-Error-Code": "EntryNotFound"}, b""
-        return 200, commit | {"ETag": f'"{hashlib.sha256(self.files[name]).hexdigest()}"'}, self.files[name]
+        content = self.files[name]
+        etag = hashlib.sha256(content).hexdigest() if name in self.lfs else git_id(content)
+        sent = content.replace(b"chosen", b"chasen") if name in self.damaged else content
+        return 200, commit | {"ETag": f'"{etag}"'}, sent
+
+    def list_file(self, name, content):
+        size = len(content)
+        row = {"type": "file", "path": name, "size": size, "oid": git_id(content)}
+        lfs = {"oid": hashlib.sha256(content).hexdigest(), "size": size, "pointerSize": 130}
+        return row | ({"lfs": lfs} if name in self.lfs else {})
 
 
 @pytest.fixture
@@ -109,6 +129,55 @@ def test_the_cache_is_used_again_and_offline(server, point_client, rm_bench):
     point_client(server.server.url, offline=True)
     pd.testing.assert_frame_equal(load("rm-bench"), first)
     assert len(server.asked) == n_asked
+
+
+@pytest.mark.parametrize("is_lfs", [False, True])
+def test_bytes_that_the_hub_does_not_list_are_put_aside_and_not_read(server, tmp_path, rm_bench, is_lfs):
+    content = total(rm_bench)
+    server.files, server.damaged = {"total_dataset.json": content}, {"total_dataset.json"}
+    server.lfs = server.damaged if is_lfs else set()
+    listed = hashlib.sha256(content).hexdigest() if is_lfs else git_id(content)
+    with pytest.raises(DataError, match=listed) as caught:
+        load("rm-bench")
+    (damaged,) = (tmp_path / "cache").rglob("*.damaged")
+    assert damaged.read_bytes() != content
+    assert str(damaged) in str(caught.value)
+    server.damaged = set()
+    assert len(load("rm-bench")) == 5 * 2 * 6
+
+
+def test_prompts_that_rm_bench_does_not_have_are_counted(server, rm_bench, monkeypatch):
+    server.files = {"total_dataset.json": total(rm_bench)}
+    n_prompts = dict(zip(RM_BENCH, (129, 529, 228, 284, 157), strict=True))
+    change_source(monkeypatch, "rm-bench", rows=n_prompts)
+    with pytest.raises(DataError, match=r"'math': 2.*'math': 529"):
+        load("rm-bench")
+
+
+def test_git_s_id_of_a_file_and_its_sha256(tmp_path):
+    # `printf 'hello\n' | git hash-object --stdin` and `sha256sum`
+    (tmp_path / "file").write_bytes(b"hello\n")
+    sha256 = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"
+    assert file_checksums(tmp_path / "file") == [sha256, "ce013625030ba8dba906f756967f9e9ca394464a"]
+
+
+def test_the_released_files_have_the_published_ids(shared_data):
+    published = {
+        "chat": "af210df0642ce1da3c8ff3678bece786edb4ad3e",
+        "code": "157b03af8afcacf880ce7cb4ba0ed907557112d2",
+        "safety-refuse": "64ff3399ffb919a258c450708ff30f52ce6ff6f0",
+        "safety-response": "7b04873a95dd8952bddd5ac3b5399732bd992c21",
+    }
+    for subset, checksum in published.items():
+        assert checksum in file_checksums(shared_data / "rm-bench" / f"{subset}_filtered.json")
+
+
+@pytest.mark.parametrize(("refusal", "hint"), [("GatedRepo", "hf auth login"), ("RepoNotFound", "check")])
+def test_a_refusal_of_the_hub_says_where_and_what_to_do(server, refusal, hint):
+    server.refusal = refusal
+    url = f"{server.server.url}/datasets/THU-KEG/RM-Bench"
+    with pytest.raises(DataError, match=rf"{url}.*{hint}|{hint}.*{url}"):
+        load("rm-bench")
 
 
 @pytest.mark.parametrize("fault", ["no file ending in .json", "HF_HUB_OFFLINE", "http://127.0.0.1:9"])

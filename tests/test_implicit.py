@@ -2,12 +2,14 @@
 
 import collections
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from fakes import responses
+from test_template import R1
 
 from rmlab import toy
 from rmlab.scorers import Text
@@ -148,29 +150,84 @@ def test_the_same_tokens_answered_from_another_place_are_another_text(models):
 
 LOGITS = {"gemma2": {"final_logit_softcapping": 3.0}, "qwen3": {"tie_word_embeddings": True}}
 LOGITS |= {"gpt_neox": {}, "gpt2": {}}
+# Four copies of each state enter its layers.
+GEMMA_3N = {"hidden_size_per_layer_input": 8, "laurel_rank": 4, "activation_sparsity_pattern": [0.0] * 2}
+GEMMA_3N |= {"num_kv_shared_layers": 0, "head_dim": 8, "sliding_window": 16, "vocab_size_per_layer_input": 600}
+LOGITS |= {"gemma3n_text": GEMMA_3N}
+_DECODER = toy.models.ARCHITECTURES["llama"]
+SIZES = {
+    "recurrent_gemma": _DECODER | {"lru_width": 32, "head_dim": 8, "attention_window_size": 64, "num_hidden_layers": 3},
+    "xlstm": {"hidden_size": 128, "embedding_dim": 128, "num_hidden_layers": 2, "num_blocks": 2, "num_heads": 1},
+    "granite": _DECODER,
+    "cohere": _DECODER,
+    "nanochat": _DECODER,
+    "gemma3n_text": _DECODER,
+}
+LOGITS |= {
+    "recurrent_gemma": {"logits_soft_cap": 3.0},
+    "xlstm": {"output_logit_soft_cap": 3.0},
+    "granite": {"logits_scaling": 8.0},
+    "cohere": {"logit_scale": 0.3},
+    "nanochat": {},
+}
 
 
 @pytest.mark.parametrize("architecture", LOGITS)
-def test_logits_that_an_architecture_changes(zoo, architecture):
+def test_logits_that_an_architecture_changes(zoo, monkeypatch, architecture):
+    if architecture in SIZES:
+        monkeypatch.setitem(toy.models.ARCHITECTURES, architecture, SIZES[architecture])
     folder = zoo(architecture, task="causal", **LOGITS[architecture])
     reward = implicit_reward(folder, mode="sum")
-    expected = [values.sum() for values in log_probs(folder, reward.prepare(PROMPTS, RESPONSES))]
-    np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, rtol=1e-5)
+    expected = np.array([values.sum() for values in log_probs(folder, reward.prepare(PROMPTS, RESPONSES))])
+    np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, atol=2e-5 * expected.std())
 
 
-def test_an_unknown_change_of_the_logits_is_refused(models, monkeypatch):
+CHANGED = {
+    "squared": lambda logits: logits**2,
+    "with a high cap": lambda logits: torch.tanh(logits / 300) * 300,
+    "scaled a little": lambda logits: logits * 1.001,
+    "in place": lambda logits: logits.clamp_(-20, 20),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("change", CHANGED)
+def test_an_unknown_change_of_the_logits_is_refused(models, monkeypatch, change, dtype):
+    """Also one by less than the numbers of the output layer are rounded."""
     from transformers import LlamaForCausalLM
 
     whole = LlamaForCausalLM.forward
 
     def changed(self, *args, **options):
         out = whole(self, *args, **options)
-        out.logits = out.logits**2
+        out.logits = CHANGED[change](out.logits)
         return out
 
     monkeypatch.setattr(LlamaForCausalLM, "forward", changed)
     with pytest.raises(DataError, match="changes logits behind the output layer"):
-        implicit_reward(models[0])(PROMPTS, RESPONSES)
+        implicit_reward(models[0], dtype=dtype)(PROMPTS, RESPONSES)
+
+
+def test_an_answer_behind_a_template_that_opens_a_thought_is_scored_whole(tmp_path):
+    folder = toy.save_model(tmp_path / "m", task="causal", words=toy.tokenizer(chat_template=R1))
+    reward = implicit_reward(folder, mode="sum")
+    words, expected = reward.tokenizer, []
+    for answer in ("A", "B"):
+        ids = words(f"<|User|>A or B?<|Assistant|>{answer}<|eot_id|>")["input_ids"]
+        start = len(words("<|User|>A or B?<|Assistant|>")["input_ids"])
+        prepared = SimpleNamespace(ids=[np.array(ids)], response_start=[start])
+        expected.append(log_probs(folder, prepared)[0].sum())
+    np.testing.assert_allclose(reward(["A or B?"] * 2, ["A", "B"]), expected, rtol=1e-5)
+
+
+def test_whisper_s_decoder_reads_as_many_tokens_as_it_has_positions(tmp_path, monkeypatch):
+    sizes = {"d_model": 32, "max_target_positions": 64, "encoder_layers": 1, "decoder_layers": 2}
+    sizes |= {"decoder_attention_heads": 4, "encoder_attention_heads": 4, "decoder_ffn_dim": 48}
+    monkeypatch.setitem(toy.models.ARCHITECTURES, "whisper", sizes)
+    reward = implicit_reward(toy.save_model(tmp_path, "whisper", task="causal"))
+    assert np.isfinite(reward(PROMPTS[:1], ["Paris."])).all()
+    with pytest.raises(DataError, match="max_length=64"):
+        reward(PROMPTS[:1], ["Paris. " * 50])
 
 
 @pytest.mark.parametrize(

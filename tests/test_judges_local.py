@@ -1,6 +1,9 @@
 """A judge on this machine: answers as transformers writes them."""
 
+import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -91,10 +94,15 @@ def test_a_rerun_of_a_local_judge_asks_nothing(folder, tmp_path):
     assert again["margin"].tolist() == pairs["margin"].tolist()
 
 
-def test_a_question_that_does_not_fit(folder):
-    long = question(" ".join(toy.models.TEXTS) * 60)
-    with pytest.raises(DataError, match=r"1024.*answer_tokens="):
-        list(local_judge(folder, answer_tokens=8).respondent.respond([long]))
+def test_a_question_that_does_not_fit_is_missing_and_the_others_are_answered(folder, tmp_path):
+    table, judge = responses(3), local_judge(folder, mode="logprob")
+    table.loc[table["id"] == "1", "prompt"] = " ".join(toy.models.TEXTS) * 60
+    with pytest.raises(DataError, match=r"1 got no reply.*1023.*answer_tokens=1.*allow_missing"):
+        rmlab.prefer(table, judge, store=tmp_path)
+    pairs = rmlab.prefer(table, judge, store=tmp_path, allow_missing=True)
+    assert pairs["verdict"].eq("failed").tolist() == pairs["margin"].isna().tolist() == [False, True, False]
+    provenance = pairs.attrs["provenance"]["local"]
+    assert (provenance["missing"], provenance["asked"], provenance["failed"]) == (1, 0, 2)
 
 
 def test_the_fingerprint_knows_the_weights_and_the_sampling(folder, tmp_path):
@@ -102,3 +110,15 @@ def test_the_fingerprint_knows_the_weights_and_the_sampling(folder, tmp_path):
     changes = [{}, {"folder": other}, {"answer_tokens": 9}, {"temperature": 1.0}, {"mode": "logprob"}]
     assert len({local_judge(**{"folder": folder} | change).fingerprint for change in changes}) == 5
     assert local_judge(folder).fingerprint == local_judge(folder, batch=1).fingerprint
+
+
+def test_the_fingerprint_knows_what_ends_an_answer(folder, tmp_path):
+    """transformers takes the end tokens, and penalties too, from a file beside the weights."""
+    other = Path(shutil.copytree(folder, tmp_path / "other"))
+    settings = json.loads((other / "generation_config.json").read_text())
+    prints = [local_judge(folder).fingerprint, local_judge(other).fingerprint]
+    for change in ({"eos_token_id": [2, 100]}, {"repetition_penalty": 1.3}):
+        (other / "generation_config.json").write_text(json.dumps(settings | change))
+        prints.append(local_judge(other).fingerprint)
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3

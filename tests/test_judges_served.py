@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections import Counter
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pandas as pd
@@ -87,6 +89,60 @@ def test_log_probabilities_of_alternatives():
     for logprobs in (None, {"content": [CHOSEN]}, {"content": [CHOSEN | {"top_logprobs": [CHOSEN]}]}):
         with pytest.raises(DataError, match="top_logprobs"):
             ask(completion("B", logprobs=logprobs), mode="logprob")
+
+
+def letter(*alternatives):
+    """A completion whose first token has these alternatives."""
+    return completion("A", logprobs={"content": [{"token": "A", "logprob": -0.1, "top_logprobs": [*alternatives]}]})
+
+
+LETTERS = [{"token": "A", "logprob": -0.1}, {"token": "B", "logprob": -2.0}]
+ODD = {
+    "no alternatives": completion("A", logprobs={"content": [{"token": "A", "logprob": -0.1}]}),
+    "no log-probabilities": completion("A"),
+    "NaN": letter(LETTERS[0], {"token": "B", "logprob": float("nan")}),
+    "infinity": letter(LETTERS[0], {"token": "B", "logprob": float("inf")}),
+    "a number for a token": letter(LETTERS[0], {"token": 7, "logprob": -1.0}, LETTERS[1]),
+    "too large a number": letter(LETTERS[0], LETTERS[1]) | {"usage": {"prompt_tokens": float("inf")}},
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("n", [0, 7, 39])
+def test_one_odd_reply_is_one_missing_answer(tmp_path, odd, n):
+    """It ended the run: of 24 answers 16 were stored."""
+    requests = count(0)
+    with FaultyServer(lambda *_: ODD[odd] if next(requests) == n else letter(*LETTERS)) as server:
+        one = judge("m", server.url, mode="logprob", name="one", retries=0, concurrency=1)
+        pairs = prefer(responses(20), one, store=tmp_path)
+        n_failed = 0 if odd == "a number for a token" else 1
+        assert len(list_stored(tmp_path)) == 40 - n_failed
+        assert Counter(pairs["verdict"]) == Counter(flip=20 - n_failed, failed=n_failed)
+        server.respond = lambda *_: ODD[odd]
+        assert len(prefer(responses(20), one, store=tmp_path)) == 20, "also where only the odd one is left"
+
+
+def test_a_server_without_log_probabilities_is_asked_a_few_questions(tmp_path):
+    with FaultyServer(lambda *_: completion("A")) as server:
+        with pytest.raises(DataError, match="top_logprobs"):
+            prefer(responses(100), judge("m", server.url, mode="logprob", concurrency=1))
+        assert len(server.log) < 16
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_a_server_that_reads_long_and_short_questions_as_equally_many_tokens_is_warned_of(is_cut):
+    """It cuts them: its counts were never looked at."""
+
+    def read_some(path, body, headers):
+        n_tokens = len(json.dumps(body)) // 4
+        return completion("[[A]]") | {"usage": {"prompt_tokens": min(512, n_tokens) if is_cut else n_tokens}}
+
+    table = responses(40)
+    table["response"] += [" and so on" * (20 * i) for i in range(len(table))]
+    with FaultyServer(read_some) as server, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        prefer(table, judge("m", server.url))
+    assert ["512" in str(warning.message) for warning in caught] == [True] * is_cut
 
 
 @pytest.mark.parametrize(
@@ -353,6 +409,22 @@ def test_the_command_estimates_compares_checks_and_reports(command, tmp_path):
         assert "warn  model" in findings, "the fake says that it is called 'served'"
         assert command(server, "--report", "--template", "five", "-q", "-o", tmp_path / "r.csv")[:2] == (0, "")
     assert pd.read_csv(tmp_path / "r.csv")["probe"].tolist()[0] == "position"
+
+
+@pytest.mark.parametrize("options", ["", "--mode rating", "--mode ranking", "--report"])
+def test_a_run_without_an_answer_is_an_error_and_leaves_the_file_as_it_was(command, tmp_path, options):
+    """It was replaced by empty rows, and the exit code was 0."""
+    out = tmp_path / "good.csv"
+    out.write_text("kept\n")
+    words = ("-q", "-o", out, *options.split())
+    with FaultyServer(lambda *_: (401, {}, b"who are you?")) as server:
+        code, _, err = command(server, *words)
+        assert (code, out.read_text()) == (1, "kept\n")
+        assert "--check" in err
+        requests = count(0)
+        server.respond = lambda *call: respond(*call) if next(requests) else (401, {}, b"who?")
+        assert command(server, *words)[0] == 0
+    assert out.read_text() != "kept\n"
 
 
 @pytest.mark.parametrize(("options", "n"), [("", 12), ("--mode rating", 12), ("--check", 12), ("--report", 108)])

@@ -71,8 +71,9 @@ def test_a_misreading_of_the_tokens_is_named(world):
 
 def test_another_template_tokenizer_or_model_is_named_where_it_is_tried(world, zoo, tmp_path):
     unheard_of = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
-    templates = [(toy.models.CHAT_TEMPLATES["chatml"], "template"), ("raw", "template"), (unheard_of, "unknown")]
-    for template, cause in templates:
+    names = ["raw", "zephyr", "vicuna", "llama-2", "tulu", "oasst", "mistral"]
+    templates = [(template, "template") for template in [toy.models.CHAT_TEMPLATES["chatml"], *names]]
+    for template, cause in [*templates, (unheard_of, "unknown")]:
         assert world.cause(world.score(rmlab.classifier(world.folder, template=template, device="cpu"))) == cause
     words = toy.tokenizer(["Another text to learn other pieces from, with other words and numbers 1234."] * 3)
     folder = toy.save_model(tmp_path / "m", words=words, vocab_size=len(world.words), initializer_range=0.4)
@@ -80,6 +81,32 @@ def test_another_template_tokenizer_or_model_is_named_where_it_is_tried(world, z
     assert world.cause(table) == "unknown"
     assert world.cause(table, tokenizers=[words]) == "tokenizer"
     assert world.cause(world.score(rmlab.classifier(zoo(seed=1, initializer_range=0.4)))) == "unknown"
+
+
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_padding_read_as_the_end_is_named(world, is_masked):
+    """A server pads a batch at the right and reads its last position."""
+    from transformers import AutoModelForSequenceClassification
+
+    model = AutoModelForSequenceClassification.from_pretrained(world.folder).eval()
+    pad, scores = world.words.pad_token_id, []
+    for start in range(0, len(world.ids), 4):
+        batch = world.ids[start : start + 4]
+        longest = max(map(len, batch))
+        ids = torch.tensor([text + [pad] * (longest - len(text)) for text in batch])
+        mask = (torch.arange(longest) < torch.tensor([len(text) for text in batch])[:, None]).long()
+        with torch.inference_mode():
+            states = model.model(input_ids=ids, attention_mask=mask if is_masked else torch.ones_like(mask))
+            scores += model.score(states.last_hidden_state[:, -1])[:, 0].tolist()
+    assert world.cause(world.table(scores)) == "padding"
+
+
+def test_an_end_token_taken_for_padding_is_named(tmp_path):
+    words = toy.tokenizer()
+    words.pad_token = words.eos_token
+    world = World(toy.save_model(tmp_path / "m", words=words, initializer_range=0.4))
+    # transformers reads the last token that is not padding: the one before the end token.
+    assert world.cause(world.misread(lambda ids: ids)) == "padding"
 
 
 def test_what_the_numbers_show_is_named(world):

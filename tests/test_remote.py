@@ -4,15 +4,23 @@ import base64
 import collections
 import itertools
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
 import zlib
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from crashes import list_stored
 from fakes import responses as fake_responses
 from fakes import toy_responses
 from faulty_server import FaultyServer
+from safetensors.torch import load_file, save_file
 from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle, sigmoid
 
 import rmlab
@@ -126,6 +134,34 @@ def test_several_outputs_are_columns_in_the_order_of_the_labels_and_need_weights
 # Servers that are not.
 
 
+@pytest.mark.parametrize(
+    ("fault", "options", "named"),
+    [
+        ("no template", {}, "template="),
+        ("", {"max_length": 3}, "max_length=3"),
+        ("other weights", {}, "up_proj"),
+    ],
+)
+def test_a_fault_on_this_machine_is_not_the_server_s(zoo, folder, words, tmp_path, fault, options, named):
+    shutil.copytree(folder, tmp_path / "m")
+    if fault == "no template":
+        (tmp_path / "m" / "chat_template.jinja").unlink()
+    if fault == "other weights":
+        weights = load_file(tmp_path / "m" / "model.safetensors")
+        del weights["model.layers.1.mlp.up_proj.weight"]
+        save_file(weights, tmp_path / "m" / "model.safetensors")
+        options = {"weights": tmp_path / "m"}
+    options = {"kind": "vllm", "tokenizer": tmp_path / "m"} | options
+    with FaultyServer(Vllm(oracle(folder), words)) as server:
+        with pytest.raises(DataError) as caught:
+            rmlab.remote(server.url, **options)
+        with pytest.raises(DataError) as caught_again:
+            rmlab.doctor(server.url, toy_responses(prompts=1, slots=1), **options)
+    assert named in str(caught.value)
+    assert "log" not in str(caught.value)
+    assert str(caught_again.value) == str(caught.value)
+
+
 def test_servers_are_refused_by_the_check_that_finds_them(zoo, folder, words):
     right, other = oracle(folder), oracle(zoo(seed=1, initializer_range=0.5))
     local, tokenizer = {"weights": folder}, {"tokenizer": folder}
@@ -171,6 +207,40 @@ def test_text_that_the_server_would_read_as_other_tokens_is_refused(words, monke
     monkeypatch.setattr(type(words), "decode", write_wrong)
     with pytest.raises(DataError, match=r"text 0 .*other tokens"):
         unchecked("http://127.0.0.1:9", tokenizer=words, send="text").prepare(["Question 1?"], ["The capital"])
+
+
+def cut(score, longest=64):
+    """A server's score of the first tokens of a text alone."""
+    return lambda ids: score(ids[:longest])
+
+
+@pytest.mark.parametrize("kind", ["vllm", "vllm without usage", "vllm with usage 0", "sglang", "tei", "openrlhf"])
+def test_a_server_that_cuts_long_texts_silently_is_refused_whatever_it_counts(folder, words, kind):
+    """All of 384 scores were wrong: the check of tokens warned, and nobody saw it."""
+    name = kind.split()[0]
+    respond, options = kinds(cut(number), words)[name]
+    if "usage" in kind:
+        respond.counts = False
+    zero = {"usage": {"prompt_tokens": 0}} if kind.endswith("0") else {}
+    with (
+        FaultyServer(lambda *call: respond(*call) | zero if zero else respond(*call)) as server,
+        pytest.raises(DataError, match=r"not accepted \(tokens\)"),
+    ):
+        rmlab.remote(server.url, kind=name, tokenizer=folder, **options)
+
+
+def test_a_server_that_counts_no_tokens_is_warned_of_and_one_that_cannot_is_not(folder, words):
+    with FaultyServer(Vllm(number, words, counts=False)) as server, pytest.warns(UserWarning, match="tokens"):
+        rmlab.remote(server.url, kind="vllm", tokenizer=folder)
+    with FaultyServer(Vllm(oracle(folder), words, counts=False)) as server:
+        rmlab.remote(server.url, kind="vllm", weights=folder)
+    with FaultyServer(Tei(number, words)) as server:
+        rmlab.remote(server.url, kind="tei", tokenizer=folder)
+
+
+def test_texts_that_the_caller_cuts_are_no_fault_of_the_server(folder, words):
+    with FaultyServer(OpenRlhf(number, words)) as server:
+        rmlab.remote(server.url, kind="openrlhf", tokenizer=folder, max_length=99, truncate="right")
 
 
 # Answers that are not whole, or not in order.
@@ -279,8 +349,111 @@ def test_a_server_is_looked_at_during_a_long_run(folder, words, monkeypatch):
         scores, parts = {}, (zip(*map(np.ndarray.tolist, part), strict=True) for part in remote.stream(texts))
         with pytest.raises(DataError, match="the server has changed"):
             scores.update(pair for part in parts for pair in part)
+    for position in remote.withdrawn:
+        del scores[position]
     assert 20 <= len(scores) < 100
     assert scores.items() <= dict(enumerate(numbers_of(remote, frame))).items()
+
+
+@pytest.mark.parametrize("name", ["served", "another"])
+def test_a_resumed_run_never_mixes_two_models_behind_one_address_and_name(folder, words, tmp_path, name):
+    """Half of the rows were of either, without a warning."""
+    frame, half = fake_responses(24), fake_responses(12)
+    options = {"kind": "vllm", "tokenizer": folder, "name": name}
+    with FaultyServer(Vllm(number, words)) as server:
+        first = rmlab.score(half, rmlab.remote(server.url, **options), store=tmp_path)
+        server.respond.score = lambda ids: number(ids[::-1])
+        for table in (half, frame):
+            with pytest.raises(DataError, match="version="):
+                rmlab.score(table, rmlab.remote(server.url, **options), store=tmp_path)
+        other = rmlab.remote(server.url, **options, version="2")
+        sent = other.prepare(half["prompt"], half["response"]).texts
+        np.testing.assert_array_equal(
+            rmlab.score(half, other, store=tmp_path)["score"], [number(tuple(ids)[::-1]) for ids in sent]
+        )
+        server.respond.score = number
+        remote = rmlab.remote(server.url, **options)
+        again = rmlab.score(frame, remote, store=tmp_path)
+    np.testing.assert_array_equal(again["score"], numbers_of(remote, frame))
+    np.testing.assert_array_equal(again["score"][: len(first)], first["score"])
+
+
+WINDOWS = {
+    "constants": lambda answer: answer | {"data": CHANGES["constants"](answer["data"])},
+    "another model": lambda answer: answer | {"data": CHANGES["a sigmoid"](answer["data"]), "model": "other"},
+}
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_a_fault_between_two_looks_is_not_believed(folder, words, tmp_path, kind):
+    """Of 384 scores 152 were wrong: the server was right again when it was looked at."""
+    frame, respond, requests = fake_responses(64), Vllm(number, words), itertools.count(1)
+
+    def falter(path, body, headers):
+        answer = respond(path, body, headers)
+        return WINDOWS[kind](answer) if path == "/classify" and 20 < next(requests) <= 40 else answer
+
+    with FaultyServer(falter) as server:
+        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, backoff=0.001, concurrency=4)
+        table = rmlab.score(frame, remote, store=tmp_path)
+    np.testing.assert_array_equal(table["score"], numbers_of(remote, frame))
+
+
+def test_equal_scores_of_texts_that_are_sent_alike_are_right(folder, words):
+    """The caller cuts them to the same tokens."""
+    frame = fake_responses(2)
+    alike = frame.assign(prompt="Question 1?", response=99 * "The capital " + frame["response"])
+    with FaultyServer(Vllm(number, words)) as server:
+        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, max_length=99, truncate="right")
+        n_known = len(server.log)
+        assert len({*rmlab.score(alike, remote)["score"]}) == 1
+        assert len(server.log) - n_known == 2 + 11, "no text alone"
+
+
+RUN = """
+import sys, rmlab
+from fakes import responses
+remote = rmlab.remote(sys.argv[1], kind="vllm", tokenizer=sys.argv[2], batch=4, concurrency=4)
+rmlab.score(responses(200), remote, store=sys.argv[3], progress=False)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs signals")
+def test_a_killed_run_of_a_served_model_loses_what_was_on_its_way(folder, words, tmp_path):
+    """All answers since the last look were lost: 9,900 of 9,900 in eight seconds."""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
+    with FaultyServer(Vllm(number, words), delay=0.01) as server:
+        run = subprocess.Popen([sys.executable, "-c", RUN, server.url, folder, tmp_path / "store"], env=env)
+        while len(server.log) < 100 and run.poll() is None:
+            time.sleep(0.001)
+        run.kill()
+        assert run.wait() == -signal.SIGKILL
+        sent = {tuple(ids) for seen in server.log if seen.path == "/classify" for ids in seen.body["input"]}
+        n_kept = len(list_stored(tmp_path / "store"))
+        frame = fake_responses(200)
+        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder)
+        n_answered = len(sent & {tuple(ids) for ids in remote.prepare(frame["prompt"], frame["response"]).texts})
+        table = rmlab.score(frame, remote, store=tmp_path / "store")
+    assert n_answered - 2 * 4 * 4 - 4 <= n_kept <= n_answered, "open requests, and answers that wait for the writer"
+    assert table.attrs["provenance"]["tiny"]["scored"] == len(frame) - n_kept
+    np.testing.assert_array_equal(table["score"], numbers_of(remote, frame))
+
+
+def test_scores_of_a_server_that_stays_away_are_kept_and_it_is_waited_for_once(folder, words, tmp_path):
+    frame, respond, requests = fake_responses(64), Vllm(number, words), itertools.count(1)
+
+    def leave(path, body, headers):
+        return respond(path, body, headers) if next(requests) <= 30 else (503, {"retry-after": "20"}, {})
+
+    with FaultyServer(leave) as server:
+        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, outage=0.5, backoff=0.001)
+        start = time.monotonic()
+        with pytest.raises(DataError, match="away"):
+            rmlab.score(frame, remote, store=tmp_path)
+        assert time.monotonic() - start < 2
+    answered = {tuple(ids) for body in server.bodies()[:30] if body for ids in body["input"]}
+    n_scored = len(answered & {tuple(ids) for ids in remote.prepare(frame["prompt"], frame["response"]).texts})
+    assert len(list_stored(tmp_path)) == n_scored > 0
 
 
 # SteerLM over Triton.

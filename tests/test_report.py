@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import rmlab
 from rmlab import baselines, cli, io, metrics, report, scoring, toy
 from rmlab.report.results import read_results
+from rmlab.report.sentences import describe_models
 from rmlab.tables import DataError
 from rmlab.text import escape_html
 
@@ -213,6 +214,41 @@ def test_planted_length_bias_is_said_and_none_where_there_is_none():
         assert sum("longer minus shorter" in sentence for sentence in findings) == expected
     for ratio, lengths in ((1.2, {"equal"}), (1.3, {"longer", "shorter"})):
         assert {*unlabelled(baselines.longest, ratio)["length"]} == lengths, "equal means within a quarter"
+
+
+def won_pairs(n_won, n, column, *, model="m"):
+    """Single comparisons of one model: groups of `column` with `n` prompts each, of which `n_won` are won."""
+    groups = [*n]
+    group = np.repeat(groups, [n[name] for name in groups])
+    is_won = np.concatenate([np.arange(n[name]) < n_won[name] for name in groups])
+    keys = pd.DataFrame({"model": model, "benchmark": "own", "domain": "own", "id": np.arange(len(group)).astype(str)})
+    keys = keys.assign(chosen_slot=0, rejected_slot=0, margin=np.where(is_won, 1.0, -1.0), **{column: group})
+    return rmlab.tables.check_pairs(keys)
+
+
+def test_a_group_that_wins_everything_is_not_certain():
+    """6 of 6 against 51 of 60 was said to be a preference for length; Fisher's p is 0.59."""
+    length = pd.CategoricalDtype(["shorter", "equal", "longer"], ordered=True)
+    for shorter, is_said in ((51, False), (20, True)):
+        table = won_pairs({"longer": 6, "shorter": shorter}, {"longer": 6, "shorter": 60}, "length")
+        findings = rmlab.report.sentences(table.astype({"length": length}))
+        assert any("longer minus shorter" in sentence for sentence in findings) == is_said
+
+
+def test_differences_are_adjusted_for_how_many_were_tried():
+    """One domain at 0.83 beside three at 0.95: clear for one model, not for the best of five."""
+    n = dict.fromkeys("abcd", 100)
+    models = [won_pairs({"a": 83, "b": 95, "c": 95, "d": 95}, n, "domain", model=name) for name in "pqrst"]
+    assert sum("weakest in a" in sentence for sentence in rmlab.report.sentences(models[0])) == 1
+    assert not any("weakest" in sentence for sentence in rmlab.report.sentences(pd.concat(models)))
+
+
+def test_the_fallback_of_a_report_keeps_the_finding_on_style(scores):
+    model = "owner/toy-0.5-1.0"
+    some = scores[scores["domain"].isin(["chat", "math"])].assign(benchmark="rm-bench")
+    for average, n_findings in (("benchmark", 0), ("domains", 1)):
+        findings = describe_models(some, [model], average)
+        assert sum("easy minus hard" in sentence for sentence in findings) == n_findings
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,20 @@
 
 import csv
 import io
-import json
 import time
+import weakref
 
 import numpy as np
 import pandas as pd
 import pytest
 from fakes import Here, Streaming, responses, truth
-from tokenizers import Tokenizer, normalizers
 
 import rmlab
 from rmlab import baselines, tables, toy
 from rmlab.inference.passes import packing_support
 from rmlab.io import read_pairs, read_scores
 from rmlab.scorers import Scorer
+from rmlab.scorers.base import as_pair_scorer, as_scorer
 from rmlab.scoring import prefer, score
 from rmlab.scoring.run import LONG
 from rmlab.tables import DataError
@@ -60,6 +60,39 @@ def test_every_kind_of_scorer_gives_its_numbers_in_the_order_of_the_rows(tmp_pat
         assert scores["score"].tolist() == frame["response"].str.len().tolist()
         assert scores[tables.KEY].astype(str).to_numpy().tolist() == frame[tables.KEY].astype(str).to_numpy().tolist()
         pd.testing.assert_frame_equal(tables.check_scores(scores), scores)
+
+
+class Streams:
+    """It streams, and is not a `Scorer`."""
+
+    name, fingerprint = "streams", "v1"
+
+    def stream(self, texts):
+        raise AssertionError("its batches would be read by nobody")
+
+    def __call__(self, prompts, answers):
+        return characters(prompts, answers)
+
+    prefer = __call__
+
+
+@pytest.mark.parametrize("run", [score, prefer])
+def test_an_object_that_streams_and_is_no_scorer_is_refused(run):
+    with pytest.raises(DataError, match=r"rmlab\.scorers\.Scorer"):
+        run(responses(2), Streams())
+
+
+@pytest.mark.parametrize("result", [0.5, [0.5], [[0.5, 9.0]] * 3])
+def test_a_wrapped_function_called_with_three_texts_gives_three_numbers(result):
+    def strange(prompts, *answers):
+        return result
+
+    strange.prefer = strange
+    texts = ["a?"] * 3, ["b"] * 3
+    with pytest.raises(DataError, match=r"'strange'.*for 3 texts"):
+        as_scorer(strange)(*texts)
+    with pytest.raises(DataError, match=r"'strange'.*for 3 texts"):
+        as_pair_scorer(strange).prefer(*texts, ["c"] * 3)
 
 
 # What the table holds.
@@ -244,7 +277,6 @@ def test_two_checkpoints_of_one_name_do_not_replace_one_another(zoo, tmp_path):
 
 @pytest.mark.parametrize("kind", ["classifier", "pairwise"])
 def test_a_rerun_that_forwards_nothing_tokenises_no_text(zoo, tmp_path, monkeypatch, kind):
-    """Up to 0.1.0 a rerun tokenised every text to find its score."""
     from transformers import PreTrainedTokenizerBase
 
     folder = zoo() if kind == "classifier" else zoo(task="causal")
@@ -259,28 +291,46 @@ def test_a_rerun_that_forwards_nothing_tokenises_no_text(zoo, tmp_path, monkeypa
             return original(self, text, *arguments, **options)
 
         monkeypatch.setattr(PreTrainedTokenizerBase, method, tokenise)
-    pd.testing.assert_frame_equal(run(frame, make(folder, device="cpu"), store=tmp_path), first)
-    assert tokenised, "the ten conversations of the fingerprint"
-    assert not [text for text in tokenised if "to 0" in text or "prompt 0" in text]
+    again = run(frame, make(folder, device="cpu"), store=tmp_path)
+    assert not [text for text in tokenised if text != "a"], "any text shows the tokenizer's special tokens"
+    pd.testing.assert_frame_equal(again, first)
+    before, after = (table.attrs["provenance"]["m"] for table in (first, again))
+    assert {key: after[key] for key in ("template", "template_hash", "convention")}.items() <= before.items()
+    assert before["truncated"] == 0
+    assert "truncated" not in after, "nobody has counted"
 
 
-@pytest.mark.parametrize("change", ["ids", "normaliser", "template"])
-def test_another_tokenizer_of_the_same_size_is_another_fingerprint(zoo, tmp_path, change):
-    words, before = toy.tokenizer(), rmlab.classifier(zoo())
-    size = len(words)
-    if change == "ids":
-        state = json.loads(words.backend_tokenizer.to_str())
-        ids = state["model"]["vocab"]
-        ids["e"], ids["a"] = ids["a"], ids["e"]
-        words._tokenizer = Tokenizer.from_str(json.dumps(state))
-    elif change == "normaliser":
-        words.backend_tokenizer.normalizer = normalizers.Lowercase()
-    else:
-        words.chat_template += " "
-    assert len(words) == size
-    after = rmlab.classifier(toy.save_model(tmp_path / "b", words=words))
-    assert after.checkpoint.content == before.checkpoint.content
-    assert after.fingerprint != before.fingerprint
+@pytest.mark.parametrize("kind", ["classifier", "implicit_reward"])
+@pytest.mark.parametrize("n_first", [6, 24])
+def test_a_resumed_run_counts_the_texts_that_are_cut(zoo, tmp_path, kind, n_first):
+    folder, frame = zoo(task=kind if kind == "classifier" else "causal"), responses(4)
+    frame.loc[::2, "response"] += " It goes on and on and on." * 5
+
+    def cut(n_rows, store=None):
+        scorer = getattr(rmlab, kind)(folder, device="cpu", max_length=60, truncate="left")
+        return score(frame.head(n_rows), scorer, store=store).attrs["provenance"]["m"]["truncated"]
+
+    assert cut(n_first, tmp_path) == n_first // 2
+    assert cut(24, tmp_path) == cut(24) == 12
+
+
+@pytest.mark.parametrize("run", [score, prefer])
+def test_each_of_several_models_leaves_the_memory_after_its_turn(zoo, run):
+    frame = responses(2)
+    kind, task = ("classifier", "classifier") if run is score else ("pairwise", "causal")
+    models = [getattr(rmlab, kind)(zoo(task=task, seed=seed), name=str(seed), device="cpu") for seed in range(2)]
+    first, second = models
+    alone = run(frame, first)
+    stream, weights = second.stream, weakref.ref(first.backbone)
+
+    def stream_alone(texts):
+        assert weights() is None, "the first model is still there"
+        return stream(texts)
+
+    second.stream = stream_alone
+    both = run(frame, models)
+    pd.testing.assert_frame_equal(both[both["model"] == "0"], alone)
+    assert run(frame, second).equals(both[both["model"] == "1"].reset_index(drop=True)), "it loads again"
 
 
 # The self-check before a long run.

@@ -1,15 +1,17 @@
 """Statistics: comparisons, ranks, power, calibration, items and errors in common; formulas by hand, oracles, laws."""
 
+import designs
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest, multivariate_normal, norm, t
+from scipy.stats import multinomial, multivariate_normal, norm, t
 from statsmodels.stats.multitest import multipletests
 
 import rmlab
 from rmlab import metrics, stats, tables
+from rmlab.stats.difference import differences
 from rmlab.stats.item_analysis import normal_below
 from rmlab.stats.planning import exact_power
 from rmlab.stats.ranking import group_letters
@@ -44,21 +46,22 @@ def pairs(make_scores):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_one_comparison_a_prompt_is_the_paired_t(seed):
-    """The only difference: prompts on which the models agree say nothing of the error of those on which they differ."""
+def test_one_comparison_a_prompt_is_the_paired_t_of_the_prompts_and_two_more(seed):
+    """One more prompt that only the first model wins, one that only the second wins; the error is of the others."""
     pairs = random_pairs(5 + 40 * seed, seed=seed)
     row = stats.compare(pairs, "a", "b").iloc[0]
     won = pairs.pivot(index="id", columns="model", values="outcome") == "win"
     gap = won["a"].astype(float) - won["b"].astype(float)
-    n, n_differing = len(gap), int((gap != 0).sum())
+    n = len(gap)
     assert row["difference"] == pytest.approx(gap.mean(), abs=1e-14)
     assert row["se"] == pytest.approx(gap.std(ddof=1) / np.sqrt(n))
-    df = min(n - 1, n_differing - 1)
-    if df > 0:
-        assert row["p"] == pytest.approx(2 * t.sf(abs(row["difference"]) / row["se"], df))
-        half = t.ppf(0.975, df) * row["se"]
-        assert row["low"] == pytest.approx(max(row["difference"] - half, -1))
-        assert row["high"] == pytest.approx(min(row["difference"] + half, 1))
+    center = gap.sum() / (n + 2)
+    added = (1 - center) ** 2 + (-1 - center) ** 2
+    se = np.sqrt(n**2 * row["se"] ** 2 + added) / (n + 2)
+    assert row["p"] == pytest.approx(2 * t.sf(abs(center) / se, n - 1))
+    half = t.ppf(0.975, n - 1) * se
+    assert row["low"] == pytest.approx(max(center - half, -1))
+    assert row["high"] == pytest.approx(min(center + half, 1))
 
 
 def test_swapping_the_models_mirrors_the_row(pairs):
@@ -202,18 +205,34 @@ def two_models(only_a, only_b, both, more=()):
     return one_each({name: 2.0 * row - 1 for name, row in (won | {name: np.ones(n) for name in more}).items()})
 
 
-@pytest.mark.parametrize(("n", "delta", "agreement"), [(60, 0.1, 0.8), (300, 0.05, 0.9)])
-def test_exact_power_is_the_sum_over_all_tables(n, delta, agreement):
-    """Of McNemar's exact test, which is a binomial test of the prompts that differ."""
-    apart = 1 - agreement
-    total = 0.0
-    for m in range(1, n + 1):
-        probability = binom.pmf(m, n, apart)
-        if probability >= 1e-13:
-            b = np.arange(m + 1)
-            rejected = np.array([binomtest(int(x), m).pvalue <= 0.05 for x in b])
-            total += probability * binom.pmf(b, m, (apart + delta) / 2 / apart)[rejected].sum()
-    assert exact_power(n, delta, agreement, 0.05) == pytest.approx(total, abs=1e-9)
+def p_of_compare(n):
+    """The p of `compare` by how many of n prompts only the first and only the second of two models wins, (n, n)."""
+    p = np.ones((n + 1, n + 1))
+    for only_a in range(n + 1):
+        for only_b in range(min(only_a, n - only_a) + 1):
+            p[only_a, only_b] = stats.compare(two_models(only_a, only_b, n - only_a - only_b), "a", "b")["p"].item()
+            p[only_b, only_a] = p[only_a, only_b]
+    return p
+
+
+@pytest.mark.parametrize("n", [5, 8])
+def test_exact_power_is_that_of_compare_over_all_tables(n):
+    p = p_of_compare(n)
+    for delta, agreement, alpha in ((0.1, 0.8, 0.05), (0.5, 0.3, 0.01), (0.3, 0.7, 0.05), (0.2, 0.2, 0.2)):
+        only_a, only_b = (1 - agreement + delta) / 2, (1 - agreement - delta) / 2
+        shares = np.clip([only_a, only_b, agreement], 0, 1)
+        total = 0.0
+        for a in range(n + 1):
+            for b in range(n + 1 - a):
+                if p[a, b] < alpha:
+                    total += multinomial.pmf([a, b, n - a - b], n, shares / shares.sum())
+        assert exact_power(n, delta, agreement, alpha) == pytest.approx(total, abs=1e-9)
+
+
+def test_equal_models_are_told_apart_in_at_most_six_per_cent_of_tables():
+    agreements = np.arange(0.005, 1, 0.015)
+    for n in (6, 9, 20, 100, 300):
+        assert max(exact_power(n, 0.0, agreement, 0.05) for agreement in agreements) < 0.06
 
 
 def test_plan_has_the_power_asked_for_and_no_prompt_too_many():
@@ -228,7 +247,31 @@ def test_plan_has_the_power_asked_for_and_no_prompt_too_many():
     assert more["alpha"].item() == pytest.approx(0.005)
 
 
-@pytest.mark.parametrize(("only_a", "only_b", "both"), [(60, 50, 800), (12, 0, 48), (7, 30, 300), (20, 20, 20)])
+@pytest.mark.parametrize(("difference", "agreement"), [(0.1, 0.9), (0.2, 0.8), (-0.3, 0.7), (0.05, 0.95)])
+def test_plan_reaches_the_largest_difference_that_can_be(difference, agreement):
+    """1 - 0.9 is a little less than 0.1."""
+    assert stats.plan(difference, agreement=agreement)["power"].item() >= 0.8
+
+
+@pytest.mark.parametrize(
+    ("difference", "agreement", "power"), [(0.437, 0.563, 0.654), (0.3, 0.5, 0.8), (0.1, 0.9, 0.8)]
+)
+def test_from_the_planned_number_on_the_power_is_reached(difference, agreement, power):
+    """In the first case 12 prompts have it and 14 do not."""
+    n = stats.plan(difference, agreement=agreement, power=power, alpha=0.0554)["n_prompts"].item()
+    later = [exact_power(k, difference, agreement, 0.0554) for k in range(n - 1, 4 * n)]
+    assert later[0] < power <= min(later[1:])
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("comparisons", 0), ("comparisons", -3), ("power", 1.0), ("alpha", 0.0), ("agreement", 1.0)]
+)
+def test_plan_refuses_what_no_plan_can_be_made_for(option, value):
+    with pytest.raises(ValueError, match=f"{option}.*{value!r}"):
+        stats.plan(0.05, **{option: value})
+
+
+@pytest.mark.parametrize(("only_a", "only_b", "both"), [(60, 50, 800), (14, 0, 46), (7, 30, 300), (20, 20, 20)])
 def test_detectable_is_the_error_of_the_difference_and_has_no_order(only_a, only_b, both):
     table = two_models(only_a, only_b, both)
     row, mirrored = (stats.power(table, *names).iloc[0] for names in ("ab", "ba"))
@@ -238,6 +281,29 @@ def test_detectable_is_the_error_of_the_difference_and_has_no_order(only_a, only
     assert mirrored["difference"] == -row["difference"]
     planned = stats.power(table, "a", "b", power=0.9, alpha=0.01).iloc[0]
     assert planned["detectable"] == pytest.approx((norm.ppf(0.995) + norm.ppf(0.9)) * se)
+
+
+@pytest.mark.parametrize(("n", "differing"), [(40, 16), (60, 20), (300, 20), (300, 120), (1000, 60)])
+def test_the_detectable_difference_is_found_with_the_power(n, differing):
+    """By simulation with `differences`, the test of `compare`."""
+    table = two_models(differing // 2, differing // 2, n - differing)
+    delta = stats.power(table, "a", "b")["detectable"].item()
+    rng = np.random.default_rng(n)
+    kind = rng.random((600, n))
+    differs = kind < differing / n
+    for_a = kind < (differing / n + delta) / 2
+    won = np.concatenate([for_a | ~differs, ~for_a])
+    result = designs.estimate_overall(designs.prepare_margins(np.repeat(2.0 * won - 1, 9, axis=1), {"all": n}, 1))
+    p = differences(result, np.arange(600), np.arange(600) + 600).p
+    assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.06)
+
+
+def test_a_detectable_difference_beyond_the_possible_is_missing_with_the_reason():
+    """Of 60 prompts each model alone wins 3: they can differ by at most 0.1."""
+    row = stats.power(two_models(3, 3, 54), "a", "b").iloc[0]
+    assert np.isnan(row["detectable"])
+    assert row["reason"]
+    assert stats.power(two_models(5, 5, 50), "a", "b")["detectable"].item() < 10 / 60
 
 
 def test_detectable_grows_with_the_number_of_models():
@@ -251,7 +317,7 @@ def test_detectable_grows_with_the_number_of_models():
 
 
 def test_few_prompts_and_few_differences_are_refused_with_the_reason():
-    for counts, few in (((5, 5, 19), "30"), ((5, 5, 20), ""), ((3, 2, 200), "6"), ((3, 3, 200), "")):
+    for counts, few in (((5, 5, 19), "30"), ((5, 5, 20), ""), ((3, 2, 200), "6"), ((4, 4, 200), "")):
         row = stats.power(two_models(*counts), "a", "b").iloc[0]
         assert few in row["reason"]
         assert np.isnan(row["detectable"]) == bool(few) == bool(row["reason"])

@@ -1,9 +1,11 @@
 """Templates: what stands in the ids, where the answer begins, what is refused."""
 
+import sys
 from datetime import datetime
 
 import numpy as np
 import pytest
+from transformers import CanineTokenizer
 
 from rmlab import toy
 from rmlab.inference.template import FORMATS, call, encode, render
@@ -28,7 +30,27 @@ CLOCK = (
 """Reads the clock in all the ways that templates do."""
 
 
+DRAWS = {
+    "an item": "{{ ['a', 'b'] | random }}",
+    "words": "{{ lipsum(n=1) }}",
+    "an item of each": "{{ ['ab', 'cd'] | map('random') | join }}",
+    "a block": "{% filter random %}ab{% endfilter %}",
+    "a set block": "{% set letter | random %}ab{% endset %}{{ letter }}",
+    "a filter whose name comes late": "{% set name = 'ran' ~ 'dom' %}{{ ['ab'] | map(name) | join }}",
+    "inside a branch": "{% if messages | length > 99 %}{{ 'ab' | random }}{% endif %}",
+    "inside a generation block": "{%- generation -%}{{ 'ab'\n|\nrandom }}{% endgeneration %}",
+}
+PROSE = {
+    "words of the prompt": "Answer in a | random order. A lipsum will do.\n",
+    "a string": "{{ 'one | random word' }}",
+    "a comment": "{# {{ messages | random }}, {{ lipsum() }} #}Hello.",
+    "raw text": "{% raw %}{{ messages | random }}{{ lipsum() }}{% endraw %}",
+    "a name of one's own": "{% set lipsum = 'dolor' %}{% set random = 4 %}{{ lipsum }} {{ random }}",
+    "other filters": "{{ ['a', 'b'] | map('upper') | join }}{{ messages | map(attribute='role') | join }}",
+}
+
 FAILING = {
+    "an endless loop": ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "steps"),
     "an include": ("{% include 'other.jinja' %}", "the chat template fails on conversation 0"),
     "a macro of itself": ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "RecursionError"),
     "a missing message": ("{{ messages[9]['content'] }}", "refuses conversation 0"),
@@ -205,6 +227,13 @@ def test_raw_gives_encoders_two_segments():
     assert split(words, encoded, 1)[1] == "Six.[SEP]"
     ended = encode(words, ["Hi?"], ["Yes."], template="raw", eos=True)
     assert ended.ids[0].tolist() == [*encoded.ids[0], words.eos_token_id]
+
+
+def test_the_segments_of_a_tokenizer_in_python_are_told_apart():
+    """It has no `sequence_ids`."""
+    encoded = encode(CanineTokenizer(), ["What?", "a\ue001b"], ["Nothing.", "a"], template="raw")
+    ids = [ids[start:].tolist() for ids, start in zip(encoded.ids, encoded.response_start, strict=True)]
+    assert ids == [[*map(ord, "Nothing."), 0xE001], [ord("a"), 0xE001]]
 
 
 def test_a_tokenizer_that_cannot_say_where_a_token_stands_gives_the_same(bare, monkeypatch):
@@ -452,6 +481,56 @@ def test_templates_that_fail_are_reported(broken, message):
     words = toy.tokenizer(chat_template=broken + toy.models.CHAT_TEMPLATES["chatml"])
     with pytest.raises(DataError, match=message):
         encode(words, ["Hi?"], ["Yes."])
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_templates_that_draw_are_refused(words, draw):
+    with pytest.raises(DataError, match="random"):
+        encode(toy.tokenizer(chat_template=draw + toy.models.CHAT_TEMPLATES["chatml"]), ["Hi?"], ["Yes."])
+    with pytest.raises(DataError, match="random"):
+        encode(words, ["Hi?"], ["Yes."], template=draw)
+
+
+@pytest.mark.parametrize("prose", PROSE.values(), ids=PROSE)
+def test_prose_about_randomness_is_not_turned_away(prose):
+    jinja = prose + toy.models.CHAT_TEMPLATES["chatml"]
+    words = toy.tokenizer(chat_template=jinja)
+    assert render(words, jinja, [CHAT], header=False) == [words.apply_chat_template(CHAT, tokenize=False)]
+
+
+def test_a_template_is_stopped_by_steps_and_a_long_conversation_is_not(words):
+    """Ten thousand turns; a debugger that traces the program goes on."""
+    turns = [{"role": role, "content": "a " * 50} for role in ("user", "assistant")] * 5000
+    events = []
+    tracer = lambda frame, event, _: events.append(event)  # noqa: E731
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        texts = render(words, words.chat_template, [turns], header=True)
+        assert sys.gettrace() is tracer
+    finally:
+        sys.settrace(before)
+    assert texts == [words.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)]
+
+
+R1 = (
+    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}<|User|>{{ m['content'] }}{% else %}"
+    "{% set content = m['content'] %}{% if '</think>' in content %}{% set content = content.split('</think>')[-1] %}"
+    "{% endif %}<|Assistant|>{{ content }}<|eot_id|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|Assistant|><think>\n{% endif %}"
+)
+"""In the manner of DeepSeek-R1: the generation prompt opens a thought that answered turns leave out."""
+
+
+@pytest.mark.parametrize("answer", ["A", "s", "<", "<t", "<think", "ist", "|>", "zebra", "Yes, <|Assistant|> A."])
+@pytest.mark.parametrize("prompt", ["A or B?", "A", CHAT[1:]])
+def test_an_answer_begins_behind_the_header_of_answered_turns(prompt, answer):
+    """However short the answer, and whatever of the header it repeats."""
+    words = toy.tokenizer(chat_template=R1)
+    encoded = encode(words, [prompt], [answer])
+    before, after = split(words, encoded)
+    assert after == f"{answer}<|eot_id|>"
+    assert before.endswith("<|Assistant|>")
 
 
 def test_the_conventions_of_reward_bench():

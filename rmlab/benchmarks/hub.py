@@ -39,6 +39,8 @@ class Source:
 def fetch_benchmark(source: Source, remedy: str) -> list[Path]:
     """Download the files of a benchmark, or take them from the client's cache.
 
+    Each file must have the checksum that is pinned here or listed by the hub.
+
     Parameters
     ----------
     source : Source
@@ -60,13 +62,7 @@ def fetch_benchmark(source: Source, remedy: str) -> list[Path]:
     def choose_file(names: list[str]) -> list[str]:
         return [name for name in names if name == source.file] or names
 
-    paths = _download(source.repo, source.revision, remedy, choose_file)
-    for path in paths if source.checksum else []:
-        if (checksum := hashlib.sha256(path.read_bytes()).hexdigest()) != source.checksum:
-            damaged = path.resolve().rename(f"{path.resolve()}.damaged")  # the next call downloads the file afresh
-            problem = f"sha256 {checksum}, expected {source.checksum}; the file is kept at {damaged}"
-            raise DataError(f"{source.repo}/{path.name}: {problem}; run again")
-    return paths
+    return _download(source.repo, source.revision, remedy, choose_file, source.checksum)
 
 
 def check_row_counts(name: str, source: Source, responses: pd.DataFrame) -> None:
@@ -93,10 +89,18 @@ def fetch_pairs(repo: str, split: str | None, revision: str | None) -> list[Path
     return _download(repo, revision or "main", "load_pairs('<file>')", choose_split)
 
 
-def _download(repo: str, revision: str, remedy: str, choose: Callable[[list[str]], list[str]]) -> list[Path]:
-    """The chosen ones of a repository's data files; offline, of those that the cache holds."""
-    from huggingface_hub import HfApi, constants, get_session, hf_hub_download, snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+def file_checksums(path: Path) -> list[str]:
+    """Return the SHA-256 of a file, and git's id of it."""
+    content = path.read_bytes()
+    git = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
+    return [hashlib.sha256(content).hexdigest(), git.hexdigest()]
+
+
+def _download(
+    repo: str, revision: str, remedy: str, choose: Callable[[list[str]], list[str]], checksum: str | None = None
+) -> list[Path]:
+    """The chosen ones of a repository's data files, verified; offline, of those that the cache holds."""
+    from huggingface_hub import constants, errors, get_session, hf_hub_download
 
     try:
         try:  # the client itself retries for 23 seconds before it looks into its cache (huggingface_hub 2.4)
@@ -104,25 +108,53 @@ def _download(repo: str, revision: str, remedy: str, choose: Callable[[list[str]
             is_online = True
         except Exception:  # the errors of the HTTP library that this client is built on, or HF_HUB_OFFLINE
             is_online = False
-        if is_online:
-            names = HfApi().list_repo_files(repo, revision=revision, repo_type="dataset")
-        else:
-            folder = Path(snapshot_download(repo, revision=revision, repo_type="dataset", local_files_only=True))
-            names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-        names = [name for name in sorted(names) if name.lower().endswith(SUFFIXES) and "dataset_infos" not in name]
+        listed = _list_checksums(repo, revision, is_online)
+        names = [name for name in sorted(listed) if name.lower().endswith(SUFFIXES) and "dataset_infos" not in name]
         if not names:
             raise DataError(f"{repo} at {revision}: no file ending in {', '.join(SUFFIXES)}; use {remedy}")
-        return [
-            Path(hf_hub_download(repo, name, revision=revision, repo_type="dataset", local_files_only=not is_online))
-            for name in choose(names)
-        ]
+        paths = []
+        for name in choose(names):
+            path = Path(
+                hf_hub_download(repo, name, revision=revision, repo_type="dataset", local_files_only=not is_online)
+            )
+            if expected := checksum or listed[name]:
+                _verify(path, f"{repo}/{name}", expected)
+            paths.append(path)
     except DataError:
         raise
     except Exception as error:
         if constants.HF_HUB_OFFLINE:
             problem = "not in the cache, and HF_HUB_OFFLINE is set"
-        elif isinstance(error, LocalEntryNotFoundError):
+        elif isinstance(error, errors.LocalEntryNotFoundError):
             problem = f"{constants.ENDPOINT} cannot be reached"
+        elif isinstance(error, errors.GatedRepoError):
+            problem = "access is restricted; accept its terms there and run `hf auth login`"
         else:
-            problem = f"{type(error).__name__}: {short(str(error), 100)}"
-        raise DataError(f"{repo} at {revision[:12]}: {problem}; download the files and use {remedy}") from error
+            problem = f"{type(error).__name__}: {short(str(error), 100)}; check the names"
+        where = f"{constants.ENDPOINT}/datasets/{repo} at {revision[:12]}"
+        raise DataError(f"{where}: {problem}; or download the files and use {remedy}") from error
+    return paths
+
+
+def _list_checksums(repo: str, revision: str, is_online: bool) -> dict[str, str | None]:
+    """Checksums by the names of a repository's files; None for those of the cache, which were verified as they came."""
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.hf_api import RepoFile
+
+    if not is_online:
+        folder = Path(snapshot_download(repo, revision=revision, repo_type="dataset", local_files_only=True))
+        return {path.relative_to(folder).as_posix(): None for path in folder.rglob("*") if path.is_file()}
+    checksums: dict[str, str | None] = {}
+    for entry in HfApi().list_repo_tree(repo, recursive=True, revision=revision, repo_type="dataset"):
+        if isinstance(entry, RepoFile):
+            checksums[entry.path] = entry.blob_id if entry.lfs is None else entry.lfs.sha256
+    return checksums
+
+
+def _verify(path: Path, name: str, expected: str) -> None:
+    """Raise DataError for other bytes, and put them aside, so that the next call downloads the file afresh."""
+    checksums = file_checksums(path)
+    if expected not in checksums:
+        damaged = path.resolve().rename(f"{path.resolve()}.damaged")
+        problem = f"checksum {' or '.join(checksums)}, expected {expected}; the file is kept at {damaged}"
+        raise DataError(f"{name}: {problem}; run again")

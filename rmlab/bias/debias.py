@@ -1,14 +1,15 @@
 """Scores with the fitted effect of style or length taken off, without looking at the labels; and the cost of that."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rmlab import metrics, tables
 from rmlab.bias import regression
-from rmlab.metrics.estimate import MIN_PROMPTS, add_two_clusters, indicator
-from rmlab.metrics.items import CREDIT_OF_TIE, FloatArray, Ties
+from rmlab.metrics.estimate import MIN_PROMPTS, group_means, indicator
+from rmlab.metrics.items import CREDIT_OF_TIE, BoolArray, FloatArray, Ties
 from rmlab.tables import KEY, LEVELS, PROMPT, DataError, IntArray, copy_provenance, group_codes
 
 _RESAMPLES = 300
@@ -90,7 +91,7 @@ def debias_change(
     folds: int = 5,
     seed: int = 0,
     by: str | Sequence[str] = "model",
-    ties: Ties = "loss",
+    ties: Ties = "half",
     cluster: str | None = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
@@ -102,8 +103,8 @@ def debias_change(
         As in `debias`.
     by : str or sequence of str
         Columns that define the rows; must hold "model" if there are several.
-    ties : {"loss", "half", "drop"}
-        What a tie earns.
+    ties : {"half", "loss", "drop"}
+        What a tie earns. A correction breaks ties, so with "loss" it gains by that alone; the default is half.
     cluster : str, optional
         Column that names a family of prompts which stand or fall together; default: the prompt.
     confidence : float
@@ -112,14 +113,18 @@ def debias_change(
     Returns
     -------
     DataFrame
-        One row per combination of the `by` columns and level (easy, normal, hard where known, then all): these, level,
-        before, after, change, se, low, high (of the change), flipped (share of comparisons whose outcome changes),
-        n_pairs (with an outcome in both), n_prompts, reason.
+        One row per combination of the `by` columns and level (easy, normal, hard where known, then all, then ties if
+        there are any: all comparisons, if only the ties were broken): these, level, before, after, change, se, low,
+        high (of the change), flipped (share of comparisons whose outcome changes), n_pairs (with an outcome in both),
+        n_prompts, reason. Where the two answers of no comparison differ in `on`, such as the step on normal, the change
+        is 0 by algebra, and `reason` says so.
 
     Notes
     -----
     The error is that of 300 resamples of the prompts, each fitted and counted anew, so that it knows that the slopes
-    were estimated. Where no resample changes an outcome, the limits say how much may lie unseen.
+    were estimated. The limits are the wider of Student's t and the resamples' percentiles: without an effect, ties are
+    broken this way or that by the sign of a slope. Where no resample changes an outcome, the limits say how much may
+    lie unseen.
 
     Examples
     --------
@@ -137,52 +142,125 @@ def debias_change(
     x = _regressors(scores, features, on)
     frames = []
     for rows in regression.group_rows(scores, ["model"]):
-        model_scores, model_x = (frame.iloc[rows].reset_index(drop=True) for frame in (scores, x))
-        prompt, fold = _deal(model_scores, folds, seed)
-        codes, first_rows = group_codes(model_scores, cluster_columns)
-        cluster_of_prompt = np.zeros(len(fold), np.intp)
-        cluster_of_prompt[prompt], n = codes, len(first_rows)
-        draws = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), _RESAMPLES)
-        # How often each prompt was drawn; first the table as it is.
-        weights = np.vstack([np.ones(n), draws])[:, cluster_of_prompt]
-        slopes = _fit_slopes(model_scores["score"].to_numpy(), model_x, prompt, fold, weights, within)
-        pairs = metrics.pairs(model_scores)
-        chosen, rejected = regression.look_up_sides(pairs, model_scores[KEY].join(model_x), list(x.columns))
-        pair_prompt, margin = _number_prompts(pairs), pairs["margin"].to_numpy()
-        margins = margin - np.einsum("dpc,pc->dp", slopes[:, fold[pair_prompt]], chosen - rejected)
-        credit = [1.0, 0.0, CREDIT_OF_TIE[ties]]
-        before, after = (np.select([m > 0, m < 0, m == 0], credit, np.nan) for m in (margin, margins))
-        change = after - before
-        items = pd.DataFrame({"before": before, "after": after[0], "change": change[0]})
-        items["flipped"] = (np.sign(margin) != np.sign(margins[0])).astype(float)
-        weight, change = weights[:, pair_prompt] * ~np.isnan(change), np.nan_to_num(change)
+        model_scores = scores.iloc[rows].reset_index(drop=True)
+        model_x = x.iloc[rows].reset_index(drop=True)
+        changes = _resample(model_scores, model_x, cluster_columns, within, folds, seed, ties)
+        pairs = changes.pairs
         for group in regression.group_rows(pairs, columns):
             level = pairs["level"].iloc[group]
-            parts = {name: group[level == name] for name in LEVELS if (level == name).any()} | {"all": group}
+            parts = {name: group[level == name] for name in LEVELS if (level == name).any()}
+            parts["all"] = group
+            if changes.is_tie[group].any():
+                parts["ties"] = group
             for name, part in parts.items():
-                counted_items = items.iloc[part].dropna(subset="change")
-                prompts = pair_prompt[counted_items.index]
-                with np.errstate(invalid="ignore"):
-                    changes = (weight[:, part] * change[:, part]).sum(axis=1) / weight[:, part].sum(axis=1)
-                row = {**pairs[columns].iloc[group[0]], "level": name, **counted_items.mean()}
-                row |= _interval(changes, np.bincount(cluster_of_prompt[prompts]), confidence)
-                frames.append(row | {"n_pairs": len(counted_items), "n_prompts": len(np.unique(prompts))})
-    frame = pd.DataFrame(frames).assign(reason=[regression.few_prompts(row["n_prompts"]) for row in frames])
-    return copy_provenance(scores, frame[[*columns, *_CHANGES]])
+                row = pairs[columns].iloc[group[0]].to_dict()
+                row["level"] = name
+                frames.append(row | changes.measure(part, confidence, ties_alone=name == "ties"))
+    return copy_provenance(scores, pd.DataFrame(frames)[[*columns, *_CHANGES]])
 
 
-def _interval(changes: FloatArray, cluster_size: IntArray, confidence: float) -> dict[str, float]:
-    """Error and limits of the first change from the others."""
-    quantile = regression.t_limit(confidence, int((cluster_size > 0).sum()))
+class _Changes(NamedTuple):
+    """Comparisons of one model before and after the correction, as they are and in every resample.
+
+    is_tie: tied before, and counted; differs: the two answers differ in a regressor; before, after: credit, NaN where
+    missing; weight: how often the comparison was drawn. All are (pairs,), after and weight (draws, pairs), of which the
+    first draw is the table as it is.
+    """
+
+    pairs: pd.DataFrame
+    is_tie: BoolArray
+    differs: BoolArray
+    prompt: IntArray
+    cluster: IntArray
+    before: FloatArray
+    after: FloatArray
+    flipped: BoolArray
+    weight: FloatArray
+
+    def measure(self, part: IntArray, confidence: float, ties_alone: bool) -> dict[str, object]:
+        """Means of the comparisons of a part, with error and limits of the change."""
+        is_counted = ~np.isnan(self.before[part] + self.after[0, part])
+        part = part[is_counted]
+        change = self.after[:, part] - self.before[part]
+        if ties_alone:
+            change = change * self.is_tie[part]
+        weight = self.weight[:, part] * ~np.isnan(change)
+        with np.errstate(invalid="ignore"):
+            changes = (weight * np.nan_to_num(change)).sum(axis=1) / weight.sum(axis=1)
+        flipped = self.flipped[part] & (self.is_tie[part] | (not ties_alone))
+        n_prompts = len(np.unique(self.prompt[part]))
+        if len(part) and not self.differs[part].any():
+            interval = dict.fromkeys(("se", "low", "high"), 0.0)
+            reason = "zero by algebra: the answers of no comparison differ in the columns of on="
+        else:
+            interval = _interval(changes, change[0], self.cluster[part], confidence)
+            reason = regression.few_prompts(n_prompts)
+        before = self.before[part].mean() if len(part) else np.nan
+        return {
+            "before": before,
+            "after": before + changes[0],
+            "change": changes[0],
+            **interval,
+            "flipped": flipped.mean() if len(part) else np.nan,
+            "n_pairs": len(part),
+            "n_prompts": n_prompts,
+            "reason": reason,
+        }
+
+
+def _resample(
+    scores: pd.DataFrame, x: pd.DataFrame, cluster_columns: list[str], within: bool, folds: int, seed: int, ties: Ties
+) -> _Changes:
+    """Fit and count one model's scores as they are, and in resamples of its clusters."""
+    prompt, fold = _deal(scores, folds, seed)
+    codes, first_rows = group_codes(scores, cluster_columns)
+    cluster_of_prompt = np.zeros(len(fold), np.intp)
+    cluster_of_prompt[prompt] = codes
+    n_clusters = len(first_rows)
+    draws = np.random.default_rng(seed).multinomial(n_clusters, np.full(n_clusters, 1 / n_clusters), _RESAMPLES)
+    weight = np.vstack([np.ones(n_clusters), draws])[:, cluster_of_prompt]
+    slopes = _fit_slopes(scores["score"].to_numpy(), x, prompt, fold, weight, within)
+
+    pairs = metrics.pairs(scores)
+    chosen, rejected = regression.look_up_sides(pairs, scores[KEY].join(x), list(x.columns))
+    difference = chosen - rejected
+    pair_prompt = _number_prompts(pairs)
+    margin = pairs["margin"].to_numpy()
+    margins = margin - np.einsum("dpc,pc->dp", slopes[:, fold[pair_prompt]], difference)
+    before = _credit_of(margin, ties)
+    return _Changes(
+        pairs=pairs,
+        is_tie=(margin == 0) & ~np.isnan(before),
+        differs=np.abs(difference).max(axis=1) > 0,
+        prompt=pair_prompt,
+        cluster=cluster_of_prompt[pair_prompt],
+        before=before,
+        after=_credit_of(margins, ties),
+        flipped=np.sign(margin) != np.sign(margins[0]),
+        weight=weight[:, pair_prompt],
+    )
+
+
+def _credit_of(margin: FloatArray, ties: Ties) -> FloatArray:
+    return np.select([margin > 0, margin < 0, margin == 0], [1.0, 0.0, CREDIT_OF_TIE[ties]], np.nan)
+
+
+def _interval(changes: FloatArray, change: FloatArray, cluster: IntArray, confidence: float) -> dict[str, float]:
+    """Error and limits of the first of `changes` from those of the resamples; `change` and `cluster`: (pairs,)."""
+    value, resampled = changes[0], changes[1:]
+    quantile = regression.t_limit(confidence, len(np.unique(cluster)))
     if np.isnan(quantile):
         return dict.fromkeys(("se", "low", "high"), np.nan)
-    value, se = changes[0], float(np.nanstd(changes[1:], ddof=1))
-    center, half = float(value), quantile * se
+    se = float(np.nanstd(resampled, ddof=1))
+    tail = (1 - confidence) / 2
+    low = min(value - quantile * se, np.nanquantile(resampled, tail))
+    high = max(value + quantile * se, np.nanquantile(resampled, 1 - tail))
     if se == 0:  # no resample flips anything: a gaining and a losing cluster may lie unseen
-        kish = cluster_size.sum() ** 2 / (cluster_size**2).sum()
-        share, variance = add_two_clusters(np.array((value + 1) / 2), np.array(kish))
-        center, half = 2 * float(share) - 1, 2 * quantile * float(np.sqrt(variance))
-    return {"se": se, "low": max(min(center - half, value), -1.0), "high": min(max(center + half, value), 1.0)}
+        one_group = np.zeros(len(change), np.intp)
+        codes = np.unique(cluster, return_inverse=True)[1]
+        mean = group_means(change, one_group, codes, 1, bounds=(-1.0, 1.0), confidence=confidence)
+        low, high = mean.low[0], mean.high[0]
+    return {"se": se, "low": max(low, -1.0), "high": min(high, 1.0)}
 
 
 def _regressors(scores: pd.DataFrame, features: pd.DataFrame | None, on: str | Sequence[str]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from rmlab.bias import regression
 from rmlab.metrics.estimate import estimate, group_means
 from rmlab.metrics.items import Ties, as_pairs, credit, refuse_result_names, require_item_columns
 from rmlab.metrics.summaries import estimate_frame, group_weights
-from rmlab.metrics.weights import Average, WeightedMean, Weights, prepare
+from rmlab.metrics.weights import Average, Weights, contrast, prepare
 from rmlab.styles import features
 from rmlab.tables import LABELS, LEVELS, PROMPT, STYLE, STYLES, DataError, copy_provenance, default_cluster, group_codes
 
@@ -77,19 +77,13 @@ def style_gap(
     levels = group_weights(prepared, [*columns, "level"])
     easy, hard = (levels.means[LEVELS.index(name) :: len(LEVELS)] for name in ("easy", "hard"))
     keys = levels.numbers[columns].iloc[:: len(LEVELS)].reset_index(drop=True)
-    weights = [Weights(keys, means, levels.label) for means in (easy, hard, [*map(_subtract, easy, hard)])]
+    gaps = [contrast(sides, (1, -1)) for sides in zip(easy, hard, strict=True)]
+    weights = [Weights(keys, means, levels.label) for means in (easy, hard, gaps)]
     easy_result, hard_result, result = (estimate(prepared.items, numbers, confidence) for numbers in weights)
     frame = estimate_frame(result, "gap").assign(easy=easy_result.value.ravel(), hard=hard_result.value.ravel())
     frame["gap"] = frame["easy"] - frame["hard"]
     uncertainty = ["se", "low", "high", "n_prompts", "n_ties", "missing", "average", "reason"]
     return copy_provenance(table, frame[[*by, "easy", "hard", "gap", *uncertainty]])
-
-
-def _subtract(first: WeightedMean, second: WeightedMean) -> WeightedMean:
-    """The difference of two means as one number."""
-    cells, pool = np.hstack([first.cells, second.cells]), np.hstack([first.pool, second.pool + len(first.parts)])
-    weight, parts = np.hstack([first.weight, -second.weight]), [*first.parts, *second.parts]
-    return WeightedMean(cells, pool, weight, parts, {**first.reasons, **second.reasons})
 
 
 def style_preference(

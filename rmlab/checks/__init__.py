@@ -54,9 +54,10 @@ def doctor(
         `tokenizer` (as its file says), `template`, `truncated`, `bos` (once), `read` (the token that the head reads),
         `pad` (not the end token), `nan`, `alone` (texts alone come out as packed), `dtype` (noise against float32) and
         `saturation` (distinct scores, ties). A pairwise model: also `position` (winners that change with
-        the order of the answers), and PairRM's `markers`. A judge, which is asked some questions: `answers`, `model`,
-        `verdict` (can be read), `length` (not cut), `position` and `cost` (of all responses). A server: the checks of
-        `rmlab.remote`, then `texts`, `nan` and `saturation` on `responses`.
+        the order of the answers), and PairRM's `markers`. A judge, which is asked some questions twice: `answers`,
+        `model`, `verdict` (can be read), `length` (not cut), `repeat` (the same verdict again), `spread` (of ratings),
+        `position` and `cost` (of all responses). A server: the checks of `rmlab.remote`, then `texts`, `nan` and
+        `saturation` on `responses`.
 
     Raises
     ------

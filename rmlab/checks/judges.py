@@ -1,10 +1,11 @@
 """Checks of a judge before a long run: whether it answers, whether its verdicts can be read, the order, the cost.
 
-How often it contradicts itself takes many more questions: `rmlab.judges.examine`.
+How often it contradicts itself in other ways takes many more questions: `rmlab.judges.examine`.
 """
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -28,11 +29,14 @@ def judge_sample(responses: pd.DataFrame, sample: int = 24) -> pd.DataFrame:
 
 
 class _Trial(NamedTuple):
-    """Questions to a judge, the numbers that it answered, and counts of questions, models and failures."""
+    """Questions to a judge, the numbers that it answered, and counts of questions, models and failures.
+
+    `runs`: the judges of all subsets, each with its questions.
+    """
 
     judge: Judge
     responses: pd.DataFrame
-    questions: list[Question]
+    runs: list[tuple[Judge, list[Question]]]
     values: Floats
     counts: Counter[str]
     models: Counter[str]
@@ -40,12 +44,12 @@ class _Trial(NamedTuple):
 
 
 def examine_judge(judge: Judge, responses: pd.DataFrame, sample: int) -> Iterator[tuple[str, Finding]]:
-    """Yield the findings on a judge. The questions about some `sample` answers are asked; nothing is stored."""
+    """Yield the findings on a judge. The questions about some `sample` answers are asked twice; nothing is stored."""
     runs = list_questions(judge, judge_sample(responses, sample))
     replies = [run_judge.ask(questions, store=None, progress=False) for run_judge, questions in runs]
     counts, models, failures = (sum(part, Counter[str]()) for part in zip(*(part[2:] for part in replies), strict=True))
     values = np.concatenate([reply.values for reply in replies])
-    yield from run_checks(_CHECKS, _Trial(judge, responses, runs[0][1], values, counts, models, failures))
+    yield from run_checks(_CHECKS, _Trial(judge, responses, runs, values, counts, models, failures))
 
 
 def _check_answers(trial: _Trial) -> Finding:
@@ -73,12 +77,36 @@ def _check_length(trial: _Trial) -> Finding:
     return check_rate(n_cut, trial.counts["asked"], f"answers were cut at {longest} tokens", warn=0.02, fail=np.inf)
 
 
+def _check_repeat(trial: _Trial) -> Finding:
+    """Whether questions that are asked again, as further samples, get the same verdicts."""
+    second = np.zeros(0)
+    for judge, questions in trial.runs:
+        again = [replace(question, sample=question.sample + judge.samples) for question in questions]
+        second = np.append(second, judge.ask(again, store=None, progress=False).values)
+    change = trial.values - second
+    if trial.judge.takes == "pair":  # it counts who wins, not how clearly
+        change = np.sign(trial.values) - np.sign(second)
+    change = change[~np.isnan(change)]
+    detail = "questions got another verdict when they were asked again"
+    return check_rate(int(np.count_nonzero(change)), len(change), detail, warn=0.1, fail=np.inf)
+
+
+def _check_spread(trial: _Trial) -> Finding | None:
+    """Whether a judge that rates tells answers apart."""
+    if trial.judge.takes != "answer":
+        return None
+    counts = Counter(trial.values[~np.isnan(trial.values)].tolist())
+    detail = f"ratings are the commonest of {len(counts)} different ones"
+    return check_rate(max(counts.values(), default=0), counts.total(), detail, warn=0.5, fail=np.inf)
+
+
 def _check_position(trial: _Trial) -> Finding | None:
     """As of pairwise models, where both orders have a verdict."""
     if trial.judge.takes != "pair":
         return None
-    items = np.array([question.item for question in trial.questions])
-    is_first = np.array([question.order[0] == 0 for question in trial.questions])
+    questions = trial.runs[0][1]
+    items = np.array([question.item for question in questions])
+    is_first = np.array([question.order[0] == 0 for question in questions])
     orders = [pd.Series(trial.values[side]).groupby(items[side]).mean() for side in (is_first, ~is_first)]
     votes = pd.concat(orders, axis=1).dropna().to_numpy()
     return check_position(*votes.T) if len(votes) else None
@@ -97,6 +125,8 @@ _CHECKS: Checks[_Trial] = {
     "model": (_check_model, "name the exact model and its date, or say version=, so that answers are told apart"),
     "verdict": (_check_verdict, "raise answer_tokens=, or give a template= that this model follows"),
     "length": (_check_length, "raise answer_tokens=: reasoning comes before the verdict"),
+    "repeat": (_check_repeat, "take a majority with samples=3 or more, and report the share"),
+    "spread": (_check_spread, "equal ratings are ties: compare two answers at once with mode='pairwise'"),
     "position": (_check_position, "a flip counts as a tie, so the order cannot win; report the share of flips"),
     "cost": (_describe_cost, ""),
 }

@@ -15,8 +15,11 @@ from scipy.special import expit
 
 from rmlab import metrics, scorers, scoring, tables
 from rmlab.checks.findings import check_rate, findings_table
+from rmlab.inference.forward import Batch
+from rmlab.inference.passes import exclusive_pass
 from rmlab.scorers import Classifier
 from rmlab.scorers.base import Floats, PlainScorer, Scorer, fill
+from rmlab.scorers.local import EncodeOptions
 from rmlab.servers import Finding, Remote, grade
 from rmlab.tables import KEY, DataError
 
@@ -38,6 +41,7 @@ HALF = 0.05
 """The same where one of them wrote its scores in half precision."""
 
 _MIN_TEXTS = 4
+_MAX_PADS = 256  # behind a text
 _TRIED = 16  # texts that each misreading is tried on: half of them those with the largest errors
 
 _RAW_SCORES = "ask for raw scores: vLLM use_activation=false, TEI raw_scores=true; or serve with another program"
@@ -49,7 +53,8 @@ _REMEDIES = {
     "order": "join scores to texts by key, and ask a server one text at a time",
     "double bos": "send token ids, or text with add_special_tokens=false: the template writes it already",
     "missing bos": "let the template or the tokenizer write it",
-    "eos": "end texts as the template does; give the pad token an id of its own",
+    "eos": "end texts as the template does",
+    "padding": "read the last token of the text; give the pad token an id of its own",
     "truncation": "raise the server's length limit, or cut alike on both sides (max_length= and truncate= here)",
     "template": "render the model's own template; servers take one as chat_template, or token ids",
     "tokenizer": "start the server with the tokenizer that was saved with the model, or send token ids",
@@ -86,7 +91,8 @@ def parity(
         chosen with a rejected answer that come out otherwise), `near_ties` (comparisons nearer to a tie than the errors
         are large) and `cause` (what it leaves unexplained, in standard deviations). `found` of `cause` begins with
         none, unknown, a cause that the numbers show (sigmoid, softmax, half precision, scale, order), or one that was
-        reproduced by reading the texts in that way (double bos, missing bos, eos, truncation, template, tokenizer).
+        reproduced by reading the texts in that way (double bos, missing bos, eos, padding, truncation, template,
+        tokenizer).
 
     Raises
     ------
@@ -308,7 +314,33 @@ def _misreading_cause(model: Classifier, rows: pd.DataFrame, tokenizers: Tokeniz
             if residual <= tolerance:
                 return _name_cause(name, detail, residual)
     kind = half_precision(wrong)
-    return None if kind is None or gaps.max() > HALF else _half_cause(kind, float(gaps.max()))
+    if kind is not None and gaps.max() <= HALF:
+        return _half_cause(kind, float(gaps.max()))
+    # A server may read the end of a padded batch.
+    if model.tokenizer.pad_token_id is not None and model.parts[2] == ("last",):
+        numbers = np.flatnonzero(gaps > tolerance)
+        residual = max(float(np.abs(_score_pads(model, ids[text]) - wrong[text]).min()) for text in numbers) / scale
+        if residual <= tolerance:
+            detail = f"the head is read behind the end of {len(numbers)} of {len(ids)} texts"
+            return _name_cause("padding", detail, residual)
+    return None
+
+
+def _score_pads(model: Classifier, ids: np.ndarray) -> Floats:
+    """The scores at a text's end and at some pad tokens behind it, which see each other or are masked."""
+    import torch
+
+    n_pads = min(_MAX_PADS, (model.longest or np.inf) - len(ids))
+    padded = np.append(ids, np.full(int(n_pads), model.tokenizer.pad_token_id))
+    tokens = torch.tensor(padded[None], dtype=torch.int64, device=model.backbone.device)
+    mask, parts = torch.ones_like(tokens), []
+    with exclusive_pass(model.backbone, tokens.shape[1]):
+        for is_seen in (1, 0):
+            mask[:, len(ids) :] = is_seen
+            states = model.backbone(input_ids=tokens, attention_mask=mask).last_hidden_state
+            parts.append(states[0, len(ids) - 1 :])
+    rows = torch.cat(parts).float()
+    return model.read_head(Batch(np.arange(len(rows)), rows, [*np.arange(len(rows))[:, None]]))
 
 
 def _score_ids(model: Classifier, prepared: "Encoded", ids: Ids) -> Floats:
@@ -332,8 +364,9 @@ def _misreadings(
         yield "missing bos", f"{tokenizer.bos_token} is not written before the texts", without
     if eos is not None:
         without = [text[: len(text) - int(text[-1] == eos)] for text in ids]
-        pads = ", or is not read, being the pad token" if eos == tokenizer.pad_token_id else ""
-        yield "eos", f"{tokenizer.eos_token} is missing at the end{pads}", without
+        # An end token that is the pad token is there and not read.
+        name = "padding" if eos == tokenizer.pad_token_id else "eos"
+        yield name, f"{tokenizer.eos_token} is missing at the end, or taken for padding", without
         yield "eos", f"{tokenizer.eos_token} is added at the end", [np.r_[text, eos] for text in ids]
     lengths = np.array([len(text) for text in ids])
     for window in (2**n for n in range(16, 4, -1)):
@@ -343,12 +376,19 @@ def _misreadings(
             for place, misread in (cuts | {"beginning, behind the first token": behind_first}).items():
                 yield "truncation", f"texts longer than {window} tokens are cut at the {place}", misread
     trials = [
-        ("template", "the texts are written without a template", tokenizer, FORMATS["raw"]),
-        ("template", "the texts are written in ChatML", tokenizer, CHAT_TEMPLATES["chatml"]),
+        (
+            "template",
+            f"the texts are written as in {name!r}",
+            tokenizer,
+            EncodeOptions(template=template, eos=eos),
+        )
+        for name, template in (FORMATS | CHAT_TEMPLATES).items()
+        for eos in (None, True)
     ]
-    trials += [("tokenizer", f"that of {t.name_or_path}", t, tokenizer.chat_template) for t in tokenizers]
-    for name, detail, trial_tokenizer, template in trials:
-        options = model.encode_options | {"template": template}
+    own = EncodeOptions(template=tokenizer.chat_template)
+    trials += [("tokenizer", f"that of {further.name_or_path}", further, own) for further in tokenizers]
+    for name, detail, trial_tokenizer, changed in trials:
+        options = model.encode_options | changed
         try:
             texts = encode(trial_tokenizer, rows["prompt"].tolist(), rows["response"].tolist(), **options)
         except DataError:  # these texts cannot be written so

@@ -1,5 +1,6 @@
 """The command that asks a language model to judge."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,9 +15,10 @@ from rmlab.cli.options import option
 from rmlab.cli.scoring import say_checks, write_table
 from rmlab.cli.terminal import say, say_table
 from rmlab.judges import Judge
+from rmlab.judges.modes import FAILED
 from rmlab.records import write_file
 from rmlab.stats import judge_report
-from rmlab.tables import PROMPT
+from rmlab.tables import PROMPT, DataError
 from rmlab.text import format_csv
 
 
@@ -113,7 +115,9 @@ def _report(judge: Judge, responses: pd.DataFrame, run: shared.RunOptions) -> No
     n_questions = len(responses[PROMPT].drop_duplicates()) * (18 if judge.takes == "pair" else 12)
     costs = judges.estimate(judge, responses)
     _say_cost(costs, "up to ", n_questions / max(costs["to_ask"].iloc[0], 1))
-    table = judge_report(judges.examine(judge, responses, store=run.store, progress=not run.quiet))
+    verdicts = judges.examine(judge, responses, store=run.store, progress=not run.quiet)
+    _require_answer(verdicts["status"])
+    table = judge_report(verdicts)
     if run.out is None:
         say_table(table)
     else:
@@ -129,4 +133,10 @@ def _judge(judge: Judge, responses: pd.DataFrame, run: shared.RunOptions) -> Non
     say(f"{judge.name}: {provenance['questions']} questions, {provenance['asked']} asked now: {counts}", err=True)
     for reason, n in provenance.get("failures", {}).items():
         say(f"rmlab: warning: {n} questions failed: {reason}; run the same again to ask them once more", err=True)
+    _require_answer(provenance["verdicts"])
     write_table(table, run)
+
+
+def _require_answer(verdicts: Iterable[str]) -> None:
+    if {*verdicts} == {FAILED}:
+        raise DataError("no question was answered, so nothing is written. --check shows why")

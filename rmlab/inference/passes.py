@@ -32,8 +32,8 @@ _locks: "WeakKeyDictionary[PreTrainedModel, Lock]" = WeakKeyDictionary()
 
 _LAYERS = {"full_attention", "sliding_attention"}  # kinds that path attention knows
 
-# What a model raises that cannot take what it is given.
-_FAILURES = (TypeError, ValueError, KeyError, IndexError, RuntimeError)
+# What a model raises that cannot take what it is given, or that calls what torch or transformers has renamed.
+_FAILURES = (TypeError, ValueError, LookupError, RuntimeError, AttributeError, ImportError, AssertionError)
 
 # The relative distance up to which states count as equal, by the bytes of a number. Wrong rows are off by about their
 # own length, 1; rounding is far below that in float32, and may come to hundredths in half precision.
@@ -259,7 +259,7 @@ def _try_packs(
             return f"it does not run with path attention: {error}", []
         complaints += _call_complaints(backbone.config.get_text_config(), calls, causal=causal)
         for text, run, ends in zip(part.texts, layout.runs, states.split(2), strict=True):
-            entered = [rows[0, run.start - layout.kept : run.stop - layout.kept] for rows in inputs]
+            entered = [rows[..., run.start - layout.kept : run.stop - layout.kept, :] for rows in inputs]
             complaints += _run_complaints(backbone, texts[text], run, entered, ends)
     return next(iter(complaints), None), calls
 
@@ -275,7 +275,7 @@ def _run_complaints(
     # Before any attention: a model that adds positions of its own to the embeddings is found out here.
     for packed, single in zip(entered, inputs, strict=False):
         # Rounded once or twice by now, so that another position is plain in any dtype.
-        if not _distance(packed.float(), single[0, run.offset : stop].float()) <= min(noise, 0.02):
+        if not _distance(packed.float(), single[..., run.offset : stop, :].float()) <= min(noise, 0.02):
             yield "tokens in a pack enter the first layer different from tokens of texts alone"
     apart = _distance(ends, ends_alone)
     if not apart <= noise:
@@ -298,7 +298,7 @@ def _call_complaints(config: "PreTrainedConfig", calls: list[Call], *, causal: b
 
 
 def _record_layer_inputs(backbone: "PreTrainedModel") -> "tuple[RemovableHandle, list[Tensor]]":
-    """While the handle is open, the list takes what enters the first layer, (1, rows, hidden) for each pass."""
+    """While the handle is open, the list takes what enters the first layer, (..., rows, hidden) for each pass."""
     import torch
 
     inputs: list[Tensor] = []

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from rmlab.inference.limits import draws, limited
 from rmlab.inference.planning import common_length
 from rmlab.tables import DataError, nearest
 
@@ -36,6 +37,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 DATE = "26 Jul 2024"
 
 _CLOCK = SimpleNamespace(now=lambda: datetime.strptime(DATE, "%d %b %Y"))
+
+# A response that no template writes by itself.
+_SENTINEL = "zebra"
 
 _lock = Lock()
 
@@ -223,7 +227,8 @@ def encode(
         if convention == "reward-bench-dpo":
             texts = _as_reward_bench_dpo(tokenizer, bare, rendered)
         else:
-            starts = [_boundary(*row) for row in zip(rendered, headers, bare, responses, strict=True)]
+            openings = _answer_openings(write, distinct, groups, rendered, headers)
+            starts = [_boundary(*row) for row in zip(rendered, openings, bare, responses, strict=True)]
             texts = _tokenise(tokenizer, rendered, starts, add_special_tokens=convention is not None)
             texts = texts if eos is None else _with_end(tokenizer, texts, eos)
             texts = _with_special_tokens(tokenizer, texts, convention)
@@ -247,14 +252,33 @@ def require_unicode(prompts: Sequence[str | list[dict[str, str]]], *answers: Seq
             raise DataError(f"text {number} holds half a surrogate pair, which is not a character; repair its file")
 
 
-def _boundary(text: str, header: str, bare: str, response: str) -> int:
-    """Index of the first character behind the generation prompt.
+def _answer_openings(
+    write: Callable[..., list[str]],
+    chats: list[list[dict[str, str]]],
+    groups: NDArray[np.intp],
+    texts: list[str],
+    headers: list[str],
+) -> list[str]:
+    """What each text has before its response: the generation prompt, or how the template opens an answered turn.
 
-    Where a template writes the header of an answered turn in another way, the response itself is looked for.
+    Some generation prompts open a thought that answered turns leave out.
     """
-    # The generation prompt, written again at the head of an answered turn, is where the response begins.
-    if header and text.startswith(header) and len(text) > len(header):
-        return len(header)
+    openings = list(headers)
+    opening_by_group: dict[int, str] = {}
+    for number, (text, header) in enumerate(zip(texts, headers, strict=True)):
+        if not text.startswith(header):
+            group = int(groups[number])
+            if group not in opening_by_group:
+                answered = [*chats[group], {"role": "assistant", "content": _SENTINEL}]
+                opening_by_group[group] = write([answered], header=False)[0].rpartition(_SENTINEL)[0]
+            openings[number] = opening_by_group[group]
+    return openings
+
+
+def _boundary(text: str, opening: str, bare: str, response: str) -> int:
+    """Index of the first character behind the `opening` of the answer, or the response itself where that differs."""
+    if opening and text.startswith(opening) and len(text) > len(opening):
+        return len(opening)
     # Behind the prompt, which may quote the response; stripped, as templates often trim what they are given.
     start = text.find(response.strip(), len(bare) if text.startswith(bare) else 0)
     if start < 0:
@@ -417,12 +441,19 @@ def has_segments(tokenizer: "PreTrainedTokenizerBase", template: str | Path | No
 def _segment_pairs(tokenizer: "PreTrainedTokenizerBase", prompts: list[str], responses: Sequence[str]) -> list[_Text]:
     """Prompt and response as two segments with the tokenizer's own special tokens, as encoders are trained."""
     encoding = call(tokenizer, prompts, list(responses), add_special_tokens=True)
+    rows = encoding["input_ids"]
     special = special_tokens(tokenizer)
     opening, closing = len(special.opening), len(special.closing)
-    return [
+    if tokenizer.is_fast:
         # Segment 1 is the response.
-        _Text(np.array(ids, np.int32), encoding.sequence_ids(i).index(1), opening=opening, closing=closing)
-        for i, ids in enumerate(encoding["input_ids"])
+        starts = [encoding.sequence_ids(i).index(1) for i in range(len(rows))]
+    else:
+        # It cannot say where a token stands, and writes the response as it does alone.
+        answers = call(tokenizer, list(responses), add_special_tokens=False)["input_ids"]
+        starts = [len(ids) - closing - len(answer) for ids, answer in zip(rows, answers, strict=True)]
+    return [
+        _Text(np.array(ids, np.int32), start, opening=opening, closing=closing)
+        for ids, start in zip(rows, starts, strict=True)
     ]
 
 
@@ -487,19 +518,23 @@ def render(
 ) -> list[str]:
     """Each conversation as text; `header`: with the beginning of the assistant's answer.
 
-    Every template reads DATE instead of the clock. Raises DataError where it refuses a conversation or fails.
+    Every template reads DATE instead of the clock. Raises DataError where it draws at random, refuses a conversation,
+    fails, or does not come to an end.
     """
     from jinja2 import TemplateError
 
+    if draws(jinja):
+        raise DataError("the chat template draws random text, so that no score could be repeated; pass another one")
     texts = []
     # transformers hands templates plain data only, so no function of ours can take the clock's place among its options.
     with _lock, patch("transformers.utils.chat_template_utils.datetime", _CLOCK):
         # One by one, not as a batch: a refusal then names its conversation.
         for number, conversation in enumerate(conversations):
             try:
-                text = tokenizer.apply_chat_template(
-                    conversation, chat_template=jinja, tokenize=False, add_generation_prompt=header
-                )
+                with limited():
+                    text = tokenizer.apply_chat_template(
+                        conversation, chat_template=jinja, tokenize=False, add_generation_prompt=header
+                    )
             except Exception as error:  # a template is somebody's program: it may raise whatever it likes
                 verb = "refuses" if isinstance(error, TemplateError) else "fails on"
                 where = f"conversation {number} with roles {[m['role'] for m in conversation]}"

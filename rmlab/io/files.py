@@ -1,6 +1,7 @@
 """Scores and comparisons from files, folders and globs, and to files."""
 
 import glob
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from os import PathLike
@@ -8,13 +9,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmlab import records, tables
+from rmlab import metrics, records, tables
 from rmlab.benchmarks import benchmarks_by_name, layouts
 from rmlab.benchmarks.own_pairs import load_scores
 from rmlab.io import native, results
 from rmlab.tables import DataError, check_option
 
 Source = str | PathLike[str] | Iterable[str | PathLike[str]]
+
+_log = logging.getLogger(__name__)
 
 
 def read_scores(
@@ -92,7 +95,8 @@ def read_pairs(
     Parameters
     ----------
     source
-        What to read.
+        What to read. Scores of one chosen and one rejected answer to each prompt, such as those of RMB's runner, are
+        compared as `rmlab.pairs` does, and a warning says so.
     format
         Recognised from the content unless given: "rmlab" has the columns of a pairs table; "response-matrix" is a CSV
         with one row per model and one column per item, 1 for a win of the chosen answer, 0.5 for a tie, 0 for a loss,
@@ -184,7 +188,11 @@ def _read_files(
             if table == "scores" and "outcome" in frame:
                 raise DataError(f"holds outcomes and no scores; use read_pairs({str(path)!r})")
             if table == "pairs" and "score" in frame:
-                raise DataError("holds scores and no comparisons; use pairs(read_scores(...))")
+                scores = tables.check_scores(frame, allow_missing=True)
+                if scores["slot"].any():
+                    raise DataError("holds scores and no comparisons; use pairs(read_scores(...))")
+                _log.warning("%s: holds scores of pairs; they are compared as rmlab.pairs does", path)
+                frame = metrics.pairs(scores)
             frames.append(check(frame))
         except DataError as error:
             raise error if str(error).startswith(str(path)) else DataError(f"{path}: {error}") from None

@@ -1,6 +1,7 @@
 """A judge behind an OpenAI-compatible chat endpoint (OpenAI, vLLM, SGLang, llama.cpp), asked now or in a batch."""
 
 import json
+import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ PATH = "/chat/completions"
 # Alternatives that OpenAI and vLLM give at most.
 _TOP_LOGPROBS = 20
 _MIN_LOGPROB = -1e4
+NO_LETTERS = "no top_logprobs for mode='logprob'; use mode='pairwise'"
+"""Why a letter's reply is no answer."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,7 @@ class Chat:
     def respond(self, questions: Sequence[Question]) -> Answers:
         """Yield answers as they arrive.
 
-        Raises DataError before the first question where the questions alone exceed the rest of the client's budget, and
-        where log-probabilities are needed and missing.
+        Raises DataError before the first question where the questions alone exceed the rest of the client's budget.
         """
         from rmlab.servers import Request
 
@@ -97,9 +99,10 @@ class Chat:
         requests = (Request(PATH, self.body(q), size) for q, size in zip(questions, sizes, strict=True))
         items = zip(questions, requests, strict=True)
         for question, answer in client.stream(items, lambda _, reply: read_completion(reply.json())):
-            if answer.value is not None and self.sampling.letters and len(answer.value.top or {}) < 2:
-                raise DataError(f"url={client.url!r}: no top_logprobs for mode='logprob'; use mode='pairwise'")
-            yield question, answer.reason if answer.value is None else answer.value
+            reply = answer.value or answer.reason
+            if isinstance(reply, Answer) and self.sampling.letters and len(reply.top or {}) < 2:
+                reply = NO_LETTERS
+            yield question, reply
 
     def provenance(self) -> Provenance:
         """Return the model, the server and how it is asked."""
@@ -137,7 +140,10 @@ def _top_logprobs(logprobs: "Json") -> dict[str, float] | None:
         return None
     token = next((token for token in reversed(tokens) if token["token"].strip() in {*LETTERS}), tokens[0])
     alternatives = token.get("top_logprobs") or [token]
-    return {entry["token"]: max(float(entry["logprob"]), _MIN_LOGPROB) for entry in alternatives}
+    top = {str(entry["token"]): float(entry["logprob"]) for entry in alternatives}
+    if not all(logprob < math.inf for logprob in top.values()):  # nor NaN
+        raise ValueError("a log-probability is no number")
+    return {token: max(logprob, _MIN_LOGPROB) for token, logprob in top.items()}
 
 
 def read_stored(respondent: "Chat | Local", keys: Container[str], store: Store | None) -> Iterator[tuple[str, Answer]]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rmlab.judges.questions import LETTERS, Answer, Answers, Question, Sampling
-from rmlab.scorers.base import Provenance, hash_parts
+from rmlab.scorers.base import SCORING_VERSION, Provenance, hash_parts
+from rmlab.scorers.checkpoints.checkpoint import digests
 from rmlab.scorers.local import versions
-from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
@@ -54,16 +54,30 @@ class Local:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the weights, the chat template, the number type and the sampling."""
+        """Hash of the weights, the tokenizer, the generation settings beside them, the number type and the sampling."""
+        settings = digests("generation", self.checkpoint.folder.glob("generation_config.json"))
         return hash_parts(
-            {"answers": 2, "content": self.checkpoint.content, "dtype": str(self.dtype)}
-            | {"sampling": asdict(self.sampling), "chat_template": self._chat_template}
+            {
+                "scoring": SCORING_VERSION,
+                "content": self.checkpoint.content,
+                "tokenizer": self.checkpoint.tokenizer_content,
+                "generation": settings,
+                "dtype": str(self.dtype),
+                "sampling": asdict(self.sampling),
+            }
         )
 
     def respond(self, questions: Sequence[Question]) -> Answers:
-        """Yield answers in batches of questions of about the same length."""
+        """Yield answers in batches of questions of about the same length; of one that is too long, why it has none."""
         for first in range(0, len(questions), _WINDOW * self.batch):
-            window = [(question, self.ids(question)) for question in questions[first : first + _WINDOW * self.batch]]
+            window: list[tuple[Question, list[int]]] = []
+            for question in questions[first : first + _WINDOW * self.batch]:
+                ids = self.ids(question)
+                if len(ids) > self.longest:
+                    size = f"the question has {len(ids)} tokens; allowed: {self.longest} beside answer_tokens="
+                    yield question, f"{size}{self.sampling.answer_tokens}"
+                else:
+                    window.append((question, ids))
             window.sort(key=lambda item: -len(item[1]))
             for start in range(0, len(window), self.batch):
                 yield from self._answer_batch(*zip(*window[start : start + self.batch], strict=True))
@@ -101,17 +115,20 @@ class Local:
         return {number: text for number, text in tokens if text.strip() in {*LETTERS}}
 
     def ids(self, question: Question) -> list[int]:
-        """Return the question's tokens by the chat template; raise DataError where they do not fit with an answer."""
+        """Return the question's tokens by the chat template."""
         from rmlab.inference.template import call, render
-        from rmlab.scorers.models.backbone import window
 
         (text,) = render(self.tokenizer, self._chat_template, [question.messages], header=True)
         # The template writes the special tokens, each once.
         ids: list[int] = call(self.tokenizer, [text], add_special_tokens=False)["input_ids"][0]
-        limit, n_written = window(self.checkpoint.config), self.sampling.answer_tokens
-        if limit is not None and len(ids) + n_written > limit:
-            raise DataError(f"model: {len(ids)} tokens of a question for a window of {limit}; lower answer_tokens=")
         return ids
+
+    @cached_property
+    def longest(self) -> float:
+        """The longest question, in tokens, that leaves room for an answer."""
+        from rmlab.scorers.models.backbone import window
+
+        return (window(self.checkpoint.config) or np.inf) - self.sampling.answer_tokens
 
     @cached_property
     def _chat_template(self) -> str:

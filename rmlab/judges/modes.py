@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.judges import verdicts
-from rmlab.judges.chat import Chat, read_stored
+from rmlab.judges.chat import NO_LETTERS, Chat, read_stored
 from rmlab.judges.local import Local
 from rmlab.judges.questions import LETTERS, Answer, Answers, Order, Question, Template, encode, shuffled_order
 from rmlab.scorers import base
@@ -26,6 +26,10 @@ UNPARSABLE, FAILED = SILENT
 
 # Opening the store's file takes longer than a request: fast answers share it.
 _STORE_ANSWERS, _STORE_SECONDS = 8, 0.5
+# Answers without letters from which on a server counts as one that gives none.
+_MAX_LETTERLESS = 8
+# Questions that count as cut where their sizes differ by this factor and their tokens do not.
+_MIN_CUT, _SIZE_FACTOR = 5, 1.5
 
 
 class Replies(NamedTuple):
@@ -153,6 +157,7 @@ class Judge(base.Judge):
         """
         values, failures, stored_models = dict[str, float | None](), dict[str, str](), set[str]()
         counts, models = Counter(asked=0, cut=0, prompt_tokens=0, answer_tokens=0), Counter[str]()
+        by_tokens = defaultdict[int, list[Question]](list)
         # Reversed, so that the first of equal questions is the one that is asked.
         by_key = {question.key: question for question in reversed(questions)}
         for key, answer in read_stored(self.respondent, by_key, store):
@@ -166,9 +171,12 @@ class Judge(base.Judge):
             for question, reply in answers:
                 if isinstance(reply, str):
                     failures[question.key] = reply
+                    if reply == NO_LETTERS and not values and len(failures) >= min(_MAX_LETTERLESS, len(by_key)):
+                        raise DataError(f"judge {self.name!r}: {reply}")
                     continue
                 values[question.key] = self.read_answer(reply, question)
                 n_read, n_written = reply.prompt_tokens or 0, reply.answer_tokens or 0
+                by_tokens[n_read].append(question)
                 counts.update(asked=1, cut=reply.finish == "length", prompt_tokens=n_read, answer_tokens=n_written)
                 models.update([reply.model] if reply.model else [])
                 bar.update()
@@ -176,6 +184,11 @@ class Judge(base.Judge):
         if len(names) > 1:
             models_found = f"{len(names)} models: {', '.join(names)}"
             warnings.warn(f"judge {self.name!r}: answers of {models_found}; name each version=", stacklevel=4)
+        n_most = max(by_tokens, default=0)
+        sizes = [question.n_bytes for question in by_tokens[n_most] if n_most]
+        if len(sizes) >= _MIN_CUT and max(sizes) > _SIZE_FACTOR * min(sizes):
+            sizes_read = f"{len(sizes)} questions of {min(sizes)} to {max(sizes)} bytes as {n_most} tokens each"
+            warnings.warn(f"judge {self.name!r}: the server read {sizes_read}; raise its limit, it cuts", stacklevel=4)
         numbers = np.array([values.get(question.key, np.nan) for question in questions], np.float64)
         has_failed = np.array([question.key in failures for question in questions], bool)
         n_unparsable = int((np.isnan(numbers) & ~has_failed).sum())

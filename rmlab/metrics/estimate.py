@@ -22,9 +22,6 @@ from rmlab.tables import IntArray
 MIN_PROMPTS = 5
 """Clusters below which a part gives no error and no interval."""
 
-SMALL_STRATUM = 20
-"""Clusters below which a stratum's variance gets a won and a lost cluster of its own."""
-
 TOO_FEW = f"fewer than {MIN_PROMPTS} prompts"
 _ROUNDING = 1e-12  # an error below this is rounding noise
 _DECIMALS = 14  # of the least and the most that a number can be
@@ -40,10 +37,11 @@ class ClusterSums:
         (models, clusters): contribution to the error (with the factor of CR2), to the value, and the cluster's weight.
     stratum : ndarray
         (clusters,): number of the stratum.
-    df : ndarray
-        (models, strata): degrees of freedom of each stratum's variance.
-    width : float
-        The largest possible value less the smallest.
+    df, n_effective : ndarray
+        (models, strata): degrees of freedom of each stratum's variance, and as how many equal clusters its clusters
+        count (Kish).
+    low, high : ndarray
+        (models, strata): the least and the most that a stratum can contribute.
     """
 
     influence: FloatArray
@@ -51,7 +49,36 @@ class ClusterSums:
     share: FloatArray
     stratum: IntArray
     df: FloatArray
-    width: float
+    n_effective: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is a least and a most that the number can be."""
+        return bool(np.isfinite(self.high - self.low).all())
+
+
+class Strata(NamedTuple):
+    """What the strata contribute to numbers, (rows, strata) each.
+
+    `value` and its `variance`; `df`, `n_effective`, `low` and `high` as in `ClusterSums`.
+    """
+
+    value: FloatArray
+    variance: FloatArray
+    df: FloatArray
+    n_effective: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+class Adjusted(NamedTuple):
+    """Numbers after adding a won and a lost cluster, (rows,): center, error, degrees of freedom."""
+
+    center: FloatArray
+    se: FloatArray
+    df: FloatArray
 
 
 @dataclass(frozen=True)
@@ -132,8 +159,9 @@ def estimate(items: Items, weights: Weights, confidence: float = 0.95, *, contra
 
     Notes
     -----
-    The interval adds one cluster that wins everything and one that loses everything, then takes a clustered t
-    (Agresti and Coull 1998; Agresti and Caffo 2000). It is conservative where prompts are few or nearly all are won.
+    The interval adds one cluster that wins everything and one that loses everything, in each stratum, then takes a
+    clustered t (Agresti and Coull 1998; Agresti and Caffo 2000). It is conservative where prompts are few or nearly all
+    are won.
 
     References
     ----------
@@ -246,11 +274,12 @@ def _estimate_number(items: Items, mean: WeightedMean, confidence: float) -> tup
     _add_reasons(reason, mean, counts & ((blocks.n > 0) @ in_pool < MIN_PROMPTS), TOO_FEW, f"{{}}: {TOO_FEW}")
     pool_bounds = np.zeros((len(mean.parts), 2))
     pool_bounds[mean.pool] = items.bounds[mean.cells]
-    sums, limits = _cluster_sums(blocks, mean.weight, pool_mean, n, pool_bounds)
-    se, df, low, high = _interval(value, sums, limits, confidence)
-    if np.isfinite(sums.width):
+    sums = _cluster_sums(blocks, mean.weight, pool_mean, n, pool_bounds)
+    se, df, low, high = _interval(value, sums, confidence)
+    if sums.is_bounded:
         # Nine times a ninth is 1 + 2e-16: no value may lie above what can be earned.
-        lowest, highest = np.round(limits.sum(axis=-1), _DECIMALS)
+        lowest = np.round(sums.low.sum(axis=1), _DECIMALS)
+        highest = np.round(sums.high.sum(axis=1), _DECIMALS)
         value, low, high = (np.clip(number, lowest, highest) for number in (value, low, high))
     se, low, high = (np.where(reason == "", number, np.nan) for number in (se, low, high))
     return Measured(value, se, df, low, high, n_prompts, n_pairs, n_ties, missing, reason), sums
@@ -269,8 +298,7 @@ def _add_reasons(
 
 def _cluster_sums(
     blocks: _Blocks, weight: FloatArray, pool_mean: FloatArray, n: FloatArray, pool_bounds: FloatArray
-) -> tuple[ClusterSums, FloatArray]:
-    """Sums by cluster, and the least and the most that each stratum can add to the value, (2, models or 1, strata)."""
+) -> ClusterSums:
     n_clusters = int(blocks.cluster.max(initial=-1)) + 1
     in_cluster = indicator(blocks.cluster, n_clusters)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -294,54 +322,73 @@ def _cluster_sums(
         # Bell and McCaffrey (2002), working independence: 1 / (sum h^2 + sum over pairs of
         # h^2 h'^2 / ((1 - h)(1 - h'))) with h the share of the stratum; equal clusters give their number less one.
         h = np.nan_to_num(share / (share @ in_stratum)[:, stratum])
+        n_effective = 1 / (h**2 @ in_stratum)
         q = np.where(h < 1, h**2 / (1 - h), np.inf)
         df = 1 / (h**2 @ in_stratum + (q @ in_stratum) ** 2 - q**2 @ in_stratum)
     # A negative weight turns the bounds over.
     ends = np.sort([weight * pool_bounds[:, 0], weight * pool_bounds[:, 1]], axis=0)
     limits = ends @ indicator(stratum_of_pool.astype(np.intp), n_strata).toarray()
-    sums = ClusterSums(
+    n_models = len(blocks.total)
+    by_model = (n_models, n_strata)
+    return ClusterSums(
         influence=(item_weight * residual * factor) @ in_cluster,
         contribution=(item_weight * blocks.total) @ in_cluster,
-        share=np.broadcast_to(share, (len(blocks.total), n_clusters)),
+        share=np.broadcast_to(share, (n_models, n_clusters)),
         stratum=stratum,
-        df=np.where(np.isfinite(df), df, 0.0),
-        width=float((limits[1] - limits[0]).sum(axis=-1).max(initial=0.0)),
+        df=np.broadcast_to(np.where(np.isfinite(df), df, 0.0), by_model),
+        n_effective=np.broadcast_to(n_effective, by_model),
+        low=np.broadcast_to(limits[0], by_model),
+        high=np.broadcast_to(limits[1], by_model),
     )
-    return sums, limits
 
 
 def _interval(
-    value: FloatArray, sums: ClusterSums, limits: FloatArray, confidence: float
+    value: FloatArray, sums: ClusterSums, confidence: float
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Error, degrees of freedom and limits of each model's value."""
     in_stratum = indicator(sums.stratum, sums.df.shape[1])
     variance = sums.influence**2 @ in_stratum
     se, df = np.sqrt(variance.sum(axis=1)), satterthwaite(variance, sums.df)
-    low, high = limits[0].sum(axis=1), limits[1].sum(axis=1)
-    if not np.isfinite(sums.width):
+    if not sums.is_bounded:
         half = t_quantile(df, confidence) * se
         return se, df, value - half, value + half
+    strata = Strata(
+        value=sums.contribution @ in_stratum,
+        variance=variance,
+        df=sums.df,
+        n_effective=sums.n_effective,
+        low=sums.low,
+        high=sums.high,
+    )
+    low, high = limits_around(value, adjust(value, strata), confidence)
+    return se, df, low, high
+
+
+def adjust(value: FloatArray, strata: Strata) -> Adjusted:
+    """Add a won and a lost cluster to numbers (rows,), and to the variance of each of their strata.
+
+    The center moves as if the two were added to all clusters at once: many small strata would otherwise pull it to the
+    middle of the scale. See "The interval of a number" in docs/statistics.md.
+    """
+    span = strata.high - strata.low
+    low = strata.low.sum(axis=1)
+    width = span.sum(axis=1)
+    n = strata.n_effective
     with np.errstate(divide="ignore", invalid="ignore"):
-        # A won and a lost cluster beside as many equal ones as would be as unsure (Kish).
-        kish = 1 / (sums.share**2).sum(axis=1)
-        center, spread = add_two_clusters((value - low) / (high - low), kish)
-        shrunk = (kish / (kish + 2) * se / (high - low)) ** 2 + spread
-        # The same inside each small stratum: its own failures may lie unseen.
-        span = limits[1] - limits[0]
-        n_clusters = (sums.share > 0) @ in_stratum
-        stratum_share = np.nan_to_num(sums.share / (sums.share @ in_stratum)[:, sums.stratum])
-        stratum_kish = 1 / (stratum_share**2 @ in_stratum)
-        part = (sums.contribution @ in_stratum - limits[0]) / span
-        widened = (stratum_kish / (stratum_kish + 2)) ** 2 * variance
-        widened = widened + span**2 * add_two_clusters(part, stratum_kish)[1]
-        small = (n_clusters < SMALL_STRATUM) & (n_clusters > 0) & (span > 0)
-        by_stratum = np.where(small, widened, variance)
-        half = np.sqrt(np.maximum(shrunk * (high - low) ** 2, by_stratum.sum(axis=1)))
-        half = half * t_quantile(satterthwaite(by_stratum, sums.df), confidence)
-    center = low + (high - low) * center
-    # At low confidence both limits may lie on one side of the value, since the center is pulled towards the middle.
-    lower, upper = np.minimum(center - half, value), np.maximum(center + half, value)
-    return se, df, np.maximum(lower, low), np.minimum(upper, high)
+        _, added_variance = add_two_clusters((strata.value - strata.low) / span, n)
+        variance = (n / (n + 2)) ** 2 * strata.variance + span**2 * added_variance
+        variance = np.where(span > 0, variance, 0.0)
+
+        n_in_all = 1 / ((span / width[:, None]) ** 2 / n).sum(axis=1)
+        center, _ = add_two_clusters((value - low) / width, n_in_all)
+    se = np.sqrt(variance.sum(axis=1))
+    return Adjusted(low + width * center, se, satterthwaite(variance, strata.df))
+
+
+def limits_around(value: FloatArray, adjusted: Adjusted, confidence: float) -> tuple[FloatArray, FloatArray]:
+    """Lower and upper limits; at low confidence they reach as far as the value, which may lie beside the center."""
+    half = t_quantile(adjusted.df, confidence) * adjusted.se
+    return np.minimum(adjusted.center - half, value), np.maximum(adjusted.center + half, value)
 
 
 def add_two_clusters(share: FloatArray, n: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -276,6 +276,24 @@ def weighted_mean(
     return WeightedMean(cells, pool_of_cell, weight, names, reasons)
 
 
+def contrast(means: Sequence[WeightedMean], factors: Sequence[float]) -> WeightedMean:
+    """The sum of the means times their factors as one number, such as a mean less another."""
+    n_pools = np.array([len(mean.parts) for mean in means])
+    first_pool = np.cumsum(n_pools) - n_pools
+    parts: list[str] = []
+    reasons: dict[int, str] = {}
+    for mean in means:
+        parts += mean.parts
+        reasons |= mean.reasons
+    return WeightedMean(
+        cells=np.hstack([mean.cells for mean in means]),
+        pool=np.hstack([mean.pool + start for mean, start in zip(means, first_pool, strict=True)]),
+        weight=np.hstack([factor * mean.weight for mean, factor in zip(means, factors, strict=True)]),
+        parts=parts,
+        reasons=reasons,
+    )
+
+
 def overall_weights(items: Items, parts: Parts) -> Weights:
     """The overall score alone: all items, and every part is required."""
     mean = weighted_mean(items, parts, required=np.arange(len(parts.names)))

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats as distributions
 
 from rmlab.baselines import is_baseline
 from rmlab.bias import style_gap
-from rmlab.metrics import accuracy, estimates, summary
-from rmlab.metrics.weights import Average
+from rmlab.metrics import estimates, summary
+from rmlab.metrics.estimate import Estimate, estimate
+from rmlab.metrics.summaries import group_weights
+from rmlab.metrics.weights import Average, Prepared, WeightedMean, Weights, contrast, prepare
 from rmlab.stats import rank
 from rmlab.tables import DataError
 
@@ -33,9 +34,10 @@ def sentences(table: pd.DataFrame) -> list[str]:
     -------
     list of str
         In this order: overall score, weakest domain and cost of style (or length) of the five best models, models that
-        cannot be told apart from the first, ties and missing outcomes. A difference whose interval holds 0 has no
-        sentence, nor has a score whose interval holds chance. Of a comparison: one sentence a row, with as many
-        decimals as keep interval and p from contradicting each other.
+        cannot be told apart from the first, ties and missing outcomes. A score whose interval holds chance has no
+        sentence, nor has a difference whose interval holds 0 after Bonferroni's adjustment for all differences that
+        were tried: the domains of each model, and one for style or length. Of a comparison: one sentence a row, with
+        as many decimals as keep interval and p from contradicting each other.
 
     Raises
     ------
@@ -61,12 +63,19 @@ def sentences(table: pd.DataFrame) -> list[str]:
 
 def describe_models(table: pd.DataFrame, models: Iterable[str], average: Average = "benchmark") -> Iterator[str]:
     """Overall score, weakest domain and cost of style of each model, as far as their intervals tell them."""
-    table = table[table["model"].isin([*models])]
+    models = [*models]
+    table = table[table["model"].isin(models)]
     if table.empty:  # a report of content-blind baselines alone
         return
     numbers = estimates(table, average=average)
     for model in models:
-        yield from _model_sentences(model, numbers[numbers["model"] == model], table[table["model"] == model])
+        yield from _model_sentences(
+            model,
+            numbers[numbers["model"] == model],
+            table[table["model"] == model],
+            average,
+            len(models),
+        )
 
 
 def format_interval(value: float, low: float, high: float, null: float = 0.0) -> str:
@@ -105,7 +114,9 @@ def _compare_sentence(row: pd.Series) -> str:
     return f"{first} leads {second}{where} by {numbers}."
 
 
-def _model_sentences(model: str, numbers: pd.DataFrame, table: pd.DataFrame) -> Iterator[str]:
+def _model_sentences(
+    model: str, numbers: pd.DataFrame, table: pd.DataFrame, average: Average, n_models: int
+) -> Iterator[str]:
     overall = numbers[numbers["quantity"] == "overall"].iloc[0]
     chance = overall["chance"]  # missing where it is not known
     if math.isnan(overall["value"]):
@@ -116,50 +127,71 @@ def _model_sentences(model: str, numbers: pd.DataFrame, table: pd.DataFrame) -> 
         yield f"{model} scores {interval}, {overall['n_prompts']:,} prompts{against})."
         if overall["high"] < chance and not is_baseline(model):
             yield f"{model} is below chance: its chosen and rejected scores may be swapped."
-    yield from _weakest_domain(model, numbers[numbers["quantity"].isin(["domain", "section"])])
+
+    domains = _known_domains(numbers)
+    # Each model tries every domain, and style or length (Bonferroni).
+    confidence = 1 - _ALPHA / (n_models * (len(domains) + 1))
+    if len(domains) > 1:
+        yield from _weakest_domain(model, domains, prepare(table, average), confidence)
     if "level" in [*numbers["quantity"]]:
-        yield from _style_cost(model, table)
+        yield from _style_cost(model, table, average, confidence)
     elif "length" in table:
-        yield from _length_cost(model, table)
+        yield from _length_cost(model, table, confidence)
 
 
-def _weakest_domain(model: str, domains: pd.DataFrame) -> Iterator[str]:
-    """Where the lowest domain lies below the mean of the others; domains share no prompts."""
-    domains = domains[domains["quantity"] == domains["quantity"].iloc[-1]] if len(domains) else domains
-    domains = domains.dropna(subset=["value", "se"]).sort_values("value", kind="stable")
-    if len(domains) < 2:
-        return
-    weakest, others = domains.iloc[0], domains.iloc[1:]
-    difference = weakest["value"] - others["value"].mean()
-    se = math.hypot(weakest["se"], math.sqrt((others["se"] ** 2).sum()) / len(others))
-    # The lowest of k domains is chosen by its value: Bonferroni over k.
-    limit = difference + float(distributions.norm.ppf(1 - _ALPHA / 2 / len(domains))) * se
-    if limit < 0:
+def _known_domains(numbers: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the domains (or sections) that have an error, the lowest value first."""
+    domains = numbers[numbers["quantity"].isin(["domain", "section"])]
+    if len(domains):
+        domains = domains[domains["quantity"] == domains["quantity"].iloc[-1]]
+    return domains.dropna(subset=["value", "se"]).sort_values("value", kind="stable")
+
+
+def _weakest_domain(model: str, domains: pd.DataFrame, prepared: Prepared, confidence: float) -> Iterator[str]:
+    """Where the lowest domain lies below the mean of the others."""
+    weights = prepared.weights()
+    mean_of = dict(zip(weights.numbers.itertuples(index=False, name=None), weights.means, strict=True))
+    means = [mean_of[key] for key in domains[["quantity", "name"]].itertuples(index=False, name=None)]
+    n_others = len(means) - 1
+    factors = [1.0, *[-1 / n_others] * n_others]
+    if _estimate_contrast(prepared, means, factors, confidence).high.item() < 0:
+        weakest = domains.iloc[0]
         interval = format_interval(weakest["value"], weakest["low"], weakest["high"], weakest["chance"])
         yield f"{model} is weakest in {weakest['name']}: {interval}, {weakest['n_prompts']:,} prompts)."
 
 
-def _style_cost(model: str, table: pd.DataFrame) -> Iterator[str]:
-    gap = style_gap(table).iloc[0]
-    if gap["low"] > 0 or gap["high"] < 0:
+def _style_cost(model: str, table: pd.DataFrame, average: Average, confidence: float) -> Iterator[str]:
+    adjusted = style_gap(table, average=average, confidence=confidence).iloc[0]
+    if adjusted["low"] > 0 or adjusted["high"] < 0:
+        gap = style_gap(table, average=average).iloc[0]
         side = "fancier" if gap["gap"] > 0 else "plainer"
         interval = format_interval(gap["gap"], gap["low"], gap["high"])
         yield f"{model} prefers the {side} style: easy minus hard is {interval}, {gap['n_prompts']:,} prompts)."
 
 
-def _length_cost(model: str, pairs: pd.DataFrame) -> Iterator[str]:
-    """Accuracy where the chosen answer is longer less where it is shorter: other prompts, so independent errors."""
-    sides = accuracy(pairs, by="length", average="prompts").set_index("length").reindex(["longer", "shorter"])
-    (longer, shorter), n_prompts = sides["accuracy"], " and ".join(f"{n:,.0f}" for n in sides["n_prompts"])
-    difference, se = longer - shorter, math.hypot(*sides["se"])
-    half_width = float(distributions.norm.ppf(1 - _ALPHA / 2)) * se
-    if abs(difference) > half_width:
-        interval = format_interval(difference, difference - half_width, difference + half_width)
-        side = "longer" if difference > 0 else "shorter"
+def _length_cost(model: str, pairs: pd.DataFrame, confidence: float) -> Iterator[str]:
+    """Accuracy where the chosen answer is longer less where it is shorter."""
+    prepared = prepare(pairs, "prompts", by=["length"], require_complete=False)
+    weights = group_weights(prepared, ["length"])
+    mean_of = dict(zip(weights.numbers["length"], weights.means, strict=True))
+    sides = [mean_of["longer"], mean_of["shorter"]]
+    adjusted = _estimate_contrast(prepared, sides, [1, -1], confidence)
+    if adjusted.low.item() > 0 or adjusted.high.item() < 0:
+        difference = _estimate_contrast(prepared, sides, [1, -1])
+        interval = format_interval(difference.value.item(), difference.low.item(), difference.high.item())
+        side = "longer" if difference.value.item() > 0 else "shorter"
         yield (
             f"{model} wins more often where the chosen answer is {side}: longer minus shorter is {interval}, "
-            f"{n_prompts} prompts; these are different prompts, so that length is not the only difference)."
+            f"{difference.n_prompts.item():,} prompts; length is not the only difference between them)."
         )
+
+
+def _estimate_contrast(
+    prepared: Prepared, means: Sequence[WeightedMean], factors: Sequence[float], confidence: float = 1 - _ALPHA
+) -> Estimate:
+    """The sum of the means times their factors, of the only model."""
+    weights = Weights(pd.DataFrame(index=range(1)), [contrast(means, factors)], "")
+    return estimate(prepared.items, weights, confidence)
 
 
 def may_be_first(ranks: pd.DataFrame) -> Iterator[str]:

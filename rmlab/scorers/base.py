@@ -25,6 +25,10 @@ Prompt = str | list[dict[str, str]]
 # Plain values that JSON can hold: what scored the texts.
 Provenance = dict[str, object]
 
+# Raised by whoever moves the score that a model gives a text, so that no store returns the old one
+# (tests/test_recorded_scores.py says when).
+SCORING_VERSION = 1
+
 # Positions of texts and their scores, batch by batch.
 Stream = Iterator[tuple[Ints, Floats]]
 
@@ -73,6 +77,8 @@ class Scorer(ABC):
     travels: ClassVar[bool] = True
     # Whether the scores are in the store when `stream` yields them.
     writes_store: ClassVar[bool] = False
+    # Positions whose scores `stream` has taken back when it raises DataError.
+    withdrawn: Sequence[int] = ()
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -89,6 +95,13 @@ class Scorer(ABC):
     def score_alone(self, texts: Sequence[Text], /) -> Floats | None:
         """Return the scores of the texts, each computed by itself, for a self-check; None if company cannot matter."""
         return None
+
+    def count_cut(self, texts: Sequence[Text], /) -> Provenance:
+        """Return how many of a run's texts were cut, also of those whose scores were in the store."""
+        return {}
+
+    def require_like(self, runs: Iterable[Mapping[str, object]], /) -> None:  # noqa: B027  # most need not look
+        """Raise DataError where the runs that a store has were of other weights under the same fingerprint."""
 
     def free_memory(self) -> None:  # noqa: B027  # most scorers have no memory to free
         """Leave the device, if another model needs its memory."""
@@ -241,6 +254,9 @@ def name_of(model: object) -> str:
     if not isinstance(name, str):
         allowed = "a baseline's name, a model id, a folder, a function of (prompts, responses), or one with a name"
         raise TypeError(f"model: {type(model).__name__} is not a scorer; allowed: {allowed}")
+    if hasattr(model, "stream") and not isinstance(model, Scorer):
+        remedy = "let its class inherit from rmlab.scorers.Scorer"
+        raise DataError(f"model: {name!r} has `stream` and is no Scorer; {remedy}")
     require_text("name", name)
     return name
 
@@ -258,13 +274,27 @@ def hash_parts(parts: Mapping[str, object]) -> str:
 
 def gather_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:
     """Return the scores in the order of the texts; raise DataError where one is not finite."""
-    scores = fill(scorer.stream(texts), len(texts))
+    scores = np.full(len(texts), np.nan)
+    for positions, values in scorer.stream(texts):
+        scores[positions] = check_rows(values, len(positions), scorer.columns, scorer.name)[:, 0]
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         examples = "; ".join(f"text {i}: {texts[i].answers[0][:60]!r}" for i in bad[:3])
         where = f"model={scorer.name!r}: {len(bad)} of {len(scores)} scores are NaN or infinite ({examples})"
         raise DataError(f"{where}; half precision overflows: score with dtype='float32'")
     return scores
+
+
+def check_rows(values: ArrayLike, n: int, columns: Sequence[str], title: str) -> Floats:
+    """Return the score and the further numbers of `n` texts, a row each; raise DataError for another shape."""
+    array = np.asarray(values)
+    shape = (n, 1 + len(columns)) if columns else (n,)
+    if array.shape != shape or array.dtype.kind not in "biuf":
+        content = f"the score and {', '.join(columns)}" if columns else "one number"
+        first = f", first {array.flat[0]!r:.80}" if array.dtype.kind not in "biuf" and array.size else ""
+        message = f"scorer {title!r}: returned {array.dtype} values of shape {array.shape} for {n} texts{first}"
+        raise DataError(f"{message}. Allowed: {content} per text, shape {shape}, NaN where there is no score.")
+    return array.astype(np.float64).reshape(n, 1 + len(columns))
 
 
 def fill(batches: Iterable[tuple[Ints, Floats]], n: int) -> Floats:

@@ -200,7 +200,10 @@ class Classifier(LocalScorer):
         """Position of the first token behind the user's turn, where the published code of gated heads reads."""
         start = prompt_end + 1 - len(self._turn_change)
         if not self._turn_change or ids[start : prompt_end + 1].tolist() != self._turn_change:
-            raise self.checkpoint.error("its head reads where its own template ends a turn; leave template out")
+            remedy = "leave template out"
+            if self.encode_options["template"] is None:
+                remedy = "let its generation prompt be what that template writes before an answer"
+            raise self.checkpoint.error(f"its head reads where its own template ends a turn; {remedy}")
         return start
 
 

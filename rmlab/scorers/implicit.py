@@ -174,11 +174,7 @@ class LanguageModel(LocalScorer):
     def free_memory(self) -> None:
         """Free the memory, unless there is room for all the models that belong together."""
         if self.loaded and not self.owner.stays:
-            import torch
-
-            del self.parts
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
+            super().free_memory()
 
     @property
     def text_fingerprint(self) -> str:
@@ -250,6 +246,11 @@ class ImplicitReward(LocalScorer):
             finally:
                 model.free_memory()
         return np.asarray(total, np.float64)
+
+    def free_memory(self) -> None:
+        """Free the memory of all models; the next text loads them again."""
+        for model in self.models:
+            LocalScorer.free_memory(model)
 
     @property
     def parts(self) -> "tuple[PreTrainedModel, Vocabulary]":

@@ -15,9 +15,19 @@ from rmlab.inference.forward import Batch, hidden
 from rmlab.inference.memory import read_late
 from rmlab.inference.passes import alone, how_packed
 from rmlab.inference.template import Encoded, encode, read_template
-from rmlab.scorers.base import Floats, Ints, Prompt, Provenance, Scorer, Stream, Text, hash_parts, list_columns
+from rmlab.scorers.base import (
+    SCORING_VERSION,
+    Floats,
+    Ints,
+    Prompt,
+    Provenance,
+    Scorer,
+    Stream,
+    Text,
+    hash_parts,
+    list_columns,
+)
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
-from rmlab.scorers.checkpoints.tokenizer_file import PROBES as TEXTS
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
 from rmlab.scorers.models import backbone as backbones
 from rmlab.tables import DataError
@@ -81,8 +91,9 @@ class LocalScorer(Scorer):
         """Return the texts as tokens, which needs no weights; the provenance then says how they were encoded."""
         encoded = self.encode(prompts, *answers)
         self.encoding |= {"template": encoded.source, "template_hash": encoded.template_hash}
-        self.encoding |= {"truncated": int(np.sum(encoded.truncated)), "date_string": encoded.date}
-        self.encoding["convention"] = self.encode_options["convention"]
+        self.encoding |= {"date_string": encoded.date, "convention": self.encode_options["convention"]}
+        if len(prompts):
+            self.encoding["truncated"] = int(np.sum(encoded.truncated))
         return encoded
 
     def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
@@ -141,6 +152,19 @@ class LocalScorer(Scorer):
         batch = Batch(np.zeros(1, np.intp), alone(self.backbone, ids, reads), [np.arange(len(reads))])
         return cast(Floats, self.read_states(batch, prepared, numbers).cpu().double().numpy())
 
+    def count_cut(self, texts: Sequence[Text], /) -> Provenance:
+        """Return how many of a run's texts were cut, also of those whose scores were in the store."""
+        if self.encode_options["truncate"] is None:
+            return {}
+        return {"truncated": int(np.sum(self.encode(*list_columns(texts)).truncated))}
+
+    def free_memory(self) -> None:
+        """Free the weights' memory; the next text loads them again."""
+        import torch
+
+        if self.__dict__.pop("parts", None) is not None:
+            torch.cuda.empty_cache()  # does nothing where there is no GPU
+
     @cached_property
     def tokenizer(self) -> "PreTrainedTokenizerBase":
         """The transformers tokenizer."""
@@ -156,18 +180,14 @@ class LocalScorer(Scorer):
 
     @cached_property
     def text_fingerprint(self) -> str:
-        """Hash of how texts become tokens: options, template, and the tokens of ten conversations."""
-        encoding = dict(self.encoding)
-        keys = probe_keys(self.prepare, self.n_answers)
-        # A run that reads all scores from a store makes no tokens: then the conversations say how texts are encoded.
-        self.encoding.update(encoding)
-        return hash_parts({"tokens": keys, "template": self.tokenizer.chat_template} | self.encode_options)
+        """Hash of how texts become tokens: the tokenizer's files and the options."""
+        return hash_parts({"tokenizer": self.checkpoint.tokenizer_content} | self.encode_options)
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of all that decides a score; scores with the same fingerprint and text key are the same."""
-        parts = {"content": self.checkpoint.content, "dtype": str(self.dtype), "texts": self.text_fingerprint}
-        return hash_parts(parts | self.details)
+        parts = {"scoring": SCORING_VERSION, "content": self.checkpoint.content, "dtype": str(self.dtype)}
+        return hash_parts(parts | {"texts": self.text_fingerprint} | self.details)
 
     def in_float32(self) -> Self:
         """Return the same model with float32 weights, which are loaded anew, to see what half precision costs."""
@@ -179,27 +199,14 @@ class LocalScorer(Scorer):
 
     def provenance(self) -> Provenance:
         """Where the scores come from: checkpoint, head, number type, device, versions, and how texts were encoded."""
+        if not self.encoding:
+            # A run that reads all scores from a store makes no tokens.
+            with suppress(DataError):  # of a tokenizer without a template
+                self.prepare([], *[[]] * self.n_answers)
         about: Provenance = {"model": self.checkpoint.name, "revision": self.checkpoint.revision}
         about |= {"content": self.checkpoint.content, **self.details, "fingerprint": self.fingerprint}
         about |= {"dtype": str(self.dtype).removeprefix("torch."), "device": str(self.device), "versions": versions()}
         return about | self._forwarded | self.encoding
-
-
-_TURNS = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]
-# Ten conversations whose tokens stand for a tokenizer: two that write all of them alike are taken for the same.
-PROBES: list[tuple[Prompt, str]] = [
-    ([*_TURNS, {"role": "user", "content": "Capital of France?"}], "Paris."),
-    *((text, TEXTS[number - 1]) for number, text in enumerate(TEXTS)),
-]
-
-
-def probe_keys(prepare: "Callable[..., Encoded]", n_answers: int = 1) -> list[str]:
-    """Return hashes of the tokens that `prepare` makes of ten conversations."""
-    keys: list[str] = []
-    for prompt, response in PROBES:
-        with suppress(DataError):  # of a template that refuses such conversations
-            keys += prepare([prompt], *[[response], [response[::-1]]][:n_answers]).keys
-    return keys
 
 
 def remakable(make: Callable[Options, S]) -> Callable[Options, S]:

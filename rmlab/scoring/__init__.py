@@ -110,6 +110,8 @@ def score(
             model_run = replace(run, store=None, engine=None) if is_free else run
             rows, provenance[name] = score_texts(scorer, texts, model_run)
             columns = dict(zip(("score", *scorer.columns), rows[texts.rows].T, strict=True))
+            if len(models) > 1:
+                scorer.free_memory()
         names = [*tables.SCORES, *(column for column in columns if column != "score")]
         scored = responses.assign(model=name, **columns)
         parts.append(scored[[*names, *(column for column in extra if column not in names)]])
@@ -182,6 +184,8 @@ def prefer(
         margin = rows[ordered.rows, 0]
         if scorer.both_orders:
             margin = scorer.average(*margin.reshape(2, -1))
+        if len(models) > 1:
+            scorer.free_memory()
         parts.append(frame.assign(model=name, margin=margin, outcome=tables.outcome(margin)))
     pairs = tables.check_pairs(pd.concat(parts, ignore_index=True))
     pairs.attrs["provenance"] = provenance

@@ -11,10 +11,9 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Never
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from rmlab.records import __version__
-from rmlab.scorers.base import Floats, Ints, Judge, Provenance, Scorer, Text, fill
+from rmlab.scorers.base import Floats, Ints, Judge, Provenance, Scorer, Text, check_rows, fill
 from rmlab.scoring.texts import Texts
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -47,6 +46,7 @@ def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floa
     Returns a row for each text (the score, then the scorer's columns; NaN where missing), and the provenance.
     """
     start, store, n = time.perf_counter(), options.store, len(texts.distinct)
+    count_cut = scorer.count_cut
     if options.engine is not None and scorer.travels:
         from rmlab.scoring.cluster import spread_scorer
 
@@ -62,6 +62,8 @@ def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floa
         title = scorer.name if len(terms) == 1 else f"{scorer.name} (model {number} of {len(terms)})"
         rows = np.full((n, 1 + len(model.columns)), np.nan)
         stored = {} if store is None else store.read(str(model.fingerprint), [text.key for text in texts.distinct])
+        if store is not None:
+            model.require_like(store.runs(str(model.fingerprint)).values())
         for i, text in enumerate(texts.distinct if stored else ()):
             rows[i] = stored.get(text.key, np.nan)
         todo = np.flatnonzero(np.isnan(rows[:, 0]))
@@ -80,7 +82,7 @@ def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floa
         if store is not None:
             runs += [*store.runs(str(model.fingerprint)).values()]
             runs += [describe_scorer(model) | {"scored": len(todo)}] if len(todo) else []
-    provenance = describe_scorer(scorer) | self_check
+    provenance = describe_scorer(scorer) | self_check | count_cut(texts.distinct)
     if store is not None:
         # A run does not repeat what it shares with the provenance.
         provenance["runs"] = [{k: v for k, v in run.items() if k != "name" and provenance.get(k) != v} for run in runs]
@@ -112,7 +114,7 @@ def score_batches(
     try:
         for batch_positions, values in scorer.stream(texts):
             positions = np.asarray(batch_positions, np.intp)
-            rows = _check_rows(values, len(positions), scorer.columns, title)
+            rows = check_rows(values, len(positions), scorer.columns, title)
             if not is_waiting[positions].all() or len(np.unique(positions)) != len(positions):
                 raise DataError(f"scorer {title!r}: stream gave positions twice that were to come once")
             if store is not None:
@@ -125,6 +127,10 @@ def score_batches(
                 )
             is_waiting[positions] = False
             yield positions, rows
+    except DataError:
+        if store is not None and len(scorer.withdrawn):
+            store.withdraw(fingerprint, {texts[position].key for position in scorer.withdrawn})
+        raise
     finally:
         if store is not None:
             store.flush()
@@ -132,17 +138,6 @@ def score_batches(
         text = texts[int(is_waiting.argmax())]
         first = f"{text.answers[0][:60]!r} to {str(text.prompt)[:60]!r}"
         raise DataError(f"scorer {title!r}: no score for {is_waiting.sum()} of {len(texts)} texts, first: {first}")
-
-
-def _check_rows(values: ArrayLike, n: int, columns: Sequence[str], title: str) -> Floats:
-    array = np.asarray(values)
-    shape = (n, 1 + len(columns)) if columns else (n,)
-    if array.shape != shape or array.dtype.kind not in "biuf":
-        content = f"the score and {', '.join(columns)}" if columns else "one number"
-        first = f", first {array.flat[0]!r:.80}" if array.dtype.kind not in "biuf" and array.size else ""
-        message = f"scorer {title!r}: returned {array.dtype} values of shape {array.shape} for {n} texts{first}"
-        raise DataError(f"{message}. Allowed: {content} per text, shape {shape}, NaN where there is no score.")
-    return array.astype(np.float64).reshape(n, 1 + len(columns))
 
 
 def describe_scorer(scorer: Scorer | Judge) -> Provenance:

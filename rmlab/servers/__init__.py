@@ -5,9 +5,11 @@ which refuses a server at its first failure, and by `rmlab.doctor`, which shows 
 """
 
 import re
+import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -37,14 +39,19 @@ KNOWN = (
     ("What is 7 * 8?", "7 * 8 = 56, because 7 * 4 = 28 and twice 28 is 56."),
     ("What is 7 * 8?", "I do not feel like counting today, sorry about that; ask somebody else, or count it yourself."),
     ("How do I boil an egg?", "**Steps**\n\n1. Boil water.\n2. Add the egg.\n3. Wait for 8 minutes.\n\nEnjoy!"),
-    ("How do I boil an egg?", "egg egg egg egg egg egg"),
     ("Traduis en anglais : « le chat dort ».", "The cat is sleeping."),
     ("Traduis en anglais : « le chat dort ».", "猫が寝ている。"),
 )
 """Short questions and answers, good and bad."""
 
-LONG_LINES = (250, 40, 0)
-"""Lines of the long known text, about 13 tokens each; the lower numbers for servers and models that take no more.
+LONG_ENDS = (
+    "So every cat has a mat of its own; I am glad that you asked.",
+    "No, wait: I made all of this up, sorry. Count them yourself.",
+)
+"""The two long known texts differ at their end only: a server that cuts texts gives both the same scores."""
+
+LONG_LINES = (250, 40, 12, 0)
+"""Lines of the long known texts, about 13 tokens each; the lower numbers for servers and models that take no more.
 
 Servers that compute prompts in pieces were wrong above some thousand tokens only.
 """
@@ -99,9 +106,9 @@ def remote(url: str, *, kind: str, **options: Any) -> Remote:
     """Connect to a reward model behind a server: its raw scores, for `rmlab.score` and wherever a scorer goes.
 
     The server is first validated with a few known texts: it must return as many outputs as labels, read as many tokens
-    as were sent, give different texts different scores, apply no sigmoid or softmax, score a text alone as among
-    others, and agree with `weights`. It gets the same texts again during and after every run; scores between two checks
-    that differ are not kept.
+    as were sent, read texts to their end, give different texts different scores, apply no sigmoid or softmax, score a
+    text alone as among others, and agree with `weights`. It gets the same texts again during and after every run, and
+    before it goes on with the scores of a store; scores between two checks that differ are taken out of the store.
 
     Parameters
     ----------
@@ -148,6 +155,9 @@ def remote(url: str, *, kind: str, **options: Any) -> Remote:
     for name, finding in examine(scorer, local, bounded):
         if finding.status == "fail":
             raise DataError(f"{scorer.client.url} is not accepted ({name}): {finding.detail}; {finding.remedy}")
+        # Other warnings follow from what the caller has passed: the kind of server, or bounded=True.
+        if finding.status == "warn" and name == "tokens" and scorer.dialect.counts:
+            warnings.warn(f"{scorer.client.url}: {finding.detail}; {finding.remedy}", stacklevel=2)
     return scorer
 
 
@@ -191,8 +201,8 @@ def connect(
         server = find_dialect(kind, client.url)
         if kind == "openrlhf" and max_length is None:
             raise DataError("max_length: OpenRLHF's server cuts long texts silently; pass its --max_len")
-        loaded, labels = _load_tokenizer(tokenizer if tokenizer is not None else weights)
-        writer = TokenWriter(loaded, options, send == "ids" and server.takes_ids, server.adds_special)
+        loaded, content, labels = _load_tokenizer(tokenizer if tokenizer is not None else weights)
+        writer = TokenWriter(loaded, content, options, send == "ids" and server.takes_ids, server.adds_special)
     scorer = Remote(client=client, dialect=server, model=model, writer=writer, version=version, batch=batch)
     if kind == "triton":
         width = scorer.ask_all(scorer.prepare(*known_texts(0, 1)))[0].shape[1]
@@ -230,24 +240,28 @@ def _name_outputs(names: Sequence[str], weights: LabelWeights | None) -> tuple[t
 
 def _load_tokenizer(
     source: "str | Path | PreTrainedTokenizerBase | None",
-) -> "tuple[PreTrainedTokenizerBase, list[str]]":
-    """Return the tokenizer, and the names of the model's labels where its configuration lies beside it."""
+) -> "tuple[PreTrainedTokenizerBase, str, list[str]]":
+    """Return the tokenizer, the hash of its files, and the names of the labels in the configuration beside it."""
     if source is None:
         raise DataError("tokenizer: not given; pass the folder or hub id that has it, whose template writes the texts")
-    if not isinstance(source, str | Path):
-        return source, []
-    from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
+    from rmlab.scorers.checkpoints.checkpoint import find_tokenizer, hash_tokenizer
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
 
+    if not isinstance(source, str | Path):
+        with TemporaryDirectory() as folder:
+            source.save_pretrained(folder)
+            return source, hash_tokenizer(Path(folder)), []
     checkpoint = find_tokenizer(source)
-    return load_tokenizer(checkpoint), [str(label) for label in (checkpoint.config.id2label or {}).values()]
+    labels = [str(label) for label in (checkpoint.config.id2label or {}).values()]
+    return load_tokenizer(checkpoint), checkpoint.tokenizer_content, labels
 
 
 def known_texts(n_lines: int, n_texts: int | None = None) -> tuple[list[str], list[str]]:
-    """Return the first known questions and answers; with `n_lines` a long one after the short ones."""
-    lines = (f"{i}. Cat number {i} sleeps on mat number {i * i % 97}." for i in range(n_lines))
-    long_text = [("Count the cats, please.", "\n".join(lines))] if n_lines else []
-    prompts, responses = zip(*[*KNOWN, *long_text][:n_texts], strict=True)
+    """Return the first known questions and answers; with `n_lines` two long ones after the short ones."""
+    lines = [f"{i}. Cat number {i} sleeps on mat number {i * i % 97}." for i in range(n_lines)]
+    ends = LONG_ENDS if n_lines else ()
+    long_texts = [("Count the cats, please.", "\n".join([*lines, end])) for end in ends]
+    prompts, responses = zip(*[*KNOWN, *long_texts][:n_texts], strict=True)
     return [*prompts], [*responses]
 
 
@@ -285,12 +299,16 @@ def examine(remote: Remote, local: "Classifier | None" = None, bounded: bool = T
     """Yield the checks of a server one after the other.
 
     `local`: the same weights on this machine. `bounded`: whether the model's own scores may lie between 0 and 1. Where
-    the outputs are whole, the scorer keeps those of the known texts, to look at the server again.
+    the outputs are whole, the scorer keeps those of the known texts, to look at the server again. Raises DataError for
+    faults on this machine: a tokenizer, options or weights with which the known texts cannot be scored.
     """
+    remote.prepare(*known_texts(0))
+    if local is not None:
+        local(*known_texts(0))
     try:
         trial = _ask_known(remote, local, bounded)
     except DataError as error:
-        detail = str(error).partition(": ")[2]
+        detail = str(error).removeprefix(f"{remote.client.url}: ")
         yield "answers", Finding("fail", detail, "look at the server's log, kind= and model=")
         return
     if (yield from run_checks(_CHECKS, trial)):
@@ -317,9 +335,18 @@ def _check_labels(trial: _Trial) -> Finding:
     return Finding(grade(width == len(names)), detail)
 
 
-def _check_tokens(trial: _Trial) -> Finding:
+def _check_tokens(trial: _Trial) -> Finding | None:
+    *_, text, other_text = trial.prepared.texts
+    *_, outputs, other_outputs = trial.outputs
+    is_alike = np.array_equal(outputs, other_outputs) and not (trial.outputs == outputs).all()
+    if is_alike and text != other_text:
+        detail = "texts that differ at their end get the same values: the server cuts long texts"
+        return Finding("fail", detail, "raise its limit, or pass it here as max_length= and truncate=")
+
     n_sent, n_read = int(trial.prepared.lengths.sum()), trial.n_read
     if n_read is None or not n_sent:
+        if trial.error <= NEAR:
+            return None
         remedy = "compare with the same weights on this machine: weights=folder"
         return Finding("warn", "the server does not say how many tokens it read", remedy)
     is_twice = n_read == n_sent + len(trial.prepared.texts)

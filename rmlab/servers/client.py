@@ -30,6 +30,8 @@ _WATCH_SECONDS = 0.1
 _MAX_FAILURES = 32
 # Seconds between two tries of a server that is away: the first pause, and the longest one.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
+# Refusals in a row from which on the server counts as away: a busy one refuses now and then.
+_MIN_REFUSALS = 4
 # What `read` may raise for a reply that is not an answer.
 _NO_ANSWER = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _NOT_NEGATIVE = ("retries", "backoff", "max_requests", "max_tokens", "outage")
@@ -89,8 +91,8 @@ class Client:
     max_requests, max_tokens
         Budget over all streams of the client, tries included; `spent` says how much of it is used.
     outage
-        Seconds for which all requests wait for a server that answers 503, or that cannot be reached after it had
-        answered. 0 waits for nothing but the retries.
+        Seconds for which all requests wait for a server that answers 503 several times in a row, or that cannot be
+        reached after it had answered. 0 waits for nothing but the retries.
 
     Raises
     ------
@@ -176,6 +178,9 @@ class _Sender(Generic[K, T]):
         self._stop, self._closed, self._over = threading.Event(), threading.Event(), ""
         self._pace, self._next_turn, self._paused_until = threading.Lock(), 0.0, 0.0
         self._outage, self._n_failures = threading.Lock(), 0
+        # Refusals in a row, and when the first of them came.
+        self._n_refusals, self._refused_since = 0, 0.0
+        self._min_refusals = min(_MIN_REFUSALS, client.retries + 1)
         self._retry = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: isinstance(error, Failure) and error.again),
             stop=tenacity.stop_after_attempt(client.retries + 1) | tenacity.stop_when_event_set(self._stop),
@@ -234,7 +239,7 @@ class _Sender(Generic[K, T]):
             try:
                 return self._try(key, request)
             except Failure as failure:
-                if not failure.away or not self._client.outage:
+                if not failure.away or not self._client.outage or self._n_refusals < self._min_refusals:
                     raise
                 if self._outage.acquire(blocking=False):
                     try:
@@ -243,8 +248,9 @@ class _Sender(Generic[K, T]):
                         self._outage.release()
 
     def _ask_until_back(self, key: K, request: Request, failure: Failure) -> T:
-        began, pause, seconds = time.monotonic(), _FIRST_PAUSE, self._client.outage
-        _tell(f"{self._client.url} is away ({failure}); waiting for it up to {seconds:g} seconds (outage=)")
+        began, pause, seconds = self._refused_since, _FIRST_PAUSE, self._client.outage
+        if began + seconds > time.monotonic():
+            _tell(f"{self._client.url} is away ({failure}); waiting for it up to {seconds:g} seconds (outage=)")
         while (left := began + seconds - time.monotonic()) > 0:
             self._stop.wait(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -269,11 +275,14 @@ class _Sender(Generic[K, T]):
                 raise self._refusal(reply)
             if request.tokens:
                 charged = _count_charged(reply, charged)
-            return self._read(key, reply)
+            value = self._read(key, reply)
+            self._n_refusals = 0
+            return value
         except Failure as failure:
             charged = charged if failure.charged else 0
             # A server that cannot be reached from the start is more likely a wrong address than an outage.
             failure.away &= reply is not None or self._client.spent.answered > 0
+            self._note_failure(failure)
             raise
         except _NO_ANSWER as error:
             start = reply.content[:_SHOWN_CHARACTERS].decode("utf-8", "replace") if reply else ""
@@ -284,6 +293,21 @@ class _Sender(Generic[K, T]):
                 self._client.spent.tokens += charged - request.tokens
                 self._client.spent.open -= 1
                 _CHANGED.notify_all()
+
+    def _note_failure(self, failure: Failure) -> None:
+        """Count refusals in a row, and hold all requests for as long as the server asks, but no outage for longer."""
+        now = time.monotonic()
+        held_until = now + failure.wait
+        with self._pace:
+            if not failure.away:
+                self._n_refusals = 0
+            else:
+                self._n_refusals += 1
+                if self._n_refusals == 1:
+                    self._refused_since = now
+                if self._client.outage:
+                    held_until = min(held_until, self._refused_since + self._client.outage)
+            self._paused_until = max(self._paused_until, held_until)
 
     def _acquire(self, tokens: int) -> None:
         """Wait until one request may be sent, and take it and its tokens out of the budget; raise if never."""
@@ -322,7 +346,7 @@ class _Sender(Generic[K, T]):
         return replace(reply, content=reply.content.replace(self._key.encode(), _KEY_MARK.encode()))
 
     def _refusal(self, reply: Reply) -> Failure:
-        """Return what a status other than success means; all requests pause where the server asks for it."""
+        """Return what a status other than success means."""
         message = " ".join(reply.content.decode("utf-8", "replace").split())[:_SHOWN_CHARACTERS]
         if 300 <= reply.status < 400:
             target = reply.headers.get("location", "nowhere").split("?")[0]
@@ -334,11 +358,9 @@ class _Sender(Generic[K, T]):
             seconds = 0.0
         if again and seconds > _LONGEST_RETRY_AFTER:
             again, message = False, f"{message} (asks to wait {seconds:.0f} seconds)"
-        if again:
-            with self._pace:
-                self._paused_until = max(self._paused_until, time.monotonic() + seconds)
         reason = f"status {reply.status}: {message}".removesuffix(": ")
-        return Failure(reason, again=again, away=again and reply.status == 503, charged=False)
+        wait = seconds if again else 0.0
+        return Failure(reason, again=again, away=again and reply.status == 503, charged=False, wait=wait)
 
 
 def _count_charged(reply: Reply, reserved: int) -> int:

@@ -7,7 +7,7 @@ request here is right by the servers' documents or by measurement; `rmlab.server
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import reduce
 from operator import getitem
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.scorers.base import Prompt
-from rmlab.scorers.local import EncodeOptions, probe_keys
+from rmlab.scorers.local import EncodeOptions
 from rmlab.servers.http import Json, Reply, Request
 from rmlab.tables import DataError, nearest
 
@@ -42,22 +42,21 @@ class Payloads:
 class TokenWriter:
     """Writes conversations by the model's own template and tokenizer, as `rmlab.inference.template.encode` does.
 
-    `ids`: send token ids. Else text is sent that the server's tokenizer turns into the same ids; `adds_special` says
-    whether the server writes special tokens around it. Raises DataError for texts of which that cannot be shown.
+    `content`: hash of the tokenizer's files. `ids`: send token ids. Else text is sent that the server's tokenizer turns
+    into the same ids; `adds_special` says whether the server writes special tokens around it. Raises DataError for
+    texts of which that cannot be shown.
     """
 
     tokenizer: "PreTrainedTokenizerBase"
+    content: str
     options: EncodeOptions
     ids: bool
     adds_special: bool
 
-    @cached_property
+    @property
     def identity(self) -> dict[str, object]:
         """Return the tokenizer and the options."""
-        from rmlab.inference.template import encode
-
-        tokens = probe_keys(partial(encode, self.tokenizer, **self.options))
-        return dict(self.options) | {"tokens": tokens, "chat_template": self.tokenizer.chat_template}
+        return dict(self.options) | {"tokenizer": self.content}
 
     def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
         """Return one payload per response."""
@@ -87,24 +86,25 @@ class TokenWriter:
 class Scored:
     """A server's outputs for the texts of one request: one list per text, in their order.
 
-    `tokens`: how many tokens it has read in all of them, None where it does not say.
+    `tokens`: how many tokens it has read in all of them, None where it does not say. `model`: the model that it names.
     """
 
     values: list[list[float]]
     tokens: int | None = None
+    model: str = ""
 
 
 class Dialect:
     """One kind of server.
 
-    `takes_ids`: whether texts may go as token ids. `adds_special`: whether the server writes the tokenizer's special
-    tokens around a text. `model_path`: where it names its model, empty where it does not, and `model_keys`, which lead
-    to the name there.
+    `takes_ids`: whether texts may go as token ids. `counts`: whether replies say how many tokens were read.
+    `adds_special`: whether the server writes the tokenizer's special tokens around a text. `model_path`: where it names
+    its model, empty where it does not, and `model_keys`, which lead to the name there.
     """
 
     kind = path = model_path = ""
     model_keys: tuple[str | int, ...] = ()
-    takes_ids = adds_special = False
+    takes_ids = counts = adds_special = False
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted; it asks for values before the activation."""
@@ -128,7 +128,7 @@ class Vllm(Dialect):
 
     kind, path, model_path = "vllm", "/classify", "/v1/models"
     model_keys = ("data", 0, "id")
-    takes_ids = True
+    takes_ids = counts = True
     values_key = "probs"
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
@@ -143,8 +143,9 @@ class Vllm(Dialect):
         rows = sorted(answer["data"], key=lambda row: int(row["index"]))
         if [row["index"] for row in rows] != list(range(n_texts)):
             raise ValueError(f"{len(rows)} answers for {n_texts} texts")
-        tokens = answer.get("usage", {}).get("prompt_tokens")
-        return Scored([parse_numbers(row[self.values_key]) for row in rows], tokens or None)
+        tokens = answer.get("usage", {}).get("prompt_tokens") or None
+        values = [parse_numbers(row[self.values_key]) for row in rows]
+        return Scored(values, tokens, str(answer.get("model", "")))
 
 
 class VllmPooling(Vllm):
@@ -162,7 +163,7 @@ class Sglang(Dialect):
 
     kind, path, model_path = "sglang", "/classify", "/get_model_info"
     model_keys = ("model_path",)
-    takes_ids = adds_special = True
+    takes_ids = counts = adds_special = True
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""

@@ -3,18 +3,24 @@
 import json
 import math
 import os
+import secrets
 import socket
 import time
+import zlib
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from operator import attrgetter
 from ssl import SSLContext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from httpx import Response
 
 Json = Any
 """A value that JSON can hold."""
@@ -24,14 +30,26 @@ MAX_BYTES = 64 << 20
 
 _HEADERS = {"content-type": "application/json", "accept-encoding": "identity", "user-agent": "rmlab"}
 _CONNECT_SECONDS = 10.0
+# Begins the name that each request carries; vLLM repeats the name in its reply.
+_REQUEST_MARK = b"rmlab-request-"
+# The bytes that h11 has read behind a reply. httpx 0.28 has no public way to them.
+_find_leftover = attrgetter("stream._httpcore_stream._stream._connection._h11_state.trailing_data")
+# Window bits by which zlib recognises both gzip's and its own header.
+_ANY_HEADER = zlib.MAX_WBITS | 32
 
 
 class Failure(Exception):
-    """A try failed. `again`: another may succeed. `away`: the server is out of service. `charged`: it may cost."""
+    """A try failed.
 
-    def __init__(self, reason: str, *, again: bool, away: bool = False, charged: bool = True) -> None:
+    `again`: another may succeed. `away`: the server is out of service. `charged`: it may cost. `wait`: seconds for
+    which the server asks to be left alone.
+    """
+
+    def __init__(
+        self, reason: str, *, again: bool, away: bool = False, charged: bool = True, wait: float = 0.0
+    ) -> None:
         super().__init__(reason)
-        self.again, self.away, self.charged = again, away, charged
+        self.again, self.away, self.charged, self.wait = again, away, charged, wait
 
 
 @dataclass(frozen=True)
@@ -94,7 +112,8 @@ class Connection:
     """One thread's connection to a server, kept between requests.
 
     A transport of httpx without its client: no cookies, no redirects, and a third less processor time. httpx limits the
-    time of every read, not of the whole reply: another thread calls `cut` when `deadline` has passed.
+    time of every read, not of the whole reply: another thread calls `cut` when `deadline` has passed. Bytes that lie
+    behind a reply would be taken as the reply to the next request: the connection is closed.
     """
 
     def __init__(self, url: str, key: str, timeout: float) -> None:
@@ -118,16 +137,20 @@ class Connection:
         if content is not None and not isinstance(content, bytes):
             content = json.dumps(content, separators=(",", ":")).encode()
         method, url = "GET" if content is None else "POST", f"{self._url}/{request.path.lstrip('/')}"
-        headers, options = self._headers | dict(request.headers), self._extensions
+        name = _REQUEST_MARK + secrets.token_hex(12).encode()
+        headers = self._headers | {"x-request-id": name.decode()} | dict(request.headers)
+        options, is_reusable = self._extensions, False
         try:
             message = httpx.Request(method, self._parse_url(url), headers=headers, content=content, extensions=options)
             with closing(self._transport.handle_request(message)) as response:
-                body = bytearray()
-                for piece in response.iter_bytes():
-                    body += piece
-                    if len(body) > MAX_BYTES:
-                        raise Failure(f"an answer of more than {MAX_BYTES >> 20} MiB", again=False)
-                return Reply(bytes(body), dict(response.headers), response.status_code)
+                body = _read_body(response)
+                is_clean = _has_no_leftover(response)
+            reply = Reply(body, dict(response.headers), response.status_code)
+            for text in (body, reply.headers.get("x-request-id", "").encode()):
+                if _REQUEST_MARK in text and name not in text:
+                    raise Failure("the reply is to another request", again=True)
+            is_reusable = is_clean
+            return reply
         except Failure:
             raise
         except Exception as error:  # h11 and ssl raise errors of their own, which httpx does not translate
@@ -138,6 +161,8 @@ class Connection:
             raise Failure(reason, again=True, away=not was_sent, charged=was_sent) from None
         finally:
             self.deadline = math.inf
+            if not is_reusable:
+                self._transport.close()  # the next request opens a new connection
 
     def cut(self) -> None:
         """End a request that another thread waits for."""
@@ -152,6 +177,39 @@ class Connection:
     def _note_socket(self, event: str, details: Mapping[str, Any]) -> None:
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
             self._socket = details["return_value"].get_extra_info("socket")
+
+
+def _read_body(response: "Response") -> bytes:
+    """Return the content, unpacked; raise Failure beyond the limit, and for more than one coding."""
+    body = bytearray()
+    for piece in response.iter_raw():
+        body += piece
+        _check_size(len(body))
+    coding = response.headers.get("content-encoding", "identity").strip().lower()
+    if coding in ("identity", ""):
+        return bytes(body)
+    if coding not in ("gzip", "deflate"):
+        raise Failure(f"content-encoding: {coding:.100} was not asked for", again=False)
+    unpacker = zlib.decompressobj(_ANY_HEADER)
+    content = unpacker.decompress(body, MAX_BYTES + 1)
+    _check_size(len(content))
+    if not unpacker.eof:
+        raise Failure("the reply is not whole", again=True)
+    return content
+
+
+def _check_size(n_bytes: int) -> None:
+    if n_bytes > MAX_BYTES:
+        raise Failure(f"an answer of more than {MAX_BYTES >> 20} MiB", again=False)
+
+
+def _has_no_leftover(response: "Response") -> bool:
+    """Whether a connection can be used again; where a release of httpx hides the bytes, it is used once."""
+    try:
+        leftover, _ = _find_leftover(response)
+    except AttributeError:
+        return False
+    return not leftover
 
 
 @cache

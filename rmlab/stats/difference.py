@@ -6,12 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr
 
-from rmlab.metrics.estimate import ClusterSums, Estimate, indicator, satterthwaite, t_quantile
+from rmlab.metrics.estimate import ClusterSums, Estimate, Strata, adjust, indicator, limits_around
 from rmlab.metrics.items import FloatArray
 from rmlab.tables import IntArray
 
 FLAT = 1e-10  # a variance below this share of the two models' own is rounding noise
-_ROUNDING = 1e-12  # contributions that differ by less are equal: sums in another order
 
 
 class Difference(NamedTuple):
@@ -30,10 +29,9 @@ def differences(
 ) -> Difference:
     """Difference of a number between pairs of models, each on its own items.
 
-    Student's t of the paired clusters. The degrees of freedom are Satterthwaite's over the strata, at most the number
-    of clusters that differ less one: a thousand prompts without a difference say nothing of the error of a few that
-    have one. Without any spread, p and interval reckon with differences that may lie unseen. The interval excludes zero
-    exactly where p < 1 - confidence.
+    Student's t of the paired clusters, after a cluster that only the first model wins and one that only the second
+    wins are added to each stratum: where no cluster differs, some may lie unseen. The interval excludes zero exactly
+    where p < 1 - confidence; `se` is that of the clusters alone.
 
     Parameters
     ----------
@@ -50,21 +48,18 @@ def differences(
     -------
     Difference
     """
-    sums, value = estimate.clusters[number], estimate.value[first, number] - estimate.value[second, number]
-    variance, df, n_differing = _paired_variance(sums, first, second)
-    # Four equal steps among a thousand prompts that agree: a plain t calls that p = 0.046, with three degrees of
-    # freedom it is 0.14, and sign flips of four give 0.125.
-    df, se = np.minimum(df, n_differing - 1), np.sqrt(variance)
-    half = t_quantile(df, confidence) * se
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p = 2 * stdtr(np.maximum(df, 1e-3), -np.abs(value) / se)
-    flat = (n_differing <= 1) | (variance == 0)
-    if flat.any():
-        half[flat], p[flat] = _unseen(sums, first[flat], second[flat], value[flat], n_differing[flat], confidence)
+    value = estimate.value[first, number] - estimate.value[second, number]
+    strata = _difference_by_stratum(estimate.clusters[number], first, second)
+    adjusted = adjust(value, strata)
+    low, high = limits_around(value, adjusted, confidence)
+    low = np.maximum(low, strata.low.sum(axis=1))
+    high = np.minimum(high, strata.high.sum(axis=1))
+    p = 2 * stdtr(adjusted.df, -np.abs(adjusted.center) / adjusted.se)
+    se = np.sqrt(strata.variance.sum(axis=1))
+
     reason = estimate.reason[first, number]
     reason = np.where(reason == "", estimate.reason[second, number], reason)
     withheld = np.where(reason == "", 0.0, np.nan)
-    low, high = np.maximum(value - half, -sums.width), np.minimum(value + half, sums.width)
     return Difference(value, se + withheld, low + withheld, high + withheld, p + withheld, reason)
 
 
@@ -83,47 +78,30 @@ def holm(p: FloatArray) -> FloatArray:
     return adjusted
 
 
-def _paired_variance(sums: ClusterSums, first: IntArray, second: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Variance of each difference, its degrees of freedom, and the number of clusters that differ."""
-    variances, dfs, differing = np.zeros((3, len(first), sums.df.shape[1]))
-    in_stratum = indicator(sums.stratum, sums.df.shape[1])
-    # One model at a time: all pairs by all clusters at once would be hundreds of megabytes for 150 models.
-    for model in np.unique(first):
-        rows = np.flatnonzero(first == model)
-        differing[rows] = (np.abs(sums.contribution[second[rows]] - sums.contribution[model]) > _ROUNDING) @ in_stratum
+def _difference_by_stratum(sums: ClusterSums, first: IntArray, second: IntArray) -> Strata:
+    """What each stratum contributes to the differences."""
+    n_strata = sums.df.shape[1]
+    contribution = sums.contribution @ indicator(sums.stratum, n_strata)
+    variance = np.zeros((len(first), n_strata))
     # Only the models that occur: one product of all of them serves every pair, where pairs by clusters would not fit.
     models, places = np.unique(np.concatenate([first, second]), return_inverse=True)
-    a, b = places[: len(first)], places[len(first) :]
-    for stratum in range(sums.df.shape[1]):
+    a = places[: len(first)]
+    b = places[len(first) :]
+    for stratum in range(n_strata):
         influence = sums.influence[models][:, sums.stratum == stratum]
         covariance = influence @ influence.T
-        separate_variance = np.diag(covariance)[a] + np.diag(covariance)[b]
-        variance = separate_variance - 2 * covariance[a, b]
-        variances[:, stratum] = np.where(variance > FLAT * separate_variance, variance, 0.0)
-        df = np.broadcast_to(sums.df[:, stratum], len(sums.influence))
+        own_variance = np.diag(covariance)
+        separate_variance = own_variance[a] + own_variance[b]
+        paired_variance = separate_variance - 2 * covariance[a, b]
+        is_noise = paired_variance <= FLAT * separate_variance
+        variance[:, stratum] = np.where(is_noise, 0.0, paired_variance)
+
+    return Strata(
+        value=contribution[first] - contribution[second],
+        variance=variance,
         # With answers missing each model has its own clusters: the fewer decide.
-        dfs[:, stratum] = np.minimum(np.minimum(df[first], df[second]), np.maximum(differing[:, stratum] - 1, 1))
-    return variances.sum(axis=1), satterthwaite(variances, dfs), differing.sum(axis=1).astype(np.intp)
-
-
-def _unseen(
-    sums: ClusterSums, first: IntArray, second: IntArray, value: FloatArray, n_differing: IntArray, confidence: float
-) -> tuple[FloatArray, FloatArray]:
-    """Half-width and p where the clusters show no spread: all give the same difference, or all but one give none.
-
-    Clusters that behave otherwise may lie unseen, at a rate up to the upper limit of "none of n", each by as much as a
-    cluster can change. Where all n prompts go one way that is McNemar's p, 2 / 2^n; and p is never below what flipping
-    the signs of the clusters that differ could give.
-    """
-    # Clusters of a model, and the weight of its largest; of two models the choice that claims least.
-    n, step = (sums.share > 0).sum(axis=1).astype(float), sums.share.max(axis=1, initial=0.0)
-    n, step = np.minimum(n[first], n[second]), np.maximum(step[first], step[second])
-    # All clusters at once, each from the difference seen to the other end of its range.
-    reach = n * step * (sums.width + np.abs(value))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        half = (1 - ((1 - confidence) / 2) ** (1 / n)) * reach
-        p = 2 * np.maximum(1 - np.abs(value) / reach, 0) ** n
-    # k clusters have 2^k patterns of signs, of which the two extreme ones are as far from zero.
-    p = np.minimum(np.maximum(p, 2.0 ** (1 - np.minimum(n_differing, 1000))), 1.0)  # 2^-1000 is still a float
-    # Where sign flips raised p to the level or above, the interval must hold zero as well.
-    return np.where(p < 1 - confidence, half, np.maximum(half, np.abs(value))), p
+        df=np.minimum(sums.df[first], sums.df[second]),
+        n_effective=np.minimum(sums.n_effective[first], sums.n_effective[second]),
+        low=sums.low[first] - sums.high[second],
+        high=sums.high[first] - sums.low[second],
+    )

@@ -225,7 +225,7 @@ def _test_effect(
 
 
 def _detectable_effect(differing: float, n: int, alpha: float, power: float) -> float:
-    """The smallest effect that McNemar's test finds with this power, where as many prompts differ as do here.
+    """The smallest effect that the paired t finds with this power, where as many prompts differ as do here.
 
     NaN where no effect would be found: below six or so prompts none is.
     """

@@ -6,18 +6,21 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 from scipy.stats import binom
 
 from rmlab import tables
 from rmlab.baselines import is_baseline
-from rmlab.metrics.estimate import estimate
+from rmlab.metrics.estimate import MIN_PROMPTS, estimate
 from rmlab.metrics.weights import Average, overall_weights, prepare
 from rmlab.stats.comparing import add_hint, select_models
 from rmlab.stats.difference import differences
 
 _MIN_CLUSTERS, _MIN_DIFFERING = 30, 6  # fewer say too little of how two models differ
 _ROUNDING = 1e-12
+_UNLIKELY = 1e-13  # numbers of differing prompts beyond this tail are left out
+_BEYOND = "more than models that disagree on so few prompts can differ by; use plan"
+_LOOK_AHEAD = 30  # prompts; the power was seen to fall again within 3
 
 
 def power(
@@ -56,8 +59,8 @@ def power(
         One row per pair of models: model_a, model_b, difference (in this table), agreement (share of prompts on which
         both earn the same), n_prompts, detectable, alpha (of the test), adjust, average, reason. `detectable` is
         (z(1 - alpha / 2) + z(power)) times the standard error of the difference; it holds for two models that disagree
-        on as many prompts as these. Fewer than 30 prompts, or 6 on which they differ, give a reason instead. Where only
-        the agreement is known, use `plan`.
+        on as many prompts as these. Fewer than 30 prompts, or 6 on which they differ, give a reason instead; so does a
+        `detectable` beyond what such models can differ by. Where only the agreement is known, use `plan`.
     """
     _check_shares(power=power, alpha=alpha)
     tables.check_option("adjust", adjust, ("none", "holm"))
@@ -78,7 +81,11 @@ def power(
     few_prompts = np.where(n_prompts < _MIN_CLUSTERS, f"fewer than {_MIN_CLUSTERS} prompts; use plan", "")
     few_differ = np.where(n_differing < _MIN_DIFFERING, f"fewer than {_MIN_DIFFERING} prompts differ; use plan", "")
     reason = np.where(reason != "", reason, np.where(few_prompts != "", few_prompts, few_differ))
-    detectable = np.where(reason == "", (ndtri(1 - level / 2) + ndtri(power)) * difference.se, np.nan)
+    detectable = (ndtri(1 - level / 2) + ndtri(power)) * difference.se
+    # All the clusters that differ, were they to favour the same model.
+    largest = np.abs(sums.contribution[first] - sums.contribution[second]).sum(axis=1)
+    reason = np.where((reason == "") & (detectable > largest), _BEYOND, reason)
+    detectable = np.where(reason == "", detectable, np.nan)
     frame = pd.DataFrame({"model_a": a, "model_b": [names[place] for place in second], "difference": difference.value})
     frame = frame.assign(agreement=1 - n_differing / n_prompts, n_prompts=n_prompts, detectable=detectable, alpha=level)
     frame = frame.assign(adjust=adjust, average=result.label, reason=reason)
@@ -109,50 +116,66 @@ def plan(
     Returns
     -------
     DataFrame
-        One row per difference and agreement: difference, agreement, n_prompts (the fewest from which on McNemar's exact
-        test has the power; missing where a difference cannot be, as it is at most 1 - agreement), power (there), alpha.
-        Several comparisons a prompt are worth less than as many prompts.
+        One row per difference and agreement: difference, agreement, n_prompts (the fewest from which on the test of
+        `compare` has the power; missing where a difference cannot be, as it is at most 1 - agreement), power (there),
+        alpha. Several comparisons a prompt are worth less than as many prompts.
 
     Examples
     --------
     >>> plan(0.02, agreement=[0.9, 0.95])[["agreement", "n_prompts"]].to_numpy().tolist()
-    [[0.9, 2043], [0.95, 1035]]
+    [[0.9, 1957], [0.95, 978]]
     """
     _check_shares(power=power, alpha=alpha)
+    if not comparisons >= 1:
+        raise ValueError(f"comparisons: {comparisons!r}; allowed: 1 or more")
     level = alpha / comparisons
     rows = []
     for delta in map(float, np.atleast_1d(difference)):
         for share in map(float, np.atleast_1d(agreement)):
             if not 0 < share < 1 or not 0 < abs(delta) < 1:
                 raise ValueError(f"difference, agreement: {delta!r}, {share!r}; allowed: between 0 and 1")
-            n = _fewest_prompts(abs(delta), share, power, level) if abs(delta) <= 1 - share else pd.NA
+            n = _fewest_prompts(abs(delta), share, power, level) if abs(delta) <= 1 - share + _ROUNDING else pd.NA
             reached = exact_power(n, abs(delta), share, level) if isinstance(n, int) else np.nan
             rows.append({"difference": delta, "agreement": share, "n_prompts": n, "power": reached, "alpha": level})
     return pd.DataFrame(rows).astype({"n_prompts": "Int64"})
 
 
 def exact_power(n: int, difference: float, agreement: float, alpha: float) -> float:
-    """Probability that McNemar's exact test rejects for n prompts, summed over how many of them differ."""
+    """Probability that the test of `compare` rejects for n prompts with one comparison each.
+
+    Summed over how many prompts differ, and over how many of these each model wins.
+    """
+    if n < MIN_PROMPTS:
+        return 0.0
     disagreement = 1 - agreement
-    m = np.arange(n + 1)
-    probability = binom.pmf(m, n, disagreement)
-    likely = probability > 1e-12  # the others sum to n * 1e-12 at most
-    m, probability = m[likely], probability[likely]
-    # The largest smaller count that rejects; ppf gives the first count whose tail reaches alpha / 2, but the test asks
-    # for less than alpha, so it may be one less. -1: with so few differing prompts nothing is significant.
-    limit = binom.ppf(alpha / 2, m, 0.5)
-    limit = np.where(2 * binom.cdf(limit, m, 0.5) < alpha, limit, limit - 1)
-    won = (disagreement + difference) / 2 / disagreement
+    fewest = binom.ppf(_UNLIKELY, n, disagreement)
+    most = binom.isf(_UNLIKELY, n, disagreement)
+    m = np.arange(fewest, most + 1)
+
+    # `adjust` for one stratum of n equal clusters, of which m differ, solved for the lead at which |center| = t * se.
+    t = stdtrit(n - 1, 1 - alpha / 2)
+    squared_lead = t**2 * (n * m / (n - 1) + 2) / (1 + t**2 * (1 / (n - 1) - 2 / (n + 2) ** 2))
+    # The most that the worse model may win of m; -1: with so few differing prompts nothing is significant.
+    limit = np.maximum(np.ceil((m - np.sqrt(squared_lead)) / 2) - 1, -1)
+
+    won = min((disagreement + difference) / 2 / disagreement, 1.0)
     rejected = binom.cdf(limit, m, won) + binom.cdf(limit, m, 1 - won)  # the wrong way counts too
-    return float((probability * np.where(limit >= 0, rejected, 0.0)).sum())
+    return float((binom.pmf(m, n, disagreement) * rejected).sum())
 
 
 def _fewest_prompts(difference: float, agreement: float, power: float, alpha: float) -> int:
-    """Fewest prompts from which on the power is reached; the test is discrete, so power is not monotone in n."""
+    """Fewest prompts from which on the power is reached."""
+
+    def power_of(n: int) -> float:
+        return exact_power(n, difference, agreement, alpha)
+
     high = 8
-    while exact_power(high, difference, agreement, alpha) < power:
+    while power_of(high) < power:
         high *= 2
-    return bisect_left(range(high), power, lo=high // 2 + 1, key=lambda n: exact_power(n, difference, agreement, alpha))
+    n = bisect_left(range(high), power, lo=high // 2 + 1, key=power_of)
+    # The test is discrete, so that a prompt more may lower the power.
+    too_few = [later for later in range(n, n + _LOOK_AHEAD) if power_of(later) < power]
+    return too_few[-1] + 1 if too_few else n
 
 
 def _check_shares(**shares: float) -> None:

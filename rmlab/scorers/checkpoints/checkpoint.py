@@ -25,10 +25,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 _PICKLES = ("*.bin", "*.pt", "*.pth")
+# Second copies of weights, in folders (fp8/, checkpoint-500/) or in the form of Mistral's own runner.
+_COPIES = ["*/*", "consolidated*.safetensors"]
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")
 _SETTINGS = ["*.json", "*.model", "*.txt", "*.jinja"]
 # Transformers chooses among these files by rules of its own, so that all of them count in the hash.
-_LOADED = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json")
+_LOADED = ("*.safetensors", "*.safetensors.index.json")
+# Names of all files that a tokenizer of transformers may be read from.
+_TOKENIZER = re.compile(
+    r"tokenizer|vocab|merges|tokens|chat_template|tekken|\.(jinja|model|spm|codes|tiktoken)$|"
+    r"^(dict\.txt|(emoji|byte_maps|word_shape|word_pronunciation)\.json)$"
+)
 _MODEL_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 # Reward models with a model type of their own, and the architecture below their head.
 _BASES = {"gpt_neox_reward_model": "gpt_neox"}
@@ -90,7 +97,12 @@ class Checkpoint:
         parts = digests("configuration", [self.base / "config.json"]) + digests("weights", weights)
         if self.trust_remote_code:
             parts += digests("code", {*self.folder.glob("*.py"), *self.base.glob("*.py")})
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+        return _hash_digests(parts)
+
+    @cached_property
+    def tokenizer_content(self) -> str:
+        """Hash of the names and the bytes of all files that decide a text's tokens: the tokenizer and trusted code."""
+        return hash_tokenizer(self.base, with_code=self.trust_remote_code)
 
     def read(self, keys: Iterable[str], *, rows: int | None = None) -> dict[str, "torch.Tensor"]:
         """The named weights (their first `rows` rows) as float32 tensors on the CPU; only their files are opened."""
@@ -168,7 +180,7 @@ def _find_folder(
     if isinstance(model, Path) or not _MODEL_ID.fullmatch(model):
         raise DataError(f"{where}: no such folder; pass an existing folder or a model id 'owner/name'")
     try:
-        folder = Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
+        folder = Path(snapshot_download(model, revision=revision, allow_patterns=patterns, ignore_patterns=_COPIES))
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, ConnectionError) as error:
         where = f"{where}, revision={revision!r}: the hub does not give it ({first_line(error)})"
         remedy = f"see https://huggingface.co/{model}, accept its terms and run `hf auth login`, or pass a folder"
@@ -178,13 +190,15 @@ def _find_folder(
 
 def _index_weights(model: str, folder: Path, allow_pickle: bool) -> tuple[dict[str, Path], int]:
     """The file of each weight, and the number of values: safetensors first, then pickles where they are allowed."""
-    safetensors = sorted(folder.glob("*.safetensors"))
+    safetensors = sorted(path for path in folder.glob("*.safetensors") if not path.name.startswith("consolidated"))
     pickles = sorted(path for pattern in _PICKLES for path in folder.glob(pattern))
     pickles = [path for path in pickles if not path.name.startswith(_NOT_WEIGHTS)]
-    adapter = folder / "adapter_config.json"
-    if adapter.is_file() and all(path.name.startswith("adapter") for path in [*safetensors, *pickles]):
-        base = _read_object(adapter).get("base_model_name_or_path")
-        raise DataError(f"model={model!r} is an adapter of {base!r}; merge the two (peft: merge_and_unload)")
+    adapter_file = folder / "adapter_config.json"
+    adapter = read_json(adapter_file) if adapter_file.is_file() else None
+    if isinstance(adapter, dict):
+        # Beside base weights, too: transformers would add it to them where peft is installed, and nowhere else.
+        base = adapter.get("base_model_name_or_path")
+        raise DataError(f"model={model!r} holds an adapter of {base!r}; merge the two (peft: merge_and_unload)")
     if pickles and not safetensors and not allow_pickle:
         names = ", ".join(path.name for path in pickles[:3])
         raise DataError(f"model={model!r}: its weights are pickles ({names}); pass allow_pickle=True if you trust them")
@@ -256,6 +270,18 @@ def digests(role: str, paths: Iterable[Path]) -> list[tuple[str, str, str]]:
     files = list(paths)
     with ThreadPoolExecutor() as pool:
         return sorted((role, path.name, digest) for path, digest in zip(files, pool.map(_sha256, files), strict=True))
+
+
+def hash_tokenizer(folder: Path, *, with_code: bool = False) -> str:
+    """Hash of the names and the bytes of all files in a folder that a tokenizer may be read from."""
+    files = [*folder.glob("*"), *folder.glob("additional_chat_templates/*")]
+    named = [path for path in files if path.is_file() and _TOKENIZER.search(path.name)]
+    code = folder.glob("*.py") if with_code else ()
+    return _hash_digests(digests("tokenizer", named) + digests("code", code))
+
+
+def _hash_digests(parts: list[tuple[str, str, str]]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def _sha256(path: Path) -> str:

@@ -68,6 +68,7 @@ def window(config: "PreTrainedConfig") -> int | None:
     if getattr(text, "relative_attention", False) and not getattr(text, "position_biased_input", True):
         return None
     longest = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
+    longest = longest or getattr(text, "max_target_positions", None)  # of Whisper's decoder
     # XLNet says -1: its positions are relative.
     if longest is None or longest < 1 or getattr(text, "relative_attention_num_buckets", None):
         return None

@@ -1,0 +1,54 @@
+"""Style taken off the scores: what `debias_change` says of it."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from style_worlds import world as style_world
+
+from coverage_worlds import DERIVED_FLOOR, GIVEN_FLOOR, Measure, coverage, false_alarms, given, world
+from rmlab.bias import debias_change
+
+Tables = tuple[pd.DataFrame, pd.DataFrame]
+N_TRUE = 3000  # prompts of the table that gives the true changes
+
+
+def integer_ratings(n: int, seed: int, liked: float = 0.0) -> Tables:
+    """Ratings from 1 to 5 that know the right answer; `liked`: worth of a doubling of the length."""
+    scores, features = style_world(n, seed=seed)
+    noise = 0.9 * np.random.default_rng(seed).standard_normal(len(scores))
+    rating = 3 + 0.7 * (scores["label"] == "chosen") + liked * (np.log2(features["characters"]) - 8) + noise
+    return scores.assign(score=rating.round().clip(1, 5)), features
+
+
+def continuous_scores(n: int, seed: int, liked: float = 0.5) -> Tables:
+    """Scores that like length; wrong answers are four times as long."""
+    scores, features = style_world(n, skill=1.0, style=0.0, length=liked, seed=seed)
+    is_wrong = (scores["label"] == "rejected").to_numpy()
+    features = features.assign(characters=features["characters"] * np.where(is_wrong, 4, 1))
+    return scores.assign(score=scores["score"] + 2 * liked * is_wrong), features
+
+
+def _add(name: str, draw: Callable[[int, int], Tables], n: int, has_effect: bool) -> None:
+    @world(f"debias_change: {name}, {n} prompts", factor=0.25)
+    def run(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
+        seeds = rng.integers(0, 2**31, draws)
+        tables = [debias_change(*draw(n, int(seed))) for seed in seeds]
+        table = pd.concat(tables, ignore_index=True)
+        truth = pd.Series(0.0, table["level"].unique())
+        if has_effect:
+            truth = debias_change(*draw(N_TRUE, 1)).set_index("level")["change"]
+        for level, rows in table.groupby("level", sort=False):
+            low, high = rows["low"].to_numpy(), rows["high"].to_numpy()
+            yield given(f"{level} is given", low, at_least=GIVEN_FLOOR)
+            yield coverage(level, low, high, truth[level], at_least=DERIVED_FLOOR)
+            if not has_effect:
+                yield false_alarms(f"{level} excludes 0", (low > 0) | (high < 0))
+
+
+_add("integer ratings", integer_ratings, 40, False)
+_add("integer ratings", integer_ratings, 200, False)
+_add("integer ratings like length", partial(integer_ratings, liked=0.3), 100, True)
+_add("length is liked and tells the label", continuous_scores, 40, True)
+_add("length is liked and tells the label", continuous_scores, 100, True)

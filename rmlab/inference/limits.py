@@ -1,0 +1,72 @@
+"""What a chat template may not do: draw at random, or run without end."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import FrameType
+from typing import Any
+
+# Lines of the compiled template for one conversation; long conversations take some ten thousand.
+STEPS = 2_000_000
+
+# A block of transformers' own that Jinja does not know.
+_GENERATION = re.compile(r"{%[-+]?\s*(end)?generation\s*[-+]?%}")
+
+
+@cache
+def draws(jinja: str) -> bool:
+    """Whether a template takes an item at random or writes random words; False for one that cannot be parsed.
+
+    Its prose may hold the same words, and only its expressions count.
+
+    >>> draws("{{ ['a', 'b'] | random }}"), draws("{{ 'a | random order' }}")
+    (True, False)
+    """
+    from jinja2 import Environment, TemplateError, nodes
+    from jinja2.meta import find_undeclared_variables
+
+    environment = Environment(extensions=["jinja2.ext.loopcontrols"])
+    environment.globals.clear()  # what Jinja gives to every template does not count as declared
+    try:
+        tree = environment.parse(_GENERATION.sub("", jinja))
+        names = find_undeclared_variables(tree)
+    except (TemplateError, RecursionError):  # the renderer says what is wrong with it
+        return False
+
+    filters = list(tree.find_all(nodes.Filter))
+    names |= {node.name for node in filters}
+    for node in filters:
+        if node.name == "map" and node.args:
+            mapped = node.args[0]
+            # A name that is only known while the template runs may be this one.
+            names.add(mapped.value if isinstance(mapped, nodes.Const) else "random")
+    return not names.isdisjoint({"random", "lipsum"})
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    """Raise RuntimeError where a template runs for more than STEPS lines inside the block.
+
+    Lines, not seconds: the same conversation is refused on every machine or on none.
+    """
+    tracer = sys.gettrace()
+    n_left = STEPS
+
+    def count(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal n_left
+        n_left -= 1
+        if n_left < 0:
+            raise RuntimeError(f"it does not come to an end within {STEPS:,} steps")
+        return count
+
+    def enter(frame: FrameType, event: str, _: Any) -> Any:
+        # The name under which Jinja compiles templates.
+        return count if frame.f_code.co_filename == "<template>" else None
+
+    sys.settrace(enter)
+    try:
+        yield
+    finally:
+        sys.settrace(tracer)  # a debugger or coverage may have been tracing
