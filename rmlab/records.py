@@ -152,6 +152,17 @@ def _require_file(path: Path) -> None:
         raise DataError(f"{path}: no such file; {hint}")
 
 
+def expand_path(path: str | os.PathLike[str]) -> Path:
+    """The path with the home folder in place of `~`; DataError where no file can be called so."""
+    try:
+        place = Path(path).expanduser()
+    except RuntimeError:
+        raise DataError(f"{path}: no such user has a home folder; write ./{path}") from None
+    if "\0" in str(place):
+        raise DataError(f"{str(place)!r}: a path holds no NUL character; leave it out")
+    return place
+
+
 def fail(path: object, number: int, row: Row, column: str, allowed: str, remedy: str) -> NoReturn:
     """Raise DataError naming file, row, id, column and value, what is allowed and the next step."""
     name = row.get("id", row.get("item_id"))
@@ -191,6 +202,7 @@ def write_remedy(error: OSError) -> str:
 
 def check_writable(path: Path) -> None:
     """Raise OSError where no file could be written beside `path`, whose folder is made as needed."""
+    path = expand_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):

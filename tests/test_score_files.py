@@ -105,6 +105,27 @@ def test_rm_bench_files_of_the_runner(tmp_path):
     assert both["subset"].value_counts().to_dict() == {"chat": 6, "code": 6}
 
 
+@pytest.mark.parametrize("content", [{}, [{}]])
+def test_objects_without_fields_are_refused(tmp_path, content):
+    """They were an IndexError."""
+    for read in (read_scores, read_pairs):
+        with pytest.raises(DataError, match=r"x\.json"):
+            read(write(tmp_path / "x.json", content))
+
+
+def test_scores_of_judges_must_be_numbers_and_nesting_has_no_end(tmp_path):
+    judged = {"pair_id": 1, "source": "livebench-math", "question": "q", "label": "A>B"}
+    for score in ("many", {}, None, [1]):
+        judgment = {"decision": "A>B", "judgment": {"scores": [1, score]}}
+        with pytest.raises(DataError, match="judgments"):
+            read_pairs(write(tmp_path / "judged.json", [judged | {"judgments": [judgment]}]))
+    deep = 1.5
+    for _ in range(800):
+        deep = [deep]
+    rows = [{"id": 8, "score_chosen": [deep, 2, 3], "score_rejected": [0, 1, 2]}]
+    assert read_scores(write(tmp_path / "chat_filtered.json", rows))["score"].tolist() == [1.5, 2, 3, 0, 1, 2]
+
+
 def test_reward_bench_files_of_the_runners(tmp_path):
     first = {"id": [395, 396], "subset": ["llmbar-natural"] * 2, "model": "owner/m", "model_type": "Seq. Classifier"}
     first |= {"scores_chosen": [1.5, [0.5]], "scores_rejected": [1, 2], "results": [1, 0], "text_chosen": ["a", "b"]}

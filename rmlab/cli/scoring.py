@@ -199,8 +199,14 @@ def check_out(table: shared.TableOptions, run: shared.RunOptions, n_models: int)
     if table.name and (len(table.name) != n_models or "" in table.name):
         problem = f"{len(table.name)} names for {n_models} models; give one for each, none empty"
         raise typer.BadParameter(problem, param_hint="--name")
+    check_file(run)
+
+
+def check_file(run: shared.RunOptions, *, is_table: bool = True) -> None:
+    """Raise before a long run where its table, or its report, could not be written after it."""
     if run.out is not None:
-        check_target(run.out)
+        if is_table:
+            check_target(run.out)
         check_writable(run.out)
 
 
