@@ -82,6 +82,12 @@ def read_json(path: Path) -> object:
     return content
 
 
+def is_shallow(value: object, levels: int = 50) -> bool:
+    """Whether lists and objects of JSON lie in each other so few times that frames can copy them as attributes."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(is_shallow(part, levels - 1) for part in parts)
+
+
 def _unique_fields(fields: list[tuple[str, object]]) -> Row:
     """An object of JSON; ValueError where it names a field twice."""
     row = dict(fields)

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmlab.records import expand_path, write_file, write_remedy
+from rmlab.records import expand_path, is_shallow, write_file, write_remedy
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -319,6 +319,7 @@ def decode_line(line: bytes, fingerprint: str) -> dict[str, object] | None:
         content: dict[str, object] = json.loads(line)
     except (RecursionError, ValueError):
         return None
-    is_header = "rmlab_store" in content and isinstance(content.get("run", {}), dict)
+    run = content.get("run", {})
+    is_header = "rmlab_store" in content and isinstance(run, dict) and is_shallow(run)
     is_record = isinstance(content.get("key"), str) and "value" in content
     return content if is_header or is_record else None

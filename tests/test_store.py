@@ -276,6 +276,7 @@ def test_a_home_folder_of_nobody_is_refused(place):
 
 
 NO_RECORDS = ['"value":1.0}', '"key":"k"}', '"key":5,"value":1.0}', '"run":{}}', "}", '"key', "\xff"]
+NO_RECORDS += ['"rmlab_store":2,"run":{"a":' + "[" * 300 + "]" * 300 + "}}"]
 
 
 @pytest.mark.parametrize("body", NO_RECORDS)

@@ -61,7 +61,8 @@ def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
     Each decision counts +1 for the right answer and -1 for the wrong one; a tie and an unreadable decision count 0. The
     sum decides, as in `utils/metrics.py` of the repository. Two equal scores are a tie, whatever the file's decision.
     """
-    sign, domain = prompts["label"].map(_SIGN), prompts["source"].map(lambda source: _find_domain(str(source)))
+    sign = prompts["label"].map(lambda label: _SIGN.get(str(label), np.nan))
+    domain = prompts["source"].map(lambda source: _find_domain(str(source)))
     refuse_rows(path, prompts["label"], sign.isna(), "'A>B' or 'B>A'")
     refuse_rows(path, prompts["source"], domain.isna(), f"one that begins with {', '.join(_DOMAIN_OF_SOURCE)}")
     is_read = prompts["judgments"].map(_are_judgments)
