@@ -1,11 +1,14 @@
 """Rows of a data file (JSON, JSON lines, CSV, TSV, Parquet), and errors that name the file and the row."""
 
 import csv
+import errno
 import io
 import json
 import os
 import re
 import secrets
+import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
@@ -66,7 +69,7 @@ def read_json(path: Path) -> object:
     values = []
     for number, line in enumerate(lines, start=1):
         try:
-            values += [json.loads(line)] if line.strip() else []
+            values += [json.loads(line, object_pairs_hook=_unique_fields)] if line.strip() else []
         except (RecursionError, ValueError) as error:
             place = f"{path}: line {number}" if len(lines) > 1 else path
             raise DataError(
@@ -79,6 +82,21 @@ def read_json(path: Path) -> object:
     return content
 
 
+def is_shallow(value: object, levels: int = 50) -> bool:
+    """Whether lists and objects of JSON lie in each other so few times that frames can copy them as attributes."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(is_shallow(part, levels - 1) for part in parts)
+
+
+def _unique_fields(fields: list[tuple[str, object]]) -> Row:
+    """An object of JSON; ValueError where it names a field twice."""
+    row = dict(fields)
+    if len(row) < len(fields):
+        counts = Counter(name for name, _ in fields)
+        raise ValueError(f"an object names the field {short(counts.most_common(1)[0][0])} twice")
+    return row
+
+
 def read_header(path: Path) -> list[str]:
     """The names of a CSV file's columns."""
     return next(_read_lines(path))
@@ -87,7 +105,7 @@ def read_header(path: Path) -> list[str]:
 def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     """Header and rows of a CSV file, separated by commas, semicolons or tabs; every row is as long as the header."""
     header, *lines = _read_lines(path)
-    if repeated := [name for name in header if header.count(name) > 1]:
+    if repeated := [name for name, count in Counter(header).items() if count > 1]:
         raise DataError(f"{path}: the header names the column {short(repeated[0])} twice; keep one of them")
     for number, line in enumerate(lines):
         if len(line) != len(header):
@@ -140,6 +158,17 @@ def _require_file(path: Path) -> None:
         raise DataError(f"{path}: no such file; {hint}")
 
 
+def expand_path(path: str | os.PathLike[str]) -> Path:
+    """The path with the home folder in place of `~`; DataError where no file can be called so."""
+    try:
+        place = Path(path).expanduser()
+    except RuntimeError:
+        raise DataError(f"{path}: no such user has a home folder; write ./{path}") from None
+    if "\0" in str(place):
+        raise DataError(f"{str(place)!r}: a path holds no NUL character; leave it out")
+    return place
+
+
 def fail(path: object, number: int, row: Row, column: str, allowed: str, remedy: str) -> NoReturn:
     """Raise DataError naming file, row, id, column and value, what is allowed and the next step."""
     name = row.get("id", row.get("item_id"))
@@ -163,12 +192,29 @@ def write_file(path: Path, content: str | bytes) -> Path:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
         os.replace(partial, path)
     except OSError as error:
-        reason = f"cannot write ({error.strerror}); the existing file is unchanged; free the disk or move"
-        raise OSError(error.errno, reason, str(path)) from error
+        raise OSError(error.errno, f"cannot write ({error.strerror}); {write_remedy(error)}", str(path)) from error
     finally:
         with suppress(OSError):
             partial.unlink()
     return path
+
+
+def write_remedy(error: OSError) -> str:
+    """What to do where a file cannot be written."""
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
+        return "choose a folder that you may write to"
+    return "free the disk or choose another folder"
+
+
+def check_writable(path: Path) -> None:
+    """Raise OSError where no file could be written beside `path`, whose folder is made as needed."""
+    path = expand_path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write ({error.strerror}); {write_remedy(error)}", str(path)) from error
 
 
 def shipped(name: str) -> Path:

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmlab.records import write_file
+from rmlab.records import expand_path, is_shallow, write_file, write_remedy
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Store:
     """
 
     def __init__(self, address: str | Path) -> None:
-        if not str(address).strip():
+        if not str(address).strip() or "\0" in str(address):
             raise DataError(f"store: {address!r} names no folder. Give one, for example 'scores/', or leave it out.")
         from fsspec.implementations.local import LocalFileSystem
 
@@ -79,7 +79,7 @@ class Store:
             self.fs, self.root = _open_url(address)
             self.address = address.rstrip("/")
         else:
-            self.fs, self.root = LocalFileSystem(), str(Path(address).expanduser().absolute())
+            self.fs, self.root = LocalFileSystem(), str(expand_path(address).absolute())
             self.address = self.root
         self._title = str(address)
         self.is_local = isinstance(self.fs, LocalFileSystem)
@@ -126,7 +126,7 @@ class Store:
                 elif "rmlab_store" in content:
                     if content["rmlab_store"] != VERSION:
                         raise self._layout_error(f"{fingerprint}/{name}", content["rmlab_store"])
-                    runs[writer] = dict(content["run"])  # type: ignore[call-overload]
+                    runs[writer] = dict(content.get("run", {}))  # type: ignore[call-overload]
                 else:
                     n_records[writer] += 1
                     yield Record(writer, str(content["key"]), content["value"])
@@ -232,8 +232,8 @@ class Store:
             # The file may end with half a line: the next one is written to another file.
             self._parts[fingerprint] += 1
             message = (
-                f"store: cannot write ({error.strerror or error}). Scores stored before are kept; free the disk or "
-                "choose another store=, and run the same again to go on from there"
+                f"store: cannot write ({error.strerror or error}). Scores stored before are kept; "
+                f"{write_remedy(error)}, and run the same again to go on from there"
             )
             raise OSError(error.errno, message, str(self)) from error
 
@@ -311,9 +311,15 @@ def encode_line(content: Mapping[str, object], fingerprint: str) -> bytes:
 
 
 def decode_line(line: bytes, fingerprint: str) -> dict[str, object] | None:
-    """The content of a line; None for a damaged one."""
+    """The content of a line, a header or a record; None for a damaged one."""
     checksum = zlib.crc32(line[18:-1], zlib.crc32(fingerprint.encode()))
     if line[:18] != b'{"crc":"%08x",' % checksum or line[-1:] != b"\n":
         return None
-    content: dict[str, object] = json.loads(line)
-    return content
+    try:
+        content: dict[str, object] = json.loads(line)
+    except (RecursionError, ValueError):
+        return None
+    run = content.get("run", {})
+    is_header = "rmlab_store" in content and isinstance(run, dict) and is_shallow(run)
+    is_record = isinstance(content.get("key"), str) and "value" in content
+    return content if is_header or is_record else None

@@ -1,7 +1,11 @@
 """The commands as the shell sees them: exit codes, what is named, what is written."""
 
 import io
+import os
+import subprocess
+import sys
 from functools import cache
+from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -58,6 +62,36 @@ def test_options_reach_the_model(main, classifier):
     assert main("score", "mini", "owner/name", "-q", *words)[0] == 0
     options = {"device": "cpu", "dtype": "float32", "weights": {"a": 0.5, "b": -1.0}, "allow_pickle": True}
     assert classifier.call_args.kwargs == options
+
+
+def test_an_error_that_nobody_foresaw_is_one_line_and_traceback_shows_all(main, monkeypatch):
+    monkeypatch.setattr("rmlab.scoring.score", Mock(side_effect=KeyError("x")))
+    code, out, err = main("score", "mini", "longest", "-q")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "KeyError" in err
+    assert "--traceback" in err
+    with pytest.raises(KeyError):
+        main("score", "mini", "longest", "-q", "--traceback")
+
+
+def test_a_place_that_nothing_can_be_written_to_is_refused_before_the_run(main, classifier):
+    for place in ("/proc/none.csv", "/proc/none/of.csv"):
+        code, _, err = main("score", "mini", "owner/name", "-q", "-o", place)
+        assert (code, err.count("\n")) == (1, 1)
+        assert "free the disk" not in err
+    classifier.assert_not_called()
+
+
+def test_an_interrupt_of_the_first_imports_is_quiet(tmp_path):
+    (tmp_path / "pandas.py").write_text("raise KeyboardInterrupt")
+    paths = os.pathsep.join([str(tmp_path), str(Path(rmlab.__file__).parents[1])])
+    program = "from rmlab_command import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
+    )
+    assert result.returncode == 130
+    assert "Traceback" not in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 BAD_DATA = {

@@ -361,6 +361,13 @@ def test_a_key_is_nowhere(tmp_path, monkeypatch, capsys, caplog):
     assert not [text for text in [*texts, written.decode()] if KEY in text]
 
 
+@pytest.mark.parametrize("url", ["http://[::1/v1", "http://xn--a.invalid"])
+def test_an_address_that_cannot_be_one_is_refused(url):
+    """It was an error of urllib or of idna."""
+    with pytest.raises(DataError, match="url"):
+        judge("m", url=url)
+
+
 def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -380,6 +387,9 @@ def test_batch_files_there_and_back(tmp_path):
         out.write_text("".join(json.dumps(result) + "\n" for result in results))
         return read_results(batch, table, out, store=store).iloc[0][["read", "failed", "missing"]].tolist()
 
+    odd = [{"prompt_tokens": number} for number in (float("inf"), "many", [])] + ["none", [1]]
+    for usage in odd:
+        assert read_batch(lines[:2], respond("", lines[0]["body"], {}) | {"usage": usage}) == [0, 2, 8]
     assert read_batch(lines[:6]) == [6, 0, 2]
     assert read_batch(lines[6:], {"error": {"message": "max_tokens is too large"}}) == [0, 2, 2]
     (file,) = write_requests(batch, table, tmp_path / "rest.jsonl", store=store)
@@ -409,6 +419,28 @@ def test_the_command_estimates_compares_checks_and_reports(command, tmp_path):
         assert "warn  model" in findings, "the fake says that it is called 'served'"
         assert command(server, "--report", "--template", "five", "-q", "-o", tmp_path / "r.csv")[:2] == (0, "")
     assert pd.read_csv(tmp_path / "r.csv")["probe"].tolist()[0] == "position"
+
+
+def test_a_place_that_nothing_can_be_written_to_is_refused_before_a_question(command):
+    with FaultyServer(respond) as server:
+        for words in (["-o", "/proc/none.csv"], ["-o", "/proc/none/of.csv", "--report"], ["-o", "x.docx"]):
+            code, _, err = command(server, "-q", *words)
+            assert (code, err.count("\n")) == (1, 1)
+            assert words[1] in err
+            assert "free the disk" not in err
+    assert server.log == []
+
+
+def test_a_key_that_is_not_set_is_named_and_a_run_that_asks_nothing_needs_none(command, monkeypatch, tmp_path):
+    """A local server's refusals said nothing of the variable."""
+    monkeypatch.delenv("JUDGE_KEY", raising=False)
+    words = ("--key", "JUDGE_KEY", "-q", "--store", tmp_path / "s")
+    with FaultyServer(respond) as server:
+        code, _, err = command(server, *words)
+        assert (code, server.log) == (1, [])
+        assert "JUDGE_KEY" in err
+        assert command(server, *words[2:])[0] == 0
+        assert command(server, *words)[0] == 0, "all answers are in the store"
 
 
 @pytest.mark.parametrize("options", ["", "--mode rating", "--mode ranking", "--report"])

@@ -194,7 +194,7 @@ PAIR_ROW = {"prompt": "1?", "chosen": "a", "rejected": "b"}
 TALK = [user("1?"), assistant("a")]
 BAD_ROWS = [
     ({"prompt": "1?", "chosen": "a"}, "rejected.*columns="),
-    ({"chosen": "a", "rejected": "b"}, r"row 0: 'prompt' .*columns=\{'prompt': ...\}"),
+    ({"chosen": "a", "rejected": "b"}, r"row 0: 'prompt' .*columns=.*--column prompt="),
     (PAIR_ROW | {"chosen": ""}, "row 0: 'chosen'"),
     (PAIR_ROW | {"chosen": []}, r"'chosen' .* \[\]"),
     ({"chosen": TALK, "rejected": [user("2?"), assistant("b")]}, "'rejected'"),
@@ -228,6 +228,51 @@ MISTAKES = [
 def test_mistakes_end_with_what_to_type(tmp_path, content, remedy):
     with pytest.raises(DataError, match=f"mine.csv.*{remedy}"):
         rmlab.read_scores(write(content, tmp_path / "mine.csv"))
+
+
+SCORED_ANSWERS = [
+    {"prompt": "p", "model": "m", "response": text, "label": label, "score": label} for label, text in enumerate("ab")
+]
+SCORED_LISTS = [{"prompt": "p", "responses": ["a", "b"], "labels": [1, 0], "scores": [2, 1]}] * 2
+FIELDS = [(SCORED_ANSWERS, name) for name in SCORED_ANSWERS[0]]
+FIELDS += [(SCORED_LISTS, name) for name in ("responses", "labels", "scores")]
+
+
+@pytest.mark.parametrize(("rows", "field"), FIELDS)
+def test_a_field_that_one_row_lacks_is_named_with_its_row(tmp_path, rows, field):
+    """It was a KeyError."""
+    last = {name: value for name, value in rows[-1].items() if name != field}
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, last]))
+    with pytest.raises(DataError, match=rf"mine.jsonl: row 2.*'{field}'"):
+        rmlab.read_scores(path)
+
+
+UNNAMED = [
+    (rmlab.read_scores, {"prompt": PROMPTS, "good": CHOSEN, "bad": REJECTED}),
+    (rmlab.read_scores, PAIR),
+    (load_pairs, {"prompt": PROMPTS, "good": CHOSEN, "bad": REJECTED}),
+    (load_pairs, {"response": ["a", "b"], "label": [1, 0]}),
+    (load_pairs, ANSWERS | {"label": [5, 1, 4, 2, 3, 3]}),
+    (load_pairs, {"instruction": PROMPTS, "input": PROMPTS, "chosen": PAIR["chosen"], "rejected": PAIR["rejected"]}),
+    (load_pairs, {"chosen": PAIR["chosen"], "rejected": PAIR["rejected"]}),
+]
+
+
+@pytest.mark.parametrize(("read", "content"), UNNAMED)
+def test_a_column_that_is_to_be_named_is_said_for_python_and_for_the_shell(tmp_path, read, content):
+    """In the shell people were told to pass `columns={...}`."""
+    with pytest.raises(DataError, match=r"columns=\{'(\w+)': .*--column \1="):
+        read(write(content, tmp_path / "mine.jsonl"))
+
+
+def test_models_must_have_names(tmp_path):
+    """A list in the place of a model's name was a TypeError."""
+    row = {"prompt": "p", "chosen": "a", "rejected": "b", "chosen_score": 1, "rejected_score": 0, "model": ["m"]}
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(row))
+    with pytest.raises(DataError, match="row 0: 'model'"):
+        rmlab.read_scores(path)
 
 
 def test_scores_without_texts(tmp_path):

@@ -80,7 +80,7 @@ def wheel(tmp_path_factory):
 def test_the_built_wheel_has_the_code_its_styles_and_scripts_and_the_data(wheel):
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     code = {name for name in files("rmlab") if not name.startswith("rmlab/data")}
-    assert held == code | {f"rmlab/{name}" for name in files("data")}
+    assert held == code | {f"rmlab/{name}" for name in files("data")} | {"rmlab_command.py"}
     assert {Path(name).suffix for name in code} <= {".py", ".css", ".js", ".html", ".txt", ".typed", ""}
     needed = ("mini/chat_filtered.json", "published/rm_bench_leaderboard.csv", "reward_bench_items.csv")
     assert held >= {f"rmlab/data/{name}" for name in needed}
@@ -123,7 +123,7 @@ for make in (rmlab.classifier, rmlab.implicit_reward, rmlab.pairwise):
         assert "pip install 'reward-model-lab[score]'" in str(error), error
     else:
         raise AssertionError(make)
-from rmlab.cli import main
+from rmlab_command import main
 sys.argv = ["rmlab", *{words!r}]
 main()
 """

@@ -350,6 +350,12 @@ def test_texts_are_in_the_page_only_where_asked_and_up_to_the_limit(page, mini, 
     assert f"{count_texts(sample)} of 64 prompts" in sample
 
 
+def test_texts_without_a_column_of_styles_are_in_the_page(mini, scores, tmp_path):
+    """It was a KeyError where the scores have styles and the texts have none."""
+    text = write_page(scores, tmp_path, responses=mini.drop(columns="style"), texts=True)
+    assert "application/json" in text
+
+
 def test_a_report_without_mathematics_falls_back_and_says_so(tmp_path):
     scores = rmlab.papers.results("smollm2-rm-bench")
     text = write_page(scores, tmp_path)

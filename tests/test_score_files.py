@@ -1,6 +1,7 @@
 """Files of scores and comparisons: what is written reads back the same, what is broken is refused."""
 
 import csv
+import hashlib
 import json
 import re
 import unicodedata
@@ -83,6 +84,16 @@ def test_provenance_belongs_to_the_file_it_was_written_for(tmp_path, make_scores
     assert read_scores(write_scores(scores, first)).attrs == {}
 
 
+def test_a_sidecar_of_endless_nesting_is_refused(tmp_path, make_scores):
+    """A table with it could be read, and not copied: RecursionError."""
+    path = write_scores(make_scores(models=["a"]), tmp_path / "a.csv")
+    sidecar = path.with_name("a.csv.provenance.json")
+    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+    sidecar.write_text(f'{{"sha256": "{checksum}", "provenance": {"[" * 400 + "]" * 400}}}')
+    with pytest.raises(DataError, match="provenance"):
+        read_scores(path)
+
+
 def test_rm_bench_files_of_the_runner(tmp_path):
     rows = [{"id": 8, "subset": "alpacaeval", "score_chosen": [1.5, [2.5], -3], "score_rejected": [0, 1, None]}]
     folder = tmp_path / "Official-Name"
@@ -103,6 +114,27 @@ def test_rm_bench_files_of_the_runner(tmp_path):
         read_scores(folder / "code.json")
     both = read_scores(str(tmp_path / "*" / "c*[de].json"), allow_missing=True)
     assert both["subset"].value_counts().to_dict() == {"chat": 6, "code": 6}
+
+
+@pytest.mark.parametrize("content", [{}, [{}]])
+def test_objects_without_fields_are_refused(tmp_path, content):
+    """They were an IndexError."""
+    for read in (read_scores, read_pairs):
+        with pytest.raises(DataError, match=r"x\.json"):
+            read(write(tmp_path / "x.json", content))
+
+
+def test_scores_of_judges_must_be_numbers_and_nesting_has_no_end(tmp_path):
+    judged = {"pair_id": 1, "source": "livebench-math", "question": "q", "label": "A>B"}
+    for score in ("many", {}, None, [1]):
+        judgment = {"decision": "A>B", "judgment": {"scores": [1, score]}}
+        with pytest.raises(DataError, match="judgments"):
+            read_pairs(write(tmp_path / "judged.json", [judged | {"judgments": [judgment]}]))
+    deep = 1.5
+    for _ in range(800):
+        deep = [deep]
+    rows = [{"id": 8, "score_chosen": [deep, 2, 3], "score_rejected": [0, 1, 2]}]
+    assert read_scores(write(tmp_path / "chat_filtered.json", rows))["score"].tolist() == [1.5, 2, 3, 0, 1, 2]
 
 
 def test_reward_bench_files_of_the_runners(tmp_path):

@@ -164,6 +164,7 @@ def test_a_reply_that_names_another_request_is_refused():
 # Keys.
 
 SECRET_PLACES = ("https://user:{}@x.org", "https://x.org/v1?key={}", "https://x.org#{}", "https://[::1{}", "{}")
+SECRET_PLACES += ("http://xn--a.{}", "http://[::1/{}")
 VALUES = [("key", KEY), ("concurrency", 0), ("rate", 0), ("timeout", float("nan")), ("max_tokens", -1)]
 
 
@@ -201,21 +202,32 @@ def test_the_key_goes_to_its_server_and_nowhere_else(monkeypatch, caplog, capsys
     assert "[key]" in repr(answers)
 
 
-@pytest.mark.parametrize("value", [None, "1", "EMPTY", "data", KEY + "\nx-other: 1"])
+def test_a_key_that_is_not_set_is_said_before_anything_is_asked(monkeypatch):
+    """Requests went without it, and the server's refusals said nothing of the variable."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.delenv("MY_KEY", raising=False)
+    with FaultyServer(double) as server:
+        for value in (None, " "):
+            if value:
+                monkeypatch.setenv("MY_KEY", value)
+            with pytest.raises(DataError, match="MY_KEY"):
+                ask(client(server.url, key="MY_KEY"))
+    assert server.log == []
+
+
+@pytest.mark.parametrize("value", ["1", "EMPTY", "data", KEY + "\nx-other: 1"])
 def test_a_short_key_leaves_replies_as_they_are_and_a_broken_one_is_not_sent(monkeypatch, value):
     """A short key was replaced in every reply."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.delenv("MY_KEY", raising=False)
-    if value:
-        monkeypatch.setenv("MY_KEY", value)
+    monkeypatch.setenv("MY_KEY", value)
     with FaultyServer(lambda *_: {"data": ["EMPTY", 1, 11]}) as server:
-        if value and KEY in value:
+        if KEY in value:
             with pytest.raises(DataError, match="MY_KEY") as caught:
                 ask(client(server.url, key="MY_KEY"))
             assert KEY not in str(caught.value)
             return
         assert ask(client(server.url, key="MY_KEY")).value == {"data": ["EMPTY", 1, 11]}
-    assert server.log[0].headers.get("authorization") == (value and f"Bearer {value}")
+    assert server.log[0].headers.get("authorization") == f"Bearer {value}"
 
 
 # Outages.
@@ -397,6 +409,17 @@ def test_a_server_is_believed_by_its_certificate_alone():
     context = http.Connection("https://nowhere.example", "", 1.0)._transport._pool._ssl_context
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname
+
+
+@pytest.mark.parametrize("proxy", ["foo://x:{}@y", "http://[::1:{}", "http://x:port{}"])
+def test_a_proxy_that_cannot_be_one_is_named_by_its_variable_and_not_repeated(monkeypatch, proxy):
+    """It was a ValueError of httpx."""
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", proxy.format(KEY))
+    with pytest.raises(DataError, match="HTTP_PROXY") as caught:
+        ask(client("http://nowhere.example"))
+    assert KEY not in str(caught.value)
 
 
 def test_a_proxy_of_the_environment_is_used_and_sees_no_key_of_a_server_behind_tls(monkeypatch):

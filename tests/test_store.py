@@ -5,7 +5,9 @@ import subprocess
 import sys
 import tracemalloc
 import warnings
+import zlib
 from contextlib import nullcontext
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 import rmlab
 from rmlab import store as store_module
 from rmlab.baselines import longest
-from rmlab.records import __version__
+from rmlab.records import __version__, check_writable
 from rmlab.scoring import merge, score
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -256,11 +258,50 @@ def test_bad_arguments_are_named(folder, tmp_path):
         ("simplecache::memory://scores", "'simplecache::memory://scores' goes through a cache"),
         ("memory://", ".*names no single folder"),
         ("memory://a/*", ".*names no single folder"),
+        ("a\0b", ".*names no folder"),
+        ("file:///a\0b", ".*names no folder"),
     ],
 )
 def test_addresses_that_cannot_be_used_are_refused(place, message):
     with pytest.raises(DataError, match=f"store: {message}"):
         Store(place)
+
+
+@pytest.mark.parametrize("place", ["~nobody-of-this-name", "~nobody-of-this-name/x.csv"])
+def test_a_home_folder_of_nobody_is_refused(place):
+    """It was a RuntimeError of pathlib."""
+    for use in (Store, rmlab.read_scores, rmlab.load_pairs, check_writable, partial(rmlab.io.join, responses(2))):
+        with pytest.raises(DataError, match=place):
+            use(place)
+
+
+NO_RECORDS = ['"value":1.0}', '"key":"k"}', '"key":5,"value":1.0}', '"run":{}}', "}", '"key', "\xff"]
+NO_RECORDS += ['"rmlab_store":2,"run":{"a":' + "[" * 300 + "]" * 300 + "}}"]
+
+
+@pytest.mark.parametrize("body", NO_RECORDS)
+def test_a_line_with_a_valid_checksum_and_no_record_is_damaged(folder, body):
+    """It was a KeyError."""
+    fill(folder)
+    (file,) = files(folder)
+    checksum = zlib.crc32(body.encode("latin-1"), zlib.crc32(b"f1"))
+    with open(file, "ab") as end:
+        end.write(b'{"crc":"%08x",' % checksum + body.encode("latin-1") + b"\n")
+    with pytest.warns(UserWarning, match="1 unreadable lines"):
+        assert read(folder) == TRUTH
+
+
+def test_a_stored_value_that_is_no_score_of_the_scorer_is_refused(tmp_path):
+    """A scorer that came to give another number of columns under its old fingerprint met a ValueError of NumPy."""
+    table = responses(2, slots=1)
+    scorer = Streaming()
+    rmlab.score(table, scorer, store=tmp_path)
+    (file,) = tmp_path.glob("fake-1/*.records")
+    keys = [*Store(tmp_path).read("fake-1")]
+    file.unlink()
+    Store(tmp_path).append("fake-1", {key: [1.0, 2.0] for key in keys})
+    with pytest.raises(DataError, match=r"fake-1.*fingerprint"):
+        rmlab.score(table, scorer, store=tmp_path)
 
 
 FULL = """

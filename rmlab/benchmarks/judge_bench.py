@@ -1,7 +1,9 @@
 """JudgeBench: which of two answers to a hard question is right? Four domains; LLM judges are asked in both orders."""
 
+import math
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -59,11 +61,13 @@ def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
     Each decision counts +1 for the right answer and -1 for the wrong one; a tie and an unreadable decision count 0. The
     sum decides, as in `utils/metrics.py` of the repository. Two equal scores are a tie, whatever the file's decision.
     """
-    sign, domain = prompts["label"].map(_SIGN), prompts["source"].map(lambda source: _find_domain(str(source)))
+    sign = prompts["label"].map(lambda label: _SIGN.get(str(label), np.nan))
+    domain = prompts["source"].map(lambda source: _find_domain(str(source)))
     refuse_rows(path, prompts["label"], sign.isna(), "'A>B' or 'B>A'")
     refuse_rows(path, prompts["source"], domain.isna(), f"one that begins with {', '.join(_DOMAIN_OF_SOURCE)}")
-    is_list = prompts["judgments"].map(lambda judgments: isinstance(judgments, list) and len(judgments) in (1, 2))
-    refuse_rows(path, prompts["judgments"], ~is_list, "a list of one or two judgments, the second in exchanged order")
+    is_read = prompts["judgments"].map(_are_judgments)
+    allowed = "a list of one or two judgments, the second in exchanged order, whose scores are numbers"
+    refuse_rows(path, prompts["judgments"], ~is_read, allowed)
     votes = sign * prompts["judgments"].map(lambda orders: _sum_orders(map(_read_decision, orders)))
     margin = sign * prompts["judgments"].map(lambda orders: _sum_orders(map(_read_scores, orders)) / len(orders))
     if match := _RESULT_FILE.search(path.stem):
@@ -89,11 +93,24 @@ def _read_decision(judgment: object) -> float:
     return _SIGN.get(str(judgment.get("decision")), 0.0) if isinstance(judgment, dict) else 0.0
 
 
-def _read_scores(judgment: object) -> float:
-    """Margin of the answer shown first, NaN where a judgment has no scores."""
+def _list_scores(judgment: object) -> list[float]:
+    """Scores of the answers in the order shown, none where a judgment has none."""
     inner = judgment.get("judgment") if isinstance(judgment, dict) else None
     scores = inner.get("scores") if isinstance(inner, dict) else None
-    return float(scores[0]) - float(scores[1]) if isinstance(scores, list) and len(scores) == 2 else np.nan
+    return scores if isinstance(scores, list) and len(scores) == 2 else []
+
+
+def _are_judgments(value: object) -> bool:
+    if not isinstance(value, list) or len(value) not in (1, 2):
+        return False
+    scores = chain.from_iterable(map(_list_scores, value))
+    return all(isinstance(score, int | float) and abs(score) < math.inf for score in scores)
+
+
+def _read_scores(judgment: object) -> float:
+    """Margin of the answer shown first, NaN where a judgment has no scores."""
+    scores = _list_scores(judgment)
+    return float(scores[0]) - float(scores[1]) if scores else np.nan
 
 
 def make_items(table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]) -> Items:

@@ -62,6 +62,11 @@ _LABEL_WORDS = dict.fromkeys(("chosen", "1", "1.0", "true"), "chosen") | dict.fr
 _log = logging.getLogger(__name__)
 
 
+def name_column(ours: str, column: str = "<column>") -> str:
+    """How a column is named, in Python and in the shell, for messages."""
+    return f"columns={{{ours!r}: {column!r}}} (in the shell: --column {ours}={column})"
+
+
 def read_layout(place: Path, rows: list[Record], mapping: Columns) -> tuple[list[Record], Matched, dict[str, object]]:
     """Bring rows of any layout to `chosen`, `rejected`, `chosen_score` and `rejected_score`, as far as a file has them.
 
@@ -93,7 +98,7 @@ def read_layout(place: Path, rows: list[Record], mapping: Columns) -> tuple[list
     columns = {ours: [spelled[name] for name in usual if name in spelled][:1] for ours, usual in _SHARED.items()}
     if "prompt" not in mapping and columns["prompt"] == [spelled.get("input")] and "instruction" in spelled:
         problem = "the prompt may be 'instruction', 'input', or both"
-        raise DataError(f"{place}: {problem}; name one with columns={{'prompt': ...}}, or join them in a column first")
+        raise DataError(f"{place}: {problem}; name one: {name_column('prompt')}, or join them in a column first")
     columns |= {ours: mapped.get(ours) or _find_column(place, spelled, ours, usual) for ours, usual in layout.items()}
     if "id" not in mapped and mapped.get("family") == columns["id"]:
         columns["id"] = []
@@ -124,10 +129,8 @@ def _find_column(place: Path, names: Mapping[str, str], ours: str, usual: Sequen
     """The one of the usual names that a file has; DataError where it has two."""
     present = [names[name] for name in usual if name in names]
     if len(present) > 1:
-        option = f"columns={{{ours!r}: {present[0]!r}}} (in the shell: --column {ours}={present[0]})"
-        raise DataError(
-            f"{place}: {' and '.join(map(repr, present))} may both be {ours!r}; choose one, such as {option}"
-        )
+        problem = f"{' and '.join(map(repr, present))} may both be {ours!r}"
+        raise DataError(f"{place}: {problem}; choose one, such as {name_column(ours, present[0])}")
     return present
 
 
@@ -155,7 +158,7 @@ def _require_columns(place: Path, rows: list[Record], columns: Matched, needed: 
     """Raise DataError where a layout lacks a column that it needs."""
     if missing := [ours for ours in needed if not columns[ours]]:
         problem = f"no column for {' and '.join(missing)}; found: {short([*rows[0].row], 400)}"
-        raise DataError(f"{place}: {problem}; pass columns={{{missing[0]!r}: '<column>'}}")
+        raise DataError(f"{place}: {problem}; pass {name_column(missing[0])}")
 
 
 def _group_answers(place: Path, rows: list[Record], columns: Matched) -> tuple[list[Record], dict[str, object]]:
@@ -163,21 +166,21 @@ def _group_answers(place: Path, rows: list[Record], columns: Matched) -> tuple[l
     _require_columns(place, rows, columns, ["label"])
     group, label = columns["id"] or columns["prompt"], columns["label"][0]
     if not group:
-        raise DataError(f"{place}: single responses need a column for their prompt; pass columns={{'id': '<column>'}}")
+        raise DataError(f"{place}: single responses need a column for their prompt; pass {name_column('id')}")
     prompts: dict[tuple[str, ...], Row] = {}
     key_columns = [*columns["model"], *columns["benchmark"], group[0]]
     for record in rows:
         side = _LABEL_WORDS.get(str(record.row.get(label)).strip().lower())
         if side is None:
-            record.refuse(label, "chosen or rejected, 1 or 0, true or false", "or pass columns={'label': '<column>'}")
+            record.refuse(label, "chosen or rejected, 1 or 0, true or false", f"or pass {name_column('label')}")
         shared = {name: value for name, value in record.row.items() if name not in (*LABELS, *SCORES)}
-        key = tuple(str(record.row[name]) for name in key_columns)
+        key = tuple(str(record.read_cell(name)) for name in key_columns)
         prompt = prompts.setdefault(key, shared)
         for ours, suffix in (("response", ""), ("score", "_score")):
             for column in columns[ours]:
                 answers = prompt.setdefault(side + suffix, [])
                 assert isinstance(answers, list)
-                answers.append(record.row[column])
+                answers.append(record.read_cell(column))
     return [Record(place, number, row) for number, row in enumerate(prompts.values())], {}
 
 
@@ -185,11 +188,11 @@ def _split_lists(place: Path, rows: list[Record], columns: Matched) -> tuple[lis
     """Lists of responses, and of scores, by the label of each."""
     pairs = []
     for record in rows:
-        labels = [_LABEL_WORDS.get(str(label).lower()) for label in _as_list(record.row[columns["labels"][0]])]
+        labels = [_LABEL_WORDS.get(str(label).lower()) for label in _as_list(record.read_cell(columns["labels"][0]))]
         row: Row = {}
         for ours, suffix in (("responses", ""), ("scores", "_score")):
             for column in columns[ours]:
-                values = _as_list(record.row[column])
+                values = _as_list(record.read_cell(column))
                 if None in labels or len(values) != len(labels):
                     record.refuse(columns["labels"][0], f"1 or 0 for each of the {len(values)} {ours}")
                 for label in LABELS:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from rmlab import records, tables
 from rmlab.benchmarks import hub
-from rmlab.benchmarks.layouts import SCORES, Columns, Matched, read_layout
+from rmlab.benchmarks.layouts import SCORES, Columns, Matched, name_column, read_layout
 from rmlab.benchmarks.registry import looks_like
 from rmlab.benchmarks.rows import (
     Answer,
@@ -100,7 +100,7 @@ def load_pairs(
     1  0  rejected     0  2 + 2?        5
     2  0  rejected     1  2 + 2?       22
     """
-    place = Path("frame") if isinstance(source, pd.DataFrame) else Path(source).expanduser()
+    place = Path("frame") if isinstance(source, pd.DataFrame) else records.expand_path(source)
     benchmark = place.stem if name is None else name
     tables.require_text("name", benchmark)
     mapping = {**(columns or {})} | ({} if winner is None else {"winner": winner})
@@ -110,7 +110,7 @@ def load_pairs(
     for like in looks_like(place, records_read[0].row):
         _warn_once(f"{place}: may be a file of {like.title}; load({like.name!r}, path=...) knows its rules")
     if missing := [label for label in tables.LABELS if not any(label in record.row for record in rows)]:
-        remedy = f"columns={{{missing[0]!r}: '<column>'}}, or winner='<column>' for two answers side by side"
+        remedy = f"{name_column(missing[0])}, or winner='<column>' (--winner) for two answers side by side"
         raise DataError(f"{place}: no column for {' and '.join(missing)}; found: {short(names, 400)}; pass {remedy}")
     extra = _extra_columns(rows, names, matched)
     answers = _list_rows(place, rows, benchmark, matched, extra)
@@ -120,7 +120,8 @@ def load_pairs(
     understood: dict[str, object] = {"columns": {ours: theirs for ours, theirs in matched.items() if theirs}}
     if left_out:
         understood["without_winner"] = left_out
-    ignored = [column for column in names if column not in {*extra, *chain(*matched.values())}]
+    used = {*extra, *chain(*matched.values())}
+    ignored = [column for column in names if column not in used]
     responses.attrs["understood"] = understood | {"extra": extra, "ignored": ignored} | repeats
     return responses
 
@@ -138,12 +139,10 @@ def load_scores(place: Path, name: str, columns: Columns) -> pd.DataFrame:
     has_texts = {*tables.LABELS} <= rows[0].row.keys()
     if not all({*SCORES} <= record.row.keys() for record in rows):
         if has_texts:
-            remedy = "Name them (columns={'chosen_score': '<column>', ...}), or score the pairs: rmlab score"
-            raise DataError(f"{place}: no column for chosen_score and rejected_score. {remedy} {place} MODEL")
-        raise DataError(
-            f"{place}: no column for chosen_score and rejected_score; columns: {short([*rows[0].row], 200)}. Pass "
-            "columns={'chosen_score': '<column>', ...} (in the shell: --column chosen_score=<column>)."
-        )
+            remedy = f"Name them: {name_column('chosen_score')}, or score the pairs: rmlab score {place} MODEL"
+            raise DataError(f"{place}: no column for chosen_score and rejected_score. {remedy}")
+        problem = f"no column for chosen_score and rejected_score; columns: {short([*rows[0].row], 200)}"
+        raise DataError(f"{place}: {problem}. Pass {name_column('chosen_score')}.")
     scores = [{label: _list_scores(record, f"{label}_score") for label in tables.LABELS} for record in rows]
     if not has_texts:
         texts = [{label: ["?"] * len(values) for label, values in by_label.items()} for by_label in scores]
@@ -185,8 +184,7 @@ def _list_rows(place: Path, rows: list[Record], benchmark: str, columns: Matched
     repeated = frame.loc[frame.duplicated(["model", *tables.KEY]), "id"].tolist()
     if repeated:
         problem = f"'id' {short(repeated[0])} occurs twice in a domain"
-        name = columns["id"][0]
-        remedy = f"columns={{'family': {name!r}}} (in the shell: --column family={name})"
+        remedy = name_column("family", columns["id"][0])
         raise DataError(f"{place}: {problem}. Repair the ids, or take them for families of prompts: {remedy}")
 
     n_prompts = len(frame.drop_duplicates(tables.PROMPT))
@@ -206,7 +204,7 @@ def _name_rows(rows: list[Record], columns: Matched) -> list[str]:
         return [str(record.number) for record in rows]
     shared = [*columns["benchmark"], *columns["domain"], *columns["prompt"], *tables.LABELS]
     contents = [repr([record.row.get(name) for name in shared]) for record in rows]
-    models = [record.row.get(columns["model"][0]) for record in rows]
+    models = [record.read_name(columns["model"][0]) for record in rows]
     return [str(rows[row].number) for row in first_rows(contents, models)]
 
 
@@ -285,7 +283,7 @@ def _list_row(record: Record, name: str, columns: Matched, extra: list[str]) -> 
         record.refuse("rejected", "conversations with one prompt, each ending with an answer of the role 'assistant'")
     split_off, texts = parts
     if prompt is None and split_off is None:
-        remedy = "fill it in" if prompt_column in record.row else "name its column: columns={'prompt': ...}"
+        remedy = "fill it in" if prompt_column in record.row else f"name its column: {name_column('prompt')}"
         record.refuse(prompt_column, "given, or begin the answers", remedy)
     prompt = prompt if split_off is None else split_off
     assert prompt is not None

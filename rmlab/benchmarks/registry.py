@@ -90,7 +90,7 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
     elif path is None and benchmark.shipped is None:
         raise TypeError(f"load: {name!r} is not on the hub; pass path='<file or folder>'")
     else:
-        files = benchmark.folder_files(Path(path).expanduser() if path else records.shipped(benchmark.shipped or ""))
+        files = benchmark.folder_files(records.expand_path(path) if path else records.shipped(benchmark.shipped or ""))
     responses = benchmark.read([(file, records.read_rows(file)) for file in files])
     if path is None and benchmark.hub is not None:
         hub.check_row_counts(name, benchmark.hub, responses)

@@ -35,6 +35,12 @@ class Record:
         """Raise DataError naming file, row, column, value, what is allowed and the next step."""
         records.fail(self.file, self.number, self.row, column, allowed, remedy)
 
+    def read_cell(self, column: str) -> object:
+        """What a column holds; a row must have it."""
+        if column not in self.row:
+            self.refuse(column, "given in every row", "fill it in")
+        return self.row[column]
+
     def read_id(self, column: str = "id") -> str:
         """A whole number or a non-empty string."""
         value = self.row.get(column)

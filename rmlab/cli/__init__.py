@@ -22,7 +22,7 @@ app = typer.Typer(
     name="rmlab",
     help="See what a reward model really rewards.",
     epilog="Exit codes: 0 done, 1 the data, a model or the disk cannot be used (one line says why), 2 wrong usage, "
-    "3 a bound of gate fails, 130 interrupted.",
+    "3 a bound of gate fails, 130 interrupted. --traceback, with any command, shows where an error comes from.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -30,15 +30,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_TRACEBACK = "--traceback"  # goes with every command, in any place
+
 # ClickException, which stands in a package of its own or within typer, by its release.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.mro()[2])
 
 
 def main() -> None:
-    """Run the command line; bad data, a missing package or a full disk is one line on stderr and exit code 1."""
+    """Run the command line; whatever ends it is one line on stderr and exit code 1, with --traceback all of it."""
     terminal.take_over_warnings()
+    arguments = [argument for argument in sys.argv[1:] if argument != _TRACEBACK]
+    shows_traceback = len(arguments) < len(sys.argv) - 1
     try:
-        code = app(standalone_mode=False)
+        code = app(arguments, standalone_mode=False)
     except _UsageError as error:
         usage = io.StringIO()
         error.show(file=usage)
@@ -46,12 +50,21 @@ def main() -> None:
         code = error.exit_code
     except typer.Abort:
         code = 130
-    except (DataError, OSError, ImportError) as error:
-        terminal.say(f"rmlab: error: {line(error)}", err=True)
+    except Exception as error:
+        if shows_traceback:
+            raise
+        terminal.say(f"rmlab: error: {_describe(error)}", err=True)
         code = 1
     if code == 130:
         terminal.say("rmlab: interrupted; with --store the same command resumes", err=True)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _describe(error: Exception) -> str:
+    """The error in one line; of one that nobody foresaw also its type and what to do."""
+    if isinstance(error, DataError | OSError | ImportError):
+        return line(error)
+    return f"unexpected {type(error).__name__}: {line(error)}; please report it with what {_TRACEBACK} shows"
 
 
 @app.callback(invoke_without_command=True)

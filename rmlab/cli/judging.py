@@ -12,7 +12,7 @@ from rmlab import checks, judges, scoring
 from rmlab.checks.judges import judge_sample
 from rmlab.cli import options as shared
 from rmlab.cli.options import option
-from rmlab.cli.scoring import say_checks, write_table
+from rmlab.cli.scoring import check_file, say_checks, write_table
 from rmlab.cli.terminal import say, say_table
 from rmlab.judges import Judge
 from rmlab.judges.modes import FAILED
@@ -79,6 +79,7 @@ def judge_benchmark(
       rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged --requests batch.jsonl
       rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged --results batch_output.jsonl
     """
+    check_file(run, is_table=not action.report)
     responses = texts.load(benchmark)
     keywords = shared.model_keywords(options)
     if options.url and options.revision:

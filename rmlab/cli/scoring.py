@@ -10,6 +10,7 @@ from rmlab import checks, io, metrics, scorers, scoring
 from rmlab.cli import options as shared
 from rmlab.cli.terminal import say, say_aligned, say_table
 from rmlab.io.native import check_target
+from rmlab.records import check_writable
 from rmlab.text import line
 
 
@@ -198,9 +199,15 @@ def check_out(table: shared.TableOptions, run: shared.RunOptions, n_models: int)
     if table.name and (len(table.name) != n_models or "" in table.name):
         problem = f"{len(table.name)} names for {n_models} models; give one for each, none empty"
         raise typer.BadParameter(problem, param_hint="--name")
+    check_file(run)
+
+
+def check_file(run: shared.RunOptions, *, is_table: bool = True) -> None:
+    """Raise before a long run where its table, or its report, could not be written after it."""
     if run.out is not None:
-        check_target(run.out)
-        run.out.parent.mkdir(parents=True, exist_ok=True)
+        if is_table:
+            check_target(run.out)
+        check_writable(run.out)
 
 
 def write_table(table: pd.DataFrame, run: shared.RunOptions) -> None:

@@ -148,7 +148,7 @@ def write_scores(scores: pd.DataFrame, path: str | PathLike[str]) -> Path:
     DataError
         For a bad table, or another suffix.
     """
-    return native.write_frame(tables.check_scores(scores, allow_missing=True), Path(path).expanduser())
+    return native.write_frame(tables.check_scores(scores, allow_missing=True), records.expand_path(path))
 
 
 def write_pairs(pairs: pd.DataFrame, path: str | PathLike[str]) -> Path:
@@ -171,7 +171,7 @@ def write_pairs(pairs: pd.DataFrame, path: str | PathLike[str]) -> Path:
     DataError
         For a bad table, or another suffix.
     """
-    return native.write_frame(tables.check_pairs(pairs), Path(path).expanduser())
+    return native.write_frame(tables.check_pairs(pairs), records.expand_path(path))
 
 
 def _read_files(
@@ -241,7 +241,7 @@ def _find_files(source: Source, *, pairs: bool) -> list[Path]:
     """The files that a path, a folder, a glob or a list of them names."""
     paths: list[Path] = []
     for place in [source] if isinstance(source, str | PathLike) else source:
-        path = Path(place).expanduser()
+        path = records.expand_path(place)
         if path.is_dir():
             in_folder = [file for file in sorted(path.iterdir()) if file.suffix in (".csv", ".parquet", ".jsonl")]
             paths += [file for file in in_folder if native.holds_pairs(file) == pairs]

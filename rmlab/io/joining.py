@@ -66,7 +66,7 @@ def join(
     if isinstance(scores, pd.DataFrame):
         place, plain = Path("scores"), scores
     else:
-        place = Path(scores).expanduser()
+        place = records.expand_path(scores)
         plain = pd.DataFrame(records.read_rows(place))
     plain = rename_columns(plain, columns or {}, _NAMES)
     key = [name for name in _KEY if name in plain]

@@ -22,14 +22,14 @@ _SHARED = ("model", "benchmark", "domain", "id", "family", "subset", "label", "s
 _OUTCOMES = {"1": "win", "1.0": "win", "0.5": "tie", "0": "loss", "0.0": "loss", "": None}
 
 
-def find_table_layout(header: Sequence[str]) -> str:
+def find_table_layout(header: list[str]) -> str:
     """The format of a CSV or Parquet file, from the names of its columns."""
     names = {*header}
     is_key = {"benchmark", "label"} <= names or {"model", "label", "id"} <= names
     # Our tables of scores hold no texts.
     if "chosen_slot" in names or (is_key and not {"prompt", "response"} & names):
         return "rmlab"
-    is_matrix = header[0] == "model" and not layouts.SCORE_COLUMNS & {name.lower() for name in names}
+    is_matrix = header[:1] == ["model"] and not layouts.SCORE_COLUMNS & {name.lower() for name in names}
     return "response-matrix" if is_matrix else "own"
 
 
@@ -186,7 +186,15 @@ def _expand_answers(path: Path, frame: pd.DataFrame, columns: Columns) -> pd.Dat
 
 def _flatten(value: object) -> list[object]:
     """Scores without the lists around them."""
-    return [score for part in value for score in _flatten(part)] if isinstance(value, list) else [value]
+    scores = []
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, list):
+            pending += reversed(part)
+        else:
+            scores.append(part)
+    return scores
 
 
 def _fill_names(path: Path, frame: pd.DataFrame, model: str | None) -> pd.DataFrame:

@@ -153,9 +153,11 @@ def judge(
     if url is None:
         respondent: Local | Chat = _load_local(model, sampling, **options)
     else:
-        key = options.pop("key", None) or ("OPENAI_API_KEY" if urlsplit(url).hostname == OPENAI else None)
         fields = {name: options.pop(name) for name in ("extra", "version") if name in options}
-        respondent = Chat(str(model), Client(url, key, **options), sampling, **fields)
+        client = Client(url, **options)
+        if client.key is None and urlsplit(client.url).hostname == OPENAI:
+            client = replace(client, key="OPENAI_API_KEY")
+        respondent = Chat(str(model), client, sampling, **fields)
     question = load_template(template or setup.template, setup.shows)
     common = (name or respondent.title, respondent, question, samples, seed, setup.published)
     if setup.shows == "pair":

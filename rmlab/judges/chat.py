@@ -12,7 +12,7 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.judges.questions import LETTERS, Answer, Answers, Question, Sampling, count_tokens, encode
-from rmlab.records import write_file
+from rmlab.records import expand_path, write_file
 from rmlab.scorers.base import Provenance, hash_parts
 from rmlab.scoring.judged import list_items
 from rmlab.scoring.texts import comparisons
@@ -84,6 +84,8 @@ class Chat:
 
         Raises DataError before the first question where the questions alone exceed the rest of the client's budget.
         """
+        if not questions:
+            return
         from rmlab.servers import Request
 
         client, has_budget = self.client, self.client.max_tokens is not None
@@ -224,7 +226,7 @@ def write_requests(
     DataError
         Where no question is left, and for a judge that runs on this machine.
     """
-    chat, path = judge.respondent, Path(path).expanduser()
+    chat, path = judge.respondent, expand_path(path)
     if not isinstance(chat, Chat):
         raise DataError(f"judge {judge.name!r} runs on this machine; give rmlab.judge a url= for batch endpoints")
     request = {"method": "POST", "url": f"/v1{PATH}"}
@@ -265,7 +267,7 @@ def read_results(judge: "Judge", responses: pd.DataFrame, path: str | Path, *, s
     DataError
         Where the file is not a batch result, or no line of it belongs to this run.
     """
-    path = Path(path).expanduser()
+    path = expand_path(path)
     keys = {question.key for _, questions in list_questions(judge, responses) for question in questions}
     answers, n_failed, n_strange = dict[str, Answer](), 0, 0
     for key, completion in _read_lines(path):
@@ -274,7 +276,7 @@ def read_results(judge: "Judge", responses: pd.DataFrame, path: str | Path, *, s
             continue
         try:
             answers[key] = read_completion(completion)
-        except (ValueError, LookupError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
             n_failed += 1
     if not answers and not n_failed:
         raise DataError(f"{path}: no line is of this run; give the judge and responses of which the requests were made")

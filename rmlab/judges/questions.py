@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from string import ascii_uppercase
 
+from rmlab.records import expand_path
 from rmlab.scorers.base import Prompt, Text
 from rmlab.tables import DataError, nearest
 
@@ -116,7 +117,7 @@ def load_template(template: str | Path, shows: str) -> Template:
         For an unknown name, a file that cannot be read, and missing places.
     """
     name = str(template)
-    file = _FOLDER / f"{name}.txt" if name in shipped() else Path(template).expanduser()
+    file = _FOLDER / f"{name}.txt" if name in shipped() else expand_path(template)
     try:
         text = file.read_text("utf-8")
     except (OSError, ValueError) as error:

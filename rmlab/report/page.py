@@ -22,7 +22,7 @@ from rmlab.io.native import sha256
 from rmlab.metrics.items import require_item_columns
 from rmlab.metrics.ties import TIES
 from rmlab.metrics.weights import Average
-from rmlab.records import __version__, write_file
+from rmlab.records import __version__, expand_path, write_file
 from rmlab.report import tables
 from rmlab.report.figures import AnyFigure, draw_figure, root_figure
 from rmlab.report.leaderboard import leaderboard, with_baselines
@@ -232,7 +232,7 @@ def write_page(
         files=sources,
         version=__version__,
     )
-    return write_file(Path(out).expanduser(), html)
+    return write_file(expand_path(out), html)
 
 
 def write_explorer(table: pd.DataFrame, responses: pd.DataFrame, out: str | PathLike[str], *, title: str) -> Path:

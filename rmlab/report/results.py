@@ -17,7 +17,7 @@ from rmlab.benchmarks.own_pairs import load_pairs, load_scores
 from rmlab.benchmarks.registry import adopt_name
 from rmlab.io.native import SIDECAR
 from rmlab.metrics.items import as_pairs
-from rmlab.records import SUFFIXES
+from rmlab.records import SUFFIXES, expand_path
 from rmlab.scorers.base import Provenance
 from rmlab.tables import KEY, PROMPT, DataError, check_pairs, check_scores
 from rmlab.text import short
@@ -100,7 +100,7 @@ def provenance_table(provenance: Mapping[str, Provenance]) -> pd.DataFrame:
 def _result_files(source: Paths) -> list[Path]:
     if not isinstance(source, str | PathLike):
         return [path for entry in source for path in _result_files(entry)]
-    path = Path(source).expanduser()
+    path = expand_path(source)
     if path.is_file():
         return [path]
     candidates = path.rglob("*") if path.is_dir() else map(Path, glob(str(path), recursive=True))

@@ -17,7 +17,7 @@ from rmlab.scorers.base import Floats, Ints, Judge, Provenance, Scorer, Text, ch
 from rmlab.scoring.texts import Texts
 from rmlab.store import Store
 from rmlab.tables import DataError
-from rmlab.text import line
+from rmlab.text import line, short
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -65,7 +65,12 @@ def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floa
         if store is not None:
             model.require_like(store.runs(str(model.fingerprint)).values())
         for i, text in enumerate(texts.distinct if stored else ()):
-            rows[i] = stored.get(text.key, np.nan)
+            value = stored.get(text.key, np.nan)
+            try:
+                rows[i] = value
+            except (TypeError, ValueError, OverflowError):
+                where = f"store: {store}/{model.fingerprint} holds {short(value)}, no score of {model.name!r}"
+                raise DataError(f"{where}. Change the scorer's fingerprint, or give store= a new folder.") from None
         todo = np.flatnonzero(np.isnan(rows[:, 0]))
         try:
             if len(todo) >= LONG and not self_check:

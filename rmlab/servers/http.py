@@ -91,18 +91,21 @@ def check_url(url: str) -> str:
     """Return an address without a slash at its end; a message never repeats one that may hold a password."""
     import httpx
 
-    address = httpx.URL()
-    with suppress(httpx.InvalidURL, TypeError):
+    address, host = httpx.URL(), ""
+    with suppress(httpx.InvalidURL, TypeError, ValueError):
         address = httpx.URL(url)
-    is_server = address.scheme in ("http", "https") and address.host and " " not in url
+        host = address.host
+    is_server = address.scheme in ("http", "https") and host and " " not in url
     if not is_server or address.userinfo or address.query or address.fragment:
         raise DataError("url: not the address of a server alone, like 'http://127.0.0.1:8000'; give a key by key=")
     return url.rstrip("/")
 
 
 def read_key(name: str | None) -> str:
-    """Return the key in the environment variable of this name, empty where there is none."""
+    """Return the key in the environment variable of this name, empty without a name."""
     key = os.environ.get(name, "").strip() if name else ""
+    if name and not key:
+        raise DataError(f"key: the environment variable {name} is not set; export it, or leave key= (--key) out")
     if not all("!" <= character <= "~" for character in key):
         raise DataError(f"key: the environment variable {name} holds characters that no HTTP header can carry")
     return key
@@ -221,9 +224,20 @@ def ssl_context() -> SSLContext:
 
 
 def _proxy(url: str) -> str | None:
-    """Return the environment's proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY) for an address."""
+    """Return the environment's proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY) for an address.
+
+    A message about it never repeats the address, which may hold a password.
+    """
+    import httpx
+
     parts, proxies = urlsplit(url), getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(parts.hostname or ""):
         return None
-    return proxy if "://" in proxy else f"http://{proxy}"
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    try:
+        httpx.Proxy(proxy)
+    except (httpx.InvalidURL, ValueError):
+        variables = "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"
+        raise DataError(f"{variables}: not the address of a proxy, like 'http://127.0.0.1:3128'; correct it") from None
+    return proxy

@@ -127,7 +127,7 @@ class Comparisons:
         counts = styles.features(rows)[list(styles.FEATURES)].to_numpy().tolist()
         notes = rows.reindex(columns=[*_NOTES]).rename(columns=_NOTES).melt().dropna().drop_duplicates()
         notes = notes.map(lambda text: visible(text)[: markup.LIMIT].strip())
-        answers = zip(rows["response"], rows["style"], counts, strict=True)
+        answers = zip(rows["response"], rows.get("style", [np.nan] * len(rows)), counts, strict=True)
         return {
             "prompt": _with_html(markup.prompt_text(rows["prompt"].iloc[0]), "plain"),
             "notes": notes[notes["value"] != ""].to_numpy().tolist(),
