@@ -180,9 +180,13 @@ def shipped(name: str) -> Path:
     raise DataError(f"{name}: not in {package / 'data'}, where rmlab keeps it. Install reward-model-lab again.")
 
 
+def is_clone() -> bool:
+    """Whether rmlab runs from its repository, and not from an installed wheel."""
+    return (Path(__file__).parents[1] / "pyproject.toml").is_file()
+
+
 def install_command(extra: str) -> str:
     """The command that adds an extra: to a clone, or to an installed wheel."""
-    is_clone = (Path(__file__).parents[1] / "pyproject.toml").is_file()
-    if is_clone:
+    if is_clone():
         return f"pip install -e '.[{extra}]' in the clone"
     return f"pip install 'reward-model-lab[{extra}]'"

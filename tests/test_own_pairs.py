@@ -109,6 +109,27 @@ def test_rewards_under_other_names_are_to_be_named(tmp_path):
         rmlab.read_scores(tmp_path / "r.csv")
 
 
+REWARDS = {"id": ["x", "y"], "Chosen_Reward": [1, 1], "Rejected_Reward": [0, 1]}
+
+
+@pytest.mark.parametrize("first", ["id", "model"])
+def test_rewards_of_one_and_zero_without_texts_are_scores(tmp_path, first):
+    """They were taken for a matrix of outcomes, where the names had capitals or a model stood first."""
+    rows = {"model": ["rm", "rm"]} | REWARDS if first == "model" else REWARDS
+    scores = rmlab.read_scores(write(rows, tmp_path / "rm.csv"))
+    assert set(scores["model"]) == {"rm"}
+    assert rmlab.pairs(scores)["outcome"].tolist() == ["win", "tie"]
+
+
+@pytest.mark.parametrize("texts", [{"id": ["x", "y"]}, {"prompt": ["p", "q"]}, {}])
+def test_a_model_and_its_rewards_under_other_names_are_to_be_named(tmp_path, texts):
+    """`'id' must be 1, 0.5, 0 or an empty cell`."""
+    rows = {"model": ["rm", "rm"]} | texts | {"good": [0.4, 2.0], "bad": [0.1, 0.2]}
+    path = write(rows, tmp_path / "rm.csv")
+    with pytest.raises(DataError, match="chosen_score"):
+        rmlab.read_scores(path)
+
+
 def test_a_conversation_keeps_its_earlier_turns():
     start = [{"role": "system", "content": "Be short."}, user("Hi"), assistant("Hello"), user("Is it?")]
     expected = [["chosen", 0, "yes"], ["rejected", 0, "no"]]
@@ -375,6 +396,18 @@ def two_models(order):
     right = questions(model="A", chosen_score=1.0, rejected_score=0.0)
     wrong = questions(model="B", chosen_score=0.0, rejected_score=1.0)[::-1]
     return pd.concat([right, wrong])[["prompt", "model", "chosen_score", "rejected_score"][::order]]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_column_model_counts_where_only_the_scores_are_named(tmp_path, order):
+    """A is always right and B always wrong: it was one model with 0.50."""
+    renamed = two_models(order).rename(columns={"chosen_score": "good", "rejected_score": "bad"})
+    path = write(renamed, tmp_path / "judges.csv")
+    named = {"chosen_score": "good", "rejected_score": "bad"}
+    overall = rmlab.summary(rmlab.read_scores(path, columns=named)).set_index("model")["overall"]
+    assert overall.to_dict() == {"A": 1.0, "B": 0.0}
+    alone = rmlab.read_scores(path, columns=named | {"model": None})
+    assert set(alone["model"]) == {"judges"}
 
 
 @pytest.mark.parametrize("order", [1, -1])

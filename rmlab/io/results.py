@@ -19,6 +19,7 @@ Columns = Mapping[str, str]
 
 _LAYOUTS = ("score", "chosen_score", "scores")
 _SHARED = ("model", "benchmark", "domain", "id", "family", "subset", "label", "slot", "style")
+_NO_ITEMS = {"id", "prompt"} | layouts.SCORE_COLUMNS  # a matrix names its items in these
 _OUTCOMES = {"1": "win", "1.0": "win", "0.5": "tie", "0": "loss", "0.0": "loss", "": None}
 
 
@@ -29,14 +30,14 @@ def find_table_layout(header: Sequence[str]) -> str:
     # Our tables of scores hold no texts.
     if "chosen_slot" in names or (is_key and not {"prompt", "response"} & names):
         return "rmlab"
-    is_matrix = header[0] == "model" and not layouts.SCORE_COLUMNS & {name.lower() for name in names}
+    is_matrix = header[0] == "model" and not _NO_ITEMS & {name.lower() for name in names}
     return "response-matrix" if is_matrix else "own"
 
 
 def is_turned_matrix(rows: Sequence[records.Row]) -> bool:
     """Whether a table has one row per item, and the outcomes of one model in each further column."""
     cells = [value for row in rows for value in [*row.values()][1:]]
-    is_matrix = bool(cells) and not layouts.SCORE_COLUMNS & rows[0].keys()
+    is_matrix = bool(cells) and not _NO_ITEMS & {name.lower() for name in [*rows[0]][1:]}
     is_matrix = is_matrix and all(value is None or str(value) in _OUTCOMES for value in cells)
     return is_matrix and next(iter(rows[0])) in ("item", "id", "item_id", "prompt_id", "prompt")
 
@@ -74,12 +75,14 @@ def read_mapped_scores(path: Path, columns: layouts.Columns, model: str | None, 
     if columns.keys() <= {*_SHARED}:  # the scores have usual names
         frame = load_scores(path, path.stem, columns)
         return frame if model is None else frame.assign(model=model)
-    fields = {ours: str(theirs) for ours, theirs in columns.items() if theirs is not None}
+    rows = records.read_rows(path)
+    usual = {name: name for name in ("model", "benchmark", "family") if isinstance(rows[0].get(name), str)}
+    fields = {ours: str(theirs) for ours, theirs in {**usual, **columns}.items() if theirs is not None}
     _check_names(fields, (*_SHARED, *_LAYOUTS, "rejected_score", "num_correct"))
     if len({*_LAYOUTS} & {*fields}) != 1 or ("chosen_score" in fields) != ("rejected_score" in fields):
         layouts = "'score' (a row per answer), 'chosen_score' with 'rejected_score', or 'scores' (a row per prompt)"
         raise DataError(f"columns: name one of {layouts}; got {short(sorted(fields))}")
-    prompts = _select_fields(path, records.read_rows(path), fields)
+    prompts = _select_fields(path, rows, fields)
     return _fill_names(path, _expand_answers(path, prompts, fields), model)
 
 
@@ -108,7 +111,8 @@ def read_matrix(path: Path, benchmark: str, subsets: Mapping[str, str] | None) -
         raise DataError(f"{path}: {problem}; {remedy}")
     matrix = pd.DataFrame(lines, columns=header)
     for item in domain:
-        refuse_rows(path, matrix[item], ~matrix[item].isin([*_OUTCOMES]), "1, 0.5, 0 or an empty cell")
+        allowed = "1, 0.5, 0 or an empty cell (or name the columns of scores: columns={'chosen_score': ...})"
+        refuse_rows(path, matrix[item], ~matrix[item].isin([*_OUTCOMES]), allowed)
     pairs = matrix.melt("model", var_name="id", ignore_index=False).sort_index(kind="stable", ignore_index=True)
     outcome, domains = pairs.pop("value").map(_OUTCOMES), pairs["id"].map(domain)
     pairs = pairs.assign(model=pairs["model"].replace("", None), benchmark=benchmark, domain=domains)
