@@ -229,8 +229,7 @@ def _read_file(
     if layout == "response-matrix":
         return results.read_matrix(path, benchmark, subsets)
     if layout == "own":
-        frame = load_scores(path, path.stem, {})
-        return frame if model is None else frame.assign(model=model)
+        return load_scores(path, {}, model)
     if layout != "rmlab":
         return results.read_published(path, rows, layout, model)
     frame = native.read_frame(path, rows, sidecar)

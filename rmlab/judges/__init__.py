@@ -45,8 +45,7 @@ class _Setup:
 
 
 _LOCAL_OPTIONS = ("dtype", "device", "batch", "revision", "trust_remote_code")
-_CLIENT_OPTIONS = tuple(signature(Client).parameters)[1:-1]  # without url and spent
-_SERVER_OPTIONS = ("extra", "version", *_CLIENT_OPTIONS)
+_SERVER_OPTIONS = ["extra", "version", *[*signature(Client).parameters][1:-1]]  # without url and spent
 
 _MODES = {
     "pairwise": _Setup("pairwise", "pair", "five"),
@@ -158,10 +157,7 @@ def judge(
             raise DataError(f"{argument}={value!r}; allowed: {minimum} or more")
     sampling = Sampling(temperature, answer_tokens, letters, seed)
     for option in options:
-        if url is None:
-            check_option("options without url", option, _LOCAL_OPTIONS)
-        else:
-            check_option("options with url", option, _SERVER_OPTIONS)
+        check_option("options", option, _LOCAL_OPTIONS if url is None else _SERVER_OPTIONS)
     if url is None:
         respondent: Local | Chat = _load_local(model, sampling, **options)
     else:
