@@ -464,6 +464,12 @@ def test_decimal_commas_of_a_file_with_semicolons_are_numbers(tmp_path):
         rmlab.read_scores(path)
 
 
+def test_a_frame_is_no_source_of_scores():
+    """`benchmark: no such file`: its columns were taken for paths."""
+    with pytest.raises(TypeError, match="DataFrame"):
+        rmlab.read_scores(repeated_scores(1))
+
+
 def test_named_scores_lose_the_lists_around_them(tmp_path):
     rows = [{"id": "x", "good": [[1.5]], "bad": [0.5]}]
     named = {"chosen_score": "good", "rejected_score": "bad"}
