@@ -113,11 +113,20 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     return header, lines
 
 
+def has_decimal_commas(path: Path) -> bool:
+    """Whether numbers may be written 0,5: in a CSV file with semicolons, as Excel saves it where the comma is usual."""
+    return path.suffix.lower() in CSV and _find_delimiter(_read_text(path)) == ";"
+
+
+def _find_delimiter(text: str) -> str:
+    first_line = text.lstrip().split("\n", 1)[0]
+    return max(",;\t", key=first_line.count)
+
+
 def _read_lines(path: Path) -> Iterator[list[str]]:
     text = _read_text(path)
     csv.field_size_limit(2**31 - 1)
-    first_line = text.lstrip().split("\n", 1)[0]
-    delimiter = max(",;\t", key=first_line.count)
+    delimiter = _find_delimiter(text)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     try:
         yield from (line for line in reader if line)
@@ -226,9 +235,13 @@ def shipped(name: str) -> Path:
     raise DataError(f"{name}: not in {package / 'data'}, where rmlab keeps it. Install reward-model-lab again.")
 
 
+def is_clone() -> bool:
+    """Whether rmlab runs from its repository, and not from an installed wheel."""
+    return (Path(__file__).parents[1] / "pyproject.toml").is_file()
+
+
 def install_command(extra: str) -> str:
     """The command that adds an extra: to a clone, or to an installed wheel."""
-    is_clone = (Path(__file__).parents[1] / "pyproject.toml").is_file()
-    if is_clone:
+    if is_clone():
         return f"pip install -e '.[{extra}]' in the clone"
     return f"pip install 'reward-model-lab[{extra}]'"

@@ -516,6 +516,28 @@ def test_equal_length_that_is_hardly_observed_is_a_caveat():
         assert ("equal length" in row["caveat"].item()) == is_rare
 
 
+@pytest.mark.parametrize("form", ["spline", "tanh"])
+@pytest.mark.filterwarnings("error")
+def test_lengths_that_all_differ_by_the_same_have_no_accuracy_at_equal_length(form):
+    """A bare RuntimeWarning: division by zero."""
+    won = np.array([1.0, -1.0] * 10)
+    lengths = np.stack([np.arange(20.0) + 5, np.arange(20.0) + 3])
+    row = length_controlled(*pairs_and_features(won[:, None], lengths[..., None]), form=form)
+    assert row["controlled"].isna().item()
+    assert row["reason"].item()
+
+
+def test_a_column_length_of_the_users_own_is_not_overwritten():
+    responses = rmlab.load("mini")
+    scores = rmlab.score(responses, "longest").assign(length=7)
+    with pytest.raises(DataError, match="'length'"):
+        rmlab.bias.style_differences(scores, responses)
+    scores = scores.drop(columns="length")
+    pairs = rmlab.bias.style_differences(scores, responses)
+    again = rmlab.bias.style_differences(pairs, responses)  # a cell of a notebook that is run twice
+    pd.testing.assert_frame_equal(again, pairs)
+
+
 def test_a_curve_of_the_lengths_themselves_is_part_of_the_fit():
     """Middle lengths are worst: no curve in the difference of two answers shows that."""
     rng = np.random.default_rng(0)

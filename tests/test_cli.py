@@ -174,6 +174,19 @@ def test_the_last_lines_of_the_demo_name_a_command_that_can_be_typed(main, tmp_p
     assert (str(place.with_name("activate")) in out) != on_path
 
 
+@pytest.mark.parametrize("is_clone", [True, False])
+def test_the_last_lines_of_the_demo_name_notebooks_only_in_a_clone(main, tmp_path, monkeypatch, is_clone):
+    summary = rmlab.summary(score_mini("longest"))
+    monkeypatch.setattr("rmlab.demo.demo", lambda folder: (summary, []))
+    monkeypatch.setattr("rmlab.records.__file__", str(tmp_path / "rmlab" / "records.py"))
+    if is_clone:
+        (tmp_path / "pyproject.toml").touch()
+    _, out, _ = main("demo")
+    assert ("make lab" in out) == is_clone
+    assert ("notebooks" in out) == is_clone
+    assert "score --help" in out
+
+
 def test_the_explorer_is_one_file(main, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)

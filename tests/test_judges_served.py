@@ -186,6 +186,20 @@ def test_the_fingerprint_knows_model_address_and_sampling():
     assert len({print_of(), *(print_of(**change) for change in changes)}) == 1 + len(changes)
 
 
+@pytest.mark.parametrize(
+    ("url", "options", "allowed"),
+    [
+        (URL, {"revision": "abc"}, "'version'"),
+        (URL, {"concurency": 2}, "'concurrency'"),
+        (None, {"key": "K"}, "'batch'"),
+    ],
+)
+def test_an_option_of_the_other_kind_of_judge_is_named(url, options, allowed):
+    """A bare TypeError of another function."""
+    with pytest.raises(ValueError, match=f"{next(iter(options))}.*{allowed}"):
+        judge("m", url, **options)
+
+
 PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")
 REPLIES = [
     f"{before}{number}{after}"

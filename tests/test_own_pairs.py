@@ -109,6 +109,27 @@ def test_rewards_under_other_names_are_to_be_named(tmp_path):
         rmlab.read_scores(tmp_path / "r.csv")
 
 
+REWARDS = {"id": ["x", "y"], "Chosen_Reward": [1, 1], "Rejected_Reward": [0, 1]}
+
+
+@pytest.mark.parametrize("first", ["id", "model"])
+def test_rewards_of_one_and_zero_without_texts_are_scores(tmp_path, first):
+    """They were taken for a matrix of outcomes, where the names had capitals or a model stood first."""
+    rows = {"model": ["rm", "rm"]} | REWARDS if first == "model" else REWARDS
+    scores = rmlab.read_scores(write(rows, tmp_path / "rm.csv"))
+    assert set(scores["model"]) == {"rm"}
+    assert rmlab.pairs(scores)["outcome"].tolist() == ["win", "tie"]
+
+
+@pytest.mark.parametrize("texts", [{"id": ["x", "y"]}, {"prompt": ["p", "q"]}, {}])
+def test_a_model_and_its_rewards_under_other_names_are_to_be_named(tmp_path, texts):
+    """`'id' must be 1, 0.5, 0 or an empty cell`."""
+    rows = {"model": ["rm", "rm"]} | texts | {"good": [0.4, 2.0], "bad": [0.1, 0.2]}
+    path = write(rows, tmp_path / "rm.csv")
+    with pytest.raises(DataError, match="chosen_score"):
+        rmlab.read_scores(path)
+
+
 def test_a_conversation_keeps_its_earlier_turns():
     start = [{"role": "system", "content": "Be short."}, user("Hi"), assistant("Hello"), user("Is it?")]
     expected = [["chosen", 0, "yes"], ["rejected", 0, "no"]]
@@ -420,6 +441,85 @@ def two_models(order):
     right = questions(model="A", chosen_score=1.0, rejected_score=0.0)
     wrong = questions(model="B", chosen_score=0.0, rejected_score=1.0)[::-1]
     return pd.concat([right, wrong])[["prompt", "model", "chosen_score", "rejected_score"][::order]]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_column_model_counts_where_only_the_scores_are_named(tmp_path, order):
+    """A is always right and B always wrong: it was one model with 0.50."""
+    renamed = two_models(order).rename(columns={"chosen_score": "good", "rejected_score": "bad"})
+    path = write(renamed, tmp_path / "judges.csv")
+    named = {"chosen_score": "good", "rejected_score": "bad"}
+    overall = rmlab.summary(rmlab.read_scores(path, columns=named)).set_index("model")["overall"]
+    assert overall.to_dict() == {"A": 1.0, "B": 0.0}
+    alone = rmlab.read_scores(path, columns=named | {"model": None})
+    assert set(alone["model"]) == {"judges"}
+
+
+def test_named_scores_have_the_families_and_ids_of_their_pairs(tmp_path):
+    """Where only the scores were named, repeated prompts were independent and ids were rows."""
+    rows = repeated_scores(3)
+    expected = rmlab.read_scores(write(rows, tmp_path / "rm.csv"))
+    renamed = rows.rename(columns={"chosen_score": "good", "rejected_score": "bad"})
+    named = {"chosen_score": "good", "rejected_score": "bad"}
+    scores = rmlab.read_scores(write(renamed, tmp_path / "rm.csv"), columns=named)
+    pd.testing.assert_frame_equal(scores, expected)
+    assert rmlab.summary(scores)["n_prompts"].item() == 60
+    path = write(renamed.rename(columns={"prompt": "ask"}), tmp_path / "ask.csv")
+    scores = rmlab.read_scores(path, columns=named | {"prompt": "ask"})
+    assert rmlab.summary(scores)["n_prompts"].item() == 60
+    numbered = renamed.assign(id=[f"q{row}" for row in renamed.index])
+    scores = rmlab.read_scores(write(numbered, tmp_path / "ids.csv"), columns=named)
+    rmlab.tables.check_match(scores, load_pairs(tmp_path / "ids.csv"))
+
+
+@pytest.mark.parametrize("ids", [None, "q"])
+def test_answers_of_several_models_in_any_order_have_one_slot_each(tmp_path, ids):
+    """Shuffled rows gave a model's scores to the texts of another slot."""
+    rows = [
+        {"model": m, "q": i, "prompt": f"p{i}", "response": "x" * (3 + n + i), "label": n == 1, "score": n * sign}
+        for m, sign in (("A", 1), ("B", -1))
+        for i in range(12)
+        for n in (1, 4, 9)
+    ]
+    path = write(pd.DataFrame(rows).sample(frac=1, random_state=0), tmp_path / "long.csv")
+    columns = {"id": ids} if ids else None
+    scores, responses = rmlab.read_scores(path, columns=columns), load_pairs(path, columns=columns)
+    assert len(responses) == 36
+    matched = scores.merge(responses[[*rmlab.tables.KEY, "response", "prompt"]], on=rmlab.tables.KEY)
+    length = matched["response"].str.len() - 3 - matched["prompt"].str[1:].astype(int)
+    sign = matched["model"].map({"A": 1, "B": -1})
+    assert (length * sign == matched["score"]).all()
+    assert rmlab.compare(scores, "A", "B")["difference"].item() == -1.0
+
+
+def test_other_answers_under_one_id_are_refused(tmp_path):
+    """The texts of the second model were dropped, and its scores read as of the first one's."""
+    rows = [{"id": i, "model": m, "prompt": "p", "chosen": m + "!", "rejected": "b"} for m in "AB" for i in range(3)]
+    scored = pd.DataFrame(rows).assign(chosen_score=1.0, rejected_score=0.0)
+    with pytest.raises(DataError, match="'0'"):
+        load_pairs(scored)
+
+
+def test_decimal_commas_of_a_file_with_semicolons_are_numbers(tmp_path):
+    path = tmp_path / "excel.csv"
+    path.write_text("\ufeffid;Chosen_Score;Rejected_Score\nx;0,5;-1,25\ny;2;0,75\n")
+    assert rmlab.read_scores(path)["score"].tolist() == [0.5, -1.25, 2.0, 0.75]
+    path.write_text('id,chosen_score,rejected_score\nx,"1,250",0\n')  # may be a thousand
+    with pytest.raises(DataError, match="'1,250'"):
+        rmlab.read_scores(path)
+
+
+def test_a_frame_is_no_source_of_scores():
+    """`benchmark: no such file`: its columns were taken for paths."""
+    with pytest.raises(TypeError, match="DataFrame"):
+        rmlab.read_scores(repeated_scores(1))
+
+
+def test_named_scores_lose_the_lists_around_them(tmp_path):
+    rows = [{"id": "x", "good": [[1.5]], "bad": [0.5]}]
+    named = {"chosen_score": "good", "rejected_score": "bad"}
+    scores = rmlab.read_scores(write(rows, tmp_path / "x.jsonl"), columns=named)
+    assert scores["score"].tolist() == [1.5, 0.5]
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -47,6 +47,8 @@ _LISTS = {
     "scores": ("scores", "rewards"),
 }
 _SCORED = ("chosen_score", "score_a", "score", "scores")
+NAMES = [*dict.fromkeys([*_SHARED, *_PAIR, *_WINNER, *_ANSWER, *_LISTS])]
+"""Our names, which `columns` may map."""
 SCORE_COLUMNS = {
     spelling
     for layout in (_PAIR, _WINNER, _ANSWER, _LISTS)
@@ -84,11 +86,10 @@ def read_layout(place: Path, rows: list[Record], mapping: Columns) -> tuple[list
     The rows, our names to the columns that hold them, and what was left out for want of a winner.
     """
     names = list(dict.fromkeys(name for record in rows for name in record.row))
-    allowed = [*dict.fromkeys([*_SHARED, *_PAIR, *_WINNER, *_ANSWER, *_LISTS])]
     mapped: Matched = {}
     for ours, theirs in mapping.items():
-        if ours not in allowed:
-            raise DataError(f"columns: unknown name {short(ours)}; {nearest(ours, allowed)}")
+        if ours not in NAMES:
+            raise DataError(f"columns: unknown name {short(ours)}; {nearest(ours, NAMES)}")
         mapped[ours] = [theirs] if isinstance(theirs, str) else [*(theirs or ())]
         if unknown := [column for column in mapped[ours] if column not in names]:
             raise DataError(f"{place}: columns[{ours!r}]: no column {short(unknown[0])}; {nearest(unknown[0], names)}")
@@ -167,15 +168,19 @@ def _group_answers(place: Path, rows: list[Record], columns: Matched) -> tuple[l
     group, label = columns["id"] or columns["prompt"], columns["label"][0]
     if not group:
         raise DataError(f"{place}: single responses need a column for their prompt; pass {name_column('id')}")
-    prompts: dict[tuple[str, ...], Row] = {}
     key_columns = [*columns["model"], *columns["benchmark"], group[0]]
-    for record in rows:
+    keys = [tuple(str(record.read_cell(name)) for name in key_columns) for record in rows]
+    prompts: dict[tuple[str, ...], Row] = {key: {} for key in keys}
+    keyed_rows = [*zip(keys, rows, strict=True)]
+    if columns["model"]:  # one text has one slot, in whatever order the rows of a model are
+        keyed_rows.sort(key=lambda keyed: [str(keyed[1].read_cell(name)) for name in columns["response"]])
+    for key, record in keyed_rows:
         side = _LABEL_WORDS.get(str(record.row.get(label)).strip().lower())
         if side is None:
             record.refuse(label, "chosen or rejected, 1 or 0, true or false", f"or pass {name_column('label')}")
         shared = {name: value for name, value in record.row.items() if name not in (*LABELS, *SCORES)}
-        key = tuple(str(record.read_cell(name)) for name in key_columns)
-        prompt = prompts.setdefault(key, shared)
+        prompt = prompts[key]
+        prompt |= shared | prompt
         for ours, suffix in (("response", ""), ("score", "_score")):
             for column in columns[ours]:
                 answers = prompt.setdefault(side + suffix, [])

@@ -115,7 +115,7 @@ def load_pairs(
     extra = _extra_columns(rows, names, matched)
     answers = _list_rows(place, rows, benchmark, matched, extra)
     repeats = _note_repeats(place, rows, answers)
-    answers = answers.drop(columns="model").drop_duplicates(tables.KEY)
+    answers = answers.drop(columns="model").drop_duplicates([*tables.KEY, "response"])
     responses = tables.check_responses(answers)
     understood: dict[str, object] = {"columns": {ours: theirs for ours, theirs in matched.items() if theirs}}
     if left_out:
@@ -126,48 +126,58 @@ def load_pairs(
     return responses
 
 
-def load_scores(place: Path, name: str, columns: Columns) -> pd.DataFrame:
+def load_scores(place: Path, columns: Columns, model: str | None = None) -> pd.DataFrame:
     """Scores of a file of pairs, under the ids that `load_pairs` gives the same file; not checked yet.
 
-    `name` is that of the benchmark and of the model, where no column says otherwise.
+    Benchmark and model are called after the file, where neither a column nor `model` says otherwise.
 
     A file without texts, only ids and scores, is read as well.
     """
     records_read = _read_rows(place, place, None, None)
     names = _column_names(records_read)
     rows, matched, _ = read_layout(place, records_read, columns)
-    has_texts = {*tables.LABELS} <= rows[0].row.keys()
     if not all({*SCORES} <= record.row.keys() for record in rows):
-        if has_texts:
-            remedy = f"Name them: {name_column('chosen_score')}, or score the pairs: rmlab score {place} MODEL"
-            raise DataError(f"{place}: no column for chosen_score and rejected_score. {remedy}")
-        problem = f"no column for chosen_score and rejected_score; columns: {short([*rows[0].row], 200)}"
-        raise DataError(f"{place}: {problem}. Pass {name_column('chosen_score')}.")
-    scores = [{label: _list_scores(record, f"{label}_score") for label in tables.LABELS} for record in rows]
-    if not has_texts:
+        problem = f"no column for chosen_score and rejected_score; columns: {short(names, 200)}"
+        remedy = f"Pass {name_column('chosen_score')}, or score the texts: rmlab score {place} MODEL"
+        raise DataError(f"{place}: {problem}. {remedy}.")
+    comma = "," if records.has_decimal_commas(place) else "."
+    scores = [{label: _list_scores(record, f"{label}_score", comma) for label in tables.LABELS} for record in rows]
+    if not {*tables.LABELS} <= rows[0].row.keys():
         texts = [{label: ["?"] * len(values) for label, values in by_label.items()} for by_label in scores]
         if not matched["prompt"]:
             matched["prompt"] = ["prompt"]
             rows = [replace(record, row=record.row | {"prompt": f"row {record.number}"}) for record in rows]
         rows = [replace(record, row=record.row | row) for record, row in zip(rows, texts, strict=True)]
     extra = _extra_columns(rows, names, matched)
-    answers = _list_rows(place, rows, name, matched, extra)
+    answers = _list_rows(place, rows, place.stem, matched, extra)
     values = [value for by_label in scores for label in tables.LABELS for value in by_label[label]]
     if len(values) != len(answers):
         raise DataError(f"{place}: {len(values)} scores for {len(answers)} answers; give each answer one score")
     _note_repeats(place, rows, answers)
-    model = answers["model"].fillna(name)
-    return answers.drop(columns=["prompt", "response"]).assign(model=model, score=values)
+    models = answers["model"].fillna(place.stem) if model is None else model
+    return answers.drop(columns=["prompt", "response"]).assign(model=models, score=values)
 
 
-def _list_scores(record: Record, column: str) -> list[float]:
+def _list_scores(record: Record, column: str, comma: str) -> list[float]:
     """The scores of one label, NaN where a cell is empty."""
-    value = record.row[column]
-    cells = value if isinstance(value, list) else [value]
+    cells = flatten(record.row[column])
     try:
-        return [float("nan") if cell in (None, "") else float(str(cell)) for cell in cells]
+        return [float("nan") if cell in (None, "") else float(str(cell).replace(comma, ".")) for cell in cells]
     except ValueError:
-        record.refuse(column, "a number")
+        record.refuse(column, "a number (0.5, not 0,5)")
+
+
+def flatten(value: object) -> list[object]:
+    """Scores without the lists around them."""
+    scores = []
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, list):
+            pending += reversed(part)
+        else:
+            scores.append(part)
+    return scores
 
 
 def _list_rows(place: Path, rows: list[Record], benchmark: str, columns: Matched, extra: list[str]) -> pd.DataFrame:

@@ -386,8 +386,10 @@ def _length_design(counts: FloatArray, measure: str, form: str, rows: IntArray, 
     """For both lengths of each comparison, (comparisons, 2)."""
     counts = counts[rows]
     difference, total = counts @ [1.0, -1.0], np.log(counts.sum(axis=1) + 2)
-    if not difference.any():
-        return _Design(np.empty((len(counts) + 1, 0)), np.empty((len(counts), 0)), [f"{measure} does not vary"])
+    outside = _outside(difference, measure)
+    if outside or not difference.any():
+        reason = "" if outside else f"{measure} does not vary"
+        return _Design(np.empty((len(counts) + 1, 0)), np.empty((len(counts), 0)), [reason], outside)
     # The last row: one answer twice as long as the other, at the typical sum of both.
     counts = np.vstack([counts, (np.exp(total.mean()) - 2) * np.array([2 / 3, 1 / 3])])
     bent, lengths = np.tanh(counts @ [1.0, -1.0] / difference.std()), np.log(counts + 1)
@@ -398,7 +400,7 @@ def _length_design(counts: FloatArray, measure: str, form: str, rows: IntArray, 
     crossed = ratio * (total - total.mean())
     powers = np.column_stack([ratio**2, crossed, ratio * crossed])
     columns, alternatives = (bent[:, None], spline[:-1]) if form == "tanh" else (spline, powers)
-    return _Design(columns, alternatives, [""], _outside(difference, measure), np.abs(ratio) <= WITHIN_A_QUARTER)
+    return _Design(columns, alternatives, [""], is_near=np.abs(ratio) <= WITHIN_A_QUARTER)
 
 
 def _style_design(

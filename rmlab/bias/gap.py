@@ -192,7 +192,7 @@ def style_differences(table: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFr
     Raises
     ------
     DataError
-        For responses other than the scored ones.
+        For responses other than the scored ones, and for a column of yours that has the name of one of these.
 
     Notes
     -----
@@ -214,10 +214,19 @@ def style_differences(table: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFr
     log_ratio = np.log(chosen[:, 0] + 1) - np.log(rejected[:, 0] + 1)
     length = (np.sign(log_ratio) * (np.abs(log_ratio) > WITHIN_A_QUARTER)).astype(int)
     markdown = np.sign(chosen[:, 1] - rejected[:, 1]).astype(int)
-    result = pairs.assign(length=pd.Categorical.from_codes(length + 1, dtype=_LENGTH))
-    result = result.assign(markdown=pd.Categorical.from_codes(markdown + 1, dtype=_MARKDOWN))
-    result["log2_length"] = log_ratio / np.log(2)
+    differences = pd.DataFrame(
+        {
+            "length": pd.Categorical.from_codes(length + 1, dtype=_LENGTH),
+            "markdown": pd.Categorical.from_codes(markdown + 1, dtype=_MARKDOWN),
+            "log2_length": log_ratio / np.log(2),
+        },
+        index=pairs.index,
+    )
     for place, measure in enumerate(measures):
         for label, side in zip(LABELS, (chosen, rejected), strict=True):
-            result[f"{label}_{measure}"] = side[:, place].astype(np.int64)
-    return copy_provenance(table, result)
+            differences[f"{label}_{measure}"] = side[:, place].astype(np.int64)
+
+    for name in differences.columns.intersection(pairs.columns):
+        if not pairs[name].equals(differences[name]):
+            raise DataError(f"table: {name!r} is a column of the result. Rename yours.")
+    return copy_provenance(table, pairs.assign(**differences))

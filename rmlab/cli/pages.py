@@ -11,6 +11,7 @@ import typer
 from rmlab import benchmarks, report
 from rmlab.cli.options import TextOptions, split_columns, with_shared_options
 from rmlab.cli.terminal import say, say_aligned
+from rmlab.records import is_clone
 from rmlab.report.page import write_explorer
 from rmlab.report.results import read_results
 from rmlab.tables import DataError
@@ -38,7 +39,8 @@ def run_demo(
     say("\nFigures, each with its numbers beside it:")
     for file in files:
         say(f"  {file}")
-    say("\nNext: open notebooks/00_quickstart.ipynb (make lab), or score a model:")
+    notebook = "open notebooks/00_quickstart.ipynb (make lab), or " if is_clone() else ""
+    say(f"\nNext: {notebook}score a model:")
     if shutil.which("rmlab"):
         say("  rmlab score --help")
         return

@@ -56,11 +56,14 @@ def read_scores(
         - a pair: `chosen_score` and `rejected_score`;
         - a prompt: `scores`, a list with the chosen first, `num_correct` of them (default 1).
 
-        Without one of these only the names given differ from the usual ones; {"model": None} ignores a column.
+        In a file of pairs only the names given differ from the usual ones, and any name of `load_pairs` may be given;
+        {"model": None} ignores a column.
 
-        Further names are `id` (default: the row's number within the model), `family`, `domain`, `subset`, `style`,
+        Where a path has a dot, or `slot`, `style` or `num_correct` is named, nothing else is read than the names given.
+        Further names are then `id` (default: the row's number within the model), `family`, `domain`, `subset`,
         `benchmark` and `model` (default: the file's name). Rows may lie inside one object, under a name that all paths
         begin with, or as lists.
+
         For a table that lacks what `responses` know, such as id, label and score alone, use `rmlab.io.join`.
     model
         Name of the model (default: from the file, its name or its folder's name).
@@ -76,6 +79,8 @@ def read_scores(
     ------
     DataError
         For a file that cannot be read, and for missing or infinite scores; the message names file, row and value.
+    TypeError
+        For a DataFrame.
     """
     read_mapped = None if columns is None else partial(results.read_mapped_scores, columns=columns, model=model)
     read_layout = read_mapped or partial(_read_file, layout=format, model=model)
@@ -229,8 +234,7 @@ def _read_file(
     if layout == "response-matrix":
         return results.read_matrix(path, benchmark, subsets)
     if layout == "own":
-        frame = load_scores(path, path.stem, {})
-        return frame if model is None else frame.assign(model=model)
+        return load_scores(path, {}, model)
     if layout != "rmlab":
         return results.read_published(path, rows, layout, model)
     frame = native.read_frame(path, rows, sidecar)
@@ -239,6 +243,8 @@ def _read_file(
 
 def _find_files(source: Source, *, pairs: bool) -> list[Path]:
     """The files that a path, a folder, a glob or a list of them names."""
+    if isinstance(source, pd.DataFrame):
+        raise TypeError("source: a DataFrame; write it to a file first, or check it with rmlab.tables.check_scores")
     paths: list[Path] = []
     for place in [source] if isinstance(source, str | PathLike) else source:
         path = records.expand_path(place)

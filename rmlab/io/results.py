@@ -7,7 +7,7 @@ import pandas as pd
 
 from rmlab import records, tables
 from rmlab.benchmarks import benchmarks_by_name, layouts
-from rmlab.benchmarks.own_pairs import load_scores
+from rmlab.benchmarks.own_pairs import flatten, load_scores
 from rmlab.benchmarks.reward_bench import subset_of_item
 from rmlab.benchmarks.rows import first_rows
 from rmlab.records import refuse_rows
@@ -19,6 +19,7 @@ Columns = Mapping[str, str]
 
 _LAYOUTS = ("score", "chosen_score", "scores")
 _SHARED = ("model", "benchmark", "domain", "id", "family", "subset", "label", "slot", "style")
+_NO_ITEMS = {"id", "prompt"} | layouts.SCORE_COLUMNS  # a matrix names its items in these
 _OUTCOMES = {"1": "win", "1.0": "win", "0.5": "tie", "0": "loss", "0.0": "loss", "": None}
 
 
@@ -29,14 +30,14 @@ def find_table_layout(header: list[str]) -> str:
     # Our tables of scores hold no texts.
     if "chosen_slot" in names or (is_key and not {"prompt", "response"} & names):
         return "rmlab"
-    is_matrix = header[:1] == ["model"] and not layouts.SCORE_COLUMNS & {name.lower() for name in names}
+    is_matrix = header[:1] == ["model"] and not _NO_ITEMS & {name.lower() for name in names}
     return "response-matrix" if is_matrix else "own"
 
 
 def is_turned_matrix(rows: Sequence[records.Row]) -> bool:
     """Whether a table has one row per item, and the outcomes of one model in each further column."""
     cells = [value for row in rows for value in [*row.values()][1:]]
-    is_matrix = bool(cells) and not layouts.SCORE_COLUMNS & rows[0].keys()
+    is_matrix = bool(cells) and not _NO_ITEMS & {name.lower() for name in [*rows[0]][1:]}
     is_matrix = is_matrix and all(value is None or str(value) in _OUTCOMES for value in cells)
     return is_matrix and next(iter(rows[0])) in ("item", "id", "item_id", "prompt_id", "prompt")
 
@@ -71,16 +72,24 @@ def read_published(path: Path, rows: list[records.Row], layout: str, model: str 
 
 def read_mapped_scores(path: Path, columns: layouts.Columns, model: str | None, **_: object) -> pd.DataFrame:
     """Scores of a file whose fields have other names, not checked yet; see `read_scores` for the three layouts."""
-    if columns.keys() <= {*_SHARED}:  # the scores have usual names
-        frame = load_scores(path, path.stem, columns)
-        return frame if model is None else frame.assign(model=model)
+    rows = records.read_rows(path)
+    if _is_own_layout(rows[0], columns):
+        return load_scores(path, columns, model)
+
     fields = {ours: str(theirs) for ours, theirs in columns.items() if theirs is not None}
     _check_names(fields, (*_SHARED, *_LAYOUTS, "rejected_score", "num_correct"))
     if len({*_LAYOUTS} & {*fields}) != 1 or ("chosen_score" in fields) != ("rejected_score" in fields):
         layouts = "'score' (a row per answer), 'chosen_score' with 'rejected_score', or 'scores' (a row per prompt)"
         raise DataError(f"columns: name one of {layouts}; got {short(sorted(fields))}")
-    prompts = _select_fields(path, records.read_rows(path), fields)
+    prompts = _select_fields(path, rows, fields)
     return _fill_names(path, _expand_answers(path, prompts, fields), model)
+
+
+def _is_own_layout(row: records.Row, columns: layouts.Columns) -> bool:
+    """Whether a file is one of pairs under other names: none of them leads into a nested object."""
+    names = [theirs for theirs in columns.values() if isinstance(theirs, str)]
+    is_nested = any(isinstance(row.get(name, {}), dict) for name in names)
+    return columns.keys() <= {*layouts.NAMES} and not is_nested
 
 
 def read_mapped_pairs(path: Path, columns: Columns, **_: object) -> pd.DataFrame:
@@ -108,7 +117,8 @@ def read_matrix(path: Path, benchmark: str, subsets: Mapping[str, str] | None) -
         raise DataError(f"{path}: {problem}; {remedy}")
     matrix = pd.DataFrame(lines, columns=header)
     for item in domain:
-        refuse_rows(path, matrix[item], ~matrix[item].isin([*_OUTCOMES]), "1, 0.5, 0 or an empty cell")
+        allowed = "1, 0.5, 0 or an empty cell (or name the columns of scores: columns={'chosen_score': ...})"
+        refuse_rows(path, matrix[item], ~matrix[item].isin([*_OUTCOMES]), allowed)
     pairs = matrix.melt("model", var_name="id", ignore_index=False).sort_index(kind="stable", ignore_index=True)
     outcome, domains = pairs.pop("value").map(_OUTCOMES), pairs["id"].map(domain)
     pairs = pairs.assign(model=pairs["model"].replace("", None), benchmark=benchmark, domain=domains)
@@ -166,9 +176,9 @@ def _unfold_object(path: Path, flat: pd.DataFrame, columns: Columns) -> pd.DataF
 def _expand_answers(path: Path, frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     """A row per answer from a row per answer, per pair or per prompt."""
     if "score" in frame:
-        return frame.assign(score=frame["score"].map(_flatten)).explode("score")
+        return frame.assign(score=frame["score"].map(flatten)).explode("score")
     if "scores" in frame:
-        scores = frame["scores"].map(_flatten)
+        scores = frame["scores"].map(flatten)
         field = "num_correct" if "num_correct" in frame else "scores"
         n_chosen = pd.to_numeric(frame.get("num_correct", scores.map(lambda _: 1)).astype("str"), errors="coerce")
         wrong = ~((n_chosen > 0) & (n_chosen < scores.map(len)) & (n_chosen % 1 == 0))
@@ -178,23 +188,10 @@ def _expand_answers(path: Path, frame: pd.DataFrame, columns: Columns) -> pd.Dat
         frame = frame.assign(chosen_score=[values[:n] for values, n in counted_scores])
         frame = frame.assign(rejected_score=[values[n:] for values, n in counted_scores])
     shared = frame.drop(columns=["scores", "num_correct", "chosen_score", "rejected_score"], errors="ignore")
-    sides = [shared.assign(label=label, score=frame[f"{label}_score"].map(_flatten)) for label in tables.LABELS]
+    sides = [shared.assign(label=label, score=frame[f"{label}_score"].map(flatten)) for label in tables.LABELS]
     answers = pd.concat(sides).explode("score").sort_index(kind="stable")
     slot = answers.groupby([answers.index, "label"]).cumcount()
     return answers.assign(slot=slot).reset_index(drop=True)
-
-
-def _flatten(value: object) -> list[object]:
-    """Scores without the lists around them."""
-    scores = []
-    pending = [value]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, list):
-            pending += reversed(part)
-        else:
-            scores.append(part)
-    return scores
 
 
 def _fill_names(path: Path, frame: pd.DataFrame, model: str | None) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """LLM judges: `rmlab.judge` makes one, `estimate` counts what it costs, `examine` shows how far it can be trusted."""
 
 from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,7 +13,7 @@ from rmlab.judges.probes import examine
 from rmlab.judges.questions import Sampling, Template, load_template, shipped
 from rmlab.metrics.ties import TIES
 from rmlab.servers import Client
-from rmlab.tables import DataError, nearest
+from rmlab.tables import DataError, check_option, nearest
 
 __all__ = [
     "CONVENTIONS",
@@ -42,6 +43,9 @@ class _Setup:
     one_order: bool = False
     published: bool = False
 
+
+_LOCAL_OPTIONS = ("dtype", "device", "batch", "revision", "trust_remote_code")
+_SERVER_OPTIONS = ["extra", "version", *[*signature(Client).parameters][1:-1]]  # without url and spent
 
 _MODES = {
     "pairwise": _Setup("pairwise", "pair", "five"),
@@ -131,6 +135,8 @@ def judge(
     ------
     DataError
         For values that are not allowed.
+    ValueError
+        For an option of the other kind of judge: `revision` with `url`, `key` without.
     ImportError
         Where httpx and tenacity, or transformers, are not installed.
     """
@@ -150,6 +156,8 @@ def judge(
         if not value >= minimum:
             raise DataError(f"{argument}={value!r}; allowed: {minimum} or more")
     sampling = Sampling(temperature, answer_tokens, letters, seed)
+    for option in options:
+        check_option("options", option, _LOCAL_OPTIONS if url is None else _SERVER_OPTIONS)
     if url is None:
         respondent: Local | Chat = _load_local(model, sampling, **options)
     else:

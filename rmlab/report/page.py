@@ -140,6 +140,7 @@ def _section(
     has_styles = bool(styles.notna().all())
     data = None if len(table) > MOST_ROWS else Comparisons(table, responses)
     if benchmark.needs == "pairs" and styles.isna().all() and responses is not None:
+        table = table.drop(columns=["length", "markdown"], errors="ignore")
         table = style_differences(table, responses)
     drawings = _figures(table, board, average, has_styles) if board["overall"].notna().any() else []
     return {

@@ -13,7 +13,7 @@ import pandas as pd
 from rmlab import io
 from rmlab.benchmarks import benchmarks_by_name
 from rmlab.benchmarks.layouts import Columns
-from rmlab.benchmarks.own_pairs import load_pairs, load_scores
+from rmlab.benchmarks.own_pairs import load_pairs
 from rmlab.benchmarks.registry import adopt_name
 from rmlab.io.native import SIDECAR
 from rmlab.metrics.items import as_pairs
@@ -116,10 +116,8 @@ def _is_result(path: Path) -> bool:
 
 
 def _read_table(path: Path, columns: Columns | None) -> pd.DataFrame:
-    if columns:
-        return check_scores(load_scores(path, path.stem, columns), allow_missing=True)
     try:
-        return io.read_scores(path, allow_missing=True)
+        return io.read_scores(path, columns=columns or None, allow_missing=True)
     except DataError as error:
         with suppress(DataError):
             return io.read_pairs(path)
