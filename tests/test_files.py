@@ -1,4 +1,6 @@
-"""Files: written whole or not at all and never through a link; damaged ones are refused or read as they stand."""
+"""Files: written whole or not at all and never through a link; damaged ones are refused
+or read as they stand.
+"""
 
 import errno
 import os
@@ -22,10 +24,13 @@ from rmlab.tables import DataError
 
 @pytest.fixture(scope="module")
 def scores():
-    return rmlab.score(rmlab.load("mini").head(60), ["random", "longest"], progress=False)
+    return rmlab.score(
+        rmlab.load("mini").head(60), ["random", "longest"], progress=False
+    )
 
 
-WRITERS = {  # a function of each way to write a file for people, by the name of the file
+# a function of each way to write a file for people, by the name of the file
+WRITERS = {
     "figure.png": lambda path, scores: report.save_figure(plt.figure(), path),
     "report.html": lambda path, scores: report.write_report(scores, path),
     "scores.parquet": lambda path, scores: io.write_scores(scores, path),
@@ -54,7 +59,10 @@ def test_a_full_disk_leaves_the_old_file_and_a_link_in_the_way_is_replaced_not_f
             patch.setattr(*step, fail)
             with pytest.raises(OSError, match="No space left on device") as caught:
                 WRITERS[name](path, scores)
-        assert (caught.value.errno, Path(caught.value.filename).name) == (errno.ENOSPC, name)
+        assert (caught.value.errno, Path(caught.value.filename).name) == (
+            errno.ENOSPC,
+            name,
+        )
         assert path.read_bytes() == b"old"
         assert [p.name for p in path.parent.iterdir()] == [name]
     WRITERS[name](path, scores)
@@ -66,16 +74,30 @@ def test_a_full_disk_leaves_the_old_file_and_a_link_in_the_way_is_replaced_not_f
 def test_shards_of_a_policy_and_its_reference_merge_into_one_model(tmp_path):
     frame, folders = rmlab.load("mini").head(60), [tmp_path / "1", tmp_path / "2"]
     for number, folder in enumerate(folders):
-        rmlab.score(frame, Difference(name="owner/dpo"), store=folder, shard=(number + 1, 2))
-    assert merge(folders, tmp_path / "all")["model"].tolist() == ["policy", "reference"] * 2
-    merged, whole = Difference(name="owner/dpo"), rmlab.score(frame, Difference(name="owner/dpo"))
-    pd.testing.assert_frame_equal(rmlab.score(frame, merged, store=tmp_path / "all"), whole)
+        rmlab.score(
+            frame, Difference(name="owner/dpo"), store=folder, shard=(number + 1, 2)
+        )
+    assert (
+        merge(folders, tmp_path / "all")["model"].tolist()
+        == ["policy", "reference"] * 2
+    )
+    merged, whole = (
+        Difference(name="owner/dpo"),
+        rmlab.score(frame, Difference(name="owner/dpo")),
+    )
+    pd.testing.assert_frame_equal(
+        rmlab.score(frame, merged, store=tmp_path / "all"), whole
+    )
     assert merged.logged == []
-    assert rmlab.read_scores(tmp_path / "all")["model"].unique().tolist() == ["owner/dpo"]
+    assert rmlab.read_scores(tmp_path / "all")["model"].unique().tolist() == [
+        "owner/dpo"
+    ]
 
 
 PLANTED = [
-    *rb"""1e400|NaN|Infinity|1_0|0x1f|1+2j|"\ud83d"|null|[]|{}|""|-0.0|2.5.1|1,5|"|'|;|[[1.5]]|PAR1""".split(b"|"),
+    *rb"""1e400|NaN|Infinity|1_0|0x1f|1+2j|"\ud83d"|null|[]|{}|""|-0.0|2.5.1|1,5|"|'|;|[[1.5]]|PAR1""".split(
+        b"|"
+    ),
     *b"\xff\xfe|\x00|\r|\t|\xed\xa0\x80|\xef\xbb\xbf".split(b"|"),
     *[b"1" * 400, b"[" * 3000, b'{"a":' * 3000],
 ]
@@ -91,29 +113,48 @@ def whole_files(tmp_path_factory):
     scores.attrs = {}
     files = []
     for suffix in ("csv", "jsonl", "parquet"):
-        files.append((rmlab.read_scores, rmlab.write_scores(scores, folder / f"scores.{suffix}")))
-        files.append((rmlab.read_pairs, rmlab.write_pairs(rmlab.pairs(scores), folder / f"pairs.{suffix}")))
+        files.append(
+            (rmlab.read_scores, rmlab.write_scores(scores, folder / f"scores.{suffix}"))
+        )
+        files.append(
+            (
+                rmlab.read_pairs,
+                rmlab.write_pairs(rmlab.pairs(scores), folder / f"pairs.{suffix}"),
+            )
+        )
     return files
 
 
 def damage(data, rng):
-    """The bytes with one to three pieces of damage: changed, cut, doubled, or something planted."""
+    """The bytes with one to three pieces of damage: changed, cut, doubled, or something
+    planted.
+    """
     for _ in range(int(rng.choice([1, 1, 2, 3]))):
-        start, length = int(rng.integers(0, max(len(data), 1))), int(rng.choice([1, 2, 8, 60, 400]))
+        start, length = (
+            int(rng.integers(0, max(len(data), 1))),
+            int(rng.choice([1, 2, 8, 60, 400])),
+        )
         planted, kind = PLANTED[int(rng.integers(len(PLANTED)))], int(rng.integers(8))
         hits = list(re.finditer(rb'-?\d+\.?\d*(e-?\d+)?|"[^"]{0,40}"', data))
         stop = start + length
         if kind < 4:
             noise = bytes(rng.integers(0, 256, length, np.uint8)) + data[stop:]
-            data = data[:start] + [noise, b"", data[stop:], data[start:stop] + data[start:]][kind]
-        elif hits:  # in the place of a number or of a text, where the file stays well-formed most often
+            data = (
+                data[:start]
+                + [noise, b"", data[stop:], data[start:stop] + data[start:]][kind]
+            )
+        # in the place of a number or of a text, where the file stays well-formed most
+        # often
+        elif hits:
             hit = hits[int(rng.integers(len(hits)))]
             data = data[: hit.start()] + planted + data[hit.end() :]
     return data
 
 
 @pytest.mark.parametrize("n_files", [400, pytest.param(20_000, marks=pytest.mark.long)])
-def test_damaged_files_are_refused_or_read_as_they_stand(whole_files, tmp_path, n_files):
+def test_damaged_files_are_refused_or_read_as_they_stand(
+    whole_files, tmp_path, n_files
+):
     rng, verdicts = np.random.default_rng(11), Counter()
     for number in range(n_files):
         read, original = whole_files[number % len(whole_files)]
@@ -128,8 +169,14 @@ def test_damaged_files_are_refused_or_read_as_they_stand(whole_files, tmp_path, 
             verdicts["refused"] += 1
             continue
         verdicts["accepted"] += 1
-        for column in {"score", "margin"} & {*table.columns} if path.suffix != ".parquet" else ():
+        for column in (
+            {"score", "margin"} & {*table.columns} if path.suffix != ".parquet" else ()
+        ):
             text = path.read_text(encoding="utf-8-sig")
-            numbers = {float(x) for x in re.findall(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", text) if len(x) < 300}
+            numbers = {
+                float(x)
+                for x in re.findall(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", text)
+                if len(x) < 300
+            }
             assert {*table[column].dropna().astype(float)} <= numbers, text
     assert min(verdicts.values()) > 0.08 * n_files

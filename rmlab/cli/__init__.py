@@ -11,7 +11,13 @@ from rmlab.cli import terminal
 from rmlab.cli.gate import gate
 from rmlab.cli.judging import judge_benchmark
 from rmlab.cli.pages import explore_scores, run_demo, write_html_report
-from rmlab.cli.scoring import check_model, merge_stores, plan, prefer_benchmark, score_benchmark
+from rmlab.cli.scoring import (
+    check_model,
+    merge_stores,
+    plan,
+    prefer_benchmark,
+    score_benchmark,
+)
 from rmlab.records import __version__
 from rmlab.tables import DataError
 from rmlab.text import line
@@ -35,7 +41,9 @@ _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.mro()[2])
 
 
 def main() -> None:
-    """Run the command line; bad data, a missing package or a full disk is one line on stderr and exit code 1."""
+    """Run the command line; bad data, a missing package or a full disk is one line on
+    stderr and exit code 1.
+    """
     terminal.take_over_warnings()
     try:
         code = app(standalone_mode=False)
@@ -50,12 +58,18 @@ def main() -> None:
         terminal.say(f"rmlab: error: {line(error)}", err=True)
         code = 1
     if code == 130:
-        terminal.say("rmlab: interrupted; with --store the same command resumes", err=True)
+        terminal.say(
+            "rmlab: interrupted; with --store the same command resumes", err=True
+        )
     sys.exit(code if isinstance(code, int) else 0)
 
 
 @app.callback(invoke_without_command=True)
-def _rmlab(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+def _rmlab(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.")
+    ] = False,
+) -> None:
     if version:
         terminal.say(__version__)
         raise typer.Exit
