@@ -1,7 +1,9 @@
-"""How often the interval of the calibration error holds it, and what a calibrated model shows on average.
+"""How often the interval of the calibration error holds it, and what a calibrated model
+shows on average.
 
-Margins are log-odds times a factor: 1 is calibrated. Outcomes follow the log-odds; the nine comparisons of a prompt
-depend on each other through a normal variable they share. The truth is the error of the bins, from many draws.
+Margins are log-odds times a factor: 1 is calibrated. Outcomes follow the log-odds; the
+nine comparisons of a prompt depend on each other through a normal variable they share.
+The truth is the error of the bins, from many draws.
 
     python benchmarks/calibration_error.py [--draws 2000] [--comparisons 1 9]
         [--out benchmarks/results/calibration_error.csv]
@@ -22,14 +24,26 @@ from rmlab import stats
 
 BATCH = 50
 MANY = 2_000_000
-SHARED = 0.5  # share of the variance behind the outcomes that a prompt's comparisons have in common
-WORLDS = [(50, 1), (100, 1), (400, 1), (1327, 1), (64, 9), (441, 9)]  # prompts, comparisons of each
+# share of the variance behind the outcomes that a prompt's comparisons have in common
+SHARED = 0.5
+WORLDS = [
+    (50, 1),
+    (100, 1),
+    (400, 1),
+    (1327, 1),
+    (64, 9),
+    (441, 9),
+]  # prompts, comparisons of each
 FACTORS = (1.0, 0.6, 1.3, 2.0, 4.0)
 
 
-def margins(rows: int, prompts: int, per: int, factor: float, rng: np.random.Generator) -> np.ndarray:
+def margins(
+    rows: int, prompts: int, per: int, factor: float, rng: np.random.Generator
+) -> np.ndarray:
     odds = np.abs(rng.normal(0, 1.5, (rows, prompts, per)))
-    common = rng.standard_normal((rows, prompts, 1)) * np.sqrt(SHARED) if per > 1 else 0.0
+    common = (
+        rng.standard_normal((rows, prompts, 1)) * np.sqrt(SHARED) if per > 1 else 0.0
+    )
     own = rng.standard_normal(odds.shape) * np.sqrt(1 - SHARED if per > 1 else 1.0)
     return factor * odds * np.where(ndtr(common + own) < expit(odds), 1, -1)
 
@@ -48,7 +62,10 @@ def rows(draws: int, comparisons: list[int]) -> Iterator[dict[str, object]]:
                 rng = np.random.default_rng(prompts + per)
                 table = pd.concat(
                     stats.calibration_error(
-                        _pairs(margins(min(BATCH, draws - i), prompts, per, factor, rng)), bins=bins
+                        _pairs(
+                            margins(min(BATCH, draws - i), prompts, per, factor, rng)
+                        ),
+                        bins=bins,
                     )
                     for i in range(0, draws, BATCH)
                 )
@@ -84,16 +101,34 @@ def _pairs(margin: np.ndarray) -> pd.DataFrame:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--draws", type=int, default=2000)
-    parser.add_argument("--comparisons", type=int, nargs="+", default=[1, 9], help="only worlds of so many a prompt")
+    parser.add_argument(
+        "--comparisons",
+        type=int,
+        nargs="+",
+        default=[1, 9],
+        help="only worlds of so many a prompt",
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     start, made = time.perf_counter(), []
     for row in rows(options.draws, options.comparisons):
         made.append(row)
-        print("  ".join(f"{k} {v:.4f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
-    table = pd.DataFrame(made).round(4).assign(date=date.today().isoformat(), machine="2 CPU cores, shared")
+        print(
+            "  ".join(
+                f"{k} {v:.4f}" if isinstance(v, float) else f"{k} {v}"
+                for k, v in row.items()
+            ),
+            flush=True,
+        )
+    table = (
+        pd.DataFrame(made)
+        .round(4)
+        .assign(date=date.today().isoformat(), machine="2 CPU cores, shared")
+    )
     for what in ("share", "brier", "log_loss"):
         print(f"{what}: mean {table[what].mean():.3f}, worst {table[what].min():.3f}")
     print(f"{time.perf_counter() - start:.0f} s")

@@ -1,10 +1,13 @@
-"""How often intervals hold the true value, tests give false alarms and ranks hold, in simulated worlds.
+"""How often intervals hold the true value, tests give false alarms and ranks hold, in
+simulated worlds.
 
-    python benchmarks/coverage.py [--draws 2000] [--only NAME] [--jobs 2] [--out benchmarks/results/coverage.csv]
+    python benchmarks/coverage.py [--draws 2000] [--only NAME] [--jobs 2] [--out
+    benchmarks/results/coverage.csv]
 
-Every interval, test and rank is the one that rmlab's functions give; the true values are known. The worlds are the
-functions of the folder `coverage_worlds`. A bound counts as missed if the share lies beyond it by more than two
-simulation errors; the script then ends with exit code 1.
+Every interval, test and rank is the one that rmlab's functions give; the true values
+are known. The worlds are the functions of the folder `coverage_worlds`. A bound counts
+as missed if the share lies beyond it by more than two simulation errors; the script
+then ends with exit code 1.
 """
 
 import argparse
@@ -22,7 +25,9 @@ import coverage_worlds
 
 
 def run_world(name: str, draws: int) -> pd.DataFrame:
-    """One row per measure of a world, with simulation errors and whether its bounds are kept."""
+    """One row per measure of a world, with simulation errors and whether its bounds are
+    kept.
+    """
     world = coverage_worlds.load()[name]
     start = time.perf_counter()
     rng = np.random.default_rng(coverage_worlds.seed_of(name))
@@ -43,7 +48,9 @@ def run_world(name: str, draws: int) -> pd.DataFrame:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--only", default="", help="only worlds whose name holds this")
     parser.add_argument("--jobs", type=int, default=2)
@@ -57,13 +64,24 @@ def main() -> int:
         for table in pool.map(run_world, names, [options.draws] * len(names)):
             tables.append(table.round(4))
             shown = tables[-1].dropna(axis="columns", how="all").drop(columns="seconds")
-            print(shown.to_string(index=False), f"{table['seconds'].iloc[0]:.1f} s", sep="\n", flush=True)
+            print(
+                shown.to_string(index=False),
+                f"{table['seconds'].iloc[0]:.1f} s",
+                sep="\n",
+                flush=True,
+            )
 
     table = pd.concat(tables, ignore_index=True)
     missed = table[table["kept"] == "missed"]
-    print(f"\n{time.perf_counter() - start:.0f} s, {len(names)} worlds, {len(table)} shares; missed: {len(missed)}")
+    print(
+        f"\n{time.perf_counter() - start:.0f} s, {len(names)} worlds, {len(table)} shares; missed: {len(missed)}"
+    )
     if len(missed):
-        print(missed[["world", "what", "share", "error", "at_least", "at_most", "worst"]].to_string(index=False))
+        print(
+            missed[
+                ["world", "what", "share", "error", "at_least", "at_most", "worst"]
+            ].to_string(index=False)
+        )
     if options.out:
         keep_rows(table.drop(columns="seconds"), options.out, ["world", "what"])
     return int(len(missed) > 0)

@@ -1,7 +1,9 @@
-"""What rmlab does on this machine's GPU, in five minutes, as text to paste into an issue.
+"""What rmlab does on this machine's GPU, in five minutes, as text to paste into an
+issue.
 
-Small models with random weights: does attention go over kernels, do packs come out as texts alone, in float32 and in
-half precision; how fast, and how much of a pack's time is the host's.
+Small models with random weights: does attention go over kernels, do packs come out as
+texts alone, in float32 and in half precision; how fast, and how much of a pack's time
+is the host's.
 
     make gpu-check                      # or: python benchmarks/gpu_check.py --device cuda:0
     python benchmarks/gpu_check.py --device cpu --quick      # what a machine without a GPU can show
@@ -33,34 +35,63 @@ from rmlab.tables import DataError
 
 MODELS = {
     "Llama": ("llama", {}),
-    "Llama, 3 heads share keys": ("llama", {"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 384}),
+    "Llama, 3 heads share keys": (
+        "llama",
+        {"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 384},
+    ),
     "Mistral, window 200": ("mistral", {"sliding_window": 200}),
     "Gemma 2, capped": ("gemma2", {"sliding_window": 200}),
     "ModernBERT": ("modernbert", {"num_key_value_heads": None}),
 }
-SHAPE = {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 4, "num_attention_heads": 8}
-WIDE = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32}
+SHAPE = {
+    "hidden_size": 512,
+    "intermediate_size": 1408,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+}
+WIDE = {
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--quick", action="store_true", help="small texts and no timing of a larger model")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small texts and no timing of a larger model",
+    )
     options = parser.parse_args()
     logging.basicConfig(format="note: %(message)s", stream=sys.stdout)
     transformers.utils.logging.disable_progress_bar()
     device = backbones.device(options.device)
     print("\n".join(machine(device)))
-    print("\n| model | dtype | packs hold | attention | apart, sd | seconds |\n|---|---|---|---|---|---|")
+    print(
+        "\n| model | dtype | packs hold | attention | apart, sd | seconds |\n|---|---|---|---|---|---|"
+    )
     for name, (architecture, shape) in MODELS.items():
         for dtype in (torch.float32, torch.bfloat16):
-            attempt(lambda *given: exactness(*given, device, options.quick), name, architecture, shape, dtype)
+            attempt(
+                lambda *given: exactness(*given, device, options.quick),
+                name,
+                architecture,
+                shape,
+                dtype,
+            )
     if not options.quick:
         attempt(lambda name: speed(device), "speed")
 
 
 def attempt(check: Callable[..., str], name: str, *given: object) -> None:
-    """Print what a check found, or how it failed: one that fails must not hide the others."""
+    """Print what a check found, or how it failed: one that fails must not hide the
+    others.
+    """
     try:
         print(check(name, *given), flush=True)
     except Exception:
@@ -91,32 +122,59 @@ def version_of(package: str) -> str:
         return "not installed"
 
 
-def load(architecture: str, shape: dict, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:
+def load(
+    architecture: str, shape: dict, dtype: torch.dtype, device: torch.device
+) -> torch.nn.Module:
     from transformers import AutoModel
 
-    settings = SHAPE | {"num_key_value_heads": 4, "max_position_embeddings": 8192} | shape
+    settings = (
+        SHAPE | {"num_key_value_heads": 4, "max_position_embeddings": 8192} | shape
+    )
     settings = {key: value for key, value in settings.items() if value is not None}
     with tempfile.TemporaryDirectory() as folder:
-        toy.save_model(Path(folder), architecture, task="backbone", initializer_range=0.05, **settings)
+        toy.save_model(
+            Path(folder),
+            architecture,
+            task="backbone",
+            initializer_range=0.05,
+            **settings,
+        )
         return AutoModel.from_pretrained(folder, dtype=dtype).to(device).eval()
 
 
-def texts_of(prompts: int, lengths: tuple[int, int]) -> tuple[list[np.ndarray], np.ndarray]:
+def texts_of(
+    prompts: int, lengths: tuple[int, int]
+) -> tuple[list[np.ndarray], np.ndarray]:
     """Six answers to each prompt of 60 tokens."""
     rng = np.random.default_rng(0)
     begins = [rng.integers(8, 490, 60) for _ in range(prompts)]
-    texts = [np.r_[1, begin, rng.integers(8, 490, n)] for begin in begins for n in rng.integers(*lengths, 6)]
+    texts = [
+        np.r_[1, begin, rng.integers(8, 490, n)]
+        for begin in begins
+        for n in rng.integers(*lengths, 6)
+    ]
     return texts, np.repeat(np.arange(prompts), 6)
 
 
-def exactness(name: str, architecture: str, shape: dict, dtype: torch.dtype, device: torch.device, quick: bool) -> str:
-    """A row of the table: scores of packs against each text alone, in standard deviations."""
+def exactness(
+    name: str,
+    architecture: str,
+    shape: dict,
+    dtype: torch.dtype,
+    device: torch.device,
+    quick: bool,
+) -> str:
+    """A row of the table: scores of packs against each text alone, in standard
+    deviations.
+    """
     start = time.perf_counter()
     model = load(architecture, shape, dtype, device)
     texts, groups = texts_of(4 if quick else 16, (20, 60) if quick else (50, 500))
     packing = packing_support(model)
     reads = [np.array([len(text) - 1 if packing.causal else 0]) for text in texts]
-    direction = torch.randn(model.config.hidden_size, generator=torch.Generator().manual_seed(0)).to(device)
+    direction = torch.randn(
+        model.config.hidden_size, generator=torch.Generator().manual_seed(0)
+    ).to(device)
     packed, single = torch.zeros(len(texts)), torch.zeros(len(texts))
     for batch in hidden(model, texts, reads, groups=groups):
         packed[batch.texts] = (batch.stacked()[:, 0] @ direction).cpu()
@@ -129,8 +187,15 @@ def exactness(name: str, architecture: str, shape: dict, dtype: torch.dtype, dev
 
 
 def speed(device: torch.device) -> str:
-    """Tokens per second of a model of 1 B parameters' shape, in packs and one by one; how much of it is the host's."""
-    model = load("llama", WIDE | {"num_key_value_heads": 8}, backbones.dtype(None, device), device)
+    """Tokens per second of a model of 1 B parameters' shape, in packs and one by one;
+    how much of it is the host's.
+    """
+    model = load(
+        "llama",
+        WIDE | {"num_key_value_heads": 8},
+        backbones.dtype(None, device),
+        device,
+    )
     texts, groups = texts_of(200, (50, 500))
     reads = [np.array([len(text) - 1]) for text in texts]
     budget = model_budget(model)
@@ -148,7 +213,11 @@ def speed(device: torch.device) -> str:
 
     packs()  # compilation
     taken = statistics.median(seconds(packs) for _ in range(3))
-    slow = statistics.median(seconds(one_by_one) for _ in range(3)) / sum(map(len, texts[:200])) * sum(map(len, texts))
+    slow = (
+        statistics.median(seconds(one_by_one) for _ in range(3))
+        / sum(map(len, texts[:200]))
+        * sum(map(len, texts))
+    )
     start = time.process_time()
     packs()
     host = (time.process_time() - start) / len(made.parts)

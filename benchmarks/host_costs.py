@@ -1,9 +1,11 @@
-"""What a pack costs the host, while a GPU works on the one before: laying it out, its tables, the upload, each layer.
+"""What a pack costs the host, while a GPU works on the one before: laying it out, its
+tables, the upload, each layer.
 
-Measured on a CPU with a stand-in for the GPU's kernels that computes nothing, so that what is left is the host's work:
-Python, NumPy, and torch's guards around a compiled kernel. A layer is all that a model's attention calls. The launch of
-a kernel itself (5 to 10 microseconds each on most machines) and the model's own layers come on top. Process time,
-median of several rounds.
+Measured on a CPU with a stand-in for the GPU's kernels that computes nothing, so that
+what is left is the host's work: Python, NumPy, and torch's guards around a compiled
+kernel. A layer is all that a model's attention calls. The launch of a kernel itself (5
+to 10 microseconds each on most machines) and the model's own layers come on top.
+Process time, median of several rounds.
 
     python benchmarks/host_costs.py
 """
@@ -29,10 +31,16 @@ HEADS = {"8B Llama": (32, 8, 32), "1B Llama": (32, 8, 16), "0.6B Qwen3": (16, 8,
 
 
 def a_pack(budget: int, seed: int = 0) -> tuple[Part, list[np.ndarray]]:
-    """Six answers each to prompts of 60 tokens, of 50 to 500 tokens, as in RM-Bench; the first, fullest pack."""
+    """Six answers each to prompts of 60 tokens, of 50 to 500 tokens, as in RM-Bench;
+    the first, fullest pack.
+    """
     rng = np.random.default_rng(seed)
     prompts = [rng.integers(0, 9999, 60) for _ in range(budget // 1000)]
-    texts = [np.r_[prompt, rng.integers(0, 9999, n)] for prompt in prompts for n in rng.integers(50, 500, 6)]
+    texts = [
+        np.r_[prompt, rng.integers(0, 9999, n)]
+        for prompt in prompts
+        for n in rng.integers(50, 500, 6)
+    ]
     return pack(texts, np.repeat(np.arange(len(prompts)), 6), budget)[0], texts
 
 
@@ -48,14 +56,18 @@ def microseconds(run: Callable[[], object], rounds: int, times: int) -> float:
     return statistics.median(found)
 
 
-def nothing(graph: object, inputs: list[torch.Tensor]) -> Callable[..., tuple[torch.Tensor]]:
+def nothing(
+    graph: object, inputs: list[torch.Tensor]
+) -> Callable[..., tuple[torch.Tensor]]:
     """A compiler whose kernels give out the same empty memory."""
     out = torch.empty_like(inputs[0])
     return lambda *given: (out,)
 
 
 class Model:
-    """What attention along paths asks of a model: the setting that names its attention, and to be told from others."""
+    """What attention along paths asks of a model: the setting that names its attention,
+    and to be told from others.
+    """
 
     def __init__(self) -> None:
         self.config = SimpleNamespace(_attn_implementation="sdpa")
@@ -67,10 +79,21 @@ def layer(layout: Layout, heads: int, key_heads: int) -> Iterator[Callable[[], o
     view, module = View(None, True), SimpleNamespace(is_causal=True)
     rows, ids = len(layout.ids), torch.zeros(1, len(layout.ids), dtype=torch.long)
     # One number per head: what is copied or filled is the GPU's work, not the host's.
-    query, key, value = (torch.empty(1, rows, n, 1).transpose(1, 2) for n in (heads, key_heads, key_heads))
+    query, key, value = (
+        torch.empty(1, rows, n, 1).transpose(1, 2)
+        for n in (heads, key_heads, key_heads)
+    )
     with paths(Model(), layout, upload(flex.tables(layout, view), query.device)):
         yield lambda: path_attention(
-            module, query, key, value, None, scaling=0.125, dropout=0.0, position_ids=ids, use_cache=False
+            module,
+            query,
+            key,
+            value,
+            None,
+            scaling=0.125,
+            dropout=0.0,
+            position_ids=ids,
+            use_cache=False,
         )
 
 
@@ -90,7 +113,11 @@ def costs(budget: int) -> list[dict[str, object]]:
         with layer(full, heads, key_heads) as run:
             each = microseconds(run, 15, 200)
         named = {"rows": len(full.ids), "texts": len(part.texts), "model": name}
-        rows.append(named | once | {"a layer": each, "in all": sum(once.values()) + layers * each})
+        rows.append(
+            named
+            | once
+            | {"a layer": each, "in all": sum(once.values()) + layers * each}
+        )
     return rows
 
 

@@ -1,11 +1,15 @@
-"""How fast a judge behind a server is asked: throughput against the ideal, processor time and memory.
+"""How fast a judge behind a server is asked: throughput against the ideal, processor
+time and memory.
 
-    python benchmarks/judges.py [--judgements 2000] [--concurrency 64] [--delay 0.05] [--rounds 5]
+    python benchmarks/judges.py [--judgements 2000] [--concurrency 64] [--delay 0.05]
+    [--rounds 5]
 
-A server in a process of its own answers every request after `delay` seconds. Ideal is questions x delay / concurrency:
-every slot always busy. Prints CSV and keeps it in results/judges.csv: round, judgements, questions, seconds, ideal,
-share (ideal / seconds), milliseconds of this process's processor time per question, its largest memory in MiB, and how
-much that grew from a tenth of the time on: before, it is the table and the questions that take room.
+A server in a process of its own answers every request after `delay` seconds. Ideal is
+questions x delay / concurrency: every slot always busy. Prints CSV and keeps it in
+results/judges.csv: round, judgements, questions, seconds, ideal, share (ideal /
+seconds), milliseconds of this process's processor time per question, its largest memory
+in MiB, and how much that grew from a tenth of the time on: before, it is the table and
+the questions that take room.
 """
 
 import argparse
@@ -29,7 +33,9 @@ LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
 
 class Answering(asyncio.Protocol):
-    """One connection: every request, once it is whole, gets the same reply after `delay` seconds."""
+    """One connection: every request, once it is whole, gets the same reply after
+    `delay` seconds.
+    """
 
     def __init__(self, reply, delay):
         self.reply, self.delay, self.data = reply, delay, bytearray()
@@ -43,19 +49,27 @@ class Answering(asyncio.Protocol):
         size = LENGTH.search(head)
         if blank and len(content) >= int(size[1]):
             self.data.clear()
-            asyncio.get_running_loop().call_later(self.delay, self.transport.write, self.reply)
+            asyncio.get_running_loop().call_later(
+                self.delay, self.transport.write, self.reply
+            )
 
 
 def serve(pipe, delay):
-    """The server's process: tells its address, ends when told to. It does next to nothing, as the cores are shared."""
+    """The server's process: tells its address, ends when told to. It does next to
+    nothing, as the cores are shared.
+    """
     from judge_fakes import completion
 
-    content = json.dumps(completion("Both are short; the first one is right.\n[[A>B]]")).encode()
+    content = json.dumps(
+        completion("Both are short; the first one is right.\n[[A>B]]")
+    ).encode()
     head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
 
     async def run():
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Answering(head.encode() + content, delay), "127.0.0.1", 0)
+        server = await loop.create_server(
+            lambda: Answering(head.encode() + content, delay), "127.0.0.1", 0
+        )
         pipe.send(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         await loop.run_in_executor(None, pipe.recv)
 
@@ -65,11 +79,22 @@ def serve(pipe, delay):
 def responses(n):
     words = "A sentence of some length that stands for an answer. " * 20
     rows = [
-        ("bench", "chat", str(i), label, 0, f"Question {i}?", f"{label} answer {i}. {words}")
+        (
+            "bench",
+            "chat",
+            str(i),
+            label,
+            0,
+            f"Question {i}?",
+            f"{label} answer {i}. {words}",
+        )
         for i in range(n)
         for label in ("chosen", "rejected")
     ]
-    return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
+    return pd.DataFrame(
+        rows,
+        columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"],
+    )
 
 
 @contextmanager
@@ -79,7 +104,11 @@ def memory():
 
     def watch():
         while not end.wait(0.05):
-            seen.append(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20)
+            seen.append(
+                int(Path("/proc/self/statm").read_text().split()[1])
+                * resource.getpagesize()
+                / 2**20
+            )
 
     watching = Thread(target=watch)
     watching.start()
@@ -131,7 +160,9 @@ def main():
     ]
     here.send("done")
     server.join(10)
-    table = pd.DataFrame(rows).assign(concurrency=asked.concurrency, delay=asked.delay, date=date.today().isoformat())
+    table = pd.DataFrame(rows).assign(
+        concurrency=asked.concurrency, delay=asked.delay, date=date.today().isoformat()
+    )
     table.to_csv(Path(__file__).parent / "results" / "judges.csv", index=False)
     print(table.to_csv(index=False), end="")
 

@@ -1,7 +1,9 @@
-"""Unlabelled pairs with a planted preference for length: do intervals hold the truth, and is the preference reported?
+"""Unlabelled pairs with a planted preference for length: do intervals hold the truth,
+and is the preference reported?
 
-200 prompts a draw, one pair each; the chosen answer is shorter, about equal or longer. A comparison is won with
-probability 0.7, plus the planted cost where the chosen answer is longer, less it where it is shorter.
+200 prompts a draw, one pair each; the chosen answer is shorter, about equal or longer.
+A comparison is won with probability 0.7, plus the planted cost where the chosen answer
+is longer, less it where it is shorter.
 
     python benchmarks/length_pairs.py      # writes results/length_pairs.csv
 """
@@ -19,7 +21,9 @@ LENGTHS = {"shorter": (80, 200), "equal": (120, 120), "longer": (200, 80)}
 
 
 def draw(rng: np.random.Generator, n_prompts: int, cost: float) -> pd.DataFrame:
-    """Pairs with length classes from the texts, and outcomes drawn with the planted probabilities."""
+    """Pairs with length classes from the texts, and outcomes drawn with the planted
+    probabilities.
+    """
     side = rng.choice(list(LENGTHS), n_prompts)
     rows = pd.DataFrame(
         {
@@ -32,7 +36,9 @@ def draw(rng: np.random.Generator, n_prompts: int, cost: float) -> pd.DataFrame:
             "response": ["x" * length for name in side for length in LENGTHS[name]],
         }
     )
-    chance = 0.7 + cost * np.select([side == "longer", side == "shorter"], [1.0, -1.0], 0.0)
+    chance = 0.7 + cost * np.select(
+        [side == "longer", side == "shorter"], [1.0, -1.0], 0.0
+    )
     win = rng.random(n_prompts) < chance
     responses = rmlab.tables.check_responses(rows)
     scores = responses.drop(columns=["prompt", "response"]).assign(
@@ -53,10 +59,23 @@ def main() -> None:
         for _ in range(options.draws):
             pairs = draw(rng, options.prompts, cost)
             table = rmlab.accuracy(pairs, by=["model", "length"]).set_index("length")
-            truth = pd.Series({"shorter": 0.7 - cost, "equal": 0.7, "longer": 0.7 + cost})
+            truth = pd.Series(
+                {"shorter": 0.7 - cost, "equal": 0.7, "longer": 0.7 + cost}
+            )
             held.append(((table["low"] <= truth) & (truth <= table["high"])).to_numpy())
-            reported.append(any("longer minus shorter" in text for text in rmlab.report.sentences(pairs)))
-        coverage = dict(zip(("shorter", "equal", "longer"), np.mean(held, axis=0).round(4), strict=True))
+            reported.append(
+                any(
+                    "longer minus shorter" in text
+                    for text in rmlab.report.sentences(pairs)
+                )
+            )
+        coverage = dict(
+            zip(
+                ("shorter", "equal", "longer"),
+                np.mean(held, axis=0).round(4),
+                strict=True,
+            )
+        )
         rows.append(
             {
                 "cost": cost,

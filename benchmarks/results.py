@@ -1,10 +1,13 @@
-"""Real results that ship with rmlab: from the files they were published in to small ones in data/results.
+"""Real results that ship with rmlab: from the files they were published in to small
+ones in data/results.
 
     python benchmarks/results.py response_matrix.csv math_prm.jsonl
 
-`response_matrix.csv`: 149 models by 2,985 items of RewardBench, 1, 0 or empty (aims-foundations/torch_measure, commit
-a2ef142, MIT). `math_prm.jsonl`: 447 pairs with the scores of nine models (kimsh0507/RewardMATH_official, commit
-cde06ab, MIT). The results are read by `rmlab.papers.results`; data/results/sources.csv says where each comes from.
+`response_matrix.csv`: 149 models by 2,985 items of RewardBench, 1, 0 or empty
+(aims-foundations/torch_measure, commit a2ef142, MIT). `math_prm.jsonl`: 447 pairs with
+the scores of nine models (kimsh0507/RewardMATH_official, commit cde06ab, MIT). The
+results are read by `rmlab.papers.results`; data/results/sources.csv says where each
+comes from.
 """
 
 import json
@@ -19,12 +22,18 @@ FOLDER = Path(__file__).parents[1] / "data" / "results"
 
 
 def outcomes(path):
-    """The response matrix as bits, `answered` and `won`, models by items in the order of their ids."""
+    """The response matrix as bits, `answered` and `won`, models by items in the order
+    of their ids.
+    """
     pairs = rmlab.read_pairs(path)
     assert set(pairs["outcome"].dropna()) == {"win", "loss"}, "a tie needs a third bit"
-    wide = pairs.assign(won=pairs["outcome"].astype("str")).pivot(index="model", columns="id", values="won")
+    wide = pairs.assign(won=pairs["outcome"].astype("str")).pivot(
+        index="model", columns="id", values="won"
+    )
     wide = wide.loc[pairs["model"].unique(), sorted(wide.columns, key=int)]
-    assert list(wide.columns) == [str(i) for i in range(wide.shape[1])], "ids with a hole"
+    assert list(wide.columns) == [str(i) for i in range(wide.shape[1])], (
+        "ids with a hole"
+    )
     np.savez_compressed(
         FOLDER / "reward_bench.npz",
         models=wide.index.to_numpy("U"),
@@ -35,11 +44,16 @@ def outcomes(path):
 
 
 def margins(path):
-    """Scores of the right and the wrong solution, models by items, in single precision (they were made in half)."""
+    """Scores of the right and the wrong solution, models by items, in single precision
+    (they were made in half).
+    """
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     models = list(rows[0]["scores"])
     scores = {
-        label: np.array([[row["scores"][model][label] for row in rows] for model in models], np.float32)
+        label: np.array(
+            [[row["scores"][model][label] for row in rows] for model in models],
+            np.float32,
+        )
         for label in ("chosen", "rejected")
     }
     np.savez_compressed(

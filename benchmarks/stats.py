@@ -1,10 +1,13 @@
-"""Speed of the statistics on the real RewardBench matrix, as ratios to plain numpy in the same run.
+"""Speed of the statistics on the real RewardBench matrix, as ratios to plain numpy in
+the same run.
 
-    python benchmarks/stats.py [--data ../shared/data] [--rounds 5] [--out benchmarks/results/stats.csv]
+    python benchmarks/stats.py [--data ../shared/data] [--rounds 5] [--out
+    benchmarks/results/stats.csv]
 
-149 models x 2,985 items. The yardstick is what a script would do with the same matrix and nothing else: weighted subset
-means, and the t statistic of every pair from one product of the centred matrix; no strings, no clusters, no intervals.
-Processor time, median of interleaved rounds.
+149 models x 2,985 items. The yardstick is what a script would do with the same matrix
+and nothing else: weighted subset means, and the t statistic of every pair from one
+product of the centred matrix; no strings, no clusters, no intervals. Processor time,
+median of interleaved rounds.
 """
 
 import argparse
@@ -24,7 +27,9 @@ Row = dict[str, object]
 
 
 def numpy_pairs(credit: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """t of every pair of models from a whole matrix (models, items) and the weight of each item."""
+    """t of every pair of models from a whole matrix (models, items) and the weight of
+    each item.
+    """
     value = credit @ weight
     u = (credit - value[:, None]) * weight
     product = u @ u.T
@@ -42,11 +47,16 @@ def timed(ways: dict[str, Callable[[], object]], rounds: int) -> list[Row]:
             taken[name].append(time.process_time() - start)
     seconds = {name: float(np.median(values)) for name, values in taken.items()}
     plain = seconds["plain numpy: t of every pair"]
-    return [{"what": name, "seconds": s, "times plain numpy": s / plain} for name, s in seconds.items()]
+    return [
+        {"what": name, "seconds": s, "times plain numpy": s / plain}
+        for name, s in seconds.items()
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
@@ -73,7 +83,11 @@ def main() -> None:
             "seconds": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         }
     ]
-    table = pd.DataFrame(rows).round(3).assign(date=date.today().isoformat(), machine="2 CPU cores, shared")
+    table = (
+        pd.DataFrame(rows)
+        .round(3)
+        .assign(date=date.today().isoformat(), machine="2 CPU cores, shared")
+    )
     print(table.drop(columns=["date", "machine"]).to_string(index=False))
     if options.out:
         table.to_csv(options.out, index=False)

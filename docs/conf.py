@@ -33,13 +33,22 @@ html_css_files = ["site.css"]
 
 myst_enable_extensions = ["dollarmath", "substitution"]
 myst_heading_anchors = 3
-nb_execution_mode = "off"  # the outputs that the notebooks keep; their own tests run them
-nb_ipywidgets_js = {}  # widgets need a kernel, and their scripts a network: their text or picture stands in
-nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]
+nb_execution_mode = (
+    "off"  # the outputs that the notebooks keep; their own tests run them
+)
+# widgets need a kernel, and their scripts a network: their text or picture stands in
+nb_ipywidgets_js = {}
+nb_mime_priority_overrides = [
+    ("html", "application/vnd.jupyter.widget-view+json", None)
+]
 autodoc_member_order = "alphabetical"
 autodoc_typehints = "none"
-napoleon_google_docstring = False  # docstrings are numpydoc; prose such as "line: the chart" is no section
-napoleon_use_ivar = True  # attributes as a list in the class; as entries they would repeat its members
+napoleon_google_docstring = (
+    False  # docstrings are numpydoc; prose such as "line: the chart" is no section
+)
+napoleon_use_ivar = (
+    True  # attributes as a list in the class; as entries they would repeat its members
+)
 autodoc_preserve_defaults = True
 
 
@@ -47,32 +56,46 @@ def _heads() -> str:
     """The table of heads, from the code."""
     rows = []
     for head in HEADS:
-        weights = ", ".join(f"`{part}`" for part in head.parts) or "as transformers names them"
+        weights = (
+            ", ".join(f"`{part}`" for part in head.parts)
+            or "as transformers names them"
+        )
         read = " and ".join(head.reads) if head.make else "as the class reads it"
         rows.append(f"| `{head.name}` | {head.models} | {weights} | {read} |")
     return "\n".join(["| head | models | weights | read |", "|---|---|---|---|", *rows])
 
 
 gallery.refresh()
-myst_substitutions = {"heads": _heads(), "thumbnails": gallery.thumbnails(), **lessons.tables(), **instruments.tables()}
+myst_substitutions = {
+    "heads": _heads(),
+    "thumbnails": gallery.thumbnails(),
+    **lessons.tables(),
+    **instruments.tables(),
+}
 
 
 def _plain(app, what, name, obj, options, lines):
-    """Escape stars and bars outside code, which docstrings use as plain characters; drop docstrings of modules."""
+    """Escape stars and bars outside code, which docstrings use as plain characters;
+    drop docstrings of modules.
+    """
     if what == "module":
         lines.clear()
     for number, line in enumerate(lines):
         if line.lstrip().startswith(">>>") or line.lstrip().startswith("..."):
             continue
         parts = line.split("`")
-        parts[::2] = [re.sub(r"(?<!\\)([*|]|_\b)", r"\\\1", part) for part in parts[::2]]
+        parts[::2] = [
+            re.sub(r"(?<!\\)([*|]|_\b)", r"\\\1", part) for part in parts[::2]
+        ]
         lines[number] = "``".join(parts)
 
 
 def _formula(writer, node):
     """Write formulas as MathML, which browsers draw without a script from the network."""
     block = isinstance(node, nodes.math_block)
-    text = re.sub(r"\\[bB]igg?[lr]?(?![a-zA-Z])", "", node.astext())  # sizes of brackets: MathML stretches them itself
+    text = re.sub(
+        r"\\[bB]igg?[lr]?(?![a-zA-Z])", "", node.astext()
+    )  # sizes of brackets: MathML stretches them itself
     try:
         mathml = tex2mathml(text, as_block=block)
     except Exception as error:  # of many kinds, and without the place

@@ -1,4 +1,5 @@
-"""Take figures/explorer.png: the page of `rmlab explore` on scores that ship with the package, in Chromium.
+"""Take figures/explorer.png: the page of `rmlab explore` on scores that ship with the
+package, in Chromium.
 
     python docs/draw_explorer.py [--dark]
 
@@ -22,8 +23,12 @@ MODEL = "SmolLM2-135M mean"
 def shoot(page_file, target, theme):
     """Open the page as a person sees it and save the part above the fold."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 860}, color_scheme=theme)
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = browser.new_page(
+            viewport={"width": 1280, "height": 860}, color_scheme=theme
+        )
         page.goto(page_file.as_uri())
         page.locator(".rmlab-body").first.wait_for()
         page.locator(".rmlab").evaluate("e => e.scrollIntoView({block: 'start'})")
@@ -38,6 +43,8 @@ if __name__ == "__main__":
     options = parser.parse_args()
     scores = rmlab.papers.results("smollm2-mini").query("model == @MODEL")
     with tempfile.TemporaryDirectory() as folder:
-        file = write_explorer(scores, rmlab.load("mini"), Path(folder) / "explorer.html", title="mini")
+        file = write_explorer(
+            scores, rmlab.load("mini"), Path(folder) / "explorer.html", title="mini"
+        )
         shoot(file, options.target, "dark" if options.dark else "light")
     print(f"{options.target}, {options.target.stat().st_size / 1000:.0f} kB")

@@ -1,4 +1,6 @@
-"""Draw docs/trie.svg: three answers to one prompt as padded rows, and as the trie that is forwarded."""
+"""Draw docs/trie.svg: three answers to one prompt as padded rows, and as the trie that
+is forwarded.
+"""
 
 from pathlib import Path
 
@@ -15,7 +17,12 @@ ANSWERS = [
     "Saturn has the most moons, exactly nine.",
     "I think that it is Mars.",
 ]
-SHORT = {"<|begin_of_text|>": "begin", "<|start_header_id|>": "<", "<|end_header_id|>": ">", "<|eot_id|>": "end"}
+SHORT = {
+    "<|begin_of_text|>": "begin",
+    "<|start_header_id|>": "<",
+    "<|end_header_id|>": ">",
+    "<|eot_id|>": "end",
+}
 COLOURS = {"prompt": "#c9dcee", "answer": "#fbe3c3", "padding": "#eeeeee"}
 
 
@@ -28,26 +35,59 @@ def main():
     order = pack(encoded.ids, encoded.groups, 4096)[0].texts
     start, longest = int(encoded.response_start[0]), max(map(len, names))
 
-    figure, (padded, trie) = plt.subplots(2, 1, figsize=(13, 4.4), sharex=True, layout="constrained")
+    figure, (padded, trie) = plt.subplots(
+        2, 1, figsize=(13, 4.4), sharex=True, layout="constrained"
+    )
     for row, tokens in enumerate(names):
         for place in range(longest):
-            kind = "padding" if place >= len(tokens) else "prompt" if place < start else "answer"
+            kind = (
+                "padding"
+                if place >= len(tokens)
+                else "prompt"
+                if place < start
+                else "answer"
+            )
             _box(padded, place, row, tokens[place] if place < len(tokens) else "", kind)
     for row, (text, run) in enumerate(zip(order, layout.runs, strict=True)):
         for place in range(run.offset, len(names[text])):
-            _box(trie, place, row, names[text][place], "prompt" if place < start else "answer")
+            _box(
+                trie,
+                place,
+                row,
+                names[text][place],
+                "prompt" if place < start else "answer",
+            )
         if row:
             origin = max(r for r in range(row) if layout.runs[r].offset < run.offset)
-            trie.plot([run.offset - 0.5, run.offset - 0.5, run.offset], [origin + 0.4, row, row], color="0.3", lw=1.2)
+            trie.plot(
+                [run.offset - 0.5, run.offset - 0.5, run.offset],
+                [origin + 0.4, row, row],
+                color="0.3",
+                lw=1.2,
+            )
     rows = len(names)
-    _finish(padded, rows, longest, f"A batch, padded to the longest: {rows * longest} tokens go through the model")
-    _finish(trie, rows, longest, f"One trie: {len(layout.ids)} tokens; each text reads its own path from left to right")
+    _finish(
+        padded,
+        rows,
+        longest,
+        f"A batch, padded to the longest: {rows * longest} tokens go through the model",
+    )
+    _finish(
+        trie,
+        rows,
+        longest,
+        f"One trie: {len(layout.ids)} tokens; each text reads its own path from left to right",
+    )
     matplotlib.rcParams.update({"svg.hashsalt": "trie", "svg.fonttype": "path"})
     figure.savefig(Path(__file__).with_name("trie.svg"), metadata={"Date": None})
 
 
 def _box(ax, place, row, text, kind):
-    style = {"facecolor": COLOURS[kind], "edgecolor": "white", "hatch": "////" if kind == "padding" else None}
+    style = {
+        "facecolor": COLOURS[kind],
+        "edgecolor": "white",
+        "hatch": "////" if kind == "padding" else None,
+    }
     ax.add_patch(plt.Rectangle((place, row - 0.4), 1, 0.8, **style))
     ax.text(place + 0.5, row, text, ha="center", va="center", fontsize=6.5)
 

@@ -1,6 +1,8 @@
-"""Draw the pictures of docs/gallery.md and docs/paper_figures by running their code, one for each section that draws.
+"""Draw the pictures of docs/gallery.md and docs/paper_figures by running their code,
+one for each section that draws.
 
-The build of the site does it where a page or the package is newer than the pictures; by hand: python docs/gallery.py.
+The build of the site does it where a page or the package is newer than the pictures; by
+hand: python docs/gallery.py.
 """
 
 from pathlib import Path
@@ -19,24 +21,45 @@ def refresh() -> None:
     """Draw where pictures are missing or older than a page or the package."""
     pages = [PAGE, *PAPER_PAGES]
     pictures = [PICTURES / f"{name}.png" for name in plots_shown()]
-    pictures += [PICTURES / _name(page, sample.section) for page in PAPER_PAGES for sample in samples(page)[1:]]
+    pictures += [
+        PICTURES / _name(page, sample.section)
+        for page in PAPER_PAGES
+        for sample in samples(page)[1:]
+    ]
     newest = max(file.stat().st_mtime for file in [*pages, *PACKAGE.rglob("*.py")])
-    if not all(picture.is_file() and picture.stat().st_mtime > newest for picture in pictures):
+    if not all(
+        picture.is_file() and picture.stat().st_mtime > newest for picture in pictures
+    ):
         for page in pages:
             draw(PICTURES, page)
 
 
 def plots_shown() -> list[str]:
     """The plots that have a section with code."""
-    return [sample.section.strip("`") for sample in samples(PAGE) if sample.section.startswith("`plot_")]
+    return [
+        sample.section.strip("`")
+        for sample in samples(PAGE)
+        if sample.section.startswith("`plot_")
+    ]
 
 
 def thumbnails() -> str:
-    """The pictures of the gallery and of the paper figures as a grid of links, for the top of the page."""
+    """The pictures of the gallery and of the paper figures as a grid of links, for the
+    top of the page.
+    """
     links = [(f"{name}.png", f"#{name}", name) for name in plots_shown()]
     for page in PAPER_PAGES:
-        links.append((_name(page, samples(page)[1].section), f"paper_figures/{page.name}", page.stem))
-    items = [f"[![{label}](gallery/{picture}) {label}]({target})" for picture, target, label in links]
+        links.append(
+            (
+                _name(page, samples(page)[1].section),
+                f"paper_figures/{page.name}",
+                page.stem,
+            )
+        )
+    items = [
+        f"[![{label}](gallery/{picture}) {label}]({target})"
+        for picture, target, label in links
+    ]
     return "\n\n".join(["````{container} thumbnails", *items, "````"])
 
 
@@ -57,7 +80,11 @@ def draw(folder: Path, page: Path = PAGE) -> list[Path]:
 
 
 def _name(page: Path, section: str) -> str:
-    return f"{section.strip('`')}.png" if page == PAGE else f"{page.stem}-{section.lower()}.png"
+    return (
+        f"{section.strip('`')}.png"
+        if page == PAGE
+        else f"{page.stem}-{section.lower()}.png"
+    )
 
 
 if __name__ == "__main__":

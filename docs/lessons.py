@@ -1,4 +1,5 @@
-"""The notebooks as pages: copied into the sources when the site is built, and listed with their time and links.
+"""The notebooks as pages: copied into the sources when the site is built, and listed
+with their time and links.
 
 Nothing here runs a notebook: the pages show the outputs that it keeps.
 """
@@ -12,18 +13,29 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "notebooks"
 PAGES = Path(__file__).parent
-SETS = {"lessons": NOTEBOOKS, "course": NOTEBOOKS / "course" / "solutions"}  # folder of pages -> where they come from
-_TIME = re.compile(r"\*\*(?:How long|Time)[^*]*\*\*\s*(.*?)(?=\s*\*\*|\n\n|$)", re.DOTALL)
+SETS = {
+    "lessons": NOTEBOOKS,
+    "course": NOTEBOOKS / "course" / "solutions",
+}  # folder of pages -> where they come from
+_TIME = re.compile(
+    r"\*\*(?:How long|Time)[^*]*\*\*\s*(.*?)(?=\s*\*\*|\n\n|$)", re.DOTALL
+)
 
 
 def tables() -> dict[str, str]:
-    """The lists of lessons and of labs as Markdown, after copying the notebooks beside the pages."""
+    """The lists of lessons and of labs as Markdown, after copying the notebooks beside
+    the pages.
+    """
     address = repository()
-    return {name: _table(name, source, address) for name, source in SETS.items()} | {"opening": _opening(address)}
+    return {name: _table(name, source, address) for name, source in SETS.items()} | {
+        "opening": _opening(address)
+    }
 
 
 def _opening(address: str | None) -> str:
-    """How to open a notebook without an installation, or why the tables have no links for it."""
+    """How to open a notebook without an installation, or why the tables have no links
+    for it.
+    """
     if address:
         return (
             "In a browser, without installing anything: the links to Binder (it builds `environment.yml`, which takes "
@@ -38,19 +50,35 @@ def _opening(address: str | None) -> str:
 
 
 def _table(name: str, source: Path, address: str | None) -> str:
-    """A table of the notebooks in `source`, and the entry of each in the site's contents."""
+    """A table of the notebooks in `source`, and the entry of each in the site's
+    contents.
+    """
     pages = _copied(name, source)
     rows = [_listed(page, name, source, address) for page in pages]
     if not rows:
         return "There are none in this version."
-    contents = ["```{toctree}", ":hidden:", "", *(f"{name}/{page.stem}" for page in pages), "```"]
+    contents = [
+        "```{toctree}",
+        ":hidden:",
+        "",
+        *(f"{name}/{page.stem}" for page in pages),
+        "```",
+    ]
     return "\n".join(
-        ["| notebook | time | " + ("open" if address else "file") + " |", "|---|---|---|", *rows, "", *contents]
+        [
+            "| notebook | time | " + ("open" if address else "file") + " |",
+            "|---|---|---|",
+            *rows,
+            "",
+            *contents,
+        ]
     )
 
 
 def repository() -> str | None:
-    """Where the code is on GitHub, from the package's own `[project.urls]`; None where it names none."""
+    """Where the code is on GitHub, from the package's own `[project.urls]`; None where
+    it names none.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     for url in project.get("urls", {}).values():
         address = url.removesuffix("/").removesuffix(".git")
@@ -60,12 +88,16 @@ def repository() -> str | None:
 
 
 def links(path: str, address: str | None) -> str:
-    """Links that open a notebook in Binder and Colab, a lab in Binder alone; without an address, its file's name."""
+    """Links that open a notebook in Binder and Colab, a lab in Binder alone; without an
+    address, its file's name.
+    """
     if address is None:
         return f"`{path.rsplit('/', 1)[-1]}`"
     place = address.removeprefix("https://github.com/")
     binder = f"https://mybinder.org/v2/gh/{place}/HEAD?urlpath=lab/tree/{path}"
-    if path.startswith("notebooks/course/"):  # a lab imports course.py, and Colab opens a file without its folder
+    if path.startswith(
+        "notebooks/course/"
+    ):  # a lab imports course.py, and Colab opens a file without its folder
         return f"[Binder]({binder})"
     colab = f"https://colab.research.google.com/github/{place}/blob/HEAD/{path}"
     return f"[Binder]({binder}), [Colab]({colab})"
@@ -76,7 +108,9 @@ def _copied(name: str, source: Path) -> list[Path]:
     target = PAGES / name
     target.mkdir(exist_ok=True)
     wanted = sorted(source.glob("*.ipynb"))
-    for old in {*target.glob("*.ipynb")} - {target / notebook.name for notebook in wanted}:
+    for old in {*target.glob("*.ipynb")} - {
+        target / notebook.name for notebook in wanted
+    }:
         old.unlink()
     for notebook in wanted:
         copy = target / notebook.name

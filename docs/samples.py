@@ -1,7 +1,7 @@
 """The code on a page, for the gallery and for the tests that run every page.
 
-A block that cannot run without a network or a special machine has a comment with the reason on the line before it:
-`<!-- not run: needs a Triton server -->`.
+A block that cannot run without a network or a special machine has a comment with the
+reason on the line before it: `<!-- not run: needs a Triton server -->`.
 """
 
 import re
@@ -18,7 +18,9 @@ _PART = re.compile(
 
 @dataclass(frozen=True)
 class Sample:
-    """A block of Python: the section and the line that it stands in, and why it is not run, if it is not."""
+    """A block of Python: the section and the line that it stands in, and why it is not
+    run, if it is not.
+    """
 
     section: str
     line: int
@@ -33,7 +35,11 @@ def samples(page: Path) -> list[Sample]:
         if part["heading"]:
             section = part["heading"].strip()
             continue
-        code = (page.parent / part["file"]).read_text(encoding="utf-8") if part["file"] else part["code"]
+        code = (
+            (page.parent / part["file"]).read_text(encoding="utf-8")
+            if part["file"]
+            else part["code"]
+        )
         line = text.count("\n", 0, part.start()) + 1
         found.append(Sample(section, line, code, part["reason"]))
     return found

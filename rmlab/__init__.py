@@ -1,7 +1,7 @@
 """See what a reward model really rewards.
 
-Load gives responses, scoring gives scores, pairing gives comparisons; every number and every figure is a function of
-these three tables.
+Load gives responses, scoring gives scores, pairing gives comparisons; every number and
+every figure is a function of these three tables.
 
     import rmlab
 
@@ -9,8 +9,9 @@ these three tables.
     scores = rmlab.score(responses, rmlab.baselines.longest)
     rmlab.summary(scores)
 
-These are the names of a first day. All else is one dot deeper, in a module named for the job: `rmlab.metrics`,
-`.stats`, `.bias`, `.styles`, `.plots`, `.scorers`, `.papers`, `.widgets`, `.report`, `.io`, `.tables`, `.toy`.
+These are the names of a first day. All else is one dot deeper, in a module named for
+the job: `rmlab.metrics`, `.stats`, `.bias`, `.styles`, `.plots`, `.scorers`, `.papers`,
+`.widgets`, `.report`, `.io`, `.tables`, `.toy`.
 """
 
 from rmlab import (

@@ -16,17 +16,26 @@ Prompt = str | Sequence[Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Baseline:
-    """A scorer that gives each answer `reward(prompt, response)`, whatever else is scored with it.
+    """A scorer that gives each answer `reward(prompt, response)`, whatever else is
+    scored with it.
 
-    Called with prompts and responses of equal length it returns one float64 reward per response.
+    Called with prompts and responses of equal length it returns one float64 reward per
+    response.
     """
 
     name: str
     reward: Callable[[Prompt, str], float]
 
-    def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> NDArray[np.float64]:
-        """Rewards of the responses, in their order; raises ValueError where the lengths differ."""
-        rewards = (self.reward(prompt, response) for prompt, response in zip(prompts, responses, strict=True))
+    def __call__(
+        self, prompts: Sequence[Prompt], responses: Sequence[str]
+    ) -> NDArray[np.float64]:
+        """Rewards of the responses, in their order; raises ValueError where the lengths
+        differ.
+        """
+        rewards = (
+            self.reward(prompt, response)
+            for prompt, response in zip(prompts, responses, strict=True)
+        )
         return np.fromiter(rewards, np.float64, len(responses))
 
 
@@ -56,8 +65,11 @@ def _zero(prompt: Prompt, response: str) -> float:
 
 
 def _draw(prompt: Prompt, response: str, *, seed: int) -> float:
-    """A uniform number in [0, 1) that depends on seed, prompt and response only, on any machine and in any order."""
-    # JSON keeps the parts apart and turns lone surrogates, which UTF-8 cannot hold, into escapes.
+    """A uniform number in [0, 1) that depends on seed, prompt and response only, on any
+    machine and in any order.
+    """
+    # JSON keeps the parts apart and turns lone surrogates, which UTF-8 cannot hold,
+    # into escapes.
     text = json.dumps(["random", seed, prompt, response], sort_keys=True)
     digest = blake2b(text.encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) / 2**53
@@ -69,12 +81,21 @@ most_markdown = Baseline("most_markdown", _marks)
 random = Baseline("random", partial(_draw, seed=0))
 constant = Baseline("constant", _zero)
 
-ALL = {baseline.name: baseline for baseline in (longest, shortest, most_markdown, random, constant)}
+ALL = {
+    baseline.name: baseline
+    for baseline in (longest, shortest, most_markdown, random, constant)
+}
 NAMES = tuple(ALL)
 DRAWN = "random draw"
-"""Name of scores drawn for a table whose texts are not there: `random` reads the text, so its scores are others."""
+"""Name of scores drawn for a table whose texts are not there: `random` reads the text,
+so its scores are others.
+"""
 
 
 def is_baseline(name: str) -> bool:
-    """Whether a model's name is that of a content-blind baseline: it is compared, but has no rank among models."""
-    return name in (*NAMES, DRAWN) or (name.startswith("random-") and name[7:].isdecimal())
+    """Whether a model's name is that of a content-blind baseline: it is compared, but
+    has no rank among models.
+    """
+    return name in (*NAMES, DRAWN) or (
+        name.startswith("random-") and name[7:].isdecimal()
+    )

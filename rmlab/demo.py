@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def demo(folder: str | Path = "figures") -> tuple[pd.DataFrame, list[Path]]:
-    """Score the bundled benchmark with content-blind baselines and two toy reward models, and draw the result.
+    """Score the bundled benchmark with content-blind baselines and two toy reward
+    models, and draw the result.
 
     The toy models know the right answers: one weighs substance, the other mostly style.
 
@@ -50,5 +51,8 @@ def demo(folder: str | Path = "figures") -> tuple[pd.DataFrame, list[Path]]:
         "demo_style_gap": (plots.plot_style_gap(levels), levels),
         "demo_lengths": (plots.plot_lengths(responses), plots.lengths(responses)),
     }
-    files = [save_figure(figure, Path(folder) / name, table) for name, (figure, table) in figures.items()]
+    files = [
+        save_figure(figure, Path(folder) / name, table)
+        for name, (figure, table) in figures.items()
+    ]
     return metrics.summary(pairs), [file for group in files for file in group]

@@ -1,12 +1,15 @@
-"""The store: scores, and answers of judges, that survive a crash, in a folder or on object storage.
+"""The store: scores, and answers of judges, that survive a crash, in a folder or on
+object storage.
 
-A store has one folder per fingerprint, and each process writes files of its own there. A file holds JSON lines: a
-header that tells the run, then one record per text, each line with a checksum.
+A store has one folder per fingerprint, and each process writes files of its own there.
+A file holds JSON lines: a header that tells the run, then one record per text, each
+line with a checksum.
 
     {"crc":"5d1f0c3a","key":"9b2ef0","value":1.25}
 
-Not sqlite: on network file systems, where the processes of a cluster meet, its locks cannot be relied on, and a damaged
-page can cost the whole file. Here nobody waits for anybody, and a damaged line costs that line.
+Not sqlite: on network file systems, where the processes of a cluster meet, its locks
+cannot be relied on, and a damaged page can cost the whole file. Here nobody waits for
+anybody, and a damaged line costs that line.
 """
 
 import json
@@ -30,7 +33,8 @@ if TYPE_CHECKING:
 VERSION = 2
 SUFFIX = ".records"
 SUFFIXES_OF_VERSION_1 = (".scores", ".answers")
-# Work that is lost with a process on object storage; a day of work then makes some thousand objects.
+# Work that is lost with a process on object storage; a day of work then makes some
+# thousand objects.
 FLUSH_SECONDS = 20.0
 # Objects that are fetched together: merged ones have some 10 MB each.
 FILES_AT_ONCE = 16
@@ -52,14 +56,16 @@ class Record(NamedTuple):
 class Store:
     """Scores, or answers of a judge, by fingerprint and key.
 
-    Any number of processes may share a store, since none writes to the files of another. Where two of them stored the
-    same key, all readers take the record in the file whose name sorts first.
+    Any number of processes may share a store, since none writes to the files of
+    another. Where two of them stored the same key, all readers take the record in the
+    file whose name sorts first.
 
     Parameters
     ----------
     address : str or Path
-        A folder, or a URL that fsspec knows, such as "s3://bucket/scores". In a folder each `append` is written at
-        once; on object storage the records of some 20 seconds make one object.
+        A folder, or a URL that fsspec knows, such as "s3://bucket/scores". In a folder
+        each `append` is written at once; on object storage the records of some 20
+        seconds make one object.
 
     Examples
     --------
@@ -72,7 +78,9 @@ class Store:
 
     def __init__(self, address: str | Path) -> None:
         if not str(address).strip() or "\0" in str(address):
-            raise DataError(f"store: {address!r} names no folder. Give one, for example 'scores/', or leave it out.")
+            raise DataError(
+                f"store: {address!r} names no folder. Give one, for example 'scores/', or leave it out."
+            )
         from fsspec.implementations.local import LocalFileSystem
 
         if isinstance(address, str) and "://" in address:
@@ -84,9 +92,13 @@ class Store:
         self._title = str(address)
         self.is_local = isinstance(self.fs, LocalFileSystem)
         if self.is_local and os.path.isfile(self.root):
-            raise DataError(f"store: {address} is a file. Give a folder, for example 'scores/'.")
+            raise DataError(
+                f"store: {address} is a file. Give a folder, for example 'scores/'."
+            )
         # Files sort by the start of their writers.
-        self.writer = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(8)}"
+        self.writer = (
+            f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(8)}"
+        )
         self._parts: Counter[str] = Counter()
         self._runs: dict[str, dict[str, Run]] = {}
         self._notes: dict[str, Run] = {}
@@ -100,10 +112,13 @@ class Store:
         # Each process that gets a copy writes files of its own.
         return Store, (self.address,)
 
-    def read(self, fingerprint: str, keys: Iterable[str] | None = None) -> dict[str, object]:
+    def read(
+        self, fingerprint: str, keys: Iterable[str] | None = None
+    ) -> dict[str, object]:
         """Values of these keys, or of all, as far as the store has them.
 
-        Damaged lines, and half a line at the end of a file, are skipped and counted in a warning.
+        Damaged lines, and half a line at the end of a file, are skipped and counted in
+        a warning.
         """
         key_set = None if keys is None else frozenset(keys)
         values: dict[str, object] = {}
@@ -125,7 +140,9 @@ class Store:
                     n_damaged += 1
                 elif "rmlab_store" in content:
                     if content["rmlab_store"] != VERSION:
-                        raise self._layout_error(f"{fingerprint}/{name}", content["rmlab_store"])
+                        raise self._layout_error(
+                            f"{fingerprint}/{name}", content["rmlab_store"]
+                        )
                     runs[writer] = dict(content.get("run", {}))  # type: ignore[call-overload]
                 else:
                     n_records[writer] += 1
@@ -136,10 +153,14 @@ class Store:
                     f"{n_records[writer]} records of this writer kept. Texts without a record are scored again.",
                     stacklevel=4,
                 )
-        self._runs[fingerprint] = {writer: run | {"scored": n_records[writer]} for writer, run in runs.items()}
+        self._runs[fingerprint] = {
+            writer: run | {"scored": n_records[writer]} for writer, run in runs.items()
+        }
 
     def runs(self, fingerprint: str) -> dict[str, Run]:
-        """Provenance of each process that wrote, as of the last reading; `scored` counts its records."""
+        """Provenance of each process that wrote, as of the last reading; `scored`
+        counts its records.
+        """
         return self._runs.get(fingerprint, {})
 
     def note(self, fingerprint: str, run: Mapping[str, object]) -> None:
@@ -147,15 +168,21 @@ class Store:
         self._notes[fingerprint] = dict(run)
 
     def append(self, fingerprint: str, records: Mapping[str, object]) -> None:
-        """Keep values by key: finite numbers, lists of these, or whatever else JSON holds.
+        """Keep values by key: finite numbers, lists of these, or whatever else JSON
+        holds.
 
-        Raises DataError for a number that is not finite, and OSError where the disk is full; the records then wait for
-        the next call.
+        Raises DataError for a number that is not finite, and OSError where the disk is
+        full; the records then wait for the next call.
         """
         try:
-            lines = [encode_line({"key": key, "value": value}, fingerprint) for key, value in records.items()]
+            lines = [
+                encode_line({"key": key, "value": value}, fingerprint)
+                for key, value in records.items()
+            ]
         except ValueError as error:
-            raise DataError(f"store: values must be finite numbers or texts, got {str(records)[:200]}") from error
+            raise DataError(
+                f"store: values must be finite numbers or texts, got {str(records)[:200]}"
+            ) from error
         self._waiting.setdefault(fingerprint, []).extend(lines)
         if self.is_local or time.monotonic() - self._written_at > FLUSH_SECONDS:
             self.flush()
@@ -177,26 +204,51 @@ class Store:
             path = f"{self.root}/{fingerprint}/{name}"
             lines = self.fs.cat_file(path).splitlines(keepends=True)
             contents = [decode_line(line, fingerprint) or {} for line in lines]
-            kept = [line for line, content in zip(lines, contents, strict=True) if content.get("key") not in keys]
+            kept = [
+                line
+                for line, content in zip(lines, contents, strict=True)
+                if content.get("key") not in keys
+            ]
             self._replace(path, b"".join(kept))
 
-    def adopt(self, fingerprint: str, writer: str, records: Mapping[str, object], run: Run) -> None:
+    def adopt(
+        self, fingerprint: str, writer: str, records: Mapping[str, object], run: Run
+    ) -> None:
         """Write records of another store as one file, which names their first writer."""
-        lines = [encode_line({"key": key, "value": value}, fingerprint) for key, value in records.items()]
-        self._write(fingerprint, f"{writer}.merged-{secrets.token_hex(4)}{SUFFIX}", lines, run)
+        lines = [
+            encode_line({"key": key, "value": value}, fingerprint)
+            for key, value in records.items()
+        ]
+        self._write(
+            fingerprint, f"{writer}.merged-{secrets.token_hex(4)}{SUFFIX}", lines, run
+        )
 
     def fingerprints(self) -> list[str]:
         """Fingerprints with records, sorted."""
         entries = self.list_files("")
-        folders = [name for name in entries if entries[name]["type"] != "file" or entries[name].get("islink")]
-        return [name for name in folders if _FINGERPRINT.fullmatch(name) and self._list_records(name)]
+        folders = [
+            name
+            for name in entries
+            if entries[name]["type"] != "file" or entries[name].get("islink")
+        ]
+        return [
+            name
+            for name in folders
+            if _FINGERPRINT.fullmatch(name) and self._list_records(name)
+        ]
 
     def tables(self) -> list[str]:
         """Names of the finished tables, and of the provenance beside them."""
-        return [name for name in self.list_files("") if re.search(r"\.csv(\.provenance\.json)?$", name)]
+        return [
+            name
+            for name in self.list_files("")
+            if re.search(r"\.csv(\.provenance\.json)?$", name)
+        ]
 
     def read_table(self, name: str) -> bytes:
-        """The bytes of a finished table; DataError for a link, a pipe or a folder in its place."""
+        """The bytes of a finished table; DataError for a link, a pipe or a folder in
+        its place.
+        """
         files = self.list_files("")
         if name not in files:  # another process writes it anew
             raise FileNotFoundError(f"{self.root}/{name}")
@@ -218,7 +270,10 @@ class Store:
         """Append lines to a file, or put a new object; a new file begins with a header."""
         path = f"{self._folder(fingerprint)}/{name}"
         if not (self.is_local and os.path.exists(path)):
-            lines = [encode_line({"rmlab_store": VERSION, "run": run}, fingerprint), *lines]
+            lines = [
+                encode_line({"rmlab_store": VERSION, "run": run}, fingerprint),
+                *lines,
+            ]
         try:
             if self.is_local:
                 self.fs.makedirs(os.path.dirname(path), exist_ok=True)
@@ -229,7 +284,8 @@ class Store:
                 self._parts[fingerprint] += 1
                 self._written_at = time.monotonic()
         except OSError as error:
-            # The file may end with half a line: the next one is written to another file.
+            # The file may end with half a line: the next one is written to another
+            # file.
             self._parts[fingerprint] += 1
             message = (
                 f"store: cannot write ({error.strerror or error}). Scores stored before are kept; "
@@ -240,10 +296,14 @@ class Store:
     def _folder(self, fingerprint: str) -> str:
         if not _FINGERPRINT.fullmatch(fingerprint):
             allowed = "up to 128 letters, digits, '.', '_', '-'"
-            raise DataError(f"fingerprint: {fingerprint!r} cannot name a folder. Allowed: {allowed}.")
+            raise DataError(
+                f"fingerprint: {fingerprint!r} cannot name a folder. Allowed: {allowed}."
+            )
         folder = f"{self.root}/{fingerprint}"
         if self.is_local and os.path.islink(folder):
-            raise DataError(f"store: {folder} is a link, and nothing inside a store may lead elsewhere. Delete it.")
+            raise DataError(
+                f"store: {folder} is a link, and nothing inside a store may lead elsewhere. Delete it."
+            )
         return folder
 
     def list_files(self, folder: str) -> dict[str, Mapping[str, object]]:
@@ -253,7 +313,9 @@ class Store:
             entries = self.fs.ls(f"{self.root}/{folder}".rstrip("/"), detail=True)
         except FileNotFoundError:
             return {}
-        names = {entry["name"].rstrip("/").rpartition("/")[2]: entry for entry in entries}
+        names = {
+            entry["name"].rstrip("/").rpartition("/")[2]: entry for entry in entries
+        }
         return {name: names[name] for name in sorted(names)}
 
     def _list_records(self, fingerprint: str) -> list[str]:
@@ -268,12 +330,16 @@ class Store:
 
     def _layout_error(self, name: str, layout: object) -> DataError:
         remedy = "Give store= a new folder, or use the rmlab that wrote this one"
-        return DataError(f"store: {self}/{name} has layout {layout}, and this rmlab reads layout {VERSION}. {remedy}.")
+        return DataError(
+            f"store: {self}/{name} has layout {layout}, and this rmlab reads layout {VERSION}. {remedy}."
+        )
 
     def _require_file(self, name: str, entry: Mapping[str, object]) -> None:
         if entry["type"] != "file" or entry.get("islink"):
             kind = "link" if entry.get("islink") else "pipe, a device or a folder"
-            raise DataError(f"store: {self}/{name} is a {kind}. A store holds plain files only; delete it.")
+            raise DataError(
+                f"store: {self}/{name} is a {kind}. A store holds plain files only; delete it."
+            )
 
     def _open_files(self, fingerprint: str) -> Iterator[tuple[str, Iterable[bytes]]]:
         names = self._list_records(fingerprint)
@@ -293,21 +359,33 @@ def _open_url(url: str) -> tuple["AbstractFileSystem", str]:
     from fsspec.core import url_to_fs
 
     if "::" in url:
-        raise DataError(f"store: {url!r} goes through a cache, which would hide the files of others. Leave it out.")
+        raise DataError(
+            f"store: {url!r} goes through a cache, which would hide the files of others. Leave it out."
+        )
     try:
         fs, path = url_to_fs(url)
     except (ValueError, ImportError) as error:
-        raise DataError(f"store: {url!r} cannot be used ({error}). Give a folder, or s3://bucket/folder.") from error
+        raise DataError(
+            f"store: {url!r} cannot be used ({error}). Give a folder, or s3://bucket/folder."
+        ) from error
     root = str(path).rstrip("/")
     if not root or any(sign in root for sign in "*?["):
-        raise DataError(f"store: {url!r} names no single folder. Give one, for example s3://bucket/scores.")
+        raise DataError(
+            f"store: {url!r} names no single folder. Give one, for example s3://bucket/scores."
+        )
     return fs, root
 
 
 def encode_line(content: Mapping[str, object], fingerprint: str) -> bytes:
-    """A line. The checksum begins from the fingerprint's, so that a line in the wrong folder is refused."""
+    """A line. The checksum begins from the fingerprint's, so that a line in the wrong
+    folder is refused.
+    """
     body = json.dumps(content, separators=(",", ":"), allow_nan=False)[1:].encode()
-    return b'{"crc":"%08x",' % zlib.crc32(body, zlib.crc32(fingerprint.encode())) + body + b"\n"
+    return (
+        b'{"crc":"%08x",' % zlib.crc32(body, zlib.crc32(fingerprint.encode()))
+        + body
+        + b"\n"
+    )
 
 
 def decode_line(line: bytes, fingerprint: str) -> dict[str, object] | None:

@@ -1,4 +1,6 @@
-"""The three tables (responses, scores, pairs): their columns, their vocabularies and the checks at the border."""
+"""The three tables (responses, scores, pairs): their columns, their vocabularies and
+the checks at the border.
+"""
 
 import json
 from bisect import bisect_left
@@ -29,7 +31,15 @@ RESPONSES = [*KEY, "subset", "style", "prompt", "response"]
 SCORES = ["model", *KEY, "subset", "style", "score"]
 ITEM = [*PROMPT, "chosen_slot", "rejected_slot"]
 PAIR_KEY = ["model", *ITEM]
-PAIRS = [*PAIR_KEY, "subset", "chosen_style", "rejected_style", "level", "margin", "outcome"]
+PAIRS = [
+    *PAIR_KEY,
+    "subset",
+    "chosen_style",
+    "rejected_style",
+    "level",
+    "margin",
+    "outcome",
+]
 
 CLOSED = dict.fromkeys(("style", "chosen_style", "rejected_style"), STYLE)
 CLOSED |= {"label": LABEL, "level": LEVEL, "outcome": OUTCOME}
@@ -51,7 +61,9 @@ IntArray = NDArray[np.intp]
 
 
 class DataError(ValueError):
-    """Data that rmlab cannot use. The message names the place, the value, what is allowed and the next step."""
+    """Data that rmlab cannot use. The message names the place, the value, what is
+    allowed and the next step.
+    """
 
 
 def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
@@ -60,8 +72,9 @@ def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     frame : DataFrame
-        Key: benchmark, domain, id, label, slot. Also prompt (a string, or a list of messages with role and content) and
-        response (a non-empty string); subset (default: the domain) and style (default: missing) may be left out.
+        Key: benchmark, domain, id, label, slot. Also prompt (a string, or a list of
+        messages with role and content) and response (a non-empty string); subset
+        (default: the domain) and style (default: missing) may be left out.
 
     Returns
     -------
@@ -74,10 +87,24 @@ def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
         Naming the row, the column and the value.
     """
     frame, _ = _check_columns(frame, "responses")
-    is_text = np.array([isinstance(text, str) and text != "" for text in frame["response"]], bool)
+    is_text = np.array(
+        [isinstance(text, str) and text != "" for text in frame["response"]], bool
+    )
     _refuse(frame, ~is_text, "responses", "response", "a non-empty string")
-    is_prompt = np.array([isinstance(prompt, str) or is_conversation(prompt) for prompt in frame["prompt"]], bool)
-    _refuse(frame, ~is_prompt, "responses", "prompt", "a string or a list of messages with 'role' and 'content'")
+    is_prompt = np.array(
+        [
+            isinstance(prompt, str) or is_conversation(prompt)
+            for prompt in frame["prompt"]
+        ],
+        bool,
+    )
+    _refuse(
+        frame,
+        ~is_prompt,
+        "responses",
+        "prompt",
+        "a string or a list of messages with 'role' and 'content'",
+    )
     return frame
 
 
@@ -87,7 +114,8 @@ def check_scores(frame: pd.DataFrame, *, allow_missing: bool = False) -> pd.Data
     Parameters
     ----------
     frame : DataFrame
-        Key: model, benchmark, domain, id, label, slot. Also score; subset and style may be left out.
+        Key: model, benchmark, domain, id, label, slot. Also score; subset and style may
+        be left out.
     allow_missing : bool
         Whether NaN scores pass. They are counted as missing later, never as a loss.
 
@@ -104,8 +132,12 @@ def check_scores(frame: pd.DataFrame, *, allow_missing: bool = False) -> pd.Data
     return number_prompts(frame, allow_missing=allow_missing)[0]
 
 
-def number_prompts(frame: pd.DataFrame, *, allow_missing: bool = False) -> tuple[pd.DataFrame, IntArray]:
-    """Check a table of scores as `check_scores` does, and number the prompts of the rows up to `rows_per_model`."""
+def number_prompts(
+    frame: pd.DataFrame, *, allow_missing: bool = False
+) -> tuple[pd.DataFrame, IntArray]:
+    """Check a table of scores as `check_scores` does, and number the prompts of the
+    rows up to `rows_per_model`.
+    """
     frame, prompt = _check_columns(frame, "scores")
     score = _numbers(frame, "score", "scores")
     _refuse(frame, np.isinf(score), "scores", "score", "a finite number")
@@ -116,14 +148,16 @@ def number_prompts(frame: pd.DataFrame, *, allow_missing: bool = False) -> tuple
 
 
 def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
-    """Check a table of pairs, one row per comparison of a chosen with a rejected answer by one model.
+    """Check a table of pairs, one row per comparison of a chosen with a rejected answer
+    by one model.
 
     Parameters
     ----------
     frame : DataFrame
-        Key: model, benchmark, domain, id, chosen_slot, rejected_slot. Also margin (may be missing) or outcome (win,
-        tie, loss or missing; taken from the margin where there is no such column); subset, chosen_style, rejected_style
-        and level may be left out. The level follows from the styles where both are known.
+        Key: model, benchmark, domain, id, chosen_slot, rejected_slot. Also margin (may
+        be missing) or outcome (win, tie, loss or missing; taken from the margin where
+        there is no such column); subset, chosen_style, rejected_style and level may be
+        left out. The level follows from the styles where both are known.
 
     Returns
     -------
@@ -137,11 +171,22 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
     """
     require_columns(frame, PAIR_KEY, "pairs")
     if "outcome" not in frame and "margin" not in frame:
-        raise DataError("pairs: neither a column 'outcome' nor 'margin'. A comparison needs one of them.")
-    margin = _numbers(frame, "margin", "pairs") if "margin" in frame else np.full(len(frame), np.nan)
+        raise DataError(
+            "pairs: neither a column 'outcome' nor 'margin'. A comparison needs one of them."
+        )
+    margin = (
+        _numbers(frame, "margin", "pairs")
+        if "margin" in frame
+        else np.full(len(frame), np.nan)
+    )
     _refuse(frame, np.isinf(margin), "pairs", "margin", "a finite number")
-    frame, _ = _check_columns(frame.assign(margin=margin, outcome=frame.get("outcome", outcome(margin))), "pairs")
-    from_styles = pd.Series(level(frame["chosen_style"], frame["rejected_style"]), index=frame.index)
+    frame, _ = _check_columns(
+        frame.assign(margin=margin, outcome=frame.get("outcome", outcome(margin))),
+        "pairs",
+    )
+    from_styles = pd.Series(
+        level(frame["chosen_style"], frame["rejected_style"]), index=frame.index
+    )
     return frame.assign(level=from_styles.where(from_styles.notna(), frame["level"]))
 
 
@@ -158,7 +203,10 @@ def check_match(scores: pd.DataFrame, responses: pd.DataFrame) -> None:
     DataError
         Naming the first key (benchmark, domain, id, label, slot) without a text.
     """
-    keys = [pd.MultiIndex.from_frame(table[KEY].astype({"label": "str"})) for table in (scores, responses)]
+    keys = [
+        pd.MultiIndex.from_frame(table[KEY].astype({"label": "str"}))
+        for table in (scores, responses)
+    ]
     unmatched = ~keys[0].isin(keys[1])
     if unmatched.any():
         key = _values(scores, KEY, int(unmatched.argmax()))
@@ -166,8 +214,11 @@ def check_match(scores: pd.DataFrame, responses: pd.DataFrame) -> None:
         raise DataError(f"{message} Pass the responses that were scored.")
 
 
-def level(chosen_style: pd.Series | pd.Categorical, rejected_style: pd.Series | pd.Categorical) -> pd.Categorical:
-    """Difficulty of comparisons: hard where the chosen answer is plainer than the rejected one, easy where fancier.
+def level(
+    chosen_style: pd.Series | pd.Categorical, rejected_style: pd.Series | pd.Categorical
+) -> pd.Categorical:
+    """Difficulty of comparisons: hard where the chosen answer is plainer than the
+    rejected one, easy where fancier.
 
     Parameters
     ----------
@@ -189,50 +240,75 @@ def level(chosen_style: pd.Series | pd.Categorical, rejected_style: pd.Series | 
     >>> list(level(styles, styles[::-1]))
     ['hard', 'normal', 'easy']
     """
-    chosen, rejected = (pd.Categorical(styles, dtype=STYLE).codes for styles in (chosen_style, rejected_style))
+    chosen, rejected = (
+        pd.Categorical(styles, dtype=STYLE).codes
+        for styles in (chosen_style, rejected_style)
+    )
     codes = 1 + np.sign(rejected - chosen)
     codes[(chosen < 0) | (rejected < 0)] = -1
     return pd.Categorical.from_codes(codes, dtype=LEVEL)
 
 
 def outcome(margin: NDArray[np.float64]) -> pd.Categorical:
-    """Outcome of comparisons: win above zero, tie at zero, loss below, missing where NaN."""
+    """Outcome of comparisons: win above zero, tie at zero, loss below, missing where
+    NaN.
+    """
     codes = 1 + (margin > 0).astype(np.int8) - (margin < 0).astype(np.int8)
     codes[np.isnan(margin)] = -1
     return pd.Categorical.from_codes(codes, dtype=OUTCOME)
 
 
-def group_codes(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[IntArray, IntArray]:
-    """Number the distinct combinations of values of some columns in order of appearance.
+def group_codes(
+    frame: pd.DataFrame, columns: Sequence[str]
+) -> tuple[IntArray, IntArray]:
+    """Number the distinct combinations of values of some columns in order of
+    appearance.
 
-    Returns the number of each row, and the first row of each combination. A missing value is a value.
+    Returns the number of each row, and the first row of each combination. A missing
+    value is a value.
 
     >>> group_codes(pd.DataFrame({"domain": ["chat", "chat", "math", "chat"]}), ["domain"])
     (array([0, 0, 1, 0]), array([0, 2]))
     """
     n_rows = len(frame) if "model" in columns else rows_per_model(frame, columns)
     codes = pd.factorize(_combine_codes(frame[:n_rows], columns))[0]
-    return np.resize(codes, len(frame)), np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
+    return np.resize(codes, len(frame)), np.flatnonzero(
+        np.diff(np.maximum.accumulate(codes), prepend=-1)
+    )
 
 
 def rows_per_model(frame: pd.DataFrame, columns: Sequence[str]) -> int:
-    """Rows of each model where all have the same values of the columns in the same order, else those of the table.
+    """Rows of each model where all have the same values of the columns in the same
+    order, else those of the table.
 
-    Most tables are such, and what is checked or numbered in the first model's rows then holds for all models.
+    Most tables are such, and what is checked or numbered in the first model's rows then
+    holds for all models.
     """
-    if "model" not in frame or frame.empty or frame["model"].iloc[0] == frame["model"].iloc[-1]:
+    if (
+        "model" not in frame
+        or frame.empty
+        or frame["model"].iloc[0] == frame["model"].iloc[-1]
+    ):
         return max(len(frame), 1)
     model = frame["model"].array
-    n_rows = bisect_left(range(len(frame)), True, lo=1, key=lambda row: bool(model[row] != model[0]))
+    n_rows = bisect_left(
+        range(len(frame)), True, lo=1, key=lambda row: bool(model[row] != model[0])
+    )
     starts = np.arange(0, len(frame), n_rows)
     arrays = [frame[column].array for column in columns if column != "model"]
     is_repeated = all(values[n_rows:].equals(values[:-n_rows]) for values in arrays)
     is_repeated = is_repeated and model.equals(model.take(np.repeat(starts, n_rows)))
-    return n_rows if is_repeated and frame["model"].iloc[starts].is_unique else len(frame)
+    return (
+        n_rows if is_repeated and frame["model"].iloc[starts].is_unique else len(frame)
+    )
 
 
-def _combine_codes(frame: pd.DataFrame, columns: Sequence[str], codes: IntArray | None = None) -> IntArray:
-    """A number of each row, the same where `codes` and the values of the columns are the same."""
+def _combine_codes(
+    frame: pd.DataFrame, columns: Sequence[str], codes: IntArray | None = None
+) -> IntArray:
+    """A number of each row, the same where `codes` and the values of the columns are
+    the same.
+    """
     codes = np.zeros(len(frame), np.intp) if codes is None else codes
     size = int(codes.max(initial=0)) + 1
     for column in columns:
@@ -245,24 +321,36 @@ def _combine_codes(frame: pd.DataFrame, columns: Sequence[str], codes: IntArray 
 
 
 def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
-    """Columns beyond the contract's whose value is the same for all rows of a prompt (of each model)."""
-    codes, first_rows = group_codes(frame, [column for column in ("model", *PROMPT) if column in frame.columns])
+    """Columns beyond the contract's whose value is the same for all rows of a prompt
+    (of each model).
+    """
+    codes, first_rows = group_codes(
+        frame, [column for column in ("model", *PROMPT) if column in frame.columns]
+    )
     names = []
     for name in frame.columns.difference([*contract, *RESPONSES], sort=False):
         values = frame[name]
-        is_nested = values.dtype == object and values.map(lambda value: isinstance(value, list | dict | set)).any()
-        if not is_nested and len(pd.unique(_combine_codes(frame, [name], codes))) == len(first_rows):
+        is_nested = (
+            values.dtype == object
+            and values.map(lambda value: isinstance(value, list | dict | set)).any()
+        )
+        if not is_nested and len(
+            pd.unique(_combine_codes(frame, [name], codes))
+        ) == len(first_rows):
             names.append(name)
     return names
 
 
 def default_cluster(frame: pd.DataFrame) -> list[str]:
-    """Columns that name a cluster: the family, where custom data repeat their prompts, else the prompt."""
+    """Columns that name a cluster: the family, where custom data repeat their prompts,
+    else the prompt.
+    """
     return ["family"] if "family" in frame else PROMPT
 
 
 def nearest(word: object, allowed: Sequence[str]) -> str:
-    """List the allowed values for a message, with the nearest one where `word` looks like a slip.
+    """List the allowed values for a message, with the nearest one where `word` looks
+    like a slip.
 
     Parameters
     ----------
@@ -282,8 +370,12 @@ def nearest(word: object, allowed: Sequence[str]) -> str:
     "allowed: 'loss', 'half' (did you mean 'loss'?)"
     """
     close = get_close_matches(str(word), list(allowed), n=1)
-    listed = ", ".join(map(short, list(allowed)[:30])) + (f" and {len(allowed) - 30} more" if len(allowed) > 30 else "")
-    return f"allowed: {listed}" + (f" (did you mean {short(close[0])}?)" if close else "")
+    listed = ", ".join(map(short, list(allowed)[:30])) + (
+        f" and {len(allowed) - 30} more" if len(allowed) > 30 else ""
+    )
+    return f"allowed: {listed}" + (
+        f" (did you mean {short(close[0])}?)" if close else ""
+    )
 
 
 def check_option(argument: str, value: object, allowed: Sequence[str]) -> None:
@@ -293,7 +385,9 @@ def check_option(argument: str, value: object, allowed: Sequence[str]) -> None:
 
 
 def copy_provenance(source: pd.DataFrame, target: pd.DataFrame) -> pd.DataFrame:
-    """Return `target` with the provenance of the scores or pairs in `source`, where they have one."""
+    """Return `target` with the provenance of the scores or pairs in `source`, where
+    they have one.
+    """
     if "provenance" in source.attrs:
         target.attrs["provenance"] = source.attrs["provenance"]
     return target
@@ -309,7 +403,8 @@ def require_columns(frame: pd.DataFrame, columns: Sequence[str], table: str) -> 
     columns : sequence of str
         Columns that it must have.
     table : str
-        "responses", "scores", "pairs" or "table" (a leaderboard of RM-Bench), for the message.
+        "responses", "scores", "pairs" or "table" (a leaderboard of RM-Bench), for the
+        message.
 
     Raises
     ------
@@ -319,28 +414,40 @@ def require_columns(frame: pd.DataFrame, columns: Sequence[str], table: str) -> 
         Naming the missing columns.
     """
     if not isinstance(frame, pd.DataFrame):
-        raise TypeError(f"{table}: expected a pandas DataFrame, got {type(frame).__name__}")
+        raise TypeError(
+            f"{table}: expected a pandas DataFrame, got {type(frame).__name__}"
+        )
     missing = [c for c in columns if c not in frame.columns]
     if missing:
         present = ", ".join(map(str, list(frame.columns)[:20]))
-        raise DataError(f"{table}: missing columns {missing}; present: {present}. It comes from {_SOURCE[table]}.")
+        raise DataError(
+            f"{table}: missing columns {missing}; present: {present}. It comes from {_SOURCE[table]}."
+        )
 
 
 def is_conversation(prompt: object) -> bool:
     """Whether a prompt is a non-empty list of messages with a role and a content."""
     if not isinstance(prompt, list) or not prompt:
         return False
-    return all(isinstance(m, dict) and all(isinstance(m.get(k), str) for k in ("role", "content")) for m in prompt)
+    return all(
+        isinstance(m, dict)
+        and all(isinstance(m.get(k), str) for k in ("role", "content"))
+        for m in prompt
+    )
 
 
 def require_text(argument: str, value: object) -> None:
     """Raise DataError for a name that UTF-8 cannot hold."""
     if is_broken(value):
-        raise DataError(f"{argument}: {short(value)} holds half of a surrogate pair. Repair the text.")
+        raise DataError(
+            f"{argument}: {short(value)} holds half of a surrogate pair. Repair the text."
+        )
 
 
 def is_broken(value: object) -> bool:
-    """Whether UTF-8 cannot hold a text, or the texts inside lists and mappings: half of a surrogate pair."""
+    """Whether UTF-8 cannot hold a text, or the texts inside lists and mappings: half of
+    a surrogate pair.
+    """
     try:
         json.dumps(value, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
@@ -353,31 +460,59 @@ def refuse_repeats(frame: pd.DataFrame, key: list[str], table: str) -> None:
     if len(group_codes(frame, key)[1]) < len(frame):
         repeated = frame.duplicated(key).to_numpy()
         first = _values(frame, key, int(repeated.argmax()))
-        raise DataError(f"{table}: {repeated.sum()} rows repeat a key, first {first}. Number the slots or drop copies.")
+        raise DataError(
+            f"{table}: {repeated.sum()} rows repeat a key, first {first}. Number the slots or drop copies."
+        )
 
 
 def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntArray]:
-    """New frame with the contract's order and types of columns, and a code of each row's prompt and model."""
+    """New frame with the contract's order and types of columns, and a code of each
+    row's prompt and model.
+    """
     needed, columns, key = _CONTRACT[table]
     require_columns(frame, needed, table)
     unknown = pd.Series(pd.NA, index=frame.index)  # styles and levels
-    absent = {c: frame["domain"] if c == "subset" else unknown for c in columns if c not in frame}
-    frame = frame.assign(**absent)[[*columns, *(c for c in frame if c not in columns)]].reset_index(drop=True)
+    absent = {
+        c: frame["domain"] if c == "subset" else unknown
+        for c in columns
+        if c not in frame
+    }
+    frame = frame.assign(**absent)[
+        [*columns, *(c for c in frame if c not in columns)]
+    ].reset_index(drop=True)
     typed: dict[str, pd.Series] = {}
     for column in columns:
         values = frame[column]
-        is_label = values.dtype == LABEL and tuple(values.cat.categories) == LABELS and not values.hasnans
+        is_label = (
+            values.dtype == LABEL
+            and tuple(values.cat.categories) == LABELS
+            and not values.hasnans
+        )
         if values.dtype == object and (column in CLOSED or column in _STRINGS):
             is_scalar = values.map(pd.api.types.is_scalar).to_numpy(bool)
             _refuse(frame, ~is_scalar, table, column, "a text or a number")
-        if values.dtype == object and column not in CLOSED:  # columns of strings hold UTF-8 only
-            _refuse(frame, values.map(is_broken).to_numpy(bool), table, column, "text that UTF-8 can hold")
-        if column in CLOSED and (values.dtype != CLOSED[column] or (column == "label" and not is_label)):
+        if (
+            values.dtype == object and column not in CLOSED
+        ):  # columns of strings hold UTF-8 only
+            _refuse(
+                frame,
+                values.map(is_broken).to_numpy(bool),
+                table,
+                column,
+                "text that UTF-8 can hold",
+            )
+        if column in CLOSED and (
+            values.dtype != CLOSED[column] or (column == "label" and not is_label)
+        ):
             dtype = CLOSED[column]
             codes = dtype.categories.get_indexer(pd.Index(values))
             is_wrong = (codes < 0) & ((column == "label") | values.notna().to_numpy())
-            _refuse(frame, is_wrong, table, column, f"one of {', '.join(dtype.categories)}")
-            typed[column] = pd.Series(pd.Categorical.from_codes(codes, dtype=dtype), index=frame.index)
+            _refuse(
+                frame, is_wrong, table, column, f"one of {', '.join(dtype.categories)}"
+            )
+            typed[column] = pd.Series(
+                pd.Categorical.from_codes(codes, dtype=dtype), index=frame.index
+            )
         elif column in _STRINGS and (values.dtype != "str" or values.hasnans):
             _refuse(frame, values.isna().to_numpy(), table, column, "given")
             typed[column] = values.astype("str")
@@ -387,7 +522,9 @@ def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntAr
             _refuse(frame, ~is_slot, table, column, "a whole number from 0")
             typed[column] = pd.Series(slots.astype("int64"), index=frame.index)
     frame = frame.assign(**typed)
-    described = [column for column in columns if column not in ("score", "margin", "outcome")]
+    described = [
+        column for column in columns if column not in ("score", "margin", "outcome")
+    ]
     first_model = frame[: rows_per_model(frame, described)] if "model" in key else frame
     prompt = _combine_codes(first_model, key[:-2])
     in_order = np.sort(_combine_codes(first_model, key[-2:], prompt), kind="stable")
@@ -400,8 +537,12 @@ def _numbers(frame: pd.DataFrame, column: str, table: str) -> NDArray[np.float64
     """A column as floats, NaN where missing; a value that is not a number is refused."""
     values = frame[column]
     if not pd.api.types.is_numeric_dtype(values.dtype):
-        texts = values.astype("str").str.strip()  # integers beyond the floats would raise OverflowError
-        numbers = pd.to_numeric(texts, errors="coerce")  # pandas 3.0 rounds the last digit
+        texts = values.astype(
+            "str"
+        ).str.strip()  # integers beyond the floats would raise OverflowError
+        numbers = pd.to_numeric(
+            texts, errors="coerce"
+        )  # pandas 3.0 rounds the last digit
         is_number = numbers.notna() | texts.isna() | (texts.str.lower() == "nan")
         _refuse(frame, ~is_number.to_numpy(bool), table, column, "a number")
         values = texts.where(numbers.notna())
@@ -409,13 +550,20 @@ def _numbers(frame: pd.DataFrame, column: str, table: str) -> NDArray[np.float64
 
 
 def _refuse(
-    frame: pd.DataFrame, bad: NDArray[np.bool_], table: str, column: str, allowed: str, hint: str = "Repair it."
+    frame: pd.DataFrame,
+    bad: NDArray[np.bool_],
+    table: str,
+    column: str,
+    allowed: str,
+    hint: str = "Repair it.",
 ) -> None:
     """Raise DataError naming the first bad row by its key, unless no row is bad."""
     if not bad.any():
         return
     row = int(bad.argmax())
-    key = _values(frame, [c for c in ("model", *KEY) if c in frame.columns and c != column], row)
+    key = _values(
+        frame, [c for c in ("model", *KEY) if c in frame.columns and c != column], row
+    )
     value = short(_values(frame, [column], row)[column])
     message = f"{table}: {column} is not {allowed} in {bad.sum()} of {len(frame)} rows, first row {row} {key}"
     raise DataError(f"{message}, which has {value}. {hint}")
@@ -424,4 +572,7 @@ def _refuse(
 def _values(frame: pd.DataFrame, columns: Sequence[str], row: int) -> dict[str, object]:
     """Values of one row as plain Python objects, for messages."""
     values = {c: frame[c].iloc[row] for c in columns}
-    return {c: value.item() if isinstance(value, np.generic) else value for c, value in values.items()}
+    return {
+        c: value.item() if isinstance(value, np.generic) else value
+        for c, value in values.items()
+    }

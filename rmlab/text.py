@@ -1,11 +1,14 @@
-"""Text made harmless for where it is written: HTML, Markdown, LaTeX, CSV, a terminal, or an error message."""
+"""Text made harmless for where it is written: HTML, Markdown, LaTeX, CSV, a terminal,
+or an error message.
+"""
 
 import html
 import re
 
 import pandas as pd
 
-# Characters that command a terminal, break a line, reverse the text around them, or cannot be written as UTF-8.
+# Characters that command a terminal, break a line, reverse the text around them, or
+# cannot be written as UTF-8.
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb\ud800-\udfff\ufeff]"
 )
@@ -27,14 +30,17 @@ _LATEX = str.maketrans(
         "\ufffd": "?",
     }
 )
-# https://owasp.org/www-community/attacks/CSV_Injection; a negative number is not a formula.
+# https://owasp.org/www-community/attacks/CSV_Injection; a negative number is not a
+# formula.
 _FORMULA = re.compile(
-    r"^'*\s*(?![-+](\d+\.?\d*|\.\d+)(e[-+]?\d+)?$|[-+]inf$)[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]", re.IGNORECASE
+    r"^'*\s*(?![-+](\d+\.?\d*|\.\d+)(e[-+]?\d+)?$|[-+]inf$)[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]",
+    re.IGNORECASE,
 )
 
 
 def visible(text: object) -> str:
-    r"""Text for a terminal, or to be escaped further: control characters become �; line ends and tabs stay.
+    r"""Text for a terminal, or to be escaped further: control characters become �; line
+    ends and tabs stay.
 
     >>> visible("a\x00b\u202ec")
     'a�b�c'
@@ -62,20 +68,29 @@ def escape_markdown(text: object) -> str:
 
 
 def escape_latex(text: object) -> str:
-    """Text for LaTeX: no command, formula, comment or end of a cell; hyphens do not join to a dash."""
+    """Text for LaTeX: no command, formula, comment or end of a cell; hyphens do not
+    join to a dash.
+    """
     return re.sub("-(?=-)", "-{}", line(text).translate(_LATEX))
 
 
 def format_csv(frame: pd.DataFrame, *, index: bool = False) -> str:
-    """A table for people as CSV: a quote stands before a text that a spreadsheet would run as a formula."""
+    """A table for people as CSV: a quote stands before a text that a spreadsheet would
+    run as a formula.
+    """
     if index:
         frame = frame.rename(index=_guard_formula).rename_axis(index=_guard_formula)
     columns = frame.columns.map(_guard_formula)
-    return frame.map(_guard_formula).set_axis(columns, axis=1).to_csv(index=index, lineterminator="\n")
+    return (
+        frame.map(_guard_formula)
+        .set_axis(columns, axis=1)
+        .to_csv(index=index, lineterminator="\n")
+    )
 
 
 def guard_formula(text: str) -> str:
-    """Text for a cell of CSV that no spreadsheet runs as a formula; `remove_guard` gives the text back.
+    """Text for a cell of CSV that no spreadsheet runs as a formula; `remove_guard`
+    gives the text back.
 
     >>> guard_formula("=1+1"), guard_formula("'=1"), guard_formula("-0.5")
     ("'=1+1", "''=1", '-0.5')
@@ -92,7 +107,10 @@ def short(value: object, limit: int = 80) -> str:
     """`repr(value)` for an error message, cut to `limit` characters."""
     try:
         text = repr(value[:limit] if isinstance(value, str | list | tuple) else value)
-    except (ValueError, RecursionError):  # an integer of more than 4,300 digits, or values nested without end
+    except (
+        ValueError,
+        RecursionError,
+    ):  # an integer of more than 4,300 digits, or values nested without end
         text = f"a very large {type(value).__name__}"
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 

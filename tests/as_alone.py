@@ -1,4 +1,6 @@
-"""Scores of many texts in packs or batches beside those of each text alone, by a fixed direction of the states."""
+"""Scores of many texts in packs or batches beside those of each text alone, by a fixed
+direction of the states.
+"""
 
 import numpy as np
 import torch
@@ -10,7 +12,9 @@ from rmlab.inference.passes import alone
 
 
 def direction(backbone):
-    return torch.randn(backbone.config.hidden_size, generator=torch.Generator().manual_seed(0))
+    return torch.randn(
+        backbone.config.hidden_size, generator=torch.Generator().manual_seed(0)
+    )
 
 
 def states(backbone, world, reads, budget=None):
@@ -30,8 +34,12 @@ def states(backbone, world, reads, budget=None):
 
 def scores(backbone, world, budget=None, position=-1):
     """One number per text, at its last position."""
-    rows = states(backbone, world, [np.arange(len(ids))[[position]] for ids in world[0]], budget)
-    return np.array([float(rows[text][0] @ direction(backbone)) for text in range(len(rows))])
+    rows = states(
+        backbone, world, [np.arange(len(ids))[[position]] for ids in world[0]], budget
+    )
+    return np.array(
+        [float(rows[text][0] @ direction(backbone)) for text in range(len(rows))]
+    )
 
 
 def scores_alone(backbone, texts, position=-1):
@@ -40,16 +48,27 @@ def scores_alone(backbone, texts, position=-1):
 
 
 def padded_scores(backbone, texts, at):
-    """Scores as the public runners batch: eight in file order, padded on the left (encoders: right), with a mask."""
+    """Scores as the public runners batch: eight in file order, padded on the left
+    (encoders: right), with a mask.
+    """
     if len(texts) > 8:
-        return np.concatenate([padded_scores(backbone, texts[i : i + 8], at) for i in range(0, len(texts), 8)])
-    real = np.arange(max(map(len, texts)))[None, :] < np.array([[len(text)] for text in texts])
+        return np.concatenate(
+            [
+                padded_scores(backbone, texts[i : i + 8], at)
+                for i in range(0, len(texts), 8)
+            ]
+        )
+    real = np.arange(max(map(len, texts)))[None, :] < np.array(
+        [[len(text)] for text in texts]
+    )
     real = real[:, ::-1] if at else real
     ids = np.zeros(real.shape, int)
     ids[real] = np.concatenate(texts)
     with torch.no_grad():
         mask = torch.from_numpy(real.astype(int))
-        rows = backbone(input_ids=torch.from_numpy(ids), attention_mask=mask).last_hidden_state[:, at]
+        rows = backbone(
+            input_ids=torch.from_numpy(ids), attention_mask=mask
+        ).last_hidden_state[:, at]
     return (rows.float() @ direction(backbone)).numpy()
 
 
@@ -66,9 +85,13 @@ def assert_states_as_alone(backbone, world, reads, budget=None, tolerance=1e-4):
 
 
 def assert_same(values, reference):
-    """Within a share of the scores' spread, and no comparison turns around; the last text may repeat another."""
+    """Within a share of the scores' spread, and no comparison turns around; the last
+    text may repeat another.
+    """
     assert np.abs(values - reference).max() <= 1e-5 * reference.std()
-    signs = [np.sign(numbers[:-1, None] - numbers[:-1]) for numbers in (values, reference)]
+    signs = [
+        np.sign(numbers[:-1, None] - numbers[:-1]) for numbers in (values, reference)
+    ]
     assert (signs[0] == signs[1]).all()
 
 

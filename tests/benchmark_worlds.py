@@ -27,17 +27,28 @@ def reward_bench_pairs(seed=0, models=("a", "b"), prior_sets=False, sizes=(5, 11
 
 
 def reward_bench_2_scores(seed=0, models=("a", "b"), n=6, levels=4, right=1.0):
-    """Best of four in five subsets (of 6, 7, 8 ... prompts) and pairs of Ties prompts; equal scores happen."""
+    """Best of four in five subsets (of 6, 7, 8 ... prompts) and pairs of Ties prompts;
+    equal scores happen.
+    """
     rng = np.random.default_rng(seed)
     rows = []
     for model in models:
         for place, domain in enumerate(FIVE):
             for i in range(n + place):
                 rows += [(model, "reward-bench-2", domain, str(i), "chosen", 0, right)]
-                rows += [(model, "reward-bench-2", domain, str(i), "rejected", slot, 0.0) for slot in range(3)]
+                rows += [
+                    (model, "reward-bench-2", domain, str(i), "rejected", slot, 0.0)
+                    for slot in range(3)
+                ]
         for i in range(n):
             for kind, correct in (("ref", 1), ("tied", 4)):
-                rows += [(model, "reward-bench-2", "Ties", f"{kind}:{i}", "chosen", s, 1.5) for s in range(correct)]
-                rows += [(model, "reward-bench-2", "Ties", f"{kind}:{i}", "rejected", s, 0.0) for s in range(3)]
+                rows += [
+                    (model, "reward-bench-2", "Ties", f"{kind}:{i}", "chosen", s, 1.5)
+                    for s in range(correct)
+                ]
+                rows += [
+                    (model, "reward-bench-2", "Ties", f"{kind}:{i}", "rejected", s, 0.0)
+                    for s in range(3)
+                ]
     frame = pd.DataFrame(rows, columns=["model", *tables.KEY, "score"])
     return frame.assign(score=frame["score"] + rng.integers(0, levels, len(frame)))

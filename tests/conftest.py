@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 
 matplotlib.use("Agg")
-os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it once: tiny models are fastest on one thread
+os.environ["OMP_NUM_THREADS"] = (
+    "1"  # torch reads it once: tiny models are fastest on one thread
+)
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
@@ -41,7 +43,9 @@ def mini():
 
 @pytest.fixture(scope="session")
 def zoo(tmp_path_factory):
-    """Folder of a tiny model with the options of `toy.save_model`, written once a session: read it, never write."""
+    """Folder of a tiny model with the options of `toy.save_model`, written once a
+    session: read it, never write.
+    """
     from rmlab import toy
 
     folders = {}
@@ -49,7 +53,9 @@ def zoo(tmp_path_factory):
     def folder(architecture="llama", *, name="m", **options):
         key = repr((architecture, name, sorted(options.items())))
         if key not in folders:
-            folders[key] = toy.save_model(tmp_path_factory.mktemp("zoo") / name, architecture, **options)
+            folders[key] = toy.save_model(
+                tmp_path_factory.mktemp("zoo") / name, architecture, **options
+            )
         return folders[key]
 
     return folder
@@ -62,14 +68,18 @@ def load_backbone(zoo):
     from transformers import AutoModel
 
     def load(architecture, dtype=torch.float32, **config):
-        return AutoModel.from_pretrained(zoo(architecture, task="backbone", **config), dtype=dtype)
+        return AutoModel.from_pretrained(
+            zoo(architecture, task="backbone", **config), dtype=dtype
+        )
 
     return load
 
 
 @pytest.fixture(scope="session")
 def world():
-    """Six prompts with four answers each; answers share openings, two are equal; lengths from 8 to about 300."""
+    """Six prompts with four answers each; answers share openings, two are equal;
+    lengths from 8 to about 300.
+    """
     rng = np.random.default_rng(5)
     texts, groups = [], []
     for group in range(6):
@@ -77,7 +87,9 @@ def world():
         opening = rng.integers(8, 490, rng.integers(1, 60))
         for answer in range(4):
             middle = opening if answer % 2 else opening[:0]
-            texts.append(np.r_[prompt, middle, rng.integers(8, 490, rng.integers(1, 160))])
+            texts.append(
+                np.r_[prompt, middle, rng.integers(8, 490, rng.integers(1, 160))]
+            )
             groups.append(group)
     return [*texts, texts[3].copy()], np.array([*groups, 0])
 
@@ -104,16 +116,42 @@ def make_scores():
 
     def make(sizes=None, models=("a", "b"), seed=0, levels=4):
         rng = np.random.default_rng(seed)
-        sizes = sizes or {"chat": 5, "math": 4, "code": 3, "safety-refuse": 4, "safety-response": 2}
+        sizes = sizes or {
+            "chat": 5,
+            "math": 4,
+            "code": 3,
+            "safety-refuse": 4,
+            "safety-response": 2,
+        }
         rows = [
-            (model, "rm-bench", name.split("-")[0], f"{name}/{i}", label, slot, name, style)
+            (
+                model,
+                "rm-bench",
+                name.split("-")[0],
+                f"{name}/{i}",
+                label,
+                slot,
+                name,
+                style,
+            )
             for model in models
             for name, n in sizes.items()
             for i in range(n)
             for label in ("chosen", "rejected")
             for slot, style in enumerate(("concise", "plain", "markdown"))
         ]
-        columns = ["model", "benchmark", "domain", "id", "label", "slot", "subset", "style"]
-        return pd.DataFrame(rows, columns=columns).assign(score=rng.integers(0, levels, len(rows)).astype(float))
+        columns = [
+            "model",
+            "benchmark",
+            "domain",
+            "id",
+            "label",
+            "slot",
+            "subset",
+            "style",
+        ]
+        return pd.DataFrame(rows, columns=columns).assign(
+            score=rng.integers(0, levels, len(rows)).astype(float)
+        )
 
     return make

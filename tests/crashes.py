@@ -1,4 +1,6 @@
-"""Processes killed with kill -9 while they score. As a script: the driver that kills those of real models."""
+"""Processes killed with kill -9 while they score. As a script: the driver that kills
+those of real models.
+"""
 
 import collections
 import hashlib
@@ -21,7 +23,9 @@ BUDGET = 150
 
 
 def start(work, *arguments):
-    """A child that does the work; forked from a process that has done some, it starts at once."""
+    """A child that does the work; forked from a process that has done some, it starts
+    at once.
+    """
     child = os.fork()
     if child == 0:
         try:
@@ -43,7 +47,14 @@ def run_driver(*command, quiet=False):
     """What a Python command prints, read as JSON; `quiet`: and nothing else."""
     calm = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     command = [sys.executable, *map(str, command)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=calm, cwd=Path(__file__).parent)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=calm,
+        cwd=Path(__file__).parent,
+    )
     assert done.returncode == 0, done.stderr
     assert not (quiet and done.stderr), done.stderr
     return json.loads(done.stdout)
@@ -52,16 +63,20 @@ def run_driver(*command, quiet=False):
 def list_stored(store):
     """Fingerprint and key of each line in the store's files."""
     lines = [
-        (path.parent.name, line) for path in store.glob("*/*.records") for line in path.read_text().splitlines()[1:]
+        (path.parent.name, line)
+        for path in store.glob("*/*.records")
+        for line in path.read_text().splitlines()[1:]
     ]
     return [(fingerprint, json.loads(line)["key"]) for fingerprint, line in lines]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to use models: their folders' names, and how many texts of each a prompt of the table has.
+    """A way to use models: their folders' names, and how many texts of each a prompt of
+    the table has.
 
-    `words`: in front of every prompt; with many of them a prompt alone is larger than the budget.
+    `words`: in front of every prompt; with many of them a prompt alone is larger than
+    the budget.
     """
 
     models: tuple[str, ...]
@@ -85,22 +100,31 @@ class Kind:
         frame["prompt"] = [f"{prompt} {begin}".strip() for prompt in frame["prompt"]]
         folders = [Path(home) / name for name in self.models]
         if self.column == "margin":
-            return prefer(frame, pairwise(*folders, budget=budget, device="cpu"), **options)
-        return score(frame, implicit_reward(*folders, together=False, budget=budget, device="cpu"), **options)
+            return prefer(
+                frame, pairwise(*folders, budget=budget, device="cpu"), **options
+            )
+        return score(
+            frame,
+            implicit_reward(*folders, together=False, budget=budget, device="cpu"),
+            **options,
+        )
 
 
 KINDS = {
-    "policy and reference": Kind(("policy", "reference"), prompts=24, texts=6, column="score"),
+    "policy and reference": Kind(
+        ("policy", "reference"), prompts=24, texts=6, column="score"
+    ),
     "both orders": Kind(("judge",), prompts=24, texts=18, column="margin"),
     "long prompts": Kind(("policy",), prompts=16, texts=6, column="score", words=200),
 }
 
 
 def drive_models(home, kind, job, seed):
-    """Kill children that score with real models; print which. Each batch begun is logged as [process, model, texts].
+    """Kill children that score with real models; print which. Each batch begun is
+    logged as [process, model, texts].
 
-    Each begins so many batches and no more: it is killed in the last one, or while it keeps or waits, on a machine of
-    any speed.
+    Each begins so many batches and no more: it is killed in the last one, or while it
+    keeps or waits, on a machine of any speed.
     """
     import torch
 
@@ -129,7 +153,10 @@ def drive_models(home, kind, job, seed):
             if batches == 0:
                 time.sleep(3600)
             batches -= 1
-            texts = [hashlib.blake2b(sequences[n].tobytes(), digest_size=16).hexdigest() for n in part.finished]
+            texts = [
+                hashlib.blake2b(sequences[n].tobytes(), digest_size=16).hexdigest()
+                for n in part.finished
+            ]
             os.write(log, (json.dumps([os.getpid(), *model, texts]) + "\n").encode())
             time.sleep(0.01)
             return lay_out(part, sequences)
@@ -149,10 +176,15 @@ def drive_models(home, kind, job, seed):
         time.sleep(chance.uniform(0, 0.012))
         return [child] * kill(child)
 
-    LanguageModel.forward, Pairwise.forward = name_model(LanguageModel.forward), name_model(Pairwise.forward)
+    LanguageModel.forward, Pairwise.forward = (
+        name_model(LanguageModel.forward),
+        name_model(Pairwise.forward),
+    )
     killed = []
     if job == "kill":
-        for batches in [chance.randrange(3, 6) for _ in range(8)]:  # of 36 or more: no child comes to the end
+        for batches in [
+            chance.randrange(3, 6) for _ in range(8)
+        ]:  # of 36 or more: no child comes to the end
             killed += kill_after(start(work, batches), batches)
     else:
         dies = start(work, 3)
@@ -167,14 +199,17 @@ def drive_models(home, kind, job, seed):
 def drive(home, kind, job, seed=0):
     """Processes killed, and batches begun as (process, model, texts)."""
     killed = run_driver(__file__, home, kind, job, seed)
-    return killed, [tuple(json.loads(line)) for line in (home / "log").read_text().splitlines()]
+    return killed, [
+        tuple(json.loads(line)) for line in (home / "log").read_text().splitlines()
+    ]
 
 
 def check_against_undisturbed(home, kind, killed, batches, shares=False):
     """Finish the run, and compare: scores, texts forwarded again, lines in the store.
 
-    `shares`: several processes ran at the same time, without shards, and may score the same texts.
-    Returns how many texts were forwarded again before, and the size of the largest batch.
+    `shares`: several processes ran at the same time, without shards, and may score the
+    same texts. Returns how many texts were forwarded again before, and the size of the
+    largest batch.
     """
     kind = KINDS[kind]
     total = kind.prompts * kind.texts
@@ -182,19 +217,33 @@ def check_against_undisturbed(home, kind, killed, batches, shares=False):
         warnings.filterwarnings("ignore", message="store: .* is damaged")
         found = kind.run(home, store=home / "scores")
     whole = kind.run(home, budget=None)[kind.column]
-    # A margin is a difference of log-probabilities, which round by as much and lie closer together.
+    # A margin is a difference of log-probabilities, which round by as much and lie
+    # closer together.
     close = {"score": 1e-5, "margin": 5e-5}[kind.column]
     assert (found[kind.column] - whole).abs().max() <= close * whole.std()
     about = found.attrs["provenance"][kind.models[0]]
-    rest = {term["name"]: term["scored"] for term in about.get("terms", [{"name": kind.models[0]} | about])}
-    times = collections.Counter((model, text) for _, model, texts in batches for text in texts)
+    rest = {
+        term["name"]: term["scored"]
+        for term in about.get("terms", [{"name": kind.models[0]} | about])
+    }
+    times = collections.Counter(
+        (model, text) for _, model, texts in batches for text in texts
+    )
     last = {process: (model, texts) for process, model, texts in batches}
-    lost = collections.Counter((model, text) for model, texts in map(last.get, killed) for text in texts)
+    lost = collections.Counter(
+        (model, text) for model, texts in map(last.get, killed) for text in texts
+    )
     for model in kind.models:
-        known, gone = ({text for name, text in counts if name == model} for counts in (times, lost))
-        assert 0 <= rest[model] - (total - len(known)) <= len(gone), "nothing else is lost, and nothing came of nothing"
+        known, gone = (
+            {text for name, text in counts if name == model} for counts in (times, lost)
+        )
+        assert 0 <= rest[model] - (total - len(known)) <= len(gone), (
+            "nothing else is lost, and nothing came of nothing"
+        )
     again = {text: n - 1 for text, n in times.items() if n > 1}
-    assert shares or all(n <= lost[text] for text, n in again.items()), "only the batch in which a process was killed"
+    assert shares or all(n <= lost[text] for text, n in again.items()), (
+        "only the batch in which a process was killed"
+    )
     stored = list_stored(home / "scores")
     assert len(set(stored)) == len(kind.models) * total
     assert len(stored) == len(set(stored)) or shares, "nothing is doubled"

@@ -1,9 +1,12 @@
-"""Simulated reward models with known true accuracies, at the sizes of the real benchmarks.
+"""Simulated reward models with known true accuracies, at the sizes of the real
+benchmarks.
 
-A prompt has six answers: chosen and rejected in three styles. The score of an answer is its quality plus what its
-style is worth plus noise; how much better the chosen answers are differs between prompts, partly in the same way for
-all models. So the nine comparisons of a prompt are dependent, and the true accuracy of each is an average of normal
-probabilities over the prompts' effects. Many draws of one model are the rows of one table of items.
+A prompt has six answers: chosen and rejected in three styles. The score of an answer is
+its quality plus what its style is worth plus noise; how much better the chosen answers
+are differs between prompts, partly in the same way for all models. So the nine
+comparisons of a prompt are dependent, and the true accuracy of each is an average of
+normal probabilities over the prompts' effects. Many draws of one model are the rows of
+one table of items.
 """
 
 from dataclasses import replace
@@ -21,37 +24,55 @@ from rmlab.metrics.weights import Prepared, overall_weights
 from rmlab.tables import ITEM, LEVEL, STYLE
 
 SIZES = {"chat": 129, "math": 529, "code": 228, "safety": 441}  # RM-Bench's prompts
-BEST_OF_FOUR = {"Factuality": 475, "Precise IF": 160, "Math": 183, "Safety": 450, "Focus": 495}  # RewardBench 2
+BEST_OF_FOUR = {
+    "Factuality": 475,
+    "Precise IF": 160,
+    "Math": 183,
+    "Safety": 450,
+    "Focus": 495,
+}  # RewardBench 2
 CHOSEN, REJECTED = np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3)
-_POINTS = ndtri((np.arange(4001) + 0.5) / 4001)  # of the prompts' effects, for the true accuracies
+_POINTS = ndtri(
+    (np.arange(4001) + 0.5) / 4001
+)  # of the prompts' effects, for the true accuracies
 
 
 class Design(NamedTuple):
-    """How a model scores: advantage of the chosen answers per domain, worth of a style, spreads."""
+    """How a model scores: advantage of the chosen answers per domain, worth of a style,
+    spreads.
+    """
 
     advantage: tuple[float, ...] = (0.3, 0.1, 0.0, 1.2)
     style: float = 0.4
     prompts: float = 1.0  # spread of the advantage between prompts
     noise: float = 0.7  # spread of each answer's score
     shared: float = 0.5  # share of the prompts' variance that all models have in common
-    heavy: bool = False  # effects of prompts with the tails of Student's t with 3 degrees of freedom
+    # effects of prompts with the tails of Student's t with 3 degrees of freedom
+    heavy: bool = False
     slope: float = 0.0  # how much more a style is worth on an easier prompt
     ties: float = 0.0  # share of comparisons that tie, and that are missing, at random
     missing: float = 0.0
     tie: float = 0.0  # what a tie earns
 
     def effect(self, normal):
-        return self.prompts * (stdtrit(3, ndtr(normal)) / np.sqrt(3) if self.heavy else normal)
+        return self.prompts * (
+            stdtrit(3, ndtr(normal)) / np.sqrt(3) if self.heavy else normal
+        )
 
     def gap(self, normal):
-        """Mean margin of the nine comparisons of prompts with these effects, before the domain's advantage."""
+        """Mean margin of the nine comparisons of prompts with these effects, before the
+        domain's advantage.
+        """
         worth = self.style + self.slope * normal
         return self.effect(normal)[..., None] + worth[..., None] * (CHOSEN - REJECTED)
 
     def cells(self):
         """True accuracy of each domain and comparison, (domains, 9)."""
         gap = self.gap(_POINTS)
-        shares = [ndtr((up + gap) / (np.sqrt(2) * self.noise)).mean(axis=0) for up in self.advantage]
+        shares = [
+            ndtr((up + gap) / (np.sqrt(2) * self.noise)).mean(axis=0)
+            for up in self.advantage
+        ]
         return (1 - self.ties) * np.array(shares) + self.ties * self.tie
 
     def overall(self):
@@ -59,7 +80,8 @@ class Design(NamedTuple):
 
 
 def margins(design, rows, common, rng, sizes=SIZES):
-    """Margins (rows, prompts * 9) of `rows` draws; `common` (rows, prompts) is the shared part of the prompts.
+    """Margins (rows, prompts * 9) of `rows` draws; `common` (rows, prompts) is the
+    shared part of the prompts.
 
     A tie is 0 and a missing one is NaN.
     """
@@ -81,37 +103,69 @@ def prompts_in_common(rows, rng, sizes=SIZES):
 
 
 def prepare_margins(margin, sizes=SIZES, per=9, tie=0.0):
-    """Margins (rows, prompts * 9) as RM-Bench counts them; `per=1`: one comparison a prompt, as data of one's own.
+    """Margins (rows, prompts * 9) as RM-Bench counts them; `per=1`: one comparison a
+    prompt, as data of one's own.
 
-    `per` may be the number of comparisons of each prompt: their first ones, without styles. `tie`: what one earns.
+    `per` may be the number of comparisons of each prompt: their first ones, without
+    styles. `tie`: what one earns.
     """
     domain = np.repeat(np.arange(len(sizes)), list(sizes.values()))
-    is_counted = np.tile(np.arange(9), len(domain)) < np.repeat(np.broadcast_to(per, domain.shape), 9)
+    is_counted = np.tile(np.arange(9), len(domain)) < np.repeat(
+        np.broadcast_to(per, domain.shape), 9
+    )
     is_styled = bool(np.all(per == 9))
     prompt = np.repeat(np.arange(len(domain)), 9)[is_counted]
-    chosen, rejected = (np.tile(side, len(domain))[is_counted] for side in (CHOSEN, REJECTED))
-    frame = pd.DataFrame({"domain": np.array(list(sizes))[domain[prompt]], "id": np.char.zfill(prompt.astype(str), 5)})
-    frame = frame.assign(model="row", benchmark="rm-bench" if is_styled else "own", subset=frame["domain"])
+    chosen, rejected = (
+        np.tile(side, len(domain))[is_counted] for side in (CHOSEN, REJECTED)
+    )
+    frame = pd.DataFrame(
+        {
+            "domain": np.array(list(sizes))[domain[prompt]],
+            "id": np.char.zfill(prompt.astype(str), 5),
+        }
+    )
+    frame = frame.assign(
+        model="row",
+        benchmark="rm-bench" if is_styled else "own",
+        subset=frame["domain"],
+    )
     frame = frame.assign(chosen_slot=chosen, rejected_slot=rejected)
     if is_styled:
         for name, codes in (("chosen_style", chosen), ("rejected_style", rejected)):
             frame[name] = pd.Categorical.from_codes(codes, dtype=STYLE)
-        frame["level"] = pd.Categorical.from_codes(1 + np.sign(rejected - chosen), dtype=LEVEL)
-    columns = [c for c in ("subset", "chosen_style", "rejected_style", "level") if c in frame]
+        frame["level"] = pd.Categorical.from_codes(
+            1 + np.sign(rejected - chosen), dtype=LEVEL
+        )
+    columns = [
+        c for c in ("subset", "chosen_style", "rejected_style", "level") if c in frame
+    ]
     zeros = np.zeros(len(frame))
-    items = build_items(frame, key=ITEM, outcome=zeros.astype(np.int8), credit=zeros, columns=columns)
+    items = build_items(
+        frame, key=ITEM, outcome=zeros.astype(np.int8), credit=zeros, columns=columns
+    )
     margin = margin[:, is_counted]
-    outcome = np.where(np.isnan(margin), MISSING, np.where(margin > 0, WIN, np.where(margin == 0, TIE, LOSS)))
+    outcome = np.where(
+        np.isnan(margin),
+        MISSING,
+        np.where(margin > 0, WIN, np.where(margin == 0, TIE, LOSS)),
+    )
     credit = np.where(np.isnan(margin), np.nan, np.where(margin == 0, tie, margin > 0))
     models = [f"row {i}" for i in range(len(margin))]
-    items = replace(items, models=models, outcome=outcome.astype(np.int8), credit=credit)
+    items = replace(
+        items, models=models, outcome=outcome.astype(np.int8), credit=credit
+    )
     benchmark = RM_BENCH if is_styled and set(sizes) == set(SIZES) else OWN
     return Prepared(benchmark, items, benchmark.parts(items))
 
 
 def estimate_overall(prepared, confidence=0.95):
     """Overall score of every row, with its sums by cluster."""
-    return estimate(prepared.items, overall_weights(prepared.items, prepared.parts), confidence, contrasts=[0])
+    return estimate(
+        prepared.items,
+        overall_weights(prepared.items, prepared.parts),
+        confidence,
+        contrasts=[0],
+    )
 
 
 def truth(design, quantity, name, sizes=SIZES):
@@ -123,25 +177,43 @@ def truth(design, quantity, name, sizes=SIZES):
     if quantity == "level":
         return cells[:, level == name].mean()
     if quantity == "cell":
-        one, other = (["concise", "plain", "markdown"].index(style) for style in name.split(" > "))
+        one, other = (
+            ["concise", "plain", "markdown"].index(style) for style in name.split(" > ")
+        )
         return cells[:, 3 * one + other].mean()
     return cells.mean()
 
 
 def ragged_scores(rng):
-    """Scores of three models with 1 to 3 answers a label and prompt, missing ones and ties, in any order of rows.
+    """Scores of three models with 1 to 3 answers a label and prompt, missing ones and
+    ties, in any order of rows.
 
-    Every prompt of a model has its answers in its own places, models and domains come as they please.
+    Every prompt of a model has its answers in its own places, models and domains come
+    as they please.
     """
     rows = [
-        (f"model {m}", "own", domain, str(i), label, slot, rng.choice(["concise", "plain", "markdown"]))
+        (
+            f"model {m}",
+            "own",
+            domain,
+            str(i),
+            label,
+            slot,
+            rng.choice(["concise", "plain", "markdown"]),
+        )
         for m in range(3)
         for domain in ("b", "a")
         for i in range(8)
         for label in ("chosen", "rejected")
         for slot in range(1 + (7 * i + len(label)) % 3)
     ]
-    frame = pd.DataFrame(rows, columns=["model", "benchmark", "domain", "id", "label", "slot", "style"])
-    style = frame.groupby(["domain", "id", "label", "slot"])["style"].transform("first")  # the same for all models
+    frame = pd.DataFrame(
+        rows, columns=["model", "benchmark", "domain", "id", "label", "slot", "style"]
+    )
+    style = frame.groupby(["domain", "id", "label", "slot"])["style"].transform(
+        "first"
+    )  # the same for all models
     score = rng.choice([0.0, 0.5, 1.0, np.nan], len(frame), p=[0.3, 0.3, 0.35, 0.05])
-    return frame.assign(style=style, score=score).sample(frac=1, random_state=int(rng.integers(100)))
+    return frame.assign(style=style, score=score).sample(
+        frac=1, random_state=int(rng.integers(100))
+    )

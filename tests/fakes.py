@@ -17,23 +17,55 @@ def toy_responses(prompts, slots):
     words = " ".join(toy.models.TEXTS).split()
     rng = np.random.default_rng(0)
     rows = [
-        ("toy", "chat", str(prompt), label, slot, f"Question {prompt}?", " ".join(rng.choice(words, 4 + 6 * prompt)))
+        (
+            "toy",
+            "chat",
+            str(prompt),
+            label,
+            slot,
+            f"Question {prompt}?",
+            " ".join(rng.choice(words, 4 + 6 * prompt)),
+        )
         for prompt in range(prompts)
         for label in ("chosen", "rejected")
         for slot in range(slots)
     ]
-    return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
+    return pd.DataFrame(
+        rows,
+        columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"],
+    )
 
 
 def responses(n=20, label=("chosen", "rejected"), slots=3):
     """`n` prompts with distinct texts, in RM-Bench's shape."""
     rows = [
-        ("fake", "chat", str(i), side, slot, STYLES[slot % 3], f"prompt {i}", f"{side} {slot} to {i}")
+        (
+            "fake",
+            "chat",
+            str(i),
+            side,
+            slot,
+            STYLES[slot % 3],
+            f"prompt {i}",
+            f"{side} {slot} to {i}",
+        )
         for i in range(n)
         for side in label
         for slot in range(slots)
     ]
-    return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "style", "prompt", "response"])
+    return pd.DataFrame(
+        rows,
+        columns=[
+            "benchmark",
+            "domain",
+            "id",
+            "label",
+            "slot",
+            "style",
+            "prompt",
+            "response",
+        ],
+    )
 
 
 def truth(*texts):
@@ -43,7 +75,9 @@ def truth(*texts):
 
 
 class Streaming(Scorer):
-    """A streaming scorer: batches of `size`, a fresh order each time, remembers what it was asked to forward."""
+    """A streaming scorer: batches of `size`, a fresh order each time, remembers what it
+    was asked to forward.
+    """
 
     fingerprint = "fake-1"
 
@@ -69,7 +103,11 @@ class Streaming(Scorer):
 
     def score_text(self, text):
         """Its value, NaN for the texts that it does not score."""
-        return np.nan if text.answers[-1] in self.nan else self.value((text.prompt, *text.answers))
+        return (
+            np.nan
+            if text.answers[-1] in self.nan
+            else self.value((text.prompt, *text.answers))
+        )
 
     def value(self, text):
         return truth(*text)
@@ -111,7 +149,9 @@ class Term(Streaming):
 
 
 class Difference(Streaming):
-    """A policy minus a reference, each with texts, batches and a place in the store of its own."""
+    """A policy minus a reference, each with texts, batches and a place in the store of
+    its own.
+    """
 
     def __init__(self, policy="policy", reference="reference", name="fake", **options):
         super().__init__(name)
@@ -124,7 +164,9 @@ class Difference(Streaming):
 
     @property
     def logged(self):
-        return [f"{model.name} {key}" for model in self.models for key in model.forwarded]
+        return [
+            f"{model.name} {key}" for model in self.models for key in model.forwarded
+        ]
 
     def stream(self, texts):
         raise AssertionError("its terms are streamed, one after the other")
@@ -135,7 +177,9 @@ class Difference(Streaming):
 
 
 class Here:
-    """An engine of two workers in this process; what goes to them and comes back travels as bytes."""
+    """An engine of two workers in this process; what goes to them and comes back
+    travels as bytes.
+    """
 
     def __init__(self):
         self.given = []
@@ -144,4 +188,6 @@ class Here:
         workers = cycle([pickle.loads(pickle.dumps(work)) for _ in range(2)])
         for block in blocks:
             self.given.append(block)
-            yield pickle.loads(pickle.dumps(next(workers)(pickle.loads(pickle.dumps(block)))))
+            yield pickle.loads(
+                pickle.dumps(next(workers)(pickle.loads(pickle.dumps(block))))
+            )

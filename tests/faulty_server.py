@@ -1,4 +1,6 @@
-"""A server on loopback that answers as it is told, and now and then does what servers do on bad days."""
+"""A server on loopback that answers as it is told, and now and then does what servers
+do on bad days.
+"""
 
 import hashlib
 import json
@@ -13,12 +15,17 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 
 FAULTS = ("429", "500", "timeout", "cut", "garbage", "slow", "hangup")
-REFUSALS = {"429": (429, {"retry-after": "0.01"}, {"error": "too many requests"}), "500": (500, {}, b"Internal error")}
+REFUSALS = {
+    "429": (429, {"retry-after": "0.01"}, {"error": "too many requests"}),
+    "500": (500, {}, b"Internal error"),
+}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One request as it arrived. `body`: parsed, or the bytes where it is not JSON. `fault`: what was done to it."""
+    """One request as it arrived. `body`: parsed, or the bytes where it is not JSON.
+    `fault`: what was done to it.
+    """
 
     method: str
     path: str
@@ -28,18 +35,29 @@ class Seen:
 
 
 class FaultyServer(ThreadingTCPServer):
-    """`respond(path, body, headers)` gives the JSON value of an answer, or (status, headers, JSON value or bytes).
+    """`respond(path, body, headers)` gives the JSON value of an answer, or (status,
+    headers, JSON value or bytes).
 
-    `faults`: how often each of FAULTS happens, as shares of 1. The n-th arrival of a body meets a fault that depends on
-    the seed, the body and n alone, whatever else arrives when; a "timeout" lasts until the client leaves. `delay`:
-    seconds before every answer. `most_open`: the most requests that were worked on at once. `port`: 0
-    takes a free one. `repeats`: seconds after its answer at which the n-th request gets the same answer again.
+    `faults`: how often each of FAULTS happens, as shares of 1. The n-th arrival of a
+    body meets a fault that depends on the seed, the body and n alone, whatever else
+    arrives when; a "timeout" lasts until the client leaves. `delay`: seconds before
+    every answer. `most_open`: the most requests that were worked on at once. `port`: 0
+    takes a free one. `repeats`: seconds after its answer at which the n-th request gets
+    the same answer again.
     """
 
     allow_reuse_address, request_queue_size = True, 100
 
-    def __init__(self, respond, *, faults=None, seed=0, delay=0.0, port=0, repeats=None):
-        self.respond, self.faults, self.seed, self.delay, self.port = respond, faults or {}, seed, delay, port
+    def __init__(
+        self, respond, *, faults=None, seed=0, delay=0.0, port=0, repeats=None
+    ):
+        self.respond, self.faults, self.seed, self.delay, self.port = (
+            respond,
+            faults or {},
+            seed,
+            delay,
+            port,
+        )
         self.repeats = repeats or {}
         self.log, self.connections, self.n_open, self.most_open = [], [], 0, 0
         self.arrivals, self.lock = Counter(), threading.Lock()
@@ -47,7 +65,9 @@ class FaultyServer(ThreadingTCPServer):
     def __enter__(self):
         super().__init__(("127.0.0.1", self.port), _Handler)
         self.port = self.server_address[1]
-        self.thread = threading.Thread(target=self.serve_forever, args=[0.01], daemon=True)
+        self.thread = threading.Thread(
+            target=self.serve_forever, args=[0.01], daemon=True
+        )
         self.thread.start()
         return self
 
@@ -77,7 +97,9 @@ class FaultyServer(ThreadingTCPServer):
             super().handle_error(request, address)
 
     def draw_fault(self, raw):
-        digest = hashlib.sha256(f"{self.seed} {self.arrivals[raw]} ".encode() + raw).digest()
+        digest = hashlib.sha256(
+            f"{self.seed} {self.arrivals[raw]} ".encode() + raw
+        ).digest()
         self.arrivals[raw] += 1
         draw = int.from_bytes(digest[:6]) / 2**48
         for fault, share in self.faults.items():
@@ -95,7 +117,10 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(length)
         if len(raw) < length:
             raise ConnectionError("the client left")
-        headers, body = {name.lower(): value for name, value in self.headers.items()}, raw or None
+        headers, body = (
+            {name.lower(): value for name, value in self.headers.items()},
+            raw or None,
+        )
         with suppress(ValueError):
             body = json.loads(raw)
         with server.lock:
@@ -112,16 +137,31 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "timeout":
             self.connection.recv(1)
         if fault not in ("timeout", "hangup"):
-            self.write(fault, *(outcome if isinstance(outcome, tuple) else (200, {}, outcome)))
+            self.write(
+                fault, *(outcome if isinstance(outcome, tuple) else (200, {}, outcome))
+            )
 
     do_GET = do_POST = do_HEAD = do_CONNECT = answer
 
     def write(self, fault, status, extra, value):
         content = value if isinstance(value, bytes) else json.dumps(value).encode()
         content = content[: len(content) // 2] if fault == "garbage" else content
-        lines = {"content-type": "application/json", "content-length": len(content)} | extra
-        top = f"HTTP/1.1 {status} X\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items()) + "\r\n"
-        end = 0 if self.command == "HEAD" else len(content) // 2 if fault == "cut" else len(content)
+        lines = {
+            "content-type": "application/json",
+            "content-length": len(content),
+        } | extra
+        top = (
+            f"HTTP/1.1 {status} X\r\n"
+            + "".join(f"{k}: {v}\r\n" for k, v in lines.items())
+            + "\r\n"
+        )
+        end = (
+            0
+            if self.command == "HEAD"
+            else len(content) // 2
+            if fault == "cut"
+            else len(content)
+        )
         reply = top.encode() + content[:end]
         self.wfile.write(2 * reply if self.pause == 0 else reply)
         if self.pause:

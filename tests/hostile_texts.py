@@ -35,7 +35,11 @@ HOSTILE_FORMULAS = [
     r"\text{&lt;script&gt;} \unicode{x3cscript} \char60 \html{<i>}",
     r"<annotation-xml encoding='text/html'><script>window.hurt=1</script></annotation-xml>",
 ]
-HOSTILE += [form.replace("X", formula) for formula in HOSTILE_FORMULAS for form in ("$X$", "\\(X\\)", "\\[\nX\n\\]")]
+HOSTILE += [
+    form.replace("X", formula)
+    for formula in HOSTILE_FORMULAS
+    for form in ("$X$", "\\(X\\)", "\\[\nX\n\\]")
+]
 HOSTILE += [f"[x]({formula}) ![${formula}$](y)" for formula in HOSTILE_FORMULAS[:7]]
 """Texts that no page, report or terminal may obey."""
 

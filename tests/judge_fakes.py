@@ -1,4 +1,6 @@
-"""Judges without a model: respondents that answer by a rule, and what a chat endpoint would reply."""
+"""Judges without a model: respondents that answer by a rule, and what a chat endpoint
+would reply.
+"""
 
 import re
 
@@ -14,7 +16,9 @@ _SHOWN = re.compile(
 
 
 class Respondent:
-    """Answers by a rule: `answer(question)` gives a text, an Answer, or None for a failure."""
+    """Answers by a rule: `answer(question)` gives a text, an Answer, or None for a
+    failure.
+    """
 
     title, sampling = "fake", Sampling(0.0, 10)
 
@@ -39,42 +43,81 @@ def shown_answers(messages):
 
 def pair_judge(choose, name="judge", template="five", **options):
     """A pairwise judge; `choose(first, second, question)` gives its answer."""
-    respondent = Respondent(lambda question: choose(*shown_answers(question.messages), question))
+    respondent = Respondent(
+        lambda question: choose(*shown_answers(question.messages), question)
+    )
     return PairJudge(name, respondent, load_template(template, "pair"), **options)
 
 
 def rating_judge(rate, name="judge", template="rating", **options):
     """A judge that rates; `rate(text, question)` gives its answer."""
-    respondent = Respondent(lambda question: rate(*shown_answers(question.messages), question))
+    respondent = Respondent(
+        lambda question: rate(*shown_answers(question.messages), question)
+    )
     return AnswerJudge(name, respondent, load_template(template, "answer"), **options)
 
 
 def longer(first, second, _=None):
     """A rule that does not care about the order."""
-    return "[[A=B]]" if len(first) == len(second) else "[[A>B]]" if len(first) > len(second) else "[[B>A]]"
+    return (
+        "[[A=B]]"
+        if len(first) == len(second)
+        else "[[A>B]]"
+        if len(first) > len(second)
+        else "[[B>A]]"
+    )
 
 
 def responses(n=20, answers=1):
     """`n` prompts whose right answers are longer, with `answers` of either label."""
     rows = [
-        ("fake", "chat", str(i), label, slot, f"question {i}", f"{label} {slot} to {i} {'x' * 9 * (label == 'chosen')}")
+        (
+            "fake",
+            "chat",
+            str(i),
+            label,
+            slot,
+            f"question {i}",
+            f"{label} {slot} to {i} {'x' * 9 * (label == 'chosen')}",
+        )
         for i in range(n)
         for label in ("chosen", "rejected")
         for slot in range(answers)
     ]
-    return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
+    return pd.DataFrame(
+        rows,
+        columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"],
+    )
 
 
 def completion(text, finish="stop", logprobs=None, **message):
     """A chat completion, as OpenAI-compatible servers send it."""
-    choice = {"index": 0, "message": {"role": "assistant", "content": text} | message, "finish_reason": finish}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text} | message,
+        "finish_reason": finish,
+    }
     if logprobs is not None:
         choice["logprobs"] = logprobs
     usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-    return {"id": "c", "object": "chat.completion", "model": "served", "choices": [choice], "usage": usage}
+    return {
+        "id": "c",
+        "object": "chat.completion",
+        "model": "served",
+        "choices": [choice],
+        "usage": usage,
+    }
 
 
 def respond(path, body, headers):
-    """A server's reply: the longer of two answers is better, a single one is rated 9 where it is right, else 3."""
+    """A server's reply: the longer of two answers is better, a single one is rated 9
+    where it is right, else 3.
+    """
     answers = shown_answers(body["messages"])
-    return completion(longer(*answers) if len(answers) > 1 else "[[9]]" if answers[0].startswith("chosen") else "[[3]]")
+    return completion(
+        longer(*answers)
+        if len(answers) > 1
+        else "[[9]]"
+        if answers[0].startswith("chosen")
+        else "[[3]]"
+    )

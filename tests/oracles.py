@@ -1,14 +1,20 @@
-"""The reference definitions of the metrics as plain nested loops: slow, obvious, independent of rmlab."""
+"""The reference definitions of the metrics as plain nested loops: slow, obvious,
+independent of rmlab.
+"""
 
 STYLES = ("concise", "plain", "markdown")
 DOMAINS = ("chat", "math", "code", "safety")
 
 
 def rows_of(scores, model):
-    """Scores of one model as the rows of RM-Bench's result file: id, score_chosen [3], score_rejected [3]."""
+    """Scores of one model as the rows of RM-Bench's result file: id, score_chosen [3],
+    score_rejected [3].
+    """
     found = {}
     for row in scores[scores["model"] == model].itertuples():
-        entry = found.setdefault(f"{row.domain}/{row.id}", {"chosen": {}, "rejected": {}})
+        entry = found.setdefault(
+            f"{row.domain}/{row.id}", {"chosen": {}, "rejected": {}}
+        )
         entry[row.label][row.style] = row.score
     return [
         {
@@ -21,14 +27,18 @@ def rows_of(scores, model):
 
 
 def matrix(rows):
-    """acc[i][j]: share of prompts with chosen of style i strictly above rejected of style j."""
+    """acc[i][j]: share of prompts with chosen of style i strictly above rejected of
+    style j.
+    """
     acc = [[0.0] * 3 for _ in range(3)]
     for row in rows:
         for i in range(3):
             for j in range(3):
                 if row["score_chosen"][i] > row["score_rejected"][j]:
                     acc[i][j] += 1
-    return [[cell / len(rows) if rows else float("nan") for cell in line] for line in acc]
+    return [
+        [cell / len(rows) if rows else float("nan") for cell in line] for line in acc
+    ]
 
 
 def levels(acc):
@@ -41,7 +51,10 @@ def levels(acc):
 
 def rm_bench(rows):
     """RM-Bench's summary of one model: four domains, three levels, overall."""
-    by_domain = {d: levels(matrix([row for row in rows if row["id"].startswith(d)])) for d in DOMAINS}
+    by_domain = {
+        d: levels(matrix([row for row in rows if row["id"].startswith(d)]))
+        for d in DOMAINS
+    }
     result = {d: sum(by_domain[d].values()) / 3 for d in DOMAINS}
     for name in ("easy", "normal", "hard"):
         result[name] = sum(by_domain[d][name] for d in DOMAINS) / 4

@@ -1,4 +1,6 @@
-"""Tiny pairwise models with random weights, in the layouts in which the real ones are published."""
+"""Tiny pairwise models with random weights, in the layouts in which the real ones are
+published.
+"""
 
 import json
 
@@ -12,30 +14,70 @@ MARKS = ["<|source|>", "<|candidate1|>", "<|candidate2|>"]
 
 
 def save_pairrm(folder):
-    """PairRM-hf's layout: backbone under pretrained_model, two layers under head_layer, markers in the tokenizer."""
+    """PairRM-hf's layout: backbone under pretrained_model, two layers under head_layer,
+    markers in the tokenizer.
+    """
     words = toy.tokenizer(chat_template=None)
     words.add_special_tokens({"additional_special_tokens": MARKS})
-    toy.save_model(folder, "deberta-v2", task="backbone", words=words, position_biased_input=False)
-    weights = {f"pretrained_model.{key}": t for key, t in load_file(folder / "model.safetensors").items()}
-    layers = nn.Dropout(0.1), nn.Linear(2 * HIDDEN, HIDDEN), nn.Tanh(), nn.Dropout(0.1), nn.Linear(HIDDEN, 3)
+    toy.save_model(
+        folder, "deberta-v2", task="backbone", words=words, position_biased_input=False
+    )
+    weights = {
+        f"pretrained_model.{key}": t
+        for key, t in load_file(folder / "model.safetensors").items()
+    }
+    layers = (
+        nn.Dropout(0.1),
+        nn.Linear(2 * HIDDEN, HIDDEN),
+        nn.Tanh(),
+        nn.Dropout(0.1),
+        nn.Linear(HIDDEN, 3),
+    )
     head = nn.Sequential(*layers).eval()
-    save_file(weights | {f"head_layer.{k}": t for k, t in head.state_dict().items()}, folder / "model.safetensors")
+    save_file(
+        weights | {f"head_layer.{k}": t for k, t in head.state_dict().items()},
+        folder / "model.safetensors",
+    )
     config = json.loads((folder / "config.json").read_text())
     ids = words.convert_tokens_to_ids(MARKS)
-    settings = dict(zip(["source_prefix_id", "cand1_prefix_id", "cand2_prefix_id"], ids, strict=True))
-    config |= settings | {"architectures": ["DebertaV2PairRM"], "n_tasks": 3, "drop_out": 0.1}
+    settings = dict(
+        zip(
+            ["source_prefix_id", "cand1_prefix_id", "cand2_prefix_id"], ids, strict=True
+        )
+    )
+    config |= settings | {
+        "architectures": ["DebertaV2PairRM"],
+        "n_tasks": 3,
+        "drop_out": 0.1,
+    }
     (folder / "config.json").write_text(json.dumps(config))
     return folder, head, words
 
 
 def save_steamshp(folder, *, tied=False, size=1.0):
-    """An encoder-decoder as SteamSHP is, `size` being that of its weights; returns its folder and tokenizer."""
+    """An encoder-decoder as SteamSHP is, `size` being that of its weights; returns its
+    folder and tokenizer.
+    """
     from transformers import T5Config, T5ForConditionalGeneration
 
     words = toy.tokenizer(chat_template=None)
-    special = {"decoder_start_token_id": words.pad_token_id, "pad_token_id": words.pad_token_id}
-    sizes = {"d_model": HIDDEN, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": len(words)}
-    options = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": tied, "initializer_factor": size}
+    special = {
+        "decoder_start_token_id": words.pad_token_id,
+        "pad_token_id": words.pad_token_id,
+    }
+    sizes = {
+        "d_model": HIDDEN,
+        "d_kv": 8,
+        "d_ff": 48,
+        "num_layers": 2,
+        "num_heads": 4,
+        "vocab_size": len(words),
+    }
+    options = {
+        "feed_forward_proj": "gated-gelu",
+        "tie_word_embeddings": tied,
+        "initializer_factor": size,
+    }
     config = T5Config(**sizes, **options, **special)
     T5ForConditionalGeneration(config).save_pretrained(folder)
     words.save_pretrained(folder)

@@ -1,4 +1,6 @@
-"""Whole files of every kind that rmlab reads, each with its reader, and damage to their bytes."""
+"""Whole files of every kind that rmlab reads, each with its reader, and damage to their
+bytes.
+"""
 
 import json
 import re
@@ -19,8 +21,12 @@ from rmlab.store import Store
 from rmlab.tables import DataError
 
 _VALUES = [
-    *rb"""NaN|Infinity|1e400|"\ud83d"|null|[]|{}|""|-0.0|[[1.5]]|{"a":1}|[null]|[{}]|true|[1,"x"]|"A"|-1""".split(b"|"),
-    *b'[{"role":"user"}]|[{"role":"user","content":2}]|{"scores":[1]}|"chosen"'.split(b"|"),
+    *rb"""NaN|Infinity|1e400|"\ud83d"|null|[]|{}|""|-0.0|[[1.5]]|{"a":1}|[null]|[{}]|true|[1,"x"]|"A"|-1""".split(
+        b"|"
+    ),
+    *b'[{"role":"user"}]|[{"role":"user","content":2}]|{"scores":[1]}|"chosen"'.split(
+        b"|"
+    ),
     *[b"1" * 400, *(b"[" * depth + b"]" * depth for depth in (300, 900))],
 ]
 _BYTES = [
@@ -28,13 +34,17 @@ _BYTES = [
     *b"\xff\xfe|\x00|\r|\t|\xed\xa0\x80|\xef\xbb\xbf".split(b"|"),
     *[b"[" * 3000, b'{"a":' * 3000, b"[" * 100_000 + b"]" * 100_000],
 ]
-_PLACE = re.compile(rb'-?\d+\.?\d*(?:e-?\d+)?|"[^"]{0,40}"|\[[^]]{0,60}\]|(?<=: )\{[^}]*\}')
+_PLACE = re.compile(
+    rb'-?\d+\.?\d*(?:e-?\d+)?|"[^"]{0,40}"|\[[^]]{0,60}\]|(?<=: )\{[^}]*\}'
+)
 _FIELD = re.compile(rb'"\w+": ?(?:"[^"]*"|[\d.]+|\[[^]{]*\]|null), ?')
 _QUESTIONS = ("What is 2 + 2?", "Name a colour.", "Who wrote Faust?", "Is ice cold?")
 
 
 def damage(data, rng):
-    """The bytes with one to three pieces of damage: changed, cut, doubled, a field less, or something planted."""
+    """The bytes with one to three pieces of damage: changed, cut, doubled, a field
+    less, or something planted.
+    """
     for _ in range(int(rng.choice([1, 1, 2, 3]))):
         start = int(rng.integers(0, max(len(data), 1)))
         length = int(rng.choice([1, 2, 8, 60, 400]))
@@ -42,29 +52,57 @@ def damage(data, rng):
         kind = int(rng.integers(14))
         if kind < 4:
             noise = bytes(rng.integers(0, 256, length, np.uint8)) + data[stop:]
-            data = data[:start] + [noise, b"", data[stop:], data[start:stop] + data[start:]][kind]
+            data = (
+                data[:start]
+                + [noise, b"", data[stop:], data[start:stop] + data[start:]][kind]
+            )
             continue
-        pattern, choices = (_FIELD, [b""]) if kind < 7 else (_PLACE, _BYTES if kind == 7 else _VALUES)
+        pattern, choices = (
+            (_FIELD, [b""]) if kind < 7 else (_PLACE, _BYTES if kind == 7 else _VALUES)
+        )
         places = list(pattern.finditer(data))
         if places:
             place = places[int(rng.integers(len(places)))]
-            data = data[: place.start()] + choices[int(rng.integers(len(choices)))] + data[place.end() :]
+            data = (
+                data[: place.start()]
+                + choices[int(rng.integers(len(choices)))]
+                + data[place.end() :]
+            )
     return data
 
 
 def _own_rows(layout, n, question):
     """The rows of one prompt in a layout of people's own files."""
     turns = {
-        label: [{"role": "user", "content": question}, {"role": "assistant", "content": label}]
+        label: [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": label},
+        ]
         for label in ("chosen", "rejected")
     }
     scores = {"chosen_score": 2.5, "rejected_score": [n, 1], "source": "book"}
     lists = {"responses": ["yes", "no"], "labels": [1, 0], "scores": [1.5, n]}
-    sides = {"response_a": "yes", "response_b": "no", "winner": "ab"[n % 2], "score_a": 1, "score_b": n}
+    sides = {
+        "response_a": "yes",
+        "response_b": "no",
+        "winner": "ab"[n % 2],
+        "score_a": 1,
+        "score_b": n,
+    }
     answer = {"prompt": question, "model": "m"}
     return {
-        "pairs": [{"id": n, "prompt": question, "chosen": "yes", "rejected": ["no", "never"]} | scores],
-        "scored": [{"prompt": question, "chosen": "yes", "rejected": "no", "scores": {"chosen": n, "rejected": 0.5}}],
+        "pairs": [
+            {"id": n, "prompt": question, "chosen": "yes", "rejected": ["no", "never"]}
+            | scores
+        ],
+        "scored": [
+            {
+                "prompt": question,
+                "chosen": "yes",
+                "rejected": "no",
+                "scores": {"chosen": n, "rejected": 0.5},
+            }
+        ],
         "turns": [turns | {"chosen_score": n, "rejected_score": 0.5}],
         "sides": [{"question": question} | sides],
         "answers": [
@@ -78,11 +116,28 @@ def _own_rows(layout, n, question):
 def _result_rows():
     """A result file of each benchmark's own runner."""
     ids = range(3)
-    rmb = {"category_path": "Pairwise_set/Helpfulness/Chat", "chosen_reward": 1.5, "reject_reward": 0}
-    judgments = [{"decision": "A>B", "judgment": {"scores": [1, 2]}}, {"decision": "B>A"}]
-    judgebench = {"source": "livebench-math", "question": "q", "label": "A>B", "judgments": judgments}
+    rmb = {
+        "category_path": "Pairwise_set/Helpfulness/Chat",
+        "chosen_reward": 1.5,
+        "reject_reward": 0,
+    }
+    judgments = [
+        {"decision": "A>B", "judgment": {"scores": [1, 2]}},
+        {"decision": "B>A"},
+    ]
+    judgebench = {
+        "source": "livebench-math",
+        "question": "q",
+        "label": "A>B",
+        "judgments": judgments,
+    }
     nine = {"domain": "chat", "score_chosen": [1, 2.5, 3], "score_rejected": [0, 1, 2]}
-    ties = {"subset": "Focus", "scores": [[3.5], [2], [1], [0]], "num_correct": 1, "prompt": "p"}
+    ties = {
+        "subset": "Focus",
+        "scores": [[3.5], [2], [1], [0]],
+        "num_correct": 1,
+        "prompt": "p",
+    }
     return {
         "rm-bench": [{"id": n} | nine for n in ids],
         "reward-bench": {
@@ -102,18 +157,48 @@ def _text_rows():
     """A file of texts of each benchmark."""
     ids = range(3)
     prompt = {"prompt": "Why?", "domain": "chat"}
-    side = {"source": "livebench-math", "question": "q", "label": "A>B", "response_A": "a", "response_B": "b"}
+    side = {
+        "source": "livebench-math",
+        "question": "q",
+        "label": "A>B",
+        "response_A": "a",
+        "response_B": "b",
+    }
     path = {"category_path": "Pairwise_set/Helpfulness/Chat"}
-    rmb = {"conversation_input": [{"role": "user", "content": "q"}], "chosen": {"answer": "a"}}
+    rmb = {
+        "conversation_input": [{"role": "user", "content": "q"}],
+        "chosen": {"answer": "a"},
+    }
     return {
-        "rm-bench": [{"id": n} | prompt | {"chosen": ["a", "b", "c"], "rejected": ["d", "e", "f"]} for n in ids],
+        "rm-bench": [
+            {"id": n}
+            | prompt
+            | {"chosen": ["a", "b", "c"], "rejected": ["d", "e", "f"]}
+            for n in ids
+        ],
         "reward-bench": [
-            {"id": n, "prompt": "q", "chosen": "a", "rejected": "b", "subset": "donotanswer"} for n in ids
+            {
+                "id": n,
+                "prompt": "q",
+                "chosen": "a",
+                "rejected": "b",
+                "subset": "donotanswer",
+            }
+            for n in ids
         ],
         "reward-bench-2": [
-            {"id": n, "prompt": "q", "chosen": ["a"], "rejected": ["b", "c", "d"], "subset": "Focus"} for n in ids
+            {
+                "id": n,
+                "prompt": "q",
+                "chosen": ["a"],
+                "rejected": ["b", "c", "d"],
+                "subset": "Focus",
+            }
+            for n in ids
         ],
-        "rmb": [{"pair_uid": n} | path | rmb | {"reject": {"answer": "b"}} for n in ids],
+        "rmb": [
+            {"pair_uid": n} | path | rmb | {"reject": {"answer": "b"}} for n in ids
+        ],
         "judgebench": [{"pair_id": n} | side for n in ids],
     }
 
@@ -134,14 +219,18 @@ def _read_as_parquet(path):
 
 
 class _Companions:
-    """Files that belong to something else: the sidecar of a table, a store's lines and the results of a batch."""
+    """Files that belong to something else: the sidecar of a table, a store's lines and
+    the results of a batch.
+    """
 
     def __init__(self, folder):
         self.folder = folder
         self.texts = rmlab.load("mini").head(6)
         self.scorer = Streaming()
         self.judge = pair_judge(longer)
-        scores = rmlab.score(self.texts, self.scorer, store=folder / "scored", progress=False)
+        scores = rmlab.score(
+            self.texts, self.scorer, store=folder / "scored", progress=False
+        )
         scores["source"] = "book"
         self.table = rmlab.write_scores(scores, folder / "beside.csv")
         self.sidecar = self.table.with_name(self.table.name + native.SIDECAR)
@@ -150,16 +239,26 @@ class _Companions:
         """The undamaged files, and their readers."""
         sidecar = self.folder / "sidecar.json"
         sidecar.write_bytes(self.sidecar.read_bytes())
-        lines = b"".join(path.read_bytes() for path in self.folder.glob("scored/*/*.records"))
+        lines = b"".join(
+            path.read_bytes() for path in self.folder.glob("scored/*/*.records")
+        )
         store = self.folder / "store.jsonl"
         store.write_bytes(re.sub(rb'"crc":"\w+",', b"", lines))
         results = []
         for question in judges.chat.list_questions(self.judge, self.texts)[0][1]:
             choice = {"message": {"content": "[[A>B]]"}, "finish_reason": "stop"}
-            body = {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 3}, "model": "m"}
+            body = {
+                "choices": [choice],
+                "usage": {"prompt_tokens": 7, "completion_tokens": 3},
+                "model": "m",
+            }
             results.append({"custom_id": question.key, "response": {"body": body}})
         batch = _write_lines(self.folder / "batch.jsonl", results)
-        return [(self.read_beside, sidecar), (self.read_signed, store), (self.read_batch, batch)]
+        return [
+            (self.read_beside, sidecar),
+            (self.read_signed, store),
+            (self.read_batch, batch),
+        ]
 
     def read_beside(self, path):
         """The table with another sidecar beside it."""
@@ -174,12 +273,16 @@ class _Companions:
         folder.mkdir(parents=True, exist_ok=True)
         seed = zlib.crc32(self.scorer.fingerprint.encode())
         bodies = [line[1:] for line in path.read_bytes().split(b"\n") if line]
-        lines = [b'{"crc":"%08x",' % zlib.crc32(body, seed) + body + b"\n" for body in bodies]
+        lines = [
+            b'{"crc":"%08x",' % zlib.crc32(body, seed) + body + b"\n" for body in bodies
+        ]
         (folder / "20260101T000000-0.000000.records").write_bytes(b"".join(lines))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="(?s)store: .* is damaged")
             Store(folder.parent).read(self.scorer.fingerprint)
-            return rmlab.score(self.texts, self.scorer, store=folder.parent, progress=False)
+            return rmlab.score(
+                self.texts, self.scorer, store=folder.parent, progress=False
+            )
 
     def read_batch(self, path):
         """The results of a batch, and the verdicts that a judge makes of them."""
@@ -188,7 +291,9 @@ class _Companions:
         judges.read_results(self.judge, self.texts, path, store=store)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="judge .* models")
-            return rmlab.prefer(self.texts, self.judge, store=store, allow_missing=True, progress=False)
+            return rmlab.prefer(
+                self.texts, self.judge, store=store, allow_missing=True, progress=False
+            )
 
 
 def _write_lines(path, rows):
@@ -211,18 +316,31 @@ def write_whole(folder):
     scores.attrs = {}
     files = []
     for suffix in ("csv", "jsonl", "parquet"):
-        files.append((rmlab.read_scores, rmlab.write_scores(scores, folder / f"scores.{suffix}")))
-        files.append((rmlab.read_pairs, rmlab.write_pairs(rmlab.pairs(scores), folder / f"pairs.{suffix}")))
+        files.append(
+            (rmlab.read_scores, rmlab.write_scores(scores, folder / f"scores.{suffix}"))
+        )
+        files.append(
+            (
+                rmlab.read_pairs,
+                rmlab.write_pairs(rmlab.pairs(scores), folder / f"pairs.{suffix}"),
+            )
+        )
     cells = rmlab.write_scores(scores.head(12), folder / "cells.jsonl")
     files.append((_read_as_parquet, cells))
 
     for layout in ("pairs", "scored", "turns", "sides", "answers", "lists"):
-        rows = [row for n, question in enumerate(_QUESTIONS) for row in _own_rows(layout, n, question)]
+        rows = [
+            row
+            for n, question in enumerate(_QUESTIONS)
+            for row in _own_rows(layout, n, question)
+        ]
         path = _write_lines(folder / "own" / f"{layout}.jsonl", rows)
         files += [(rmlab.load_pairs, path), (rmlab.read_scores, path)]
     for benchmark, content in _result_rows().items():
         read = _read_verdicts if benchmark == "judgebench" else rmlab.read_scores
-        files.append((read, _write_json(folder / "results" / f"{benchmark}.json", content)))
+        files.append(
+            (read, _write_json(folder / "results" / f"{benchmark}.json", content))
+        )
     for benchmark, rows in _text_rows().items():
         path = _write_json(folder / "texts" / f"{benchmark}.json", rows)
         files.append((lambda path, name=benchmark: rmlab.load(name, path=path), path))

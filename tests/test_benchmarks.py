@@ -1,4 +1,6 @@
-"""Benchmarks from files, what each counts against plain loops, and the registry: tables, refusals, fields."""
+"""Benchmarks from files, what each counts against plain loops, and the registry:
+tables, refusals, fields.
+"""
 
 import json
 from collections import defaultdict
@@ -17,7 +19,12 @@ from rmlab.tables import STYLES, DataError
 
 def write(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(map(json.dumps, rows)) if path.suffix == ".jsonl" else json.dumps(rows), encoding="utf-8")
+    path.write_text(
+        "\n".join(map(json.dumps, rows))
+        if path.suffix == ".jsonl"
+        else json.dumps(rows),
+        encoding="utf-8",
+    )
     return path
 
 
@@ -26,7 +33,11 @@ def row(number=1, **changes):
     odd = " \N{GRINNING FACE}\N{ZERO WIDTH JOINER}\n\t a\u2028b\x85c\r\nd\0"
     answers = {"id": number, "subset": "here", "prompt": f"Question {number}?{odd}"}
     for label, word in (("chosen", "right"), ("rejected", "wrong")):
-        answers[label] = [f"{word} {number}", f"It is {word} {number}.", f"**{word}** {number}"]
+        answers[label] = [
+            f"{word} {number}",
+            f"It is {word} {number}.",
+            f"**{word}** {number}",
+        ]
     return answers | changes
 
 
@@ -34,23 +45,33 @@ def row(number=1, **changes):
 def folder(tmp_path):
     """Five per-domain files with two prompts each, out of order."""
     for place, subset in enumerate(RM_BENCH):
-        write(tmp_path / "five" / f"{subset}_filtered.json", [row(10 * place + 2), row(10 * place)])
+        write(
+            tmp_path / "five" / f"{subset}_filtered.json",
+            [row(10 * place + 2), row(10 * place)],
+        )
     return tmp_path / "five"
 
 
-def test_rm_bench_from_files_of_domains_and_from_the_total_file(folder, tmp_path, caplog):
+def test_rm_bench_from_files_of_domains_and_from_the_total_file(
+    folder, tmp_path, caplog
+):
     responses = load("rm-bench", path=folder)
     assert len(responses) == 5 * 2 * 6
     assert responses["subset"].drop_duplicates().tolist() == list(RM_BENCH)
     assert (responses["domain"] == responses["subset"].str.split("-").str[0]).all()
-    assert [set(responses["benchmark"]), set(responses["source"])] == [{"rm-bench"}, {"here"}]
+    assert [set(responses["benchmark"]), set(responses["source"])] == [
+        {"rm-bench"},
+        {"here"},
+    ]
     first = responses[:6]
     assert first["label"].tolist() == ["chosen"] * 3 + ["rejected"] * 3
     assert first["slot"].tolist() == [0, 1, 2] * 2
     assert first["style"].tolist() == list(STYLES) * 2
     assert first["response"].tolist() == row(0)["chosen"] + row(0)["rejected"]
     assert first["prompt"].tolist() == [row(0)["prompt"]] * 6
-    assert responses["id"].tolist()[::6] == [str(10 * place + i) for place in range(5) for i in (0, 2)]
+    assert responses["id"].tolist()[::6] == [
+        str(10 * place + i) for place in range(5) for i in (0, 2)
+    ]
     assert responses.attrs == {"missing_domains": []}
     rows = [
         {**r, "id": f"{subset}/{r['id']}", "domain": subset}
@@ -61,10 +82,22 @@ def test_rm_bench_from_files_of_domains_and_from_the_total_file(folder, tmp_path
     lines = "\n".join(json.dumps(r, ensure_ascii=False) for r in rows)
     (tmp_path / "lines.json").write_text(lines, encoding="utf-8", newline="")
     (tmp_path / "marked.json").write_bytes(b"\xef\xbb\xbf" + total.read_bytes())
-    for path in (total, str(total.parent), tmp_path / "lines.json", tmp_path / "marked.json"):
+    for path in (
+        total,
+        str(total.parent),
+        tmp_path / "lines.json",
+        tmp_path / "marked.json",
+    ):
         pd.testing.assert_frame_equal(load("rm-bench", path=path), responses)
-    slashed = write(tmp_path / "one" / "x.json", [row(domain="chat", id="chat/a/b", note=7, error="e")])
-    assert load("rm-bench", path=slashed).loc[0, ["id", "note", "error"]].tolist() == ["a/b", "7", "e"]
+    slashed = write(
+        tmp_path / "one" / "x.json",
+        [row(domain="chat", id="chat/a/b", note=7, error="e")],
+    )
+    assert load("rm-bench", path=slashed).loc[0, ["id", "note", "error"]].tolist() == [
+        "a/b",
+        "7",
+        "e",
+    ]
     for subset in ("math", "safety-refuse"):
         (folder / f"{subset}_filtered.json").unlink()
     caplog.clear()
@@ -75,11 +108,27 @@ def test_rm_bench_from_files_of_domains_and_from_the_total_file(folder, tmp_path
     assert set(partial["subset"]) == {"chat", "code", "safety-response"}
 
 
-ONE = {"id": 395, "prompt": "Which?", "chosen": "a", "rejected": "b", "subset": "llmbar-natural"}
-FOUR = {"id": "1", "prompt": "Which?", "chosen": ["a"], "rejected": ["b", "c", "d"], "subset": "Focus"}
+ONE = {
+    "id": 395,
+    "prompt": "Which?",
+    "chosen": "a",
+    "rejected": "b",
+    "subset": "llmbar-natural",
+}
+FOUR = {
+    "id": "1",
+    "prompt": "Which?",
+    "chosen": ["a"],
+    "rejected": ["b", "c", "d"],
+    "subset": "Focus",
+}
 READ = {
     "reward-bench": [ONE, ONE | {"id": 7, "subset": "shp"}],
-    "reward-bench-2": [FOUR, FOUR | {"id": "tied:1", "subset": "ties", "chosen": ["a", "A"], "num_correct": 2}],
+    "reward-bench-2": [
+        FOUR,
+        FOUR
+        | {"id": "tied:1", "subset": "ties", "chosen": ["a", "A"], "num_correct": 2},
+    ],
 }
 
 
@@ -87,9 +136,15 @@ READ = {
 def test_reward_bench_from_files(tmp_path, name):
     responses = load(name, path=write(tmp_path / "x.json", READ[name]))
     sides = [(r, label) for r in READ[name] for label in ("chosen", "rejected")]
-    answers = [(str(r["id"]), r["subset"], label, *item) for r, label in sides for item in enumerate(r[label])]
+    answers = [
+        (str(r["id"]), r["subset"], label, *item)
+        for r, label in sides
+        for item in enumerate(r[label])
+    ]
     columns = ["id", "subset", "label", "slot", "response"]
-    assert responses[columns].replace("Ties", "ties").values.tolist() == [*map(list, answers)]
+    assert responses[columns].replace("Ties", "ties").values.tolist() == [
+        *map(list, answers)
+    ]
     assert responses["subset"].tolist() == responses["domain"].tolist()
     assert responses["style"].isna().all()
 
@@ -116,7 +171,11 @@ def test_bad_places(tmp_path, folder):
     write(tmp_path / "mine.json", [row(1)])
     (tmp_path / "empty").mkdir()
     for name, path, message in [
-        ("rm-bench", folder / "chat_filterd.json", r"chat_filterd.json: no such file.*chat_filtered.json"),
+        (
+            "rm-bench",
+            folder / "chat_filterd.json",
+            r"chat_filterd.json: no such file.*chat_filtered.json",
+        ),
         ("rm-bench", tmp_path / "empty", "chat_filtered.json"),
         ("reward-bench", tmp_path / "empty", "found 0"),
         ("reward-bench", folder, "found 5"),
@@ -151,15 +210,25 @@ def test_a_table_is_found_by_its_name_first_and_by_what_it_holds_else(make_score
     with pytest.raises(DataError, match="2 benchmarks"):
         benchmark_of(pd.concat([scores, scores.assign(benchmark="a copy")]))
     with pytest.raises(DataError, match=f"1 of {len(scores)} rows"):
-        benchmark_of(scores.assign(benchmark=scores["benchmark"].where(scores.index != 3)))
+        benchmark_of(
+            scores.assign(benchmark=scores["benchmark"].where(scores.index != 3))
+        )
     with pytest.raises(TypeError, match="dict"):
         benchmark_of({})
 
 
-def test_options_and_chance_are_the_benchmarks_and_other_options_are_refused(make_scores):
+def test_options_and_chance_are_the_benchmarks_and_other_options_are_refused(
+    make_scores,
+):
     scores, best_of_four = make_scores(), reward_bench_2_scores()
-    assert metrics.summary(scores, safety="split")["average"].iloc[0] == "benchmark, safety=split"
-    assert metrics.summary(reward_bench_pairs(), prior_sets="none")["average"].iloc[0] == "benchmark, prior_sets=none"
+    assert (
+        metrics.summary(scores, safety="split")["average"].iloc[0]
+        == "benchmark, safety=split"
+    )
+    assert (
+        metrics.summary(reward_bench_pairs(), prior_sets="none")["average"].iloc[0]
+        == "benchmark, prior_sets=none"
+    )
     with pytest.raises(TypeError, match=r"weights='counts': .*'safety'"):
         metrics.summary(scores, weights="counts")
     with pytest.raises(ValueError, match=r"'splitt'.*'split'"):
@@ -167,8 +236,14 @@ def test_options_and_chance_are_the_benchmarks_and_other_options_are_refused(mak
     with pytest.raises(ValueError, match=r"ties: 'half'; .*'share', 'loss', 'win'"):
         metrics.summary(best_of_four, ties="half")
     row = metrics.summary(best_of_four, overall="without-ties").iloc[0]
-    assert row["overall"] == pytest.approx(row[["factuality", "precise_if", "math", "safety", "focus"]].mean())
-    chance = metrics.estimates(best_of_four).drop_duplicates(["quantity", "name"]).set_index("name")["chance"]
+    assert row["overall"] == pytest.approx(
+        row[["factuality", "precise_if", "math", "safety", "focus"]].mean()
+    )
+    chance = (
+        metrics.estimates(best_of_four)
+        .drop_duplicates(["quantity", "name"])
+        .set_index("name")["chance"]
+    )
     assert chance["factuality"] == 0.25
     assert chance[["ties", "overall"]].isna().all()
     assert (metrics.estimates(reward_bench_pairs())["chance"].dropna() == 0.5).all()
@@ -178,33 +253,59 @@ def test_a_column_of_prompts_clusters_ties_as_well():
     """A pair of Ties prompts has the column of its first prompt."""
     scores = reward_bench_2_scores(models=("a",), n=8)
     number = scores["id"].str.extract(r"(\d+)$")[0].astype(int)
-    items = named("reward-bench-2").items(scores.assign(family=(number // 2).astype(str)), cluster=["family"])
+    items = named("reward-bench-2").items(
+        scores.assign(family=(number // 2).astype(str)), cluster=["family"]
+    )
     family = items.frame["id"].astype(int) // 2
-    assert pd.Series(items.cluster).groupby(family.to_numpy()).nunique().tolist() == [1] * family.nunique()
+    assert (
+        pd.Series(items.cluster).groupby(family.to_numpy()).nunique().tolist()
+        == [1] * family.nunique()
+    )
     assert len(np.unique(items.cluster)) == family.nunique()
 
 
 def test_tasks_in_several_subsets_are_one_cluster():
     ids = ["1554", "1718", "0", "195", "900"]
-    subsets = ["hep-python", "hep-go", "alpacaeval-easy", "alpacaeval-length", "refusals-dangerous"]
-    table = pd.DataFrame({"model": "m", "benchmark": "reward-bench", "domain": subsets, "id": ids})
+    subsets = [
+        "hep-python",
+        "hep-go",
+        "alpacaeval-easy",
+        "alpacaeval-length",
+        "refusals-dangerous",
+    ]
+    table = pd.DataFrame(
+        {"model": "m", "benchmark": "reward-bench", "domain": subsets, "id": ids}
+    )
     table = table.assign(chosen_slot=0, rejected_slot=0, margin=1.0)
     items = named("reward-bench").items(table)
     cluster = dict(zip(items.frame["id"], items.cluster, strict=True))
     assert cluster["1554"] == cluster["1718"]
     assert len(set(cluster.values())) == len(np.unique(items.cluster))
-    assert len(np.unique(named("reward-bench").items(table.assign(id="x" + table["id"])).cluster)) == 5
+    assert (
+        len(
+            np.unique(
+                named("reward-bench").items(table.assign(id="x" + table["id"])).cluster
+            )
+        )
+        == 5
+    )
 
 
 def test_subsets_that_count_in_no_section_do_no_harm():
     pairs = reward_bench_pairs(seed=2)
-    more = pairs.head(6).assign(domain="mtbench_gpt4", subset="mtbench_gpt4", id=[f"x{i}" for i in range(6)])
+    more = pairs.head(6).assign(
+        domain="mtbench_gpt4", subset="mtbench_gpt4", id=[f"x{i}" for i in range(6)]
+    )
     whole = pd.concat([pairs, more], ignore_index=True)
     pd.testing.assert_frame_equal(metrics.summary(whole), metrics.summary(pairs))
     assert report.leaderboard(whole)["rank"].notna().sum() == 2
 
 
-DOMAIN = {"mmlu-pro-law": "knowledge", "livebench-reasoning": "reasoning", "livebench-math": "math"}
+DOMAIN = {
+    "mmlu-pro-law": "knowledge",
+    "livebench-reasoning": "reasoning",
+    "livebench-math": "math",
+}
 DOMAIN |= {"livecodebench": "coding", "mmlu-pro-physics": "knowledge"}
 SPLITS = ("gpt-4o", "claude-3-5-sonnet")
 
@@ -225,54 +326,105 @@ def judge_rows(n=40, model=SPLITS[0]):
     ]
 
 
-def test_judgebench_reads_both_splits_and_its_numbers_are_the_shares_of_a_plain_loop(tmp_path):
+def test_judgebench_reads_both_splits_and_its_numbers_are_the_shares_of_a_plain_loop(
+    tmp_path,
+):
     rows = {row["pair_id"]: row for model in SPLITS for row in judge_rows(model=model)}
     for model in SPLITS:
-        write(tmp_path / "data" / f"dataset=judgebench,response_model={model}.jsonl", judge_rows(model=model))
+        write(
+            tmp_path / "data" / f"dataset=judgebench,response_model={model}.jsonl",
+            judge_rows(model=model),
+        )
     responses = load("judgebench", path=tmp_path / "data")
     assert len(responses) == 2 * len(rows)
     right = defaultdict(list)
     for answer in responses.itertuples():
         row = rows[answer.id]
-        assert answer.response == row[f"response_{row['label'][0 if answer.label == 'chosen' else 2]}"]
-        assert [answer.source, answer.response_model] == [row["source"], row["response_model"]]
+        assert (
+            answer.response
+            == row[f"response_{row['label'][0 if answer.label == 'chosen' else 2]}"]
+        )
+        assert [answer.source, answer.response_model] == [
+            row["source"],
+            row["response_model"],
+        ]
     for row in rows.values():
         margin = len(row["response_A"]) - len(row["response_B"])
-        right[DOMAIN[row["source"]]].append((margin if row["label"] == "A>B" else -margin) > 0)
+        right[DOMAIN[row["source"]]].append(
+            (margin if row["label"] == "A>B" else -margin) > 0
+        )
     scores = rmlab.score(responses, "longest")
-    assert len(np.unique(named("judgebench").items(scores).cluster)) == 20, "a question of both splits is one cluster"
+    assert len(np.unique(named("judgebench").items(scores).cluster)) == 20, (
+        "a question of both splits is one cluster"
+    )
     summary = rmlab.summary(scores).iloc[0]
-    assert {domain: summary[domain] for domain in right} == pytest.approx({d: np.mean(w) for d, w in right.items()})
-    assert summary["overall"] == pytest.approx(np.mean([win for wins in right.values() for win in wins]))
+    assert {domain: summary[domain] for domain in right} == pytest.approx(
+        {d: np.mean(w) for d, w in right.items()}
+    )
+    assert summary["overall"] == pytest.approx(
+        np.mean([win for wins in right.values() for win in wins])
+    )
     by_domain = rmlab.summary(scores, average="domains")["overall"].item()
-    assert by_domain == pytest.approx(np.mean([np.mean(wins) for wins in right.values()]))
+    assert by_domain == pytest.approx(
+        np.mean([np.mean(wins) for wins in right.values()])
+    )
 
 
 def test_a_judge_is_right_where_both_orders_sum_to_more_than_nothing(tmp_path):
     """And two equal scores of a reward model are a tie, whatever the file decides."""
-    decisions, flip = ["A>B", "B>A", "A=B", None, "unreadable"], {"A>B": "B>A", "B>A": "A>B"}
+    decisions, flip = (
+        ["A>B", "B>A", "A=B", None, "unreadable"],
+        {"A>B": "B>A", "B>A": "A>B"},
+    )
     rows, counters = judge_rows(n=25), []
-    for row, (first, second) in zip(rows, [(a, b) for a in decisions for b in decisions], strict=True):
-        row["judgments"] = [{"judgment": {"text": "..."}, "decision": first}, second and {"decision": second}]
+    for row, (first, second) in zip(
+        rows, [(a, b) for a in decisions for b in decisions], strict=True
+    ):
+        row["judgments"] = [
+            {"judgment": {"text": "..."}, "decision": first},
+            second and {"decision": second},
+        ]
         votes = (first, flip.get(second, second))
         counters.append(votes.count(row["label"]) - votes.count(flip[row["label"]]))
-    path = tmp_path / "response_model=gpt-4o,judge_name=arena_hard,judge_model=o1-mini.jsonl"
+    path = (
+        tmp_path
+        / "response_model=gpt-4o,judge_name=arena_hard,judge_model=o1-mini.jsonl"
+    )
     pairs = rmlab.read_pairs(write(path, rows))
     assert set(pairs["model"]) == {"o1-mini (arena_hard)"}
-    expected = ["win" if counter > 0 else "loss" if counter < 0 else "tie" for counter in counters]
+    expected = [
+        "win" if counter > 0 else "loss" if counter < 0 else "tie"
+        for counter in counters
+    ]
     assert pairs["outcome"].tolist() == expected
-    assert rmlab.summary(pairs)["overall"].item() == pytest.approx(np.mean(np.array(counters) > 0))
+    assert rmlab.summary(pairs)["overall"].item() == pytest.approx(
+        np.mean(np.array(counters) > 0)
+    )
     with pytest.raises(DataError, match="read_pairs"):
         rmlab.read_scores(path)
     rows = judge_rows(n=30)
     for i, row in enumerate(rows):
-        row["judgments"] = [{"judgment": {"scores": [0.5 * (i % 4), 0.5]}, "decision": "A>B" if i % 4 > 1 else "B>A"}]
-    path = write(tmp_path / "response_model=gpt-4o,judge_name=reward_model,judge_model=me_rm.jsonl", rows)
+        row["judgments"] = [
+            {
+                "judgment": {"scores": [0.5 * (i % 4), 0.5]},
+                "decision": "A>B" if i % 4 > 1 else "B>A",
+            }
+        ]
+    path = write(
+        tmp_path
+        / "response_model=gpt-4o,judge_name=reward_model,judge_model=me_rm.jsonl",
+        rows,
+    )
     pairs = rmlab.read_pairs(path)
-    margins = [(0.5 * (i % 4) - 0.5) * (1 if row["label"] == "A>B" else -1) for i, row in enumerate(rows)]
+    margins = [
+        (0.5 * (i % 4) - 0.5) * (1 if row["label"] == "A>B" else -1)
+        for i, row in enumerate(rows)
+    ]
     assert pairs["margin"].tolist() == margins
     assert set(pairs["model"]) == {"me_rm"}
-    assert rmlab.summary(pairs)["overall"].item() == pytest.approx(np.mean(np.array(margins) > 0))
+    assert rmlab.summary(pairs)["overall"].item() == pytest.approx(
+        np.mean(np.array(margins) > 0)
+    )
 
 
 HELP, HARM = "Helpfulness/Chat/Discussion", "Harmlessness/S1"
@@ -283,22 +435,37 @@ def answer(name, length):
 
 
 def rmb_row(i, **answers):
-    prompt = {"conversation_input": [{"role": "user", "content": f"Prompt {i}", "language": "English"}]}
+    prompt = {
+        "conversation_input": [
+            {"role": "user", "content": f"Prompt {i}", "language": "English"}
+        ]
+    }
     return prompt | answers
 
 
 def rmb_pairs(place, n=24):
     """Rows of RMB's set of pairs, three a prompt."""
-    sides = [{"chosen": answer("a", 5 + i % 7), "reject": answer("b", 3 + i % 11)} for i in range(n)]
+    sides = [
+        {"chosen": answer("a", 5 + i % 7), "reject": answer("b", 3 + i % 11)}
+        for i in range(n)
+    ]
     path = f"Pairwise_set/{place}"
-    return [rmb_row(i // 3, pair_uid=f"{place[:4]}{i}", category_path=path, **side) for i, side in enumerate(sides)]
+    return [
+        rmb_row(i // 3, pair_uid=f"{place[:4]}{i}", category_path=path, **side)
+        for i, side in enumerate(sides)
+    ]
 
 
 def rmb_lists(place, n=8):
     """Rows of RMB's best of n: the same prompts, two to four losers each."""
-    losers = [[answer("b", 4 + (i * j) % 7) for j in range(1, 3 + i % 3)] for i in range(n)]
+    losers = [
+        [answer("b", 4 + (i * j) % 7) for j in range(1, 3 + i % 3)] for i in range(n)
+    ]
     named_alike = {"category_path": f"BoN_set/{place}", "bon_best": answer("a", 9)}
-    return [rmb_row(i, bon_uid=str(i), loser_list=losers[i], **named_alike) for i in range(n)]
+    return [
+        rmb_row(i, bon_uid=str(i), loser_list=losers[i], **named_alike)
+        for i in range(n)
+    ]
 
 
 def write_rmb(folder):
@@ -311,9 +478,18 @@ def write_rmb(folder):
 def test_rmb_counts_a_list_only_if_the_best_beats_every_loser(tmp_path, caplog):
     expected = {}
     for goal, place in {"helpfulness": HELP, "harmlessness": HARM}.items():
-        pair_wins = [len(row["chosen"]["answer"]) > len(row["reject"]["answer"]) for row in rmb_pairs(place)]
-        list_wins = [all(len(loser["answer"]) < 9 for loser in row["loser_list"]) for row in rmb_lists(place)]
-        expected |= {f"{goal}_pairs": np.mean(pair_wins), f"{goal}_best_of_n": np.mean(list_wins)}
+        pair_wins = [
+            len(row["chosen"]["answer"]) > len(row["reject"]["answer"])
+            for row in rmb_pairs(place)
+        ]
+        list_wins = [
+            all(len(loser["answer"]) < 9 for loser in row["loser_list"])
+            for row in rmb_lists(place)
+        ]
+        expected |= {
+            f"{goal}_pairs": np.mean(pair_wins),
+            f"{goal}_best_of_n": np.mean(list_wins),
+        }
     assert len(set(expected.values())) > 1
     responses = load("rmb", path=write_rmb(tmp_path))
     assert "one set only" not in caplog.text
@@ -321,10 +497,14 @@ def test_rmb_counts_a_list_only_if_the_best_beats_every_loser(tmp_path, caplog):
     scores = rmlab.score(responses, "longest")
     for table in (scores, rmlab.pairs(scores)):
         summary = rmlab.summary(table).iloc[0]
-        assert {domain: summary[domain] for domain in expected} == pytest.approx(expected)
+        assert {domain: summary[domain] for domain in expected} == pytest.approx(
+            expected
+        )
         assert summary["overall"] == pytest.approx(np.mean(list(expected.values())))
     items = named("rmb").items(scores)
-    assert len(np.unique(items.cluster)) == 8, "a prompt of both sets and goals is one cluster"
+    assert len(np.unique(items.cluster)) == 8, (
+        "a prompt of both sets and goals is one cluster"
+    )
     assert items.credit.shape == (1, 2 * 24 + 2 * 8)
     (tmp_path / "BoN_set" / f"{HARM}.json").unlink()
     summary = rmlab.summary(rmlab.score(load("rmb", path=tmp_path), "longest")).iloc[0]
@@ -335,15 +515,26 @@ def test_rmb_counts_a_list_only_if_the_best_beats_every_loser(tmp_path, caplog):
 
 
 def test_rows_of_the_runner_of_rmb(tmp_path, caplog):
-    rows = [{"pair_uid": str(i), "category_path": f"Pairwise_set/{HELP}", "chosen_reward": 0.1 * i} for i in range(12)]
-    scores = rmlab.read_scores(write(tmp_path / "my-rm.json", [row | {"reject_reward": 0.45} for row in rows]))
+    rows = [
+        {
+            "pair_uid": str(i),
+            "category_path": f"Pairwise_set/{HELP}",
+            "chosen_reward": 0.1 * i,
+        }
+        for i in range(12)
+    ]
+    scores = rmlab.read_scores(
+        write(tmp_path / "my-rm.json", [row | {"reject_reward": 0.45} for row in rows])
+    )
     assert "my-rm.json" in caplog.text
     assert "'question'" in caplog.text
     assert set(scores["benchmark"]) == {"rmb"}
     assert rmlab.summary(scores)["helpfulness_pairs"].item() == pytest.approx(7 / 12)
 
 
-def test_comparisons_are_read_from_a_file_of_scores_with_a_word_on_the_screen(tmp_path, caplog):
+def test_comparisons_are_read_from_a_file_of_scores_with_a_word_on_the_screen(
+    tmp_path, caplog
+):
     row = {"pair_uid": "1", "category_path": f"Pairwise_set/{HELP}"} | REWARDS
     path = write(tmp_path / "my-rm.json", [row, row | {"pair_uid": "2"}])
     pairs = rmlab.read_pairs(path)
@@ -354,25 +545,64 @@ def test_comparisons_are_read_from_a_file_of_scores_with_a_word_on_the_screen(tm
 
 def test_evalbiasbench_labels_the_first_or_the_second_answer(tmp_path):
     rows = [BIAS_ROW, BIAS_ROW | {"label": 1, "instruction": "!"}]
-    responses = load("evalbiasbench", path=write(tmp_path / "x.json", {"length bias": rows}))
+    responses = load(
+        "evalbiasbench", path=write(tmp_path / "x.json", {"length bias": rows})
+    )
     assert responses["response"].tolist() == ["b", "a", "a", "b"]
-    assert [set(responses["domain"]), responses["question"].nunique()] == [{"length bias"}, 2]
+    assert [set(responses["domain"]), responses["question"].nunique()] == [
+        {"length bias"},
+        2,
+    ]
     summary = rmlab.summary(rmlab.score(load("evalbiasbench"), "longest")).iloc[0]
     assert summary["n_prompts"] == 80
     assert summary["overall"] < 0.5
 
 
 JUDGE_ROW, RMB_ROW = judge_rows(n=1)[0], rmb_pairs(HELP)[0]
-BIAS_ROW = {"bias": "length bias", "instruction": "?", "response1": "a", "response2": "b", "label": 2}
-JUDGED, REWARDS = {"judgments": [{"decision": "A>B"}]}, {"chosen_reward": 1, "reject_reward": 0}
-STRANGE, LACKS_SCENARIO = ("category_path", "Pairwise_set/Humour/x"), ("category_path", "Pairwise_set/Helpfulness")
-RMB_CELLS = [("chosen", {"llm_name": "a"}), ("reject", None), ("conversation_input", [])]
-RM_RESULT = {"id": 1, "subset": "math", "score_chosen": [1, 2, 3], "score_rejected": [1, 2, 3]}
+BIAS_ROW = {
+    "bias": "length bias",
+    "instruction": "?",
+    "response1": "a",
+    "response2": "b",
+    "label": 2,
+}
+JUDGED, REWARDS = (
+    {"judgments": [{"decision": "A>B"}]},
+    {"chosen_reward": 1, "reject_reward": 0},
+)
+STRANGE, LACKS_SCENARIO = (
+    ("category_path", "Pairwise_set/Humour/x"),
+    ("category_path", "Pairwise_set/Helpfulness"),
+)
+RMB_CELLS = [
+    ("chosen", {"llm_name": "a"}),
+    ("reject", None),
+    ("conversation_input", []),
+]
+RM_RESULT = {
+    "id": 1,
+    "subset": "math",
+    "score_chosen": [1, 2, 3],
+    "score_rejected": [1, 2, 3],
+}
 NAMES = [("subset", {"a": 1}), ("subset", ["Math"]), ("subset", 7), ("subset", None)]
-CELLS = [("chosen", ["a", 5, "c"]), ("rejected", ["a"]), ("prompt", None), ("id", 1.5), ("id", 1), ("domain", "chatt")]
+CELLS = [
+    ("chosen", ["a", 5, "c"]),
+    ("rejected", ["a"]),
+    ("prompt", None),
+    ("id", 1.5),
+    ("id", 1),
+    ("domain", "chatt"),
+]
 BAD = {  # a good row, and cells that are refused in place of its own
-    "judgebench": (JUDGE_ROW, [("source", "trivia"), ("label", "A=B"), ("response_A", ""), ("pair_id", None)]),
-    "judgebench result": (JUDGE_ROW | JUDGED, [("source", "trivia"), ("label", "A=B"), ("judgments", [])]),
+    "judgebench": (
+        JUDGE_ROW,
+        [("source", "trivia"), ("label", "A=B"), ("response_A", ""), ("pair_id", None)],
+    ),
+    "judgebench result": (
+        JUDGE_ROW | JUDGED,
+        [("source", "trivia"), ("label", "A=B"), ("judgments", [])],
+    ),
     "rmb": (RMB_ROW, [STRANGE, LACKS_SCENARIO, *RMB_CELLS]),
     "rmb result": (RMB_ROW | REWARDS, [STRANGE]),
     "rm-bench": (row(domain="chat"), CELLS),
@@ -392,7 +622,10 @@ def test_a_bad_row_is_named(tmp_path, name, row, column, value):
     benchmark, _, is_result = name.partition(" ")
     ids = {key: "x" for key in ("id", "pair_id", "pair_uid") if key in row}
     rows = [row, row | ids | {column: value}]
-    path = write(tmp_path / "math.json", {"length bias": rows} if benchmark == "evalbiasbench" else rows)
+    path = write(
+        tmp_path / "math.json",
+        {"length bias": rows} if benchmark == "evalbiasbench" else rows,
+    )
     with pytest.raises(DataError, match=r"math\.json: row 1") as caught:
         rmlab.read_pairs(path) if is_result else load(benchmark, path=path)
     assert f"'{column}'" in str(caught.value)

@@ -1,4 +1,6 @@
-"""Bias: gaps, preferences, effects, accuracies at equal length, scores debiased; oracles, laws, planted values."""
+"""Bias: gaps, preferences, effects, accuracies at equal length, scores debiased;
+oracles, laws, planted values.
+"""
 
 import sys
 from pathlib import Path
@@ -25,7 +27,10 @@ import length_worlds
 
 def many_worlds(count, n, **settings):
     """Many models in one table, each with lengths of its own, so one domain per model."""
-    parts = [world(n, seed=seed, model=f"m{seed}", domain=f"d{seed}", **settings) for seed in range(count)]
+    parts = [
+        world(n, seed=seed, model=f"m{seed}", domain=f"d{seed}", **settings)
+        for seed in range(count)
+    ]
     return [pd.concat(frames) for frames in zip(*parts, strict=True)]
 
 
@@ -34,12 +39,24 @@ def test_gap_is_easy_minus_hard_of_the_accuracies_and_of_the_summary(make_scores
     for ties in ("loss", "half", "drop"):
         for by in (["model"], ["model", "domain"]):
             table = style_gap(pairs, by, ties=ties).set_index(by)
-            levels = metrics.accuracy(pairs, [*by, "level"], ties=ties).set_index([*by, "level"])["accuracy"].unstack()
+            levels = (
+                metrics.accuracy(pairs, [*by, "level"], ties=ties)
+                .set_index([*by, "level"])["accuracy"]
+                .unstack()
+            )
             expected = levels["easy"] - levels["hard"]
-            pd.testing.assert_series_equal(table["gap"], expected.loc[table.index], check_names=False)
-    summary, table = (function(pairs).set_index("model") for function in (metrics.summary, style_gap))
-    np.testing.assert_allclose(table["gap"], (summary["easy"] - summary["hard"])[table.index], atol=1e-15)
-    partial = style_gap(pairs[~((pairs["model"] == "a") & (pairs["domain"] == "math"))]).set_index("model")
+            pd.testing.assert_series_equal(
+                table["gap"], expected.loc[table.index], check_names=False
+            )
+    summary, table = (
+        function(pairs).set_index("model") for function in (metrics.summary, style_gap)
+    )
+    np.testing.assert_allclose(
+        table["gap"], (summary["easy"] - summary["hard"])[table.index], atol=1e-15
+    )
+    partial = style_gap(
+        pairs[~((pairs["model"] == "a") & (pairs["domain"] == "math"))]
+    ).set_index("model")
     assert np.isnan(partial.loc["a", "gap"])
     assert "math" in partial.loc["a", "reason"]
     assert partial.loc["b", "gap"] == pytest.approx(table.loc["b", "gap"])
@@ -48,19 +65,31 @@ def test_gap_is_easy_minus_hard_of_the_accuracies_and_of_the_summary(make_scores
 def test_error_of_the_gap_is_that_of_the_prompts_differences():
     scores, _ = world(40, seed=1)
     pairs = metrics.pairs(scores)
-    won = pairs.assign(won=metrics.credit(pairs)).groupby(["id", "level"], observed=True)["won"].mean().unstack()
+    won = (
+        pairs.assign(won=metrics.credit(pairs))
+        .groupby(["id", "level"], observed=True)["won"]
+        .mean()
+        .unstack()
+    )
     difference = won["easy"] - won["hard"]
     row = style_gap(pairs).iloc[0]
-    np.testing.assert_allclose([row["gap"], row["se"]], [difference.mean(), difference.sem()], rtol=1e-12)
-    # One prompt that gains everything and one that loses everything, then Student's t with 39 degrees of freedom.
+    np.testing.assert_allclose(
+        [row["gap"], row["se"]], [difference.mean(), difference.sem()], rtol=1e-12
+    )
+    # One prompt that gains everything and one that loses everything, then Student's t
+    # with 39 degrees of freedom.
     center = (40 * (row["gap"] + 1) / 2 + 1) / 42
     error = np.sqrt((40 * row["se"] / 2) ** 2 + center**2 + (1 - center) ** 2) / 42
     limits = [2 * (center + sign * 2.022691 * error) - 1 for sign in (-1, 1)]
     np.testing.assert_allclose([row["low"], row["high"]], limits, atol=1e-6)
 
 
-def test_a_gap_is_the_difference_of_a_model_on_easy_and_on_hard_comparisons(make_scores):
-    """The interval is that of `compare` for two models that win what this one wins of the easy and of the hard."""
+def test_a_gap_is_the_difference_of_a_model_on_easy_and_on_hard_comparisons(
+    make_scores,
+):
+    """The interval is that of `compare` for two models that win what this one wins of
+    the easy and of the hard.
+    """
     sizes = {"chat": 9, "math": 25, "code": 7, "safety-refuse": 8, "safety-response": 6}
     pairs = metrics.pairs(make_scores(sizes, models=("a",), seed=1))
     gap = style_gap(pairs, average="domains").iloc[0]
@@ -68,10 +97,22 @@ def test_a_gap_is_the_difference_of_a_model_on_easy_and_on_hard_comparisons(make
     for level in ("easy", "hard"):
         rows = pairs[pairs["level"] == level].assign(model=level)
         rows["rejected_slot"] = rows.groupby(["domain", "id"]).cumcount()
-        levels.append(rows.assign(chosen_slot=0, benchmark="own", level=None, chosen_style=None, rejected_style=None))
-    row = rmlab.compare(check_pairs(pd.concat(levels)), "easy", "hard", average="domains").iloc[0]
+        levels.append(
+            rows.assign(
+                chosen_slot=0,
+                benchmark="own",
+                level=None,
+                chosen_style=None,
+                rejected_style=None,
+            )
+        )
+    row = rmlab.compare(
+        check_pairs(pd.concat(levels)), "easy", "hard", average="domains"
+    ).iloc[0]
     expected = row[["difference", "se", "low", "high"]].tolist()
-    assert gap[["gap", "se", "low", "high"]].tolist() == pytest.approx(expected, abs=1e-12)
+    assert gap[["gap", "se", "low", "high"]].tolist() == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 def test_preference_equals_the_nested_loops(make_scores):
@@ -79,24 +120,43 @@ def test_preference_equals_the_nested_loops(make_scores):
     score = scores.set_index(["model", "domain", "id", "label", "style"])["score"]
     table = style_preference(scores, ["model", "label", "plainer", "fancier"])
     assert len(table) == 2 * 2 * 3
-    prompts = [*scores[["domain", "id"]].drop_duplicates().itertuples(index=False, name=None)]
+    prompts = [
+        *scores[["domain", "id"]].drop_duplicates().itertuples(index=False, name=None)
+    ]
     for row in table.itertuples():
-        names = [[(row.model, d, i, row.label, style) for style in (row.plainer, row.fancier)] for d, i in prompts]
+        names = [
+            [
+                (row.model, d, i, row.label, style)
+                for style in (row.plainer, row.fancier)
+            ]
+            for d, i in prompts
+        ]
         sides = [(score[plainer], score[fancier]) for plainer, fancier in names]
-        assert row.preference == pytest.approx(np.mean([(b > a) + 0.5 * (b == a) for a, b in sides]))
+        assert row.preference == pytest.approx(
+            np.mean([(b > a) + 0.5 * (b == a) for a, b in sides])
+        )
         assert row.n_ties == sum(a == b for a, b in sides)
         assert row.n_pairs == row.n_prompts == len(prompts)
-    turned = style_preference(scores.assign(score=-scores["score"]), ["model", "label", "plainer", "fancier"])
-    np.testing.assert_allclose(turned[["preference", "low", "high"]], 1 - table[["preference", "high", "low"]])
+    turned = style_preference(
+        scores.assign(score=-scores["score"]), ["model", "label", "plainer", "fancier"]
+    )
+    np.testing.assert_allclose(
+        turned[["preference", "low", "high"]], 1 - table[["preference", "high", "low"]]
+    )
 
 
 def test_families_of_prompts_widen_the_interval():
     scores, _ = world(60, seed=3)
     family = scores["id"].astype(int) // 4
-    shift = np.random.default_rng(0).normal(0, 2, 15)[family] * scores["slot"]  # style is worth the same in a family
+    shift = (
+        np.random.default_rng(0).normal(0, 2, 15)[family] * scores["slot"]
+    )  # style is worth the same in a family
     scores = scores.assign(score=scores["score"] + shift, template=family.astype(str))
     for function in (style_gap, style_preference):
-        apart, together = function(scores, "model"), function(scores, "model", cluster="template")
+        apart, together = (
+            function(scores, "model"),
+            function(scores, "model", cluster="template"),
+        )
         assert together["se"].item() > 1.3 * apart["se"].item()
         with pytest.raises(DataError, match="families"):
             function(scores, cluster="families")
@@ -117,7 +177,10 @@ def test_effects_equal_a_regression_with_one_dummy_per_prompt():
 
     scores, features = world(30, length=0.3, seed=5)
     table = style_effects(scores, features, terms=["correct", "step", "characters"])
-    data = scores.assign(right=(scores["label"] == "chosen").astype(float), long=np.log2(features["characters"]))
+    data = scores.assign(
+        right=(scores["label"] == "chosen").astype(float),
+        long=np.log2(features["characters"]),
+    )
     inside = data["score"] - data.groupby("id")["score"].transform("mean")
     data["y"] = data["score"] / np.sqrt((inside**2).sum() / (len(data) - 30))
     names = ["right", "slot", "long"]
@@ -126,7 +189,9 @@ def test_effects_equal_a_regression_with_one_dummy_per_prompt():
 
 
 def cr2_by_plain_matrices(y, x, level, cluster):
-    """Effects, covariance and degrees of freedom with a dummy column per level and whole (n, n) matrices."""
+    """Effects, covariance and degrees of freedom with a dummy column per level and
+    whole (n, n) matrices.
+    """
     n, k = x.shape
     dummies = np.eye(level.max() + 1)[level]
     columns = np.hstack([x, dummies])
@@ -140,7 +205,9 @@ def cr2_by_plain_matrices(y, x, level, cluster):
     contributions = np.zeros((k, cluster.max() + 1, n))
     for g in range(cluster.max() + 1):
         rows = np.flatnonzero(cluster == g)
-        value, vector = np.linalg.eigh(np.eye(len(rows)) - inner[rows] @ bread @ inner[rows].T)
+        value, vector = np.linalg.eigh(
+            np.eye(len(rows)) - inner[rows] @ bread @ inner[rows].T
+        )
         adjusted = vector @ np.diag(1 / np.sqrt(value)) @ vector.T @ inner[rows] @ bread
         score = adjusted.T @ residual[rows]
         covariance += np.outer(score, score)
@@ -154,12 +221,18 @@ def test_errors_of_effects_are_cr2_of_plain_matrices():
     rng = np.random.default_rng(0)
     sizes = rng.integers(4, 9, 11)
     cluster = np.repeat(np.arange(11), sizes)
-    level = 2 * cluster + np.concatenate([np.arange(size) % 2 for size in sizes])  # two prompts to a cluster
+    level = 2 * cluster + np.concatenate(
+        [np.arange(size) % 2 for size in sizes]
+    )  # two prompts to a cluster
     x = rng.normal(size=(len(cluster), 3)) * np.array([1, 1, 1e-3])
     x[:, 1] *= rng.normal(size=11)[cluster] ** 3  # one cluster weighs most
     y = x @ [1, 0.5, 0] + rng.normal(size=len(cluster))
-    fit = regression.fit_clustered(regression.demean(y, level), regression.demean(x, level), cluster)
-    for actual, expected in zip(fit, cr2_by_plain_matrices(y, x, level, cluster), strict=True):
+    fit = regression.fit_clustered(
+        regression.demean(y, level), regression.demean(x, level), cluster
+    )
+    for actual, expected in zip(
+        fit, cr2_by_plain_matrices(y, x, level, cluster), strict=True
+    ):
         np.testing.assert_allclose(actual, expected, rtol=1e-8)
 
 
@@ -169,7 +242,9 @@ def test_a_count_that_varies_in_six_prompts_is_covered():
     for seed in range(150):
         scores, features = world(100, style=0.3, seed=seed)
         features["markdown"] *= features["id"].astype(int) < 6
-        row = style_effects(scores, features, terms=["correct", "step", "markdown"]).iloc[2]
+        row = style_effects(
+            scores, features, terms=["correct", "step", "markdown"]
+        ).iloc[2]
         covered.append(row["low"] <= 0 <= row["high"])
     assert np.mean(covered) > 0.9
 
@@ -181,15 +256,26 @@ def test_families_widen_effects_and_rates():
     scores = scores.assign(score=scores["score"] + shift, template=family.astype(str))
     terms = ["correct", "step"]
     apart = style_effects(scores, features, terms=terms).set_index("term").loc["step"]
-    together = style_effects(scores, features, terms=terms, cluster="template").set_index("term").loc["step"]
+    together = (
+        style_effects(scores, features, terms=terms, cluster="template")
+        .set_index("term")
+        .loc["step"]
+    )
     assert together["se"] > 1.3 * apart["se"]
     assert together["effect"] == pytest.approx(apart["effect"])
-    rates = [exchange_rate(scores, terms=terms, cluster=cluster).iloc[0] for cluster in (None, "template")]
-    assert rates[1]["high"] - rates[1]["low"] > 1.3 * (rates[0]["high"] - rates[0]["low"])
+    rates = [
+        exchange_rate(scores, terms=terms, cluster=cluster).iloc[0]
+        for cluster in (None, "template")
+    ]
+    assert rates[1]["high"] - rates[1]["low"] > 1.3 * (
+        rates[0]["high"] - rates[0]["low"]
+    )
 
 
 def test_the_limits_of_a_rate_are_where_the_test_of_its_contrast_is_at_the_edge():
-    """y = e0 (right + r step) + (e1 - r e0) step: at a limit r the last effect is just not significant."""
+    """y = e0 (right + r step) + (e1 - r e0) step: at a limit r the last effect is just
+    not significant.
+    """
     scores, _ = world(25, skill=1.0, style=0.6, seed=12)
     terms = ["correct", "step"]
     row = exchange_rate(scores, terms=terms).iloc[0]
@@ -200,7 +286,9 @@ def test_the_limits_of_a_rate_are_where_the_test_of_its_contrast_is_at_the_edge(
     both = regression.demean(np.column_stack([right, steps]), prompt)
     df = regression.fit_clustered(y, both, prompt).df.min()
     for rate in (row["low"], row["high"]):
-        contrast = regression.fit_clustered(y, both + rate * both[:, 1:] * [1, 0], prompt)
+        contrast = regression.fit_clustered(
+            y, both + rate * both[:, 1:] * [1, 0], prompt
+        )
         t = contrast.effect[1] / np.sqrt(contrast.covariance[1, 1])
         assert abs(t) == pytest.approx(scipy.stats.t.ppf(0.975, df), rel=1e-6)
 
@@ -209,8 +297,13 @@ def test_a_preference_linear_in_characters_has_a_caveat_and_one_in_their_logarit
     for seed in range(5):
         scores, features = world(200, style=0.0, seed=seed)
         characters = features["characters"].to_numpy()
-        linear = style_effects(scores.assign(score=scores["score"] + characters / characters.mean()), features)
-        logarithm = style_effects(scores.assign(score=scores["score"] + np.log2(characters)), features)
+        linear = style_effects(
+            scores.assign(score=scores["score"] + characters / characters.mean()),
+            features,
+        )
+        logarithm = style_effects(
+            scores.assign(score=scores["score"] + np.log2(characters)), features
+        )
         assert linear["caveat"].str.contains("characters").all()
         assert not logarithm["caveat"].any()
 
@@ -218,17 +311,23 @@ def test_a_preference_linear_in_characters_has_a_caveat_and_one_in_their_logarit
 def test_effects_know_neither_row_order_nor_scale_nor_level_nor_backend():
     scores, features = world(40, seed=6)
     expected = style_effects(scores, features)
-    mixed = style_effects(scores.sample(frac=1, random_state=0), features.sample(frac=1, random_state=1))
+    mixed = style_effects(
+        scores.sample(frac=1, random_state=0), features.sample(frac=1, random_state=1)
+    )
     pd.testing.assert_frame_equal(mixed, expected)
     moved = scores.assign(score=3 * scores["score"] + 50 * scores["id"].astype(int))
     pd.testing.assert_frame_equal(style_effects(moved, features), expected)
-    arrow = [frame.convert_dtypes(dtype_backend="pyarrow") for frame in (scores, features)]
+    arrow = [
+        frame.convert_dtypes(dtype_backend="pyarrow") for frame in (scores, features)
+    ]
     pd.testing.assert_frame_equal(style_effects(*arrow), expected, check_dtype=False)
 
 
 def test_intervals_cover():
     terms = ["correct", "step"]
-    rates = exchange_rate(many_worlds(400, 60, skill=0.5, style=0.5, noise=1.5)[0], terms=terms)
+    rates = exchange_rate(
+        many_worlds(400, 60, skill=0.5, style=0.5, noise=1.5)[0], terms=terms
+    )
     assert 0.92 <= ((rates["low"] <= 1) & (rates["high"] >= 1)).mean() <= 0.98
     null = style_effects(many_worlds(400, 60, style=0.0)[0], terms=terms)
     assert 0.025 <= (null.loc[null["term"] == "step", "p"] < 0.05).mean() <= 0.08
@@ -245,36 +344,53 @@ def test_no_estimate_comes_with_its_reason():
     is_missing = (scores["id"] == "3") | ((scores["id"] == "5") & (scores["slot"] > 0))
     gaps = style_effects(scores.assign(score=scores["score"].where(~is_missing)))
     assert (gaps[["missing", "n_prompts", "n"]] == [10, 29, 170]).all(axis=None)
-    ignorant = exchange_rate(world(50, skill=0.0, style=1.0, seed=2)[0], terms=["correct", "step"]).iloc[0]
+    ignorant = exchange_rate(
+        world(50, skill=0.0, style=1.0, seed=2)[0], terms=["correct", "step"]
+    ).iloc[0]
     assert (ignorant["low"], ignorant["high"]) == (-np.inf, np.inf)
 
 
 def test_correct_without_length_has_a_caveat_where_length_tells_the_label():
     scores, features = world(500, skill=0.0, style=0.0, length=1.0, seed=9)
-    longer = np.where(features["label"] == "rejected", 2, 1)  # wrong answers are twice as long, and longer is better
+    longer = np.where(
+        features["label"] == "rejected", 2, 1
+    )  # wrong answers are twice as long, and longer is better
     scores = scores.assign(score=scores["score"] + np.log2(longer))
     features = features.assign(characters=features["characters"] * longer)
-    with_length, without = (style_effects(scores, counts).set_index("term") for counts in (features, None))
+    with_length, without = (
+        style_effects(scores, counts).set_index("term") for counts in (features, None)
+    )
     assert with_length.loc["correct", "effect"] == pytest.approx(0, abs=0.06)
     assert without.loc["correct", "effect"] < -0.3
-    assert [with_length["caveat"].any(), without["caveat"].ne("").tolist()] == [False, [True, False, False]]
+    assert [with_length["caveat"].any(), without["caveat"].ne("").tolist()] == [
+        False,
+        [True, False, False],
+    ]
 
 
 @pytest.mark.parametrize("within", [True, False])
 def test_labels_are_never_read(within):
     scores, features = world(40, length=0.5, seed=4)
     swap = {"chosen": "rejected", "rejected": "chosen"}
-    swapped = [frame.assign(label=frame["label"].map(swap)) for frame in (scores, features)]
+    swapped = [
+        frame.assign(label=frame["label"].map(swap)) for frame in (scores, features)
+    ]
     turned = debias(*swapped, within=within)
-    np.testing.assert_array_equal(turned["score"], debias(scores, features, within=within)["score"])
+    np.testing.assert_array_equal(
+        turned["score"], debias(scores, features, within=within)["score"]
+    )
 
 
 def test_a_prompts_own_scores_never_calibrate_it():
     scores, features = world(40, length=0.5, seed=5)
-    wild = scores.assign(score=scores["score"].where(scores["id"] != "7", 1e4 * scores["slot"]))
+    wild = scores.assign(
+        score=scores["score"].where(scores["id"] != "7", 1e4 * scores["slot"])
+    )
     tame, wild = debias(scores, features), debias(wild, features)
     is_wild = (scores["id"] == "7").to_numpy()
-    np.testing.assert_allclose(tame["removed"][is_wild], wild["removed"][is_wild], rtol=1e-9)
+    np.testing.assert_allclose(
+        tame["removed"][is_wild], wild["removed"][is_wild], rtol=1e-9
+    )
     assert not np.allclose(tame["removed"][~is_wild], wild["removed"][~is_wild])
 
 
@@ -285,24 +401,39 @@ def test_change_equals_two_accuracies():
     assert table.index.tolist() == ["easy", "normal", "hard", "all"]
     for level, row in table.iterrows():
         rows = (old["level"] == level) | (level == "all")
-        before, after = metrics.credit(old[rows]).mean(), metrics.credit(new[rows]).mean()
-        np.testing.assert_allclose(row[["before", "after", "change"]].astype(float), [before, after, after - before])
-        assert row["flipped"] == pytest.approx((old["outcome"] != new["outcome"])[rows].mean())
+        before, after = (
+            metrics.credit(old[rows]).mean(),
+            metrics.credit(new[rows]).mean(),
+        )
+        np.testing.assert_allclose(
+            row[["before", "after", "change"]].astype(float),
+            [before, after, after - before],
+        )
+        assert row["flipped"] == pytest.approx(
+            (old["outcome"] != new["outcome"])[rows].mean()
+        )
         assert row["low"] < row["change"] < row["high"]
 
 
 def rate(scores, seed):
-    """Integer ratings from 1 to 5, which know the right answer and nothing of style or length."""
+    """Integer ratings from 1 to 5, which know the right answer and nothing of style or
+    length.
+    """
     noise = 0.9 * np.random.default_rng(seed).standard_normal(len(scores))
     rating = 3 + 0.7 * (scores["label"] == "chosen") + noise
     return scores.assign(score=rating.round().clip(1, 5))
 
 
 def test_breaking_ties_is_no_gain():
-    """With ties as losses, integer ratings without a preference for length gained 0.106, in every table."""
+    """With ties as losses, integer ratings without a preference for length gained
+    0.106, in every table.
+    """
     scores, features = world(200, seed=3)
     scores = rate(scores, 3)
-    half, loss = (debias_change(scores, features, **ties).set_index("level") for ties in ({}, {"ties": "loss"}))
+    half, loss = (
+        debias_change(scores, features, **ties).set_index("level")
+        for ties in ({}, {"ties": "loss"})
+    )
     assert half.index.tolist() == ["easy", "normal", "hard", "all", "ties"]
     assert half.loc["ties", "low"] <= 0 <= half.loc["ties", "high"]
     assert half.loc["all", "low"] <= 0 <= half.loc["all", "high"]
@@ -313,12 +444,18 @@ def test_breaking_ties_is_no_gain():
     # The rest of the change is what the correction does to wins and losses.
     after = metrics.pairs(debias(scores, features))
     decided = (pairs["outcome"] != "tie").to_numpy()
-    moved = (metrics.credit(after, ties="half") - metrics.credit(pairs, ties="half"))[decided].sum() / len(pairs)
-    assert half.loc["all", "change"] - half.loc["ties", "change"] == pytest.approx(moved)
+    moved = (metrics.credit(after, ties="half") - metrics.credit(pairs, ties="half"))[
+        decided
+    ].sum() / len(pairs)
+    assert half.loc["all", "change"] - half.loc["ties", "change"] == pytest.approx(
+        moved
+    )
 
 
 def test_easy_and_hard_of_integer_ratings_are_covered():
-    """Without an effect the sign of a slope decides all ties: Student's t held 0 in 82 to 84 %."""
+    """Without an effect the sign of a slope decides all ties: Student's t held 0 in 82
+    to 84 %.
+    """
     tables = []
     for seed in range(60):
         scores, features = world(100, seed=seed)
@@ -340,60 +477,112 @@ def test_a_planted_effect_of_length_is_taken_off_whole(within):
     scores, features = world(400, style=0.0, length=0.8, seed=1)
     if not within:  # no prompt is better than another
         scores["score"] -= scores["score"].groupby(scores["id"]).transform("mean")
-        features["characters"] *= 2 ** np.random.default_rng(0).normal(0, 2, 400)[scores["id"].astype(int)]
+        features["characters"] *= (
+            2 ** np.random.default_rng(0).normal(0, 2, 400)[scores["id"].astype(int)]
+        )
     doublings = np.log2(features["characters"])
-    slope = np.polyfit(*(x - x.groupby(scores["id"]).transform("mean") for x in (doublings, scores["score"])), 1)[0]
+    slope = np.polyfit(
+        *(
+            x - x.groupby(scores["id"]).transform("mean")
+            for x in (doublings, scores["score"])
+        ),
+        1,
+    )[0]
     removed = debias(scores, features, within=within)["removed"]
     left = np.polyfit(doublings, removed, 1)[0]
     if within:
         assert slope == pytest.approx(0.8, rel=0.05)
         assert left == pytest.approx(0.8, rel=0.05)
     else:
-        assert left == pytest.approx(np.polyfit(doublings, scores["score"], 1)[0], rel=0.05)
+        assert left == pytest.approx(
+            np.polyfit(doublings, scores["score"], 1)[0], rel=0.05
+        )
         assert left < 0.5 * slope
 
 
 @pytest.mark.parametrize("length", [0.0, 0.8])
 def test_the_interval_holds_where_length_tells_the_label(length):
-    """Wrong answers are four times as long: the fit takes merit off, and is the larger part of the error."""
+    """Wrong answers are four times as long: the fit takes merit off, and is the larger
+    part of the error.
+    """
 
     def draw_scores(n, seed):
         scores, features = world(n, skill=1.5, style=0.0, length=length, seed=seed)
         is_wrong = (features["label"] == "rejected").to_numpy()
-        longer = features.assign(characters=features["characters"] * np.where(is_wrong, 4, 1))
+        longer = features.assign(
+            characters=features["characters"] * np.where(is_wrong, 4, 1)
+        )
         return scores.assign(score=scores["score"] + 2 * length * is_wrong), longer
 
     truth = debias_change(*draw_scores(4000, 999)).set_index("level")["change"]
-    tables = [debias_change(*draw_scores(40, seed)).set_index("level") for seed in range(60)]
+    tables = [
+        debias_change(*draw_scores(40, seed)).set_index("level") for seed in range(60)
+    ]
     for level in truth.index:
-        held = np.mean([t.loc[level, "low"] <= truth[level] <= t.loc[level, "high"] for t in tables])
+        held = np.mean(
+            [
+                t.loc[level, "low"] <= truth[level] <= t.loc[level, "high"]
+                for t in tables
+            ]
+        )
         assert held >= 0.9, level
 
 
 def pairs_and_features(margin, lengths, *, model="m", domain="chat"):
-    """Margins (prompts, comparisons) as pairs, and lengths (2, prompts, comparisons) as their features."""
+    """Margins (prompts, comparisons) as pairs, and lengths (2, prompts, comparisons) as
+    their features.
+    """
     n, per_prompt = margin.shape
-    slots, ids = np.tile(np.arange(per_prompt), n), np.repeat(np.arange(n), per_prompt).astype(str)
+    slots, ids = (
+        np.tile(np.arange(per_prompt), n),
+        np.repeat(np.arange(n), per_prompt).astype(str),
+    )
     keys = pd.DataFrame({"benchmark": "b", "domain": domain, "id": ids})
-    pairs = check_pairs(keys.assign(model=model, chosen_slot=slots, rejected_slot=slots, margin=margin.ravel()))
+    pairs = check_pairs(
+        keys.assign(
+            model=model, chosen_slot=slots, rejected_slot=slots, margin=margin.ravel()
+        )
+    )
     sides = zip(("chosen", "rejected"), lengths, strict=True)
-    return pairs, pd.concat([keys.assign(label=label, slot=slots, characters=side.ravel()) for label, side in sides])
+    return pairs, pd.concat(
+        [
+            keys.assign(label=label, slot=slots, characters=side.ravel())
+            for label, side in sides
+        ]
+    )
 
 
 def planted(n, at_zero, effect, seed=0, per_prompt=1, shift=400.0, **names):
-    """Outcomes that follow the logistic model with a tanh of the difference, with longer chosen answers."""
+    """Outcomes that follow the logistic model with a tanh of the difference, with
+    longer chosen answers.
+    """
     rng = np.random.default_rng(seed)
-    lengths = rng.normal(3000, 500, (2, n, per_prompt)).round() + np.array([shift, 0.0])[:, None, None]
+    lengths = (
+        rng.normal(3000, 500, (2, n, per_prompt)).round()
+        + np.array([shift, 0.0])[:, None, None]
+    )
     difference = lengths[0] - lengths[1]
-    chance = expit(np.log(at_zero / (1 - at_zero)) + effect * np.tanh(difference / difference.std()))
-    return pairs_and_features(np.where(rng.random(chance.shape) < chance, 1.0, -1.0), lengths, **names)
+    chance = expit(
+        np.log(at_zero / (1 - at_zero))
+        + effect * np.tanh(difference / difference.std())
+    )
+    return pairs_and_features(
+        np.where(rng.random(chance.shape) < chance, 1.0, -1.0), lengths, **names
+    )
 
 
 def test_planted_accuracy_at_equal_length_comes_back():
-    parts = [planted(400, 0.7, 1.5, seed=seed, model=f"m{seed}", domain=f"d{seed}") for seed in range(100)]
-    table = length_controlled(*(pd.concat(frames) for frames in zip(*parts, strict=True)))
+    parts = [
+        planted(400, 0.7, 1.5, seed=seed, model=f"m{seed}", domain=f"d{seed}")
+        for seed in range(100)
+    ]
+    table = length_controlled(
+        *(pd.concat(frames) for frames in zip(*parts, strict=True))
+    )
     assert table["controlled"].mean() == pytest.approx(0.7, rel=0.05)
-    assert table["accuracy"].mean() > 0.75  # what length adds, as the chosen answers are longer
+    assert (
+        table["accuracy"].mean() > 0.75
+    )  # what length adds, as the chosen answers are longer
     assert ((table["low"] <= 0.7) & (table["high"] >= 0.7)).mean() >= 0.92
 
 
@@ -402,16 +591,27 @@ def test_equals_statsmodels_logit():
 
     pairs, features = planted(80, 0.6, 1.0, seed=1, per_prompt=3)
     row = length_controlled(pairs, features, form="tanh").iloc[0]
-    chosen, rejected = (features.loc[features["label"] == label, "characters"] for label in ("chosen", "rejected"))
+    chosen, rejected = (
+        features.loc[features["label"] == label, "characters"]
+        for label in ("chosen", "rejected")
+    )
     chosen, rejected = chosen.to_numpy(), rejected.to_numpy()
     spread = (chosen - rejected).std()
     x = np.column_stack([np.ones(240), np.tanh((chosen - rejected) / spread)])
     won = (pairs["outcome"] == "win").to_numpy(dtype=float)
-    fit = sm.Logit(won, x).fit(disp=0, cov_type="cluster", cov_kwds={"groups": pairs["id"].astype(int).to_numpy()})
+    fit = sm.Logit(won, x).fit(
+        disp=0,
+        cov_type="cluster",
+        cov_kwds={"groups": pairs["id"].astype(int).to_numpy()},
+    )
     total = np.exp(np.log(chosen + rejected + 2).mean()) - 2
     assert row["controlled"] == pytest.approx(expit(fit.params[0]), rel=1e-6)
-    assert row["effect"] == pytest.approx(fit.params[1] * np.tanh(total / 3 / spread), rel=1e-6)
-    assert row["se"] == pytest.approx(fit.bse[0] * row["controlled"] * (1 - row["controlled"]), rel=1e-6)
+    assert row["effect"] == pytest.approx(
+        fit.params[1] * np.tanh(total / 3 / spread), rel=1e-6
+    )
+    assert row["se"] == pytest.approx(
+        fit.bse[0] * row["controlled"] * (1 - row["controlled"]), rel=1e-6
+    )
     assert row["accuracy"] == won.mean()
     assert (row["n_pairs"], row["n_prompts"]) == (240, 80)
 
@@ -420,10 +620,15 @@ def test_style_control_takes_the_style_out():
     scores = world(400, style=2.0, skill=1.0, seed=5)[0]
     pairs = metrics.pairs(scores)
     tilted = pairs[pairs["level"] != "hard"]  # fancier answers are mostly right here
-    raw, level = style_controlled(tilted, controls=["style"]).iloc[0], style_controlled(pairs, controls="style").iloc[0]
+    raw, level = (
+        style_controlled(tilted, controls=["style"]).iloc[0],
+        style_controlled(pairs, controls="style").iloc[0],
+    )
     normal = metrics.accuracy(pairs[pairs["level"] == "normal"])["accuracy"].item()
     assert raw["accuracy"] > normal + 0.08
-    assert [raw["controlled"], level["controlled"]] == pytest.approx([normal, normal], abs=0.03)
+    assert [raw["controlled"], level["controlled"]] == pytest.approx(
+        [normal, normal], abs=0.03
+    )
 
 
 def test_what_cannot_be_fitted_has_its_reason():
@@ -435,7 +640,10 @@ def test_what_cannot_be_fitted_has_its_reason():
         (scores, features.assign(characters=100), "characters does not vary"),
         (*planted(200, 0.7, 1.0, seed=4, shift=6000.0), "characters differs"),
     ):
-        rows = [length_controlled(table, lengths, form=form).iloc[0] for form in ("spline", "tanh")]
+        rows = [
+            length_controlled(table, lengths, form=form).iloc[0]
+            for form in ("spline", "tanh")
+        ]
         for row in rows:
             assert reason in row["reason"]
             assert row[["se", "low", "high", "fit_p"]].isna().all() or "vary" in reason
@@ -443,7 +651,9 @@ def test_what_cannot_be_fitted_has_its_reason():
 
 
 def with_headings(won, chosen, rejected, seed=0):
-    """Single comparisons with these outcomes, headings of both answers, and lengths that tell nothing."""
+    """Single comparisons with these outcomes, headings of both answers, and lengths
+    that tell nothing.
+    """
     lengths = np.random.default_rng(seed).normal(3000, 500, (2, len(won), 1)).round()
     pairs, features = pairs_and_features(np.where(won, 1.0, -1.0)[:, None], lengths)
     return pairs, features.assign(headings=np.concatenate([chosen, rejected]))
@@ -451,7 +661,9 @@ def with_headings(won, chosen, rejected, seed=0):
 
 @pytest.mark.filterwarnings("ignore:form")  # one in a hundred tables
 def test_effects_of_a_rare_control_do_not_run_away():
-    """Headings in 3 % of 300 pairs: the effect on a model that ignores everything excluded 0 in 88 of 100 tables."""
+    """Headings in 3 % of 300 pairs: the effect on a model that ignores everything
+    excluded 0 in 88 of 100 tables.
+    """
     n_found = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)
@@ -471,24 +683,41 @@ def test_firths_penalty_adds_half_a_win_and_half_a_loss_to_each_cell():
     for form in ("linear", "spline"):
         row = style_controlled(*tables, controls=["headings"], form=form).iloc[0]
         assert row["controlled"] == pytest.approx(45.5 / 61)
-        slope = np.log(12.5 / 0.5) - np.log(45.5 / 15.5)  # of a difference from 0 to 1 / (1 + 0 + 1)
+        slope = np.log(12.5 / 0.5) - np.log(
+            45.5 / 15.5
+        )  # of a difference from 0 to 1 / (1 + 0 + 1)
         assert row["effect_headings"] == pytest.approx(slope * n_headings.std())
-        # Gart's interval of a log odds ratio, and Student's t with as many clusters as tell of it
+        # Gart's interval of a log odds ratio, and Student's t with as many clusters as
+        # tell of it
         error = np.sqrt(1 / 45.5 + 1 / 15.5 + 1 / 12.5 + 1 / 0.5) * n_headings.std()
-        assert row["effect_headings_high"] - row["effect_headings_low"] > 2 * 1.96 * 0.95 * error
+        assert (
+            row["effect_headings_high"] - row["effect_headings_low"]
+            > 2 * 1.96 * 0.95 * error
+        )
 
 
 def test_style_control_sees_separation():
     scores, features = world(60, seed=3)
     longest = metrics.pairs(scores.assign(score=features["characters"]))
-    row = style_controlled(longest, features, controls=["characters", "markdown"]).iloc[0]
+    row = style_controlled(longest, features, controls=["characters", "markdown"]).iloc[
+        0
+    ]
     assert "separation" in row["reason"]
-    assert row[["controlled", "low", "high", "effect_characters", "effect_markdown"]].isna().all()
+    assert (
+        row[["controlled", "low", "high", "effect_characters", "effect_markdown"]]
+        .isna()
+        .all()
+    )
     rng = np.random.default_rng(0)
-    chosen, rejected = (np.repeat(counts, [180, 10, 10]) for counts in ([0.0, 1.0, 0.0], [0.0, 0.0, 1.0]))
+    chosen, rejected = (
+        np.repeat(counts, [180, 10, 10])
+        for counts in ([0.0, 1.0, 0.0], [0.0, 0.0, 1.0])
+    )
     won = np.r_[rng.random(180) < 0.5, np.ones(10, bool), np.zeros(10, bool)]
     for outcome, is_separated in ((won, True), (np.roll(won, 5), False)):
-        row = style_controlled(*with_headings(outcome, chosen, rejected), controls=["headings"]).iloc[0]
+        row = style_controlled(
+            *with_headings(outcome, chosen, rejected), controls=["headings"]
+        ).iloc[0]
         assert ("separation" in row["caveat"]) == is_separated
         assert row["low"] < 0.5 < row["high"]
 
@@ -498,9 +727,13 @@ def test_an_effect_of_few_prompts_has_no_interval():
     headings = np.where(np.arange(200) < 3, [[1.0], [0.0]], 0.0)
     headings[:, 2] = [0.0, 1.0]
     tables = with_headings(rng.random(200) < 0.5, *headings)
-    row = style_controlled(*tables, controls=["characters", "headings"], form="linear").iloc[0]
+    row = style_controlled(
+        *tables, controls=["characters", "headings"], form="linear"
+    ).iloc[0]
     assert "effect_headings" in row["reason"]
-    assert np.isnan(row[["effect_headings_low", "effect_headings_high"]].astype(float)).all()
+    assert np.isnan(
+        row[["effect_headings_low", "effect_headings_high"]].astype(float)
+    ).all()
     assert row["low"] < row["controlled"] < row["high"]
 
 
@@ -512,7 +745,11 @@ def test_equal_length_that_is_hardly_observed_is_a_caveat():
     won = np.where(rng.random(200) < expit(0.5 * np.log2(ratio)), 1.0, -1.0)
     for n_equal, is_rare in ((2, True), (40, False)):
         ratio[:n_equal] = 1.1
-        row = length_controlled(*pairs_and_features(won[:, None], np.stack([length * ratio, length])[..., None]))
+        row = length_controlled(
+            *pairs_and_features(
+                won[:, None], np.stack([length * ratio, length])[..., None]
+            )
+        )
         assert ("equal length" in row["caveat"].item()) == is_rare
 
 
@@ -522,7 +759,9 @@ def test_lengths_that_all_differ_by_the_same_have_no_accuracy_at_equal_length(fo
     """A bare RuntimeWarning: division by zero."""
     won = np.array([1.0, -1.0] * 10)
     lengths = np.stack([np.arange(20.0) + 5, np.arange(20.0) + 3])
-    row = length_controlled(*pairs_and_features(won[:, None], lengths[..., None]), form=form)
+    row = length_controlled(
+        *pairs_and_features(won[:, None], lengths[..., None]), form=form
+    )
     assert row["controlled"].isna().item()
     assert row["reason"].item()
 
@@ -534,7 +773,9 @@ def test_a_column_length_of_the_users_own_is_not_overwritten():
         rmlab.bias.style_differences(scores, responses)
     scores = scores.drop(columns="length")
     pairs = rmlab.bias.style_differences(scores, responses)
-    again = rmlab.bias.style_differences(pairs, responses)  # a cell of a notebook that is run twice
+    again = rmlab.bias.style_differences(
+        pairs, responses
+    )  # a cell of a notebook that is run twice
     pd.testing.assert_frame_equal(again, pairs)
 
 
@@ -542,7 +783,9 @@ def test_a_curve_of_the_lengths_themselves_is_part_of_the_fit():
     """Middle lengths are worst: no curve in the difference of two answers shows that."""
     rng = np.random.default_rng(0)
     lengths = length_worlds.drawn_lengths(1000, rng)
-    tables = length_worlds.tables_of(length_worlds.margins("middle length", lengths, 8, rng), lengths)
+    tables = length_worlds.tables_of(
+        length_worlds.margins("middle length", lengths, 8, rng), lengths
+    )
     curve = length_controlled(*tables)
     assert abs(curve["controlled"].mean() - length_worlds.TRUTH) < 0.02
     assert curve["caveat"].eq("").sum() >= 7
@@ -558,34 +801,74 @@ def test_form_linear_is_one_slope_for_each_control():
 
     scores, features = world(400, style=1.0, seed=6)
     pairs = metrics.pairs(scores)
-    row = style_controlled(pairs, features, controls=["characters", "markdown"], form="linear").iloc[0]
+    row = style_controlled(
+        pairs, features, controls=["characters", "markdown"], form="linear"
+    ).iloc[0]
     keys = ["id", "slot"]
-    sides = [features[features["label"] == label].set_index(keys) for label in ("chosen", "rejected")]
+    sides = [
+        features[features["label"] == label].set_index(keys)
+        for label in ("chosen", "rejected")
+    ]
     counts = [
-        side.loc[list(zip(pairs["id"], pairs[f"{label}_slot"], strict=True)), ["characters", "markdown"]].to_numpy()
+        side.loc[
+            list(zip(pairs["id"], pairs[f"{label}_slot"], strict=True)),
+            ["characters", "markdown"],
+        ].to_numpy()
         for side, label in zip(sides, ("chosen", "rejected"), strict=True)
     ]
     x = (counts[0] - counts[1]) / (counts[0] + counts[1] + 1)
-    fit = sm.Logit((pairs["outcome"] == "win").to_numpy(float), sm.add_constant(x)).fit(disp=0)
+    fit = sm.Logit((pairs["outcome"] == "win").to_numpy(float), sm.add_constant(x)).fit(
+        disp=0
+    )
     effects = row[["effect_characters", "effect_markdown"]].astype(float)
-    np.testing.assert_allclose(effects, fit.params[1:] * x.std(axis=0), rtol=0.01)  # the penalty is small here
+    np.testing.assert_allclose(
+        effects, fit.params[1:] * x.std(axis=0), rtol=0.01
+    )  # the penalty is small here
     assert row["controlled"] == pytest.approx(expit(fit.params[0]), abs=0.002)
 
 
 SCORES, FEATURES = world(20, seed=10)
-FEW, NO_STYLE, GAPS = world(4), SCORES.drop(columns="style"), FEATURES[FEATURES["id"] != "3"]
+FEW, NO_STYLE, GAPS = (
+    world(4),
+    SCORES.drop(columns="style"),
+    FEATURES[FEATURES["id"] != "3"],
+)
 PLAIN = metrics.pairs(SCORES).drop(columns=["chosen_style", "rejected_style"])
 BAD = [
     (style_gap, (NO_STYLE,), {}, DataError, "style"),
     (style_effects, (SCORES, GAPS), {}, DataError, "6 of 120"),
-    (style_effects, (SCORES, FEATURES), {"terms": ["correct", "charcters"]}, DataError, "'charcters'"),
+    (
+        style_effects,
+        (SCORES, FEATURES),
+        {"terms": ["correct", "charcters"]},
+        DataError,
+        "'charcters'",
+    ),
     (exchange_rate, (SCORES,), {"terms": ["step"]}, ValueError, "terms"),
     (debias, FEW, {}, DataError, "4 prompts"),
     (debias, (SCORES, FEATURES), {"folds": 1}, ValueError, "folds: 1"),
     (debias, (SCORES, None), {}, DataError, "features: None"),
-    (debias_change, (pd.concat([SCORES, SCORES.assign(model="x")]), FEATURES), {"by": "domain"}, DataError, "'model'"),
-    (length_controlled, (PLAIN, FEATURES), {"confidence": 95}, ValueError, "confidence: 95"),
-    (style_controlled, (PLAIN, FEATURES), {"controls": ["style"]}, DataError, "'style'"),
+    (
+        debias_change,
+        (pd.concat([SCORES, SCORES.assign(model="x")]), FEATURES),
+        {"by": "domain"},
+        DataError,
+        "'model'",
+    ),
+    (
+        length_controlled,
+        (PLAIN, FEATURES),
+        {"confidence": 95},
+        ValueError,
+        "confidence: 95",
+    ),
+    (
+        style_controlled,
+        (PLAIN, FEATURES),
+        {"controls": ["style"]},
+        DataError,
+        "'style'",
+    ),
 ]
 
 

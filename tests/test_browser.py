@@ -1,4 +1,6 @@
-"""Twelve tasks in the explorer, the same in JupyterLab and in a report, in Chromium. Screenshots go to `artefacts/`."""
+"""Twelve tasks in the explorer, the same in JupyterLab and in a report, in Chromium.
+Screenshots go to `artefacts/`.
+"""
 
 import contextlib
 import io
@@ -44,25 +46,51 @@ CELLS = (
 
 @pytest.fixture(scope="module")
 def world(mini):
-    """Mini with a prompt each of maths, code and Arabic and nine of hostile answers; and 10,000 prompts."""
-    shape = mini[mini["id"] == mini["id"].iloc[0]].head(6)[["benchmark", "domain", "subset", "label", "slot", "style"]]
-    answers = {name: [text, f"{text} no"] * 3 for name, text in (("maths", MATHS), ("code", CODE), ("words", ARABIC))}
+    """Mini with a prompt each of maths, code and Arabic and nine of hostile answers;
+    and 10,000 prompts.
+    """
+    shape = mini[mini["id"] == mini["id"].iloc[0]].head(6)[
+        ["benchmark", "domain", "subset", "label", "slot", "style"]
+    ]
+    answers = {
+        name: [text, f"{text} no"] * 3
+        for name, text in (("maths", MATHS), ("code", CODE), ("words", ARABIC))
+    }
     # Six answers a prompt. Half of a surrogate pair cannot stand in a table.
     hostile = [text for text in HOSTILE if "\ud800" not in text]
-    answers |= {f"hostile-{k}": (hostile + hostile)[6 * k : 6 * k + 6] for k in range(-(-len(hostile) // 6))}
+    answers |= {
+        f"hostile-{k}": (hostile + hostile)[6 * k : 6 * k + 6]
+        for k in range(-(-len(hostile) // 6))
+    }
     extra = [
         shape.assign(id=name, prompt=f"About {name}: {texts[0][:60]}", response=texts)
         for name, texts in answers.items()
     ]
     texts = rmlab.tables.check_responses(pd.concat([mini, *extra], ignore_index=True))
-    models = [toy.scorer(texts, skill=1.0, style=s, name=name) for s, name in ((1.0, FOND), (0.0, NAME))]
-    many = pd.DataFrame({"id": [str(k // 2) for k in range(20_000)], "label": ["chosen", "rejected"] * 10_000})
-    many = many.assign(benchmark="many", domain="d", slot=0, prompt="Prompt " + many["id"], response=many["label"])
+    models = [
+        toy.scorer(texts, skill=1.0, style=s, name=name)
+        for s, name in ((1.0, FOND), (0.0, NAME))
+    ]
+    many = pd.DataFrame(
+        {
+            "id": [str(k // 2) for k in range(20_000)],
+            "label": ["chosen", "rejected"] * 10_000,
+        }
+    )
+    many = many.assign(
+        benchmark="many",
+        domain="d",
+        slot=0,
+        prompt="Prompt " + many["id"],
+        response=many["label"],
+    )
     return {
         "texts": texts,
         "scores": rmlab.score(texts, [*models, LONGEST], progress=False),
         "many_texts": rmlab.tables.check_responses(many),
-        "many_scores": rmlab.score(many, [baselines.random, baselines.longest], progress=False),
+        "many_scores": rmlab.score(
+            many, [baselines.random, baselines.longest], progress=False
+        ),
     }
 
 
@@ -73,19 +101,31 @@ def browser():
         pytest.skip("Chromium is not installed: apt-get install chromium")
     SHOTS.mkdir(exist_ok=True)
     with sync_api.sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
 
 
 def open_page(browser, address, *, offline):
     """A page that notes every error and every request that leaves this machine."""
-    context = browser.new_context(offline=offline, permissions=["clipboard-read", "clipboard-write"])
+    context = browser.new_context(
+        offline=offline, permissions=["clipboard-read", "clipboard-write"]
+    )
     page = context.new_page()
     page.set_default_timeout(20_000)
     page.problems = []
     local = ("http://127.0.0.1", "ws://127.0.0.1", "file:", "data:", "blob:", "about:")
-    page.on("console", lambda message: message.type == "error" and page.problems.append(message.text))
+    page.on(
+        "console",
+        lambda message: message.type == "error" and page.problems.append(message.text),
+    )
     page.on("pageerror", lambda error: page.problems.append(str(error)))
-    page.on("request", lambda request: request.url.startswith(local) or page.problems.append(request.url))
+    page.on(
+        "request",
+        lambda request: (
+            request.url.startswith(local) or page.problems.append(request.url)
+        ),
+    )
     page.goto(address)
     return page
 
@@ -93,7 +133,9 @@ def open_page(browser, address, *, offline):
 @contextlib.contextmanager
 def open_report(browser, world, folder):
     table = pd.concat([world["scores"], world["many_scores"]], ignore_index=True)
-    path = rmlab.write_report(table, folder / "r.html", responses=world["texts"], texts=True, title=HOSTILE[0])
+    path = rmlab.write_report(
+        table, folder / "r.html", responses=world["texts"], texts=True, title=HOSTILE[0]
+    )
     page = open_page(browser, f"{path.as_uri()}#b=mini", offline=True)
     yield page, page.locator("section.explorer > .rmlab, section.explorer > div")
 
@@ -103,13 +145,20 @@ def open_notebook(browser, world, folder):
     pd.to_pickle(world, folder / "world.pkl")
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), folder / "a.ipynb")
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}),
+        folder / "a.ipynb",
+    )
     with jupyterlab(folder) as address:
-        page = open_page(browser, f"{address}/doc/tree/a.ipynb?token=only-here&reset", offline=False)
+        page = open_page(
+            browser, f"{address}/doc/tree/a.ipynb?token=only-here&reset", offline=False
+        )
         # Before the kernel is connected JupyterLab drops what it is told to run.
         kernel_status = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status"
         page.wait_for_function(f"{kernel_status} === 'idle'", timeout=KERNEL_START)
-        page.evaluate("jupyterapp.restored.then(() => jupyterapp.commands.execute('notebook:run-all-cells'))")
+        page.evaluate(
+            "jupyterapp.restored.then(() => jupyterapp.commands.execute('notebook:run-all-cells'))"
+        )
         expect(page.locator(".rmlab")).to_have_count(2, timeout=KERNEL_START)
         yield page, page.locator(".rmlab")
 
@@ -120,20 +169,49 @@ def jupyterlab(folder):
     settings = {
         "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
         # Otherwise JupyterLab takes cells that are out of sight off the page.
-        "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none", "autoStartDefaultKernel": True},
+        "@jupyterlab/notebook-extension:tracker": {
+            "windowingMode": "none",
+            "autoStartDefaultKernel": True,
+        },
     }
     (folder / "labconfig").mkdir()
-    (folder / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(settings))
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", "--allow-root"]
-    command += ["--expose-app-in-browser", f"--ServerApp.root_dir={folder}", "--IdentityProvider.token=only-here"]
-    folders = ("JUPYTER_CONFIG_DIR", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR")
+    (folder / "labconfig" / "default_setting_overrides.json").write_text(
+        json.dumps(settings)
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--ip=127.0.0.1",
+        "--allow-root",
+    ]
+    command += [
+        "--expose-app-in-browser",
+        f"--ServerApp.root_dir={folder}",
+        "--IdentityProvider.token=only-here",
+    ]
+    folders = (
+        "JUPYTER_CONFIG_DIR",
+        "JUPYTERLAB_SETTINGS_DIR",
+        "JUPYTERLAB_WORKSPACES_DIR",
+        "IPYTHONDIR",
+    )
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = os.environ | dict.fromkeys(folders, str(folder)) | {"PYTHONPATH": path}
-    with subprocess.Popen(command, env=environment, cwd=folder, stderr=subprocess.PIPE, text=True) as server:
+    environment = (
+        os.environ | dict.fromkeys(folders, str(folder)) | {"PYTHONPATH": path}
+    )
+    with subprocess.Popen(
+        command, env=environment, cwd=folder, stderr=subprocess.PIPE, text=True
+    ) as server:
         try:
-            addresses = (re.search(r"http://127\.0\.0\.1:\d+", line) for line in server.stderr)
+            addresses = (
+                re.search(r"http://127\.0\.0\.1:\d+", line) for line in server.stderr
+            )
             address = next(filter(None, addresses))[0]
-            threading.Thread(target=server.stderr.read, daemon=True).start()  # or its log fills the pipe
+            threading.Thread(
+                target=server.stderr.read, daemon=True
+            ).start()  # or its log fills the pipe
             yield address
         finally:
             server.terminate()
@@ -141,16 +219,25 @@ def jupyterlab(folder):
 
 @pytest.fixture(scope="module", params=["notebook", "report"])
 def site(request, browser, world, tmp_path_factory):
-    """One of the two pages, its explorer of mini and that of 10,000 prompts; neither reports an error in the end."""
+    """One of the two pages, its explorer of mini and that of 10,000 prompts; neither
+    reports an error in the end.
+    """
     open_site = {"notebook": open_notebook, "report": open_report}[request.param]
-    with open_site(browser, world, tmp_path_factory.mktemp(request.param)) as (page, explorers):
-        yield SimpleNamespace(door=request.param, page=page, mini=explorers.nth(0), many=explorers.nth(1))
+    with open_site(browser, world, tmp_path_factory.mktemp(request.param)) as (
+        page,
+        explorers,
+    ):
+        yield SimpleNamespace(
+            door=request.param, page=page, mini=explorers.nth(0), many=explorers.nth(1)
+        )
         assert page.problems == []
 
 
 @pytest.fixture
 def view(site):
-    """The explorer of mini: no filters, one model, its worst prompt open, answers rendered."""
+    """The explorer of mini: no filters, one model, its worst prompt open, answers
+    rendered.
+    """
     site.page.set_viewport_size({"width": 1400, "height": 1000})
     view = site.mini
     view.get_by_label("Model", exact=True).select_option(FOND)
@@ -165,7 +252,11 @@ def view(site):
 
 def expected(world, **selection):
     """The prompts that Python selects."""
-    return rmlab.explore(world["scores"], world["texts"]).select(**{"models": (FOND,)} | selection).frame
+    return (
+        rmlab.explore(world["scores"], world["texts"])
+        .select(**{"models": (FOND,)} | selection)
+        .frame
+    )
 
 
 def expect_status(view, text):
@@ -187,7 +278,9 @@ def test_find_the_worst_prompt(view, world):
     frame, row = expected(world), view.locator(".rmlab-option").first
     expect(row).to_have_attribute("aria-selected", "true")
     expect(row).to_contain_text(f"{frame['id'][0]} · {frame['lost'][0]} of 9 lost")
-    expect(view.locator(".rmlab-card-top h4").first).to_contain_text(f"id {frame['id'][0]}")
+    expect(view.locator(".rmlab-card-top h4").first).to_contain_text(
+        f"id {frame['id'][0]}"
+    )
     expect(view.locator(".rmlab-body")).to_have_count(6)
     expect(view.locator(".rmlab-pager")).to_contain_text(f"1 of {len(frame)}")
 
@@ -195,7 +288,10 @@ def test_find_the_worst_prompt(view, world):
 def test_compare_two_models(view, world):
     view.get_by_label("Compare with").select_option(LONGEST)
     view.get_by_label("Outcome").select_option("flip")
-    frame, row = expected(world, models=(FOND, LONGEST), outcome="flip"), view.locator(".rmlab-option").first
+    frame, row = (
+        expected(world, models=(FOND, LONGEST), outcome="flip"),
+        view.locator(".rmlab-option").first,
+    )
     expect_status(view, f"{len(frame)} prompts")
     expect(row).to_contain_text(f"{frame['id'][0]} · ")
     expect(row).to_contain_text(f"{frame['flips'][0]} flips")
@@ -207,11 +303,15 @@ def test_read_a_cell(view, world):
     for domain in ("", "math", "safety"):
         view.get_by_label("Domain").select_option(domain)
         matrix = rmlab.matrix(table if not domain else table[table["domain"] == domain])
-        expect(view.locator(".rmlab-matrix b")).to_have_text([f"{share:.2f}" for share in matrix.to_numpy().ravel()])
+        expect(view.locator(".rmlab-matrix b")).to_have_text(
+            [f"{share:.2f}" for share in matrix.to_numpy().ravel()]
+        )
     view.locator(".rmlab-matrix button").nth(1).click()
     frame = expected(world, domain="safety", cell=("concise", "plain"))
     expect_status(view, f"{len(frame)} prompts")
-    expect(view.locator(".rmlab-matrix button").nth(1)).to_have_attribute("aria-pressed", "true")
+    expect(view.locator(".rmlab-matrix button").nth(1)).to_have_attribute(
+        "aria-pressed", "true"
+    )
     view.get_by_label("Level").select_option("hard")
     expect_status(view, f"{frame['lost'].sum()} of {frame['n_pairs'].sum()}")
 
@@ -227,13 +327,22 @@ def test_a_word_narrows_the_matrix(view, world):
     view.get_by_label("Search").fill("rome")
     prompts = expected(world, text="rome")
     expect_status(view, f"{len(prompts)} prompt")
-    pairs = rmlab.pairs(world["scores"].query("model == @FOND")).merge(prompts[["domain", "id"]])
-    shares = pairs.assign(won=pairs["outcome"] == "win").pivot_table("won", "chosen_style", "rejected_style")
-    expect(view.locator(".rmlab-matrix b")).to_have_text([f"{share:.2f}" for share in shares.to_numpy().ravel()])
+    pairs = rmlab.pairs(world["scores"].query("model == @FOND")).merge(
+        prompts[["domain", "id"]]
+    )
+    shares = pairs.assign(won=pairs["outcome"] == "win").pivot_table(
+        "won", "chosen_style", "rejected_style"
+    )
+    expect(view.locator(".rmlab-matrix b")).to_have_text(
+        [f"{share:.2f}" for share in shares.to_numpy().ravel()]
+    )
 
 
 def test_an_impossible_selection_is_refused(view, world):
-    lowest, highest = view.get_by_label("lowest margin"), view.get_by_label("highest margin")
+    lowest, highest = (
+        view.get_by_label("lowest margin"),
+        view.get_by_label("highest margin"),
+    )
     lowest.fill("1")
     lowest.press("Enter")
     found = f"{len(expected(world, margin=(1, None)))} prompts"
@@ -250,12 +359,21 @@ def draw_selection(random):
     low = random.choice([None, -1.0, 0.5])
     high = random.choice([None, 0.6, 2.0])
     models = random.choice([(FOND,), (LONGEST,), (FOND, LONGEST), (LONGEST, NAME)])
-    outcomes = [None, None, "loss", "win", "tie", *(["flip"] if len(models) == 2 else [])]
+    outcomes = [
+        None,
+        None,
+        "loss",
+        "win",
+        "tie",
+        *(["flip"] if len(models) == 2 else []),
+    ]
     return {
         "models": models,
         "domain": random.choice([None, None, "math", "safety"]),
         "subset": random.choice([None, None, "code", "safety-refuse"]),
-        "cell": random.choice([None, None, ("plain", "markdown"), ("concise", "concise")]),
+        "cell": random.choice(
+            [None, None, ("plain", "markdown"), ("concise", "concise")]
+        ),
         "level": random.choice([None, None, "hard", "easy"]),
         "outcome": random.choice(outcomes),
         "margin": (low, high),
@@ -287,16 +405,32 @@ def test_the_page_selects_what_python_selects(site, view, world):
             continue
         view.get_by_role("button", name="Copy CSV").click()
         expect(view.locator(".rmlab-exports")).to_contain_text(f"{len(frame)} prompt")
-        copied = pd.read_csv(io.StringIO(site.page.evaluate("navigator.clipboard.readText()")), dtype={"id": str})
+        copied = pd.read_csv(
+            io.StringIO(site.page.evaluate("navigator.clipboard.readText()")),
+            dtype={"id": str},
+        )
         columns = [name for name in frame if name != "prompt"]
-        pd.testing.assert_frame_equal(copied[columns], frame[columns], check_dtype=False, atol=1e-5)
+        pd.testing.assert_frame_equal(
+            copied[columns], frame[columns], check_dtype=False, atol=1e-5
+        )
         n_found += 1
     assert n_found > 15
 
 
-@pytest.mark.parametrize("place", [".rmlab-matrix button", ".rmlab-head", ".rmlab-option", ".rmlab-views button", "h4"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        ".rmlab-matrix button",
+        ".rmlab-head",
+        ".rmlab-option",
+        ".rmlab-views button",
+        "h4",
+    ],
+)
 def test_no_key_leaves_the_explorer(site, view, place):
-    site.page.evaluate("heard = []; document.addEventListener('keydown', event => heard.push(event.key))")
+    site.page.evaluate(
+        "heard = []; document.addEventListener('keydown', event => heard.push(event.key))"
+    )
     view.locator(place).nth(1).click()
     for key in ("x", "a", "d", "d", "ArrowDown", "ArrowRight", "m", "n"):
         site.page.keyboard.press(key)
@@ -327,19 +461,30 @@ def test_use_the_keyboard_alone(site, view, world):
     view.get_by_label("Search").focus()
     for key in ("Tab", "ArrowRight", "ArrowDown", "Enter"):
         site.page.keyboard.press(key)
-    expect(view.locator(".rmlab-matrix button").nth(4)).to_have_attribute("aria-pressed", "true")
+    expect(view.locator(".rmlab-matrix button").nth(4)).to_have_attribute(
+        "aria-pressed", "true"
+    )
     site.page.keyboard.press("Enter")
     expect(view.locator(".rmlab-matrix [aria-pressed=true]")).to_have_count(0)
     view.locator(".rmlab-list").focus()
-    for key, place in (("ArrowDown", 2), ("n", 3), ("p", 2), ("End", n_prompts), ("Home", 1)):
+    for key, place in (
+        ("ArrowDown", 2),
+        ("n", 3),
+        ("p", 2),
+        ("End", n_prompts),
+        ("Home", 1),
+    ):
         site.page.keyboard.press(key)
         expect(view.locator(".rmlab-pager")).to_contain_text(f"{place} of {n_prompts}")
         row = view.locator(".rmlab-option[aria-selected=true]")
         expect(row).to_have_attribute("aria-posinset", str(place))
-        assert view.locator(".rmlab-list").get_attribute("aria-activedescendant") == row.get_attribute("id")
+        assert view.locator(".rmlab-list").get_attribute(
+            "aria-activedescendant"
+        ) == row.get_attribute("id")
 
 
-# Whether letters stand out (WCAG) from the first opaque colour behind them, translucent layers included.
+# Whether letters stand out (WCAG) from the first opaque colour behind them, translucent
+# layers included.
 LEGIBLE = """([view, selector, dark]) => {
   const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
   const luminance = colours => {
@@ -365,19 +510,29 @@ def test_read_it_in_the_dark(site, view):
         if site.door == "report":
             site.page.emulate_media(color_scheme=theme.lower())
         else:
-            site.page.evaluate(f"jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {theme}'}})")
-        site.page.wait_for_function(LEGIBLE, arg=[view.element_handle(), texts, theme == "Dark"])
+            site.page.evaluate(
+                f"jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {theme}'}})"
+            )
+        site.page.wait_for_function(
+            LEGIBLE, arg=[view.element_handle(), texts, theme == "Dark"]
+        )
         photograph(site, theme.lower())
 
 
 def test_read_it_on_a_narrow_page(site, view):
-    site.page.set_viewport_size({"width": 420 if site.door == "report" else 560, "height": 900})
+    site.page.set_viewport_size(
+        {"width": 420 if site.door == "report" else 560, "height": 900}
+    )
     view.get_by_label("Compare with").select_option(LONGEST)
     expect(view.locator(".rmlab-matrix")).to_have_count(2)
-    assert view.evaluate("e => e.scrollWidth <= e.clientWidth + 1"), "nothing sticks out to the right"
+    assert view.evaluate("e => e.scrollWidth <= e.clientWidth + 1"), (
+        "nothing sticks out to the right"
+    )
     view.locator(".rmlab-option").nth(2).click()
     inside = "e => { const r = e.getBoundingClientRect(); return r.top >= -5 && r.top < innerHeight * 0.6 }"
-    site.page.wait_for_function(inside, arg=view.locator(".rmlab-main").element_handle())
+    site.page.wait_for_function(
+        inside, arg=view.locator(".rmlab-main").element_handle()
+    )
     photograph(site, "narrow")
 
 
@@ -385,7 +540,9 @@ def test_look_at_ten_thousand_prompts(site, view):
     if site.door == "report":
         site.page.evaluate("location.hash = 'b=many'")
     expect_status(site.many, "10,000 prompts")
-    assert site.many.locator(".rmlab-option").count() < 60, "only the rows in sight are in the page"
+    assert site.many.locator(".rmlab-option").count() < 60, (
+        "only the rows in sight are in the page"
+    )
     site.many.locator(".rmlab-list").focus()
     site.page.keyboard.press("End")
     expect(site.many.locator(".rmlab-pager")).to_contain_text("10,000 of 10,000")
@@ -414,7 +571,9 @@ def test_read_maths_and_code(site, view):
     open_prompt(view, "code")
     for k in (1, 2):
         assert "def f(x):\n    y = x * 2  # twice\n" in body.nth(k).inner_text()
-        assert body.nth(k).locator("pre").evaluate("e => e.scrollWidth > e.clientWidth"), "a long line scrolls"
+        assert (
+            body.nth(k).locator("pre").evaluate("e => e.scrollWidth > e.clientWidth")
+        ), "a long line scrolls"
     open_prompt(view, "words")
     assert body.first.evaluate("e => getComputedStyle(e).direction") == "rtl"
 
@@ -422,7 +581,9 @@ def test_read_maths_and_code(site, view):
 def test_hostile_answers_and_names_stay_inert(site, view, world):
     view.get_by_label("Compare with").select_option(NAME)
     raw = view.get_by_role("button", name="Raw", exact=True)
-    for name in (name for name in world["texts"]["id"].unique() if name.startswith("hostile")):
+    for name in (
+        name for name in world["texts"]["id"].unique() if name.startswith("hostile")
+    ):
         open_prompt(view, name)
         for show in ("Raw", "Differences", "Style", "Rendered"):
             view.get_by_role("button", name=show, exact=True).click()
@@ -437,12 +598,19 @@ def test_copy_a_link_that_leads_back(site, view, browser, world):
     view.get_by_label("Outcome").select_option("loss")
     view.get_by_label("lowest margin").fill("-3.5")
     view.get_by_label("Search").fill("number")
-    frame = expected(world, domain="math", outcome="loss", margin=(-3.5, None), text="number")
-    view.get_by_role("button", name=re.compile("^Copy (link|code)")).click()  # before the search has an answer
+    frame = expected(
+        world, domain="math", outcome="loss", margin=(-3.5, None), text="number"
+    )
+    view.get_by_role(
+        "button", name=re.compile("^Copy (link|code)")
+    ).click()  # before the search has an answer
     expect(view.locator(".rmlab-buttons")).to_contain_text("copied")
     text = site.page.evaluate("navigator.clipboard.readText()")
     if site.door == "notebook":
-        again = eval(text, {"rmlab": rmlab, "scores": world["scores"], "responses": world["texts"]})
+        again = eval(
+            text,
+            {"rmlab": rmlab, "scores": world["scores"], "responses": world["texts"]},
+        )
         pd.testing.assert_frame_equal(again.frame, frame)
     else:
         other = open_page(browser, text, offline=True)
@@ -457,13 +625,21 @@ def test_export_the_prompts_with_notes(site, view, world):
     expect_status(view, "12 prompts")
     view.get_by_label("Annotation").fill("=1+1, doubtful")
     frame = expected(world, domain="code")
-    table, notes = download(site, "Download CSV"), download(site, "Download annotations")
+    table, notes = (
+        download(site, "Download CSV"),
+        download(site, "Download annotations"),
+    )
     assert table["id"].tolist() == frame["id"].tolist()
     assert table["margin"].tolist() == pytest.approx(frame["margin"].tolist(), abs=1e-6)
-    assert [table["annotation"][0], *notes["annotation"]] == ["'=1+1, doubtful"] * 2, "a spreadsheet runs no formula"
+    assert [table["annotation"][0], *notes["annotation"]] == ["'=1+1, doubtful"] * 2, (
+        "a spreadsheet runs no formula"
+    )
     view.get_by_role("button", name="Copy CSV").click()
     expect(view.locator(".rmlab-buttons")).to_contain_text("12 prompts copied")
-    copied = pd.read_csv(io.StringIO(site.page.evaluate("navigator.clipboard.readText()")), dtype={"id": str})
+    copied = pd.read_csv(
+        io.StringIO(site.page.evaluate("navigator.clipboard.readText()")),
+        dtype={"id": str},
+    )
     pd.testing.assert_frame_equal(copied, table)
     view.get_by_label("Annotation").fill("")
 
@@ -477,7 +653,9 @@ def download(site, button):
 def test_print_it_offline(site, view):
     site.page.emulate_media(media="print")
     expect(view.locator(".rmlab-bar").first).to_be_hidden()
-    assert view.locator(".rmlab-body").first.evaluate("e => e.scrollHeight <= e.clientHeight + 1"), "no text is cut"
+    assert view.locator(".rmlab-body").first.evaluate(
+        "e => e.scrollHeight <= e.clientHeight + 1"
+    ), "no text is cut"
     site.page.emulate_media(media="screen")
 
 
@@ -485,6 +663,12 @@ def test_print_it_offline(site, view):
 def test_numbers_of_a_leaderboard_lead_to_their_prompts(site, view, world):
     board = site.page.locator("table.sortable").first
     table = rmlab.pairs(world["scores"].query("model == @FOND"))
-    for column, rows in (("math", table[table["domain"] == "math"]), ("hard", table[table["level"] == "hard"])):
+    for column, rows in (
+        ("math", table[table["domain"] == "math"]),
+        ("hard", table[table["level"] == "hard"]),
+    ):
         board.locator("tr", has_text=FOND).locator(f"a[href*='={column}']").click()
-        expect_status(view, f"{int((rows['outcome'] == 'loss').sum()):,} of {len(rows):,} comparisons lost")
+        expect_status(
+            view,
+            f"{int((rows['outcome'] == 'loss').sum()):,} of {len(rows):,} comparisons lost",
+        )

@@ -1,4 +1,6 @@
-"""What a checkpoint's files say: their bytes are its identity, its tokenizer file is followed to the letter."""
+"""What a checkpoint's files say: their bytes are its identity, its tokenizer file is
+followed to the letter.
+"""
 
 import hashlib
 import json
@@ -17,11 +19,16 @@ from tokenizers import Tokenizer, processors
 from rmlab import toy
 from rmlab.inference.template import encode
 from rmlab.scorers.checkpoints.checkpoint import find
-from rmlab.scorers.checkpoints.tokenizer_file import class_tokenizer, count_deviations, load_tokenizer
+from rmlab.scorers.checkpoints.tokenizer_file import (
+    class_tokenizer,
+    count_deviations,
+    load_tokenizer,
+)
 from rmlab.scorers.classifier import classifier
 from rmlab.tables import DataError
 
-# The identity: the bytes of every file that decides a score, wherever they lie, and nothing else.
+# The identity: the bytes of every file that decides a score, wherever they lie, and
+# nothing else.
 
 
 @pytest.fixture
@@ -37,7 +44,9 @@ def flip(path, place):
 
 
 def snapshot(folder, cache):
-    """The files of a folder as the hub's client keeps them: links to blobs, large ones named by their SHA-256."""
+    """The files of a folder as the hub's client keeps them: links to blobs, large ones
+    named by their SHA-256.
+    """
     home = cache / "models--owner--model"
     place = home / "snapshots" / ("0123456789" * 4)
     place.mkdir(parents=True)
@@ -87,8 +96,15 @@ def test_every_file_that_may_be_loaded_counts(folder):
 
 
 def test_base_weights_with_an_adapter_beside_them_are_refused(folder):
-    """transformers adds the adapter where peft is installed, and says nothing where it is not."""
-    adapter = {"base_model_name_or_path": "owner/base", "peft_type": "LORA", "r": 2, "target_modules": ["q_proj"]}
+    """transformers adds the adapter where peft is installed, and says nothing where it
+    is not.
+    """
+    adapter = {
+        "base_model_name_or_path": "owner/base",
+        "peft_type": "LORA",
+        "r": 2,
+        "target_modules": ["q_proj"],
+    }
     (folder / "adapter_config.json").write_text(json.dumps(adapter))
     weights = {"base_model.model.model.layers.0.lora_A.weight": torch.ones(2, 32)}
     save_file(weights, folder / "adapter_model.safetensors")
@@ -132,52 +148,96 @@ def test_every_file_of_a_tokenizer_counts_and_no_other(folder):
 
 def test_a_snapshot_of_the_hub_is_what_its_copy_is(folder, tmp_path, monkeypatch):
     """Large files are not read: the names of their blobs are their hashes."""
-    place, files_read, digest = snapshot(folder, tmp_path / "hub"), [], hashlib.file_digest
-    monkeypatch.setattr(hashlib, "file_digest", lambda file, kind: files_read.append(file.name) or digest(file, kind))
+    place, files_read, digest = (
+        snapshot(folder, tmp_path / "hub"),
+        [],
+        hashlib.file_digest,
+    )
+    monkeypatch.setattr(
+        hashlib,
+        "file_digest",
+        lambda file, kind: files_read.append(file.name) or digest(file, kind),
+    )
     content = find(place).content
-    assert [Path(name).resolve() for name in files_read] == [(place / "config.json").resolve()], "git's is no SHA-256"
+    assert [Path(name).resolve() for name in files_read] == [
+        (place / "config.json").resolve()
+    ], "git's is no SHA-256"
     assert find(folder).content == content
 
 
 def test_trusted_code_counts_and_other_code_does_not(folder, tmp_path):
     base, plain = shutil.copytree(folder, tmp_path / "base"), find(folder).content
     contents = {plain, find(folder, trust_remote_code=True).content}
-    for home, name, code in [(folder, "a.py", "1"), (folder, "a.py", "2"), (folder, "b.py", ""), (base, "c.py", "")]:
+    for home, name, code in [
+        (folder, "a.py", "1"),
+        (folder, "a.py", "2"),
+        (folder, "b.py", ""),
+        (base, "c.py", ""),
+    ]:
         (home / name).write_text(code)
         contents.add(find(folder, base=base, trust_remote_code=True).content)
     assert len(contents) == 5
     assert find(folder).content == plain
-    assert classifier(folder, trust_remote_code=True).fingerprint != classifier(folder).fingerprint
+    assert (
+        classifier(folder, trust_remote_code=True).fingerprint
+        != classifier(folder).fingerprint
+    )
 
 
-# The tokenizer file is followed, where transformers' class for the architecture would not.
+# The tokenizer file is followed, where transformers' class for the architecture would
+# not.
 
 PROMPTS = ["What is the capital of France?"] * 3
-RESPONSES = ["It is  Paris, 12345 km away.", "def add(a, b):\n    return  a + b", "Naïve café, Привет."]
+RESPONSES = [
+    "It is  Paris, 12345 km away.",
+    "def add(a, b):\n    return  a + b",
+    "Naïve café, Привет.",
+]
 
 
 @pytest.mark.parametrize(
     ("architecture", "class_name"),
-    [("qwen2", "TokenizersBackend"), ("gemma2", "GemmaTokenizer"), ("llama", "CohereTokenizer")],
+    [
+        ("qwen2", "TokenizersBackend"),
+        ("gemma2", "GemmaTokenizer"),
+        ("llama", "CohereTokenizer"),
+    ],
 )
-def test_a_foreign_tokenizer_is_read_as_its_file_says(tmp_path, architecture, class_name):
-    """Transformers builds a tokenizer of its own by model type or class and takes only the vocabulary from the file."""
+def test_a_foreign_tokenizer_is_read_as_its_file_says(
+    tmp_path, architecture, class_name
+):
+    """Transformers builds a tokenizer of its own by model type or class and takes only
+    the vocabulary from the file.
+    """
     folder = toy.save_model(tmp_path / "m", architecture)
     config = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": class_name}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(config | {"tokenizer_class": class_name})
+    )
     checkpoint, scorer = find(folder), classifier(folder)
-    assert count_deviations(class_tokenizer(checkpoint), checkpoint) > 0, "the class alone does not follow the file"
+    assert count_deviations(class_tokenizer(checkpoint), checkpoint) > 0, (
+        "the class alone does not follow the file"
+    )
     assert count_deviations(scorer.tokenizer, checkpoint) == 0
-    expected_ids = [ids.tolist() for ids in encode(toy.tokenizer(), PROMPTS, RESPONSES).ids]
-    assert [ids.tolist() for ids in scorer.prepare(PROMPTS, RESPONSES).ids] == expected_ids
+    expected_ids = [
+        ids.tolist() for ids in encode(toy.tokenizer(), PROMPTS, RESPONSES).ids
+    ]
+    assert [
+        ids.tolist() for ids in scorer.prepare(PROMPTS, RESPONSES).ids
+    ] == expected_ids
     logits = [*map(oracle(folder), expected_ids)]
     np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), np.ravel(logits), atol=2e-5)
 
 
 @pytest.mark.parametrize("error", [None, ValueError("no fast tokenizer")])
 def test_a_file_that_cannot_be_followed_is_refused(zoo, monkeypatch, error):
-    """Where the second way to read the file gives other tokens, too, or fails, no text is scored."""
-    foreign = Mock(return_value=toy.tokenizer(["another text, and other merges"] * 9), side_effect=error)
+    """Where the second way to read the file gives other tokens, too, or fails, no text
+    is scored.
+    """
+    foreign = Mock(
+        return_value=toy.tokenizer(["another text, and other merges"] * 9),
+        side_effect=error,
+    )
     monkeypatch.setattr("transformers.PreTrainedTokenizerFast.from_pretrained", foreign)
     with pytest.raises(DataError, match=r"tokenizer.*base="):
         classifier(zoo("qwen2"))(PROMPTS, RESPONSES)

@@ -1,4 +1,6 @@
-"""Sequence classifiers against transformers' own forward, labels with weights, and everything that must be refused."""
+"""Sequence classifiers against transformers' own forward, labels with weights, and
+everything that must be refused.
+"""
 
 import json
 import shutil
@@ -46,7 +48,10 @@ def configure(folder, **settings):
 def change_weights(folder, **tensors):
     """The file of weights with other tensors; None leaves one out."""
     weights = load_file(folder / "model.safetensors") | tensors
-    save_file({name: t for name, t in weights.items() if t is not None}, folder / "model.safetensors")
+    save_file(
+        {name: t for name, t in weights.items() if t is not None},
+        folder / "model.safetensors",
+    )
 
 
 def own_logits(folder, rows):
@@ -59,7 +64,10 @@ def own_logits(folder, rows):
 
 
 def inputs(scorer):
-    return [{"input_ids": torch.tensor(ids[None].astype(int))} for ids in scorer.prepare(*TEXTS).ids]
+    return [
+        {"input_ids": torch.tensor(ids[None].astype(int))}
+        for ids in scorer.prepare(*TEXTS).ids
+    ]
 
 
 def alone(scorer):
@@ -69,25 +77,37 @@ def alone(scorer):
 
 @pytest.mark.parametrize(
     ("architecture", "config"),
-    [(name, {}) for name in toy.models.ARCHITECTURES] + [("modernbert", {"classifier_pooling": "mean"})],
+    [(name, {}) for name in toy.models.ARCHITECTURES]
+    + [("modernbert", {"classifier_pooling": "mean"})],
 )
 def test_scores_are_the_raw_logits_of_transformers(zoo, architecture, config):
     folder = zoo(architecture, **config)
     scorer = classifier(folder)
     scores = scorer(*TEXTS)
-    np.testing.assert_allclose(scores, own_logits(folder, inputs(scorer))[:, 0], atol=1e-5 * scores.std() + 1e-6)
+    np.testing.assert_allclose(
+        scores,
+        own_logits(folder, inputs(scorer))[:, 0],
+        atol=1e-5 * scores.std() + 1e-6,
+    )
     np.testing.assert_allclose(alone(scorer), scores, atol=1e-5)
     assert scores.dtype == np.float64
 
 
 def segment_words(pair):
-    """A tokenizer that writes two segments by the pattern `pair`, and gives out which is which."""
+    """A tokenizer that writes two segments by the pattern `pair`, and gives out which
+    is which.
+    """
     from tokenizers import processors
 
     words = toy.tokenizer(chat_template=None)
     words.cls_token, words.sep_token = words.bos_token, words.eos_token
-    marks = [(words.cls_token, words.cls_token_id), (words.sep_token, words.sep_token_id)]
-    words.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair=pair, special_tokens=marks)
+    marks = [
+        (words.cls_token, words.cls_token_id),
+        (words.sep_token, words.sep_token_id),
+    ]
+    words.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A", pair=pair, special_tokens=marks
+    )
     words.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     words.init_kwargs["model_input_names"] = words.model_input_names
     return words
@@ -98,32 +118,48 @@ def test_two_segments_are_told_apart_as_the_tokenizer_does(tmp_path, architectur
     words = segment_words("<|begin_of_text|>:0 $A:0 <|eot_id|>:0 $B:1 <|eot_id|>:1")
     folder = toy.save_model(tmp_path / "m", architecture, words=words)
     scorer = classifier(folder, template="raw")
-    rows = [scorer.tokenizer(*texts, return_tensors="pt") for texts in zip(*TEXTS, strict=True)]
+    rows = [
+        scorer.tokenizer(*texts, return_tensors="pt")
+        for texts in zip(*TEXTS, strict=True)
+    ]
     assert all(row["token_type_ids"].any() for row in rows)
     logits = own_logits(folder, rows)[:, 0]
     np.testing.assert_allclose(scorer(*TEXTS), logits, atol=1e-6)
     np.testing.assert_allclose(alone(scorer), logits, atol=1e-6)
-    assert packing_support(scorer.backbone).packed == (architecture == "bert"), "a pack keeps each text's segments"
+    assert packing_support(scorer.backbone).packed == (architecture == "bert"), (
+        "a pack keeps each text's segments"
+    )
 
 
 def test_segments_marked_in_an_unknown_way_are_refused(tmp_path):
     words = segment_words("$A:1 <|eot_id|>:1 $B:0")
     with pytest.raises(DataError, match=r"\[\[1, 1, 0\]\]"):
-        classifier(toy.save_model(tmp_path / "m", "bert", words=words), template="raw")(*TEXTS)
+        classifier(toy.save_model(tmp_path / "m", "bert", words=words), template="raw")(
+            *TEXTS
+        )
 
 
 def test_pad_and_end_may_be_the_same_token(llama, copy):
-    """The usual runners take the last token that is not a pad, and so read one token early."""
+    """The usual runners take the last token that is not a pad, and so read one token
+    early.
+    """
     words = toy.tokenizer()
     configure(copy, pad_token_id=words.eos_token_id)
     words.pad_token = words.eos_token
     words.save_pretrained(copy)
-    np.testing.assert_allclose(classifier(copy)(*TEXTS), classifier(llama)(*TEXTS), atol=1e-6)
+    np.testing.assert_allclose(
+        classifier(copy)(*TEXTS), classifier(llama)(*TEXTS), atol=1e-6
+    )
 
 
 def test_several_labels_need_weights(tmp_path, llama):
     names = {0: "helpfulness", 1: "correctness", 2: "verbosity"}
-    folder = toy.save_model(tmp_path / "m", num_labels=3, id2label=names, label2id={v: k for k, v in names.items()})
+    folder = toy.save_model(
+        tmp_path / "m",
+        num_labels=3,
+        id2label=names,
+        label2id={v: k for k, v in names.items()},
+    )
     for model, weights, named in [
         (folder, None, "3 labels"),
         (folder, {"helpfullness": 1}, "'helpfulness'"),
@@ -134,14 +170,28 @@ def test_several_labels_need_weights(tmp_path, llama):
             classifier(model, weights=weights)
     scorer = classifier(folder, weights={"helpfulness": 0.65, "verbosity": -0.4})
     scores = scorer(*TEXTS)
-    np.testing.assert_allclose(scores, own_logits(folder, inputs(scorer)) @ [0.65, 0, -0.4], atol=1e-5)
-    np.testing.assert_allclose(classifier(folder, weights=[0.65, 0, -0.4])(*TEXTS), scores)
+    np.testing.assert_allclose(
+        scores, own_logits(folder, inputs(scorer)) @ [0.65, 0, -0.4], atol=1e-5
+    )
+    np.testing.assert_allclose(
+        classifier(folder, weights=[0.65, 0, -0.4])(*TEXTS), scores
+    )
 
 
-def test_the_fingerprint_changes_with_what_decides_a_score_and_with_nothing_else(llama, zoo):
+def test_the_fingerprint_changes_with_what_decides_a_score_and_with_nothing_else(
+    llama, zoo
+):
     first = classifier(llama).fingerprint
-    assert classifier(llama, budget=99, name="other").fingerprint == classifier(zoo(seed=0)).fingerprint == first
-    changes = [{"dtype": "bfloat16"}, {"template": "tulu"}, {"max_length": 64, "truncate": "left"}]
+    assert (
+        classifier(llama, budget=99, name="other").fingerprint
+        == classifier(zoo(seed=0)).fingerprint
+        == first
+    )
+    changes = [
+        {"dtype": "bfloat16"},
+        {"template": "tulu"},
+        {"max_length": 64, "truncate": "left"},
+    ]
     changed = {classifier(llama, **change).fingerprint for change in changes}
     assert len({first, classifier(zoo(seed=1)).fingerprint, *changed}) == 5
     assert classifier(llama, dtype=torch.bfloat16).fingerprint in changed
@@ -165,9 +215,20 @@ DAMAGES = {
     "configuration": (remove("config.json"), r"config\.json"),
     "tokenizer": (remove("tokenizer.json", "tokenizer_config.json"), "tokenizer"),
     "weights": (remove("model.safetensors"), "weights"),
-    "matrix": (lambda folder: change_weights(folder, **{"model.layers.1.mlp.up_proj.weight": None}), "mlp.up_proj"),
-    "head": (lambda folder: change_weights(folder, **{"score.weight": None}), r"score\.weight"),
-    "second label": (lambda folder: configure(folder, id2label={"0": "a", "1": "b"}), "weights|cannot load it"),
+    "matrix": (
+        lambda folder: change_weights(
+            folder, **{"model.layers.1.mlp.up_proj.weight": None}
+        ),
+        "mlp.up_proj",
+    ),
+    "head": (
+        lambda folder: change_weights(folder, **{"score.weight": None}),
+        r"score\.weight",
+    ),
+    "second label": (
+        lambda folder: configure(folder, id2label={"0": "a", "1": "b"}),
+        "weights|cannot load it",
+    ),
 }
 
 
@@ -181,7 +242,9 @@ def test_what_a_model_lacks_is_named_and_nothing_is_made_up(copy, missing):
 
 def test_configuration_and_tokenizer_from_elsewhere(tmp_path, llama):
     shutil.copy(llama / "model.safetensors", tmp_path)
-    np.testing.assert_allclose(classifier(tmp_path, base=llama)(*TEXTS), classifier(llama)(*TEXTS))
+    np.testing.assert_allclose(
+        classifier(tmp_path, base=llama)(*TEXTS), classifier(llama)(*TEXTS)
+    )
 
 
 def test_a_hub_model_is_read_from_its_snapshot_and_troubles_name_it(llama, monkeypatch):
@@ -189,12 +252,25 @@ def test_a_hub_model_is_read_from_its_snapshot_and_troubles_name_it(llama, monke
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     scorer = classifier("owner/name")
     assert (scorer.name, scorer.provenance()["revision"]) == ("owner/name", "llama")
-    patterns = {name: download.call_args.kwargs[name] for name in ("allow_patterns", "ignore_patterns")}
+    patterns = {
+        name: download.call_args.kwargs[name]
+        for name in ("allow_patterns", "ignore_patterns")
+    }
     assert not {"*.bin", "*.py"} & set(patterns["allow_patterns"])
-    copies = ["fp8/model.safetensors", "checkpoint-500/model.safetensors", "consolidated.safetensors"]
-    names = ["config.json", "model-00001-of-00002.safetensors", "regression_layer.safetensors"]
+    copies = [
+        "fp8/model.safetensors",
+        "checkpoint-500/model.safetensors",
+        "consolidated.safetensors",
+    ]
+    names = [
+        "config.json",
+        "model-00001-of-00002.safetensors",
+        "regression_layer.safetensors",
+    ]
     assert [*filter_repo_objects([*names, *copies], **patterns)] == names
-    response = httpx.Response(403, request=httpx.Request("GET", "https://huggingface.co"))
+    response = httpx.Response(
+        403, request=httpx.Request("GET", "https://huggingface.co")
+    )
     download.side_effect = errors.GatedRepoError("x", response=response)
     with pytest.raises(DataError, match=r"huggingface\.co/a/b"):
         classifier("a/b")
@@ -202,7 +278,10 @@ def test_a_hub_model_is_read_from_its_snapshot_and_troubles_name_it(llama, monke
 
 def test_a_second_copy_of_the_weights_is_not_counted(copy):
     n_weights = find(copy).n_weights
-    save_file({"layers.0.attention.wq.weight": torch.ones(3)}, copy / "consolidated.safetensors")
+    save_file(
+        {"layers.0.attention.wq.weight": torch.ones(3)},
+        copy / "consolidated.safetensors",
+    )
     assert find(copy).n_weights == n_weights
 
 
@@ -222,17 +301,26 @@ def test_a_text_longer_than_the_window_or_empty_is_refused(zoo):
 
 
 def test_the_runner_of_reward_bench_masks_a_beginning_token_that_gpt2_counts(zoo):
-    """Two beginning tokens, the first one masked: learned positions begin at 1 all the same."""
+    """Two beginning tokens, the first one masked: learned positions begin at 1 all the
+    same.
+    """
     folder = zoo("gpt2")
     scorer, rows = classifier(folder, convention="reward-bench"), []
     words = scorer.tokenizer
     for prompt, response in zip(*TEXTS, strict=True):
-        chat = [{"role": "user", "content": prompt}, {"role": "assistant", "content": response}]
-        rows.append(words(words.apply_chat_template(chat, tokenize=False), return_tensors="pt"))
+        chat = [
+            {"role": "user", "content": prompt},
+            {"role": "assistant", "content": response},
+        ]
+        rows.append(
+            words(words.apply_chat_template(chat, tokenize=False), return_tensors="pt")
+        )
         assert rows[-1]["input_ids"][0, :2].tolist() == [words.bos_token_id] * 2
         rows[-1]["attention_mask"][0, 0] = 0
     reference = own_logits(folder, rows)[:, 0]
     assert np.abs(scorer(*TEXTS) - reference).max() <= 1e-5 * np.std(reference)
     assert np.abs(alone(scorer) - reference).max() <= 1e-5 * np.std(reference)
     assert scorer.longest == scorer.backbone.config.n_positions - 1
-    assert np.abs(classifier(folder)(*TEXTS) - reference).max() > 1e-3 * np.std(reference)
+    assert np.abs(classifier(folder)(*TEXTS) - reference).max() > 1e-3 * np.std(
+        reference
+    )

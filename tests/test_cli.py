@@ -40,31 +40,58 @@ def test_without_out_the_summary_is_printed(main, monkeypatch):
     shown = pd.read_csv(io.StringIO(out), sep=r"\s+")
     assert shown["model"].tolist() == ["longest", "random"]
     columns = ["chat", "hard", "overall", "low", "n_ties"]
-    np.testing.assert_allclose(shown[columns], rmlab.summary(score_mini("longest", "random"))[columns], atol=5e-4)
+    np.testing.assert_allclose(
+        shown[columns],
+        rmlab.summary(score_mini("longest", "random"))[columns],
+        atol=5e-4,
+    )
 
 
 def test_scores_go_into_a_pipe(main, tmp_path):
     code, out, err = main("score", "mini", "longest", "random", "--quiet")
     assert (code, err) == (0, "")
     (tmp_path / "s.csv").write_text(out)
-    pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path / "s.csv"), score_mini("longest", "random"))
+    pd.testing.assert_frame_equal(
+        rmlab.read_scores(tmp_path / "s.csv"), score_mini("longest", "random")
+    )
 
 
 def test_scores_in_a_file_read_back_exactly(main, tmp_path):
-    code, out, err = main("score", "mini", "longest", "random", "-q", "-o", tmp_path / "scores.csv")
+    code, out, err = main(
+        "score", "mini", "longest", "random", "-q", "-o", tmp_path / "scores.csv"
+    )
     assert (code, out, err.count("\n")) == (0, "", 1)
     scores = rmlab.read_scores(tmp_path / "scores.csv")
-    pd.testing.assert_frame_equal(scores, score_mini("longest", "random"), check_exact=True)
+    pd.testing.assert_frame_equal(
+        scores, score_mini("longest", "random"), check_exact=True
+    )
 
 
 def test_options_reach_the_model(main, classifier):
-    words = ["--device", "cpu", "--dtype", "float32", "--weight", "a=0.5", "--weight", "b=-1", "--allow-pickle"]
+    words = [
+        "--device",
+        "cpu",
+        "--dtype",
+        "float32",
+        "--weight",
+        "a=0.5",
+        "--weight",
+        "b=-1",
+        "--allow-pickle",
+    ]
     assert main("score", "mini", "owner/name", "-q", *words)[0] == 0
-    options = {"device": "cpu", "dtype": "float32", "weights": {"a": 0.5, "b": -1.0}, "allow_pickle": True}
+    options = {
+        "device": "cpu",
+        "dtype": "float32",
+        "weights": {"a": 0.5, "b": -1.0},
+        "allow_pickle": True,
+    }
     assert classifier.call_args.kwargs == options
 
 
-def test_an_error_that_nobody_foresaw_is_one_line_and_traceback_shows_all(main, monkeypatch):
+def test_an_error_that_nobody_foresaw_is_one_line_and_traceback_shows_all(
+    main, monkeypatch
+):
     monkeypatch.setattr("rmlab.scoring.score", Mock(side_effect=KeyError("x")))
     code, out, err = main("score", "mini", "longest", "-q")
     assert (code, out, err.count("\n")) == (1, "", 1)
@@ -74,7 +101,9 @@ def test_an_error_that_nobody_foresaw_is_one_line_and_traceback_shows_all(main, 
         main("score", "mini", "longest", "-q", "--traceback")
 
 
-def test_a_place_that_nothing_can_be_written_to_is_refused_before_the_run(main, classifier):
+def test_a_place_that_nothing_can_be_written_to_is_refused_before_the_run(
+    main, classifier
+):
     for place in ("/proc/none.csv", "/proc/none/of.csv"):
         code, _, err = main("score", "mini", "owner/name", "-q", "-o", place)
         assert (code, err.count("\n")) == (1, 1)
@@ -87,7 +116,10 @@ def test_an_interrupt_of_the_first_imports_is_quiet(tmp_path):
     paths = os.pathsep.join([str(tmp_path), str(Path(rmlab.__file__).parents[1])])
     program = "from rmlab_command import main; main()"
     result = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
     )
     assert result.returncode == 130
     assert "Traceback" not in result.stderr
@@ -115,16 +147,22 @@ WRONG_USAGE = {
 }
 
 
-USAGES = [(1, *usage) for usage in BAD_DATA.items()] + [(2, *usage) for usage in WRONG_USAGE.items()]
+USAGES = [(1, *usage) for usage in BAD_DATA.items()] + [
+    (2, *usage) for usage in WRONG_USAGE.items()
+]
 
 
 @pytest.mark.parametrize(("code", "named", "words"), USAGES)
-def test_bad_data_is_one_line_and_wrong_usage_names_the_option(main, monkeypatch, tmp_path, code, named, words):
+def test_bad_data_is_one_line_and_wrong_usage_names_the_option(
+    main, monkeypatch, tmp_path, code, named, words
+):
     """What is wrong is said before anything is scored, also of the file to write."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken").write_text("a file, not a folder")
     write_baseline(tmp_path / "longest.csv")
-    monkeypatch.setattr("rmlab.baselines.Baseline.__call__", lambda *_: pytest.fail("it was scored"))
+    monkeypatch.setattr(
+        "rmlab.baselines.Baseline.__call__", lambda *_: pytest.fail("it was scored")
+    )
     exit_code, out, err = main(*words.split())
     assert (exit_code, out) == (code, "")
     assert named in err
@@ -133,18 +171,32 @@ def test_bad_data_is_one_line_and_wrong_usage_names_the_option(main, monkeypatch
 
 
 def test_policies_are_scored_as_implicit_rewards(main, zoo, tmp_path):
-    policy, sft = (zoo(task="causal", name=name, seed=i) for i, name in enumerate(("policy", "reference")))
-    (tmp_path / "mine.jsonl").write_text('{"prompt": "Two and two?", "chosen": "Four.", "rejected": "Five."}')
+    policy, sft = (
+        zoo(task="causal", name=name, seed=i)
+        for i, name in enumerate(("policy", "reference"))
+    )
+    (tmp_path / "mine.jsonl").write_text(
+        '{"prompt": "Two and two?", "chosen": "Four.", "rejected": "Five."}'
+    )
     words = ["--reference", sft, "--name", "mine", "-q", "-o", tmp_path / "scores.csv"]
     assert main("score", tmp_path / "mine.jsonl", policy, *words)[0] == 0
-    expected = rmlab.score(rmlab.load_pairs(tmp_path / "mine.jsonl"), rmlab.implicit_reward(policy, sft, name="mine"))
+    expected = rmlab.score(
+        rmlab.load_pairs(tmp_path / "mine.jsonl"),
+        rmlab.implicit_reward(policy, sft, name="mine"),
+    )
     pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path / "scores.csv"), expected)
 
 
-def test_without_a_package_of_an_extra_one_line_says_what_to_install(main, monkeypatch, tmp_path):
+def test_without_a_package_of_an_extra_one_line_says_what_to_install(
+    main, monkeypatch, tmp_path
+):
     monkeypatch.setattr("rmlab.servers.client.find_spec", lambda name: None)
-    (tmp_path / "mine.jsonl").write_text('{"prompt": "Two and two?", "chosen": "Four.", "rejected": "Five."}')
-    code, _, err = main("judge", tmp_path / "mine.jsonl", "m", "--url", "http://127.0.0.1:9/v1")
+    (tmp_path / "mine.jsonl").write_text(
+        '{"prompt": "Two and two?", "chosen": "Four.", "rejected": "Five."}'
+    )
+    code, _, err = main(
+        "judge", tmp_path / "mine.jsonl", "m", "--url", "http://127.0.0.1:9/v1"
+    )
     assert (code, err.count("\n")) == (1, 1)
     assert "'.[judge]'" in err
 
@@ -163,11 +215,15 @@ def test_the_demo_has_the_numbers_of_the_baselines(main, tmp_path):
 
 
 @pytest.mark.parametrize("on_path", [True, False])
-def test_the_last_lines_of_the_demo_name_a_command_that_can_be_typed(main, tmp_path, monkeypatch, on_path):
+def test_the_last_lines_of_the_demo_name_a_command_that_can_be_typed(
+    main, tmp_path, monkeypatch, on_path
+):
     place = tmp_path / "bin" / "rmlab"
     place.parent.mkdir()
     place.touch(0o755)
-    monkeypatch.setattr("rmlab.demo.demo", lambda folder: (rmlab.summary(score_mini("longest")), []))
+    monkeypatch.setattr(
+        "rmlab.demo.demo", lambda folder: (rmlab.summary(score_mini("longest")), [])
+    )
     monkeypatch.setenv("PATH", str(place.parent if on_path else tmp_path))
     _, out, _ = main("demo", program=place)
     assert f"  {'rmlab' if on_path else place} score --help" in out.splitlines()
@@ -175,10 +231,14 @@ def test_the_last_lines_of_the_demo_name_a_command_that_can_be_typed(main, tmp_p
 
 
 @pytest.mark.parametrize("is_clone", [True, False])
-def test_the_last_lines_of_the_demo_name_notebooks_only_in_a_clone(main, tmp_path, monkeypatch, is_clone):
+def test_the_last_lines_of_the_demo_name_notebooks_only_in_a_clone(
+    main, tmp_path, monkeypatch, is_clone
+):
     summary = rmlab.summary(score_mini("longest"))
     monkeypatch.setattr("rmlab.demo.demo", lambda folder: (summary, []))
-    monkeypatch.setattr("rmlab.records.__file__", str(tmp_path / "rmlab" / "records.py"))
+    monkeypatch.setattr(
+        "rmlab.records.__file__", str(tmp_path / "rmlab" / "records.py")
+    )
     if is_clone:
         (tmp_path / "pyproject.toml").touch()
     _, out, _ = main("demo")
@@ -190,7 +250,9 @@ def test_the_last_lines_of_the_demo_name_notebooks_only_in_a_clone(main, tmp_pat
 def test_the_explorer_is_one_file(main, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    assert main("explore", write_baseline(tmp_path / "scores.csv"), "-o", tmp_path / "e.html")[:2] == (0, "")
+    assert main(
+        "explore", write_baseline(tmp_path / "scores.csv"), "-o", tmp_path / "e.html"
+    )[:2] == (0, "")
     assert opened == [(tmp_path / "e.html").as_uri()]
     assert "With the texts of all 64 prompts" in (tmp_path / "e.html").read_text()
 
@@ -205,8 +267,12 @@ def test_the_explorer_is_one_file(main, tmp_path, monkeypatch):
         ("--max gap=0.3", 3, "fail"),
     ],
 )
-def test_the_gate_says_which_bounds_hold_and_which_the_interval_leaves_open(main, tmp_path, options, code, verdict):
-    exit_code, out, _ = main("gate", write_baseline(tmp_path / "longest.csv"), *options.split())
+def test_the_gate_says_which_bounds_hold_and_which_the_interval_leaves_open(
+    main, tmp_path, options, code, verdict
+):
+    exit_code, out, _ = main(
+        "gate", write_baseline(tmp_path / "longest.csv"), *options.split()
+    )
     assert (exit_code, out.splitlines()[1].split()[0]) == (code, verdict)
 
 
@@ -219,10 +285,14 @@ def test_a_missing_number_fails_the_gate(main, tmp_path):
 
 
 def test_a_drop_is_judged_by_the_paired_interval(main, tmp_path):
-    """Two models with the same outcomes on nearly all prompts: unpaired intervals would leave the drop open."""
+    """Two models with the same outcomes on nearly all prompts: unpaired intervals would
+    leave the drop open.
+    """
     worse = score_mini("longest").copy()
     words = ["--baseline", write_baseline(tmp_path / "old.csv"), "--max-drop", "0.05"]
     worse["score"] += 1e-3 * np.random.default_rng(0).normal(size=len(worse))
     assert main("gate", rmlab.write_scores(worse, tmp_path / "new.csv"), *words)[0] == 0
-    code, out, _ = main("gate", write_baseline(tmp_path / "other.csv", "shortest"), *words)
+    code, out, _ = main(
+        "gate", write_baseline(tmp_path / "other.csv", "shortest"), *words
+    )
     assert (code, out.split()[9]) == (0, "undecided")

@@ -1,4 +1,6 @@
-"""Scoring on clusters: an engine in this process for every kind of scorer, and Ray on this machine."""
+"""Scoring on clusters: an engine in this process for every kind of scorer, and Ray on
+this machine.
+"""
 
 import json
 import os
@@ -27,10 +29,16 @@ from rmlab.tables import DataError
 @pytest.fixture(params=["nothing", "folder", "url"])
 def store(request, tmp_path):
     """A store of each kind, or none."""
-    return {"nothing": None, "folder": tmp_path / "scores", "url": (tmp_path / "scores").as_uri()}[request.param]
+    return {
+        "nothing": None,
+        "folder": tmp_path / "scores",
+        "url": (tmp_path / "scores").as_uri(),
+    }[request.param]
 
 
-def test_scores_and_margins_are_those_of_a_plain_run_and_blocks_hold_whole_prompts(store):
+def test_scores_and_margins_are_those_of_a_plain_run_and_blocks_hold_whole_prompts(
+    store,
+):
     frame, here = responses(40), Here()
     scores = score(frame, Streaming(), cluster=here, store=store)
     pd.testing.assert_frame_equal(scores, score(frame, Streaming()))
@@ -43,9 +51,13 @@ def test_scores_and_margins_are_those_of_a_plain_run_and_blocks_hold_whole_promp
     assert store is None or again.given == []
     if isinstance(store, str):
         written = Store(store).list_files("fake-1")
-        assert sum(name.endswith(".records") for name in written) == 2, "a file for each worker"
+        assert sum(name.endswith(".records") for name in written) == 2, (
+            "a file for each worker"
+        )
     frame = responses(12)
-    assert score(frame, Difference(), cluster=Here(), store=store).equals(score(frame, Difference()))
+    assert score(frame, Difference(), cluster=Here(), store=store).equals(
+        score(frame, Difference())
+    )
     pairs = prefer(frame, BothOrders(), cluster=Here(), store=store)
     pd.testing.assert_frame_equal(pairs, prefer(frame, BothOrders()))
 
@@ -56,14 +68,18 @@ def _prefer_longer(question):
 
 def test_a_judge_is_asked_on_the_cluster_and_read_here(store):
     def ask(**options):
-        judge = replace(pair_judge(longer), respondent=Respondent(_prefer_longer))  # it can be pickled
+        judge = replace(
+            pair_judge(longer), respondent=Respondent(_prefer_longer)
+        )  # it can be pickled
         pairs = prefer(responses(6, slots=1), judge, progress=False, **options)
         return pairs, pairs.attrs["provenance"]["judge"]
 
     (plain, alone), (pairs, spread) = ask(), ask(cluster=Here(), store=store)
     pd.testing.assert_frame_equal(pairs, plain)
     assert spread["asked"] == spread["questions"] == alone["asked"]
-    assert store is None or ask(cluster=Here(), store=store)[1]["asked"] == 0, "every answer was there already"
+    assert store is None or ask(cluster=Here(), store=store)[1]["asked"] == 0, (
+        "every answer was there already"
+    )
 
 
 class Other(Streaming):
@@ -86,19 +102,31 @@ class OnAnotherDevice(Here):
     def map(self, work, blocks):
         choose = backbone.dtype
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(backbone, "dtype", lambda requested, device: choose(requested or "bfloat16", device))
+            patch.setattr(
+                backbone,
+                "dtype",
+                lambda requested, device: choose(requested or "bfloat16", device),
+            )
             yield from super().map(work, blocks)
 
 
 @pytest.mark.parametrize(
     ("make", "dtype"),
-    [(str, "bfloat16"), (rmlab.classifier, "bfloat16"), (partial(rmlab.classifier, dtype="float32"), "float32")],
+    [
+        (str, "bfloat16"),
+        (rmlab.classifier, "bfloat16"),
+        (partial(rmlab.classifier, dtype="float32"), "float32"),
+    ],
 )
-def test_models_are_made_by_the_workers_on_their_devices_and_the_driver_knows_their_scores(make, dtype, zoo, tmp_path):
+def test_models_are_made_by_the_workers_on_their_devices_and_the_driver_knows_their_scores(
+    make, dtype, zoo, tmp_path
+):
     frame, store, scorer = responses(5), tmp_path / "scores", make(zoo())
     scores = score(frame, scorer, cluster=OnAnotherDevice(), store=store)
     plain = score(frame, zoo(), device="cpu", dtype=dtype)
-    np.testing.assert_allclose(scores["score"], plain["score"], rtol=0, atol=1e-5 * plain["score"].std())
+    np.testing.assert_allclose(
+        scores["score"], plain["score"], rtol=0, atol=1e-5 * plain["score"].std()
+    )
     provenance = scores.attrs["provenance"]["m"]
     assert provenance["dtype"] == dtype
     assert Store(store).fingerprints() == [provenance["fingerprint"]]
@@ -111,7 +139,15 @@ def test_a_served_model_is_asked_by_one_client_within_its_budget(zoo):
     frame, folder = responses(20), zoo()
     tokenizer = rmlab.classifier(folder, device="cpu").tokenizer
     with FaultyServer(Vllm(number, tokenizer), delay=0.005) as server:
-        connect = partial(rmlab.remote, server.url, kind="vllm", tokenizer=folder, version="1", concurrency=3, batch=4)
+        connect = partial(
+            rmlab.remote,
+            server.url,
+            kind="vllm",
+            tokenizer=folder,
+            version="1",
+            concurrency=3,
+            batch=4,
+        )
         expected = score(frame, connect())
         n_before = len(server.log)
         scores = score(frame, connect(), cluster=Here())
@@ -182,7 +218,10 @@ def gpu(prompts, texts):
 gpus = sorted(set(score(frame, gpu, cluster=Ray())["score"]))  # as many workers as Ray was told of GPUs
 print(json.dumps([failure, killed, (by_name - plain).abs().max() / plain.std(), gpus]))
 """
-needs_ray = pytest.mark.skipif(find_spec("ray") is None or os.name == "nt", reason="needs ray, the extra of this name")
+needs_ray = pytest.mark.skipif(
+    find_spec("ray") is None or os.name == "nt",
+    reason="needs ray, the extra of this name",
+)
 
 
 def run_ray(code, store):
@@ -205,22 +244,40 @@ def run_ray(code, store):
 def logged(store):
     """What each process scored, batch by batch, as [process, keys]."""
     path = Path(f"{store}.log")
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return (
+        [json.loads(line) for line in path.read_text().splitlines()]
+        if path.exists()
+        else []
+    )
 
 
 @needs_ray
 def test_an_actor_is_killed_and_a_model_fails(tmp_path):
     printed = run_ray(ACTOR, tmp_path / "scores")
     # Ray prints, too.
-    failure, killed, distance, gpus = json.loads(next(s for s in printed.splitlines() if s.startswith('["')))
+    failure, killed, distance, gpus = json.loads(
+        next(s for s in printed.splitlines() if s.startswith('["'))
+    )
     assert killed
     assert (tmp_path / "scores.killed").exists()
     batches = logged(tmp_path / "scores")
-    assert len({process for process, _ in batches}) == 3, "two actors, and one in the killed one's place"
-    assert 0 <= sum(len(keys) for _, keys in batches) - 960 <= 36 + 7, "a block of the killed actor"
-    assert all(words in failure for words in ("scorer 'broken'", "ZeroDivisionError: no such layer", "in stream"))
+    assert len({process for process, _ in batches}) == 3, (
+        "two actors, and one in the killed one's place"
+    )
+    assert 0 <= sum(len(keys) for _, keys in batches) - 960 <= 36 + 7, (
+        "a block of the killed actor"
+    )
+    assert all(
+        words in failure
+        for words in (
+            "scorer 'broken'",
+            "ZeroDivisionError: no such layer",
+            "in stream",
+        )
+    )
     assert distance < 1e-5
     assert gpus == [0, 1], "a worker for each, which sees no other"
 
 
-# What stands for the command on a node: a model without weights, which logs what it forwards and may be killed.
+# What stands for the command on a node: a model without weights, which logs what it
+# forwards and may be killed.

@@ -1,4 +1,6 @@
-"""Columns that others read and columns of one's own; a model's numbers do not depend on its company."""
+"""Columns that others read and columns of one's own; a model's numbers do not depend on
+its company.
+"""
 
 import re
 
@@ -34,7 +36,10 @@ none_right all_right
 best_of: model benchmark domain id subset n_answers above level credit reciprocal_rank
 style_gap: model easy hard gap se low high {COUNTS}
 """
-COLUMNS = {name: columns.split() for name, columns in (line.split(":") for line in COLUMNS.strip().splitlines())}
+COLUMNS = {
+    name: columns.split()
+    for name, columns in (line.split(":") for line in COLUMNS.strip().splitlines())
+}
 TWO = {"a": "a", "b": "b"}
 OPTIONS = {
     "accuracy": {"by": ["model", "domain"]},
@@ -58,13 +63,27 @@ def test_columns_and_their_types(name, make_scores):
     table = call(name, scores)
     assert list(table.columns) == COLUMNS[name]
     assert "object" not in {str(dtype) for dtype in table.dtypes}
-    if name in {"summary", "estimates", "accuracy", "compare", "compare_all", "rank", "style_gap"}:
+    if name in {
+        "summary",
+        "estimates",
+        "accuracy",
+        "compare",
+        "compare_all",
+        "rank",
+        "style_gap",
+    }:
         assert table.attrs["provenance"] == scores.attrs["provenance"]
 
 
 def arrow(frame):
-    """Every column in pyarrow's dtype; it has no ordered categories, so those become strings."""
-    plain = {c: "str" for c in frame.columns if isinstance(frame[c].dtype, pd.CategoricalDtype)}
+    """Every column in pyarrow's dtype; it has no ordered categories, so those become
+    strings.
+    """
+    plain = {
+        c: "str"
+        for c in frame.columns
+        if isinstance(frame[c].dtype, pd.CategoricalDtype)
+    }
     return frame.astype(plain).convert_dtypes(dtype_backend="pyarrow")
 
 
@@ -73,9 +92,13 @@ def test_scores_pairs_and_columns_of_pyarrow_alike(name, make_scores):
     scores = make_scores(SIZES, seed=2)
     scores.loc[5, "score"] = np.nan
     pairs = rmlab.pairs(scores)
-    expected, from_scores, from_arrow = (call(name, table) for table in (pairs, scores, arrow(pairs)))
+    expected, from_scores, from_arrow = (
+        call(name, table) for table in (pairs, scores, arrow(pairs))
+    )
     assert len(expected)
-    pd.testing.assert_frame_equal(from_arrow, expected, check_dtype=False, check_categorical=False)
+    pd.testing.assert_frame_equal(
+        from_arrow, expected, check_dtype=False, check_categorical=False
+    )
     from_scores.attrs, expected.attrs = {}, {}
     pd.testing.assert_frame_equal(from_scores, expected)
 
@@ -83,7 +106,10 @@ def test_scores_pairs_and_columns_of_pyarrow_alike(name, make_scores):
 TABLES = {  # of two models, one of them without the prior sets of RewardBench 1
     "rm-bench": lambda make_scores: make_scores(SIZES),
     "reward-bench": lambda _: pd.concat(
-        [reward_bench_pairs(models=("a",), prior_sets=True), reward_bench_pairs(models=("b",), seed=1)]
+        [
+            reward_bench_pairs(models=("a",), prior_sets=True),
+            reward_bench_pairs(models=("b",), seed=1),
+        ]
     ),
     "reward-bench-2": lambda _: reward_bench_2_scores(),
 }
@@ -92,52 +118,89 @@ TABLES = {  # of two models, one of them without the prior sets of RewardBench 1
 @pytest.mark.parametrize("benchmark", TABLES)
 def test_a_models_numbers_are_its_own(benchmark, make_scores):
     table = TABLES[benchmark](make_scores)
-    key = ["model", "quantity", "name"]  # the chance of a subset that a model lacks is known from the others
+    key = [
+        "model",
+        "quantity",
+        "name",
+    ]  # the chance of a subset that a model lacks is known from the others
     shared = rmlab.estimates(table).drop(columns="chance").set_index(key)
     for model in "ab":
-        alone = rmlab.estimates(table[table["model"] == model]).drop(columns="chance").set_index(key)
+        alone = (
+            rmlab.estimates(table[table["model"] == model])
+            .drop(columns="chance")
+            .set_index(key)
+        )
         pd.testing.assert_frame_equal(shared.loc[alone.index], alone)
 
 
-@pytest.mark.parametrize("name", ["summary", "accuracy", "compare", "rank", "style_gap"])
+@pytest.mark.parametrize(
+    "name", ["summary", "accuracy", "compare", "rank", "style_gap"]
+)
 def test_common_items_are_those_left_after_dropping_the_others(name, make_scores):
     pairs = metrics.pairs(make_scores({**SIZES, "chat": 8}, models=("a", "b", "c")))
     is_lost = (pairs["domain"] == "chat") & pairs["id"].isin(["chat/1", "chat/6"])
     partial = pairs[~(is_lost & (pairs["model"] == "b"))]
-    pd.testing.assert_frame_equal(call(name, partial, common=True), call(name, pairs[~is_lost]))
+    pd.testing.assert_frame_equal(
+        call(name, partial, common=True), call(name, pairs[~is_lost])
+    )
 
 
 def test_options_of_the_benchmark_reach_every_table(make_scores):
     scores = make_scores(SIZES)
     summary = rmlab.summary(scores, safety="split").set_index("model")
     split = summary["overall"]
-    np.testing.assert_allclose(split, summary[["chat", "math", "code", "safety"]].mean(axis=1))
+    np.testing.assert_allclose(
+        split, summary[["chat", "math", "code", "safety"]].mean(axis=1)
+    )
     assert (split != rmlab.summary(scores).set_index("model")["overall"]).all()
     gap = split["a"] - split["b"]
     with pytest.raises(ValueError, match=r"alpha: 0\.5"):
         stats.equivalence(scores, "a", "b", margin=0.1, alpha=0.5)
     equivalence = stats.equivalence(scores, "a", "b", margin=0.1, safety="split")
-    compared = [rmlab.compare(scores, "a", "b", safety="split"), stats.compare_all(scores, safety="split"), equivalence]
+    compared = [
+        rmlab.compare(scores, "a", "b", safety="split"),
+        stats.compare_all(scores, safety="split"),
+        equivalence,
+    ]
     for table in (*compared, stats.power(scores, "a", "b", safety="split")):
         assert table["difference"].item() == pytest.approx(gap, abs=1e-15)
-    assert rmlab.rank(scores, safety="split").set_index("model")["value"].to_dict() == split.to_dict()
+    assert (
+        rmlab.rank(scores, safety="split").set_index("model")["value"].to_dict()
+        == split.to_dict()
+    )
 
 
 def test_a_missing_score_is_no_loss_in_best_of_n():
     scores = reward_bench_2_scores(models=("a",))
     is_prompt = (scores["domain"] == "Focus") & (scores["id"] == "2")
-    gaps = scores.assign(score=scores["score"].where(~is_prompt | (scores["slot"] != 1)))
-    curve, rest = (metrics.best_of_curve(table).query("domain == 'Focus'") for table in (gaps, scores[~is_prompt]))
+    gaps = scores.assign(
+        score=scores["score"].where(~is_prompt | (scores["slot"] != 1))
+    )
+    curve, rest = (
+        metrics.best_of_curve(table).query("domain == 'Focus'")
+        for table in (gaps, scores[~is_prompt])
+    )
     assert curve["missing"].tolist() == [1, 1, 1]
-    pd.testing.assert_frame_equal(curve.drop(columns="missing"), rest.drop(columns="missing"))
+    pd.testing.assert_frame_equal(
+        curve.drop(columns="missing"), rest.drop(columns="missing")
+    )
 
 
 def test_one_step_in_each_of_several_domains_counts_the_steps():
-    """Four equal steps in four domains of 50: by hand, with a prompt won and one lost added to each of the domains."""
-    rows = [(m, "own", f"d{d}", str(i), m == "b" and not i) for m in "ab" for d in range(4) for i in range(50)]
+    """Four equal steps in four domains of 50: by hand, with a prompt won and one lost
+    added to each of the domains.
+    """
+    rows = [
+        (m, "own", f"d{d}", str(i), m == "b" and not i)
+        for m in "ab"
+        for d in range(4)
+        for i in range(50)
+    ]
     frame = pd.DataFrame(rows, columns=["model", "benchmark", "domain", "id", "lost"])
     outcome = np.where(frame.pop("lost"), "loss", "win")
-    pairs = tables.check_pairs(frame.assign(chosen_slot=0, rejected_slot=0, outcome=outcome))
+    pairs = tables.check_pairs(
+        frame.assign(chosen_slot=0, rejected_slot=0, outcome=outcome)
+    )
     row = rmlab.compare(pairs, "a", "b", average="domains").iloc[0]
     center = 1 / 52
     added = (1 - center) ** 2 + (-1 - center) ** 2
@@ -147,17 +210,37 @@ def test_one_step_in_each_of_several_domains_counts_the_steps():
 
 
 def families(n=12, size=4, models=("a", "b"), seed=0):
-    """Scores of families of prompts that mostly stand or fall together; `source` differs between families."""
+    """Scores of families of prompts that mostly stand or fall together; `source`
+    differs between families.
+    """
     rng = np.random.default_rng(seed)
-    keys = [(m, "own", "all", f"{f}-{p}", 0, f"f{f}") for m in models for f in range(n) for p in range(size)]
-    frame = pd.DataFrame(keys, columns=["model", "benchmark", "domain", "id", "slot", "template"])
-    frame["source"] = np.where(frame["template"].str[1:].astype(int) % 3, "web", "books")
-    up = np.repeat(rng.normal(0.5, 2, n * len(models)), size) + rng.normal(size=len(frame))
-    return pd.concat([frame.assign(label="chosen", score=up), frame.assign(label="rejected", score=0.0)])
+    keys = [
+        (m, "own", "all", f"{f}-{p}", 0, f"f{f}")
+        for m in models
+        for f in range(n)
+        for p in range(size)
+    ]
+    frame = pd.DataFrame(
+        keys, columns=["model", "benchmark", "domain", "id", "slot", "template"]
+    )
+    frame["source"] = np.where(
+        frame["template"].str[1:].astype(int) % 3, "web", "books"
+    )
+    up = np.repeat(rng.normal(0.5, 2, n * len(models)), size) + rng.normal(
+        size=len(frame)
+    )
+    return pd.concat(
+        [
+            frame.assign(label="chosen", score=up),
+            frame.assign(label="rejected", score=0.0),
+        ]
+    )
 
 
 def family_error(credit, family):
-    """Error of a mean, clustered by families of equal size: by hand, from the families' means."""
+    """Error of a mean, clustered by families of equal size: by hand, from the families'
+    means.
+    """
     means = pd.Series(np.asarray(credit, float)).groupby(np.asarray(family)).mean()
     return means.std(ddof=1) / np.sqrt(len(means))
 
@@ -166,21 +249,41 @@ def test_the_error_of_a_family_of_prompts_is_that_of_its_sums():
     scores = families()
     pairs = rmlab.pairs(scores)
     gaps = scores.assign(template=scores["template"].where(scores["id"] != "3-1"))
-    won = {model: rows["outcome"].eq("win").to_numpy(float) for model, rows in pairs.groupby("model")}
+    won = {
+        model: rows["outcome"].eq("win").to_numpy(float)
+        for model, rows in pairs.groupby("model")
+    }
     family = pairs.loc[pairs["model"] == "a", "template"]
-    for function in (rmlab.summary, rmlab.accuracy, rmlab.estimates, rmlab.rank, rmlab.leaderboard):
+    for function in (
+        rmlab.summary,
+        rmlab.accuracy,
+        rmlab.estimates,
+        rmlab.rank,
+        rmlab.leaderboard,
+    ):
         for table in (scores, pairs):
-            rows = function(table, cluster="template").drop_duplicates("model").set_index("model")
-            assert rows.loc["a", "se"] == pytest.approx(family_error(won["a"], family)), function
+            rows = (
+                function(table, cluster="template")
+                .drop_duplicates("model")
+                .set_index("model")
+            )
+            assert rows.loc["a", "se"] == pytest.approx(
+                family_error(won["a"], family)
+            ), function
         with pytest.raises(DataError, match=r"cluster: .*'templte'.*'template'"):
             function(scores, cluster="templte")
         with pytest.raises(DataError, match=r"cluster: \['template'\].*'3-1'"):
             function(gaps, cluster="template")
-    row, apart = (rmlab.summary(scores, cluster=cluster).set_index("model").loc["a"] for cluster in ("template", None))
+    row, apart = (
+        rmlab.summary(scores, cluster=cluster).set_index("model").loc["a"]
+        for cluster in ("template", None)
+    )
     assert row["se"] > 1.2 * apart["se"]
     assert row["n_prompts"] == 48
     difference = pytest.approx(family_error(won["a"] - won["b"], family))
-    assert rmlab.compare(scores, "a", "b", cluster="template")["se"].item() == difference
+    assert (
+        rmlab.compare(scores, "a", "b", cluster="template")["se"].item() == difference
+    )
     assert stats.compare_all(scores, cluster="template")["se"].item() == difference
 
 
@@ -195,13 +298,24 @@ def test_columns_of_a_prompt_go_into_pairs_and_others_do_not():
 def test_accuracy_and_compare_reach_a_column_of_ones_own():
     scores = families()
     pairs = rmlab.pairs(scores)
-    expected = (pairs["outcome"] == "win").groupby([pairs["source"], pairs["model"]]).mean().unstack()
+    expected = (
+        (pairs["outcome"] == "win")
+        .groupby([pairs["source"], pairs["model"]])
+        .mean()
+        .unstack()
+    )
     for table in (scores, pairs):
-        accuracy = rmlab.accuracy(table, by=["model", "source"]).set_index(["source", "model"])["accuracy"]
+        accuracy = rmlab.accuracy(table, by=["model", "source"]).set_index(
+            ["source", "model"]
+        )["accuracy"]
         difference = rmlab.compare(table, "a", "b", by="source").set_index("source")
         np.testing.assert_allclose(accuracy.unstack().loc[expected.index], expected)
-        np.testing.assert_allclose(difference[["value_a", "value_b"]].loc[expected.index], expected)
-        np.testing.assert_allclose(difference["difference"], expected["a"] - expected["b"])
+        np.testing.assert_allclose(
+            difference[["value_a", "value_b"]].loc[expected.index], expected
+        )
+        np.testing.assert_allclose(
+            difference["difference"], expected["a"] - expected["b"]
+        )
         near = stats.equivalence(table, "a", "b", margin=0.5, by="source")
         assert difference.index.tolist() == near["source"].tolist() == ["books", "web"]
     with pytest.raises(DataError, match=r"by: .*'sorce'.*'source'"):
@@ -212,14 +326,23 @@ def test_a_column_that_differs_between_models_splits_each_model_by_its_own():
     pairs = rmlab.pairs(families())
     pairs["size"] = pd.cut(pairs["margin"].abs(), [0, 1, 2, 100])
     accuracy = rmlab.accuracy(pairs, by=["model", "size"]).set_index(["model", "size"])
-    won = (pairs["outcome"] == "win").groupby([pairs["model"], pairs["size"]], observed=True).agg(["size", "mean"])
+    won = (
+        (pairs["outcome"] == "win")
+        .groupby([pairs["model"], pairs["size"]], observed=True)
+        .agg(["size", "mean"])
+    )
     assert accuracy["n_pairs"].to_dict() == won["size"].to_dict()
     assert accuracy["accuracy"].to_dict() == pytest.approx(won["mean"].to_dict())
     with pytest.raises(DataError, match="'size' differs between the models"):
         rmlab.compare(pairs, "a", "b", by="size")
     with pytest.raises(DataError, match="by: 'size' is missing"):
-        rmlab.accuracy(pairs.assign(size=pd.cut(pairs["margin"].abs(), [0, 1])), by=["model", "source", "size"])
-    with pytest.raises(DataError, match="by: 'reason'"):  # the name of a column of the result
+        rmlab.accuracy(
+            pairs.assign(size=pd.cut(pairs["margin"].abs(), [0, 1])),
+            by=["model", "source", "size"],
+        )
+    with pytest.raises(
+        DataError, match="by: 'reason'"
+    ):  # the name of a column of the result
         rmlab.accuracy(pairs.assign(reason=pairs["source"]), by=["model", "reason"])
 
 
@@ -228,19 +351,34 @@ NAMES = ["easy", "hard", "overall", "group", "rank", "model", "se"]
 
 def test_a_domain_may_have_the_name_of_a_column(make_scores):
     """Of data with styles, which has a column "hard" of its own: both numbers stay."""
-    sizes = dict(zip(["chat", "math", "code", "safety-refuse", "safety-response"], range(8, 13), strict=True))
+    sizes = dict(
+        zip(
+            ["chat", "math", "code", "safety-refuse", "safety-response"],
+            range(8, 13),
+            strict=True,
+        )
+    )
     scores = make_scores(sizes, seed=3)
-    domain = np.array(NAMES)[scores["id"].str.split("/").str[1].astype(int) % len(NAMES)]
+    domain = np.array(NAMES)[
+        scores["id"].str.split("/").str[1].astype(int) % len(NAMES)
+    ]
     pairs = rmlab.pairs(scores.assign(benchmark="own", domain=domain, subset=domain))
     won = (pairs["outcome"] == "win").astype(float)
     functions = (rmlab.summary, rmlab.leaderboard, rmlab.rank)
-    summary, board, rank = (function(pairs).set_index("model").loc[["a", "b"]] for function in functions)
+    summary, board, rank = (
+        function(pairs).set_index("model").loc[["a", "b"]] for function in functions
+    )
     expected = {f"domain {name}": pairs["domain"] == name for name in NAMES}
-    expected |= {level: pairs["level"] == level for level in ("easy", "hard")} | {"overall": won >= 0}
+    expected |= {level: pairs["level"] == level for level in ("easy", "hard")} | {
+        "overall": won >= 0
+    }
     for table in (summary, board):
         assert table.columns.is_unique
         for column, is_counted in expected.items():
-            np.testing.assert_allclose(table[column], won[is_counted].groupby(pairs["model"]).mean()[table.index])
+            np.testing.assert_allclose(
+                table[column],
+                won[is_counted].groupby(pairs["model"]).mean()[table.index],
+            )
     assert board[["group", "rank"]].to_dict() == rank[["group", "rank"]].to_dict()
 
 
@@ -251,7 +389,9 @@ def _mini(*models):
 MISUSES = {
     "ties": lambda: rmlab.bias.debias_change(_mini("longest"), on="step", ties="halve"),
     "sizes": lambda: rmlab.metrics.best_of_curve(_mini("longest"), sizes=2),
-    "sizes: (0, 1)": lambda: rmlab.metrics.best_of_curve(_mini("longest"), sizes=(0, 1)),
+    "sizes: (0, 1)": lambda: rmlab.metrics.best_of_curve(
+        _mini("longest"), sizes=(0, 1)
+    ),
     "bins": lambda: rmlab.stats.calibration(_mini("longest"), bins=2.5),
     "confidence": lambda: rmlab.summary(_mini("longest"), confidence="0.9"),
 }

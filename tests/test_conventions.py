@@ -1,4 +1,6 @@
-"""RewardBench's conventions, asked for by name: what its runners hand to a model, and what the model then says."""
+"""RewardBench's conventions, asked for by name: what its runners hand to a model, and
+what the model then says.
+"""
 
 import json
 
@@ -15,7 +17,10 @@ from rmlab.checks import doctor
 from rmlab.scorers import classifier, implicit_reward, pairwise
 from rmlab.tables import DataError
 
-PROMPTS = ["What is the capital of France?", [{"role": "user", "content": "Two and two?"}]]
+PROMPTS = [
+    "What is the capital of France?",
+    [{"role": "user", "content": "Two and two?"}],
+]
 RESPONSES = ["The capital of France is Paris, a city on the river Seine.", "Four."]
 
 
@@ -28,9 +33,16 @@ def rendered(tokens):
     """Prompt and whole conversation as text, as RewardBench renders them."""
     found = []
     for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
-        chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        chat = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        )
         whole = [*chat, {"role": "assistant", "content": response}]
-        found.append([tokens.apply_chat_template(turns, tokenize=False) for turns in (chat, whole)])
+        found.append(
+            [
+                tokens.apply_chat_template(turns, tokenize=False)
+                for turns in (chat, whole)
+            ]
+        )
     return found
 
 
@@ -38,7 +50,9 @@ def backbone_of(folder, architecture="llama", words=None):
     """The backbone below the published heads beside `folder`."""
     from transformers import AutoModel
 
-    bare = toy.save_model(folder.parent / "bare", architecture, task="backbone", seed=3, words=words)
+    bare = toy.save_model(
+        folder.parent / "bare", architecture, task="backbone", seed=3, words=words
+    )
     return AutoModel.from_pretrained(bare).eval()
 
 
@@ -46,26 +60,46 @@ def states(folder, rows, *model):
     """Last hidden states of each row of token ids, alone."""
     backbone = backbone_of(folder, *model)
     with torch.no_grad():
-        return torch.stack([backbone(torch.tensor([ids])).last_hidden_state[0, -1] for ids in rows])
+        return torch.stack(
+            [backbone(torch.tensor([ids])).last_hidden_state[0, -1] for ids in rows]
+        )
 
 
 def published_head(model):
-    """A head that has two beginning tokens under RewardBench: its weights, what it computes, and its settings."""
+    """A head that has two beginning tokens under RewardBench: its weights, what it
+    computes, and its settings.
+    """
     if model == "GRM":
-        head = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+        head = torch.nn.Sequential(
+            torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)
+        )
     else:
         head = torch.nn.Linear(32, 1, bias=False)
-    prefixes = {"GRM": "v_head.summary.", "Starling": "v_head.", "UltraRM": "regression_head.", "Beaver": "score_head."}
-    return named(head, prefixes[model]), head, {"score_type": "reward"} if model == "Beaver" else {}
+    prefixes = {
+        "GRM": "v_head.summary.",
+        "Starling": "v_head.",
+        "UltraRM": "regression_head.",
+        "Beaver": "score_head.",
+    }
+    return (
+        named(head, prefixes[model]),
+        head,
+        {"score_type": "reward"} if model == "Beaver" else {},
+    )
 
 
 @pytest.mark.parametrize("model", ["GRM", "Starling", "UltraRM", "Beaver"])
-def test_a_doubled_beginning_token_is_repeated_where_its_runner_doubles_it(tmp_path, model):
+def test_a_doubled_beginning_token_is_repeated_where_its_runner_doubles_it(
+    tmp_path, model
+):
     weights, head, settings = published_head(model)
     folder = publish(tmp_path / "m", weights, settings=settings)
     scorer = classifier(folder, convention="reward-bench")
     words = scorer.tokenizer
-    rows = [[words(text, add_special_tokens=added).input_ids for _, text in rendered(words)] for added in (True, False)]
+    rows = [
+        [words(text, add_special_tokens=added).input_ids for _, text in rendered(words)]
+        for added in (True, False)
+    ]
     with torch.no_grad():
         twice, once = (head(states(folder, ids)) for ids in rows)
     same(scorer(PROMPTS, RESPONSES), twice)
@@ -76,11 +110,20 @@ def test_a_doubled_beginning_token_is_repeated_where_its_runner_doubles_it(tmp_p
 
 
 def test_armo_rm_reads_both_of_its_places_behind_two_beginning_tokens(tmp_path):
-    gate, regression, transform = gating_layers(False), torch.nn.Linear(32, 5, bias=False), torch.randn(5, 5)
+    gate, regression, transform = (
+        gating_layers(False),
+        torch.nn.Linear(32, 5, bias=False),
+        torch.randn(5, 5),
+    )
     weights = named(gate, "gating.layers.") | named(regression, "regression_layer.")
-    weights |= {"reward_transform_matrix": transform, "gating.logit_scale": torch.tensor([1.5])}
+    weights |= {
+        "reward_transform_matrix": transform,
+        "gating.logit_scale": torch.tensor([1.5]),
+    }
     settings = {"num_objectives": 5, "gating_temperature": 10}
-    scorer = classifier(publish(tmp_path / "m", weights, settings=settings), convention="reward-bench")
+    scorer = classifier(
+        publish(tmp_path / "m", weights, settings=settings), convention="reward-bench"
+    )
     words, backbone, expected = scorer.tokenizer, backbone_of(tmp_path / "m"), []
     with torch.no_grad():
         for prompt, whole in rendered(words):
@@ -90,7 +133,11 @@ def test_armo_rm_reads_both_of_its_places_behind_two_beginning_tokens(tmp_path):
             x = found[len(before) - 1]
             for i, part in enumerate(gate):
                 x = torch.relu(part(x)) if i < len(gate) - 1 else part(x)
-            expected.append((torch.softmax(x / 10, 0) * 1.5 * (regression(found[-1]) @ transform)).sum())
+            expected.append(
+                (
+                    torch.softmax(x / 10, 0) * 1.5 * (regression(found[-1]) @ transform)
+                ).sum()
+            )
     same(scorer(PROMPTS, RESPONSES), torch.stack(expected))
     assert scorer.provenance()["convention"] == "reward-bench-twice"
 
@@ -111,15 +158,23 @@ def test_implicit_rewards_as_its_runner_counts_them(tmp_path, mode):
     folder = toy.save_model(tmp_path / "m", task="causal")
     scorer = implicit_reward(folder, mode=mode, convention="reward-bench")
     words, model = scorer.tokenizer, AutoModelForCausalLM.from_pretrained(folder).eval()
-    count = {"sum": torch.sum, "mean": torch.mean, "norm": lambda values: -torch.linalg.norm(values)}[mode]
+    count = {
+        "sum": torch.sum,
+        "mean": torch.mean,
+        "norm": lambda values: -torch.linalg.norm(values),
+    }[mode]
     expected = []
     for prompt, whole in rendered(words):
         start = 1 + len(words(prompt, add_special_tokens=False)["input_ids"])
-        body = words(prompt + whole.replace(prompt, ""), add_special_tokens=False)["input_ids"]
+        body = words(prompt + whole.replace(prompt, ""), add_special_tokens=False)[
+            "input_ids"
+        ]
         ids = torch.tensor([words.bos_token_id, *body, words.eos_token_id])
         with torch.no_grad():
             logits = model(ids[None]).logits[0].double().log_softmax(-1)
-        expected.append(count(logits[start - 1 : -1].gather(1, ids[start:, None])[:, 0]))
+        expected.append(
+            count(logits[start - 1 : -1].gather(1, ids[start:, None])[:, 0])
+        )
     same(scorer(PROMPTS, RESPONSES), torch.stack(expected))
     plain = implicit_reward(folder, mode=mode)
     assert np.abs(plain(PROMPTS, RESPONSES) - scorer(PROMPTS, RESPONSES)).max() > 0.1
@@ -132,7 +187,9 @@ def test_better_pairrm_with_the_separator_of_its_runner(tmp_path):
     turns = [("user", "Hi?"), ("assistant", "Yes."), ("user", "So?")]
     chat = [{"role": role, "content": text} for role, text in turns]
     own, runner = (
-        pairwise(folder, form="better-pairrm", convention=convention).encode([chat], ["a"], ["b"])
+        pairwise(folder, form="better-pairrm", convention=convention).encode(
+            [chat], ["a"], ["b"]
+        )
         for convention in (None, "reward-bench")
     )
     between = "\n    \n    "
@@ -142,15 +199,22 @@ def test_better_pairrm_with_the_separator_of_its_runner(tmp_path):
     assert words.encode("<|source|>" + text) != source
     assert runner.ids[0][: len(source)].tolist() == source
     assert own.ids[0].tolist() != runner.ids[0].tolist()
-    assert pairwise(folder, convention="reward-bench").provenance()["convention"] == "reward-bench"
+    assert (
+        pairwise(folder, convention="reward-bench").provenance()["convention"]
+        == "reward-bench"
+    )
 
 
 def test_better_pairrm_of_its_runner_keeps_the_end_of_a_long_conversation(tmp_path):
     folder, _, words = save_pairrm(tmp_path / "m")
-    runner = pairwise(folder, form="better-pairrm", convention="reward-bench", truncate="right")
+    runner = pairwise(
+        folder, form="better-pairrm", convention="reward-bench", truncate="right"
+    )
     texts = runner.encode(["Paris is a city. " * 1500], ["a"], ["b"])
     source, marker = texts.ids[0][: texts.reads[0][1] - 1], words.encode("<|source|>")
-    whole = words.encode(f"USER: {('Paris is a city. ' * 1500).strip()}\n    \n    ASSISTANT: ")
+    whole = words.encode(
+        f"USER: {('Paris is a city. ' * 1500).strip()}\n    \n    ASSISTANT: "
+    )
     n_text = 2030 - len(marker) - 1
     assert len(source) == 2030
     assert source.tolist() == [*marker, whole[0], *whole[-n_text:]]
@@ -159,17 +223,34 @@ def test_better_pairrm_of_its_runner_keeps_the_end_of_a_long_conversation(tmp_pa
 
 @pytest.mark.parametrize("model", ["Eurus", "InternLM2"])
 def test_a_value_head_as_its_runner_asks_it(tmp_path, model):
-    """Eurus-RM has two beginning tokens; InternLM2's own code adds the reward token and no special ones."""
+    """Eurus-RM has two beginning tokens; InternLM2's own code adds the reward token and
+    no special ones.
+    """
     layer = torch.nn.Linear(32, 1, bias=False)
     prefix, settings, convention, ending = {
-        "Eurus": ("regression_head.", {"architectures": ["EurusRewardModel"]}, "reward-bench-twice", []),
-        "InternLM2": ("v_head.", {"architectures": ["InternLM2ForRewardModel"], "reward_token_id": 5}, None, [5]),
+        "Eurus": (
+            "regression_head.",
+            {"architectures": ["EurusRewardModel"]},
+            "reward-bench-twice",
+            [],
+        ),
+        "InternLM2": (
+            "v_head.",
+            {"architectures": ["InternLM2ForRewardModel"], "reward_token_id": 5},
+            None,
+            [5],
+        ),
     }[model]
     folder = publish(tmp_path / "m", named(layer, prefix), settings=settings)
     scorer = classifier(folder, convention="reward-bench")
     found, words = scorer(PROMPTS, RESPONSES), scorer.tokenizer
-    rows = [words(whole, add_special_tokens=model == "Eurus").input_ids for _, whole in rendered(words)]
-    assert {ids.count(words.bos_token_id) for ids in rows} == {2 if model == "Eurus" else 1}
+    rows = [
+        words(whole, add_special_tokens=model == "Eurus").input_ids
+        for _, whole in rendered(words)
+    ]
+    assert {ids.count(words.bos_token_id) for ids in rows} == {
+        2 if model == "Eurus" else 1
+    }
     with torch.no_grad():
         same(found, layer(states(folder, [[*ids, *ending] for ids in rows])))
     assert scorer.provenance()["convention"] == convention
@@ -180,12 +261,17 @@ def test_a_value_head_as_its_runner_asks_it(tmp_path, model):
 
 
 @pytest.mark.parametrize("convention", [None, "reward-bench"])
-@pytest.mark.parametrize(("clock", "date"), [("{{ strftime_now('%Y') }}", "26 Jul 2024"), ("", None)])
+@pytest.mark.parametrize(
+    ("clock", "date"), [("{{ strftime_now('%Y') }}", "26 Jul 2024"), ("", None)]
+)
 def test_the_day_that_a_template_writes_is_recorded(tmp_path, convention, clock, date):
     words = toy.tokenizer(chat_template=clock + toy.models.CHAT_TEMPLATES["chatml"])
     policy = toy.save_model(tmp_path / "policy", task="causal", words=words)
     scoring = toy.save_model(tmp_path / "scoring", words=words)
-    for scorer in (classifier(scoring, convention=convention), implicit_reward(policy, convention=convention)):
+    for scorer in (
+        classifier(scoring, convention=convention),
+        implicit_reward(policy, convention=convention),
+    ):
         scorer.prepare(PROMPTS, RESPONSES)
         assert scorer.provenance()["date_string"] == date
     letters = pairwise(policy, convention=convention)
@@ -196,7 +282,11 @@ def test_the_day_that_a_template_writes_is_recorded(tmp_path, convention, clock,
 def test_conventions_have_names(tmp_path):
     folder = toy.save_model(tmp_path / "m", task="causal")
     scoring = toy.save_model(tmp_path / "c")
-    for make, model in ((classifier, scoring), (implicit_reward, folder), (pairwise, folder)):
+    for make, model in (
+        (classifier, scoring),
+        (implicit_reward, folder),
+        (pairwise, folder),
+    ):
         with pytest.raises(DataError, match="convention='reward-bench-2'"):
             make(model, convention="reward-bench-2")
     with pytest.raises(DataError, match="eos=True with convention"):
@@ -206,10 +296,15 @@ def test_conventions_have_names(tmp_path):
 def test_the_doctor_does_not_mistake_a_convention_for_a_fault(tmp_path):
     folder = toy.save_model(tmp_path / "m", task="causal")
     frame = toy_responses(prompts=4, slots=1)
-    report = doctor(implicit_reward(folder, convention="reward-bench"), frame).set_index("check")
+    report = doctor(
+        implicit_reward(folder, convention="reward-bench"), frame
+    ).set_index("check")
     assert report.loc[["bos", "read"], "status"].tolist() == ["warn", "warn"]
     assert "as convention='reward-bench' asks" in report.loc["bos", "remedy"]
-    assert doctor(implicit_reward(folder), frame).set_index("check").loc["bos", "status"] == "pass"
+    assert (
+        doctor(implicit_reward(folder), frame).set_index("check").loc["bos", "status"]
+        == "pass"
+    )
 
 
 OASST = {
@@ -223,8 +318,18 @@ OASST = {
 """Layouts in which OASST's Pythia models are published, or saved again."""
 
 
-def publish_oasst(folder, *, dtype=torch.float32, bias=False, prefix="gpt_neox.", buffers=False, kind=None):
-    """A GPT-NeoX under a model type of its own, with one linear layer on the last token; and that layer."""
+def publish_oasst(
+    folder,
+    *,
+    dtype=torch.float32,
+    bias=False,
+    prefix="gpt_neox.",
+    buffers=False,
+    kind=None,
+):
+    """A GPT-NeoX under a model type of its own, with one linear layer on the last
+    token; and that layer.
+    """
     head, words = torch.nn.Linear(32, 1, bias=bias), toy.tokenizer(chat_template=None)
     weights = named(head, "out_proj.")
     if buffers:
@@ -235,7 +340,14 @@ def publish_oasst(folder, *, dtype=torch.float32, bias=False, prefix="gpt_neox."
         "architectures": ["GPTNeoXRewardModel"],
         "pooling": "last",
     }
-    publish(folder, weights, architecture="gpt_neox", prefix=prefix, settings=settings, words=words)
+    publish(
+        folder,
+        weights,
+        architecture="gpt_neox",
+        prefix=prefix,
+        settings=settings,
+        words=words,
+    )
     path = folder / "model.safetensors"
     save_file({key: tensor.to(dtype) for key, tensor in load_file(path).items()}, path)
     return folder, head
@@ -243,7 +355,9 @@ def publish_oasst(folder, *, dtype=torch.float32, bias=False, prefix="gpt_neox."
 
 @pytest.mark.parametrize("layout", OASST)
 def test_oasst_s_layouts_are_not_turned_away(tmp_path, layout):
-    scorer = classifier(publish_oasst(tmp_path / "m", **OASST[layout])[0], template="oasst")
+    scorer = classifier(
+        publish_oasst(tmp_path / "m", **OASST[layout])[0], template="oasst"
+    )
     assert np.isfinite(scorer(PROMPTS, RESPONSES)).all()
     assert scorer.head.name == "projection"
 
@@ -251,12 +365,24 @@ def test_oasst_s_layouts_are_not_turned_away(tmp_path, layout):
 def test_oasst_pythia(tmp_path):
     folder, head = publish_oasst(tmp_path / "m", bias=True)
     scorer = classifier(folder, template="oasst")
-    turns = zip(["What is the capital of France?", "Two and two?"], RESPONSES, strict=True)
-    texts = [f"<|prompter|>{prompt}<|endoftext|><|assistant|>{answer}<|endoftext|>" for prompt, answer in turns]
+    turns = zip(
+        ["What is the capital of France?", "Two and two?"], RESPONSES, strict=True
+    )
+    texts = [
+        f"<|prompter|>{prompt}<|endoftext|><|assistant|>{answer}<|endoftext|>"
+        for prompt, answer in turns
+    ]
     with torch.no_grad():
         same(
             scorer(PROMPTS, RESPONSES),
-            head(states(folder, scorer.tokenizer(texts).input_ids, "gpt_neox", scorer.tokenizer)),
+            head(
+                states(
+                    folder,
+                    scorer.tokenizer(texts).input_ids,
+                    "gpt_neox",
+                    scorer.tokenizer,
+                )
+            ),
         )
     assert scorer.head.name == "projection"
     config = json.loads((folder / "config.json").read_text())

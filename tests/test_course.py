@@ -1,4 +1,6 @@
-"""The course: labs and exercises, its world, its trained models and policies, and the toys with their dials."""
+"""The course: labs and exercises, its world, its trained models and policies, and the
+toys with their dials.
+"""
 
 import importlib.util
 from pathlib import Path
@@ -33,20 +35,41 @@ def _script(name):
 @pytest.mark.parametrize("name", LABS)
 def test_a_lab_is_its_solution_with_three_exercises_left_open(name):
     solution = nbformat.read(COURSE / "solutions" / name, as_version=4)
-    checks = [cell for cell in solution.cells if "course.check" in cell.source and cell.cell_type == "code"]
-    outputs = [output["data"]["text/plain"] for cell in checks for output in cell.outputs if "data" in output]
+    checks = [
+        cell
+        for cell in solution.cells
+        if "course.check" in cell.source and cell.cell_type == "code"
+    ]
+    outputs = [
+        output["data"]["text/plain"]
+        for cell in checks
+        for output in cell.outputs
+        if "data" in output
+    ]
     assert [": right. " in output for output in outputs] == [True] * 3
-    assert _script("make_labs").make_lab(solution) == nbformat.read(COURSE / name, as_version=4)
+    assert _script("make_labs").make_lab(solution) == nbformat.read(
+        COURSE / name, as_version=4
+    )
     source = "\n".join(cell.source for cell in _cells(COURSE / name))
-    numbers = [number for number in course.EXERCISES if number.startswith(f"{int(name[:2])}.")]
+    numbers = [
+        number for number in course.EXERCISES if number.startswith(f"{int(name[:2])}.")
+    ]
     assert all(source.count(f'course.check("{number}"') == 1 for number in numbers)
     assert source.count("course.todo(") == len(numbers) == 3
     assert "solution:" not in source
 
 
-# A common mistake in a function, a number and a choice; the solutions stand, marked as right, in the notebooks.
-MISTAKES = {"1.3": lambda a, b: np.mean(a >= b), "2.1": 1.0, "2.3": ("markdown", "concise")}
-MISTAKES |= {"3.1": lambda outcomes: outcomes.mean(1).std() / np.sqrt(len(outcomes)), "6.3": "long"}
+# A common mistake in a function, a number and a choice; the solutions stand, marked as
+# right, in the notebooks.
+MISTAKES = {
+    "1.3": lambda a, b: np.mean(a >= b),
+    "2.1": 1.0,
+    "2.3": ("markdown", "concise"),
+}
+MISTAKES |= {
+    "3.1": lambda outcomes: outcomes.mean(1).std() / np.sqrt(len(outcomes)),
+    "6.3": "long",
+}
 
 
 def test_an_exercise_says_why_a_mistake_is_one():
@@ -57,20 +80,27 @@ def test_an_exercise_says_why_a_mistake_is_one():
     for number, exercise in course.EXERCISES.items():
         for answer in (None, [1, 2], {"a": 1}, True):
             assert exercise.wants in course.check(number, answer).why
-    assert "write the chance" in course.check("1.1", lambda a, b: course.todo("write the chance")).why
+    assert (
+        "write the chance"
+        in course.check("1.1", lambda a, b: course.todo("write the chance")).why
+    )
     assert "ZeroDivisionError" in course.check("1.1", lambda a, b: 1 / 0).why
     with pytest.raises(DataError, match=r"1\.9"):
         course.check("1.9", 0)
 
 
 def test_the_first_loss_is_the_formula(tmp_path, monkeypatch):
-    """Before the first step the model is the random one: its loss on the first batch, computed by hand."""
+    """Before the first step the model is the random one: its loss on the first batch,
+    computed by hand.
+    """
     pairs = course.preferences(300, markdown=0.5)
     monkeypatch.setattr(course, "BATCH", len(pairs) // 2)
     history = course.train(pairs, tmp_path / "trained", steps=1).history
     words = course.train_tokenizer([*pairs["prompt"], *pairs["response"]])
     folder = toy.save_model(tmp_path / "random", words=words, seed=0, **course.SIZE)
-    scored = rmlab.score(pairs, rmlab.classifier(folder)).pivot(index="id", columns="label", values="score")
+    scored = rmlab.score(pairs, rmlab.classifier(folder)).pivot(
+        index="id", columns="label", values="score"
+    )
     odds = (scored["chosen"] - scored["rejected"]).to_numpy()
     assert history["loss"][0] == pytest.approx(np.log1p(np.exp(-odds)).mean(), rel=1e-5)
     assert history["accuracy"][0] == pytest.approx((odds > 0).mean())
@@ -79,22 +109,35 @@ def test_the_first_loss_is_the_formula(tmp_path, monkeypatch):
 def test_a_toy_scores_the_sum_of_what_it_likes_in_any_company():
     texts = responses(400)
     prompts, answers = texts["prompt"], texts["response"]
-    scores = toy.scorer(texts, skill=2.0, style=0.25, length=0.5, noise=0.0)(prompts, answers)
+    scores = toy.scorer(texts, skill=2.0, style=0.25, length=0.5, noise=0.0)(
+        prompts, answers
+    )
     right = (texts["label"] == "chosen").to_numpy()
-    expected = 2.0 * right + 0.25 * texts["slot"].to_numpy() + 0.5 * np.log2(answers.str.len().to_numpy())
+    expected = (
+        2.0 * right
+        + 0.25 * texts["slot"].to_numpy()
+        + 0.5 * np.log2(answers.str.len().to_numpy())
+    )
     np.testing.assert_allclose(scores, expected, rtol=1e-15)
     together = toy.scorer(texts, seed=3)(prompts, answers)
     shuffled = texts.sample(frac=1, random_state=0)
-    apart = pd.Series(toy.scorer(shuffled, seed=3)(shuffled["prompt"], shuffled["response"]), index=shuffled.index)
+    apart = pd.Series(
+        toy.scorer(shuffled, seed=3)(shuffled["prompt"], shuffled["response"]),
+        index=shuffled.index,
+    )
     np.testing.assert_array_equal(together, apart.sort_index())
     assert not np.allclose(together, toy.scorer(texts, seed=4)(prompts, answers))
-    assert toy.scorer(texts, skill=1.0, style=1.0, noise=0.0)(["unknown"], ["text"]).tolist() == [0.0]
+    assert toy.scorer(texts, skill=1.0, style=1.0, noise=0.0)(
+        ["unknown"], ["text"]
+    ).tolist() == [0.0]
 
 
 def test_a_seed_gives_its_weights_and_leaves_the_random_state_alone(tmp_path):
     torch.manual_seed(5)
     state = torch.random.get_rng_state()
-    folders = [toy.save_model(tmp_path / str(i), seed=seed) for i, seed in enumerate((0, 0, 1))]
+    folders = [
+        toy.save_model(tmp_path / str(i), seed=seed) for i, seed in enumerate((0, 0, 1))
+    ]
     weights = [(folder / "model.safetensors").read_bytes() for folder in folders]
     assert weights[0] == weights[1] != weights[2]
     assert torch.equal(state, torch.random.get_rng_state())
@@ -102,22 +145,34 @@ def test_a_seed_gives_its_weights_and_leaves_the_random_state_alone(tmp_path):
 
 def test_a_server_that_squashes_its_scores_is_refused(tmp_path):
     folder = toy.save_model(tmp_path / "model", initializer_range=0.5)
-    with toy.serve(folder, sigmoid=True) as server, pytest.raises(DataError, match="sigmoid"):
+    with (
+        toy.serve(folder, sigmoid=True) as server,
+        pytest.raises(DataError, match="sigmoid"),
+    ):
         rmlab.remote(server.url, kind="vllm", tokenizer=folder)
 
 
 def verdict_notebook(path, *verdicts):
     output = nbformat.v4.new_output("stream", text="\n".join(verdicts))
     path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=[output])]), path)
+    nbformat.write(
+        nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell("", outputs=[output])]
+        ),
+        path,
+    )
 
 
-def test_answers_are_counted_by_student_and_a_broken_file_costs_only_itself(tmp_path, capsys):
+def test_answers_are_counted_by_student_and_a_broken_file_costs_only_itself(
+    tmp_path, capsys
+):
     collect_answers = _script("collect_answers").collect_answers
     verdict_notebook(tmp_path / "ann" / "01.ipynb", "1.1: right.", "1.2: not yet.")
     verdict_notebook(tmp_path / "ann" / "02.ipynb", "2.1: right.")
     verdict_notebook(tmp_path / "bob" / "01.ipynb", "1.2: right.")
-    verdict_notebook(tmp_path / "ann" / ".ipynb_checkpoints" / "01-checkpoint.ipynb", "1.2: right.")
+    verdict_notebook(
+        tmp_path / "ann" / ".ipynb_checkpoints" / "01-checkpoint.ipynb", "1.2: right."
+    )
     (tmp_path / "bob" / "02.ipynb").write_text("{")
     table = collect_answers(tmp_path)
     assert table.index.tolist() == ["ann/01.ipynb", "ann/02.ipynb", "bob/01.ipynb"]

@@ -1,4 +1,6 @@
-"""Kill -9 at random moments, and two processes on one store: nothing lost, nothing doubled, the same scores."""
+"""Kill -9 at random moments, and two processes on one store: nothing lost, nothing
+doubled, the same scores.
+"""
 
 import collections
 import json
@@ -19,7 +21,8 @@ BATCH = 7
 PROMPTS = {"kill": 800, "two": 250, "two, one killed": 250}
 SCORERS = {"one model": Streaming, "policy and reference": Difference}
 MODELS = {"one model": 1, "policy and reference": 2}
-# Children are forked from a process that has imported rmlab once, so that they start at once and can be killed early.
+# Children are forked from a process that has imported rmlab once, so that they start at
+# once and can be killed early.
 DRIVER = f"""
 import json, os, random, sys, time
 from pathlib import Path
@@ -77,7 +80,9 @@ print(kills)
 def drive(folder, job, kind, seed=0):
     """Kills done, batches logged as [process, keys]."""
     kills = run_driver("-c", DRIVER, folder / "scores", folder / "log", job, kind, seed)
-    return kills, [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+    return kills, [
+        json.loads(line) for line in (folder / "log").read_text().splitlines()
+    ]
 
 
 def frame_of(job, kind):
@@ -90,13 +95,20 @@ def check_against_undisturbed(folder, job, kind, kills, batches, shares=False):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="store: .* is damaged")
         scores = score(frame, rest, store=folder / "scores")
-    assert scores["score"].tolist() == score(frame, SCORERS[kind](size=BATCH))["score"].tolist()
+    assert (
+        scores["score"].tolist()
+        == score(frame, SCORERS[kind](size=BATCH))["score"].tolist()
+    )
     texts = zip(frame["prompt"], frame["response"], strict=True)
     assert scores["score"].tolist() == [rest.value(text) for text in texts]
-    times = collections.Counter(key for _, keys in batches for key in keys) + collections.Counter(rest.logged)
+    times = collections.Counter(
+        key for _, keys in batches for key in keys
+    ) + collections.Counter(rest.logged)
     assert len(times) == len(frame) * MODELS[kind]
     again = sum(times.values()) - len(times)
-    assert shares or again <= kills * BATCH, f"{again} texts scored again after {kills} kills"
+    assert shares or again <= kills * BATCH, (
+        f"{again} texts scored again after {kills} kills"
+    )
 
 
 @pytest.mark.parametrize("kind", SCORERS)
@@ -106,7 +118,13 @@ def test_killed_twenty_times(tmp_path, kind):
     last = {process: keys[0].split()[0] for process, keys in batches}
     assert len(last) > 5, "most children were killed in the middle of their work"
     if kind == "policy and reference":
-        assert min(collections.Counter(last.values())[model] for model in ("policy", "reference")) > 3
+        assert (
+            min(
+                collections.Counter(last.values())[model]
+                for model in ("policy", "reference")
+            )
+            > 3
+        )
     check_against_undisturbed(tmp_path, "kill", kind, kills, batches)
     stored = list_stored(tmp_path / "scores")
     assert len(stored) == len(set(stored)) == PROMPTS["kill"] * 6
@@ -114,7 +132,9 @@ def test_killed_twenty_times(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", SCORERS)
 @pytest.mark.parametrize("job", ["two", "two, one killed"])
-def test_two_processes_without_shards_leave_nothing_undone_and_are_never_wrong(tmp_path, kind, job):
+def test_two_processes_without_shards_leave_nothing_undone_and_are_never_wrong(
+    tmp_path, kind, job
+):
     kills, batches = drive(tmp_path, job, kind)
     check_against_undisturbed(tmp_path, job, kind, kills, batches, shares=True)
     assert len({key for _, keys in batches for key in keys}) == PROMPTS[job] * 6
@@ -149,7 +169,9 @@ def test_full_disk_in_the_middle(tmp_path, monkeypatch):
     scorer = Streaming(size=BATCH)
     with monkeypatch.context() as patch:
         patch.setattr(LocalFileOpener, "write", full)
-        with pytest.raises(OSError, match=r"No space left.* stored before are kept; free the disk"):
+        with pytest.raises(
+            OSError, match=r"No space left.* stored before are kept; free the disk"
+        ):
             score(frame, scorer, store=tmp_path)
     with pytest.warns(UserWarning, match="1 unreadable"):
         kept = len(Store(tmp_path).read("fake-1"))

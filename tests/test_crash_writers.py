@@ -1,4 +1,6 @@
-"""Kill -9 of four writers on one store, round after round: a judge, a served model and a scorer on this machine."""
+"""Kill -9 of four writers on one store, round after round: a judge, a served model and
+a scorer on this machine.
+"""
 
 import json
 import os
@@ -17,12 +19,17 @@ from served_models import Vllm, number
 import rmlab
 from rmlab.servers import LONG_LINES, connect, known_texts
 
-pytestmark = [pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"), pytest.mark.long]
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
+    pytest.mark.long,
+]
 
 WRITERS, ROUNDS, BATCH = 4, 15, 4
-# Texts or questions of a round before the kill: more than twice of what all writers may lose.
+# Texts or questions of a round before the kill: more than twice of what all writers may
+# lose.
 LOGGED = 100
-# A request that is open, one that is answered and not stored, each of a batch; a judge stores eight answers at once.
+# A request that is open, one that is answered and not stored, each of a batch; a judge
+# stores eight answers at once.
 MOST_LOST = {"judge": 2 + 8, "served": 2 * BATCH, "local": BATCH}
 DRIVER = f"""
 import json, os, random, sys, time
@@ -74,7 +81,14 @@ def run(home, kind, url, *, n=None, store=None, pause=0.0, **options):
         judge = rmlab.judge("m", url, concurrency=1, name="judge")
         return rmlab.prefer(table(kind, n), judge, **options)
     if kind == "served":
-        served = rmlab.remote(url, kind="vllm", tokenizer=home / "m", batch=BATCH, concurrency=1, name="served")
+        served = rmlab.remote(
+            url,
+            kind="vllm",
+            tokenizer=home / "m",
+            batch=BATCH,
+            concurrency=1,
+            name="served",
+        )
         return rmlab.score(table(kind, n), served, **options)
 
     def before(keys):
@@ -103,22 +117,29 @@ def test_four_writers_killed_fifteen_times_lose_a_batch_each(zoo, tmp_path, kind
 
     with FaultyServer(answer, delay=0.005) as server:
         if kind == "served":
-            scorer = connect(server.url, kind="vllm", model="m", tokenizer=tmp_path / "m")[0]
+            scorer = connect(
+                server.url, kind="vllm", model="m", tokenizer=tmp_path / "m"
+            )[0]
             for n_lines in LONG_LINES:
                 known |= set(map(tuple, scorer.prepare(*known_texts(n_lines)).texts))
-        (_, n_logged, _), *rounds, _ = run_driver("-c", DRIVER, tmp_path, kind, server.url, 0)
+        (_, n_logged, _), *rounds, _ = run_driver(
+            "-c", DRIVER, tmp_path, kind, server.url, 0
+        )
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="store: .* is damaged")
             found = run(tmp_path, kind, server.url)
 
     assert len(rounds) == ROUNDS
     for number_of_round, (n_killed, n_logged_now, n_stored) in enumerate(rounds, 1):
-        # Counted from the start: on a busy machine a request of a killed writer is logged in the next round.
+        # Counted from the start: on a busy machine a request of a killed writer is
+        # logged in the next round.
         n_worked_on = n_logged_now - n_logged
         assert n_killed == WRITERS
         assert n_worked_on >= number_of_round * LOGGED
         assert n_worked_on - n_stored <= number_of_round * WRITERS * MOST_LOST[kind]
-    assert len({*list_stored(tmp_path / "scores")}) == len(list_stored(tmp_path / "scores")), "nothing is doubled"
+    assert len({*list_stored(tmp_path / "scores")}) == len(
+        list_stored(tmp_path / "scores")
+    ), "nothing is doubled"
 
     provenance = found.attrs["provenance"]["fake" if kind == "local" else kind]
     if kind == "judge":
@@ -132,7 +153,9 @@ def test_four_writers_killed_fifteen_times_lose_a_batch_each(zoo, tmp_path, kind
 
 def scores_of(home, kind, url):
     """The scores of the whole table."""
-    prompts, answers = (table(kind, None)[column].tolist() for column in ("prompt", "response"))
+    prompts, answers = (
+        table(kind, None)[column].tolist() for column in ("prompt", "response")
+    )
     if kind == "local":
         return [truth(*text) for text in zip(prompts, answers, strict=True)]
     scorer = connect(url, kind="vllm", model="m", tokenizer=home / "m")[0]

@@ -1,4 +1,6 @@
-"""One p and one interval: coherent on every kind of table, honest where nothing or everything differs."""
+"""One p and one interval: coherent on every kind of table, honest where nothing or
+everything differs.
+"""
 
 from dataclasses import replace
 
@@ -13,17 +15,27 @@ from rmlab.stats.difference import differences
 
 
 def two_models(won, per=1):
-    """Estimate of two models from their wins (2, prompts): `per` equal comparisons a prompt."""
+    """Estimate of two models from their wins (2, prompts): `per` equal comparisons a
+    prompt.
+    """
     margin = np.repeat(np.where(won, 1.0, -1.0), 9, axis=1)
-    return designs.estimate_overall(designs.prepare_margins(margin, {"all": won.shape[1]}, per))
+    return designs.estimate_overall(
+        designs.prepare_margins(margin, {"all": won.shape[1]}, per)
+    )
 
 
 def check_one_decision(difference, confidence):
-    """The interval excludes zero exactly where p < 1 - confidence, and it holds the difference."""
+    """The interval excludes zero exactly where p < 1 - confidence, and it holds the
+    difference.
+    """
     known = ~np.isnan(difference.p)
     excludes_zero = (difference.low > 0) | (difference.high < 0)
-    np.testing.assert_array_equal(excludes_zero[known], (difference.p < 1 - confidence)[known])
-    assert ((difference.low <= difference.value) & (difference.value <= difference.high))[known].all()
+    np.testing.assert_array_equal(
+        excludes_zero[known], (difference.p < 1 - confidence)[known]
+    )
+    assert (
+        (difference.low <= difference.value) & (difference.value <= difference.high)
+    )[known].all()
     assert ((difference.p >= 0) & (difference.p <= 1))[known].all()
     return known
 
@@ -36,37 +48,65 @@ def check_one_decision(difference, confidence):
     st.floats(0, 0.3),
     st.sampled_from([0.9, 0.95, 0.99]),
 )
-def test_the_interval_excludes_zero_exactly_where_p_is_small(seed, n, per, missing, confidence):
+def test_the_interval_excludes_zero_exactly_where_p_is_small(
+    seed, n, per, missing, confidence
+):
     rng, sizes = np.random.default_rng(seed), {"all": n}
     up = rng.normal(1, 1.5, 2)
     common = designs.prompts_in_common(10, rng, sizes)
     gaps = missing if seed % 2 else 0.0
-    margin = np.concatenate([designs.margins(designs.Design((x,), missing=gaps), 10, common, rng, sizes) for x in up])
-    result = designs.estimate_overall(designs.prepare_margins(margin, sizes, per or rng.integers(1, 10, n)))
-    check_one_decision(differences(result, np.arange(10), np.arange(10) + 10, confidence=confidence), confidence)
+    margin = np.concatenate(
+        [
+            designs.margins(designs.Design((x,), missing=gaps), 10, common, rng, sizes)
+            for x in up
+        ]
+    )
+    result = designs.estimate_overall(
+        designs.prepare_margins(margin, sizes, per or rng.integers(1, 10, n))
+    )
+    check_one_decision(
+        differences(result, np.arange(10), np.arange(10) + 10, confidence=confidence),
+        confidence,
+    )
 
 
 def test_ten_thousand_small_tables_decide_once():
-    """Two models that win one share of the comparisons or another, of 5 to 24 prompts in one to four domains."""
+    """Two models that win one share of the comparisons or another, of 5 to 24 prompts
+    in one to four domains.
+    """
     rng, n_known, n_clear = np.random.default_rng(0), 0, 0
     for table in range(40):
         n_domains, confidence = table % 4 + 1, (0.8, 0.95, 0.99)[table % 3]
         sizes = {f"d{domain}": int(rng.integers(5, 25)) for domain in range(n_domains)}
         shape = (500, sum(sizes.values()), 9)
         share = rng.choice([0.02, 0.5, 0.9, 1.0], (500, 1, 1))
-        agrees = rng.random((250, *shape[1:])) < rng.choice([0.3, 0.9, 0.99], (250, 1, 1))
+        agrees = rng.random((250, *shape[1:])) < rng.choice(
+            [0.3, 0.9, 0.99], (250, 1, 1)
+        )
         margin = np.where(rng.random(shape) < share, 1.0, -1.0)
         if table % 2:
-            margin[:] = margin[..., :1]  # all comparisons of a prompt stand or fall together
+            margin[:] = margin[
+                ..., :1
+            ]  # all comparisons of a prompt stand or fall together
         margin[250:] = np.where(agrees, margin[:250], margin[250:])
         if table % 5 == 0:
             margin[rng.random(shape) < 0.1] = np.nan
-        prepared = designs.prepare_margins(margin.reshape(500, -1), sizes, (1, 2, 9)[table % 3])
-        prepared = replace(prepared, parts=domain_parts(prepared.items, ("prompts", "domains")[table % 2]))
+        prepared = designs.prepare_margins(
+            margin.reshape(500, -1), sizes, (1, 2, 9)[table % 3]
+        )
+        prepared = replace(
+            prepared,
+            parts=domain_parts(prepared.items, ("prompts", "domains")[table % 2]),
+        )
         result = designs.estimate_overall(prepared)
-        difference = differences(result, np.arange(250), np.arange(250) + 250, confidence=confidence)
+        difference = differences(
+            result, np.arange(250), np.arange(250) + 250, confidence=confidence
+        )
         known = check_one_decision(difference, confidence)
-        n_known, n_clear = n_known + known.sum(), n_clear + (difference.p < 1 - confidence).sum()
+        n_known, n_clear = (
+            n_known + known.sum(),
+            n_clear + (difference.p < 1 - confidence).sum(),
+        )
     assert n_known > 8_000
     assert 1_000 < n_clear < 8_000
 
@@ -94,15 +134,21 @@ def test_nothing_at_all_is_no_difference_and_its_interval_has_a_width():
 
 
 def two_domains(won, n_small):
-    """Estimate of models from their wins (models, prompts); the first prompts are a domain, each weighs a half."""
+    """Estimate of models from their wins (models, prompts); the first prompts are a
+    domain, each weighs a half.
+    """
     margin = np.repeat(np.where(won, 1.0, -1.0), 9, axis=1)
     sizes = {"small": n_small, "large": won.shape[1] - n_small}
     prepared = designs.prepare_margins(margin, sizes, 1)
-    return designs.estimate_overall(replace(prepared, parts=domain_parts(prepared.items, "domains")))
+    return designs.estimate_overall(
+        replace(prepared, parts=domain_parts(prepared.items, "domains"))
+    )
 
 
 def test_a_domain_in_which_no_two_models_differ_is_not_certain():
-    """25 and 1,000 prompts; one opposite flip among the 25 would undo the 20 of the 1,000."""
+    """25 and 1,000 prompts; one opposite flip among the 25 would undo the 20 of the
+    1,000.
+    """
     first, second = np.array([0]), np.array([1])
     won = np.ones((2, 1025), bool)
     won[1, 25:45] = False
@@ -119,18 +165,25 @@ def test_a_domain_in_which_no_two_models_differ_is_not_certain():
 
 @pytest.mark.parametrize("n_small", [10, 25, 129])
 def test_opposite_one_way_effects_are_no_difference(n_small):
-    """A alone wins a fiftieth of a small domain and B alone of a large one: the true difference is zero."""
+    """A alone wins a fiftieth of a small domain and B alone of a large one: the true
+    difference is zero.
+    """
     rng = np.random.default_rng(n_small)
     is_small = np.arange(n_small + 1000) < n_small
     fails = rng.random((400, len(is_small))) < 0.02
     fails[:200, is_small] = False
     fails[200:, ~is_small] = False
-    p = differences(two_domains(~fails, n_small), np.arange(200), np.arange(200) + 200).p
+    p = differences(
+        two_domains(~fails, n_small), np.arange(200), np.arange(200) + 200
+    ).p
     assert (p < 0.05).mean() < 0.06
 
 
 def test_differences_of_many_pairs_are_those_of_each_pair():
-    rng, sizes = np.random.default_rng(1), {"chat": 12, "math": 15, "code": 9, "safety": 10}
+    rng, sizes = (
+        np.random.default_rng(1),
+        {"chat": 12, "math": 15, "code": 9, "safety": 10},
+    )
     margin = rng.normal(0.4, 1, (40, 46 * 9))
     margin[:, rng.random(46 * 9) < 0.05] = np.nan
     result = designs.estimate_overall(designs.prepare_margins(margin, sizes, 9))
@@ -139,4 +192,6 @@ def test_differences_of_many_pairs_are_those_of_each_pair():
     for place in (0, 100, 500):
         single = differences(result, a[[place]], b[[place]])
         for name in ("value", "se", "low", "high", "p"):
-            assert getattr(many, name)[place] == pytest.approx(getattr(single, name).item(), rel=1e-9), name
+            assert getattr(many, name)[place] == pytest.approx(
+                getattr(single, name).item(), rel=1e-9
+            ), name

@@ -1,4 +1,6 @@
-"""The site: the code on its pages runs, every plot is in the gallery, it builds without warnings, its links hold."""
+"""The site: the code on its pages runs, every plot is in the gallery, it builds without
+warnings, its links hold.
+"""
 
 import importlib.util
 import inspect
@@ -24,17 +26,31 @@ import rmlab
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 COPIES = {"lessons", "course", "gallery", "_build"}
-PAGES = sorted(p for p in DOCS.rglob("*.md") if not COPIES & {*p.relative_to(DOCS).parts})
+PAGES = sorted(
+    p for p in DOCS.rglob("*.md") if not COPIES & {*p.relative_to(DOCS).parts}
+)
 MOST_NOT_RUN = 5
 
 
-WITH_CODE = [page for page in PAGES if page.name != "gallery.md" and samples.samples(page)]
-# Where a page names a model or a file of the reader's, a tiny one of that name stands in the folder it runs in.
-HUB = {"Skywork/Skywork-Reward-V2-Qwen3-0.6B": "classifier", "my-rm": "classifier", "smollm2": "causal"}
+WITH_CODE = [
+    page for page in PAGES if page.name != "gallery.md" and samples.samples(page)
+]
+# Where a page names a model or a file of the reader's, a tiny one of that name stands
+# in the folder it runs in.
+HUB = {
+    "Skywork/Skywork-Reward-V2-Qwen3-0.6B": "classifier",
+    "my-rm": "classifier",
+    "smollm2": "causal",
+}
 FILES = {
     "ab.csv": "prompt,left,right,winner\nName a prime.,7,8,a\nName a colour.,red,blue,tie\n",
-    "judge.jsonl": "".join(json.dumps({"uid": str(n), "out": {"w": n % 3, "l": 1}}) + "\n" for n in range(6)),
-    "rm.json": json.dumps([{"results": {"id": str(n), "rewards": [2.0, 1.0]}} for n in range(6)]),
+    "judge.jsonl": "".join(
+        json.dumps({"uid": str(n), "out": {"w": n % 3, "l": 1}}) + "\n"
+        for n in range(6)
+    ),
+    "rm.json": json.dumps(
+        [{"results": {"id": str(n), "rewards": [2.0, 1.0]}} for n in range(6)]
+    ),
 }
 
 
@@ -48,28 +64,44 @@ def models(tmp_path_factory):
 
 
 def answer(path, body, headers):
-    """What the servers of the pages say: a judge that likes length, and a scorer of lists."""
+    """What the servers of the pages say: a judge that likes length, and a scorer of
+    lists.
+    """
     if path == "/score":
         return {"scores": [float(len(text)) for text in body["responses"]]}
     text = body["messages"][-1]["content"]
-    reply = completion(longer(*shown_answers(body["messages"])) if "answer" in text else "[[A]]")
-    return reply | {"usage": {"prompt_tokens": len(text.split()), "completion_tokens": 3}}
+    reply = completion(
+        longer(*shown_answers(body["messages"])) if "answer" in text else "[[A]]"
+    )
+    return reply | {
+        "usage": {"prompt_tokens": len(text.split()), "completion_tokens": 3}
+    }
 
 
 @pytest.fixture
 def at_hand(models, tmp_path, monkeypatch):
-    """What pages take for granted: models and files in the working folder, and a benchmark, here of 25 prompts."""
+    """What pages take for granted: models and files in the working folder, and a
+    benchmark, here of 25 prompts.
+    """
     shutil.copytree(models, tmp_path, dirs_exist_ok=True)
     mini = rmlab.load("mini")
-    few = mini[mini.groupby("subset")["id"].transform(lambda ids: ids.factorize()[0]) < 5].reset_index(drop=True)
+    few = mini[
+        mini.groupby("subset")["id"].transform(lambda ids: ids.factorize()[0]) < 5
+    ].reset_index(drop=True)
     for name, content in FILES.items():
         (tmp_path / name).write_text(content)
-    scored = few[["domain", "id", "label", "slot"]].assign(score=few["response"].str.len())
+    scored = few[["domain", "id", "label", "slot"]].assign(
+        score=few["response"].str.len()
+    )
     scored.to_csv(tmp_path / "plain.csv", index=False)
     monkeypatch.chdir(tmp_path)
     load = rmlab.load
     monkeypatch.setattr(
-        rmlab, "load", lambda name, **place: few.copy() if name in ("mini", "rm-bench") else load(name, **place)
+        rmlab,
+        "load",
+        lambda name, **place: (
+            few.copy() if name in ("mini", "rm-bench") else load(name, **place)
+        ),
     )
     monkeypatch.setattr(rmlab.scorers, "smollm2", lambda: tmp_path / "smollm2")
     return tmp_path
@@ -77,7 +109,9 @@ def at_hand(models, tmp_path, monkeypatch):
 
 @pytest.fixture
 def address(request, at_hand):
-    """A server at loopback for the address that a page names: a reward model where it speaks of one, else a judge."""
+    """A server at loopback for the address that a page names: a reward model where it
+    speaks of one, else a judge.
+    """
     if request.getfixturevalue("page").name == "servers.md":
         with rmlab.toy.serve(at_hand / "my-rm") as served:
             yield served.url
@@ -86,13 +120,19 @@ def address(request, at_hand):
             yield served.url
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.relative_to(DOCS).as_posix())
+@pytest.mark.parametrize(
+    "page", WITH_CODE, ids=lambda page: page.relative_to(DOCS).as_posix()
+)
 def test_the_code_on_a_page_runs(page, address):
     names = {}
     for sample in samples.samples(page):
         if sample.reason is None:
-            code = sample.code.replace("http://127.0.0.1:8000", address).replace("http://localhost:8000", address)
-            samples.run(page, samples.Sample(sample.section, sample.line, code, None), names)
+            code = sample.code.replace("http://127.0.0.1:8000", address).replace(
+                "http://localhost:8000", address
+            )
+            samples.run(
+                page, samples.Sample(sample.section, sample.line, code, None), names
+            )
 
 
 def test_the_results_of_the_model_card_page_fit_into_a_card_that_has_a_licence(capsys):
@@ -101,10 +141,18 @@ def test_the_results_of_the_model_card_page_fit_into_a_card_that_has_a_licence(c
         samples.run(page, sample, {})
     card = ModelCard(f"---\nlicense: mit\n{capsys.readouterr().out}---\n# A model\n")
     assert card.data.license == "mit"
-    numbers = rmlab.estimates(rmlab.score(rmlab.load("mini"), "longest")).query("quantity == 'overall'").iloc[0]
-    overall = next(result for result in card.data.eval_results if result.metric_name == "overall")
+    numbers = (
+        rmlab.estimates(rmlab.score(rmlab.load("mini"), "longest"))
+        .query("quantity == 'overall'")
+        .iloc[0]
+    )
+    overall = next(
+        result for result in card.data.eval_results if result.metric_name == "overall"
+    )
     assert overall.metric_value == pytest.approx(numbers["value"], abs=1e-4)
-    assert overall.metric_args["confidence"] == pytest.approx([numbers["low"], numbers["high"]], abs=1e-4)
+    assert overall.metric_args["confidence"] == pytest.approx(
+        [numbers["low"], numbers["high"]], abs=1e-4
+    )
 
 
 def test_few_blocks_do_not_run_and_say_why():
@@ -112,27 +160,51 @@ def test_few_blocks_do_not_run_and_say_why():
     assert all(s.reason.startswith("needs ") for s in skipped)
     assert len(skipped) <= MOST_NOT_RUN
     for page in PAGES:
-        n_blocks = len(re.findall(r"^```(?:python|\{literalinclude\} \S+\.py)$", page.read_text(), re.MULTILINE))
-        assert n_blocks == len(samples.samples(page)), "a block that the tests do not see"
+        n_blocks = len(
+            re.findall(
+                r"^```(?:python|\{literalinclude\} \S+\.py)$",
+                page.read_text(),
+                re.MULTILINE,
+            )
+        )
+        assert n_blocks == len(samples.samples(page)), (
+            "a block that the tests do not see"
+        )
 
 
 def test_every_plot_is_in_the_gallery_with_code_that_draws_it():
     public = [name for name in rmlab.plots.__all__ if name.startswith("plot_")]
     assert sorted(gallery.plots_shown()) == sorted(public)
-    by_section = {s.section.strip("`"): s.code for s in samples.samples(DOCS / "gallery.md")}
+    by_section = {
+        s.section.strip("`"): s.code for s in samples.samples(DOCS / "gallery.md")
+    }
     assert all(f"{name}(" in by_section[name] for name in public)
-    drawn = gallery.draw(gallery.PICTURES)  # where the site, built below, finds them new enough
+    drawn = gallery.draw(
+        gallery.PICTURES
+    )  # where the site, built below, finds them new enough
     assert {picture.stem for picture in drawn} == set(public)
     page = (DOCS / "gallery.md").read_text()
     assert all(f"](gallery/{name}.png)" in page for name in public)
 
 
 def test_notebooks_are_listed_with_title_time_and_links():
-    links = lessons.links("notebooks/00_quickstart.ipynb", "https://github.com/somebody/rmlab")
-    assert "https://colab.research.google.com/github/somebody/rmlab/blob/HEAD/notebooks/00_quickstart.ipynb" in links
-    assert "https://mybinder.org/v2/gh/somebody/rmlab/HEAD?urlpath=lab/tree/notebooks/00_quickstart.ipynb" in links
+    links = lessons.links(
+        "notebooks/00_quickstart.ipynb", "https://github.com/somebody/rmlab"
+    )
+    assert (
+        "https://colab.research.google.com/github/somebody/rmlab/blob/HEAD/notebooks/00_quickstart.ipynb"
+        in links
+    )
+    assert (
+        "https://mybinder.org/v2/gh/somebody/rmlab/HEAD?urlpath=lab/tree/notebooks/00_quickstart.ipynb"
+        in links
+    )
     assert lessons.links("notebooks/a.ipynb", None) == "`a.ipynb`"
-    rows = [line.split(" | ") for line in lessons.tables()["lessons"].splitlines() if "](lessons/" in line]
+    rows = [
+        line.split(" | ")
+        for line in lessons.tables()["lessons"].splitlines()
+        if "](lessons/" in line
+    ]
     assert len(rows) == len(list((ROOT / "notebooks").glob("*.ipynb")))
     assert all(len(row) == 3 and "minute" in row[1] for row in rows)
 
@@ -144,7 +216,18 @@ def site(tmp_path_factory):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed: pip install -e '.[docs]'")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        str(DOCS),
+        str(folder),
+    ]
     built = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert built.returncode == 0, built.stderr[-3000:]
     return folder
@@ -163,28 +246,53 @@ class Page(HTMLParser):
         self.anchors |= {found[name] for name in ("id", "name") if found.get(name)}
         if tag == "a" and found.get("href"):
             self.links.add(found["href"])
-        if tag in ("img", "script", "link", "iframe", "source") and (found.get("src") or found.get("href")):
+        if tag in ("img", "script", "link", "iframe", "source") and (
+            found.get("src") or found.get("href")
+        ):
             self.loaded.add(found.get("src") or found["href"])
 
 
-def test_links_inside_the_site_lead_somewhere_and_nothing_is_fetched_from_elsewhere(site):
-    pages = {path: Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
+def test_links_inside_the_site_lead_somewhere_and_nothing_is_fetched_from_elsewhere(
+    site,
+):
+    pages = {
+        path: Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")
+    }
     assert len(pages) > 30
     broken = []
     for path, page in pages.items():
-        assert not [one for one in page.loaded if urlsplit(one).scheme in ("http", "https")], path
+        assert not [
+            one for one in page.loaded if urlsplit(one).scheme in ("http", "https")
+        ], path
         for link in page.links | page.loaded:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
                 continue
-            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = (
+                (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            )
             anchors = pages[target].anchors if target in pages else set()
-            if not target.is_file() or (parts.fragment and unquote(parts.fragment) not in anchors):
+            if not target.is_file() or (
+                parts.fragment and unquote(parts.fragment) not in anchors
+            ):
                 broken.append(f"{path.relative_to(site)}: {link}")
     assert not broken
 
 
-HOMES = ["metrics", "stats", "bias", "styles", "plots", "scorers", "papers", "widgets", "report", "io", "judges", "toy"]
+HOMES = [
+    "metrics",
+    "stats",
+    "bias",
+    "styles",
+    "plots",
+    "scorers",
+    "papers",
+    "widgets",
+    "report",
+    "io",
+    "judges",
+    "toy",
+]
 HOMES += ["benchmarks", "inference"]
 
 
@@ -192,13 +300,25 @@ def test_every_public_name_is_in_the_reference(site):
     from sphinx.util.inventory import InventoryFile
 
     with (site / "objects.inv").open("rb") as file:
-        shown = {name for kind in InventoryFile.load(file, "", lambda *parts: "").values() for name in kind}
+        shown = {
+            name
+            for kind in InventoryFile.load(file, "", lambda *parts: "").values()
+            for name in kind
+        }
     wanted = {f"rmlab.{name}": getattr(rmlab, name) for name in rmlab.__all__}
     for home in HOMES:
         module = getattr(rmlab, home)
-        wanted |= {f"rmlab.{home}.{name}": getattr(module, name) for name in module.__all__}
+        wanted |= {
+            f"rmlab.{home}.{name}": getattr(module, name) for name in module.__all__
+        }
     wanted["rmlab.tables.DataError"] = rmlab.DataError
-    documented = {id(wanted[name]) for name in shown & set(wanted)}  # under one name or another
-    made = {name: thing for name, thing in wanted.items() if inspect.isclass(thing) or inspect.isroutine(thing)}
+    documented = {
+        id(wanted[name]) for name in shown & set(wanted)
+    }  # under one name or another
+    made = {
+        name: thing
+        for name, thing in wanted.items()
+        if inspect.isclass(thing) or inspect.isroutine(thing)
+    }
     assert len(made) > 100
     assert not [name for name, thing in made.items() if id(thing) not in documented]

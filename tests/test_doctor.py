@@ -1,4 +1,6 @@
-"""Each check of the doctor made to pass and to fail: on tiny reward models, pairwise models and judges."""
+"""Each check of the doctor made to pass and to fail: on tiny reward models, pairwise
+models and judges.
+"""
 
 import hashlib
 
@@ -20,7 +22,16 @@ from rmlab.scorers.classifier import classifier
 from rmlab.scorers.pairwise import pairwise
 
 TEXT_CHECKS = ["template", "truncated", "bos", "read", "pad"]
-CHECKS = ["head", "packs", "tokenizer", *TEXT_CHECKS, "nan", "alone", "dtype", "saturation"]
+CHECKS = [
+    "head",
+    "packs",
+    "tokenizer",
+    *TEXT_CHECKS,
+    "nan",
+    "alone",
+    "dtype",
+    "saturation",
+]
 RESPONSES = toy_responses(prompts=8, slots=3)
 
 
@@ -33,51 +44,137 @@ def healthy(zoo):
     return zoo(name="healthy")
 
 
-def test_a_healthy_model_passes_everything_and_no_file_is_read_to_be_hashed(healthy, main, monkeypatch):
-    """The doctor is there before a long run; the hash of the weights takes minutes where they are large."""
+def test_a_healthy_model_passes_everything_and_no_file_is_read_to_be_hashed(
+    healthy, main, monkeypatch
+):
+    """The doctor is there before a long run; the hash of the weights takes minutes
+    where they are large.
+    """
     monkeypatch.setattr(hashlib, "file_digest", None)
     report = doctor(healthy, RESPONSES)
     assert report.columns.tolist() == ["check", "status", "found", "remedy"]
     assert report["check"].tolist() == CHECKS
     assert report["status"].dtype == STATUS
-    assert report["status"].max() == "pass", report[report["status"] > "pass"].to_dict("records")
+    assert report["status"].max() == "pass", report[report["status"] > "pass"].to_dict(
+        "records"
+    )
     assert (report["remedy"] == "").all()
     detail = report.set_index("check")["found"]
-    for check, word in [("head", "score.weight"), ("read", "<|eot_id|>"), ("dtype", "float32")]:
+    for check, word in [
+        ("head", "score.weight"),
+        ("read", "<|eot_id|>"),
+        ("dtype", "float32"),
+    ]:
         assert word in detail[check]
     pd.testing.assert_frame_equal(report, doctor(classifier(healthy), RESPONSES))
     code, out, _ = main("doctor", healthy)
-    assert (code, [line.split()[:2] for line in out.splitlines()]) == (0, [["pass", check] for check in CHECKS])
+    assert (code, [line.split()[:2] for line in out.splitlines()]) == (
+        0,
+        [["pass", check] for check in CHECKS],
+    )
 
 
 OPEN_END = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}{% endfor %}"
 TWO_ENDS = toy.models.CHAT_TEMPLATES["llama3"] + "{{ eos_token }}"
 SHORT = {"max_position_embeddings": 60}
-# The model, the doctor's options, the check, its status, words of what is found and of the remedy, and whether it ends.
+# The model, the doctor's options, the check, its status, words of what is found and of
+# the remedy, and whether it ends.
 FAULTS = {
-    "no head": ({"task": "causal"}, {}, "head", "fail", "score.weight", "trained reward model", True),
+    "no head": (
+        {"task": "causal"},
+        {},
+        "head",
+        "fail",
+        "score.weight",
+        "trained reward model",
+        True,
+    ),
     "no template": ({"template": None}, {}, "template", "fail", "", "'zephyr'", True),
-    "no end": ({"template": OPEN_END}, {}, "read", "warn", "different tokens", "eos=True", False),
-    "two ends": ({"template": TWO_ENDS}, {}, "read", "fail", "2 times", "eos=True", False),
-    "pad is end": ({"pad": "<|eot_id|>"}, {}, "pad", "warn", "24 of 24 texts", "pad token", False),
+    "no end": (
+        {"template": OPEN_END},
+        {},
+        "read",
+        "warn",
+        "different tokens",
+        "eos=True",
+        False,
+    ),
+    "two ends": (
+        {"template": TWO_ENDS},
+        {},
+        "read",
+        "fail",
+        "2 times",
+        "eos=True",
+        False,
+    ),
+    "pad is end": (
+        {"pad": "<|eot_id|>"},
+        {},
+        "pad",
+        "warn",
+        "24 of 24 texts",
+        "pad token",
+        False,
+    ),
     "too long": (SHORT, {}, "truncated", "fail", "60 tokens", "truncate='left'", False),
-    "cut": (SHORT, {"max_length": 60, "truncate": "left"}, "truncated", "warn", "cut at the left", "", False),
-    "all too long": ({"max_position_embeddings": 4}, {}, "truncated", "fail", "", "", True),
+    "cut": (
+        SHORT,
+        {"max_length": 60, "truncate": "left"},
+        "truncated",
+        "warn",
+        "cut at the left",
+        "",
+        False,
+    ),
+    "all too long": (
+        {"max_position_embeddings": 4},
+        {},
+        "truncated",
+        "fail",
+        "",
+        "",
+        True,
+    ),
     "nan": ({"nan": True}, {}, "nan", "fail", "24 of 24", "float32", True),
-    "an encoder": ({"architecture": "bert", "template": "chatml"}, {}, "read", "pass", "the first token", "", False),
-    "bfloat16": ({}, {"dtype": "bfloat16"}, "dtype", "pass", "0 of 36 comparisons flip", "", False),
+    "an encoder": (
+        {"architecture": "bert", "template": "chatml"},
+        {},
+        "read",
+        "pass",
+        "the first token",
+        "",
+        False,
+    ),
+    "bfloat16": (
+        {},
+        {"dtype": "bfloat16"},
+        "dtype",
+        "pass",
+        "0 of 36 comparisons flip",
+        "",
+        False,
+    ),
 }
 
 
-def save_model(folder, *, template="llama3", pad=None, nan=False, architecture="llama", **config):
+def save_model(
+    folder, *, template="llama3", pad=None, nan=False, architecture="llama", **config
+):
     """A tiny reward model with another tokenizer, or with weights that are not numbers."""
-    words = encoder_words(chat_template=template) if architecture == "bert" else toy.tokenizer(chat_template=template)
+    words = (
+        encoder_words(chat_template=template)
+        if architecture == "bert"
+        else toy.tokenizer(chat_template=template)
+    )
     if pad:
         words.pad_token = pad
     toy.save_model(folder, architecture, words=words, **config)
     if nan:
         path = folder / "model.safetensors"
-        weights = load_file(path) | {"model.norm.weight": torch.full((32,), float("nan"))}
+        weights = load_file(path) | {
+            "model.norm.weight": torch.full((32,), float("nan"))
+        }
         save_file(weights, path, metadata={"format": "pt"})
     return folder
 
@@ -92,23 +189,44 @@ def test_each_fault_is_named_with_what_to_do(tmp_path, main, fault):
     assert remedy in report.loc[check, "remedy"]
     assert (report.index[-1] == check) == ends
     if not ends:
-        assert report.loc["alone", "status"] == "pass", "the texts that fit are examined all the same"
+        assert report.loc["alone", "status"] == "pass", (
+            "the texts that fit are examined all the same"
+        )
     if fault == "no head":
         assert main("doctor", folder, "mini")[0] == 1
 
 
 def sample(*scores):
     """Scores of two prompts, half of each prompt's chosen, and the same in company."""
-    n, columns = len(scores) // 2, {"benchmark": "b", "domain": "d", "id": np.repeat(["0", "1"], len(scores) // 2)}
-    columns |= {"label": (["chosen"] * (n // 2) + ["rejected"] * (n // 2)) * 2, "slot": [0, 1, 0, 1] * 2}
-    return findings.Sample(pd.DataFrame(columns), np.array(scores, float), np.array(scores, float))
+    n, columns = (
+        len(scores) // 2,
+        {
+            "benchmark": "b",
+            "domain": "d",
+            "id": np.repeat(["0", "1"], len(scores) // 2),
+        },
+    )
+    columns |= {
+        "label": (["chosen"] * (n // 2) + ["rejected"] * (n // 2)) * 2,
+        "slot": [0, 1, 0, 1] * 2,
+    }
+    return findings.Sample(
+        pd.DataFrame(columns), np.array(scores, float), np.array(scores, float)
+    )
 
 
 def test_flips_ties_and_distances():
-    same, tied, constant = sample(4, 3, 2, 1, 8, 7, 6, 5), sample(1, 1, 1, 2, 3, 4, 5, 6), sample(*[1] * 8)
+    same, tied, constant = (
+        sample(4, 3, 2, 1, 8, 7, 6, 5),
+        sample(1, 1, 1, 2, 3, 4, 5, 6),
+        sample(*[1] * 8),
+    )
     one_flip = same.alone + np.array([0, -1.5, 0, 0, 0, 0, 0, 0])
     for finding, status in [
-        (findings.check_company(same._replace(together=same.alone + 0.001), 1e-4), "warn"),
+        (
+            findings.check_company(same._replace(together=same.alone + 0.001), 1e-4),
+            "warn",
+        ),
         (findings.check_company(same._replace(together=-same.alone), 1e-4), "fail"),
         (findings.check_precision(same, one_flip, "bfloat16"), "warn"),
         (findings.check_precision(same, -same.alone, "bfloat16"), "fail"),
@@ -118,19 +236,27 @@ def test_flips_ties_and_distances():
     ]:
         assert finding.status == status
     assert "1 of 8" in findings.check_precision(same, one_flip, "bfloat16").detail
-    assert "2 tied comparisons" in findings.check_saturation(tied, list("abcdefgh")).detail
+    assert (
+        "2 tied comparisons" in findings.check_saturation(tied, list("abcdefgh")).detail
+    )
 
 
 # Pairwise models.
 
 PAIRS = toy_responses(prompts=6, slots=2)
-TOKENS = {"pairrm": ["markers"], "steamshp": ["bos", "read"], "letters": ["bos", "read"]}
+TOKENS = {
+    "pairrm": ["markers"],
+    "steamshp": ["bos", "read"],
+    "letters": ["bos", "read"],
+}
 
 
 @pytest.fixture(scope="module")
 def pairwise_models(tmp_path_factory):
     torch.manual_seed(0)
-    return {kind: save(kind, tmp_path_factory.mktemp("models") / kind) for kind in TOKENS}
+    return {
+        kind: save(kind, tmp_path_factory.mktemp("models") / kind) for kind in TOKENS
+    }
 
 
 @pytest.mark.parametrize("kind", TOKENS)
@@ -139,28 +265,52 @@ def test_a_sound_pairwise_model_and_its_position_bias(pairwise_models, kind):
     model = pairwise(pairwise_models[kind])
     report = examine(model, PAIRS)
     checks = ["head", "packs", "tokenizer", "template", "truncated", *TOKENS[kind]]
-    assert report.index.tolist() == [*checks, "nan", "alone", "dtype", "position", "saturation"]
-    # Random weights prefer a place. The tiny T5's preference is a thousand times its margins, which shows in rounding.
+    assert report.index.tolist() == [
+        *checks,
+        "nan",
+        "alone",
+        "dtype",
+        "position",
+        "saturation",
+    ]
+    # Random weights prefer a place. The tiny T5's preference is a thousand times its
+    # margins, which shows in rounding.
     sound = report.drop(["position", "alone"] if kind == "steamshp" else ["position"])
     assert set(sound["status"]) == {"pass"}
     assert set(sound["remedy"]) == {""}
     assert report.loc["alone", "status"] != "fail"
     assert "on 24 comparisons; 0 of 24 comparisons flip" in report.loc["alone", "found"]
     sides = dict(iter(PAIRS.groupby("label")))
-    pairs = sides["chosen"].merge(sides["rejected"], on=["id", "prompt"], suffixes=("_chosen", "_rejected"))
-    prompts, first, second = (pairs[name].tolist() for name in ("prompt", "response_chosen", "response_rejected"))
+    pairs = sides["chosen"].merge(
+        sides["rejected"], on=["id", "prompt"], suffixes=("_chosen", "_rejected")
+    )
+    prompts, first, second = (
+        pairs[name].tolist()
+        for name in ("prompt", "response_chosen", "response_rejected")
+    )
     orders = ((first, second), (second, first))
-    left, right = (model.forward_alone(model.prepare(prompts, *texts), np.arange(24)) for texts in orders)
+    left, right = (
+        model.forward_alone(model.prepare(prompts, *texts), np.arange(24))
+        for texts in orders
+    )
     changed = sum((a > 0) == (b > 0) for a, b in zip(left, right, strict=True))
-    assert report.loc["position", "found"].startswith(f"{changed} of 24 comparisons ({changed / 24:.0%})")
-    assert f"{np.mean(np.r_[left, right] > 0):.0%}" in report.loc["position", "found"].split(";")[1]
+    assert report.loc["position", "found"].startswith(
+        f"{changed} of 24 comparisons ({changed / 24:.0%})"
+    )
+    assert (
+        f"{np.mean(np.r_[left, right] > 0):.0%}"
+        in report.loc["position", "found"].split(";")[1]
+    )
 
 
 @pytest.mark.parametrize(
-    ("change", "check", "detail"), [(1e3, "position", "24 of 24"), (np.inf, "nan", "24 of 24"), (0, "alone", "")]
+    ("change", "check", "detail"),
+    [(1e3, "position", "24 of 24"), (np.inf, "nan", "24 of 24"), (0, "alone", "")],
 )
 def test_margins_that_cannot_be_right_fail(pairwise_models, change, check, detail):
-    """A place that always wins; infinite logits, which an average would hide; a forward pass that mixes texts up."""
+    """A place that always wins; infinite logits, which an average would hide; a forward
+    pass that mixes texts up.
+    """
     model = pairwise(pairwise_models["letters"])
     if change:
         backbone, head = model.parts
@@ -178,7 +328,9 @@ def test_margins_that_cannot_be_right_fail(pairwise_models, change, check, detai
 
 def some(share, bad):
     """A rule that answers in the `bad` way to a share of the questions."""
-    return lambda first, second, question: bad if question.seed // 7 % 100 < 100 * share else longer(first, second)
+    return lambda first, second, question: (
+        bad if question.seed // 7 % 100 < 100 * share else longer(first, second)
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,22 +343,40 @@ def some(share, bad):
         (lambda *_: "[[A]]", "position", "fail"),
         (some(0.4, Answer("[[A>B]]", "length")), "length", "warn"),
         (some(0.5, Answer("[[A=B]]", model="another")), "model", "warn"),
-        (lambda first, second, question: "[[A=B]]" if question.sample else longer(first, second), "repeat", "warn"),
+        (
+            lambda first, second, question: (
+                "[[A=B]]" if question.sample else longer(first, second)
+            ),
+            "repeat",
+            "warn",
+        ),
     ],
 )
 def test_each_fault_of_a_judge_is_named(choose, check, status):
     questions = []
     judge = pair_judge(
-        lambda first, second, question: questions.append((first, second)) or choose(first, second, question)
+        lambda first, second, question: (
+            questions.append((first, second)) or choose(first, second, question)
+        )
     )
     report = examine(judge, judge_responses(20), sample=20)
     assert report.loc[check, "status"] == status
     assert bool(report.loc[check, "remedy"]) == (status != "pass")
     if status == "pass":
-        assert report.index.tolist() == ["answers", "model", "verdict", "length", "repeat", "position", "cost"]
+        assert report.index.tolist() == [
+            "answers",
+            "model",
+            "verdict",
+            "length",
+            "repeat",
+            "position",
+            "cost",
+        ]
         assert set(report["status"]) == {"pass"}
         assert "40 questions in all" in report.loc["cost", "found"]
-        assert len(questions) == 2 * len(set(questions)) == 40, "ten of twenty prompts, both orders, each twice"
+        assert len(questions) == 2 * len(set(questions)) == 40, (
+            "ten of twenty prompts, both orders, each twice"
+        )
 
 
 @pytest.mark.parametrize(("rating", "status"), [("[[7]]", "warn"), (None, "pass")])
@@ -214,5 +384,13 @@ def test_a_judge_that_rates_all_answers_alike_is_named(rating, status):
     judge = rating_judge(lambda text, question: rating or f"[[{len(text) % 9 + 1}]]")
     report = examine(judge, judge_responses(20), sample=20)
     assert report.loc["spread", "status"] == status
-    assert report.index.tolist() == ["answers", "model", "verdict", "length", "repeat", "spread", "cost"]
+    assert report.index.tolist() == [
+        "answers",
+        "model",
+        "verdict",
+        "length",
+        "repeat",
+        "spread",
+        "cost",
+    ]
     assert report.loc["repeat", "status"] == "pass"

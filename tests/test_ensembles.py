@@ -22,7 +22,10 @@ def scores_by_key(frame):
 
 def rank_oracle(mine, others, models):
     """Mean rank from 0 to 1, by counting who is beaten."""
-    beaten = [np.mean([(mine[m] > x[m]) + 0.5 * (mine[m] == x[m]) for x in others]) for m in models]
+    beaten = [
+        np.mean([(mine[m] > x[m]) + 0.5 * (mine[m] == x[m]) for x in others])
+        for m in models
+    ]
     return np.mean(beaten)
 
 
@@ -32,46 +35,85 @@ def vote_oracle(mine, others, models):
     return np.mean([1.0 if lead > 0 else 0.5 if lead == 0 else 0.0 for lead in leads])
 
 
-@pytest.mark.parametrize(("how", "oracle"), [("rank", rank_oracle), ("vote", vote_oracle)])
+@pytest.mark.parametrize(
+    ("how", "oracle"), [("rank", rank_oracle), ("vote", vote_oracle)]
+)
 def test_ranks_and_votes_equal_plain_loops(scores, how, oracle):
-    """In whatever order the models come, to the last bit: Ties asks for distances, where a rounded third decides."""
+    """In whatever order the models come, to the last bit: Ties asks for distances,
+    where a rounded third decides.
+    """
     combined, expected = scores_by_key(ensemble(scores, how=how)), {}
     for _, prompt in scores.groupby(tables.PROMPT):
         answers = {
-            key: dict(zip(rows["model"], rows["score"], strict=True)) for key, rows in prompt.groupby(tables.KEY)
+            key: dict(zip(rows["model"], rows["score"], strict=True))
+            for key, rows in prompt.groupby(tables.KEY)
         }
         for key, mine in answers.items():
             others = [answer for name, answer in answers.items() if name != key]
             expected[key] = oracle(mine, others, ["a", "b", "c"])
     assert combined.to_dict() == pytest.approx(expected)
-    assert scores_by_key(ensemble(scores, ["c", "b", "a"], how=how))[combined.index].tolist() == combined.tolist()
+    assert (
+        scores_by_key(ensemble(scores, ["c", "b", "a"], how=how))[
+            combined.index
+        ].tolist()
+        == combined.tolist()
+    )
 
 
 def test_mean_and_zscore_equal_numpy(scores):
-    wide = scores.pivot_table(index=tables.KEY, columns="model", values="score", sort=False, observed=True)
-    np.testing.assert_allclose(scores_by_key(ensemble(scores)).loc[wide.index], wide.mean(axis=1))
+    wide = scores.pivot_table(
+        index=tables.KEY, columns="model", values="score", sort=False, observed=True
+    )
+    np.testing.assert_allclose(
+        scores_by_key(ensemble(scores)).loc[wide.index], wide.mean(axis=1)
+    )
     standard = ((wide - wide.mean()) / wide.std(ddof=0)).mean(axis=1)
-    np.testing.assert_allclose(scores_by_key(ensemble(scores, how="zscore")).loc[wide.index], standard)
-    flat = scores.assign(score=scores["score"].where(scores["model"] == "a", 3.3))  # constant models add nothing
+    np.testing.assert_allclose(
+        scores_by_key(ensemble(scores, how="zscore")).loc[wide.index], standard
+    )
+    flat = scores.assign(
+        score=scores["score"].where(scores["model"] == "a", 3.3)
+    )  # constant models add nothing
     alone = (wide["a"] - wide["a"].mean()) / wide["a"].std(ddof=0) / 3
-    np.testing.assert_allclose(scores_by_key(ensemble(flat, how="zscore")).loc[wide.index], alone, atol=1e-12)
+    np.testing.assert_allclose(
+        scores_by_key(ensemble(flat, how="zscore")).loc[wide.index], alone, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("how", HOW)
 def test_the_labels_are_never_looked_at(scores, how):
-    swapped = scores.assign(label=scores["label"].map({"chosen": "rejected", "rejected": "chosen"}))
-    np.testing.assert_array_equal(ensemble(swapped, how=how)["score"], ensemble(scores, how=how)["score"])
+    swapped = scores.assign(
+        label=scores["label"].map({"chosen": "rejected", "rejected": "chosen"})
+    )
+    np.testing.assert_array_equal(
+        ensemble(swapped, how=how)["score"], ensemble(scores, how=how)["score"]
+    )
 
 
 @settings(max_examples=25, deadline=None)
 @given(scale=st.floats(0.01, 100), shift=st.floats(-50, 50), seed=st.integers(0, 99))
 def test_scale_and_shift_of_a_model_only_matter_to_the_mean(scale, shift, seed):
     rng = np.random.default_rng(seed)
-    rows = [(m, "b", "d", str(i), label, 0) for m in "ab" for i in range(6) for label in tables.LABELS]
-    scores = pd.DataFrame(rows, columns=["model", *tables.KEY]).assign(score=rng.normal(size=len(rows)))
-    moved = scores.assign(score=scores["score"].where(scores["model"] == "b", scores["score"] * scale + shift))
+    rows = [
+        (m, "b", "d", str(i), label, 0)
+        for m in "ab"
+        for i in range(6)
+        for label in tables.LABELS
+    ]
+    scores = pd.DataFrame(rows, columns=["model", *tables.KEY]).assign(
+        score=rng.normal(size=len(rows))
+    )
+    moved = scores.assign(
+        score=scores["score"].where(
+            scores["model"] == "b", scores["score"] * scale + shift
+        )
+    )
     for how in ("zscore", "rank", "vote"):
-        np.testing.assert_allclose(ensemble(moved, how=how)["score"], ensemble(scores, how=how)["score"], atol=1e-9)
+        np.testing.assert_allclose(
+            ensemble(moved, how=how)["score"],
+            ensemble(scores, how=how)["score"],
+            atol=1e-9,
+        )
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -83,7 +125,9 @@ def test_missing_scores_stay_missing_and_touch_no_other_model(scores, how):
     assert combined["score"].isna().sum() == 1
     rest = scores[~(scores[tables.KEY] == list(key)).all(axis=1)]
     expected = scores_by_key(ensemble(rest, how=how))
-    np.testing.assert_allclose(scores_by_key(combined).drop([key]).loc[expected.index], expected)
+    np.testing.assert_allclose(
+        scores_by_key(combined).drop([key]).loc[expected.index], expected
+    )
 
 
 def test_bad_arguments_are_named(scores):

@@ -1,4 +1,6 @@
-"""The explorer's selection held to loops, its state and its texts; the playground; rewards along an answer."""
+"""The explorer's selection held to loops, its state and its texts; the playground;
+rewards along an answer.
+"""
 
 import re
 import time
@@ -23,7 +25,10 @@ from rmlab.widgets.markup import markdown_html, plain_html
 
 @pytest.fixture(scope="module")
 def scores(mini):
-    models = [toy.scorer(mini, skill=k, style=s, name=n) for k, s, n in ((1.0, 1.0, "fond"), (2.0, 0.0, "fair"))]
+    models = [
+        toy.scorer(mini, skill=k, style=s, name=n)
+        for k, s, n in ((1.0, 1.0, "fond"), (2.0, 0.0, "fair"))
+    ]
     return score(mini, models)
 
 
@@ -42,9 +47,15 @@ def longest(prompts, texts):
 
 
 def texts_of(scores):
-    first = scores[scores["model"] == scores["model"].iloc[0]].drop(columns=["model", "score"])
-    texts = [f"Text {k} about {'Rome' if k % 3 else 'rivers'}" for k in range(len(first))]
-    return first.assign(prompt=[f"What of {key}?" for key in first["id"]], response=texts)
+    first = scores[scores["model"] == scores["model"].iloc[0]].drop(
+        columns=["model", "score"]
+    )
+    texts = [
+        f"Text {k} about {'Rome' if k % 3 else 'rivers'}" for k in range(len(first))
+    ]
+    return first.assign(
+        prompt=[f"What of {key}?" for key in first["id"]], response=texts
+    )
 
 
 # The selection
@@ -56,24 +67,45 @@ def slow_match(scores, responses, selection):
     by_model = dict(tuple(metrics.pairs(scores).groupby("model", sort=False)))
     low, high = selection.margin
     rows = {}
-    tables = (by_model[model].itertuples() for model in (selection.models[0], selection.models[-1]))
+    tables = (
+        by_model[model].itertuples()
+        for model in (selection.models[0], selection.models[-1])
+    )
     for a, b in zip(*tables, strict=True):
         group = texts.get_group((a.domain, a.id))
         words = "\n".join([a.id, group["prompt"].iloc[0], *group["response"]]).lower()
         flip = a.outcome != b.outcome
         if (
-            all(getattr(selection, name) in (None, getattr(a, name)) for name in ("domain", "subset", "level"))
+            all(
+                getattr(selection, name) in (None, getattr(a, name))
+                for name in ("domain", "subset", "level")
+            )
             and selection.cell in (None, (a.chosen_style, a.rejected_style))
-            and (flip if selection.outcome == "flip" else selection.outcome in (None, a.outcome))
-            and (-np.inf if low is None else low) <= a.margin <= (np.inf if high is None else high)
+            and (
+                flip
+                if selection.outcome == "flip"
+                else selection.outcome in (None, a.outcome)
+            )
+            and (-np.inf if low is None else low)
+            <= a.margin
+            <= (np.inf if high is None else high)
             and selection.text.lower() in words
         ):
-            rows.setdefault((a.domain, a.id), []).append((1, a.margin < 0, a.margin, flip))
+            rows.setdefault((a.domain, a.id), []).append(
+                (1, a.margin < 0, a.margin, flip)
+            )
     columns = {key: np.array(part, float).T for key, part in rows.items()}
-    return {key: (n.sum(), lost.sum(), margin.mean(), flips.sum()) for key, (n, lost, margin, flips) in columns.items()}
+    return {
+        key: (n.sum(), lost.sum(), margin.mean(), flips.sum())
+        for key, (n, lost, margin, flips) in columns.items()
+    }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     domain=st.sampled_from([None, "chat", "safety"]),
     subset=st.sampled_from([None, "safety-refuse", "chat"]),
@@ -85,18 +117,29 @@ def slow_match(scores, responses, selection):
     text=st.sampled_from(["", "rome", "what of", "nowhere", "text 1"]),
     order=st.sampled_from(["worst", "best", "data"]),
 )
-def test_a_selection_finds_what_loops_find(make_scores, domain, subset, cell, level, outcome, low, span, text, order):
+def test_a_selection_finds_what_loops_find(
+    make_scores, domain, subset, cell, level, outcome, low, span, text, order
+):
     scores = make_scores(seed=3)
     margin = (low, None if low is None else low + span)
-    selection = Selection(("a", "b"), domain, subset, cell, level, outcome, margin, text, order)
-    table = explore(scores.sample(frac=1, random_state=1), texts_of(scores), selection=selection).frame
+    selection = Selection(
+        ("a", "b"), domain, subset, cell, level, outcome, margin, text, order
+    )
+    table = explore(
+        scores.sample(frac=1, random_state=1), texts_of(scores), selection=selection
+    ).frame
     expected = slow_match(scores, texts_of(scores), selection)
-    rows = {(r.domain, r.id): (r.n_pairs, r.lost, r.margin, r.flips) for r in table.itertuples()}
+    rows = {
+        (r.domain, r.id): (r.n_pairs, r.lost, r.margin, r.flips)
+        for r in table.itertuples()
+    }
     assert rows.keys() == expected.keys()
     for key, values in rows.items():
         assert values == pytest.approx(expected[key])
     disagreement = [(r.flips, abs(r.margin - r.other)) for r in table.itertuples()]
-    assert order == "data" or disagreement == sorted(disagreement, reverse=order == "worst")
+    assert order == "data" or disagreement == sorted(
+        disagreement, reverse=order == "worst"
+    )
 
 
 def test_what_is_missing_is_missing_never_lost(make_scores):
@@ -112,13 +155,19 @@ def test_what_is_missing_is_missing_never_lost(make_scores):
     assert "math" in data["reasons"][0]
 
 
-def test_page_and_kernel_share_selection_and_notes_and_the_page_is_told_of_errors(scores, mini):
+def test_page_and_kernel_share_selection_and_notes_and_the_page_is_told_of_errors(
+    scores, mini
+):
     def broken(prompts, texts):
         raise RuntimeError("no memory")
 
     view, replies = explore(scores, mini, scorer=broken), []
     view.select(domain="math", outcome="loss")
-    view.widget.selection = {**view.widget.selection, "domain": "code", "models": ["fond", "fair"]}  # as a click does
+    view.widget.selection = {
+        **view.widget.selection,
+        "domain": "code",
+        "models": ["fond", "fair"],
+    }  # as a click does
     assert view.selection.models == ("fond", "fair")
     assert set(view.frame["domain"]) == {"code"}
     view.widget.annotations = {"3": "doubtful", "5": " "}
@@ -129,8 +178,14 @@ def test_page_and_kernel_share_selection_and_notes_and_the_page_is_told_of_error
 
 
 def test_data_without_styles_and_answers_of_any_number():
-    answers = {"label": ["chosen"] * 3 + ["rejected"] * 5, "slot": [*range(3), *range(5)], "response": [*"abcdefgh"]}
-    several = pd.DataFrame(answers).assign(benchmark="rb2", domain="Ties", id="7", prompt="q")
+    answers = {
+        "label": ["chosen"] * 3 + ["rejected"] * 5,
+        "slot": [*range(3), *range(5)],
+        "response": [*"abcdefgh"],
+    }
+    several = pd.DataFrame(answers).assign(
+        benchmark="rb2", domain="Ties", id="7", prompt="q"
+    )
     view = explore(score(several, baselines.random), several)
     assert view.frame["n_pairs"].tolist() == [15]
     with pytest.raises(DataError, match="cell='concise'"):
@@ -168,7 +223,9 @@ def test_another_selection_and_bad_tables_are_refused(view, scores, mini):
 
 
 class Checker(HTMLParser):
-    """Fails on a tag or attribute that could run, load, lead or cover; collects the text."""
+    """Fails on a tag or attribute that could run, load, lead or cover; collects the
+    text.
+    """
 
     def __init__(self, html):
         super().__init__()
@@ -177,11 +234,29 @@ class Checker(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag, attrs):
-        assert tag in markup.TAGS - {"script", "style", "img", "svg", "a", "iframe", "form", "object"}, tag
+        assert tag in markup.TAGS - {
+            "script",
+            "style",
+            "img",
+            "svg",
+            "a",
+            "iframe",
+            "form",
+            "object",
+        }, tag
         for name, value in attrs:
-            assert name in markup.ATTRIBUTES - {"style", "href", "src", "xmlns"}, (tag, name)
-            assert name != "class" or re.fullmatch(r"(rmlab-[a-z]+ ?)+|[a-z][a-z0-9]{0,3}", value), value
-            assert name == "title" or re.fullmatch(r"[\w .+-]{1,40}", value), (tag, name, value)
+            assert name in markup.ATTRIBUTES - {"style", "href", "src", "xmlns"}, (
+                tag,
+                name,
+            )
+            assert name != "class" or re.fullmatch(
+                r"(rmlab-[a-z]+ ?)+|[a-z][a-z0-9]{0,3}", value
+            ), value
+            assert name == "title" or re.fullmatch(r"[\w .+-]{1,40}", value), (
+                tag,
+                name,
+                value,
+            )
 
     def handle_data(self, data):
         self.text += data
@@ -196,27 +271,47 @@ def checked(html):
 @pytest.mark.parametrize("text", HOSTILE + SLOW, ids=range(len(HOSTILE + SLOW)))
 def test_hostile_text_stays_text_on_a_page_and_in_a_terminal(text):
     start = time.perf_counter()
-    table = rmlab.report.show(pd.DataFrame({"response": [text.encode(errors="replace").decode()]}))
+    table = rmlab.report.show(
+        pd.DataFrame({"response": [text.encode(errors="replace").decode()]})
+    )
     cell = table._repr_html_().partition("<tbody>")[2]
-    for shown in (checked(markdown_html(text)), checked(plain_html(text)), checked(cell), repr(table)):
+    for shown in (
+        checked(markdown_html(text)),
+        checked(plain_html(text)),
+        checked(cell),
+        repr(table),
+    ):
         assert shown
-        assert not set(shown) & set(map(chr, [*range(9), *range(11, 32), 0x202E, 0x2066]))
+        assert not set(shown) & set(
+            map(chr, [*range(9), *range(11, 32), 0x202E, 0x2066])
+        )
     assert time.perf_counter() - start < 40, "the page must stay usable"
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.text(alphabet=st.sampled_from(list("<>/\"'`=&;#[]()!*_|-\n\t ascriptonerrjv:$\\\x00\u202e{}")), max_size=120))
+@given(
+    st.text(
+        alphabet=st.sampled_from(
+            list("<>/\"'`=&;#[]()!*_|-\n\t ascriptonerrjv:$\\\x00\u202e{}")
+        ),
+        max_size=120,
+    )
+)
 def test_any_text_stays_text_and_is_whole_as_it_was_written(text):
     checked(markdown_html(text))
     html = plain_html(text)
     if "```" not in text and "<math" not in html:
-        assert re.sub(r"[\s\ufffd]", "", checked(html)) == re.sub(r"[\s\0\u202e]", "", text)
+        assert re.sub(r"[\s\ufffd]", "", checked(html)) == re.sub(
+            r"[\s\0\u202e]", "", text
+        )
 
 
 def test_markdown_renders_and_links_do_not_lead_anywhere():
     html = markdown_html("# T\n\n- **a**\n\n| a | b |\n|--|--|\n| 1 | 2 |")
     assert all(f"<{tag}>" in html for tag in ("h1", "strong", "li", "table", "td"))
-    link = "[text](http://example.org/?a=1&b=2 'title') ![alt](http://example.org/x.png)"
+    link = (
+        "[text](http://example.org/?a=1&b=2 'title') ![alt](http://example.org/x.png)"
+    )
     assert checked(markdown_html(link)).strip() == link
 
 
@@ -228,7 +323,10 @@ def test_markdown_renders_and_links_do_not_lead_anywhere():
         (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", "<mtd><mn>4</mn></mtd>"),
         (r"$a_1 * b_2 * c$", "<msub><mi>a</mi><mn>1</mn></msub><mo>*</mo>"),
         (r"**\(\frac{1}{2}\)**", "<mfrac>"),
-        (r"\[ \begin{aligned} a &= b \\ c &= d \end{aligned} \]", '<mtd columnalign="right"><mi>c</mi></mtd>'),
+        (
+            r"\[ \begin{aligned} a &= b \\ c &= d \end{aligned} \]",
+            '<mtd columnalign="right"><mi>c</mi></mtd>',
+        ),
         (r"\[ \text{if } x < y \]", "<mtext>if&nbsp;</mtext><mi>x</mi><mo>&lt;</mo>"),
         # No maths, or none that can be typeset.
         ("It costs $5 to $10, or 5$ and 6$.", None),
@@ -239,11 +337,15 @@ def test_markdown_renders_and_links_do_not_lead_anywhere():
         (r"$\def\a{\a\a}\a$ \(\newcommand{\x}{y}\x\)", None),
     ],
 )
-def test_maths_is_typeset_with_its_source_at_hand_and_nothing_else_is(show, text, mathml):
+def test_maths_is_typeset_with_its_source_at_hand_and_nothing_else_is(
+    show, text, mathml
+):
     html = show(text)
     if mathml:
         assert mathml in html
-        assert re.search(r'title="([^"]*)"', html)[1].strip("$\\[]()\n ") in html_escape(text)
+        assert re.search(r'title="([^"]*)"', html)[1].strip(
+            "$\\[]()\n "
+        ) in html_escape(text)
     else:
         assert "<math" not in html
         assert all(word in checked(html) for word in re.findall(r"[\w$]+", text))
@@ -254,14 +356,25 @@ def test_maths_is_typeset_with_its_source_at_hand_and_nothing_else_is(show, text
 
 def test_the_playground_scores_and_draws(tiny, mini):
     answers = ["Nothing else is known. Everything was said.", "No."]
-    play = playground(tiny, prompt="Why?", answers=answers, responses=mini).set(bold=2, emoji=1)
+    play = playground(tiny, prompt="Why?", answers=answers, responses=mini).set(
+        bold=2, emoji=1
+    )
     table = play.frame
-    np.testing.assert_allclose(table["score"], tiny(["Why?"] * 3, table["answer"].tolist()), atol=1e-5)
+    np.testing.assert_allclose(
+        table["score"], tiny(["Why?"] * 3, table["answer"].tolist()), atol=1e-5
+    )
     assert "**" in table["answer"].iloc[2]
     assert play.line["score"].iloc[1] == pytest.approx(table["score"].iloc[2], abs=1e-5)
     assert play.set(answers=["", "c"]).frame["score"].isna().tolist()[0]
-    for name, value in (("bold", 99), ("bald", 1), ("restyle", "answer 9"), ("answers", ["a", "b", "c"])):
-        with pytest.raises(ValueError, match="answer 3" if name == "answers" else f"{name}={value!r}"):
+    for name, value in (
+        ("bold", 99),
+        ("bald", 1),
+        ("restyle", "answer 9"),
+        ("answers", ["a", "b", "c"]),
+    ):
+        with pytest.raises(
+            ValueError, match="answer 3" if name == "answers" else f"{name}={value!r}"
+        ):
             play.set(**{name: value})
     assert play.steps == {"bold": 2, "emoji": 1}
 
@@ -275,7 +388,10 @@ def test_try_on_is_the_probe_of_the_same_change_and_scores_nothing_twice(mini):
 
     play = playground(logged, responses=mini).set(padding=1)
     table = play.try_on(10)
-    assert table[["change", "n_prompts"]].iloc[0].tolist() == [len("\n\nI hope that this is of use to you."), 10]
+    assert table[["change", "n_prompts"]].iloc[0].tolist() == [
+        len("\n\nI hope that this is of use to you."),
+        10,
+    ]
     play.try_on(10)
     assert len(asked) == len(set(asked))
 
@@ -289,19 +405,32 @@ def test_a_scorer_that_raises_is_shown_and_the_page_lives_on():
     play = playground(moody).set(bold=1)
     for prompt in ("good", "bad", "good again"):
         play.controls["prompt"].value = prompt
-        assert ("RuntimeError: &lt;i&gt;out" in play.problem.value) == (prompt == "bad") == bool(play.problem.value)
-        assert bool(play.result.value) == (prompt != "bad"), "an old number is of other texts"
+        assert (
+            ("RuntimeError: &lt;i&gt;out" in play.problem.value)
+            == (prompt == "bad")
+            == bool(play.problem.value)
+        )
+        assert bool(play.result.value) == (prompt != "bad"), (
+            "an old number is of other texts"
+        )
 
 
 # Token rewards
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "bert", "modernbert"])
+@pytest.mark.parametrize(
+    "architecture", ["llama", "gemma2", "gpt2", "bert", "modernbert"]
+)
 def test_the_last_token_reward_is_the_score(zoo, architecture):
     model = classifier(zoo(architecture), dtype="float32")
-    prompt, answer = [{"role": "user", "content": "Was ist das?"}], "Ein Café 😀. Two lines:\n- one\n- two"
+    prompt, answer = (
+        [{"role": "user", "content": "Was ist das?"}],
+        "Ein Café 😀. Two lines:\n- one\n- two",
+    )
     table = token_rewards(model, prompt, answer)
-    assert table["reward"].iloc[-1] == pytest.approx(model([prompt], [answer])[0], abs=1e-5)
+    assert table["reward"].iloc[-1] == pytest.approx(
+        model([prompt], [answer])[0], abs=1e-5
+    )
     assert "".join(table["text"]).startswith(answer)
     assert set(table["method"]) == {"occlusion" if "bert" in architecture else "token"}
 
@@ -315,7 +444,9 @@ def test_token_rewards_are_the_scores_of_the_texts_so_far(tiny):
     ids, start = prepared.ids[0], int(prepared.response_start[0])
     for k, end in enumerate(range(start, len(ids))):
         row = alone(tiny.backbone, ids[: end + 1], np.array([end]))
-        reward = tiny.read_head(Batch(np.zeros(1, np.intp), row, [np.zeros(1, np.intp)]))
+        reward = tiny.read_head(
+            Batch(np.zeros(1, np.intp), row, [np.zeros(1, np.intp)])
+        )
         assert table["reward"].iloc[k] == pytest.approx(reward[0], abs=1e-5)
 
 

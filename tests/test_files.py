@@ -1,4 +1,6 @@
-"""Files: written whole or not at all and never through a link; damaged ones are refused or read as they stand."""
+"""Files: written whole or not at all and never through a link; damaged ones are refused
+or read as they stand.
+"""
 
 import errno
 import os
@@ -23,10 +25,13 @@ from rmlab.tables import DataError
 
 @pytest.fixture(scope="module")
 def scores():
-    return rmlab.score(rmlab.load("mini").head(60), ["random", "longest"], progress=False)
+    return rmlab.score(
+        rmlab.load("mini").head(60), ["random", "longest"], progress=False
+    )
 
 
-WRITERS = {  # a function of each way to write a file for people, by the name of the file
+# a function of each way to write a file for people, by the name of the file
+WRITERS = {
     "figure.png": lambda path, scores: report.save_figure(plt.figure(), path),
     "report.html": lambda path, scores: report.write_report(scores, path),
     "scores.parquet": lambda path, scores: io.write_scores(scores, path),
@@ -55,7 +60,10 @@ def test_a_full_disk_leaves_the_old_file_and_a_link_in_the_way_is_replaced_not_f
             patch.setattr(*step, fail)
             with pytest.raises(OSError, match="No space left on device") as caught:
                 WRITERS[name](path, scores)
-        assert (caught.value.errno, Path(caught.value.filename).name) == (errno.ENOSPC, name)
+        assert (caught.value.errno, Path(caught.value.filename).name) == (
+            errno.ENOSPC,
+            name,
+        )
         assert path.read_bytes() == b"old"
         assert [p.name for p in path.parent.iterdir()] == [name]
     WRITERS[name](path, scores)
@@ -67,12 +75,24 @@ def test_a_full_disk_leaves_the_old_file_and_a_link_in_the_way_is_replaced_not_f
 def test_shards_of_a_policy_and_its_reference_merge_into_one_model(tmp_path):
     frame, folders = rmlab.load("mini").head(60), [tmp_path / "1", tmp_path / "2"]
     for number, folder in enumerate(folders):
-        rmlab.score(frame, Difference(name="owner/dpo"), store=folder, shard=(number + 1, 2))
-    assert merge(folders, tmp_path / "all")["model"].tolist() == ["policy", "reference"] * 2
-    merged, whole = Difference(name="owner/dpo"), rmlab.score(frame, Difference(name="owner/dpo"))
-    pd.testing.assert_frame_equal(rmlab.score(frame, merged, store=tmp_path / "all"), whole)
+        rmlab.score(
+            frame, Difference(name="owner/dpo"), store=folder, shard=(number + 1, 2)
+        )
+    assert (
+        merge(folders, tmp_path / "all")["model"].tolist()
+        == ["policy", "reference"] * 2
+    )
+    merged, whole = (
+        Difference(name="owner/dpo"),
+        rmlab.score(frame, Difference(name="owner/dpo")),
+    )
+    pd.testing.assert_frame_equal(
+        rmlab.score(frame, merged, store=tmp_path / "all"), whole
+    )
     assert merged.logged == []
-    assert rmlab.read_scores(tmp_path / "all")["model"].unique().tolist() == ["owner/dpo"]
+    assert rmlab.read_scores(tmp_path / "all")["model"].unique().tolist() == [
+        "owner/dpo"
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +101,15 @@ def whole_files(tmp_path_factory):
     return strange_files.write_whole(tmp_path_factory.mktemp("whole"))
 
 
-@pytest.mark.parametrize("n_files", [2_000, pytest.param(20_000, marks=pytest.mark.long)])
-def test_damaged_files_are_refused_or_read_as_they_stand(whole_files, tmp_path, caplog, n_files):
-    """Rows without a field, lists in place of numbers, and deep nesting gave errors that named neither file nor row."""
+@pytest.mark.parametrize(
+    "n_files", [2_000, pytest.param(20_000, marks=pytest.mark.long)]
+)
+def test_damaged_files_are_refused_or_read_as_they_stand(
+    whole_files, tmp_path, caplog, n_files
+):
+    """Rows without a field, lists in place of numbers, and deep nesting gave errors
+    that named neither file nor row.
+    """
     caplog.set_level("ERROR")
     rng, verdicts, raw_errors = np.random.default_rng(11), Counter(), []
     for number in range(n_files):
@@ -99,13 +125,19 @@ def test_damaged_files_are_refused_or_read_as_they_stand(whole_files, tmp_path, 
             verdicts["refused"] += 1
             continue
         except Exception as error:
-            raw_errors.append(f"{original.parent.name}/{path.name}, file {number}: {error!r:.200}")
+            raw_errors.append(
+                f"{original.parent.name}/{path.name}, file {number}: {error!r:.200}"
+            )
             continue
         verdicts["accepted"] += 1
         if read in (rmlab.read_scores, rmlab.read_pairs) and path.suffix != ".parquet":
             column = "score" if read is rmlab.read_scores else "margin"
             text = path.read_text(encoding="utf-8-sig")
-            numbers = {float(x) for x in re.findall(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", text) if len(x) < 300}
+            numbers = {
+                float(x)
+                for x in re.findall(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", text)
+                if len(x) < 300
+            }
             assert {*table[column].dropna().astype(float)} <= numbers, text
     assert not raw_errors
     assert min(verdicts.values()) > 0.08 * n_files

@@ -22,14 +22,21 @@ def exchange(words, left, right):
     words._tokenizer = Tokenizer.from_str(json.dumps(state))
 
 
-# Few texts show the second exchange, and none of ten the third: two pieces of rare texts.
+# Few texts show the second exchange, and none of ten the third: two pieces of rare
+# texts.
 CHANGES = {
     "ids": lambda words: exchange(words, "e", "a"),
     "ids of capital letters": lambda words: exchange(words, "Q", "Z"),
     "ids of control characters": lambda words: exchange(words, "ā", "Ă"),
-    "a special token": lambda words: words.add_special_tokens({"additional_special_tokens": ["<tool_call>"]}),
-    "a normaliser": lambda words: setattr(words.backend_tokenizer, "normalizer", normalizers.Lowercase()),
-    "a template": lambda words: setattr(words, "chat_template", f"{words.chat_template} "),
+    "a special token": lambda words: words.add_special_tokens(
+        {"additional_special_tokens": ["<tool_call>"]}
+    ),
+    "a normaliser": lambda words: setattr(
+        words.backend_tokenizer, "normalizer", normalizers.Lowercase()
+    ),
+    "a template": lambda words: setattr(
+        words, "chat_template", f"{words.chat_template} "
+    ),
 }
 
 
@@ -38,7 +45,9 @@ MAKERS = {
     "implicit": rmlab.implicit_reward,
     "pairwise": rmlab.pairwise,
     "judge": partial(rmlab.judge, name="j", device="cpu"),
-    "remote": lambda folder: connect("http://127.0.0.1:8000", kind="vllm", model="m", tokenizer=folder, version="1")[0],
+    "remote": lambda folder: connect(
+        "http://127.0.0.1:8000", kind="vllm", model="m", tokenizer=folder, version="1"
+    )[0],
 }
 TASKS = {"classifier": "classifier", "remote": "classifier"}
 
@@ -49,7 +58,9 @@ def test_another_tokenizer_is_another_fingerprint(zoo, tmp_path, change, kind):
     words, task, make = toy.tokenizer(), TASKS.get(kind, "causal"), MAKERS[kind]
     before = zoo(task=task)
     CHANGES[change](words)
-    after = toy.save_model(tmp_path / "b", task=task, words=words, vocab_size=len(toy.tokenizer()))
+    after = toy.save_model(
+        tmp_path / "b", task=task, words=words, vocab_size=len(toy.tokenizer())
+    )
     assert find(after).content == find(before).content
     assert make(after).fingerprint != make(before).fingerprint
     copy = Path(shutil.copytree(after, tmp_path / "copy"))
@@ -61,7 +72,10 @@ def test_a_reference_is_known_by_the_policy_s_tokenizer(zoo, tmp_path):
     words, reference = toy.tokenizer(), zoo(task="causal", seed=1)
     exchange(words, "Q", "Z")
     other = toy.save_model(tmp_path / "m", task="causal", words=words)
-    first, second = (rmlab.implicit_reward(folder, reference) for folder in (zoo(task="causal"), other))
+    first, second = (
+        rmlab.implicit_reward(folder, reference)
+        for folder in (zoo(task="causal"), other)
+    )
     assert first.models[1].checkpoint.content == second.models[1].checkpoint.content
     assert first.models[1].fingerprint != second.models[1].fingerprint
 

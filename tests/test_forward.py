@@ -15,12 +15,26 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from as_alone import assert_as_alone, assert_same, assert_states_as_alone, padded_scores, scores, scores_alone, states
+from as_alone import (
+    assert_as_alone,
+    assert_same,
+    assert_states_as_alone,
+    padded_scores,
+    scores,
+    scores_alone,
+    states,
+)
 
 from rmlab.inference import attention, flex
 from rmlab.inference.attention import Kept
 from rmlab.inference.forward import hidden
-from rmlab.inference.passes import alone, packed_rows, packing_support, position_scales, supports_prefix_cache
+from rmlab.inference.passes import (
+    alone,
+    packed_rows,
+    packing_support,
+    position_scales,
+    supports_prefix_cache,
+)
 from rmlab.inference.planning import Packing, lay_out, pack, plan
 
 DECODERS = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gpt_neox", "gpt2"]
@@ -30,7 +44,9 @@ ENCODERS = ["deberta-v2", "modernbert", "bert"]
 def forwarded(backbone):
     """A list that fills with the tokens of every pass."""
     sizes = []
-    backbone.get_input_embeddings().register_forward_hook(lambda layer, inputs, out: sizes.append(inputs[0].numel()))
+    backbone.get_input_embeddings().register_forward_hook(
+        lambda layer, inputs, out: sizes.append(inputs[0].numel())
+    )
     return sizes
 
 
@@ -45,7 +61,9 @@ def replace_forward(backbone, forward):
 
 
 def run_out_of_memory(backbone, when):
-    """A list that fills with the tokens of every pass, which fails `when` this says so of the list."""
+    """A list that fills with the tokens of every pass, which fails `when` this says so
+    of the list.
+    """
     sizes = []
 
     def fail(forward, input_ids, **options):
@@ -60,7 +78,9 @@ def run_out_of_memory(backbone, when):
 
 @pytest.mark.parametrize("architecture", DECODERS)
 def test_packs_give_what_each_text_alone_gives(load_backbone, world, architecture):
-    """In any order; the rows that go through the model are the plan's tokens, and no more."""
+    """In any order; the rows that go through the model are the plan's tokens, and no
+    more.
+    """
     texts, groups = world
     backbone = load_backbone(architecture)
     assert packing_support(backbone).packed
@@ -74,7 +94,9 @@ def test_packs_give_what_each_text_alone_gives(load_backbone, world, architectur
 
 @pytest.fixture(scope="module")
 def long_world():
-    """A prompt of 700 tokens with five answers, one of them the beginning of another, and a few short texts."""
+    """A prompt of 700 tokens with five answers, one of them the beginning of another,
+    and a few short texts.
+    """
     rng = np.random.default_rng(3)
     prompt, opening = rng.integers(8, 490, 700), rng.integers(8, 490, 40)
     long = [np.r_[prompt, rng.integers(8, 490, n)] for n in (30, 5, 90)]
@@ -87,8 +109,12 @@ LONG = {"gpt2": {"n_positions": 1024}}
 
 
 @pytest.mark.parametrize("architecture", DECODERS)
-def test_a_prompt_larger_than_the_budget_is_forwarded_once(load_backbone, long_world, architecture):
-    """Whole and in pieces; the rows that go through the model are the trie's, however small the packs."""
+def test_a_prompt_larger_than_the_budget_is_forwarded_once(
+    load_backbone, long_world, architecture
+):
+    """Whole and in pieces; the rows that go through the model are the trie's, however
+    small the packs.
+    """
     backbone = load_backbone(architecture, **LONG.get(architecture, {}))
     packing = packing_support(backbone)
     assert supports_prefix_cache(backbone)
@@ -97,22 +123,36 @@ def test_a_prompt_larger_than_the_budget_is_forwarded_once(load_backbone, long_w
         sizes.clear()
         assert_same(scores(backbone, long_world, budget), reference)
         passes = plan(*long_world, budget=budget, packing=packing)
-        assert sum(sizes) == passes.tokens == passes.minimum <= 700 + 30 + 5 + 90 + 100 + 60
+        assert (
+            sum(sizes)
+            == passes.tokens
+            == passes.minimum
+            <= 700 + 30 + 5 + 90 + 100 + 60
+        )
         assert max(sizes) <= budget
         assert 700 <= passes.kept <= 800
 
 
 @pytest.mark.parametrize("budget", [64, 300])
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
-def test_what_is_read_of_earlier_packs_is_kept(load_backbone, long_world, architecture, budget):
-    """Positions all over the texts, as implicit rewards read them: in the prompt, in answers that are cut."""
+def test_what_is_read_of_earlier_packs_is_kept(
+    load_backbone, long_world, architecture, budget
+):
+    """Positions all over the texts, as implicit rewards read them: in the prompt, in
+    answers that are cut.
+    """
     backbone = load_backbone(architecture, **LONG.get(architecture, {}))
     rng = np.random.default_rng(0)
-    reads = [np.sort(rng.choice(len(ids), min(len(ids), 30), replace=False)) for ids in long_world[0]]
+    reads = [
+        np.sort(rng.choice(len(ids), min(len(ids), 30), replace=False))
+        for ids in long_world[0]
+    ]
     assert_states_as_alone(backbone, long_world, reads, budget)
 
 
-def test_keys_and_values_are_freed_with_their_prompt(load_backbone, long_world, monkeypatch):
+def test_keys_and_values_are_freed_with_their_prompt(
+    load_backbone, long_world, monkeypatch
+):
     texts, groups = long_world
     prefixes = []
 
@@ -123,19 +163,31 @@ def test_keys_and_values_are_freed_with_their_prompt(load_backbone, long_world, 
 
     backbone = load_backbone("llama")
     monkeypatch.setattr("rmlab.inference.forward.Kept", Noted)
-    steps = hidden(backbone, texts, [np.array([len(ids) - 1]) for ids in texts], groups=groups, budget=300)
+    steps = hidden(
+        backbone,
+        texts,
+        [np.array([len(ids) - 1]) for ids in texts],
+        groups=groups,
+        budget=300,
+    )
     prefixes.clear()
     for batch in steps:
         living = [prefix() for prefix in prefixes if prefix() is not None]
-        tokens = [len(keys[0][0, 0]) for prefix in living for keys in prefix.layers.values()]
+        tokens = [
+            len(keys[0][0, 0]) for prefix in living for keys in prefix.layers.values()
+        ]
         assert len(tokens) <= backbone.config.num_hidden_layers
         if len(batch.texts) and max(groups[batch.texts]) > 0:
             assert not tokens, "the long prompt came first, and is done"
     assert len(prefixes) > 1
 
 
-def test_a_model_that_cannot_go_on_forwards_the_beginning_again(load_backbone, long_world):
-    """Here one that counts its positions from the first row of a pass: found out by trying, and right all the same."""
+def test_a_model_that_cannot_go_on_forwards_the_beginning_again(
+    load_backbone, long_world
+):
+    """Here one that counts its positions from the first row of a pass: found out by
+    trying, and right all the same.
+    """
     backbone = load_backbone("llama")
 
     def count(forward, input_ids, position_ids, **options):
@@ -146,7 +198,9 @@ def test_a_model_that_cannot_go_on_forwards_the_beginning_again(load_backbone, l
     replace_forward(backbone, count)
     assert packing_support(backbone).packed
     assert not supports_prefix_cache(backbone)
-    passes = plan(*long_world, budget=300, packing=replace(packing_support(backbone), keeps=False))
+    passes = plan(
+        *long_world, budget=300, packing=replace(packing_support(backbone), keeps=False)
+    )
     assert passes.tokens > 2 * passes.minimum
     assert passes.kept == 0
     reference, sizes = scores_alone(backbone, long_world[0]), forwarded(backbone)
@@ -166,25 +220,35 @@ def test_out_of_memory_in_the_middle_of_a_prompt(load_backbone, long_world, capl
 
 
 @pytest.mark.parametrize("architecture", ["modernbert", "bert"])
-def test_packs_of_encoders_give_what_each_text_alone_gives(load_backbone, world, architecture):
-    """The first position, as encoders are read; nothing is padded, and a common beginning is not shared."""
+def test_packs_of_encoders_give_what_each_text_alone_gives(
+    load_backbone, world, architecture
+):
+    """The first position, as encoders are read; nothing is padded, and a common
+    beginning is not shared.
+    """
     world = [np.r_[1, ids] for ids in world[0]], world[1]
     backbone = load_backbone(architecture)
     assert packing_support(backbone).packed
     assert not packing_support(backbone).causal
     passes = plan(*world, budget=900, packing=packing_support(backbone))
-    assert passes.tokens == passes.minimum == sum(map(len, world[0][:-1])), "the last text stands there twice"
+    assert passes.tokens == passes.minimum == sum(map(len, world[0][:-1])), (
+        "the last text stands there twice"
+    )
     assert_as_alone(backbone, world, (1, 250, 900, None), position=0)
 
 
 @pytest.fixture
 def in_batches(monkeypatch):
     """Models that could be packed go in batches."""
-    monkeypatch.setattr("rmlab.inference.forward.packing_support", lambda backbone: Packing("asked for"))
+    monkeypatch.setattr(
+        "rmlab.inference.forward.packing_support", lambda backbone: Packing("asked for")
+    )
 
 
 @pytest.mark.parametrize("architecture", ENCODERS)
-def test_batches_give_what_each_text_alone_gives(load_backbone, world, architecture, request):
+def test_batches_give_what_each_text_alone_gives(
+    load_backbone, world, architecture, request
+):
     """The first position, with padding in some batches."""
     world = [np.r_[1, ids, ids[:1].repeat(100)] for ids in world[0]], world[1]
     backbone = load_backbone(architecture)
@@ -202,7 +266,13 @@ def test_decoders_can_go_in_batches_too(load_backbone, world, architecture):
 
 
 @pytest.mark.parametrize(
-    "config", [{"use_cache": True}, {"use_cache": False}, {"pad_token_id": 2}, {"pad_token_id": None}]
+    "config",
+    [
+        {"use_cache": True},
+        {"use_cache": False},
+        {"pad_token_id": 2},
+        {"pad_token_id": None},
+    ],
 )
 def test_cache_and_pad_token_settings_change_nothing(load_backbone, world, config):
     backbone = load_backbone("llama")
@@ -214,17 +284,28 @@ def test_cache_and_pad_token_settings_change_nothing(load_backbone, world, confi
 
 
 def test_many_reads_per_text(load_backbone, world):
-    """Positions of all kinds, shared ones and none at all; equal texts may be read at different places."""
+    """Positions of all kinds, shared ones and none at all; equal texts may be read at
+    different places.
+    """
     rng = np.random.default_rng(0)
-    reads = [np.sort(rng.choice(len(ids), rng.integers(0, min(len(ids), 6)), replace=False)) for ids in world[0]]
+    reads = [
+        np.sort(rng.choice(len(ids), rng.integers(0, min(len(ids), 6)), replace=False))
+        for ids in world[0]
+    ]
     assert_states_as_alone(load_backbone("qwen2"), world, reads, 600)
 
 
 @pytest.mark.parametrize("window", [3, 16, 64, 4096])
 @pytest.mark.parametrize("architecture", ["gemma2", "mistral", "qwen2"])
-def test_sliding_windows_are_kept_inside_a_pack(load_backbone, world, long_world, architecture, window):
+def test_sliding_windows_are_kept_inside_a_pack(
+    load_backbone, world, long_world, architecture, window
+):
     """And reach back into earlier packs."""
-    extra = {"use_sliding_window": True, "max_window_layers": 1} if architecture == "qwen2" else {}
+    extra = (
+        {"use_sliding_window": True, "max_window_layers": 1}
+        if architecture == "qwen2"
+        else {}
+    )
     backbone = load_backbone(architecture, sliding_window=window, **extra)
     assert packing_support(backbone).packed
     assert_as_alone(backbone, world, (900,))
@@ -232,14 +313,23 @@ def test_sliding_windows_are_kept_inside_a_pack(load_backbone, world, long_world
         assert_as_alone(backbone, long_world, (50, 300))
 
 
-WHOLE = [(name, "world", [900]) for name in ("llama", "gemma2", "gpt2", "modernbert", "bert")]
+WHOLE = [
+    (name, "world", [900]) for name in ("llama", "gemma2", "gpt2", "modernbert", "bert")
+]
 IN_PIECES = [(name, "long_world", [300, 5000]) for name in ("llama", "gemma2")]
 
 
 @pytest.mark.parametrize(("architecture", "name", "budgets"), WHOLE + IN_PIECES)
-def test_bfloat16_noise_is_at_most_half_of_padding(load_backbone, request, architecture, name, budgets):
-    """Against each text alone in bfloat16, beside file-order batches of eight, padded where they are not read."""
-    world, backbone = request.getfixturevalue(name), load_backbone(architecture, torch.bfloat16)
+def test_bfloat16_noise_is_at_most_half_of_padding(
+    load_backbone, request, architecture, name, budgets
+):
+    """Against each text alone in bfloat16, beside file-order batches of eight, padded
+    where they are not read.
+    """
+    world, backbone = (
+        request.getfixturevalue(name),
+        load_backbone(architecture, torch.bfloat16),
+    )
     at = -1 if packing_support(backbone).causal else 0
     single = scores_alone(backbone, world[0], at)
     noise = np.abs(padded_scores(backbone, world[0], at) - single).max()
@@ -251,45 +341,83 @@ def test_bfloat16_noise_is_at_most_half_of_padding(load_backbone, request, archi
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
 def test_positions_that_stretch_with_the_longest_text(load_backbone, world, kind):
-    """Such a text must not change the scale of the others: each comes out as it does alone, shortest first."""
+    """Such a text must not change the scale of the others: each comes out as it does
+    alone, shortest first.
+    """
     texts, _ = world
-    rope = {"rope_type": kind, "factor": 4.0, "rope_theta": 1e4, "original_max_position_embeddings": 120}
+    rope = {
+        "rope_type": kind,
+        "factor": 4.0,
+        "rope_theta": 1e4,
+        "original_max_position_embeddings": 120,
+    }
     if kind == "longrope":
         rope |= {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
-    config = {"rope_parameters": rope, "max_position_embeddings": 120 if kind == "dynamic" else 480}
+    config = {
+        "rope_parameters": rope,
+        "max_position_embeddings": 120 if kind == "dynamic" else 480,
+    }
     assert min(map(len, texts)) < 120 < max(map(len, texts))
     reference = np.empty(len(texts))
     for text in np.argsort([len(ids) for ids in texts], kind="stable"):
-        reference[text] = scores_alone(load_backbone("llama", **config), texts[text : text + 1])[0]
+        reference[text] = scores_alone(
+            load_backbone("llama", **config), texts[text : text + 1]
+        )[0]
     backbone = load_backbone("llama", **config)
     assert packing_support(backbone).packed
     assert_same(scores(backbone, world, 2000), reference)
 
 
 def test_a_stretched_scale_is_not_kept_for_later_texts(load_backbone, world):
-    """What comes out of a text does not depend on the longer ones that went through the model before it."""
+    """What comes out of a text does not depend on the longer ones that went through the
+    model before it.
+    """
     rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
-    backbone, fresh = (load_backbone("llama", rope_parameters=rope, max_position_embeddings=60) for _ in range(2))
+    backbone, fresh = (
+        load_backbone("llama", rope_parameters=rope, max_position_embeddings=60)
+        for _ in range(2)
+    )
     short = sorted([ids for ids in world[0] if 60 < len(ids) < 150][:3], key=len)
     assert len(short) == 3
     reference = scores_alone(fresh, short)
     scores(backbone, world, 700)
-    assert np.abs(scores(backbone, (short, [0, 1, 2])) - reference).max() <= 1e-4 * reference.std()
+    assert (
+        np.abs(scores(backbone, (short, [0, 1, 2])) - reference).max()
+        <= 1e-4 * reference.std()
+    )
     alone(backbone, max(world[0], key=len), np.array([0]))
-    assert np.abs(scores_alone(backbone, short) - reference).max() <= 1e-4 * reference.std()
+    assert (
+        np.abs(scores_alone(backbone, short) - reference).max()
+        <= 1e-4 * reference.std()
+    )
 
 
 def test_rotary_settings_of_each_kind_of_layer():
-    """None for layers without positions; a longest text need not be named where no scale depends on it."""
-    config = SimpleNamespace(rope_parameters={"full_attention": None, "sliding_attention": {"rope_type": "default"}})
+    """None for layers without positions; a longest text need not be named where no
+    scale depends on it.
+    """
+    config = SimpleNamespace(
+        rope_parameters={
+            "full_attention": None,
+            "sliding_attention": {"rope_type": "default"},
+        }
+    )
     model = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: config))
     lengths = np.array([9, 5, 12])
     assert position_scales(model, lengths).tolist() == [0, 0, 0]
-    config.max_position_embeddings, config.rope_parameters["sliding_attention"]["rope_type"] = 8, "dynamic"
+    (
+        config.max_position_embeddings,
+        config.rope_parameters["sliding_attention"]["rope_type"],
+    ) = 8, "dynamic"
     assert position_scales(model, lengths).tolist() == [9, 0, 12]
 
 
-TINY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+TINY = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 
 
 @pytest.mark.parametrize("architecture", ["mobilebert", "convbert"])
@@ -297,24 +425,38 @@ def test_a_model_that_padding_changes_gets_texts_of_one_length(world, architectu
     """Both mix a token with its neighbours, padding included."""
     world = [ids[:n] for ids in world[0] for n in (7, 8)], np.repeat(world[1], 2)
     config = transformers.CONFIG_MAPPING[architecture](
-        **TINY, vocab_size=512, embedding_size=32, intra_bottleneck_size=32, true_hidden_size=32, initializer_range=0.3
+        **TINY,
+        vocab_size=512,
+        embedding_size=32,
+        intra_bottleneck_size=32,
+        true_hidden_size=32,
+        initializer_range=0.3,
     )
     torch.manual_seed(0)
     backbone = transformers.AutoModel.from_config(config).eval()
-    backbone.get_input_embeddings().weight.data[0] = 1  # the pad token is not always nothing
+    backbone.get_input_embeddings().weight.data[0] = (
+        1  # the pad token is not always nothing
+    )
     packing = packing_support(backbone)
     assert not packing.packed
     assert not packing.pads
     passes = plan(*world, budget=3000, packing=packing)
     assert passes.tokens == passes.minimum
     assert len(passes.parts) == 2
-    assert_states_as_alone(backbone, world, [np.array([0, len(ids) - 1]) for ids in world[0]], tolerance=1e-3)
+    assert_states_as_alone(
+        backbone,
+        world,
+        [np.array([0, len(ids) - 1]) for ids in world[0]],
+        tolerance=1e-3,
+    )
 
 
 @pytest.mark.parametrize("architecture", ["deberta-v2", "roberta"])
 def test_models_that_only_need_their_mask_are_padded(load_backbone, architecture):
     if architecture == "roberta":
-        backbone = transformers.RobertaModel(transformers.RobertaConfig(vocab_size=512, **TINY)).eval()
+        backbone = transformers.RobertaModel(
+            transformers.RobertaConfig(vocab_size=512, **TINY)
+        ).eval()
     else:
         backbone = load_backbone(architecture)
     assert not packing_support(backbone).packed
@@ -324,11 +466,21 @@ def test_models_that_only_need_their_mask_are_padded(load_backbone, architecture
 def test_the_model_is_left_as_it_was(load_backbone, world):
     texts, groups = world
     backbone = load_backbone("llama").train()
-    before = (backbone.config.to_dict(), backbone.config._attn_implementation, set(vars(backbone)))
-    steps = hidden(backbone, texts, [np.array([0])] * len(texts), groups=groups, budget=300)
+    before = (
+        backbone.config.to_dict(),
+        backbone.config._attn_implementation,
+        set(vars(backbone)),
+    )
+    steps = hidden(
+        backbone, texts, [np.array([0])] * len(texts), groups=groups, budget=300
+    )
     next(steps)
     for _ in range(2):
-        assert (backbone.config.to_dict(), backbone.config._attn_implementation, set(vars(backbone))) == before
+        assert (
+            backbone.config.to_dict(),
+            backbone.config._attn_implementation,
+            set(vars(backbone)),
+        ) == before
         assert backbone.training
         assert torch.is_grad_enabled()
         list(steps)
@@ -359,9 +511,13 @@ def test_threads_with_one_model_take_turns(load_backbone, world, architecture):
         sleep(0.005)
 
     backbone.register_forward_pre_hook(enter)
-    backbone.register_forward_hook(lambda model, inputs, out: inside.discard(get_ident()))
+    backbone.register_forward_hook(
+        lambda model, inputs, out: inside.discard(get_ident())
+    )
     with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda budget: scores(backbone, world, budget), (600, 700)))
+        results = list(
+            pool.map(lambda budget: scores(backbone, world, budget), (600, 700))
+        )
     assert max(counts) == 1
     for result in results:
         assert_same(result, reference)
@@ -369,7 +525,9 @@ def test_threads_with_one_model_take_turns(load_backbone, world, architecture):
 
 
 class Small(torch.nn.Module):
-    """A backbone that is out of memory above a number of tokens; its state is the token itself."""
+    """A backbone that is out of memory above a number of tokens; its state is the token
+    itself.
+    """
 
     device = torch.device("cpu")
     dtype = torch.float32
@@ -388,7 +546,9 @@ class Small(torch.nn.Module):
 
 
 def assert_halved(sizes, limit, caplog):
-    """The too large parts came first, each about half of the one before; what followed fitted."""
+    """The too large parts came first, each about half of the one before; what followed
+    fitted.
+    """
     failed = [size for size in sizes if size > limit]
     assert 1 <= len(failed) <= 3
     assert all(later <= earlier / 2 for earlier, later in pairwise(failed))
@@ -409,10 +569,18 @@ def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplo
     "error",
     [
         torch.OutOfMemoryError(),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
-        RuntimeError("MPS backend out of memory (MPS allocated: 8.13 GB, other allocations: 1.02 GB, max: 9.07 GB)"),
-        torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError(
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
+        ),
+        RuntimeError(
+            "MPS backend out of memory (MPS allocated: 8.13 GB, other allocations: 1.02 GB, max: 9.07 GB)"
+        ),
+        torch.AcceleratorError(
+            "CUDA error: out of memory\nCUDA kernel errors might be reported later"
+        ),
+        RuntimeError(
+            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+        ),
         RuntimeError("Triton Error [CUDA]: out of memory"),
     ],
     ids=["torch", "cpu", "mps", "cuda", "cublas", "triton"],
@@ -423,7 +591,9 @@ def test_out_of_memory_halves_batches_too(caplog, error):
     assert not packing_support(backbone).packed
     backbone.sizes.clear()
     rows = states(backbone, (texts, np.zeros(70, int)), [np.array([39])] * 70, 2000)
-    assert {text: int(row) for text, row in rows.items()} == {text: ids[-1] for text, ids in enumerate(texts)}
+    assert {text: int(row) for text, row in rows.items()} == {
+        text: ids[-1] for text, ids in enumerate(texts)
+    }
     assert_halved(backbone.sizes, 400, caplog)
 
 
@@ -431,13 +601,22 @@ def test_a_text_that_never_fits_is_named(world):
     longest = int(np.argmax([len(ids) for ids in world[0]]))
     n_tokens = len(world[0][longest])
     with pytest.raises(torch.OutOfMemoryError) as caught:
-        states(Small(50, torch.OutOfMemoryError()), world, [np.array([0])] * len(world[0]), 400)
-    assert caught.value.__notes__ == [f"text {longest} alone, {n_tokens} tokens, does not fit into memory"]
+        states(
+            Small(50, torch.OutOfMemoryError()),
+            world,
+            [np.array([0])] * len(world[0]),
+            400,
+        )
+    assert caught.value.__notes__ == [
+        f"text {longest} alone, {n_tokens} tokens, does not fit into memory"
+    ]
 
 
 def test_other_errors_are_not_taken_for_lack_of_memory(world):
     with pytest.raises(RuntimeError, match="shapes"):
-        states(Small(50, RuntimeError("shapes")), world, [np.array([0])] * len(world[0]))
+        states(
+            Small(50, RuntimeError("shapes")), world, [np.array([0])] * len(world[0])
+        )
 
 
 def ignore_positions(backbone):
@@ -455,7 +634,9 @@ def put(path, value):
 
 
 def add_rows_before(share):
-    """A layer that looks one row back, as a convolution does, leaks from one text into the next."""
+    """A layer that looks one row back, as a convolution does, leaks from one text into
+    the next.
+    """
 
     def leak(layer, inputs, out):
         return out + share * torch.nn.functional.pad(out[:, :-1], (0, 0, 1, 0))
@@ -471,25 +652,59 @@ HIDDEN_WINDOWS = "it has sliding windows that its layers do not hand to attentio
     ("architecture", "dtype", "change", "reason"),
     [
         ("deberta-v2", "float32", lambda backbone: None, ".*attention interface"),
-        ("llama", "float32", put("config.attn_temperature_tuning", True), "its attention scales by rows"),
-        ("llama", "float32", put("config.layer_types", KINDS), "it has layers of another kind: linear_attention"),
+        (
+            "llama",
+            "float32",
+            put("config.attn_temperature_tuning", True),
+            "its attention scales by rows",
+        ),
+        (
+            "llama",
+            "float32",
+            put("config.layer_types", KINDS),
+            "it has layers of another kind: linear_attention",
+        ),
         ("llama", "float32", put("config.sliding_window", 8), HIDDEN_WINDOWS),
         ("llama", "float32", ignore_positions, ".*position_ids.*"),
         ("llama", "float32", add_rows_before(0.5), ".*different from texts alone.*"),
-        ("llama", "bfloat16", add_rows_before(0.1), ".*different from texts alone.*"),  # seen where a text begins
-        ("llama", "float32", put("layers.1.self_attn.is_causal", False), ".*both directions"),
-        ("bert", "float32", put("encoder.layer.0.attention.self.is_causal", True), ".*both directions"),
+        (
+            "llama",
+            "bfloat16",
+            add_rows_before(0.1),
+            ".*different from texts alone.*",
+        ),  # seen where a text begins
+        (
+            "llama",
+            "float32",
+            put("layers.1.self_attn.is_causal", False),
+            ".*both directions",
+        ),
+        (
+            "bert",
+            "float32",
+            put("encoder.layer.0.attention.self.is_causal", True),
+            ".*both directions",
+        ),
     ],
 )
-def test_models_that_cannot_pack_say_why(load_backbone, architecture, dtype, change, reason):
+def test_models_that_cannot_pack_say_why(
+    load_backbone, architecture, dtype, change, reason
+):
     backbone = load_backbone(architecture, getattr(torch, dtype))
     change(backbone)
     assert re.fullmatch(reason, packing_support(backbone).refused)
 
 
-@pytest.mark.parametrize(("architecture", "name"), [("bert", "max_position_embeddings"), ("gpt2", "n_positions")])
-def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(load_backbone, architecture, name):
-    """Some models with learned positions take no more rows than positions, however short the texts."""
+@pytest.mark.parametrize(
+    ("architecture", "name"),
+    [("bert", "max_position_embeddings"), ("gpt2", "n_positions")],
+)
+def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(
+    load_backbone, architecture, name
+):
+    """Some models with learned positions take no more rows than positions, however
+    short the texts.
+    """
     assert packing_support(load_backbone(architecture, **{name: 128})).packed
 
     def limit(forward, input_ids, **options):
@@ -499,21 +714,33 @@ def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(load_backbone, a
 
     backbone = load_backbone(architecture, **{name: 128})
     replace_forward(backbone, limit)
-    assert packing_support(backbone).refused == "it does not run with path attention: index out of range in self"
+    assert (
+        packing_support(backbone).refused
+        == "it does not run with path attention: index out of range in self"
+    )
 
 
 def test_half_precision_hides_no_other_positions(load_backbone):
-    """RoBERTa counts positions from behind its padding index; where these hardly matter, the end looks the same."""
+    """RoBERTa counts positions from behind its padding index; where these hardly
+    matter, the end looks the same.
+    """
     backbone = load_backbone("bert", torch.bfloat16)
     backbone.embeddings.position_embeddings.weight.data *= 0.06
 
     def shift(forward, input_ids, position_ids, **options):
-        position_ids = torch.arange(2, 2 + input_ids.shape[1])[None] if position_ids is None else position_ids
+        position_ids = (
+            torch.arange(2, 2 + input_ids.shape[1])[None]
+            if position_ids is None
+            else position_ids
+        )
         return forward(input_ids=input_ids, position_ids=position_ids, **options)
 
     replace_forward(backbone, shift)
     refused = packing_support(backbone).refused
-    assert refused == "tokens in a pack enter the first layer different from tokens of texts alone"
+    assert (
+        refused
+        == "tokens in a pack enter the first layer different from tokens of texts alone"
+    )
 
 
 def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
@@ -531,8 +758,12 @@ def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
         transformers.AttentionInterface.register("rmlab_paths", attend)
 
 
-@pytest.mark.parametrize("error", [RuntimeError, AttributeError, ImportError, AssertionError])
-def test_a_model_whose_attention_fails_in_a_pack_goes_in_batches(load_backbone, world, monkeypatch, error):
+@pytest.mark.parametrize(
+    "error", [RuntimeError, AttributeError, ImportError, AssertionError]
+)
+def test_a_model_whose_attention_fails_in_a_pack_goes_in_batches(
+    load_backbone, world, monkeypatch, error
+):
     """As where torch or transformers has renamed something that attention calls."""
     backbone = load_backbone("llama")
     reference = scores_alone(backbone, world[0])
@@ -556,24 +787,42 @@ def test_the_answer_is_kept_per_model(load_backbone, monkeypatch):
 
 def queries_and_keys(layout, size, dtype=torch.float32):
     make = torch.Generator().manual_seed(0)
-    return [torch.randn(1, heads, len(layout.ids), size, generator=make).to(dtype) for heads in (4, 2, 2)]
+    return [
+        torch.randn(1, heads, len(layout.ids), size, generator=make).to(dtype)
+        for heads in (4, 2, 2)
+    ]
 
 
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:flex_attention called without torch.compile:UserWarning"
+)
 @pytest.mark.parametrize("window", [None, 50, 129])
 @pytest.mark.parametrize("softcap", [None, 5.0])
 @pytest.mark.parametrize("causal", [True, False])
-def test_the_gpu_block_mask_gives_the_same_attention(causal, softcap, window, monkeypatch):
+def test_the_gpu_block_mask_gives_the_same_attention(
+    causal, softcap, window, monkeypatch
+):
     """Flex attention over the block mask, as on a GPU, against the loop over runs."""
     monkeypatch.setattr(flex, "compiled", flex.attention)
     rng = np.random.default_rng(0)
     prompt = rng.integers(0, 9, 150)
-    texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 100)] + [rng.integers(0, 9, 133)]
-    layout = lay_out(pack(texts, [0, 0, 0, 1] if causal else range(4), 10_000)[0], texts)
+    texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 100)] + [
+        rng.integers(0, 9, 133)
+    ]
+    layout = lay_out(
+        pack(texts, [0, 0, 0, 1] if causal else range(4), 10_000)[0], texts
+    )
     query, key, value = queries_and_keys(layout, 16)
     kind, view = flex.Kind(window, None, softcap, causal), flex.View(window, causal)
-    attended = flex.Kernels().attend(kind, query, key, value, as_alone.tables(layout, view))
-    torch.testing.assert_close(attended, attention.attend(layout, kind, query, key, value), rtol=1e-4, atol=1e-5)
+    attended = flex.Kernels().attend(
+        kind, query, key, value, as_alone.tables(layout, view)
+    )
+    torch.testing.assert_close(
+        attended,
+        attention.attend(layout, kind, query, key, value),
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -585,32 +834,46 @@ def test_texts_that_see_both_ways_attend_to_themselves(softcap, window, dtype):
     texts = [rng.integers(0, 9, n) for n in (300, 1, 64, 129)]
     layout = lay_out(pack(texts, range(4), 10_000)[0], texts)
     query, key, value = queries_and_keys(layout, 16, dtype)
-    found = attention.attend(layout, flex.Kind(window, 0.3, softcap, False), query, key, value)
-    near = np.abs(layout.positions[:, None] - layout.positions[None, :]) < (window or 10_000)
+    found = attention.attend(
+        layout, flex.Kind(window, 0.3, softcap, False), query, key, value
+    )
+    near = np.abs(layout.positions[:, None] - layout.positions[None, :]) < (
+        window or 10_000
+    )
     seen = torch.from_numpy(near & (layout.ends[:, None] == layout.ends[None, :]))
     logits = 0.3 * query.double() @ key.double().repeat_interleave(2, 1).transpose(2, 3)
     logits = softcap * torch.tanh(logits / softcap) if softcap else logits
     weights = logits.masked_fill(~seen, -torch.inf).softmax(-1)
     expected = (weights @ value.double().repeat_interleave(2, 1)).transpose(1, 2)
     loose = dtype == torch.bfloat16
-    torch.testing.assert_close(found.double(), expected, rtol=0, atol=0.03 if loose else 1e-5)
+    torch.testing.assert_close(
+        found.double(), expected, rtol=0, atol=0.03 if loose else 1e-5
+    )
 
 
 @pytest.mark.parametrize("window", [None, 700])
 def test_half_precision_attends_as_each_text_alone(window):
-    """Paths of one to three groups of keys, with little and with much before the run, against torch's own attention."""
+    """Paths of one to three groups of keys, with little and with much before the run,
+    against torch's own attention.
+    """
     rng = np.random.default_rng(0)
     prompt, opening = rng.integers(0, 9, 90), rng.integers(0, 9, 600)
     texts = [np.r_[prompt, opening, rng.integers(0, 9, n)] for n in (500, 20)]
     texts += [np.r_[prompt, rng.integers(0, 9, n)] for n in (1100, 30, 700)]
     layout = lay_out(pack(texts, [0] * 5, 10_000)[0], texts)
     query, key, value = queries_and_keys(layout, 32, torch.bfloat16)
-    found = attention.attend(layout, flex.Kind(window, None, None), query, key, value).transpose(1, 2)
+    found = attention.attend(
+        layout, flex.Kind(window, None, None), query, key, value
+    ).transpose(1, 2)
     for path in [layout.path(text) for text in range(len(layout.runs))]:
         back = torch.arange(len(path))[:, None] - torch.arange(len(path))[None, :]
         seen = (back >= 0) & (back < (window or len(path)))
         alone = torch.nn.functional.scaled_dot_product_attention(
-            query[:, :, path], key[:, :, path], value[:, :, path], attn_mask=seen, enable_gqa=True
+            query[:, :, path],
+            key[:, :, path],
+            value[:, :, path],
+            attn_mask=seen,
+            enable_gqa=True,
         )
         torch.testing.assert_close(found[:, :, path], alone, rtol=2**-7, atol=2**-9)
 
@@ -621,6 +884,8 @@ def test_bad_input_is_named(load_backbone):
         hidden(backbone, [np.ones(2, int)] * 2, [[0]], groups=[0, 0])
     with pytest.raises(ValueError, match=r"sequences\[1\] is empty"):
         hidden(backbone, [np.ones(2, int), []], [[0], [0]], groups=[0, 0])
-    with pytest.raises(ValueError, match=r"reads\[0\]=\[2\] of a text of 2 tokens; allowed: 0 to 1"):
+    with pytest.raises(
+        ValueError, match=r"reads\[0\]=\[2\] of a text of 2 tokens; allowed: 0 to 1"
+    ):
         hidden(backbone, [np.ones(2, int)], [[2]], groups=[0])
     assert list(hidden(backbone, [], [], groups=[])) == []

@@ -1,4 +1,6 @@
-"""What a GPU will do, as far as a CPU can show it: the way over kernels with stand-ins for what only a GPU has."""
+"""What a GPU will do, as far as a CPU can show it: the way over kernels with stand-ins
+for what only a GPU has.
+"""
 
 import gc
 from contextlib import contextmanager
@@ -21,7 +23,13 @@ from rmlab.checks.models import check_packs
 from rmlab.inference import flex, memory, planning
 from rmlab.inference.flex import Kind, View
 from rmlab.inference.forward import Batch, hidden
-from rmlab.inference.memory import activation_bytes, default_budget, read_late, until_it_fits, upload
+from rmlab.inference.memory import (
+    activation_bytes,
+    default_budget,
+    read_late,
+    until_it_fits,
+    upload,
+)
 from rmlab.inference.passes import how_packed, packing_support
 from rmlab.inference.planning import Packing, Part, lay_out, pack, plan
 from rmlab.scorers.classifier import classifier
@@ -29,12 +37,16 @@ from rmlab.scorers.implicit import implicit_reward
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.pairwise import pairwise
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning:torch", "ignore::DeprecationWarning"
+)
 
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
-    """Attention goes the way over kernels; these are traced by dynamo, but computed by torch without a compiler."""
+    """Attention goes the way over kernels; these are traced by dynamo, but computed by
+    torch without a compiler.
+    """
     for module in ("attention", "flex", "passes"):
         monkeypatch.setattr(f"rmlab.inference.{module}.serves", lambda device: True)
     monkeypatch.setattr(flex, "BACKEND", "eager")
@@ -42,7 +54,11 @@ def as_on_a_gpu(monkeypatch):
 
 def noted(caplog):
     """What the package said, a line each."""
-    return [record.getMessage() for record in caplog.records if record.name.startswith("rmlab")]
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name.startswith("rmlab")
+    ]
 
 
 COMPILED = flex.compiled
@@ -63,7 +79,11 @@ def counter(monkeypatch):
     ("architecture", "options", "sights"),
     [
         ("llama", {}, 1),
-        ("llama", {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2}, 1),
+        (
+            "llama",
+            {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2},
+            1,
+        ),
         ("mistral", {"sliding_window": 50}, 1),
         ("gemma2", {"sliding_window": 50}, 2),
         ("gpt2", {"n_positions": 512}, 1),
@@ -71,8 +91,12 @@ def counter(monkeypatch):
         ("modernbert", {}, 2),
     ],
 )
-def test_scores_are_those_of_each_text_alone(load_backbone, world, as_on_a_gpu, counter, architecture, options, sights):
-    """One kernel for each window, whatever number of rows the packs have, none compiled twice."""
+def test_scores_are_those_of_each_text_alone(
+    load_backbone, world, as_on_a_gpu, counter, architecture, options, sights
+):
+    """One kernel for each window, whatever number of rows the packs have, none compiled
+    twice.
+    """
     backbone = load_backbone(architecture, **options)
     packing = packing_support(backbone)
     assert packing.packed
@@ -81,13 +105,17 @@ def test_scores_are_those_of_each_text_alone(load_backbone, world, as_on_a_gpu, 
     assert str(flex.kernels(backbone)) == "flex attention"
 
 
-def test_packs_that_are_nearly_full_go_through_the_model_full(load_backbone, as_on_a_gpu):
+def test_packs_that_are_nearly_full_go_through_the_model_full(
+    load_backbone, as_on_a_gpu
+):
     """Filling up ids costs 1 % at most; other packs are filled up in every layer."""
     backbone = load_backbone("llama")
     assert packing_support(backbone).packed
     rng = np.random.default_rng(0)
     sizes = []
-    backbone.embed_tokens.register_forward_hook(lambda layer, given, out: sizes.append(given[0].shape[1]))
+    backbone.embed_tokens.register_forward_hook(
+        lambda layer, given, out: sizes.append(given[0].shape[1])
+    )
     for lengths, size in (((600, 420), 1024), ((600, 300), 900)):
         world = [rng.integers(8, 490, n) for n in lengths], np.arange(2)
         sizes.clear()
@@ -97,20 +125,34 @@ def test_packs_that_are_nearly_full_go_through_the_model_full(load_backbone, as_
         assert np.abs(found - reference).max() <= 1e-4 * reference.std()
 
 
-@pytest.mark.parametrize(("architecture", "options"), [("llama", {}), ("mistral", {"sliding_window": 50})])
-def test_packs_go_on_over_kernels_too(load_backbone, as_on_a_gpu, architecture, options):
-    """A prompt that is larger than the budget, forwarded once; kept keys get a kernel of their own."""
+@pytest.mark.parametrize(
+    ("architecture", "options"), [("llama", {}), ("mistral", {"sliding_window": 50})]
+)
+def test_packs_go_on_over_kernels_too(
+    load_backbone, as_on_a_gpu, architecture, options
+):
+    """A prompt that is larger than the budget, forwarded once; kept keys get a kernel
+    of their own.
+    """
     rng = np.random.default_rng(0)
     prompt = rng.integers(8, 490, 700)
-    texts = [np.r_[prompt, rng.integers(8, 490, n)] for n in (30, 200, 5)] + [rng.integers(8, 490, 50)]
+    texts = [np.r_[prompt, rng.integers(8, 490, n)] for n in (30, 200, 5)] + [
+        rng.integers(8, 490, 50)
+    ]
     world = texts, np.array([0, 0, 0, 1])
     backbone = load_backbone(architecture, **options)
     passes = plan(*world, budget=300, fill=None, packing=packing_support(backbone))
-    assert (passes.tokens, sum(part.kept > 0 for part in passes.parts)) == (passes.minimum, 3)
+    assert (passes.tokens, sum(part.kept > 0 for part in passes.parts)) == (
+        passes.minimum,
+        3,
+    )
     assert_as_alone(backbone, world, (300,))
     held = flex.kernels(backbone)
     assert str(held) == "flex attention"
-    assert {(shape.rows, shape.prefix_keys) for shape in held.made} == {(1024, 0), (1024, 1024)}
+    assert {(shape.rows, shape.prefix_keys) for shape in held.made} == {
+        (1024, 0),
+        (1024, 1024),
+    }
 
 
 # bfloat16 and Apple's GPU
@@ -118,10 +160,19 @@ def test_packs_go_on_over_kernels_too(load_backbone, as_on_a_gpu, architecture, 
 
 @pytest.mark.parametrize(
     ("hip", "capability", "dtype"),
-    [(None, (7, 0), "float32"), (None, (7, 5), "float32"), (None, (8, 6), "bfloat16"), ("6.4", (9, 0), "bfloat16")],
+    [
+        (None, (7, 0), "float32"),
+        (None, (7, 5), "float32"),
+        (None, (8, 6), "bfloat16"),
+        ("6.4", (9, 0), "bfloat16"),
+    ],
 )
-def test_bfloat16_only_where_the_gpu_meant_computes_in_it(monkeypatch, hip, capability, dtype):
-    """A T4 emulates it; another GPU of the same machine, the current one, says nothing of this one."""
+def test_bfloat16_only_where_the_gpu_meant_computes_in_it(
+    monkeypatch, hip, capability, dtype
+):
+    """A T4 emulates it; another GPU of the same machine, the current one, says nothing
+    of this one.
+    """
     capabilities = {torch.device("cuda:0"): (9, 0), torch.device("cuda:1"): capability}
     monkeypatch.setattr(torch.cuda, "get_device_capability", capabilities.__getitem__)
     monkeypatch.setattr(torch.version, "hip", hip)
@@ -130,7 +181,9 @@ def test_bfloat16_only_where_the_gpu_meant_computes_in_it(monkeypatch, hip, capa
 
 
 class FromTheHost(TorchFunctionMode):
-    """Raises where float64 is made of a tensor that was not fetched to the host: Apple's GPU does not have it."""
+    """Raises where float64 is made of a tensor that was not fetched to the host:
+    Apple's GPU does not have it.
+    """
 
     def __init__(self):
         super().__init__()
@@ -139,10 +192,18 @@ class FromTheHost(TorchFunctionMode):
     def __torch_function__(self, function, types, given=(), named=None):
         out = function(*given, **(named or {}))
         name = getattr(function, "__name__", "")
-        if name in ("cpu", "to") and isinstance(out, torch.Tensor) and out.device.type == "cpu":
+        if (
+            name in ("cpu", "to")
+            and isinstance(out, torch.Tensor)
+            and out.device.type == "cpu"
+        ):
             self.fetched.append(out)
         wide = isinstance(out, torch.Tensor) and out.dtype == torch.float64
-        if name in ("double", "to", "type") and wide and given[0].dtype != torch.float64:
+        if (
+            name in ("double", "to", "type")
+            and wide
+            and given[0].dtype != torch.float64
+        ):
             assert any(given[0] is one for one in self.fetched), "float64 on the device"
             self.doubled += 1
         return out
@@ -152,14 +213,20 @@ def make_run(kind, folder, **options):
     """What scores prompts with the answers of a tiny model of this kind."""
     if kind in ("classifier", "labels"):
         weights = None if kind == "classifier" else [1.0, 0.5]
-        return classifier(toy.save_model(folder, num_labels=len(weights or "1")), weights=weights, **options)
+        return classifier(
+            toy.save_model(folder, num_labels=len(weights or "1")),
+            weights=weights,
+            **options,
+        )
     if kind == "implicit":
         return implicit_reward(toy.save_model(folder, task="causal"), **options)
     judge = pairwise(save(kind, folder), **options)
     return lambda prompts, answers: judge.prefer(prompts, answers, answers[::-1])
 
 
-@pytest.mark.parametrize("kind", ["classifier", "labels", "implicit", "pairrm", "letters", "steamshp"])
+@pytest.mark.parametrize(
+    "kind", ["classifier", "labels", "implicit", "pairrm", "letters", "steamshp"]
+)
 def test_scores_become_float64_on_the_host(tmp_path, kind):
     run = make_run(kind, tmp_path / "m")
     with FromTheHost() as mode:
@@ -198,18 +265,28 @@ class Compiler:
         return run
 
 
-def test_small_blocks_where_the_first_do_not_compile(load_backbone, world, as_on_a_gpu, monkeypatch, caplog):
+def test_small_blocks_where_the_first_do_not_compile(
+    load_backbone, world, as_on_a_gpu, monkeypatch, caplog
+):
     compiler = Compiler(lambda rows, options: not options)
     monkeypatch.setattr(flex, "compiled", compiler)
     backbone = load_backbone("modernbert")
     assert_as_alone(backbone, world, (1000,), 0)
-    assert compiler.asked == [(1024, False), (1024, True), (1024, True)], "what failed once is not tried again"
-    cause = "no kernel for 1,024 rows on cpu: NotImplementedError: no room for this kernel"
+    assert compiler.asked == [(1024, False), (1024, True), (1024, True)], (
+        "what failed once is not tried again"
+    )
+    cause = (
+        "no kernel for 1,024 rows on cpu: NotImplementedError: no room for this kernel"
+    )
     assert noted(caplog) == [f"flex attention takes smaller blocks: {cause}"]
-    assert str(flex.kernels(backbone)).startswith("flex attention in small blocks (no kernel for 1,024 rows")
+    assert str(flex.kernels(backbone)).startswith(
+        "flex attention in small blocks (no kernel for 1,024 rows"
+    )
 
 
-def test_without_a_compiler_packs_go_run_by_run(load_backbone, world, as_on_a_gpu, monkeypatch, caplog):
+def test_without_a_compiler_packs_go_run_by_run(
+    load_backbone, world, as_on_a_gpu, monkeypatch, caplog
+):
     """The same packs, the same scores: the model is not to blame."""
     compiler = Compiler(lambda rows, options: True)
     monkeypatch.setattr(flex, "compiled", compiler)
@@ -220,13 +297,17 @@ def test_without_a_compiler_packs_go_run_by_run(load_backbone, world, as_on_a_gp
     assert noted(caplog)[1].startswith(
         "attention goes run by run, which gives the same and takes longer: no kernel for 1,024 rows"
     )
-    assert str(flex.kernels(backbone)).startswith("run by run (no kernel for 1,024 rows on cpu")
+    assert str(flex.kernels(backbone)).startswith(
+        "run by run (no kernel for 1,024 rows on cpu"
+    )
 
 
 def test_a_kernel_that_fails_above_the_size_tried_keeps_what_was_scored(
     load_backbone, world, as_on_a_gpu, monkeypatch, caplog
 ):
-    """The largest pack comes first, and fails; the smaller ones still have their kernel."""
+    """The largest pack comes first, and fails; the smaller ones still have their
+    kernel.
+    """
     compiler = Compiler(lambda rows, options: rows > 1024)
     monkeypatch.setattr(flex, "compiled", compiler)
     backbone = load_backbone("llama")
@@ -234,11 +315,17 @@ def test_a_kernel_that_fails_above_the_size_tried_keeps_what_was_scored(
     longest = np.random.default_rng(1).integers(8, 490, 1100)
     assert_as_alone(backbone, ([*texts, longest], np.r_[groups, 9]), (2000,))
     assert compiler.asked == [(1024, False), (4096, False), (4096, True)]
-    assert str(flex.kernels(backbone)).startswith("run by run in part (no kernel for 4,096 rows")
-    assert sum(line.startswith("attention goes run by run") for line in noted(caplog)) == 1
+    assert str(flex.kernels(backbone)).startswith(
+        "run by run in part (no kernel for 4,096 rows"
+    )
+    assert (
+        sum(line.startswith("attention goes run by run") for line in noted(caplog)) == 1
+    )
 
 
-def test_kernels_that_compute_something_else_are_not_used(load_backbone, world, as_on_a_gpu, monkeypatch, caplog):
+def test_kernels_that_compute_something_else_are_not_used(
+    load_backbone, world, as_on_a_gpu, monkeypatch, caplog
+):
     def wrong(kind, rows, options, kept):
         whole = COMPILED(kind, rows, {}, kept)
         return lambda *tensors: whole(*tensors).roll(1, dims=2)
@@ -246,19 +333,27 @@ def test_kernels_that_compute_something_else_are_not_used(load_backbone, world, 
     monkeypatch.setattr(flex, "compiled", wrong)
     backbone = load_backbone("llama")
     assert_as_alone(backbone, world)
-    assert str(flex.kernels(backbone)).startswith("run by run (texts in a pack come out different")
+    assert str(flex.kernels(backbone)).startswith(
+        "run by run (texts in a pack come out different"
+    )
     assert len(noted(caplog)) == 1
 
 
-def test_a_model_that_cannot_be_packed_is_not_blamed_on_the_kernels(load_backbone, as_on_a_gpu, caplog):
+def test_a_model_that_cannot_be_packed_is_not_blamed_on_the_kernels(
+    load_backbone, as_on_a_gpu, caplog
+):
     backbone = load_backbone("llama")
-    backbone.layers[0].register_forward_hook(lambda layer, given, out: out + 0.5 * out.roll(1, dims=1))
+    backbone.layers[0].register_forward_hook(
+        lambda layer, given, out: out + 0.5 * out.roll(1, dims=1)
+    )
     assert "different from texts alone" in packing_support(backbone).refused
     assert str(flex.kernels(backbone)) == "flex attention"
     assert not noted(caplog)
 
 
-def test_lack_of_memory_is_no_reason_to_change_kernels(load_backbone, world, as_on_a_gpu, monkeypatch, caplog):
+def test_lack_of_memory_is_no_reason_to_change_kernels(
+    load_backbone, world, as_on_a_gpu, monkeypatch, caplog
+):
     backbone = load_backbone("llama")
     assert packing_support(backbone).packed
     reference = scores_alone(backbone, world[0])
@@ -293,8 +388,12 @@ def deterministic():
         torch.use_deterministic_algorithms(False)
 
 
-def test_more_kernels_than_torch_compiles_of_one_function(load_backbone, world, as_on_a_gpu, counter, monkeypatch):
-    """Sizes and windows make four; torch gives up after `recompile_limit`, and would compute rows x rows."""
+def test_more_kernels_than_torch_compiles_of_one_function(
+    load_backbone, world, as_on_a_gpu, counter, monkeypatch
+):
+    """Sizes and windows make four; torch gives up after `recompile_limit`, and would
+    compute rows x rows.
+    """
     backbone = load_backbone("gemma2", sliding_window=50)
     texts, groups = world
     longest = np.random.default_rng(1).integers(8, 490, 700)
@@ -305,8 +404,12 @@ def test_more_kernels_than_torch_compiles_of_one_function(load_backbone, world, 
     assert counter.frame_count == 8
 
 
-def test_a_kernel_that_was_compiled_too_often_is_made_anew(load_backbone, world, as_on_a_gpu, monkeypatch, caplog):
-    """Torch compiles anew when a global setting changes; past its limit it raises, as `fullgraph` asks it to."""
+def test_a_kernel_that_was_compiled_too_often_is_made_anew(
+    load_backbone, world, as_on_a_gpu, monkeypatch, caplog
+):
+    """Torch compiles anew when a global setting changes; past its limit it raises, as
+    `fullgraph` asks it to.
+    """
     made = []
 
     def compiled(kind, rows, options, kept):
@@ -325,9 +428,13 @@ def test_a_kernel_that_was_compiled_too_often_is_made_anew(load_backbone, world,
 
 
 def test_a_kernel_checks_torchs_settings_and_not_its_tensors(as_on_a_gpu, counter):
-    """What a kernel is compiled for is asked before it is chosen: tensors of another shape would go through as well."""
+    """What a kernel is compiled for is asked before it is chosen: tensors of another
+    shape would go through as well.
+    """
     view = View(None, True)
-    arrays = tables(lay_out(pack([np.arange(900)], [0], 1024)[0], [np.arange(900)]), view)
+    arrays = tables(
+        lay_out(pack([np.arange(900)], [0], 1024)[0], [np.arange(900)]), view
+    )
     run = flex.compiled(Kind(None, None, None), 1024, {})
     with torch.inference_mode():
         for heads in (2, 4, 2):
@@ -339,7 +446,9 @@ def test_a_kernel_checks_torchs_settings_and_not_its_tensors(as_on_a_gpu, counte
 
 
 def test_kernels_are_compiled_for_their_own_sizes(monkeypatch):
-    """Torch would compile a function's next kernel for any number of rows, or any window, and so make it slower."""
+    """Torch would compile a function's next kernel for any number of rows, or any
+    window, and so make it slower.
+    """
     asked = []
 
     def compiler(graph, inputs):
@@ -347,13 +456,20 @@ def test_kernels_are_compiled_for_their_own_sizes(monkeypatch):
         return lambda *given: (torch.empty_like(inputs[0]),)
 
     monkeypatch.setattr(flex, "BACKEND", compiler)
-    for window, rows, heads in ((None, 1024, 2), (None, 4096, 2), (50, 1024, 2), (129, 1024, 4)):
+    for window, rows, heads in (
+        (None, 1024, 2),
+        (None, 4096, 2),
+        (50, 1024, 2),
+        (129, 1024, 4),
+    ):
         text, view = np.arange(rows), View(window, True)
         arrays = tables(lay_out(pack([text], [0], rows)[0], [text]), view)
         run = flex.compiled(Kind(window, None, None), rows, {})
         with torch.inference_mode():
             run(*(torch.ones(1, heads, rows, 8) for _ in range(3)), *arrays)
-    assert asked == [{torch.Tensor}] * 4, "a size that is not fixed would be an input too"
+    assert asked == [{torch.Tensor}] * 4, (
+        "a size that is not fixed would be an input too"
+    )
 
 
 def test_kernels_leave_with_their_model(load_backbone, as_on_a_gpu, monkeypatch):
@@ -393,12 +509,16 @@ def test_kernels_leave_with_their_model(load_backbone, as_on_a_gpu, monkeypatch)
 )
 def test_the_budget_is_what_fits_beside_the_weights(billions, free, offloaded, budget):
     config = llama_config(billions)
-    found = default_budget(config, torch.bfloat16, torch.device("cuda"), free=free, offloaded=offloaded)
+    found = default_budget(
+        config, torch.bfloat16, torch.device("cuda"), free=free, offloaded=offloaded
+    )
     assert found == budget
     assert flex.filled(found) == found, "full packs fill a kernel's size"
     assert default_budget(config, torch.float32, torch.device("cpu"), free=None) == 4096
     # About 2 GB at 16,384 tokens for 8 B, and 4 for 70 B.
-    assert 16384 * activation_bytes(config, torch.bfloat16) == pytest.approx({8: 2.2e9, 70: 4.4e9}[billions], rel=0.02)
+    assert 16384 * activation_bytes(config, torch.bfloat16) == pytest.approx(
+        {8: 2.2e9, 70: 4.4e9}[billions], rel=0.02
+    )
 
 
 def test_caches_are_freed_on_apples_gpu_too(monkeypatch):
@@ -413,7 +533,9 @@ def test_caches_are_freed_on_apples_gpu_too(monkeypatch):
             raise fails.pop()
         return part.tokens
 
-    found = list(until_it_fits(parts, forward, lambda texts, budget: [Part(texts, budget)]))
+    found = list(
+        until_it_fits(parts, forward, lambda texts, budget: [Part(texts, budget)])
+    )
     assert (found, freed) == ([20], ["mps"])
 
 
@@ -422,16 +544,32 @@ def test_caches_are_freed_on_apples_gpu_too(monkeypatch):
 
 def llama_config(billions, **options):
     sizes = {
-        8: {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32},
-        70: {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64},
+        8: {
+            "hidden_size": 4096,
+            "intermediate_size": 14336,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+        },
+        70: {
+            "hidden_size": 8192,
+            "intermediate_size": 28672,
+            "num_hidden_layers": 80,
+            "num_attention_heads": 64,
+        },
     }[billions]
     return transformers.LlamaConfig(
-        **sizes, num_key_value_heads=8, vocab_size=128256, max_position_embeddings=8192, **options
+        **sizes,
+        num_key_value_heads=8,
+        vocab_size=128256,
+        max_position_embeddings=8192,
+        **options,
     )
 
 
 class Copies(TorchDispatchMode):
-    """Notes what goes from one device to another, and every number that the host asks for."""
+    """Notes what goes from one device to another, and every number that the host asks
+    for.
+    """
 
     def __init__(self):
         super().__init__()
@@ -440,18 +578,32 @@ class Copies(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, given=(), named=None):
         out = function(*given, **(named or {}))
         devices = {one.device for one in [*given, out] if isinstance(one, torch.Tensor)}
-        if len(devices) > 1 or "local_scalar" in str(function) or "nonzero" in str(function):
+        if (
+            len(devices) > 1
+            or "local_scalar" in str(function)
+            or "nonzero" in str(function)
+        ):
             self.noted.append(str(function))
         return out
 
 
 @pytest.mark.parametrize("billions", [8, 70])
-def test_large_llamas_run_from_plan_to_states_with_one_copy_a_pack(as_on_a_gpu, monkeypatch, billions):
-    """On the meta device, which knows shapes and devices but no numbers: nothing is copied inside the layers."""
+def test_large_llamas_run_from_plan_to_states_with_one_copy_a_pack(
+    as_on_a_gpu, monkeypatch, billions
+):
+    """On the meta device, which knows shapes and devices but no numbers: nothing is
+    copied inside the layers.
+    """
 
     def compiled(kind, rows, options, kept):
         def run(query, key, value, *tables):
-            assert query.shape[2] == key.shape[2] == value.shape[2] == rows == len(tables[0])
+            assert (
+                query.shape[2]
+                == key.shape[2]
+                == value.shape[2]
+                == rows
+                == len(tables[0])
+            )
             assert all(table.device.type == "meta" for table in tables)
             return query.new_empty(*query.shape[:3], value.shape[3])
 
@@ -459,18 +611,33 @@ def test_large_llamas_run_from_plan_to_states_with_one_copy_a_pack(as_on_a_gpu, 
 
     monkeypatch.setattr(flex, "compiled", compiled)
     with torch.device("meta"):
-        model = transformers.AutoModel.from_config(llama_config(billions), dtype=torch.bfloat16).eval()
+        model = transformers.AutoModel.from_config(
+            llama_config(billions), dtype=torch.bfloat16
+        ).eval()
     packing = Packing(None, True, frozenset([View(None, True)]), half_differs=True)
-    monkeypatch.setattr("rmlab.inference.forward.packing_support", lambda backbone: packing)
+    monkeypatch.setattr(
+        "rmlab.inference.forward.packing_support", lambda backbone: packing
+    )
     rng = np.random.default_rng(0)
     prompts = [rng.integers(0, 128256, 80) for _ in range(24)]
-    texts = [np.r_[prompt, rng.integers(0, 128256, n)] for prompt in prompts for n in rng.integers(50, 500, 6)]
-    groups, reads = np.repeat(np.arange(24), 6), [np.array([len(text) - 1]) for text in texts]
+    texts = [
+        np.r_[prompt, rng.integers(0, 128256, n)]
+        for prompt in prompts
+        for n in rng.integers(50, 500, 6)
+    ]
+    groups, reads = (
+        np.repeat(np.arange(24), 6),
+        [np.array([len(text) - 1]) for text in texts],
+    )
     made = plan(texts, groups, budget=16384, fill=None, packing=packing)
     seen = []
     with Copies() as copies:
         for batch in hidden(model, texts, reads, groups=groups):
-            assert batch.stacked().shape == (len(batch.texts), 1, model.config.hidden_size)
+            assert batch.stacked().shape == (
+                len(batch.texts),
+                1,
+                model.config.hidden_size,
+            )
             seen += batch.texts.tolist()
     assert sorted(seen) == list(range(len(texts)))
     assert len(copies.noted) == len(made.parts), copies.noted
@@ -484,7 +651,9 @@ def test_nothing_is_made_for_a_backward_pass(load_backbone, as_on_a_gpu):
     batch = next(hidden(backbone, [text], [np.array([31])], groups=[0]))
     assert batch.rows.is_inference()
     ones = (torch.ones(shape, dtype=torch.int32) for shape in ((1, 1, 1), (1, 1, 1, 1)))
-    mask = torch.nn.attention.flex_attention.BlockMask.from_kv_blocks(*ones, **flex.only_forward_options())
+    mask = torch.nn.attention.flex_attention.BlockMask.from_kv_blocks(
+        *ones, **flex.only_forward_options()
+    )
     assert mask.q_num_blocks is None
 
 
@@ -497,7 +666,9 @@ def test_means_are_taken_with_one_copy_for_all_texts():
     np.testing.assert_allclose(batch.means().numpy(), expected, atol=1e-6)
     with Copies() as copies:
         batch._replace(rows=rows.to("meta")).means()
-    assert copies.noted == ["aten._to_copy.default"] * 2, "the rows of this test, and one index"
+    assert copies.noted == ["aten._to_copy.default"] * 2, (
+        "the rows of this test, and one index"
+    )
 
 
 def test_an_upload_is_pinned_and_not_waited_for(monkeypatch):
@@ -530,7 +701,9 @@ def test_an_upload_is_pinned_and_not_waited_for(monkeypatch):
 
 
 class Late:
-    """Stands for a tensor on a CUDA device; says when it is copied and when it is waited for."""
+    """Stands for a tensor on a CUDA device; says when it is copied and when it is
+    waited for.
+    """
 
     device = SimpleNamespace(type="cuda")
 
@@ -574,7 +747,9 @@ def test_a_pack_is_read_after_the_next_one_was_launched(cuda_events):
             yield number, Late(number, log)
 
     found = list(read_late(launched()))
-    assert [(key, values.tolist()) for key, values in found] == [(n, [n, n]) for n in range(3)]
+    assert [(key, values.tolist()) for key, values in found] == [
+        (n, [n, n]) for n in range(3)
+    ]
     steps = "launch 0, copy 0, mark 0, launch 1, copy 1, mark 1, wait 0, launch 2, copy 2, mark 2, wait 1, wait 2"
     assert log == steps.split(", ")
 
@@ -592,7 +767,9 @@ def test_what_was_launched_before_a_failure_is_still_read(cuda_events):
 
 @pytest.mark.parametrize("kind", ["classifier", "implicit", "letters"])
 def test_scorers_launch_ahead(tmp_path, monkeypatch, kind):
-    """The forward pass and the head of the next pack come before the last one's scores are waited for."""
+    """The forward pass and the head of the next pack come before the last one's scores
+    are waited for.
+    """
     log = []
 
     class Download(memory.Download):
@@ -616,15 +793,28 @@ def test_scorers_launch_ahead(tmp_path, monkeypatch, kind):
     assert log == ["launch", *["launch", "read"] * (packs - 1), "read"]
 
 
-def test_half_precision_on_kernels_says_that_it_rounds_otherwise(load_backbone, as_on_a_gpu):
+def test_half_precision_on_kernels_says_that_it_rounds_otherwise(
+    load_backbone, as_on_a_gpu
+):
     backbone = load_backbone("llama", torch.bfloat16)
-    assert str(packing_support(backbone)) == "texts with shared beginnings, rounded otherwise than alone"
-    assert str(packing_support(load_backbone("llama"))) == "texts with shared beginnings"
+    assert (
+        str(packing_support(backbone))
+        == "texts with shared beginnings, rounded otherwise than alone"
+    )
+    assert (
+        str(packing_support(load_backbone("llama"))) == "texts with shared beginnings"
+    )
 
 
-def test_the_doctor_says_which_way_packs_go_and_why(load_backbone, as_on_a_gpu, monkeypatch, tmp_path):
+def test_the_doctor_says_which_way_packs_go_and_why(
+    load_backbone, as_on_a_gpu, monkeypatch, tmp_path
+):
     scorer = SimpleNamespace(backbone=load_backbone("llama"))
-    assert check_packs(scorer)[:3] == ("pass", "texts with shared beginnings; flex attention", "")
+    assert check_packs(scorer)[:3] == (
+        "pass",
+        "texts with shared beginnings; flex attention",
+        "",
+    )
     monkeypatch.setattr(flex, "compiled", Compiler(lambda rows, options: True))
     scorer.backbone = load_backbone("llama", torch.bfloat16)
     status, found, remedy, _ = check_packs(scorer)
@@ -636,22 +826,47 @@ def test_the_doctor_says_which_way_packs_go_and_why(load_backbone, as_on_a_gpu, 
     assert "install a C compiler" in remedy
     assert how_packed(scorer.backbone)[0] == found, "the provenance says it too"
     scorer.backbone = load_backbone("deberta-v2")
-    assert check_packs(scorer).detail.startswith("batches of similar length, no packs: its attention does not go")
+    assert check_packs(scorer).detail.startswith(
+        "batches of similar length, no packs: its attention does not go"
+    )
 
 
 def test_the_check_for_a_users_gpu(capsys):
-    """Its table's rows on this machine's CPU; one check that fails does not hide the others."""
-    spec = spec_from_file_location("gpu_check", Path(__file__).parents[1] / "benchmarks" / "gpu_check.py")
+    """Its table's rows on this machine's CPU; one check that fails does not hide the
+    others.
+    """
+    spec = spec_from_file_location(
+        "gpu_check", Path(__file__).parents[1] / "benchmarks" / "gpu_check.py"
+    )
     check = module_from_spec(spec)
     spec.loader.exec_module(check)
-    check.SHAPE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    check.SHAPE = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
     cpu = torch.device("cpu")
-    check.attempt(lambda *given: check.exactness(*given, cpu, True), "Llama", "llama", {}, torch.float32)
     check.attempt(
-        lambda *given: check.exactness(*given, cpu, True), "Broken", "llama", {"head_dim": "x"}, torch.float32
+        lambda *given: check.exactness(*given, cpu, True),
+        "Llama",
+        "llama",
+        {},
+        torch.float32,
+    )
+    check.attempt(
+        lambda *given: check.exactness(*given, cpu, True),
+        "Broken",
+        "llama",
+        {"head_dim": "x"},
+        torch.float32,
     )
     row, *failure = capsys.readouterr().out.strip().split("\n")
-    assert row.startswith("| Llama | float32 | texts with shared beginnings | run by run |")
+    assert row.startswith(
+        "| Llama | float32 | texts with shared beginnings | run by run |"
+    )
     assert float(row.split("|")[5]) < 1e-5
     assert failure[0] == "Broken FAILED"
-    assert any("cpu" in line and "float32" in line for line in ["".join(check.machine(cpu))])
+    assert any(
+        "cpu" in line and "float32" in line for line in ["".join(check.machine(cpu))]
+    )

@@ -1,4 +1,6 @@
-"""Every head against a hand-written forward of a tiny checkpoint in its published layout."""
+"""Every head against a hand-written forward of a tiny checkpoint in its published
+layout.
+"""
 
 import json
 
@@ -15,8 +17,14 @@ from rmlab.tables import DataError
 
 HIDDEN = 32
 TURNS = [("user", "Add two numbers."), ("assistant", "7 + 8 = 15"), ("user", "Why?")]
-PROMPTS = ["What is the capital of France?"] * 2 + [[{"role": role, "content": text} for role, text in TURNS]]
-RESPONSES = ["Paris, a city on the river Seine.", "I am sorry, no.", "Because 7 + 8 = 15, and twice 15 is 30."]
+PROMPTS = ["What is the capital of France?"] * 2 + [
+    [{"role": role, "content": text} for role, text in TURNS]
+]
+RESPONSES = [
+    "Paris, a city on the river Seine.",
+    "I am sorry, no.",
+    "Because 7 + 8 = 15, and twice 15 is 30.",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -24,23 +32,44 @@ def _seeded():
     torch.manual_seed(0)
 
 
-def publish(folder, head, *, architecture="llama", prefix="model.", settings=None, pickled=(), shards=1, words=None):
-    """A checkpoint with the backbone's weights under `prefix`, beside them the weights of `head`."""
+def publish(
+    folder,
+    head,
+    *,
+    architecture="llama",
+    prefix="model.",
+    settings=None,
+    pickled=(),
+    shards=1,
+    words=None,
+):
+    """A checkpoint with the backbone's weights under `prefix`, beside them the weights
+    of `head`.
+    """
     toy.save_model(folder, architecture, task="backbone", seed=3, words=words)
-    weights = {f"{prefix}{key}": tensor for key, tensor in load_file(folder / "model.safetensors").items()} | head
+    weights = {
+        f"{prefix}{key}": tensor
+        for key, tensor in load_file(folder / "model.safetensors").items()
+    } | head
     (folder / "model.safetensors").unlink()
     keys = sorted(weights)
     if "model" in pickled:
         torch.save(weights, folder / "model.pt")
     else:
         parts = [{key: weights[key] for key in keys[i::shards]} for i in range(shards)]
-        names = [f"model-{i + 1:05d}-of-{shards:05d}.safetensors" for i in range(shards)]
+        names = [
+            f"model-{i + 1:05d}-of-{shards:05d}.safetensors" for i in range(shards)
+        ]
         names = names if shards > 1 else ["model.safetensors"]
         for name, part in zip(names, parts, strict=True):
             save_file(part, folder / name, metadata={"format": "pt"})
-        index = {key: name for name, part in zip(names, parts, strict=True) for key in part}
+        index = {
+            key: name for name, part in zip(names, parts, strict=True) for key in part
+        }
         if shards > 1:
-            (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+            (folder / "model.safetensors.index.json").write_text(
+                json.dumps({"metadata": {}, "weight_map": index})
+            )
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | (settings or {})))
     return folder
@@ -53,22 +82,33 @@ def named(module, prefix):
             tensor.normal_(0, 0.3)
             if tensor.ndim == 1:
                 tensor.abs_().add_(0.5)
-    return {f"{prefix}{key}": tensor.clone() for key, tensor in module.state_dict().items()}
+    return {
+        f"{prefix}{key}": tensor.clone() for key, tensor in module.state_dict().items()
+    }
 
 
 def walk(folder, backbone, find, end=None):
-    """Hidden states of each conversation alone through the backbone, at the places of `find(words, ids, chat)`."""
+    """Hidden states of each conversation alone through the backbone, at the places of
+    `find(words, ids, chat)`.
+    """
     from transformers import PreTrainedTokenizerFast
 
-    # AutoTokenizer makes a Qwen2Tokenizer for qwen2, which does not follow the file (tests/test_checkpoint.py).
+    # AutoTokenizer makes a Qwen2Tokenizer for qwen2, which does not follow the file
+    # (tests/test_checkpoint.py).
     words, found = PreTrainedTokenizerFast.from_pretrained(folder), []
     for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
-        chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        ids = words.apply_chat_template([*chat, {"role": "assistant", "content": response}], return_dict=False)
+        chat = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        )
+        ids = words.apply_chat_template(
+            [*chat, {"role": "assistant", "content": response}], return_dict=False
+        )
         places = find(words, ids, chat)
         ids = ids if end is None else [*ids, end]
         with torch.no_grad():
-            found.append(backbone(input_ids=torch.tensor([ids])).last_hidden_state[0, places])
+            found.append(
+                backbone(input_ids=torch.tensor([ids])).last_hidden_state[0, places]
+            )
     return torch.stack(found)
 
 
@@ -76,11 +116,17 @@ def states(folder, architecture="llama", end=None, header=False):
     """Hidden states of the reference: last token, or prompt's last."""
     from transformers import AutoModel
 
-    backbone = toy.save_model(folder.parent / "reference", architecture, task="backbone", seed=3)
+    backbone = toy.save_model(
+        folder.parent / "reference", architecture, task="backbone", seed=3
+    )
     backbone = AutoModel.from_pretrained(backbone).eval()
 
     def find(words, ids, chat):
-        return len(words.apply_chat_template(chat, return_dict=False)) - 1 if header else -1
+        return (
+            len(words.apply_chat_template(chat, return_dict=False)) - 1
+            if header
+            else -1
+        )
 
     return walk(folder, backbone, find, end)
 
@@ -99,39 +145,79 @@ def test_a_published_head_is_found_by_its_keys():
     assert choose(["model.norm.weight", "score.weight"], {}).name == "labels"
     assert choose(["score.0.weight", "score.2.weight"], {}).name == "score_stack"
     assert choose(["v_head.summary.0.weight"], {}).name == "value_stack"
-    gating = ["regression_layer.weight", "gating.layers.0.weight", "reward_transform_matrix"]
+    gating = [
+        "regression_layer.weight",
+        "gating.layers.0.weight",
+        "reward_transform_matrix",
+    ]
     assert choose(gating, {}).name == "gating"
     assert choose(gating, {"num_quantiles": 19}).name == "quantiles"
-    assert choose(["lm_head.weight"], {}).name == "labels", "a language model alone is not a reward model"
+    assert choose(["lm_head.weight"], {}).name == "labels", (
+        "a language model alone is not a reward model"
+    )
     assert len({head.name for head in HEADS}) == len(HEADS)
 
 
 def test_an_unknown_head_and_one_that_is_not_there_are_refused():
     with pytest.raises(DataError, match=r"head='valu'.*did you mean 'value'"):
         choose(["score.weight"], {}, "valu")
-    with pytest.raises(DataError, match=r"head='value' needs the weights v_head\.weight"):
+    with pytest.raises(
+        DataError, match=r"head='value' needs the weights v_head\.weight"
+    ):
         choose(["score.weight"], {}, "value")
 
 
 @pytest.mark.parametrize(
     ("head", "architecture", "end", "options"),
     [
-        ("regression_head", "mistral", None, {"settings": {"architectures": ["EurusRewardModel"]}}),
-        ("regression_head", "mistral", None, {"settings": {"architectures": ["EurusRewardModel"]}, "shards": 3}),
+        (
+            "regression_head",
+            "mistral",
+            None,
+            {"settings": {"architectures": ["EurusRewardModel"]}},
+        ),
+        (
+            "regression_head",
+            "mistral",
+            None,
+            {"settings": {"architectures": ["EurusRewardModel"]}, "shards": 3},
+        ),
         ("v_head", "llama", None, {"prefix": "transformer."}),
-        ("v_head", "llama", 5, {"settings": {"architectures": ["InternLM2ForRewardModel"], "reward_token_id": 5}}),
+        (
+            "v_head",
+            "llama",
+            5,
+            {
+                "settings": {
+                    "architectures": ["InternLM2ForRewardModel"],
+                    "reward_token_id": 5,
+                }
+            },
+        ),
     ],
-    ids=["Eurus and UltraRM", "in shards", "Starling with another prefix", "InternLM2 appends its reward token"],
+    ids=[
+        "Eurus and UltraRM",
+        "in shards",
+        "Starling with another prefix",
+        "InternLM2 appends its reward token",
+    ],
 )
 def test_a_linear_head(tmp_path, head, architecture, end, options):
     layer = nn.Linear(HIDDEN, 1, bias=False)
-    folder = publish(tmp_path / "m", named(layer, f"{head}."), architecture=architecture, **options)
+    folder = publish(
+        tmp_path / "m", named(layer, f"{head}."), architecture=architecture, **options
+    )
     same(scores(folder), layer(states(folder, architecture, end=end)))
 
 
 def test_starling_as_a_pickle_is_read_only_when_allowed(tmp_path):
     layer = nn.Linear(HIDDEN, 1, bias=False)
-    folder = publish(tmp_path / "m", named(layer, "v_head."), prefix="transformer.", pickled=["model"])
+    folder = publish(
+        tmp_path / "m",
+        named(layer, "v_head."),
+        prefix="transformer.",
+        pickled=["model"],
+    )
     with pytest.raises(DataError, match=r"pickles \(model.pt\).*allow_pickle=True"):
         classifier(folder)
     same(scores(folder, allow_pickle=True), layer(states(folder)))
@@ -140,7 +226,10 @@ def test_starling_as_a_pickle_is_read_only_when_allowed(tmp_path):
 def test_a_pickle_with_more_than_weights_is_refused(tmp_path):
     folder = publish(tmp_path / "m", {})
     (folder / "model.safetensors").unlink()
-    torch.save({"v_head.weight": torch.ones(1, HIDDEN), "run": print}, folder / "pytorch_model.bin")
+    torch.save(
+        {"v_head.weight": torch.ones(1, HIDDEN), "run": print},
+        folder / "pytorch_model.bin",
+    )
     with pytest.raises(DataError, match="more than plain weights"):
         classifier(folder, allow_pickle=True)
 
@@ -164,20 +253,28 @@ class StandInForRewardModel(PreTrainedModel):
 """
 
 
-def test_an_architecture_that_comes_as_code_runs_only_when_trusted(tmp_path, monkeypatch):
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+def test_an_architecture_that_comes_as_code_runs_only_when_trusted(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        "transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules")
+    )
     layer = nn.Linear(HIDDEN, 1, bias=False)
     settings = {
         "model_type": "internlm2",
         "architectures": ["StandInForRewardModel"],
         "reward_token_id": 5,
-        "auto_map": {"AutoConfig": "stand_in.StandInConfig", "AutoModel": "stand_in.StandInForRewardModel"},
+        "auto_map": {
+            "AutoConfig": "stand_in.StandInConfig",
+            "AutoModel": "stand_in.StandInForRewardModel",
+        },
     }
     folder = publish(tmp_path / "m", named(layer, "v_head."), settings=settings)
     (folder / "stand_in.py").write_text(CODE)
     with pytest.raises(DataError, match=r"'internlm2'.*trust_remote_code=True"):
         scores(folder)
-    # The reference's tokenizer would ask for the code too; the same weights lie in a plain Llama folder.
+    # The reference's tokenizer would ask for the code too; the same weights lie in a
+    # plain Llama folder.
     plain = publish(tmp_path / "plain", {}, settings={})
     same(scores(folder, trust_remote_code=True), layer(states(plain, end=5)))
 
@@ -187,19 +284,35 @@ def test_an_architecture_that_comes_as_code_runs_only_when_trusted(tmp_path, mon
 def test_beaver(tmp_path, kind, normalize):
     layer = nn.Linear(HIDDEN, 1, bias=True)
     mean, var = torch.tensor([0.7]), torch.tensor([2.5])
-    head = named(layer, "score_head.") | {"normalizer.mean": mean, "normalizer.var": var}
+    head = named(layer, "score_head.") | {
+        "normalizer.mean": mean,
+        "normalizer.var": var,
+    }
     head |= {"normalizer.count": torch.tensor([9])}
-    settings = {"architectures": ["LlamaForScore"], "score_type": kind, "do_normalize": normalize}
+    settings = {
+        "architectures": ["LlamaForScore"],
+        "score_type": kind,
+        "do_normalize": normalize,
+    }
     folder = publish(tmp_path / "m", head, settings=settings)
     expected = layer(states(folder))
     if normalize:
-        expected = (expected - mean) / var.sqrt() if kind == "reward" else expected / var.sqrt()
+        expected = (
+            (expected - mean) / var.sqrt()
+            if kind == "reward"
+            else expected / var.sqrt()
+        )
     same(scores(folder), -expected if kind == "cost" else expected)
 
 
 def test_beaver_with_the_normalizer_in_its_configuration(tmp_path):
     layer = nn.Linear(HIDDEN, 1, bias=False)
-    settings = {"score_type": "reward", "do_normalize": True, "mean": [0.2], "var": [4.0]}
+    settings = {
+        "score_type": "reward",
+        "do_normalize": True,
+        "mean": [0.2],
+        "var": [4.0],
+    }
     folder = publish(tmp_path / "m", named(layer, "score_head."), settings=settings)
     same(scores(folder), (layer(states(folder)) - 0.2) / 2)
 
@@ -210,8 +323,17 @@ def test_grm(tmp_path, depth):
     for i in range(depth):
         parts += [nn.Linear(HIDDEN if i == 0 else 16, 16), nn.ReLU()]
     summary = nn.Sequential(*parts, nn.Linear(16, 1)) if depth else nn.Linear(HIDDEN, 1)
-    settings = {"vhead_layer_type": "mlp" if depth else "linear", "vhead_num_neurons": 16, "vhead_num_layers": depth}
-    folder = publish(tmp_path / "m", named(summary, "v_head.summary."), architecture="gemma2", settings=settings)
+    settings = {
+        "vhead_layer_type": "mlp" if depth else "linear",
+        "vhead_num_neurons": 16,
+        "vhead_num_layers": depth,
+    }
+    folder = publish(
+        tmp_path / "m",
+        named(summary, "v_head.summary."),
+        architecture="gemma2",
+        settings=settings,
+    )
     same(scores(folder), summary(states(folder, "gemma2")))
 
 
@@ -219,27 +341,47 @@ def test_grm(tmp_path, depth):
 def test_inf_orm_and_world_pm(tmp_path, architecture):
     score = nn.Sequential(nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
     settings = {"architectures": ["INFORMForSequenceClassification"]}
-    folder = publish(tmp_path / "m", named(score, "score."), architecture=architecture, settings=settings)
+    folder = publish(
+        tmp_path / "m",
+        named(score, "score."),
+        architecture=architecture,
+        settings=settings,
+    )
     same(scores(folder), score(states(folder, architecture)))
 
 
 def gating_layers(norm, dropout=None):
-    """ArmoRM: a list of linear layers. QRM: linear without bias, ReLU, batch norm, three times, then linear."""
+    """ArmoRM: a list of linear layers. QRM: linear without bias, ReLU, batch norm,
+    three times, then linear.
+    """
     if not norm:
-        return nn.ModuleList([nn.Linear(HIDDEN, 24), nn.Linear(24, 24), nn.Linear(24, 5)]).eval()
+        return nn.ModuleList(
+            [nn.Linear(HIDDEN, 24), nn.Linear(24, 24), nn.Linear(24, 5)]
+        ).eval()
     between = [] if dropout is None else [nn.Dropout(dropout)]
-    blocks = [(nn.Linear(n, 24, bias=False), nn.ReLU(), nn.BatchNorm1d(24), *between) for n in (HIDDEN, 24, 24)]
+    blocks = [
+        (nn.Linear(n, 24, bias=False), nn.ReLU(), nn.BatchNorm1d(24), *between)
+        for n in (HIDDEN, 24, 24)
+    ]
     wide = [part for block in blocks for part in block][: 11 if between else 9]
     return nn.ModuleList([*wide, nn.Linear(24, 5)]).eval()
 
 
 @pytest.mark.parametrize("quantiles", [None, 4])
 def test_armo_rm_and_qrm(tmp_path, quantiles):
-    gate, regression = gating_layers(quantiles is not None), nn.Linear(HIDDEN, 5 * (quantiles or 1), bias=False)
+    gate, regression = (
+        gating_layers(quantiles is not None),
+        nn.Linear(HIDDEN, 5 * (quantiles or 1), bias=False),
+    )
     head = named(gate, "gating.layers.") | named(regression, "regression_layer.")
     transform = torch.randn(5, 5)
-    head |= {"reward_transform_matrix": transform, "gating.logit_scale": torch.tensor([1.5])}
-    settings = {"num_objectives": 5, "gating_temperature": 10} | ({"num_quantiles": quantiles} if quantiles else {})
+    head |= {
+        "reward_transform_matrix": transform,
+        "gating.logit_scale": torch.tensor([1.5]),
+    }
+    settings = {"num_objectives": 5, "gating_temperature": 10} | (
+        {"num_quantiles": quantiles} if quantiles else {}
+    )
     folder = publish(tmp_path / "m", head, settings=settings)
     x = states(folder, header=True)
     for i, part in enumerate(gate):
@@ -247,7 +389,9 @@ def test_armo_rm_and_qrm(tmp_path, quantiles):
         x = torch.relu(x) if quantiles is None and i < len(gate) - 1 else x
     mix = torch.softmax(x / 10, 1) * 1.5
     objectives = regression(states(folder))
-    objectives = objectives.reshape(3, 5, quantiles).mean(2) if quantiles else objectives
+    objectives = (
+        objectives.reshape(3, 5, quantiles).mean(2) if quantiles else objectives
+    )
     same(scores(folder), (mix * (objectives @ transform)).sum(1))
 
 
@@ -259,22 +403,40 @@ GEMMA = (
 
 
 def test_qrm_gemma_reads_its_gate_where_the_turn_ends(tmp_path):
-    """Its template writes a line break behind the end of a turn. No matrix, dropouts in the gate, temperature 1."""
+    """Its template writes a line break behind the end of a turn. No matrix, dropouts in
+    the gate, temperature 1.
+    """
     from transformers import AutoModel
 
     words = toy.tokenizer(chat_template=GEMMA)
-    words.add_special_tokens({"additional_special_tokens": ["<start_of_turn>", "<end_of_turn>"]})
-    gate = nn.Sequential(*gating_layers(norm=True, dropout=0.2)).eval()  # linear 0, 4, 8, 11; norm 2, 6, 10
+    words.add_special_tokens(
+        {"additional_special_tokens": ["<start_of_turn>", "<end_of_turn>"]}
+    )
+    gate = nn.Sequential(
+        *gating_layers(norm=True, dropout=0.2)
+    ).eval()  # linear 0, 4, 8, 11; norm 2, 6, 10
     regression = nn.Linear(HIDDEN, 5 * 4, bias=False)
     head = named(gate, "gating.layers.") | named(regression, "regression_layer.")
-    folder = publish(tmp_path / "m", head, settings={"num_objectives": 5, "num_quantiles": 4}, words=words)
+    folder = publish(
+        tmp_path / "m",
+        head,
+        settings={"num_objectives": 5, "num_quantiles": 4},
+        words=words,
+    )
 
     def gate_and_last(words, ids, chat):
         """Where the last header begins, and the end of the text."""
-        header = words.encode("<end_of_turn>\n<start_of_turn>model\n", add_special_tokens=False)
-        return [max(i for i in range(len(ids)) if ids[i : i + len(header)] == header), -1]
+        header = words.encode(
+            "<end_of_turn>\n<start_of_turn>model\n", add_special_tokens=False
+        )
+        return [
+            max(i for i in range(len(ids)) if ids[i : i + len(header)] == header),
+            -1,
+        ]
 
-    at_gate, last = walk(folder, AutoModel.from_pretrained(folder).eval(), gate_and_last).unbind(1)
+    at_gate, last = walk(
+        folder, AutoModel.from_pretrained(folder).eval(), gate_and_last
+    ).unbind(1)
     objectives = regression(last).reshape(3, 5, 4).mean(2)
     same(scores(folder), (torch.softmax(gate(at_gate), 1) * objectives).sum(1))
 
@@ -287,7 +449,9 @@ def test_a_gating_head_needs_the_header_it_reads_before(tmp_path):
         scores(folder, template="raw")
     template = folder / "chat_template.jinja"
     template.write_text(
-        template.read_text().replace("{% if add_generation_prompt %}", "{% if add_generation_prompt %}<think>")
+        template.read_text().replace(
+            "{% if add_generation_prompt %}", "{% if add_generation_prompt %}<think>"
+        )
     )
     with pytest.raises(DataError, match="generation prompt") as caught:
         scores(folder)
@@ -299,16 +463,23 @@ def test_ldl_with_its_heads_in_files_of_their_own(tmp_path, softmax):
     objectives = 6
     wide = [nn.Linear(HIDDEN, 24), nn.LeakyReLU(), nn.Linear(24, 24), nn.LeakyReLU()]
     regression = nn.Sequential(*wide, nn.Linear(24, 60))
-    layers = [(nn.Linear(width, 24), nn.LeakyReLU(), nn.Dropout(0.0)) for width in (HIDDEN, 24)]
+    layers = [
+        (nn.Linear(width, 24), nn.LeakyReLU(), nn.Dropout(0.0))
+        for width in (HIDDEN, 24)
+    ]
     gate = nn.Sequential(*layers[0], *layers[1], nn.Linear(24, objectives))
     settings = {"num_objectives": 60, "softmax": softmax, "temperature": 2.0}
-    folder = publish(tmp_path / "m", {}, architecture="gemma2", prefix="", settings=settings)
+    folder = publish(
+        tmp_path / "m", {}, architecture="gemma2", prefix="", settings=settings
+    )
     torch.save(named(regression, "network."), folder / "regression_layer.pt")
     torch.save(named(gate, "network."), folder / "gating_layer.pt")
     x = states(folder, "gemma2")
     mix = torch.softmax(gate(x) / 2, 1) if softmax else gate(x)
     shares = torch.softmax(regression(x).reshape(3, objectives, 10), 2)
-    expected = (torch.einsum("no,nok->nk", mix, shares) * torch.linspace(0, 1, 10)).sum(1)
+    expected = (torch.einsum("no,nok->nk", mix, shares) * torch.linspace(0, 1, 10)).sum(
+        1
+    )
     same(scores(folder, allow_pickle=True), expected)
     with pytest.raises(DataError, match="not in the checkpoint"):
         classifier(folder)
@@ -318,10 +489,18 @@ def test_ldl_with_its_heads_in_files_of_their_own(tmp_path, softmax):
 def test_urm(tmp_path, gated):
     score = nn.Linear(HIDDEN, 10)
     gate = nn.Sequential(
-        nn.Linear(HIDDEN, HIDDEN), nn.SELU(), nn.Linear(HIDDEN, HIDDEN), nn.SELU(), nn.Linear(HIDDEN, 5)
+        nn.Linear(HIDDEN, HIDDEN),
+        nn.SELU(),
+        nn.Linear(HIDDEN, HIDDEN),
+        nn.SELU(),
+        nn.Linear(HIDDEN, 5),
     )
     head = named(score, "score.") | (named(gate, "weights.fc.") if gated else {})
-    folder = publish(tmp_path / "m", head, settings={"architectures": ["LlamaForSequenceClassification"]})
+    folder = publish(
+        tmp_path / "m",
+        head,
+        settings={"architectures": ["LlamaForSequenceClassification"]},
+    )
     x = states(folder)
     means = score(x)[:, :5]
     expected = (means * gate(x)).sum(1) if gated else means.mean(1)
@@ -331,11 +510,18 @@ def test_urm(tmp_path, gated):
 def test_nemotron_reads_the_first_logit_of_the_next_token(tmp_path):
     from transformers import AutoModelForCausalLM
 
-    folder = toy.save_model(tmp_path / "m", "llama", task="causal", seed=3, tie_word_embeddings=False)
+    folder = toy.save_model(
+        tmp_path / "m", "llama", task="causal", seed=3, tie_word_embeddings=False
+    )
     c = classifier(folder, head="first_logit")
     found = c(PROMPTS, RESPONSES)
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
-    greedy = {"max_new_tokens": 1, "output_scores": True, "return_dict_in_generate": True, "do_sample": False}
+    greedy = {
+        "max_new_tokens": 1,
+        "output_scores": True,
+        "return_dict_in_generate": True,
+        "do_sample": False,
+    }
     for ids, score in zip(c.prepare(PROMPTS, RESPONSES).ids, found, strict=True):
         with torch.no_grad():
             out = model.generate(torch.tensor(ids[None].astype(int)), **greedy)

@@ -27,8 +27,8 @@ def git_id(content):
 class Hub:
     """The listing, head and download of dataset files, by name.
 
-    `lfs`: files with a SHA-256. `damaged`: files that arrive with other bytes than the listing says. `refusal`: the
-    hub's word for why it lists nothing.
+    `lfs`: files with a SHA-256. `damaged`: files that arrive with other bytes than the
+    listing says. `refusal`: the hub's word for why it lists nothing.
     """
 
     def __init__(self):
@@ -44,21 +44,34 @@ class Hub:
         if path.startswith("/api/") and "/tree/" in path:
             if self.refusal:
                 return 403, {"X-Error-Code": self.refusal}, b""
-            rows = [self.list_file(name, content) for name, content in self.files.items()]
-            return [*rows, {"type": "directory", "path": "data", "oid": "0" * 40, "size": 0}]
+            rows = [
+                self.list_file(name, content) for name, content in self.files.items()
+            ]
+            return [
+                *rows,
+                {"type": "directory", "path": "data", "oid": "0" * 40, "size": 0},
+            ]
         revision, _, name = path.partition("/resolve/")[2].partition("/")
         commit = {"X-Repo-Commit": revision if len(revision) == 40 else REVISION}
         if name not in self.files:
             return 404, commit | {"X-Error-Code": "EntryNotFound"}, b""
         content = self.files[name]
-        etag = hashlib.sha256(content).hexdigest() if name in self.lfs else git_id(content)
-        sent = content.replace(b"chosen", b"chasen") if name in self.damaged else content
+        etag = (
+            hashlib.sha256(content).hexdigest() if name in self.lfs else git_id(content)
+        )
+        sent = (
+            content.replace(b"chosen", b"chasen") if name in self.damaged else content
+        )
         return 200, commit | {"ETag": f'"{etag}"'}, sent
 
     def list_file(self, name, content):
         size = len(content)
         row = {"type": "file", "path": name, "size": size, "oid": git_id(content)}
-        lfs = {"oid": hashlib.sha256(content).hexdigest(), "size": size, "pointerSize": 130}
+        lfs = {
+            "oid": hashlib.sha256(content).hexdigest(),
+            "size": size,
+            "pointerSize": 130,
+        }
         return row | ({"lfs": lfs} if name in self.lfs else {})
 
 
@@ -68,8 +81,14 @@ def point_client(tmp_path, monkeypatch):
 
     def point(endpoint, offline=False):
         template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-        settings = {"ENDPOINT": endpoint, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": offline}
-        for name, value in (settings | {"HF_HUB_CACHE": str(tmp_path / "cache")}).items():
+        settings = {
+            "ENDPOINT": endpoint,
+            "HUGGINGFACE_CO_URL_TEMPLATE": template,
+            "HF_HUB_OFFLINE": offline,
+        }
+        for name, value in (
+            settings | {"HF_HUB_CACHE": str(tmp_path / "cache")}
+        ).items():
             monkeypatch.setattr(huggingface_hub.constants, name, value)
 
     return point
@@ -87,30 +106,53 @@ def server(point_client, monkeypatch):
 def change_source(monkeypatch, name, **changes):
     """A benchmark whose place on the hub is another."""
     benchmark = benchmarks_by_name()[name]
-    monkeypatch.setitem(benchmarks_by_name(), name, replace(benchmark, hub=replace(benchmark.hub, **changes)))
+    monkeypatch.setitem(
+        benchmarks_by_name(),
+        name,
+        replace(benchmark, hub=replace(benchmark.hub, **changes)),
+    )
 
 
 @pytest.fixture
 def rm_bench(monkeypatch):
     """Two prompts in each of RM-Bench's files, by subset."""
     change_source(monkeypatch, "rm-bench", rows=dict.fromkeys(RM_BENCH, 2))
-    texts = {label: [f"{label[0]}", f"{label} it is", f"**{label}**"] for label in ("chosen", "rejected")}
+    texts = {
+        label: [f"{label[0]}", f"{label} it is", f"**{label}**"]
+        for label in ("chosen", "rejected")
+    }
     return {
-        name: [{"id": i, "subset": f"from {name}", "prompt": f"{name} {i}?"} | texts for i in (3 + 10 * n, 20 * n)]
+        name: [
+            {"id": i, "subset": f"from {name}", "prompt": f"{name} {i}?"} | texts
+            for i in (3 + 10 * n, 20 * n)
+        ]
         for n, name in enumerate(RM_BENCH, start=1)
     }
 
 
 def total(rows):
     """The total file, its rows in another order."""
-    pieces = [{**r, "id": f"{subset}/{r['id']}", "domain": subset} for subset in rows for r in reversed(rows[subset])]
+    pieces = [
+        {**r, "id": f"{subset}/{r['id']}", "domain": subset}
+        for subset in rows
+        for r in reversed(rows[subset])
+    ]
     return json.dumps(pieces).encode()
 
 
-@pytest.mark.parametrize("layout", ["total_dataset.json", "data/anything.json", "per domain"])
-def test_rm_bench_from_the_hub_equals_rm_bench_from_files(server, tmp_path, rm_bench, layout):
-    per_domain = {f"{subset}_filtered.json": json.dumps(rm_bench[subset]).encode() for subset in RM_BENCH}
-    server.files = {"README.md": b"# a card"} | (per_domain if layout == "per domain" else {layout: total(rm_bench)})
+@pytest.mark.parametrize(
+    "layout", ["total_dataset.json", "data/anything.json", "per domain"]
+)
+def test_rm_bench_from_the_hub_equals_rm_bench_from_files(
+    server, tmp_path, rm_bench, layout
+):
+    per_domain = {
+        f"{subset}_filtered.json": json.dumps(rm_bench[subset]).encode()
+        for subset in RM_BENCH
+    }
+    server.files = {"README.md": b"# a card"} | (
+        per_domain if layout == "per domain" else {layout: total(rm_bench)}
+    )
     for name, content in per_domain.items():
         (tmp_path / name).write_bytes(content)
     downloaded, from_files = load("rm-bench"), load("rm-bench", path=tmp_path)
@@ -124,7 +166,16 @@ def test_the_cache_is_used_again_and_offline(server, point_client, rm_bench):
     server.files = {"total_dataset.json": total(rm_bench)}
     first = load("rm-bench")
     pd.testing.assert_frame_equal(load("rm-bench"), first)
-    assert len([asked for asked in server.asked if asked.startswith("GET") and "resolve" in asked]) == 1
+    assert (
+        len(
+            [
+                asked
+                for asked in server.asked
+                if asked.startswith("GET") and "resolve" in asked
+            ]
+        )
+        == 1
+    )
     n_asked = len(server.asked)
     point_client(server.server.url, offline=True)
     pd.testing.assert_frame_equal(load("rm-bench"), first)
@@ -132,9 +183,14 @@ def test_the_cache_is_used_again_and_offline(server, point_client, rm_bench):
 
 
 @pytest.mark.parametrize("is_lfs", [False, True])
-def test_bytes_that_the_hub_does_not_list_are_put_aside_and_not_read(server, tmp_path, rm_bench, is_lfs):
+def test_bytes_that_the_hub_does_not_list_are_put_aside_and_not_read(
+    server, tmp_path, rm_bench, is_lfs
+):
     content = total(rm_bench)
-    server.files, server.damaged = {"total_dataset.json": content}, {"total_dataset.json"}
+    server.files, server.damaged = (
+        {"total_dataset.json": content},
+        {"total_dataset.json"},
+    )
     server.lfs = server.damaged if is_lfs else set()
     listed = hashlib.sha256(content).hexdigest() if is_lfs else git_id(content)
     with pytest.raises(DataError, match=listed) as caught:
@@ -158,7 +214,10 @@ def test_git_s_id_of_a_file_and_its_sha256(tmp_path):
     # `printf 'hello\n' | git hash-object --stdin` and `sha256sum`
     (tmp_path / "file").write_bytes(b"hello\n")
     sha256 = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"
-    assert file_checksums(tmp_path / "file") == [sha256, "ce013625030ba8dba906f756967f9e9ca394464a"]
+    assert file_checksums(tmp_path / "file") == [
+        sha256,
+        "ce013625030ba8dba906f756967f9e9ca394464a",
+    ]
 
 
 def test_the_released_files_have_the_published_ids(shared_data):
@@ -169,10 +228,14 @@ def test_the_released_files_have_the_published_ids(shared_data):
         "safety-response": "7b04873a95dd8952bddd5ac3b5399732bd992c21",
     }
     for subset, checksum in published.items():
-        assert checksum in file_checksums(shared_data / "rm-bench" / f"{subset}_filtered.json")
+        assert checksum in file_checksums(
+            shared_data / "rm-bench" / f"{subset}_filtered.json"
+        )
 
 
-@pytest.mark.parametrize(("refusal", "hint"), [("GatedRepo", "hf auth login"), ("RepoNotFound", "check")])
+@pytest.mark.parametrize(
+    ("refusal", "hint"), [("GatedRepo", "hf auth login"), ("RepoNotFound", "check")]
+)
 def test_a_refusal_of_the_hub_says_where_and_what_to_do(server, refusal, hint):
     server.refusal = refusal
     url = f"{server.server.url}/datasets/THU-KEG/RM-Bench"
@@ -180,18 +243,30 @@ def test_a_refusal_of_the_hub_says_where_and_what_to_do(server, refusal, hint):
         load("rm-bench")
 
 
-@pytest.mark.parametrize("fault", ["no file ending in .json", "HF_HUB_OFFLINE", "http://127.0.0.1:9"])
-def test_a_hub_without_the_file_is_named_and_how_to_point_at_a_folder(server, point_client, fault):
+@pytest.mark.parametrize(
+    "fault", ["no file ending in .json", "HF_HUB_OFFLINE", "http://127.0.0.1:9"]
+)
+def test_a_hub_without_the_file_is_named_and_how_to_point_at_a_folder(
+    server, point_client, fault
+):
     server.files = {"README.md": b"nothing else"}
     url = fault if fault.startswith("http") else server.server.url
     point_client(url, offline=fault == "HF_HUB_OFFLINE")
-    with pytest.raises(DataError, match=rf"{fault}.*load\('reward-bench', path='<folder>'\)"):
+    with pytest.raises(
+        DataError, match=rf"{fault}.*load\('reward-bench', path='<folder>'\)"
+    ):
         load("reward-bench")
     assert fault == "no file ending in .json" or server.asked == []
 
 
 def test_reward_bench_pins_a_sha256(server, monkeypatch, tmp_path):
-    row = {"id": 395, "subset": "llmbar-natural", "prompt": "Why?", "chosen": "Because.", "rejected": "No."}
+    row = {
+        "id": 395,
+        "subset": "llmbar-natural",
+        "prompt": "Why?",
+        "chosen": "Because.",
+        "rejected": "No.",
+    }
     pd.DataFrame([row, {**row, "id": 396}]).to_parquet(tmp_path / "file.parquet")
     content = (tmp_path / "file.parquet").read_bytes()
     source = benchmarks_by_name()["reward-bench"].hub
@@ -206,12 +281,19 @@ def test_reward_bench_pins_a_sha256(server, monkeypatch, tmp_path):
     with pytest.raises(DataError, match="2 prompts, expected 2985"):
         load("reward-bench")
     change_source(monkeypatch, "reward-bench", checksum=checksum, rows=2)
-    pd.testing.assert_frame_equal(load("reward-bench"), load("reward-bench", path=tmp_path / "file.parquet"))
+    pd.testing.assert_frame_equal(
+        load("reward-bench"), load("reward-bench", path=tmp_path / "file.parquet")
+    )
 
 
 def test_load_pairs_from_the_hub(server):
-    rows = [json.dumps({"chosen": "yes", "rejected": "no", "prompt": f"{i}?"}).encode() for i in range(3)]
-    server.files = {f"data/train-0000{i}-of-00002.jsonl": rows[i] for i in range(2)} | {"README.md": b"x"}
+    rows = [
+        json.dumps({"chosen": "yes", "rejected": "no", "prompt": f"{i}?"}).encode()
+        for i in range(3)
+    ]
+    server.files = {f"data/train-0000{i}-of-00002.jsonl": rows[i] for i in range(2)} | {
+        "README.md": b"x"
+    }
     responses = load_pairs("someone/pairs")
     assert responses["prompt"].tolist() == ["0?", "0?", "1?", "1?"]
     assert set(responses["benchmark"]) == {"pairs"}

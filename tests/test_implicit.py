@@ -33,7 +33,10 @@ RESPONSES = [
 @pytest.fixture(scope="module")
 def models(zoo):
     """Folders of a policy and a reference of the same architecture."""
-    return tuple(str(zoo(task="causal", name=name, seed=i)) for i, name in enumerate(["policy", "reference"]))
+    return tuple(
+        str(zoo(task="causal", name=name, seed=i))
+        for i, name in enumerate(["policy", "reference"])
+    )
 
 
 def log_probs(folder, prepared):
@@ -68,15 +71,23 @@ def test_policy_minus_reference(models, together):
     reward = implicit_reward(*models, together=together)
     prepared = reward.prepare(PROMPTS, RESPONSES)
     policy, reference = (log_probs(folder, prepared) for folder in models)
-    expected = np.array([a.sum() - b.sum() for a, b in zip(policy, reference, strict=True)])
+    expected = np.array(
+        [a.sum() - b.sum() for a, b in zip(policy, reference, strict=True)]
+    )
     np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, atol=1e-4)
-    np.testing.assert_allclose(reward.forward_alone(prepared, np.arange(5)), expected, atol=1e-4)
-    assert [model.loaded for model in reward.models] == [together] * 2, "one after the other leaves nothing behind"
+    np.testing.assert_allclose(
+        reward.forward_alone(prepared, np.arange(5)), expected, atol=1e-4
+    )
+    assert [model.loaded for model in reward.models] == [together] * 2, (
+        "one after the other leaves nothing behind"
+    )
 
 
 @pytest.fixture
 def work(monkeypatch):
-    """What is done from here on: ("load", folder) and ("forward", folder), counted; the latter by texts."""
+    """What is done from here on: ("load", folder) and ("forward", folder), counted; the
+    latter by texts.
+    """
     done = collections.Counter()
     load, forward = backbone.load, LanguageModel.forward
 
@@ -95,16 +106,26 @@ def work(monkeypatch):
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_a_run_loads_each_model_once_and_a_rerun_none(models, work, tmp_path, monkeypatch, together):
+def test_a_run_loads_each_model_once_and_a_rerun_none(
+    models, work, tmp_path, monkeypatch, together
+):
     frame = responses(20)
     reward = implicit_reward(*models, together=together)
     stored = score(frame, reward, store=tmp_path)
-    assert work == {(what, name): n for what, n in (("load", 1), ("forward", 120)) for name in ("policy", "reference")}
+    assert work == {
+        (what, name): n
+        for what, n in (("load", 1), ("forward", 120))
+        for name in ("policy", "reference")
+    }
     assert [model.loaded for model in reward.models] == [together] * 2
-    direct = implicit_reward(*models)(frame["prompt"].tolist(), frame["response"].tolist())
+    direct = implicit_reward(*models)(
+        frame["prompt"].tolist(), frame["response"].tolist()
+    )
     np.testing.assert_allclose(stored["score"], direct, atol=1e-4)
     work.clear()
-    again = score(frame, implicit_reward(*models, together=not together), store=tmp_path)
+    again = score(
+        frame, implicit_reward(*models, together=not together), store=tmp_path
+    )
     assert not work
     pd.testing.assert_frame_equal(again, stored, check_exact=True)
     score(frame, implicit_reward(*models, together=together))
@@ -117,47 +138,91 @@ def test_a_store_shares_what_a_model_says_of_the_same_tokens(models, work, tmp_p
     store = tmp_path / "scores"
     first = score(frame, implicit_reward(*models), store=store)
     work.clear()
-    second = score(frame, implicit_reward(other, models[1], template="tulu"), store=store)
+    second = score(
+        frame, implicit_reward(other, models[1], template="tulu"), store=store
+    )
     assert work["forward", "reference"] == len(frame), "other tokens are scored anew"
     third = score(frame, implicit_reward(other, models[1]), store=store)
     assert work["forward", "reference"] == len(frame)
     assert work["forward", "other"] == 2 * len(frame)
     alone = score(frame, implicit_reward(models[0], mode="sum"), store=store)
-    assert ("forward", "policy") not in work, "the policy's sum is known from the first run"
-    assert first["score"].tolist() != second["score"].tolist() != third["score"].tolist()
+    assert ("forward", "policy") not in work, (
+        "the policy's sum is known from the first run"
+    )
+    assert (
+        first["score"].tolist() != second["score"].tolist() != third["score"].tolist()
+    )
     reference = score(frame, implicit_reward(models[1], mode="sum"), store=store)
     np.testing.assert_array_equal(alone["score"] - reference["score"], first["score"])
-    assert len(Store(store).fingerprints()) == 5, "a template is part of the fingerprint, of a reference too"
+    assert len(Store(store).fingerprints()) == 5, (
+        "a template is part of the fingerprint, of a reference too"
+    )
     score(frame, implicit_reward(models[0], mode="mean"), store=store)
     score(frame, implicit_reward(*models, dtype="bfloat16"), store=store)
-    assert len(Store(store).fingerprints()) == 8, "another mode or number type is another score"
+    assert len(Store(store).fingerprints()) == 8, (
+        "another mode or number type is another score"
+    )
 
 
 def test_the_same_tokens_answered_from_another_place_are_another_text(models):
-    """A conversation may hold as a turn of its own what another holds as part of the answer."""
+    """A conversation may hold as a turn of its own what another holds as part of the
+    answer.
+    """
     header = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
     asked = "<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
     turns = [("user", "Hi."), ("assistant", "Hello."), ("user", "More?")]
     prompts = ["Hi.", [{"role": role, "content": content} for role, content in turns]]
-    reward, answers = implicit_reward(models[0], mode="sum"), [f"Hello.{asked}More?{header}No.", "No."]
+    reward, answers = (
+        implicit_reward(models[0], mode="sum"),
+        [f"Hello.{asked}More?{header}No.", "No."],
+    )
     prepared = reward.prepare(prompts, answers)
     np.testing.assert_array_equal(*prepared.ids)
-    texts = [Text(prompt, (response,)) for prompt, response in zip(prompts, answers, strict=True)]
+    texts = [
+        Text(prompt, (response,))
+        for prompt, response in zip(prompts, answers, strict=True)
+    ]
     assert texts[0].key != texts[1].key
     frame = responses(1, slots=1).assign(prompt=prompts, response=answers)
-    np.testing.assert_allclose(score(frame, reward)["score"], reward(prompts, answers), atol=1e-4)
+    np.testing.assert_allclose(
+        score(frame, reward)["score"], reward(prompts, answers), atol=1e-4
+    )
 
 
-LOGITS = {"gemma2": {"final_logit_softcapping": 3.0}, "qwen3": {"tie_word_embeddings": True}}
+LOGITS = {
+    "gemma2": {"final_logit_softcapping": 3.0},
+    "qwen3": {"tie_word_embeddings": True},
+}
 LOGITS |= {"gpt_neox": {}, "gpt2": {}}
 # Four copies of each state enter its layers.
-GEMMA_3N = {"hidden_size_per_layer_input": 8, "laurel_rank": 4, "activation_sparsity_pattern": [0.0] * 2}
-GEMMA_3N |= {"num_kv_shared_layers": 0, "head_dim": 8, "sliding_window": 16, "vocab_size_per_layer_input": 600}
+GEMMA_3N = {
+    "hidden_size_per_layer_input": 8,
+    "laurel_rank": 4,
+    "activation_sparsity_pattern": [0.0] * 2,
+}
+GEMMA_3N |= {
+    "num_kv_shared_layers": 0,
+    "head_dim": 8,
+    "sliding_window": 16,
+    "vocab_size_per_layer_input": 600,
+}
 LOGITS |= {"gemma3n_text": GEMMA_3N}
 _DECODER = toy.models.ARCHITECTURES["llama"]
 SIZES = {
-    "recurrent_gemma": _DECODER | {"lru_width": 32, "head_dim": 8, "attention_window_size": 64, "num_hidden_layers": 3},
-    "xlstm": {"hidden_size": 128, "embedding_dim": 128, "num_hidden_layers": 2, "num_blocks": 2, "num_heads": 1},
+    "recurrent_gemma": _DECODER
+    | {
+        "lru_width": 32,
+        "head_dim": 8,
+        "attention_window_size": 64,
+        "num_hidden_layers": 3,
+    },
+    "xlstm": {
+        "hidden_size": 128,
+        "embedding_dim": 128,
+        "num_hidden_layers": 2,
+        "num_blocks": 2,
+        "num_heads": 1,
+    },
     "granite": _DECODER,
     "cohere": _DECODER,
     "nanochat": _DECODER,
@@ -178,8 +243,15 @@ def test_logits_that_an_architecture_changes(zoo, monkeypatch, architecture):
         monkeypatch.setitem(toy.models.ARCHITECTURES, architecture, SIZES[architecture])
     folder = zoo(architecture, task="causal", **LOGITS[architecture])
     reward = implicit_reward(folder, mode="sum")
-    expected = np.array([values.sum() for values in log_probs(folder, reward.prepare(PROMPTS, RESPONSES))])
-    np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, atol=2e-5 * expected.std())
+    expected = np.array(
+        [
+            values.sum()
+            for values in log_probs(folder, reward.prepare(PROMPTS, RESPONSES))
+        ]
+    )
+    np.testing.assert_allclose(
+        reward(PROMPTS, RESPONSES), expected, atol=2e-5 * expected.std()
+    )
 
 
 CHANGED = {
@@ -209,7 +281,9 @@ def test_an_unknown_change_of_the_logits_is_refused(models, monkeypatch, change,
 
 
 def test_an_answer_behind_a_template_that_opens_a_thought_is_scored_whole(tmp_path):
-    folder = toy.save_model(tmp_path / "m", task="causal", words=toy.tokenizer(chat_template=R1))
+    folder = toy.save_model(
+        tmp_path / "m", task="causal", words=toy.tokenizer(chat_template=R1)
+    )
     reward = implicit_reward(folder, mode="sum")
     words, expected = reward.tokenizer, []
     for answer in ("A", "B"):
@@ -220,9 +294,20 @@ def test_an_answer_behind_a_template_that_opens_a_thought_is_scored_whole(tmp_pa
     np.testing.assert_allclose(reward(["A or B?"] * 2, ["A", "B"]), expected, rtol=1e-5)
 
 
-def test_whisper_s_decoder_reads_as_many_tokens_as_it_has_positions(tmp_path, monkeypatch):
-    sizes = {"d_model": 32, "max_target_positions": 64, "encoder_layers": 1, "decoder_layers": 2}
-    sizes |= {"decoder_attention_heads": 4, "encoder_attention_heads": 4, "decoder_ffn_dim": 48}
+def test_whisper_s_decoder_reads_as_many_tokens_as_it_has_positions(
+    tmp_path, monkeypatch
+):
+    sizes = {
+        "d_model": 32,
+        "max_target_positions": 64,
+        "encoder_layers": 1,
+        "decoder_layers": 2,
+    }
+    sizes |= {
+        "decoder_attention_heads": 4,
+        "encoder_attention_heads": 4,
+        "decoder_ffn_dim": 48,
+    }
     monkeypatch.setitem(toy.models.ARCHITECTURES, "whisper", sizes)
     reward = implicit_reward(toy.save_model(tmp_path, "whisper", task="causal"))
     assert np.isfinite(reward(PROMPTS[:1], ["Paris."])).all()
@@ -233,28 +318,49 @@ def test_whisper_s_decoder_reads_as_many_tokens_as_it_has_positions(tmp_path, mo
 @pytest.mark.parametrize(
     ("architecture", "settings", "message"),
     [
-        ("llama4_text", {"num_local_experts": 2, "intermediate_size_mlp": 48, "head_dim": 8}, "not name the backbone"),
-        ("reformer", {"attn_layers": ["local"], "axial_pos_embds": False, "is_decoder": True}, "attention at random"),
+        (
+            "llama4_text",
+            {"num_local_experts": 2, "intermediate_size_mlp": 48, "head_dim": 8},
+            "not name the backbone",
+        ),
+        (
+            "reformer",
+            {"attn_layers": ["local"], "axial_pos_embds": False, "is_decoder": True},
+            "attention at random",
+        ),
     ],
 )
-def test_architectures_that_cannot_be_policies_are_refused(tmp_path, monkeypatch, architecture, settings, message):
-    monkeypatch.setitem(toy.models.ARCHITECTURES, architecture, toy.models.ARCHITECTURES["llama"] | settings)
+def test_architectures_that_cannot_be_policies_are_refused(
+    tmp_path, monkeypatch, architecture, settings, message
+):
+    monkeypatch.setitem(
+        toy.models.ARCHITECTURES,
+        architecture,
+        toy.models.ARCHITECTURES["llama"] | settings,
+    )
     folder = toy.save_model(tmp_path, architecture, task="causal")
     with pytest.raises(DataError, match=message):
         implicit_reward(folder)(PROMPTS, RESPONSES)
 
 
 def test_half_precision_sums_are_not_rounded(models):
-    """A sum in bfloat16 steps by 16 near -4000; this one is as fine as its float32 parts."""
+    """A sum in bfloat16 steps by 16 near -4000; this one is as fine as its float32
+    parts.
+    """
     texts = PROMPTS, [text * 30 for text in RESPONSES]
-    found, exact = (implicit_reward(models[0], mode="sum", dtype=dtype)(*texts) for dtype in ("bfloat16", "float32"))
+    found, exact = (
+        implicit_reward(models[0], mode="sum", dtype=dtype)(*texts)
+        for dtype in ("bfloat16", "float32")
+    )
     assert found.min() < -2000
     assert (np.abs(found - np.round(found)) > 1e-3).any()
     assert np.abs(found - exact).max() < 0.01 * np.abs(exact).max()
 
 
 def test_full_logits_never_exist(zoo):
-    """The largest tensor that any operation makes: 32 rows of a 20,000-token vocabulary, for 100 response tokens."""
+    """The largest tensor that any operation makes: 32 rows of a 20,000-token
+    vocabulary, for 100 response tokens.
+    """
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Largest(TorchDispatchMode):
@@ -294,9 +400,16 @@ def test_a_classifier_is_no_policy(zoo):
 
 
 def test_fingerprint_and_provenance(models):
-    both, alone, mean = implicit_reward(*models), implicit_reward(models[0], mode="sum"), implicit_reward(models[0])
+    both, alone, mean = (
+        implicit_reward(*models),
+        implicit_reward(models[0], mode="sum"),
+        implicit_reward(models[0]),
+    )
     assert len({both.fingerprint, alone.fingerprint, mean.fingerprint}) == 3
-    assert implicit_reward(*models, together=False, chunk=3).fingerprint == both.fingerprint
+    assert (
+        implicit_reward(*models, together=False, chunk=3).fingerprint
+        == both.fingerprint
+    )
     both(PROMPTS, RESPONSES)
     about = json.loads(json.dumps(both.provenance()))
     assert about["reference"] == models[1]
@@ -312,12 +425,16 @@ def test_the_reward_after_each_token_is_that_of_the_answer_so_far(models, mode):
     for text, each in enumerate(log_probs(models[0], prepared)):
         ids, found = reward.token_rewards(prepared, text)
         assert ids.tolist() == prepared.ids[text][-len(each) :].tolist()
-        np.testing.assert_allclose(found, [WAYS[mode](each[:k]) for k in range(1, len(each) + 1)], atol=1e-4)
+        np.testing.assert_allclose(
+            found, [WAYS[mode](each[:k]) for k in range(1, len(each) + 1)], atol=1e-4
+        )
 
 
 def test_token_rewards_of_a_policy_less_its_reference(models):
     reward = implicit_reward(*models)
     table = token_rewards(reward, PROMPTS[0], RESPONSES[0])
-    assert table["reward"].iloc[-1] == pytest.approx(reward(PROMPTS[:1], RESPONSES[:1])[0], abs=1e-4)
+    assert table["reward"].iloc[-1] == pytest.approx(
+        reward(PROMPTS[:1], RESPONSES[:1])[0], abs=1e-4
+    )
     assert "".join(table["text"]).startswith(RESPONSES[0])
     assert set(table["method"]) == {"token"}

@@ -1,4 +1,6 @@
-"""Judges without a server: what answers say, outcomes and verdicts, votes, orders, best of four, ratings."""
+"""Judges without a server: what answers say, outcomes and verdicts, votes, orders, best
+of four, ratings.
+"""
 
 import itertools
 from functools import partial
@@ -18,9 +20,28 @@ VERDICTS = {
     2: ["[[A>>B]]", "[[B<<A]]", "[[A≫B]]", r"$$\boxed{A \gg B}$$", "Verdict: A>>B"],
     1: ["[[A>B]]", "[[ A > B ]]", "[[A&gt;B]]", r"So \boxed{A>B}", "[[A]]", "A"],
     0: ["[[A=B]]", r"\boxed{[[A=B]]}", "[[tie]]", "[[Tie]]"],
-    -1: ["[[B>A]]", "[[A<B]]", r"\boxed{\text{B>A}}", "[[B]]", "[[Assistant B]]", "**B**", "Talk.\n\nVerdict: **B**"],
+    -1: [
+        "[[B>A]]",
+        "[[A<B]]",
+        r"\boxed{\text{B>A}}",
+        "[[B]]",
+        "[[Assistant B]]",
+        "**B**",
+        "Talk.\n\nVerdict: **B**",
+    ],
     -2: ["[[B>>A]]", "[[A>>B]] at first, then [[B>>A]]. See [[1]] and [[note]]."],
-    None: ["", "A is better.", "[[A>A]]", "[[C]]", "[[]]", "[[A>>>B]]", "[[yes]]", r"\boxed{}", "[[A", "A or B"],
+    None: [
+        "",
+        "A is better.",
+        "[[A>A]]",
+        "[[C]]",
+        "[[]]",
+        "[[A>>>B]]",
+        "[[yes]]",
+        r"\boxed{}",
+        "[[A",
+        "A or B",
+    ],
 }
 RATINGS = {
     7: ["[[7]]", "[[7/10]]"],
@@ -30,7 +51,12 @@ RATINGS = {
     10: ["[[10]]"],
     None: ["[[0]]", "[[11]]", "[[100]]", "[[-3]]", "7 of 10", "[[seven]]", "in 1998"],
 }
-LETTERS = {0: ["[[A]]"], 1: ["[[B]]"], 3: ["[[D]]", r"[[A]] but \boxed{D}"], None: ["[[E]]", "[[AB]]"]}
+LETTERS = {
+    0: ["[[A]]"],
+    1: ["[[B]]"],
+    3: ["[[D]]", r"[[A]] but \boxed{D}"],
+    None: ["[[E]]", "[[AB]]"],
+}
 READERS = [
     (read_pair, VERDICTS),
     (partial(read_pair, draw="C"), {0: ["[[C]]"]}),
@@ -49,7 +75,9 @@ def test_the_last_verdict_is_read_and_nothing_where_none_is_said(read, table):
 def test_reasoning_is_no_verdict(tag):
     end = f"{tag[0]}/{tag[1:]}"
     assert read_pair(f"{tag}[[A>B]]{end}[[B>A]]") == -1
-    assert read_pair(f"it seems [[A>B]]{end}\n[[B>A]]") == -1, "the opening tag stood in the template"
+    assert read_pair(f"it seems [[A>B]]{end}\n[[B>A]]") == -1, (
+        "the opening tag stood in the template"
+    )
     assert read_pair(f"{tag}[[A>B]]{end} I cannot say.") is None
     assert read_pair(f"{tag} I am sure: [[A>B]]") is None, "it never ended"
     assert read_pair(f"{tag}a{end}{tag}[[A]]{end}[[B]]") == -1
@@ -86,7 +114,9 @@ def test_both_orders_together():
 
     pairs = prefer(pair_judge(choose), len(BOTH_ORDERS), allow_missing=True)
     outcomes = pairs["outcome"].astype(object).where(pairs["outcome"].notna(), None)
-    assert [*zip(pairs["verdict"], outcomes, strict=True)] == [row[2:] for row in BOTH_ORDERS]
+    assert [*zip(pairs["verdict"], outcomes, strict=True)] == [
+        row[2:] for row in BOTH_ORDERS
+    ]
     assert pairs["margin"].isna().all()
 
 
@@ -95,7 +125,11 @@ def test_missing_answers_are_counted_apart_and_refused_unless_allowed():
     pairs = prefer(pair_judge(lambda *_: next(answers)), 6, allow_missing=True)
     provenance = pairs.attrs["provenance"]["judge"]
     assert provenance["verdicts"] == {"win": 2, "unparsable": 2, "failed": 2}
-    assert (provenance["missing"], provenance["unparsable"], provenance["failed"]) == (4, 2, 2)
+    assert (provenance["missing"], provenance["unparsable"], provenance["failed"]) == (
+        4,
+        2,
+        2,
+    )
     assert provenance["failures"] == {"status 500": 2}
     assert rmlab.accuracy(pairs)[["n_pairs", "missing"]].to_numpy().tolist() == [[2, 4]]
     with pytest.raises(DataError, match=r"\b6 .*\b2 .*status 500.*\b2 .*id 1"):
@@ -112,38 +146,67 @@ def test_most_votes_count():
 
 
 def odds(a, b):
-    return Answer("A", "length", top={"A": np.log(a), " A": np.log(a), "B": np.log(b), "The": -1.0})
+    return Answer(
+        "A",
+        "length",
+        top={"A": np.log(a), " A": np.log(a), "B": np.log(b), "The": -1.0},
+    )
 
 
 def test_log_odds_of_the_letters():
-    letters, chosen_first = partial(pair_judge, template="letter", letters=True), odds(0.4, 0.1)
-    pairs = prefer(letters(lambda first, *_: chosen_first if first.startswith("chosen") else odds(0.1, 0.3)), 3)
-    # P(chosen) is 0.8 / 0.9 where it is shown first, 0.3 / 0.5 where it is shown second.
+    letters, chosen_first = (
+        partial(pair_judge, template="letter", letters=True),
+        odds(0.4, 0.1),
+    )
+    pairs = prefer(
+        letters(
+            lambda first, *_: (
+                chosen_first if first.startswith("chosen") else odds(0.1, 0.3)
+            )
+        ),
+        3,
+    )
+    # P(chosen) is 0.8 / 0.9 where it is shown first, 0.3 / 0.5 where it is shown
+    # second.
     mean = (8 / 9 + 3 / 5) / 2
     assert pairs["margin"].tolist() == [pytest.approx(np.log(mean / (1 - mean)))] * 3
     assert pairs["outcome"].tolist() == pairs["verdict"].tolist() == ["win"] * 3
     pairs = prefer(letters(lambda *_: chosen_first), 3)
     assert pairs["margin"].abs().max() < 1e-12
     assert set(pairs["verdict"]) == {"flip"}
-    # A letter that the server does not name is at most as likely as the least likely token.
-    pairs = prefer(letters(lambda *_: Answer("A", top={"A": -0.1, "x": -3.0}), one_order=True), 1)
+    # A letter that the server does not name is at most as likely as the least likely
+    # token.
+    pairs = prefer(
+        letters(lambda *_: Answer("A", top={"A": -0.1, "x": -3.0}), one_order=True), 1
+    )
     assert pairs["margin"].abs().tolist() == [pytest.approx(2.9)]
-    silent = prefer(letters(lambda *_: Answer("x", top={"x": -0.1})), 1, allow_missing=True)
+    silent = prefer(
+        letters(lambda *_: Answer("x", top={"x": -0.1})), 1, allow_missing=True
+    )
     assert silent["verdict"].tolist() == ["unparsable"]
 
 
 def test_both_orders_are_asked_and_equal_questions_once():
     judge = pair_judge(longer)
-    table = pd.concat([responses(5), responses(5).assign(id=lambda frame: frame["id"] + " again")])
+    table = pd.concat(
+        [responses(5), responses(5).assign(id=lambda frame: frame["id"] + " again")]
+    )
     assert len(rmlab.prefer(table, judge, progress=False)) == 10
-    shown = [[side.split()[0] for side in shown_answers(question.messages)] for question in judge.respondent.asked]
+    shown = [
+        [side.split()[0] for side in shown_answers(question.messages)]
+        for question in judge.respondent.asked
+    ]
     assert sorted(shown) == [["chosen", "rejected"]] * 5 + [["rejected", "chosen"]] * 5
 
 
 def test_one_order_is_a_coin_that_does_not_know_which_answer_is_right():
     def is_win(labels=None, **options):
-        judge = pair_judge(lambda *_: "[[A]]", one_order=True, template="two", **options)
-        pairs = rmlab.prefer(responses(400).replace({"label": labels or {}}), judge, progress=False)
+        judge = pair_judge(
+            lambda *_: "[[A]]", one_order=True, template="two", **options
+        )
+        pairs = rmlab.prefer(
+            responses(400).replace({"label": labels or {}}), judge, progress=False
+        )
         assert len(judge.respondent.asked) == 400
         return (pairs["outcome"] == "win").to_numpy()
 
@@ -154,52 +217,100 @@ def test_one_order_is_a_coin_that_does_not_know_which_answer_is_right():
 
 def focus(n):
     """One right and three wrong answers to each prompt."""
-    table = responses(n, answers=3).assign(benchmark="reward-bench-2", domain="Focus", subset="Focus")
+    table = responses(n, answers=3).assign(
+        benchmark="reward-bench-2", domain="Focus", subset="Focus"
+    )
     return table[(table["label"] == "rejected") | (table["slot"] == 0)]
 
 
 def ties():
     """A pair of Ties prompts."""
-    counts = [("ref", "chosen", 1), ("ref", "rejected", 2), ("tied", "chosen", 3), ("tied", "rejected", 2)]
-    rows = [(f"{kind}:0", label, slot, f"{label} {slot} {kind}") for kind, label, n in counts for slot in range(n)]
+    counts = [
+        ("ref", "chosen", 1),
+        ("ref", "rejected", 2),
+        ("tied", "chosen", 3),
+        ("tied", "rejected", 2),
+    ]
+    rows = [
+        (f"{kind}:0", label, slot, f"{label} {slot} {kind}")
+        for kind, label, n in counts
+        for slot in range(n)
+    ]
     table = pd.DataFrame(rows, columns=["id", "label", "slot", "response"])
-    return table.assign(benchmark="reward-bench-2", domain="Ties", subset="Ties", prompt="Name a colour.")
+    return table.assign(
+        benchmark="reward-bench-2",
+        domain="Ties",
+        subset="Ties",
+        prompt="Name a colour.",
+    )
 
 
 def choose(question):
     """The letter of the right answer; a rating where the question wants one."""
-    rights = [answer.startswith("chosen") for answer in shown_answers(question.messages)]
-    return f"[[{'ABCD'[rights.index(True)]}]]" if len(rights) > 1 else "[[9]]" if rights[0] else "[[2]]"
+    rights = [
+        answer.startswith("chosen") for answer in shown_answers(question.messages)
+    ]
+    return (
+        f"[[{'ABCD'[rights.index(True)]}]]"
+        if len(rights) > 1
+        else "[[9]]"
+        if rights[0]
+        else "[[2]]"
+    )
 
 
 def rater(answer, template="rating", **options):
-    return AnswerJudge("judge", Respondent(answer), load_template(template, "answer"), **options)
+    return AnswerJudge(
+        "judge", Respondent(answer), load_template(template, "answer"), **options
+    )
 
 
 def lister(answer, published=False, **options):
     """A judge of lists; Ties are rated."""
     apart = rater(answer, "rating-ties", published=published)
     ranking = load_template("ranking", "list")
-    return ListJudge("judge", apart.respondent, ranking, apart={"Ties": apart}, published=published, **options)
+    return ListJudge(
+        "judge",
+        apart.respondent,
+        ranking,
+        apart={"Ties": apart},
+        published=published,
+        **options,
+    )
 
 
 def test_best_of_four_and_ties_by_ratings():
     judge = lister(choose)
     scores = score(judge, pd.concat([focus(8), ties()]))
-    assert rmlab.metrics.best_of(scores[scores["domain"] == "Focus"])["credit"].tolist() == [1.0] * 8
+    assert (
+        rmlab.metrics.best_of(scores[scores["domain"] == "Focus"])["credit"].tolist()
+        == [1.0] * 8
+    )
     accuracies = rmlab.metrics.ties_score(scores[scores["domain"] == "Ties"])
-    assert accuracies["accuracy_tied"].tolist() == accuracies["accuracy_ref"].tolist() == [1.0]
+    assert (
+        accuracies["accuracy_tied"].tolist()
+        == accuracies["accuracy_ref"].tolist()
+        == [1.0]
+    )
     assert set(scores["verdict"]) == {"ranked", "rated"}
     asked = [question.messages[0]["content"] for question in judge.respondent.asked]
     assert sum("several answers" in text for text in asked) == 8
-    assert sum("Several different answers may be fully right" in text for text in asked) == 8
+    assert (
+        sum("Several different answers may be fully right" in text for text in asked)
+        == 8
+    )
     scores = score(lister(lambda _: "[[A]]"), focus(400))
-    assert 0.18 < rmlab.metrics.best_of(scores)["credit"].mean() < 0.32, "a fixed letter earns a quarter"
+    assert 0.18 < rmlab.metrics.best_of(scores)["credit"].mean() < 0.32, (
+        "a fixed letter earns a quarter"
+    )
 
 
 def test_ratings_and_their_mean():
     answers = itertools.cycle(["[[2]]", "[[4]]", "none", "[[7]]", "none", "none"])
-    judge, table = rater(lambda _: next(answers), samples=2), responses(3).query("label == 'chosen'")
+    judge, table = (
+        rater(lambda _: next(answers), samples=2),
+        responses(3).query("label == 'chosen'"),
+    )
     scores = score(judge, table, allow_missing=True)
     assert scores["score"].fillna(-9).tolist() == [3.0, 7.0, -9]
     assert scores["verdict"].tolist() == ["rated", "rated", "unparsable"]
@@ -214,14 +325,19 @@ def test_what_cannot_be_read_counts_as_the_runners_count_it():
     assert rmlab.accuracy(pairs, ties="half")["accuracy"].tolist() == [0.5]
     scores = score(lister(lambda _: "no idea", published=True), focus(5))
     assert rmlab.metrics.best_of(scores)["credit"].tolist() == [0.25] * 5
-    assert set(score(lister(lambda _: "no idea", published=True), ties())["score"]) == {-1.0}
+    assert set(score(lister(lambda _: "no idea", published=True), ties())["score"]) == {
+        -1.0
+    }
     failed = prefer(pair_judge(lambda *_: None, **options), 2, allow_missing=True)
     assert failed["outcome"].isna().all(), "no answer is asked for again, not counted"
 
 
 def test_judges_are_scorers():
     pair, single = pair_judge(longer), rater(choose)
-    assert pair.prefer(["q"] * 2, ["long one", "x"], ["x", "long one"]).tolist() == [1, -1]
+    assert pair.prefer(["q"] * 2, ["long one", "x"], ["x", "long one"]).tolist() == [
+        1,
+        -1,
+    ]
     assert single(["q"], ["chosen"]).tolist() == [9.0]
     with pytest.raises(DataError, match=r"28 .*26"):
         score(lister(choose), responses(1, answers=14).assign(domain="Focus"))

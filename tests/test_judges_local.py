@@ -22,11 +22,20 @@ def folder(zoo):
 
 
 def local_judge(folder, **options):
-    return rmlab.judge(folder, device="cpu", dtype="float32", **{"name": "local"} | options)
+    return rmlab.judge(
+        folder, device="cpu", dtype="float32", **{"name": "local"} | options
+    )
 
 
 def question(text, number=0):
-    return Question(number, (0,), 0, Template("plain", "", "{prompt}"), Text(text, ("",)), base_seed=number)
+    return Question(
+        number,
+        (0,),
+        0,
+        Template("plain", "", "{prompt}"),
+        Text(text, ("",)),
+        base_seed=number,
+    )
 
 
 def questions(n):
@@ -40,7 +49,10 @@ def answers(respondent, questions):
 
 
 def test_batches_say_what_each_question_gets_alone(folder):
-    respondents = [local_judge(folder, answer_tokens=12, batch=batch).respondent for batch in (4, 1)]
+    respondents = [
+        local_judge(folder, answer_tokens=12, batch=batch).respondent
+        for batch in (4, 1)
+    ]
     together, alone = (answers(respondent, questions(7)) for respondent in respondents)
     assert together == alone
     assert all(0 < answer.answer_tokens <= 12 for answer in together.values())
@@ -48,12 +60,22 @@ def test_batches_say_what_each_question_gets_alone(folder):
 
 def test_a_drawn_answer_depends_on_its_seed_alone(folder):
     def draw_texts(questions, **options):
-        respondent = local_judge(folder, answer_tokens=12, temperature=1.5, **options).respondent
-        return {number: answer.text for number, answer in answers(respondent, questions).items()}
+        respondent = local_judge(
+            folder, answer_tokens=12, temperature=1.5, **options
+        ).respondent
+        return {
+            number: answer.text
+            for number, answer in answers(respondent, questions).items()
+        }
 
     texts = draw_texts(questions(6), batch=3)
     assert texts == draw_texts(questions(6)[::-1], batch=2)
-    reseeded = draw_texts([replace(question, base_seed=question.base_seed + 100) for question in questions(6)])
+    reseeded = draw_texts(
+        [
+            replace(question, base_seed=question.base_seed + 100)
+            for question in questions(6)
+        ]
+    )
     assert sum(texts[i] != reseeded[i] for i in texts) >= 5
 
 
@@ -62,18 +84,35 @@ def next_token_logits(respondent, question):
     import torch
 
     with torch.no_grad():
-        return respondent.model(torch.tensor([respondent.ids(question)])).logits[0, -1].float()
+        return (
+            respondent.model(torch.tensor([respondent.ids(question)]))
+            .logits[0, -1]
+            .float()
+        )
 
 
 def test_drawn_tokens_have_the_probabilities_of_the_model(folder):
-    respondent = local_judge(folder, answer_tokens=1, temperature=0.8, batch=64).respondent
+    respondent = local_judge(
+        folder, answer_tokens=1, temperature=0.8, batch=64
+    ).respondent
     question = questions(2)[1]
-    texts = [answer.text for _, answer in respondent.respond([replace(question, base_seed=i) for i in range(1500)])]
+    texts = [
+        answer.text
+        for _, answer in respondent.respond(
+            [replace(question, base_seed=i) for i in range(1500)]
+        )
+    ]
     p = (next_token_logits(respondent, question) / 0.8).softmax(-1)
-    words = [respondent.tokenizer.decode([i], skip_special_tokens=True) for i in range(len(p))]
+    words = [
+        respondent.tokenizer.decode([i], skip_special_tokens=True)
+        for i in range(len(p))
+    ]
     likely = words[int(p.argmax())]
     expected = sum(float(p[i]) for i, word in enumerate(words) if word == likely)
-    assert abs(texts.count(likely) / 1500 - expected) < 4 * np.sqrt(expected * (1 - expected) / 1500) + 1e-9
+    assert (
+        abs(texts.count(likely) / 1500 - expected)
+        < 4 * np.sqrt(expected * (1 - expected) / 1500) + 1e-9
+    )
 
 
 def test_letters_are_the_logits_of_the_first_token(folder):
@@ -87,33 +126,65 @@ def test_letters_are_the_logits_of_the_first_token(folder):
 
 def test_a_rerun_of_a_local_judge_asks_nothing(folder, tmp_path):
     table, judge = responses(2), local_judge(folder, mode="logprob")
-    pairs, again = (rmlab.prefer(table, judge, store=tmp_path, progress=False) for _ in range(2))
+    pairs, again = (
+        rmlab.prefer(table, judge, store=tmp_path, progress=False) for _ in range(2)
+    )
     assert pairs["margin"].notna().all()
     assert pairs.attrs["provenance"]["local"]["content"]
     assert again.attrs["provenance"]["local"]["asked"] == 0
     assert again["margin"].tolist() == pairs["margin"].tolist()
 
 
-def test_a_question_that_does_not_fit_is_missing_and_the_others_are_answered(folder, tmp_path):
+def test_a_question_that_does_not_fit_is_missing_and_the_others_are_answered(
+    folder, tmp_path
+):
     table, judge = responses(3), local_judge(folder, mode="logprob")
     table.loc[table["id"] == "1", "prompt"] = " ".join(toy.models.TEXTS) * 60
-    with pytest.raises(DataError, match=r"1 got no reply.*1023.*answer_tokens=1.*allow_missing"):
+    with pytest.raises(
+        DataError, match=r"1 got no reply.*1023.*answer_tokens=1.*allow_missing"
+    ):
         rmlab.prefer(table, judge, store=tmp_path)
     pairs = rmlab.prefer(table, judge, store=tmp_path, allow_missing=True)
-    assert pairs["verdict"].eq("failed").tolist() == pairs["margin"].isna().tolist() == [False, True, False]
+    assert (
+        pairs["verdict"].eq("failed").tolist()
+        == pairs["margin"].isna().tolist()
+        == [False, True, False]
+    )
     provenance = pairs.attrs["provenance"]["local"]
-    assert (provenance["missing"], provenance["asked"], provenance["failed"]) == (1, 0, 2)
+    assert (provenance["missing"], provenance["asked"], provenance["failed"]) == (
+        1,
+        0,
+        2,
+    )
 
 
 def test_the_fingerprint_knows_the_weights_and_the_sampling(folder, tmp_path):
-    other = toy.save_model(tmp_path / "other", task="causal", seed=3, max_position_embeddings=1024)
-    changes = [{}, {"folder": other}, {"answer_tokens": 9}, {"temperature": 1.0}, {"mode": "logprob"}]
-    assert len({local_judge(**{"folder": folder} | change).fingerprint for change in changes}) == 5
+    other = toy.save_model(
+        tmp_path / "other", task="causal", seed=3, max_position_embeddings=1024
+    )
+    changes = [
+        {},
+        {"folder": other},
+        {"answer_tokens": 9},
+        {"temperature": 1.0},
+        {"mode": "logprob"},
+    ]
+    assert (
+        len(
+            {
+                local_judge(**{"folder": folder} | change).fingerprint
+                for change in changes
+            }
+        )
+        == 5
+    )
     assert local_judge(folder).fingerprint == local_judge(folder, batch=1).fingerprint
 
 
 def test_the_fingerprint_knows_what_ends_an_answer(folder, tmp_path):
-    """transformers takes the end tokens, and penalties too, from a file beside the weights."""
+    """transformers takes the end tokens, and penalties too, from a file beside the
+    weights.
+    """
     other = Path(shutil.copytree(folder, tmp_path / "other"))
     settings = json.loads((other / "generation_config.json").read_text())
     prints = [local_judge(folder).fingerprint, local_judge(other).fingerprint]

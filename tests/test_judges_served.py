@@ -1,4 +1,6 @@
-"""Judges behind servers: requests and replies, conventions, stores, budgets, batch files, and `rmlab judge`."""
+"""Judges behind servers: requests and replies, conventions, stores, budgets, batch
+files, and `rmlab judge`.
+"""
 
 import json
 import os
@@ -17,27 +19,51 @@ import pandas as pd
 import pytest
 from crashes import list_stored
 from faulty_server import FaultyServer
-from judge_fakes import completion, longer, pair_judge, respond, responses, shown_answers
+from judge_fakes import (
+    completion,
+    longer,
+    pair_judge,
+    respond,
+    responses,
+    shown_answers,
+)
 
 import rmlab
-from rmlab.judges import estimate, judge, load_template, read_results, shipped, write_requests
+from rmlab.judges import (
+    estimate,
+    judge,
+    load_template,
+    read_results,
+    shipped,
+    write_requests,
+)
 from rmlab.store import Store
 from rmlab.tables import DataError
 
 KEY = "sk-planted-4f2a9c7e"
 URL = "http://127.0.0.1:9/v1"
-SHOWS = {"ranking": "list"} | {name: "answer" for name in shipped() if name.startswith("rating")}
-prefer, score = (partial(ask, allow_missing=True, progress=False) for ask in (rmlab.prefer, rmlab.score))
+SHOWS = {"ranking": "list"} | {
+    name: "answer" for name in shipped() if name.startswith("rating")
+}
+prefer, score = (
+    partial(ask, allow_missing=True, progress=False)
+    for ask in (rmlab.prefer, rmlab.score)
+)
 
 
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_question_shows_what_it_asks_about_as_it_is(name):
     """What a text holds is no place of the template."""
     template = load_template(name, SHOWS.get(name, "pair"))
-    prompt, answers = "{answer_b} and {x}", ["{prompt}", r"\1 {answer_a}"][: 1 + (SHOWS.get(name) != "answer")]
+    prompt, answers = (
+        "{answer_b} and {x}",
+        ["{prompt}", r"\1 {answer_a}"][: 1 + (SHOWS.get(name) != "answer")],
+    )
     text = "\n".join(part["content"] for part in template.messages(prompt, answers))
     assert [text.count(part) for part in (prompt, *answers)] == [1] * (1 + len(answers))
-    assert [text.index(answer) for answer in answers] == sorted(text.index(answer) for answer in answers)
+    assert [text.index(answer) for answer in answers] == sorted(
+        text.index(answer) for answer in answers
+    )
     for part in (prompt, *answers):
         text = text.replace(part, "")
     assert "{" not in text.replace(r"\boxed{", "")
@@ -45,9 +71,14 @@ def test_every_shipped_question_shows_what_it_asks_about_as_it_is(name):
 
 def test_a_file_of_ones_own(tmp_path):
     file = tmp_path / "mine.txt"
-    file.write_text("[system]\nBe strict.\n[user]\nQ {prompt} A {answer_a} B {answer_b}\n")
+    file.write_text(
+        "[system]\nBe strict.\n[user]\nQ {prompt} A {answer_a} B {answer_b}\n"
+    )
     messages = load_template(file, "pair").messages("q", ["a", "b"])
-    assert messages == [{"role": "system", "content": "Be strict."}, {"role": "user", "content": "Q q A a B b"}]
+    assert messages == [
+        {"role": "system", "content": "Be strict."},
+        {"role": "user", "content": "Q q A a B b"},
+    ]
     file.write_text("{prompt} {answer_a}")
     with pytest.raises(DataError, match=r"mine\.txt"):
         load_template(file, "pair")
@@ -57,21 +88,32 @@ def ask(answer, path="", table=None, **options):
     """The table and the first request of a judge who is always answered the same."""
     with FaultyServer(lambda *_: answer) as server:
         one = judge("m", server.url + path, **options)
-        table = (prefer if one.takes == "pair" else score)(responses(1) if table is None else table, one)
+        table = (prefer if one.takes == "pair" else score)(
+            responses(1) if table is None else table, one
+        )
     assert {request.path for request in server.log} == {f"{path}/chat/completions"}
     return table, server.log[0].body
 
 
 def test_what_a_request_says():
-    options = {"answer_tokens": 99, "seed": 3, "extra": {"top_p": 0.9, "temperature": None}}
+    options = {
+        "answer_tokens": 99,
+        "seed": 3,
+        "extra": {"top_p": 0.9, "temperature": None},
+    }
     body = ask(completion("[[A]]"), "/v1", **options)[1]
     assert [body[name] for name in ("model", "max_tokens", "top_p")] == ["m", 99, 0.9]
     assert not {"temperature", "logprobs"} & set(body)
     assert isinstance(body["seed"], int)
     assert ask(completion("[[4]]"), mode="rating")[1]["temperature"] == 0.0
     assert ask(completion("[[4]]"), mode="rating", samples=2)[1]["temperature"] == 0.7
-    openai, plain = (judge("gpt", f"https://{host}/v1").respondent for host in ("api.openai.com", "example.org"))
-    assert (openai.client.key, plain.client.key) == ("OPENAI_API_KEY", None), "no key goes where none is named"
+    openai, plain = (
+        judge("gpt", f"https://{host}/v1").respondent
+        for host in ("api.openai.com", "example.org")
+    )
+    assert (openai.client.key, plain.client.key) == ("OPENAI_API_KEY", None), (
+        "no key goes where none is named"
+    )
     assert "max_completion_tokens" in openai.fields
 
 
@@ -81,29 +123,47 @@ CHOSEN = {"token": "B", "logprob": -0.2}
 def test_log_probabilities_of_alternatives():
     """A letter's log-probability alone made every comparison a tie."""
     top = [CHOSEN, {"token": " A", "logprob": -2.0}]
-    answer = completion("B", "length", logprobs={"content": [CHOSEN | {"top_logprobs": top}]})
+    answer = completion(
+        "B", "length", logprobs={"content": [CHOSEN | {"top_logprobs": top}]}
+    )
     pairs, body = ask(answer, mode="logprob")
     assert (body["max_tokens"], body["logprobs"], body["top_logprobs"]) == (1, True, 20)
     assert pairs["margin"].abs().max() < 1e-12
     assert set(pairs["verdict"]) == {"flip"}
-    for logprobs in (None, {"content": [CHOSEN]}, {"content": [CHOSEN | {"top_logprobs": [CHOSEN]}]}):
+    for logprobs in (
+        None,
+        {"content": [CHOSEN]},
+        {"content": [CHOSEN | {"top_logprobs": [CHOSEN]}]},
+    ):
         with pytest.raises(DataError, match="top_logprobs"):
             ask(completion("B", logprobs=logprobs), mode="logprob")
 
 
 def letter(*alternatives):
     """A completion whose first token has these alternatives."""
-    return completion("A", logprobs={"content": [{"token": "A", "logprob": -0.1, "top_logprobs": [*alternatives]}]})
+    return completion(
+        "A",
+        logprobs={
+            "content": [
+                {"token": "A", "logprob": -0.1, "top_logprobs": [*alternatives]}
+            ]
+        },
+    )
 
 
 LETTERS = [{"token": "A", "logprob": -0.1}, {"token": "B", "logprob": -2.0}]
 ODD = {
-    "no alternatives": completion("A", logprobs={"content": [{"token": "A", "logprob": -0.1}]}),
+    "no alternatives": completion(
+        "A", logprobs={"content": [{"token": "A", "logprob": -0.1}]}
+    ),
     "no log-probabilities": completion("A"),
     "NaN": letter(LETTERS[0], {"token": "B", "logprob": float("nan")}),
     "infinity": letter(LETTERS[0], {"token": "B", "logprob": float("inf")}),
-    "a number for a token": letter(LETTERS[0], {"token": 7, "logprob": -1.0}, LETTERS[1]),
-    "too large a number": letter(LETTERS[0], LETTERS[1]) | {"usage": {"prompt_tokens": float("inf")}},
+    "a number for a token": letter(
+        LETTERS[0], {"token": 7, "logprob": -1.0}, LETTERS[1]
+    ),
+    "too large a number": letter(LETTERS[0], LETTERS[1])
+    | {"usage": {"prompt_tokens": float("inf")}},
 }
 
 
@@ -112,34 +172,49 @@ ODD = {
 def test_one_odd_reply_is_one_missing_answer(tmp_path, odd, n):
     """It ended the run: of 24 answers 16 were stored."""
     requests = count(0)
-    with FaultyServer(lambda *_: ODD[odd] if next(requests) == n else letter(*LETTERS)) as server:
-        one = judge("m", server.url, mode="logprob", name="one", retries=0, concurrency=1)
+    with FaultyServer(
+        lambda *_: ODD[odd] if next(requests) == n else letter(*LETTERS)
+    ) as server:
+        one = judge(
+            "m", server.url, mode="logprob", name="one", retries=0, concurrency=1
+        )
         pairs = prefer(responses(20), one, store=tmp_path)
         n_failed = 0 if odd == "a number for a token" else 1
         assert len(list_stored(tmp_path)) == 40 - n_failed
         assert Counter(pairs["verdict"]) == Counter(flip=20 - n_failed, failed=n_failed)
         server.respond = lambda *_: ODD[odd]
-        assert len(prefer(responses(20), one, store=tmp_path)) == 20, "also where only the odd one is left"
+        assert len(prefer(responses(20), one, store=tmp_path)) == 20, (
+            "also where only the odd one is left"
+        )
 
 
 def test_a_server_without_log_probabilities_is_asked_a_few_questions(tmp_path):
     with FaultyServer(lambda *_: completion("A")) as server:
         with pytest.raises(DataError, match="top_logprobs"):
-            prefer(responses(100), judge("m", server.url, mode="logprob", concurrency=1))
+            prefer(
+                responses(100), judge("m", server.url, mode="logprob", concurrency=1)
+            )
         assert len(server.log) < 16
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
-def test_a_server_that_reads_long_and_short_questions_as_equally_many_tokens_is_warned_of(is_cut):
+def test_a_server_that_reads_long_and_short_questions_as_equally_many_tokens_is_warned_of(
+    is_cut,
+):
     """It cuts them: its counts were never looked at."""
 
     def read_some(path, body, headers):
         n_tokens = len(json.dumps(body)) // 4
-        return completion("[[A]]") | {"usage": {"prompt_tokens": min(512, n_tokens) if is_cut else n_tokens}}
+        return completion("[[A]]") | {
+            "usage": {"prompt_tokens": min(512, n_tokens) if is_cut else n_tokens}
+        }
 
     table = responses(40)
     table["response"] += [" and so on" * (20 * i) for i in range(len(table))]
-    with FaultyServer(read_some) as server, warnings.catch_warnings(record=True) as caught:
+    with (
+        FaultyServer(read_some) as server,
+        warnings.catch_warnings(record=True) as caught,
+    ):
         warnings.simplefilter("always")
         prefer(table, judge("m", server.url))
     assert ["512" in str(warning.message) for warning in caught] == [True] * is_cut
@@ -148,7 +223,12 @@ def test_a_server_that_reads_long_and_short_questions_as_equally_many_tokens_is_
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
-        (completion([{"type": "text", "text": "[[A"}, {"type": "text", "text": ">B]]"}]), "flip"),
+        (
+            completion(
+                [{"type": "text", "text": "[[A"}, {"type": "text", "text": ">B]]"}]
+            ),
+            "flip",
+        ),
         (completion(None, reasoning_content="I think [[A]]"), "unparsable"),
         (completion(None, refusal="I cannot do that."), "unparsable"),
         (completion("[[A]]") | {"usage": {"prompt_tokens": "many"}}, "failed"),
@@ -161,10 +241,15 @@ def test_replies_that_are_unlike_the_others(answer, verdict):
 
 def test_several_models_behind_one_name_are_counted_and_warned_of(tmp_path):
     names = ["m-1"]
-    with FaultyServer(lambda *_: completion("[[A>B]]") | {"model": names[-1]}) as server:
+    with FaultyServer(
+        lambda *_: completion("[[A>B]]") | {"model": names[-1]}
+    ) as server:
         one = judge("m", server.url, name="one", concurrency=1)
         pairs = prefer(responses(2), one, store=tmp_path)
-        assert (len(server.log), pairs.attrs["provenance"]["one"]["models"]) == (4, {"m-1": 4})
+        assert (len(server.log), pairs.attrs["provenance"]["one"]["models"]) == (
+            4,
+            {"m-1": 4},
+        )
         names.append("m-2")
         with pytest.warns(UserWarning, match="2 models: m-1, m-2"):
             prefer(responses(3), one, store=tmp_path)
@@ -177,13 +262,34 @@ def test_the_fingerprint_knows_model_address_and_sampling():
     def print_of(model="m", url=URL, **options):
         return judge(model, url, **options).fingerprint
 
-    assert print_of() == print_of(key="SOME_KEY") == print_of(concurrency=1, retries=0, max_requests=5)
-    urls = ("http://127.0.0.1:9/other/v1", "http://127.0.0.1:10/v1", "https://127.0.0.1:9/v1")
+    assert (
+        print_of()
+        == print_of(key="SOME_KEY")
+        == print_of(concurrency=1, retries=0, max_requests=5)
+    )
+    urls = (
+        "http://127.0.0.1:9/other/v1",
+        "http://127.0.0.1:10/v1",
+        "https://127.0.0.1:9/v1",
+    )
     assert len({judge("m", url).respondent.fingerprint for url in (URL, *urls)}) == 4
-    changes = [{"url": url} for url in urls] + [{"model": "n"}, {"version": "2"}, {"answer_tokens": 5}, {"samples": 2}]
-    changes += [{"temperature": 0.1}, {"extra": {"top_p": 1}}, {"mode": "rating"}, {"template": "three"}, {"seed": 1}]
+    changes = [{"url": url} for url in urls] + [
+        {"model": "n"},
+        {"version": "2"},
+        {"answer_tokens": 5},
+        {"samples": 2},
+    ]
+    changes += [
+        {"temperature": 0.1},
+        {"extra": {"top_p": 1}},
+        {"mode": "rating"},
+        {"template": "three"},
+        {"seed": 1},
+    ]
     changes += [{"convention": "reward-bench"}]
-    assert len({print_of(), *(print_of(**change) for change in changes)}) == 1 + len(changes)
+    assert len({print_of(), *(print_of(**change) for change in changes)}) == 1 + len(
+        changes
+    )
 
 
 @pytest.mark.parametrize(
@@ -203,7 +309,18 @@ def test_an_option_of_the_other_kind_of_judge_is_named(url, options, allowed):
 PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")
 REPLIES = [
     f"{before}{number}{after}"
-    for before in ("", "A sound answer.\n\n", "Rating: ", "**", "[[", "<think>3</think>", "-", "7/", "7.", "1")
+    for before in (
+        "",
+        "A sound answer.\n\n",
+        "Rating: ",
+        "**",
+        "[[",
+        "<think>3</think>",
+        "-",
+        "7/",
+        "7.",
+        "1",
+    )
     for number in (0, 1, 7, 10, 11)
     for after in ("", " \n", ".", "**", "]]", "/10", " out of 10", " of 12")
 ]
@@ -211,30 +328,54 @@ REPLIES = [
 
 @pytest.mark.parametrize("subset", ["Focus", "Ties"])
 def test_ratings_by_convention_are_the_integer_at_the_end(subset):
-    """The expression is that of `get_single_rating` in RewardBench 2's runner, and -1 stands for no match."""
+    """The expression is that of `get_single_rating` in RewardBench 2's runner, and -1
+    stands for no match.
+    """
     table = responses(len(REPLIES)).query("label == 'chosen'").assign(subset=subset)
 
     def reply(path, body, headers):
         return completion(REPLIES[int(shown_answers(body["messages"])[0].split()[3])])
 
     with FaultyServer(reply) as server:
-        scores = score(table, judge("m", server.url, convention="reward-bench-2-ratings"))
-    expected = [int(match[1]) if (match := PUBLISHED_RATING.search(reply.strip())) else -1 for reply in REPLIES]
+        scores = score(
+            table, judge("m", server.url, convention="reward-bench-2-ratings")
+        )
+    expected = [
+        int(match[1]) if (match := PUBLISHED_RATING.search(reply.strip())) else -1
+        for reply in REPLIES
+    ]
     assert scores["score"].tolist() == expected
-    assert "brackets" not in json.dumps(server.log[0].body["messages"]), "the question asks for what is read"
+    assert "brackets" not in json.dumps(server.log[0].body["messages"]), (
+        "the question asks for what is read"
+    )
 
 
 @pytest.mark.parametrize(
     ("reply", "place"),
-    [("[[B]] at first, then [[C]]", 1), ("[[D]] or [[A]]", 0), ("**C**", None), ("<think>[[A]]</think>[[D]]", 0)],
+    [
+        ("[[B]] at first, then [[C]]", 1),
+        ("[[D]] or [[A]]", 0),
+        ("**C**", None),
+        ("<think>[[A]]</think>[[D]]", 0),
+    ],
 )
 def test_letters_by_convention_are_the_first_of_the_alphabet_in_the_reply(reply, place):
-    """`process_judgement` of RewardBench's runners looks for [[A]], then for [[B]], and so on, in the whole reply."""
+    """`process_judgement` of RewardBench's runners looks for [[A]], then for [[B]], and
+    so on, in the whole reply.
+    """
     table = responses(1, answers=2).assign(subset="Focus")
     scores, body = ask(completion(reply), table=table, convention="reward-bench-2")
-    votes = ask(completion(reply), convention="reward-bench")[0][["vote_first", "vote_second"]].iloc[0].dropna()
+    votes = (
+        ask(completion(reply), convention="reward-bench")[0][
+            ["vote_first", "vote_second"]
+        ]
+        .iloc[0]
+        .dropna()
+    )
     shown = shown_answers(body["messages"])
-    assert scores["score"].tolist() == [float(place is not None and shown[place] == text) for text in table["response"]]
+    assert scores["score"].tolist() == [
+        float(place is not None and shown[place] == text) for text in table["response"]
+    ]
     assert votes.abs().tolist() == [1.0] * ("[[A]]" in reply or "[[B]]" in reply)
 
 
@@ -247,27 +388,57 @@ def test_a_thousand_questions_on_a_bad_day(tmp_path):
 
     def vague(path, body, headers):
         number = int(shown_answers(body["messages"])[0].split()[3])
-        return respond(path, body, headers) if number % 3 else completion("Hard to say.")
+        return (
+            respond(path, body, headers) if number % 3 else completion("Hard to say.")
+        )
 
-    faults = {"429": 0.05, "500": 0.05, "timeout": 0.005, "cut": 0.05, "garbage": 0.05, "slow": 0.02, "hangup": 0.02}
+    faults = {
+        "429": 0.05,
+        "500": 0.05,
+        "timeout": 0.005,
+        "cut": 0.05,
+        "garbage": 0.05,
+        "slow": 0.02,
+        "hangup": 0.02,
+    }
     table = responses(500)
     with FaultyServer(vague, faults=faults) as server:
-        hasty = judge("m", server.url, concurrency=64, retries=3, backoff=0.01, timeout=0.8, name="hasty")
+        hasty = judge(
+            "m",
+            server.url,
+            concurrency=64,
+            retries=3,
+            backoff=0.01,
+            timeout=0.8,
+            name="hasty",
+        )
         pairs = prefer(table, hasty, store=tmp_path)
     provenance = pairs.attrs["provenance"]["hasty"]
-    unreadable, answered = pairs["id"].astype(int) % 3 == 0, pairs["verdict"] != "failed"
+    unreadable, answered = (
+        pairs["id"].astype(int) % 3 == 0,
+        pairs["verdict"] != "failed",
+    )
     assert len(pairs) == 500
     assert set(pairs.loc[answered & unreadable, "verdict"]) == {"unparsable"}
-    assert set(pairs.loc[answered & ~unreadable, "verdict"]) == {"win"}, "never a wrong row"
+    assert set(pairs.loc[answered & ~unreadable, "verdict"]) == {"win"}, (
+        "never a wrong row"
+    )
     assert provenance["asked"] + provenance["failed"] == provenance["questions"] == 1000
     assert (~answered).sum() <= provenance["failed"] <= 50
     assert max(count_questions(server).values()) <= 4
     keys = list_stored(tmp_path)
     assert len(keys) == len(set(keys)) == provenance["asked"]
     with FaultyServer(vague, port=server.port) as server:
-        pairs = prefer(table, judge("m", server.url, concurrency=8, name="hasty"), store=tmp_path)
-    assert len(server.log) == provenance["failed"], "what was answered is not asked again"
-    assert pairs["verdict"].value_counts().to_dict() == {"win": 500 - unreadable.sum(), "unparsable": unreadable.sum()}
+        pairs = prefer(
+            table, judge("m", server.url, concurrency=8, name="hasty"), store=tmp_path
+        )
+    assert len(server.log) == provenance["failed"], (
+        "what was answered is not asked again"
+    )
+    assert pairs["verdict"].value_counts().to_dict() == {
+        "win": 500 - unreadable.sum(),
+        "unparsable": unreadable.sum(),
+    }
 
 
 RUN = """
@@ -279,9 +450,13 @@ rmlab.prefer(responses(200), rmlab.judge("m", sys.argv[1], concurrency=8), store
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
 def test_a_run_that_is_killed_asks_again_at_most_what_was_open(tmp_path):
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    }
     with FaultyServer(respond, delay=0.02) as server:
-        run = subprocess.Popen([sys.executable, "-c", RUN, server.url, str(tmp_path)], env=env)
+        run = subprocess.Popen(
+            [sys.executable, "-c", RUN, server.url, str(tmp_path)], env=env
+        )
         while len(server.log) < 150 and run.poll() is None:
             time.sleep(0.001)
         run.kill()
@@ -289,8 +464,12 @@ def test_a_run_that_is_killed_asks_again_at_most_what_was_open(tmp_path):
         n_kept = len(list_stored(tmp_path))
         pairs = prefer(responses(200), judge("m", server.url), store=tmp_path)
     assert set(pairs["verdict"]) == {"win"}
-    assert pairs.attrs["provenance"]["m"]["asked"] == 400 - n_kept, "nothing that was kept is asked again"
-    assert len(server.log) - 400 <= 2 * 8 + 8, "handed to eight senders, or of the eight answers stored at once"
+    assert pairs.attrs["provenance"]["m"]["asked"] == 400 - n_kept, (
+        "nothing that was kept is asked again"
+    )
+    assert len(server.log) - 400 <= 2 * 8 + 8, (
+        "handed to eight senders, or of the eight answers stored at once"
+    )
 
 
 def test_answers_are_kept_as_they_came_and_only_new_questions_are_asked(tmp_path):
@@ -299,9 +478,16 @@ def test_answers_are_kept_as_they_came_and_only_new_questions_are_asked(tmp_path
     def verdicts(judge, n):
         return prefer(responses(n), judge, store=tmp_path)["verdict"].tolist()
 
-    once, again, more = pair_judge(lambda *_: next(answers)), pair_judge(longer), pair_judge(longer, samples=2)
+    once, again, more = (
+        pair_judge(lambda *_: next(answers)),
+        pair_judge(longer),
+        pair_judge(longer, samples=2),
+    )
     assert verdicts(once, 2) == ["failed", "unparsable"]
-    texts = {answer["text"] for answer in Store(tmp_path).read(once.respondent.fingerprint).values()}
+    texts = {
+        answer["text"]
+        for answer in Store(tmp_path).read(once.respondent.fingerprint).values()
+    }
     assert texts == {"<think>hm [[B]]</think>é 🙂\tTab\n[[A]]", "huh", "[[B]]"}
     assert verdicts(again, 3) == ["win", "unparsable", "win"]
     assert len(again.respondent.asked) == 1 + 2, "a failure and the new prompt"
@@ -314,7 +500,12 @@ def test_the_budget_is_known_before_the_first_question(tmp_path):
     with FaultyServer(respond) as server:
         capped = judge("m", server.url, max_requests=12, answer_tokens=50)
         row = estimate(capped, table, store=tmp_path).iloc[0]
-        assert row[["questions", "answered", "to_ask", "answer_tokens"]].tolist() == [20, 0, 20, 1000]
+        assert row[["questions", "answered", "to_ask", "answer_tokens"]].tolist() == [
+            20,
+            0,
+            20,
+            1000,
+        ]
         assert row["prompt_tokens"] > 20 * 200
         with pytest.raises(DataError, match=r"max_requests=12: .*20.*12 are left"):
             prefer(table, capped, store=tmp_path)
@@ -326,9 +517,12 @@ def test_the_budget_is_known_before_the_first_question(tmp_path):
             prefer(table, capped, store=tmp_path)
 
 
-@pytest.mark.parametrize(("sign", "first"), [("\u4f60", 0), ("a", 0), ("\U0001f642", 0), ("\u4f60", 10)])
+@pytest.mark.parametrize(
+    ("sign", "first"), [("\u4f60", 0), ("a", 0), ("\U0001f642", 0), ("\u4f60", 10)]
+)
 def test_a_budget_of_tokens_holds_in_every_script(sign, first):
-    """Also where a run in English goes on in Chinese: both are charged by what the server says.
+    """Also where a run in English goes on in Chinese: both are charged by what the
+    server says.
 
     Chinese has about one token for a character, English a quarter.
     """
@@ -337,21 +531,34 @@ def test_a_budget_of_tokens_holds_in_every_script(sign, first):
     def charge(path, body, headers):
         text = "".join(part["content"] for part in body["messages"])
         n_bytes.append(len(text.encode()))
-        charged.append(int(sum(0.25 if character < "\x80" else 1.3 for character in text)) + 4)
+        charged.append(
+            int(sum(0.25 if character < "\x80" else 1.3 for character in text)) + 4
+        )
         return completion("[[A]]") | {"usage": {"total_tokens": charged[-1]}}
 
     table = responses(40)
     table.loc[first:, "response"] += sign * 700
     with FaultyServer(charge, delay=0.01) as server:
-        budget = 95_000 if first else int(1.1 * estimate(judge("m", server.url), table)["prompt_tokens"].iloc[0])
-        pairs = prefer(table, judge("m", server.url, answer_tokens=4, concurrency=16, max_tokens=budget))
+        budget = (
+            95_000
+            if first
+            else int(
+                1.1 * estimate(judge("m", server.url), table)["prompt_tokens"].iloc[0]
+            )
+        )
+        pairs = prefer(
+            table,
+            judge("m", server.url, answer_tokens=4, concurrency=16, max_tokens=budget),
+        )
     provenance = pairs.attrs["provenance"]["m"]
     assert sum(charged) <= budget
     assert provenance["asked"] + provenance["failed"] == 80
     assert set(pairs["verdict"]) <= {"flip", "failed"}
     if provenance["failed"]:
         assert sign != "a"
-        assert sum(charged) > budget - max(n_bytes) - 4, "no further question fits into the budget"
+        assert sum(charged) > budget - max(n_bytes) - 4, (
+            "no further question fits into the budget"
+        )
 
 
 def test_a_key_is_nowhere(tmp_path, monkeypatch, capsys, caplog):
@@ -360,18 +567,33 @@ def test_a_key_is_nowhere(tmp_path, monkeypatch, capsys, caplog):
 
     def echo(path, body, headers):
         is_first = "chosen 0 to 1 " in json.dumps(body)
-        return completion(f"{headers['authorization']} [[A]]") if is_first else (401, {}, headers)
+        return (
+            completion(f"{headers['authorization']} [[A]]")
+            if is_first
+            else (401, {}, headers)
+        )
 
     with FaultyServer(echo) as server:
         with_key = judge("m", server.url, key="JUDGE_KEY", retries=0, name="one")
         pairs = prefer(responses(3), with_key, store=tmp_path / "store")
         assert all(KEY in seen.headers["authorization"] for seen in server.log)
         with pytest.raises(DataError) as caught:
-            prefer(responses(3), with_key, store=tmp_path / "store", allow_missing=False)
+            prefer(
+                responses(3), with_key, store=tmp_path / "store", allow_missing=False
+            )
     write_requests(with_key, responses(3), tmp_path / "requests.jsonl")
-    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    written = b"".join(
+        path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+    )
     assert b"[key]" in written, "the server's echo was kept, without the key"
-    texts = [*capsys.readouterr(), caplog.text, repr(with_key), str(caught.value), repr(pairs.attrs), pairs.to_csv()]
+    texts = [
+        *capsys.readouterr(),
+        caplog.text,
+        repr(with_key),
+        str(caught.value),
+        repr(pairs.attrs),
+        pairs.to_csv(),
+    ]
     assert not [text for text in [*texts, written.decode()] if KEY in text]
 
 
@@ -387,7 +609,9 @@ def read_lines(path):
 
 
 def test_batch_files_there_and_back(tmp_path):
-    """One line a question; results are joined by custom_id, and what failed is asked again."""
+    """One line a question; results are joined by custom_id, and what failed is asked
+    again.
+    """
     table, store, out = responses(4), tmp_path / "store", tmp_path / "out.jsonl"
     batch = judge("m", URL, name="batch", retries=0)
     files = write_requests(batch, table, tmp_path / "r.jsonl", most=5)
@@ -396,48 +620,87 @@ def test_batch_files_there_and_back(tmp_path):
 
     def read_batch(lines, failure=None):
         """Results in another order than the requests."""
-        bodies = [(line["custom_id"], failure or respond("", line["body"], {})) for line in lines[::-1]]
-        results = [{"custom_id": name, "response": {"status_code": 200, "body": body}} for name, body in bodies]
+        bodies = [
+            (line["custom_id"], failure or respond("", line["body"], {}))
+            for line in lines[::-1]
+        ]
+        results = [
+            {"custom_id": name, "response": {"status_code": 200, "body": body}}
+            for name, body in bodies
+        ]
         out.write_text("".join(json.dumps(result) + "\n" for result in results))
-        return read_results(batch, table, out, store=store).iloc[0][["read", "failed", "missing"]].tolist()
+        return (
+            read_results(batch, table, out, store=store)
+            .iloc[0][["read", "failed", "missing"]]
+            .tolist()
+        )
 
-    odd = [{"prompt_tokens": number} for number in (float("inf"), "many", [])] + ["none", [1]]
+    odd = [{"prompt_tokens": number} for number in (float("inf"), "many", [])] + [
+        "none",
+        [1],
+    ]
     for usage in odd:
-        assert read_batch(lines[:2], respond("", lines[0]["body"], {}) | {"usage": usage}) == [0, 2, 8]
+        assert read_batch(
+            lines[:2], respond("", lines[0]["body"], {}) | {"usage": usage}
+        ) == [0, 2, 8]
     assert read_batch(lines[:6]) == [6, 0, 2]
-    assert read_batch(lines[6:], {"error": {"message": "max_tokens is too large"}}) == [0, 2, 2]
+    assert read_batch(lines[6:], {"error": {"message": "max_tokens is too large"}}) == [
+        0,
+        2,
+        2,
+    ]
     (file,) = write_requests(batch, table, tmp_path / "rest.jsonl", store=store)
     assert read_lines(file) == lines[6:]
     assert read_batch(lines[6:]) == [2, 0, 0]
-    assert set(prefer(table, batch, store=store)["verdict"]) == {"win"}, "there is no server, so nothing was asked"
+    assert set(prefer(table, batch, store=store)["verdict"]) == {"win"}, (
+        "there is no server, so nothing was asked"
+    )
 
 
 @pytest.fixture
 def command(main, tmp_path):
     """`rmlab judge` on a file of six pairs."""
-    wide = responses(6).pivot(index="prompt", columns="label", values="response").reset_index()
+    wide = (
+        responses(6)
+        .pivot(index="prompt", columns="label", values="response")
+        .reset_index()
+    )
     wide.to_json(tmp_path / "mine.jsonl", orient="records", lines=True)
 
-    return lambda server, *words: main("judge", tmp_path / "mine.jsonl", "m", "--url", server.url, *words)
+    return lambda server, *words: main(
+        "judge", tmp_path / "mine.jsonl", "m", "--url", server.url, *words
+    )
 
 
 def test_the_command_estimates_compares_checks_and_reports(command, tmp_path):
     with FaultyServer(respond) as server:
-        assert "questions" in command(server, "--estimate", "--convention", "reward-bench")[1]
+        assert (
+            "questions"
+            in command(server, "--estimate", "--convention", "reward-bench")[1]
+        )
         assert server.log == []
         for _ in range(2):
             command(server, "-q", "--store", tmp_path / "s", "-o", tmp_path / "p.csv")
-            assert (len(server.log), pd.read_csv(tmp_path / "p.csv")["outcome"].tolist()) == (12, ["win"] * 6)
+            assert (
+                len(server.log),
+                pd.read_csv(tmp_path / "p.csv")["outcome"].tolist(),
+            ) == (12, ["win"] * 6)
         findings = command(server, "--check")[1]
         assert "pass  verdict" in findings
         assert "warn  model" in findings, "the fake says that it is called 'served'"
-        assert command(server, "--report", "--template", "five", "-q", "-o", tmp_path / "r.csv")[:2] == (0, "")
+        assert command(
+            server, "--report", "--template", "five", "-q", "-o", tmp_path / "r.csv"
+        )[:2] == (0, "")
     assert pd.read_csv(tmp_path / "r.csv")["probe"].tolist()[0] == "position"
 
 
 def test_a_place_that_nothing_can_be_written_to_is_refused_before_a_question(command):
     with FaultyServer(respond) as server:
-        for words in (["-o", "/proc/none.csv"], ["-o", "/proc/none/of.csv", "--report"], ["-o", "x.docx"]):
+        for words in (
+            ["-o", "/proc/none.csv"],
+            ["-o", "/proc/none/of.csv", "--report"],
+            ["-o", "x.docx"],
+        ):
             code, _, err = command(server, "-q", *words)
             assert (code, err.count("\n")) == (1, 1)
             assert words[1] in err
@@ -445,7 +708,9 @@ def test_a_place_that_nothing_can_be_written_to_is_refused_before_a_question(com
     assert server.log == []
 
 
-def test_a_key_that_is_not_set_is_named_and_a_run_that_asks_nothing_needs_none(command, monkeypatch, tmp_path):
+def test_a_key_that_is_not_set_is_named_and_a_run_that_asks_nothing_needs_none(
+    command, monkeypatch, tmp_path
+):
     """A local server's refusals said nothing of the variable."""
     monkeypatch.delenv("JUDGE_KEY", raising=False)
     words = ("--key", "JUDGE_KEY", "-q", "--store", tmp_path / "s")
@@ -458,7 +723,9 @@ def test_a_key_that_is_not_set_is_named_and_a_run_that_asks_nothing_needs_none(c
 
 
 @pytest.mark.parametrize("options", ["", "--mode rating", "--mode ranking", "--report"])
-def test_a_run_without_an_answer_is_an_error_and_leaves_the_file_as_it_was(command, tmp_path, options):
+def test_a_run_without_an_answer_is_an_error_and_leaves_the_file_as_it_was(
+    command, tmp_path, options
+):
     """It was replaced by empty rows, and the exit code was 0."""
     out = tmp_path / "good.csv"
     out.write_text("kept\n")
@@ -468,15 +735,24 @@ def test_a_run_without_an_answer_is_an_error_and_leaves_the_file_as_it_was(comma
         assert (code, out.read_text()) == (1, "kept\n")
         assert "--check" in err
         requests = count(0)
-        server.respond = lambda *call: respond(*call) if next(requests) else (401, {}, b"who?")
+        server.respond = lambda *call: (
+            respond(*call) if next(requests) else (401, {}, b"who?")
+        )
         assert command(server, *words)[0] == 0
     assert out.read_text() != "kept\n"
 
 
-@pytest.mark.parametrize(("options", "n"), [("", 12), ("--mode rating", 12), ("--check", 12), ("--report", 108)])
-def test_the_command_says_the_cost_before_the_first_question_and_never_the_key(command, monkeypatch, options, n):
+@pytest.mark.parametrize(
+    ("options", "n"),
+    [("", 12), ("--mode rating", 12), ("--check", 12), ("--report", 108)],
+)
+def test_the_command_says_the_cost_before_the_first_question_and_never_the_key(
+    command, monkeypatch, options, n
+):
     monkeypatch.setenv("JUDGE_KEY", KEY)
-    with FaultyServer(lambda path, body, headers: (401, {}, f"bad key {headers['authorization']}")) as server:
+    with FaultyServer(
+        lambda path, body, headers: (401, {}, f"bad key {headers['authorization']}")
+    ) as server:
         _, out, err = command(server, "--key", "JUDGE_KEY", "-q", *options.split())
         assert KEY in server.log[0].headers["authorization"]
     assert f"{n} questions" in err.splitlines()[0]

@@ -1,4 +1,6 @@
-"""One estimate: rank, leaderboard, summary, compare and estimates say the same number, on every benchmark."""
+"""One estimate: rank, leaderboard, summary, compare and estimates say the same number,
+on every benchmark.
+"""
 
 import re
 
@@ -23,8 +25,15 @@ def own_data(models=8, n=70, seed=0):
 
 def rm_bench_toys(make_scores, models=50):
     sizes = {"chat": 6, "math": 7, "code": 5, "safety-refuse": 5, "safety-response": 6}
-    scores = make_scores(sizes, models=tuple(f"toy {k}" for k in range(models)), seed=5, levels=9)
-    better = scores["model"].str.split().str[1].astype(int) / models * 4 * (scores["label"] == "chosen")
+    scores = make_scores(
+        sizes, models=tuple(f"toy {k}" for k in range(models)), seed=5, levels=9
+    )
+    better = (
+        scores["model"].str.split().str[1].astype(int)
+        / models
+        * 4
+        * (scores["label"] == "chosen")
+    )
     return metrics.pairs(scores.assign(score=np.round(scores["score"] + better)))
 
 
@@ -33,7 +42,9 @@ def with_gaps(table, share=0.04, seed=1):
     gone = np.random.default_rng(seed).random(len(table)) < share
     if "score" in table:
         return table.assign(score=table["score"].where(~gone))
-    return table.assign(outcome=table["outcome"].where(~gone), margin=table["margin"].where(~gone))
+    return table.assign(
+        outcome=table["outcome"].where(~gone), margin=table["margin"].where(~gone)
+    )
 
 
 def check_laws(table, **options):
@@ -41,20 +52,36 @@ def check_laws(table, **options):
     summary = rmlab.summary(table, **options).set_index("model")["overall"]
     ranks = stats.rank(table, **options)
     board = rmlab.leaderboard(table, **options).query("kind == 'model'")
-    numbers = rmlab.estimates(table, **options).query("quantity == 'overall'").set_index("model")
-    for found in (ranks.set_index("model")["value"], board.set_index("model")["overall"], numbers["value"]):
-        pd.testing.assert_series_equal(found[summary.index], summary, check_names=False, check_exact=True)
-    order = summary.sort_values(ascending=False, kind="stable", na_position="last").index.tolist()
+    numbers = (
+        rmlab.estimates(table, **options)
+        .query("quantity == 'overall'")
+        .set_index("model")
+    )
+    for found in (
+        ranks.set_index("model")["value"],
+        board.set_index("model")["overall"],
+        numbers["value"],
+    ):
+        pd.testing.assert_series_equal(
+            found[summary.index], summary, check_names=False, check_exact=True
+        )
+    order = summary.sort_values(
+        ascending=False, kind="stable", na_position="last"
+    ).index.tolist()
     assert ranks["model"].tolist() == board["model"].tolist() == order
     np.testing.assert_array_equal(ranks["rank"].fillna(0), board["rank"].fillna(0))
     for name in ("rank_low", "rank_high", "group"):
         assert ranks[name].fillna(0).tolist() == board[name].fillna(0).tolist(), name
     contests = stats.compare_all(table, **options)
     for end in "ab":
-        assert (contests[f"value_{end}"].to_numpy() == summary[contests[f"model_{end}"]].to_numpy()).mean() >= np.mean(
-            ~summary[contests[f"model_{end}"]].isna()
-        )
-    gap = summary[contests["model_a"]].to_numpy() - summary[contests["model_b"]].to_numpy()
+        assert (
+            contests[f"value_{end}"].to_numpy()
+            == summary[contests[f"model_{end}"]].to_numpy()
+        ).mean() >= np.mean(~summary[contests[f"model_{end}"]].isna())
+    gap = (
+        summary[contests["model_a"]].to_numpy()
+        - summary[contests["model_b"]].to_numpy()
+    )
     np.testing.assert_array_equal(contests["difference"], gap)
     known = contests["p"].notna()
     out = (contests["low"] > 0) | (contests["high"] < 0)
@@ -64,11 +91,15 @@ def check_laws(table, **options):
     for row in some.itertuples():
         one = stats.compare(table, row.model_a, row.model_b, **options).iloc[0]
         for column in ("difference", "se", "low", "high", "p"):
-            np.testing.assert_allclose(one[column], getattr(row, column), rtol=1e-9, atol=1e-15)
+            np.testing.assert_allclose(
+                one[column], getattr(row, column), rtol=1e-9, atol=1e-15
+            )
 
 
 def check_letters(ranks, contests):
-    """Two models share a letter exactly unless their p_holm is below 0.05, and the ranks count these decisions."""
+    """Two models share a letter exactly unless their p_holm is below 0.05, and the
+    ranks count these decisions.
+    """
     letters = {m: set(re.findall(r"[a-zA-Z]\d*", g)) for m, g in ranks["group"].items()}
     n_better = dict.fromkeys(ranks.index, 0)
     for row in contests[contests["p"].notna()].itertuples():
@@ -78,7 +109,9 @@ def check_letters(ranks, contests):
         if is_clear:
             n_better[row.model_b if row.difference > 0 else row.model_a] += 1
     known = ranks["rank_low"].notna()
-    assert ranks.loc[known, "rank_low"].tolist() == [1 + n_better[model] for model in ranks.index[known]]
+    assert ranks.loc[known, "rank_low"].tolist() == [
+        1 + n_better[model] for model in ranks.index[known]
+    ]
 
 
 @pytest.mark.parametrize("average", ["benchmark", "domains", "prompts"])
@@ -128,24 +161,32 @@ BY_TABLES = {
     "accuracy": rmlab.accuracy,
     "style_gap": rmlab.style_gap,
     "compare": lambda scores, by: rmlab.compare(scores, "longest", "random", by=by[1:]),
-    "equivalence": lambda scores, by: stats.equivalence(scores, "longest", "random", margin=0.1, by=by[1:]),
+    "equivalence": lambda scores, by: stats.equivalence(
+        scores, "longest", "random", margin=0.1, by=by[1:]
+    ),
     "style_preference": rmlab.bias.style_preference,
     "style_effects": rmlab.style_effects,
     "exchange_rate": rmlab.exchange_rate,
     "length_controlled": lambda scores, by: rmlab.bias.length_controlled(
         scores, rmlab.styles.features(rmlab.load("mini")), by=by
     ),
-    "debias_change": lambda scores, by: rmlab.bias.debias_change(scores, on="step", by=by),
+    "debias_change": lambda scores, by: rmlab.bias.debias_change(
+        scores, on="step", by=by
+    ),
     "margins": lambda scores, by: stats.margins(scores, by=by[-1]),
 }
 
 
 @pytest.mark.filterwarnings("ignore:form")
 @pytest.mark.parametrize("name", BY_TABLES)
-def test_no_column_of_by_is_overwritten_or_doubled_by_a_number_of_the_result(name, mini):
+def test_no_column_of_by_is_overwritten_or_doubled_by_a_number_of_the_result(
+    name, mini
+):
     table_of = BY_TABLES[name]
     scores = rmlab.score(mini, ["longest", "random"])
-    numbers = table_of(scores, by=["model", "domain"]).columns.difference(scores.columns)
+    numbers = table_of(scores, by=["model", "domain"]).columns.difference(
+        scores.columns
+    )
     assert len(numbers) > 5
     kind = pd.Series(np.where(scores["domain"] < "d", "x", "y"), dtype="str")
     for number in numbers.difference(tables.PAIRS):

@@ -1,4 +1,6 @@
-"""The analysis needs numpy, pandas, scipy, statsmodels, matplotlib, seaborn and pure Python, as a browser has them."""
+"""The analysis needs numpy, pandas, scipy, statsmodels, matplotlib, seaborn and pure
+Python, as a browser has them.
+"""
 
 import os
 import subprocess
@@ -98,12 +100,25 @@ for plot in (rmlab.plot_matrices, rmlab.plot_style_gap, plots.plot_forest, plots
 
 
 def run(code, folder):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "MPLCONFIGDIR": str(folder)}
-    command = [sys.executable, "-W", "error::DeprecationWarning:rmlab", "-c", GUARD + textwrap.dedent(code)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "MPLCONFIGDIR": str(folder),
+    }
+    command = [
+        sys.executable,
+        "-W",
+        "error::DeprecationWarning:rmlab",
+        "-c",
+        GUARD + textwrap.dedent(code),
+    ]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environment
+    )
 
 
-@pytest.mark.parametrize("code", [BLOCKED, ANALYSIS], ids=["what is hidden", "the analysis"])
+@pytest.mark.parametrize(
+    "code", [BLOCKED, ANALYSIS], ids=["what is hidden", "the analysis"]
+)
 def test_the_analysis_runs_without_compiled_packages_of_others(code, tmp_path):
     done = run(code, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]

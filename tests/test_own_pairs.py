@@ -1,4 +1,6 @@
-"""Files of one's own and of other projects: each layout goes from the file to numbers, or ends with what to type."""
+"""Files of one's own and of other projects: each layout goes from the file to numbers,
+or ends with what to type.
+"""
 
 import json
 
@@ -18,40 +20,73 @@ def message(role):
 
 user, assistant = message("user"), message("assistant")
 CHATML = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n"
-PROMPTS, RIGHT, WRONG = ["Two and two?", "Name a prime.", "Is it so?"], ["4", "7", "yes"], ["5", "8", "no"]
+PROMPTS, RIGHT, WRONG = (
+    ["Two and two?", "Name a prime.", "Is it so?"],
+    ["4", "7", "yes"],
+    ["5", "8", "no"],
+)
 CHOSEN, REJECTED = [2.0, 0.5, 1.0], [1.0, 1.5, 1.0]
 PAIR = {"prompt": PROMPTS, "chosen": RIGHT, "rejected": WRONG}
 
 
 def with_answers(write_answer):
     """Pairs whose answers hold the prompt, written by a function of prompt and text."""
-    return {"chosen": [*map(write_answer, PROMPTS, RIGHT)], "rejected": [*map(write_answer, PROMPTS, WRONG)]}
+    return {
+        "chosen": [*map(write_answer, PROMPTS, RIGHT)],
+        "rejected": [*map(write_answer, PROMPTS, WRONG)],
+    }
 
 
 TALKS = with_answers(lambda prompt, text: [user(prompt), assistant(text)])
 TEXTS = {
     "strings": PAIR,
-    **{name: {name: PROMPTS, "chosen": RIGHT, "rejected": WRONG} for name in ("question", "input", "instruction")},
-    "messages": {"messages": [[user(prompt)] for prompt in PROMPTS]} | with_answers(lambda _, text: [assistant(text)]),
+    **{
+        name: {name: PROMPTS, "chosen": RIGHT, "rejected": WRONG}
+        for name in ("question", "input", "instruction")
+    },
+    "messages": {"messages": [[user(prompt)] for prompt in PROMPTS]}
+    | with_answers(lambda _, text: [assistant(text)]),
     "conversations": TALKS,
     "prompt and conversations": PAIR | TALKS,
     "transcripts": with_answers("\n\nHuman: {}\n\nAssistant: {}".format),
     "chatml": with_answers(CHATML.format),
     "prompt repeated": PAIR | with_answers("{}\n{}".format),
 }
-SIDES = {"prompt": PROMPTS, "response_a": ["4", "8", "yes"], "response_b": ["5", "7", "no"]}
+SIDES = {
+    "prompt": PROMPTS,
+    "response_a": ["4", "8", "yes"],
+    "response_b": ["5", "7", "no"],
+}
 SIDES |= {"score_a": [2.0, 1.5, 1.0], "score_b": [1.0, 0.5, 1.0]}
-ANSWERS = {"prompt": [prompt for prompt in PROMPTS for _ in "ab"], "response": ["4", "5", "7", "8", "yes", "no"]}
+ANSWERS = {
+    "prompt": [prompt for prompt in PROMPTS for _ in "ab"],
+    "response": ["4", "5", "7", "8", "yes", "no"],
+}
 ANSWERS |= {"score": [2.0, 1.0, 0.5, 1.5, 1.0, 1.0]}
-LISTS = {"prompt": PROMPTS, "responses": [["5", "4"], ["8", "7"], ["no", "yes"]], "labels": [[0, 1]] * 3}
+LISTS = {
+    "prompt": PROMPTS,
+    "responses": [["5", "4"], ["8", "7"], ["no", "yes"]],
+    "labels": [[0, 1]] * 3,
+}
 SCORED = {
     "score_chosen": PAIR | {"score_chosen": CHOSEN, "score_rejected": REJECTED},
     "chosen_score": PAIR | {"chosen_score": CHOSEN, "rejected_score": REJECTED},
     "reward_chosen": PAIR | {"reward_chosen": CHOSEN, "reward_rejected": REJECTED},
-    "object of scores": PAIR | {"scores": pd.DataFrame({"chosen": CHOSEN, "rejected": REJECTED}).to_dict("records")},
-    "list of scores": PAIR | {"scores": list(map(list, zip(CHOSEN, REJECTED, strict=True)))},
+    "object of scores": PAIR
+    | {
+        "scores": pd.DataFrame({"chosen": CHOSEN, "rejected": REJECTED}).to_dict(
+            "records"
+        )
+    },
+    "list of scores": PAIR
+    | {"scores": list(map(list, zip(CHOSEN, REJECTED, strict=True)))},
     "winner a/b": SIDES | {"winner": ["a", "b", "a"]},
-    "winner by name": SIDES | {"model_a": ["x", "x", "y"], "model_b": ["y", "y", "x"], "winner": ["x", "y", "y"]},
+    "winner by name": SIDES
+    | {
+        "model_a": ["x", "x", "y"],
+        "model_b": ["y", "y", "x"],
+        "winner": ["x", "y", "y"],
+    },
     "label 1/0": ANSWERS | {"label": [1, 0] * 3},
     "label true/false": ANSWERS | {"label": [True, False] * 3},
     "label chosen/rejected": ANSWERS | {"label": ["chosen", "rejected"] * 3},
@@ -60,7 +95,10 @@ SCORED = {
 
 
 def write(content, path):
-    frame, separator = pd.DataFrame(content), {".csv": ",", ".tsv": "\t"}.get(path.suffix)
+    frame, separator = (
+        pd.DataFrame(content),
+        {".csv": ",", ".tsv": "\t"}.get(path.suffix),
+    )
     if separator:
         frame.to_csv(path, index=False, sep=separator)
     elif path.suffix == ".parquet":
@@ -75,14 +113,24 @@ def test_layouts(tmp_path, layout):
     content = (TEXTS | SCORED)[layout]
     is_nested = any(isinstance(cells[0], list | dict) for cells in content.values())
     suffixes = ("json", "jsonl", "parquet", *(() if is_nested else ("csv", "tsv")))
-    for source in (pd.DataFrame(content), *(write(content, tmp_path / f"mine.{suffix}") for suffix in suffixes)):
+    for source in (
+        pd.DataFrame(content),
+        *(write(content, tmp_path / f"mine.{suffix}") for suffix in suffixes),
+    ):
         responses = load_pairs(source, name="mine")
-        by_label = responses.pivot(index="id", columns="label", values=["prompt", "response"])
+        by_label = responses.pivot(
+            index="id", columns="label", values=["prompt", "response"]
+        )
         expected = [PROMPTS, PROMPTS, RIGHT, WRONG]
         if layout == "messages":
             expected[:2] = [[[user(prompt)] for prompt in PROMPTS]] * 2
         assert by_label.T.to_numpy().tolist() == expected, source
-        assert set(responses["benchmark"]) == set(responses["domain"]) == set(responses["subset"]) == {"mine"}
+        assert (
+            set(responses["benchmark"])
+            == set(responses["domain"])
+            == set(responses["subset"])
+            == {"mine"}
+        )
         assert responses["style"].isna().all()
         if layout in SCORED and not isinstance(source, pd.DataFrame):
             scores = rmlab.read_scores(source)
@@ -92,18 +140,31 @@ def test_layouts(tmp_path, layout):
 
 
 def texts(responses):
-    return responses[["label", "slot", "response"]].astype({"label": "str"}).to_numpy().tolist()
+    return (
+        responses[["label", "slot", "response"]]
+        .astype({"label": "str"})
+        .to_numpy()
+        .tolist()
+    )
 
 
 def test_an_empty_prompt_is_to_be_filled_in_not_named():
-    rows = pd.DataFrame({"prompt": ["p", None], "chosen": ["a", "b"], "rejected": ["c", "d"]})
+    rows = pd.DataFrame(
+        {"prompt": ["p", None], "chosen": ["a", "b"], "rejected": ["c", "d"]}
+    )
     with pytest.raises(rmlab.DataError) as error:
         rmlab.load_pairs(rows)
     assert "columns=" not in str(error.value)
 
 
 def test_rewards_under_other_names_are_to_be_named(tmp_path):
-    rows = {"prompt": ["p"], "chosen": ["a"], "rejected": ["b"], "good": [1.0], "bad": [0.0]}
+    rows = {
+        "prompt": ["p"],
+        "chosen": ["a"],
+        "rejected": ["b"],
+        "good": [1.0],
+        "bad": [0.0],
+    }
     pd.DataFrame(rows).to_csv(tmp_path / "r.csv", index=False)
     with pytest.raises(rmlab.DataError, match="chosen_score"):
         rmlab.read_scores(tmp_path / "r.csv")
@@ -114,7 +175,9 @@ REWARDS = {"id": ["x", "y"], "Chosen_Reward": [1, 1], "Rejected_Reward": [0, 1]}
 
 @pytest.mark.parametrize("first", ["id", "model"])
 def test_rewards_of_one_and_zero_without_texts_are_scores(tmp_path, first):
-    """They were taken for a matrix of outcomes, where the names had capitals or a model stood first."""
+    """They were taken for a matrix of outcomes, where the names had capitals or a model
+    stood first.
+    """
     rows = {"model": ["rm", "rm"]} | REWARDS if first == "model" else REWARDS
     scores = rmlab.read_scores(write(rows, tmp_path / "rm.csv"))
     assert set(scores["model"]) == {"rm"}
@@ -131,46 +194,105 @@ def test_a_model_and_its_rewards_under_other_names_are_to_be_named(tmp_path, tex
 
 
 def test_a_conversation_keeps_its_earlier_turns():
-    start = [{"role": "system", "content": "Be short."}, user("Hi"), assistant("Hello"), user("Is it?")]
+    start = [
+        {"role": "system", "content": "Be short."},
+        user("Hi"),
+        assistant("Hello"),
+        user("Is it?"),
+    ]
     expected = [["chosen", 0, "yes"], ["rejected", 0, "no"]]
     transcript = "\n\nHuman: Hi\n\nAssistant: Hello\n\nHuman: Is it?\n\nAssistant: "
     for prompt, chosen, rejected in (
         (start, [*start, assistant("yes")], [*start, assistant("no")]),
         (start[1:], transcript + "yes", transcript + "no"),
     ):
-        responses = load_pairs(pd.DataFrame({"chosen": [chosen], "rejected": [rejected]}))
+        responses = load_pairs(
+            pd.DataFrame({"chosen": [chosen], "rejected": [rejected]})
+        )
         assert responses["prompt"].tolist() == [prompt, prompt]
         assert texts(responses) == expected
 
 
 def test_several_answers():
     first = [["chosen", 0, "a"], ["rejected", 0, "c"], ["rejected", 1, "d"]]
-    frame = pd.DataFrame({"prompt": ["1?", "2?"], "chosen": [["a"], ["b", "B"]], "rejected": [["c", "d"], ["e"]]})
+    frame = pd.DataFrame(
+        {
+            "prompt": ["1?", "2?"],
+            "chosen": [["a"], ["b", "B"]],
+            "rejected": [["c", "d"], ["e"]],
+        }
+    )
     responses = load_pairs(frame)
     assert texts(responses[responses["id"] == "0"]) == first
-    assert texts(responses[responses["id"] == "1"]) == [["chosen", 0, "b"], ["chosen", 1, "B"], ["rejected", 0, "e"]]
+    assert texts(responses[responses["id"] == "1"]) == [
+        ["chosen", 0, "b"],
+        ["chosen", 1, "B"],
+        ["rejected", 0, "e"],
+    ]
     talks = [[user("1?"), assistant("c")], [user("1?"), assistant("d")]]
-    of_messages = load_pairs(pd.DataFrame({"chosen": [[user("1?"), assistant("a")]], "rejected": [talks]}))
+    of_messages = load_pairs(
+        pd.DataFrame({"chosen": [[user("1?"), assistant("a")]], "rejected": [talks]})
+    )
     assert texts(of_messages) == first
 
 
 def test_columns_of_other_names_and_what_was_understood():
-    row = {"q": "1?", "good": "yes", "bad_1": "no", "bad_2": "never", "key": 7.0, "kind": "sums", "id": "x"}
+    row = {
+        "q": "1?",
+        "good": "yes",
+        "bad_1": "no",
+        "bad_2": "never",
+        "key": 7.0,
+        "kind": "sums",
+        "id": "x",
+    }
     frame = pd.DataFrame([row | {"weight": 1, "score": 2.5, "critique": "long " * 100}])
-    columns = {"prompt": "q", "chosen": "good", "rejected": ["bad_1", "bad_2"], "id": "key", "domain": "kind"}
+    columns = {
+        "prompt": "q",
+        "chosen": "good",
+        "rejected": ["bad_1", "bad_2"],
+        "id": "key",
+        "domain": "kind",
+    }
     responses = load_pairs(frame, columns=columns, name="mine")
-    assert texts(responses) == [["chosen", 0, "yes"], ["rejected", 0, "no"], ["rejected", 1, "never"]]
-    assert [set(responses[c]) for c in ("id", "domain", "subset", "weight")] == [{"7"}, {"sums"}, {"sums"}, {1}]
-    matched = {ours: [theirs] if isinstance(theirs, str) else theirs for ours, theirs in columns.items()}
+    assert texts(responses) == [
+        ["chosen", 0, "yes"],
+        ["rejected", 0, "no"],
+        ["rejected", 1, "never"],
+    ]
+    assert [set(responses[c]) for c in ("id", "domain", "subset", "weight")] == [
+        {"7"},
+        {"sums"},
+        {"sums"},
+        {1},
+    ]
+    matched = {
+        ours: [theirs] if isinstance(theirs, str) else theirs
+        for ours, theirs in columns.items()
+    }
     ignored = ["id", "score", "critique"]
-    assert responses.attrs["understood"] == {"columns": matched, "extra": ["weight"], "ignored": ignored}
+    assert responses.attrs["understood"] == {
+        "columns": matched,
+        "extra": ["weight"],
+        "ignored": ignored,
+    }
 
 
 def test_texts_that_only_look_like_a_prompt_stay():
     story = "Human: who?\n\nAssistant: me\n\nHuman: ah"
-    responses = load_pairs(pd.DataFrame({"prompt": ["Write a dialogue"], "chosen": [story], "rejected": ["no"]}))
+    responses = load_pairs(
+        pd.DataFrame(
+            {"prompt": ["Write a dialogue"], "chosen": [story], "rejected": ["no"]}
+        )
+    )
     assert responses["response"].tolist() == [story, "no"]
-    frame = pd.DataFrame({"prompt": ["Say hi", "Say ho"], "chosen": ["Say hi!", "ho"], "rejected": ["no", "no"]})
+    frame = pd.DataFrame(
+        {
+            "prompt": ["Say hi", "Say ho"],
+            "chosen": ["Say hi!", "ho"],
+            "rejected": ["no", "no"],
+        }
+    )
     assert load_pairs(frame)["response"].tolist() == ["Say hi!", "no", "ho", "no"]
 
 
@@ -189,8 +311,16 @@ def test_texts_that_only_look_like_a_prompt_stay():
 def test_ways_to_write_a_winner(tmp_path, caplog, column, winners, left_out):
     """Those without a winner are left out and counted, and the others keep their ids."""
     n = len(winners)
-    frame = pd.DataFrame({"prompt": list("123")[:n], "response_a": list("abc")[:n], "response_b": list("pqr")[:n]})
-    frame = frame.assign(score_a=1.0, score_b=0.0, model_a="X", model_b="Y", **{column: winners})
+    frame = pd.DataFrame(
+        {
+            "prompt": list("123")[:n],
+            "response_a": list("abc")[:n],
+            "response_b": list("pqr")[:n],
+        }
+    )
+    frame = frame.assign(
+        score_a=1.0, score_b=0.0, model_a="X", model_b="Y", **{column: winners}
+    )
     for source in (frame, write(frame, tmp_path / "x.csv")):
         responses = load_pairs(source, winner=column)
         assert responses["response"].tolist() == ["a", "p", "pqr"[n - 1], "abc"[n - 1]]
@@ -203,12 +333,27 @@ def test_ways_to_write_a_winner(tmp_path, caplog, column, winners, left_out):
 
 @pytest.mark.parametrize("winners", [[0, 1], [1, 1], ["0", "1"], [True, False]])
 def test_a_winner_that_may_mean_either_side_is_refused(winners):
-    frame = pd.DataFrame({"prompt": ["1?", "2?"], "response_a": ["a", "b"], "response_b": ["x", "y"], "best": winners})
+    frame = pd.DataFrame(
+        {
+            "prompt": ["1?", "2?"],
+            "response_a": ["a", "b"],
+            "response_b": ["x", "y"],
+            "best": winners,
+        }
+    )
     with pytest.raises(DataError, match=r"frame: .*'best'.*'a' and 'b'"):
         load_pairs(frame, winner="best")
-    numbered = frame.rename(columns={"response_a": "response_0", "response_b": "response_1", "best": "label"})
+    numbered = frame.rename(
+        columns={
+            "response_a": "response_0",
+            "response_b": "response_1",
+            "best": "label",
+        }
+    )
     with pytest.raises(DataError, match=r"'label'.*'a' and 'b'"):
-        load_pairs(numbered, winner="label", columns={"a": "response_0", "b": "response_1"})
+        load_pairs(
+            numbered, winner="label", columns={"a": "response_0", "b": "response_1"}
+        )
 
 
 PAIR_ROW = {"prompt": "1?", "chosen": "a", "rejected": "b"}
@@ -220,11 +365,17 @@ BAD_ROWS = [
     (PAIR_ROW | {"chosen": []}, r"'chosen' .* \[\]"),
     ({"chosen": TALK, "rejected": [user("2?"), assistant("b")]}, "'rejected'"),
     ({"chosen": TALK, "rejected": TALK[::-1]}, "'rejected'"),
-    ({"instruction": "Add.", "input": "1", "chosen": "3", "rejected": "4"}, "'instruction', 'input'"),
+    (
+        {"instruction": "Add.", "input": "1", "chosen": "3", "rejected": "4"},
+        "'instruction', 'input'",
+    ),
     (PAIR_ROW | {"subset": ["x"]}, r"row 0: 'subset' .*\['x'\]"),
     (PAIR_ROW | {"id": True}, "row 0.*'id' .*True"),
     (PAIR_ROW | {"prompt": "cut \ud83d"}, "row 0"),
-    ({"prompt": "1?", "responses": ["a", "b"], "labels": [1, 2]}, "row 0: 'labels' .*2 responses"),
+    (
+        {"prompt": "1?", "responses": ["a", "b"], "labels": [1, 2]},
+        "row 0: 'labels' .*2 responses",
+    ),
 ]
 
 
@@ -238,9 +389,15 @@ MISTAKES = [
     (PAIR, "rmlab score"),
     (SCORED["chosen_score"] | {"reward_chosen": CHOSEN}, "--column chosen_score="),
     ({"prompt": PROMPTS, "good": CHOSEN, "bad": REJECTED}, "--column chosen_score="),
-    (PAIR | {"chosen_score": ["high", "1", "2"], "rejected_score": REJECTED}, "row 0: 'chosen_score' .*'high'"),
+    (
+        PAIR | {"chosen_score": ["high", "1", "2"], "rejected_score": REJECTED},
+        "row 0: 'chosen_score' .*'high'",
+    ),
     (ANSWERS | {"label": [5, 1, 4, 2, 3, 3]}, "row 0: 'label' .*5"),
-    ({name: ANSWERS[name] for name in ("response", "score")} | {"label": [1, 0] * 3}, "'id'"),
+    (
+        {name: ANSWERS[name] for name in ("response", "score")} | {"label": [1, 0] * 3},
+        "'id'",
+    ),
     (SIDES | {"winner": ["tie", "neither", "?"]}, r"'winner'.*\?"),
 ]
 
@@ -252,9 +409,12 @@ def test_mistakes_end_with_what_to_type(tmp_path, content, remedy):
 
 
 SCORED_ANSWERS = [
-    {"prompt": "p", "model": "m", "response": text, "label": label, "score": label} for label, text in enumerate("ab")
+    {"prompt": "p", "model": "m", "response": text, "label": label, "score": label}
+    for label, text in enumerate("ab")
 ]
-SCORED_LISTS = [{"prompt": "p", "responses": ["a", "b"], "labels": [1, 0], "scores": [2, 1]}] * 2
+SCORED_LISTS = [
+    {"prompt": "p", "responses": ["a", "b"], "labels": [1, 0], "scores": [2, 1]}
+] * 2
 FIELDS = [(SCORED_ANSWERS, name) for name in SCORED_ANSWERS[0]]
 FIELDS += [(SCORED_LISTS, name) for name in ("responses", "labels", "scores")]
 
@@ -275,13 +435,23 @@ UNNAMED = [
     (load_pairs, {"prompt": PROMPTS, "good": CHOSEN, "bad": REJECTED}),
     (load_pairs, {"response": ["a", "b"], "label": [1, 0]}),
     (load_pairs, ANSWERS | {"label": [5, 1, 4, 2, 3, 3]}),
-    (load_pairs, {"instruction": PROMPTS, "input": PROMPTS, "chosen": PAIR["chosen"], "rejected": PAIR["rejected"]}),
+    (
+        load_pairs,
+        {
+            "instruction": PROMPTS,
+            "input": PROMPTS,
+            "chosen": PAIR["chosen"],
+            "rejected": PAIR["rejected"],
+        },
+    ),
     (load_pairs, {"chosen": PAIR["chosen"], "rejected": PAIR["rejected"]}),
 ]
 
 
 @pytest.mark.parametrize(("read", "content"), UNNAMED)
-def test_a_column_that_is_to_be_named_is_said_for_python_and_for_the_shell(tmp_path, read, content):
+def test_a_column_that_is_to_be_named_is_said_for_python_and_for_the_shell(
+    tmp_path, read, content
+):
     """In the shell people were told to pass `columns={...}`."""
     with pytest.raises(DataError, match=r"columns=\{'(\w+)': .*--column \1="):
         read(write(content, tmp_path / "mine.jsonl"))
@@ -289,7 +459,14 @@ def test_a_column_that_is_to_be_named_is_said_for_python_and_for_the_shell(tmp_p
 
 def test_models_must_have_names(tmp_path):
     """A list in the place of a model's name was a TypeError."""
-    row = {"prompt": "p", "chosen": "a", "rejected": "b", "chosen_score": 1, "rejected_score": 0, "model": ["m"]}
+    row = {
+        "prompt": "p",
+        "chosen": "a",
+        "rejected": "b",
+        "chosen_score": 1,
+        "rejected_score": 0,
+        "model": ["m"],
+    }
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps(row))
     with pytest.raises(DataError, match="row 0: 'model'"):
@@ -297,28 +474,59 @@ def test_models_must_have_names(tmp_path):
 
 
 def test_scores_without_texts(tmp_path):
-    path = write({"id": ["x", "y", "z"], "chosen_score": [0, 1, 2], "rejected_score": 1}, tmp_path / "mine.jsonl")
+    path = write(
+        {"id": ["x", "y", "z"], "chosen_score": [0, 1, 2], "rejected_score": 1},
+        tmp_path / "mine.jsonl",
+    )
     outcomes = rmlab.pairs(rmlab.read_scores(path))
-    assert dict(zip(outcomes["id"], outcomes["outcome"], strict=True)) == {"x": "loss", "y": "tie", "z": "win"}
+    assert dict(zip(outcomes["id"], outcomes["outcome"], strict=True)) == {
+        "x": "loss",
+        "y": "tie",
+        "z": "win",
+    }
     lists = PAIR | {"chosen_score": [[1, 2]] * 3, "rejected_score": [0] * 3}
     with pytest.raises(DataError, match=r"mine\.json: 9 scores for 6 answers"):
         rmlab.read_scores(write(lists, tmp_path / "mine.json"))
 
 
 def test_bad_arguments(tmp_path):
-    frame = pd.DataFrame({"id": [1, 1], "prompt": ["1?", "2?"], "chosen": ["a", "b"], "rejected": ["c", "d"]})
-    assert load_pairs(frame, columns={"id": None})["id"].tolist() == ["0", "0", "1", "1"]
+    frame = pd.DataFrame(
+        {
+            "id": [1, 1],
+            "prompt": ["1?", "2?"],
+            "chosen": ["a", "b"],
+            "rejected": ["c", "d"],
+        }
+    )
+    assert load_pairs(frame, columns={"id": None})["id"].tolist() == [
+        "0",
+        "0",
+        "1",
+        "1",
+    ]
     parts = load_pairs(frame.assign(domain=None, subset="s"), columns={"id": None})
     assert set(parts["domain"]) == {"s"}
     (tmp_path / "cut.csv").write_text('prompt,chosen,rejected\n1?,a,"b')
     for source, options, message in (
         (frame, {}, r"frame: 'id' '1' .*columns=\{'family': 'id'\}"),
-        (frame, {"columns": {"chosen": "choosen"}}, r"frame: columns\['chosen'\]: .*'choosen'; .*'chosen'"),
+        (
+            frame,
+            {"columns": {"chosen": "choosen"}},
+            r"frame: columns\['chosen'\]: .*'choosen'; .*'chosen'",
+        ),
         (frame, {"columns": {"choosen": "chosen"}}, "columns: .*'choosen'; .*'chosen'"),
-        (frame, {"columns": {"winner": "chosen"}}, "frame: no column for a and b; .*columns="),
+        (
+            frame,
+            {"columns": {"winner": "chosen"}},
+            "frame: no column for a and b; .*columns=",
+        ),
         (frame, {"columns": {"score": "chosen"}}, "no column for label"),
         (frame[:0], {}, "no rows"),
-        (frame, {"name": "cut \ud83d", "columns": {"id": None}}, r"name: .*\\ud83d"),  # a UnicodeEncodeError before
+        (
+            frame,
+            {"name": "cut \ud83d", "columns": {"id": None}},
+            r"name: .*\\ud83d",
+        ),  # a UnicodeEncodeError before
         (tmp_path / "cut.csv", {}, "cut.csv: line 2"),
         (tmp_path / "nothing.csv", {}, "nothing.csv: no such file"),
     ):
@@ -340,35 +548,63 @@ def test_blank_second_answers_mean_one_fewer(tmp_path):
 PATHS = {"chosen_score": "out.rm.w", "rejected_score": "out.rm.l"}
 UIDS = [{"uid": i, "rw": [i, 0.5]} for i in range(3)]
 RATED = [{"rewards": [3, 1, 2], "right": n} for n in (1, 2)]
-LABELLED = [{"k": "7", "side": side, "r": r} for side, r in (("chosen", "1.5"), ("rejected", 1), ("rejected", 0))]
+LABELLED = [
+    {"k": "7", "side": side, "r": r}
+    for side, r in (("chosen", "1.5"), ("rejected", 1), ("rejected", 0))
+]
 UID_SCORES = [0, 0.5, 1, 0.5, 2, 0.5]
 # The file, its columns, and scores, ids and labels of the table.
 DEEP = [{"uid": i, "out": {"rm": {"w": [[i + 0.5]], "l": [0.25]}}} for i in range(3)]
-INSIDE, TURNED = {"config": {}, "results": UIDS}, {"r": {"uid": [0, 1, 2], "rw": [row["rw"] for row in UIDS]}}
+INSIDE, TURNED = (
+    {"config": {}, "results": UIDS},
+    {"r": {"uid": [0, 1, 2], "rw": [row["rw"] for row in UIDS]}},
+)
 OTHERS = [
-    (DEEP, {"id": "uid", **PATHS}, ([0.5, 0.25, 1.5, 0.25, 2.5, 0.25], "001122", "crcrcr")),
-    (RATED, {"scores": "rewards", "num_correct": "right"}, ([3, 1, 2, 3, 1, 2], "000111", "crrccr")),
-    (INSIDE, {"id": "results.uid", "scores": "results.rw"}, (UID_SCORES, "001122", "crcrcr")),
+    (
+        DEEP,
+        {"id": "uid", **PATHS},
+        ([0.5, 0.25, 1.5, 0.25, 2.5, 0.25], "001122", "crcrcr"),
+    ),
+    (
+        RATED,
+        {"scores": "rewards", "num_correct": "right"},
+        ([3, 1, 2, 3, 1, 2], "000111", "crrccr"),
+    ),
+    (
+        INSIDE,
+        {"id": "results.uid", "scores": "results.rw"},
+        (UID_SCORES, "001122", "crcrcr"),
+    ),
     (TURNED, {"id": "r.uid", "scores": "r.rw"}, (UID_SCORES, "001122", "crcrcr")),
     (LABELLED, {"id": "k", "label": "side", "score": "r"}, ([1.5, 1, 0], "777", "crr")),
 ]
 
 
 def write_json(path, content):
-    path.write_text("\n".join(map(json.dumps, content)) if isinstance(content, list) else json.dumps(content))
+    path.write_text(
+        "\n".join(map(json.dumps, content))
+        if isinstance(content, list)
+        else json.dumps(content)
+    )
     return path
 
 
 @pytest.mark.parametrize(("content", "columns", "expected"), OTHERS)
 def test_scores_of_other_projects(tmp_path, content, columns, expected):
     scores, ids, labels = expected
-    path = write_json(tmp_path / ("judge.jsonl" if isinstance(content, list) else "judge.json"), content)
+    path = write_json(
+        tmp_path / ("judge.jsonl" if isinstance(content, list) else "judge.json"),
+        content,
+    )
     table = rmlab.read_scores(path, columns=columns)
     assert table["score"].tolist() == scores
     assert "".join(table["id"]) == ids
     assert "".join(label[0] for label in table["label"].astype(str)) == labels
     assert set(table["model"]) == set(table["benchmark"]) == {"judge"}
-    assert table["slot"].tolist() == table.groupby(["id", "label"], observed=True).cumcount().tolist()
+    assert (
+        table["slot"].tolist()
+        == table.groupby(["id", "label"], observed=True).cumcount().tolist()
+    )
 
 
 @pytest.mark.parametrize(
@@ -380,7 +616,9 @@ def test_scores_of_other_projects(tmp_path, content, columns, expected):
     ],
 )
 def test_columns_that_are_not_there_are_named(tmp_path, columns, message):
-    path = write_json(tmp_path / "x.jsonl", [{"a": {"w": 1}, "l": 0, "s": [3, 1, 2], "n": 3}] * 2)
+    path = write_json(
+        tmp_path / "x.jsonl", [{"a": {"w": 1}, "l": 0, "s": [3, 1, 2], "n": 3}] * 2
+    )
     with pytest.raises(DataError, match=message):
         rmlab.read_scores(path, columns=columns)
 
@@ -395,13 +633,21 @@ def scores(mini):
     return rmlab.score(mini, "random")
 
 
-KEYS = [["domain", "id", "label", "slot"], ["subset", "id", "label", "style"], ["domain", "id", "label", "response"]]
+KEYS = [
+    ["domain", "id", "label", "slot"],
+    ["subset", "id", "label", "style"],
+    ["domain", "id", "label", "response"],
+]
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_rows_in_any_order_find_their_answers(mini, scores, key):
-    plain = mini.assign(score=scores["score"])[[*key, "score"]].sample(frac=1, random_state=0)
-    pd.testing.assert_frame_equal(join(mini, plain.drop_duplicates(key), model="random"), scores, check_like=True)
+    plain = mini.assign(score=scores["score"])[[*key, "score"]].sample(
+        frac=1, random_state=0
+    )
+    pd.testing.assert_frame_equal(
+        join(mini, plain.drop_duplicates(key), model="random"), scores, check_like=True
+    )
 
 
 def test_joins_that_would_guess_are_refused(tmp_path, mini, scores):
@@ -424,8 +670,12 @@ def test_joins_that_would_guess_are_refused(tmp_path, mini, scores):
 
 
 def test_pairs_with_other_names(tmp_path):
-    path = write_json(tmp_path / "y.jsonl", [{"rm": "m", "item": i, "diff": i - 1} for i in range(3)])
-    table = rmlab.read_pairs(path, columns={"model": "rm", "id": "item", "margin": "diff"})
+    path = write_json(
+        tmp_path / "y.jsonl", [{"rm": "m", "item": i, "diff": i - 1} for i in range(3)]
+    )
+    table = rmlab.read_pairs(
+        path, columns={"model": "rm", "id": "item", "margin": "diff"}
+    )
     assert table["outcome"].astype("str").tolist() == ["loss", "tie", "win"]
 
 
@@ -433,30 +683,40 @@ def test_pairs_with_other_names(tmp_path):
 
 
 def questions(n=30, **columns):
-    return pd.DataFrame({"prompt": [f"What is {i} and {i}?" for i in range(n)]} | columns)
+    return pd.DataFrame(
+        {"prompt": [f"What is {i} and {i}?" for i in range(n)]} | columns
+    )
 
 
 def two_models(order):
     """A is always right and B always wrong, on the same questions."""
     right = questions(model="A", chosen_score=1.0, rejected_score=0.0)
     wrong = questions(model="B", chosen_score=0.0, rejected_score=1.0)[::-1]
-    return pd.concat([right, wrong])[["prompt", "model", "chosen_score", "rejected_score"][::order]]
+    return pd.concat([right, wrong])[
+        ["prompt", "model", "chosen_score", "rejected_score"][::order]
+    ]
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_column_model_counts_where_only_the_scores_are_named(tmp_path, order):
     """A is always right and B always wrong: it was one model with 0.50."""
-    renamed = two_models(order).rename(columns={"chosen_score": "good", "rejected_score": "bad"})
+    renamed = two_models(order).rename(
+        columns={"chosen_score": "good", "rejected_score": "bad"}
+    )
     path = write(renamed, tmp_path / "judges.csv")
     named = {"chosen_score": "good", "rejected_score": "bad"}
-    overall = rmlab.summary(rmlab.read_scores(path, columns=named)).set_index("model")["overall"]
+    overall = rmlab.summary(rmlab.read_scores(path, columns=named)).set_index("model")[
+        "overall"
+    ]
     assert overall.to_dict() == {"A": 1.0, "B": 0.0}
     alone = rmlab.read_scores(path, columns=named | {"model": None})
     assert set(alone["model"]) == {"judges"}
 
 
 def test_named_scores_have_the_families_and_ids_of_their_pairs(tmp_path):
-    """Where only the scores were named, repeated prompts were independent and ids were rows."""
+    """Where only the scores were named, repeated prompts were independent and ids were
+    rows.
+    """
     rows = repeated_scores(3)
     expected = rmlab.read_scores(write(rows, tmp_path / "rm.csv"))
     renamed = rows.rename(columns={"chosen_score": "good", "rejected_score": "bad"})
@@ -476,16 +736,30 @@ def test_named_scores_have_the_families_and_ids_of_their_pairs(tmp_path):
 def test_answers_of_several_models_in_any_order_have_one_slot_each(tmp_path, ids):
     """Shuffled rows gave a model's scores to the texts of another slot."""
     rows = [
-        {"model": m, "q": i, "prompt": f"p{i}", "response": "x" * (3 + n + i), "label": n == 1, "score": n * sign}
+        {
+            "model": m,
+            "q": i,
+            "prompt": f"p{i}",
+            "response": "x" * (3 + n + i),
+            "label": n == 1,
+            "score": n * sign,
+        }
         for m, sign in (("A", 1), ("B", -1))
         for i in range(12)
         for n in (1, 4, 9)
     ]
-    path = write(pd.DataFrame(rows).sample(frac=1, random_state=0), tmp_path / "long.csv")
+    path = write(
+        pd.DataFrame(rows).sample(frac=1, random_state=0), tmp_path / "long.csv"
+    )
     columns = {"id": ids} if ids else None
-    scores, responses = rmlab.read_scores(path, columns=columns), load_pairs(path, columns=columns)
+    scores, responses = (
+        rmlab.read_scores(path, columns=columns),
+        load_pairs(path, columns=columns),
+    )
     assert len(responses) == 36
-    matched = scores.merge(responses[[*rmlab.tables.KEY, "response", "prompt"]], on=rmlab.tables.KEY)
+    matched = scores.merge(
+        responses[[*rmlab.tables.KEY, "response", "prompt"]], on=rmlab.tables.KEY
+    )
     length = matched["response"].str.len() - 3 - matched["prompt"].str[1:].astype(int)
     sign = matched["model"].map({"A": 1, "B": -1})
     assert (length * sign == matched["score"]).all()
@@ -493,8 +767,14 @@ def test_answers_of_several_models_in_any_order_have_one_slot_each(tmp_path, ids
 
 
 def test_other_answers_under_one_id_are_refused(tmp_path):
-    """The texts of the second model were dropped, and its scores read as of the first one's."""
-    rows = [{"id": i, "model": m, "prompt": "p", "chosen": m + "!", "rejected": "b"} for m in "AB" for i in range(3)]
+    """The texts of the second model were dropped, and its scores read as of the first
+    one's.
+    """
+    rows = [
+        {"id": i, "model": m, "prompt": "p", "chosen": m + "!", "rejected": "b"}
+        for m in "AB"
+        for i in range(3)
+    ]
     scored = pd.DataFrame(rows).assign(chosen_score=1.0, rejected_score=0.0)
     with pytest.raises(DataError, match="'0'"):
         load_pairs(scored)
@@ -504,7 +784,9 @@ def test_decimal_commas_of_a_file_with_semicolons_are_numbers(tmp_path):
     path = tmp_path / "excel.csv"
     path.write_text("\ufeffid;Chosen_Score;Rejected_Score\nx;0,5;-1,25\ny;2;0,75\n")
     assert rmlab.read_scores(path)["score"].tolist() == [0.5, -1.25, 2.0, 0.75]
-    path.write_text('id,chosen_score,rejected_score\nx,"1,250",0\n')  # may be a thousand
+    path.write_text(
+        'id,chosen_score,rejected_score\nx,"1,250",0\n'
+    )  # may be a thousand
     with pytest.raises(DataError, match="'1,250'"):
         rmlab.read_scores(path)
 
@@ -526,11 +808,22 @@ def test_named_scores_lose_the_lists_around_them(tmp_path):
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_a_column_model_names_the_models_of_scored_pairs(tmp_path, order, suffix):
     path = write(two_models(order), tmp_path / f"judges{suffix}")
-    for columns in (None, {"model": "model"}, {name: name for name in ("model", "chosen_score", "rejected_score")}):
-        table = rmlab.summary(rmlab.read_scores(path, columns=columns)).set_index("model")
+    for columns in (
+        None,
+        {"model": "model"},
+        {name: name for name in ("model", "chosen_score", "rejected_score")},
+    ):
+        table = rmlab.summary(rmlab.read_scores(path, columns=columns)).set_index(
+            "model"
+        )
         assert table["overall"].to_dict() == {"A": 1.0, "B": 0.0}
         assert table["n_prompts"].tolist() == [30, 30]
-        assert rmlab.compare(rmlab.read_scores(path, columns=columns), "A", "B")["difference"].item() == 1.0
+        assert (
+            rmlab.compare(rmlab.read_scores(path, columns=columns), "A", "B")[
+                "difference"
+            ].item()
+            == 1.0
+        )
     alone = rmlab.summary(rmlab.read_scores(path, columns={"model": None}))
     assert alone["model"].tolist() == ["judges"]
     assert alone["n_prompts"].item() == 30  # each question twice: a family
@@ -538,7 +831,14 @@ def test_a_column_model_names_the_models_of_scored_pairs(tmp_path, order, suffix
 
 def test_scored_answers_of_several_models_and_benchmarks(tmp_path):
     rows = [
-        {"benchmark": b, "model": m, "prompt": p, "response": f"{p} {label}", "label": label, "score": label * sign}
+        {
+            "benchmark": b,
+            "model": m,
+            "prompt": p,
+            "response": f"{p} {label}",
+            "label": label,
+            "score": label * sign,
+        }
         for b in ("sums", "logic")
         for m, sign in (("A", 1), ("B", -1))
         for p in PROMPTS
@@ -549,14 +849,23 @@ def test_scored_answers_of_several_models_and_benchmarks(tmp_path):
     rmlab.tables.check_match(scores, responses)
     assert responses.groupby("benchmark").size().to_dict() == {"sums": 6, "logic": 6}
     for _, part in scores.groupby("benchmark"):
-        assert rmlab.summary(part).set_index("model")["overall"].to_dict() == {"A": 1.0, "B": 0.0}
+        assert rmlab.summary(part).set_index("model")["overall"].to_dict() == {
+            "A": 1.0,
+            "B": 0.0,
+        }
 
 
 def test_capitals_name_the_usual_columns(tmp_path):
-    scored = pd.DataFrame(SCORED["chosen_score"]).rename(columns=lambda name: f" {name.title()}")
+    scored = pd.DataFrame(SCORED["chosen_score"]).rename(
+        columns=lambda name: f" {name.title()}"
+    )
     path = write(scored, tmp_path / "mine.csv")
     assert load_pairs(path)["response"].tolist() == ["4", "5", "7", "8", "yes", "no"]
-    assert rmlab.pairs(rmlab.read_scores(path))["outcome"].tolist() == ["win", "loss", "tie"]
+    assert rmlab.pairs(rmlab.read_scores(path))["outcome"].tolist() == [
+        "win",
+        "loss",
+        "tie",
+    ]
 
 
 def repeated_scores(times=4):
@@ -577,16 +886,27 @@ def test_repeated_prompts_are_one_cluster(tmp_path, caplog):
     assert scores["family"].nunique() == responses["family"].nunique() == 60
     columns = ["overall", "se", "low", "high", "n_prompts"]
     expected = rmlab.summary(rmlab.read_scores(once))[columns]
-    for table in (scores, rmlab.pairs(scores), rmlab.read_scores(rmlab.write_scores(scores, tmp_path / "s.csv"))):
+    for table in (
+        scores,
+        rmlab.pairs(scores),
+        rmlab.read_scores(rmlab.write_scores(scores, tmp_path / "s.csv")),
+    ):
         pd.testing.assert_frame_equal(rmlab.summary(table)[columns], expected)
-    assert rmlab.summary(scores, cluster="id")["se"].item() < 0.6 * expected["se"].item()
+    assert (
+        rmlab.summary(scores, cluster="id")["se"].item() < 0.6 * expected["se"].item()
+    )
     both = pd.concat([scores, rmlab.score(responses, "longest")])
     assert set(rmlab.leaderboard(both)["n_prompts"]) == {60}
 
 
 def test_conversations_with_one_text_are_a_family():
-    talks = [[user("Hi"), assistant("Hello"), user(text)] for text in ("Why?", " Why?\n", "How?")]
-    responses = load_pairs(pd.DataFrame({"prompt": talks, "chosen": ["a", "b", "c"], "rejected": "d"}))
+    talks = [
+        [user("Hi"), assistant("Hello"), user(text)]
+        for text in ("Why?", " Why?\n", "How?")
+    ]
+    responses = load_pairs(
+        pd.DataFrame({"prompt": talks, "chosen": ["a", "b", "c"], "rejected": "d"})
+    )
     first, second, third = responses.drop_duplicates("id")["family"]
     assert first == second != third
 
@@ -601,11 +921,15 @@ def test_repeated_ids_are_a_family_where_one_says_so(tmp_path):
     assert rmlab.summary(scores)["n_prompts"].item() == 20
 
 
-@pytest.mark.parametrize("domains", [["Math", "Safety"], ["Focus"], ["hep-python", "xstest-should-refuse"]])
+@pytest.mark.parametrize(
+    "domains", [["Math", "Safety"], ["Focus"], ["hep-python", "xstest-should-refuse"]]
+)
 @pytest.mark.parametrize("n_rejected", [1, 3])
 def test_domains_of_ones_own_are_no_benchmark(domains, n_rejected):
     frame = questions(48, chosen=[["good"]] * 48, rejected=[["bad"] * n_rejected] * 48)
-    responses = load_pairs(frame.assign(domain=domains * (48 // len(domains))), name="mine")
+    responses = load_pairs(
+        frame.assign(domain=domains * (48 // len(domains))), name="mine"
+    )
     scores = rmlab.score(responses, "longest")
     rows = rmlab.estimates(scores)
     assert set(rows["chance"]) == {0.5}
@@ -622,25 +946,39 @@ def test_scores_below_chance_may_be_swapped(tmp_path):
 
 
 def test_texts_of_another_file_are_found_by_their_keys(tmp_path):
-    texts = questions(chosen=["good" * (1 + i % 4) for i in range(30)], rejected="bad and long")
-    texts = texts.assign(id=[f"q{i}" for i in range(30)], source=[f"s{i % 6}" for i in range(30)])
+    texts = questions(
+        chosen=["good" * (1 + i % 4) for i in range(30)], rejected="bad and long"
+    )
+    texts = texts.assign(
+        id=[f"q{i}" for i in range(30)], source=[f"s{i % 6}" for i in range(30)]
+    )
     rewards = texts[["id"]].assign(chosen_score=np.arange(30.0), rejected_score=9.5)
     scores = rmlab.read_scores(write(rewards, tmp_path / "rewards.csv"))
     responses = load_pairs(write(texts, tmp_path / "pairs.csv"))
-    page = rmlab.write_report(scores, tmp_path / "r.html", responses=responses, texts=True, cluster="source")
+    page = rmlab.write_report(
+        scores, tmp_path / "r.html", responses=responses, texts=True, cluster="source"
+    )
     assert "bad and long" in page.read_text()
     rmlab.bias.length_controlled(scores, rmlab.styles.features(responses))
     rmlab.leaderboard(scores, responses=responses)
     with pytest.raises(DataError, match=r"'pairs'.*'rewards'"):
-        rmlab.write_report(scores, tmp_path / "r.html", responses=responses[responses["id"] != "q3"])
+        rmlab.write_report(
+            scores, tmp_path / "r.html", responses=responses[responses["id"] != "q3"]
+        )
 
 
 @pytest.mark.parametrize(
     ("row", "name"),
     [
-        ({"chosen": list("abc"), "rejected": list("def"), "domain": "chat"}, "rm-bench"),
+        (
+            {"chosen": list("abc"), "rejected": list("def"), "domain": "chat"},
+            "rm-bench",
+        ),
         ({"chosen": "a", "rejected": "b", "subset": "hep-python"}, "reward-bench"),
-        ({"chosen": ["a"], "rejected": ["b"], "subset": "Focus", "num_correct": 1}, "reward-bench-2"),
+        (
+            {"chosen": ["a"], "rejected": ["b"], "subset": "Focus", "num_correct": 1},
+            "reward-bench-2",
+        ),
     ],
 )
 def test_files_of_benchmarks_are_hinted_at(tmp_path, caplog, row, name):

@@ -1,4 +1,6 @@
-"""What is in the wheel and in the source distribution: all that runs, and all that the tests read."""
+"""What is in the wheel and in the source distribution: all that runs, and all that the
+tests read.
+"""
 
 import os
 import re
@@ -41,18 +43,58 @@ def unpacked(tmp_path_factory):
 
 def run_tests(folder, *words):
     """pytest from an unpacked source distribution, on the code that it brings."""
-    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": str(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
 def test_the_built_sdist_holds_what_tests_and_lessons_read(unpacked):
-    held = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
-    named = ["environment.yml", "constraints.txt", "Makefile", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"]
-    names = ["rmlab", "data", "tests", "docs", "notebooks", "figures", ".ci", "benchmarks", *named]
-    kept = subprocess.run(["git", "ls-files", *names], cwd=ROOT, capture_output=True, text=True, check=False)
-    wanted = set(kept.stdout.splitlines()) or {file for name in names for file in files(name)}
+    held = {
+        path.relative_to(unpacked).as_posix()
+        for path in unpacked.rglob("*")
+        if path.is_file()
+    }
+    named = [
+        "environment.yml",
+        "constraints.txt",
+        "Makefile",
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "CITATION.cff",
+    ]
+    names = [
+        "rmlab",
+        "data",
+        "tests",
+        "docs",
+        "notebooks",
+        "figures",
+        ".ci",
+        "benchmarks",
+        *named,
+    ]
+    kept = subprocess.run(
+        ["git", "ls-files", *names],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    wanted = set(kept.stdout.splitlines()) or {
+        file for name in names for file in files(name)
+    }
     assert wanted >= set(named)
     assert any(re.fullmatch(r"benchmarks/\w+\.py", name) for name in wanted)
     assert {name for name in wanted if (ROOT / name).is_file()} - held == set()
@@ -73,28 +115,52 @@ def wheel(tmp_path_factory):
     builder = pytest.importorskip("hatchling.builders.wheel").WheelBuilder(str(ROOT))
     if not os.access(ROOT, os.W_OK):
         pytest.skip("hatchling writes beside the project")
-    (built,) = builder.build(directory=str(tmp_path_factory.mktemp("wheel")), versions=["standard"])
+    (built,) = builder.build(
+        directory=str(tmp_path_factory.mktemp("wheel")), versions=["standard"]
+    )
     return built
 
 
 def test_the_built_wheel_has_the_code_its_styles_and_scripts_and_the_data(wheel):
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    held = {
+        name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name
+    }
     code = {name for name in files("rmlab") if not name.startswith("rmlab/data")}
-    assert held == code | {f"rmlab/{name}" for name in files("data")} | {"rmlab_command.py"}
-    assert {Path(name).suffix for name in code} <= {".py", ".css", ".js", ".html", ".txt", ".typed", ""}
-    needed = ("mini/chat_filtered.json", "published/rm_bench_leaderboard.csv", "reward_bench_items.csv")
+    assert held == code | {f"rmlab/{name}" for name in files("data")} | {
+        "rmlab_command.py"
+    }
+    assert {Path(name).suffix for name in code} <= {
+        ".py",
+        ".css",
+        ".js",
+        ".html",
+        ".txt",
+        ".typed",
+        "",
+    }
+    needed = (
+        "mini/chat_filtered.json",
+        "published/rm_bench_leaderboard.csv",
+        "reward_bench_items.csv",
+    )
     assert held >= {f"rmlab/data/{name}" for name in needed}
 
 
 def brought(requirements: Iterable[str], found: set[str]) -> set[str]:
-    """Names of the packages that requirements bring, with all that these require in turn."""
+    """Names of the packages that requirements bring, with all that these require in
+    turn.
+    """
     for requirement in map(Requirement, requirements):
         name = requirement.name.lower()
-        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+        if name in found or (
+            requirement.marker and not requirement.marker.evaluate({"extra": ""})
+        ):
             continue
         try:
             there = distribution(name)
-        except PackageNotFoundError:  # an alternative that this environment does without
+        except (
+            PackageNotFoundError
+        ):  # an alternative that this environment does without
             continue
         found.add(name)
         brought(there.requires or (), found)
@@ -135,21 +201,32 @@ COMMANDS = {
 
 
 def test_the_wheel_works_with_nothing_but_what_it_requires(wheel, tmp_path):
-    """A process that sees the unpacked wheel, the packages that it requires, and no other."""
+    """A process that sees the unpacked wheel, the packages that it requires, and no
+    other.
+    """
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for name in brought(project["dependencies"], set()):
         there = distribution(name)
-        for top in {file.parts[0] for file in there.files or ()} - {"..", "__pycache__"}:
+        for top in {file.parts[0] for file in there.files or ()} - {
+            "..",
+            "__pycache__",
+        }:
             if not (site / top).exists():
                 (site / top).symlink_to(Path(str(there.locate_file(top))).resolve())
     for extra, words in COMMANDS.items():
         code = ALONE.format(site=str(site), out=str(tmp_path), words=words)
         alone = [sys.executable, "-I", "-S", "-c", code]
-        done = subprocess.run(alone, capture_output=True, text=True, check=False, cwd=tmp_path)
+        done = subprocess.run(
+            alone, capture_output=True, text=True, check=False, cwd=tmp_path
+        )
         assert done.returncode == 1, done.stderr
-        assert done.stderr.splitlines()[-1].endswith(f"pip install 'reward-model-lab[{extra}]'"), done.stderr
+        assert done.stderr.splitlines()[-1].endswith(
+            f"pip install 'reward-model-lab[{extra}]'"
+        ), done.stderr
         assert "Traceback" not in done.stderr
-    assert {"heatmap.png", "report.html", "scores.csv"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"heatmap.png", "report.html", "scores.csv"} <= {
+        path.name for path in tmp_path.iterdir()
+    }

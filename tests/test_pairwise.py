@@ -1,4 +1,6 @@
-"""Pairwise models against hand-written forwards of tiny checkpoints in their published layouts."""
+"""Pairwise models against hand-written forwards of tiny checkpoints in their published
+layouts.
+"""
 
 import json
 
@@ -47,7 +49,8 @@ def forwarded(model):
     """A list that fills with the shape of every pass."""
     shapes = []
     model.backbone.register_forward_pre_hook(
-        lambda _, inputs, named: shapes.append(tuple(named["input_ids"].shape)), with_kwargs=True
+        lambda _, inputs, named: shapes.append(tuple(named["input_ids"].shape)),
+        with_kwargs=True,
     )
     return shapes
 
@@ -64,18 +67,28 @@ def pairrm_logit(folder, head, words, source, first, second):
     backbone = AutoModel.from_config(config).eval()
     held = load_file(folder / "model.safetensors")
     prefix = "pretrained_model."
-    backbone.load_state_dict({k.removeprefix(prefix): t for k, t in held.items() if k.startswith(prefix)})
-    parts = [words.encode(mark + text) for mark, text in zip(MARKS, [source, first, second], strict=True)]
+    backbone.load_state_dict(
+        {k.removeprefix(prefix): t for k, t in held.items() if k.startswith(prefix)}
+    )
+    parts = [
+        words.encode(mark + text)
+        for mark, text in zip(MARKS, [source, first, second], strict=True)
+    ]
     ids = torch.tensor([[token for part in parts for token in part]])
     with torch.no_grad():
         states = backbone(input_ids=ids).last_hidden_state[0]
-        at = [states[(ids[0] == token).nonzero()[0, 0]] for token in words.convert_tokens_to_ids(MARKS)]
+        at = [
+            states[(ids[0] == token).nonzero()[0, 0]]
+            for token in words.convert_tokens_to_ids(MARKS)
+        ]
         left, right = head(torch.cat([at[0], at[1]])), head(torch.cat([at[0], at[2]]))
     return (left - right).mean().item()
 
 
 def pairrm_margin(pairrm, source, *answers):
-    there, back = (pairrm_logit(*pairrm, source, *texts) for texts in (answers, answers[::-1]))
+    there, back = (
+        pairrm_logit(*pairrm, source, *texts) for texts in (answers, answers[::-1])
+    )
     return (there - back) / 2
 
 
@@ -83,9 +96,16 @@ def test_pairrm_is_half_the_difference_of_both_orders(pairrm):
     start = "Finish the following coversation in each i-th turn by filling in <Response i> with your response."
     one = f"{start}USER: {PROMPTS[0]}\nAssistant: <Response 1>"
     two = f"{start}USER: Add two numbers.\nAssistant: <Response 1>\nUSER: Why?\nAssistant: <Response 2>"
-    begins = ["<Response 1>: ", "<Response 1>: ", "<Response 1>: 7 + 8 = 15\n<Response 2>: "]
+    begins = [
+        "<Response 1>: ",
+        "<Response 1>: ",
+        "<Response 1>: 7 + 8 = 15\n<Response 2>: ",
+    ]
     texts = zip([one, one, two], begins, FIRST, SECOND, strict=True)
-    expected = [pairrm_margin(pairrm, source, begin + a, begin + b) for source, begin, a, b in texts]
+    expected = [
+        pairrm_margin(pairrm, source, begin + a, begin + b)
+        for source, begin, a, b in texts
+    ]
     model = pairwise(pairrm[0])
     found = model.prefer(PROMPTS, FIRST, SECOND)
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -95,8 +115,12 @@ def test_pairrm_is_half_the_difference_of_both_orders(pairrm):
 
 def test_better_pairrm_asks_in_its_own_words(pairrm):
     source = "USER: Add two numbers.\n\n\nASSISTANT: 7 + 8 = 15\n\n\nUSER: Why?\n\n\nASSISTANT: "
-    found = pairwise(pairrm[0], form="better-pairrm").prefer([TURNS], FIRST[2:], SECOND[2:])
-    np.testing.assert_allclose(found, [pairrm_margin(pairrm, source, FIRST[2], SECOND[2])], atol=1e-5)
+    found = pairwise(pairrm[0], form="better-pairrm").prefer(
+        [TURNS], FIRST[2:], SECOND[2:]
+    )
+    np.testing.assert_allclose(
+        found, [pairrm_margin(pairrm, source, FIRST[2], SECOND[2])], atol=1e-5
+    )
 
 
 def test_pairrm_cuts_only_when_told(pairrm):
@@ -115,7 +139,9 @@ def test_pairrm_cuts_only_when_told(pairrm):
 def test_pairrm_without_its_markers_is_refused(pairrm):
     folder = pairrm[0]
     toy.tokenizer(chat_template=None).save_pretrained(folder)
-    with pytest.raises(DataError, match=r"does not write <\|source\|> as the token source_prefix_id"):
+    with pytest.raises(
+        DataError, match=r"does not write <\|source\|> as the token source_prefix_id"
+    ):
         pairwise(folder).prefer(PROMPTS, FIRST, SECOND)
 
 
@@ -138,15 +164,27 @@ def test_letters_give_the_log_odds_of_the_mean_probability(tmp_path, architectur
     pair = [words.encode(letter, add_special_tokens=False)[0] for letter in "AB"]
     expected = []
     for prompt, a, b in zip(PROMPTS, FIRST, SECOND, strict=True):
-        chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        chat = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        )
         context = plain.apply_chat_template(chat, tokenize=False)
         odds = []
         for x, y in ((a, b), (b, a)):
             asked = f"[CONTEXT] {context} [RESPONSE A] {x} [RESPONSE B] {y} \n"
-            text = words.apply_chat_template([{"role": "user", "content": asked}], tokenize=False)
-            ids = words.encode(text.replace(words.bos_token, ""), add_special_tokens=False)
+            text = words.apply_chat_template(
+                [{"role": "user", "content": asked}], tokenize=False
+            )
+            ids = words.encode(
+                text.replace(words.bos_token, ""), add_special_tokens=False
+            )
             with torch.no_grad():
-                odds.append(model(input_ids=torch.tensor([ids])).logits[0, -1, pair].double().softmax(0).numpy())
+                odds.append(
+                    model(input_ids=torch.tensor([ids]))
+                    .logits[0, -1, pair]
+                    .double()
+                    .softmax(0)
+                    .numpy()
+                )
         expected.append(log_odds((odds[0][0] + odds[1][1]) / 2))
     model = pairwise(folder)
     assert model.form.name == "letters"
@@ -162,9 +200,16 @@ def test_steamshp_compares_the_first_generated_letter(tmp_path, tied):
     words = save_steamshp(tmp_path / "m", tied=tied, size=1.8)[1]
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "m").eval()
     pair = [words.encode(letter, add_special_tokens=False)[0] for letter in "AB"]
-    greedy = {"max_new_tokens": 1, "output_scores": True, "return_dict_in_generate": True, "do_sample": False}
+    greedy = {
+        "max_new_tokens": 1,
+        "output_scores": True,
+        "return_dict_in_generate": True,
+        "do_sample": False,
+    }
     expected = []
-    for post, a, b in zip([*PROMPTS[:2], "Add two numbers. 7 + 8 = 15 Why?"], FIRST, SECOND, strict=True):
+    for post, a, b in zip(
+        [*PROMPTS[:2], "Add two numbers. 7 + 8 = 15 Why?"], FIRST, SECOND, strict=True
+    ):
         odds = []
         for x, y in ((a, b), (b, a)):
             text = f"POST: {post} \n\n RESPONSE A: {x}\n\n RESPONSE B: {y}\n\n Which response is better? RESPONSE"
@@ -173,18 +218,25 @@ def test_steamshp_compares_the_first_generated_letter(tmp_path, tied):
         expected.append(log_odds((odds[0][0] + odds[1][1]) / 2))
     steam = pairwise(tmp_path / "m", budget=200)
     # Weights of this size make float32 round the fifth digit.
-    np.testing.assert_allclose(steam.prefer(PROMPTS, FIRST, SECOND), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        steam.prefer(PROMPTS, FIRST, SECOND), expected, rtol=1e-4, atol=1e-5
+    )
     assert np.std(expected) > 1e-3
     with pytest.raises(DataError, match="longer than 512 tokens"):
         steam.prefer(PROMPTS, FIRST, ["Rome, Paris, Madrid, " * 100, *SECOND[1:]])
-    with pytest.raises(DataError, match=r"pairwise one \(SteamSHP\) goes to rmlab.pairwise"):
+    with pytest.raises(
+        DataError, match=r"pairwise one \(SteamSHP\) goes to rmlab.pairwise"
+    ):
         classifier(tmp_path / "m")
 
 
 def test_streaming_in_any_order_gives_each_text_once(zoo):
     model = pairwise(zoo(task="causal"), budget=128)
     prompts, n = [f"Question {i // 9}?" for i in range(36)], 36
-    first, second = [f"answer {i % 3} " * 4 for i in range(n)], [f"other {i // 3 % 3} " * 4 for i in range(n)]
+    first, second = (
+        [f"answer {i % 3} " * 4 for i in range(n)],
+        [f"other {i // 3 % 3} " * 4 for i in range(n)],
+    )
     prepared = model.prepare(prompts, first, second)
     whole = model.forward_alone(prepared, np.arange(n))
     wanted = np.random.default_rng(0).permutation(n)[:20]
@@ -211,39 +263,66 @@ def test_out_of_memory_halves_the_budget_and_goes_on(model, caplog):
 
 def test_alone_each_text_is_forwarded_by_itself(model):
     prepared = model.prepare(*many())
-    together = dict(zip(*map(np.concatenate, zip(*model.forward(prepared, np.arange(12)), strict=True)), strict=True))
+    together = dict(
+        zip(
+            *map(
+                np.concatenate,
+                zip(*model.forward(prepared, np.arange(12)), strict=True),
+            ),
+            strict=True,
+        )
+    )
     shapes, wanted = forwarded(model), np.array([7, 2, 11])
-    np.testing.assert_allclose(model.forward_alone(prepared, wanted), [together[i] for i in wanted], atol=1e-5)
-    assert sorted(shapes) == sorted((1, len(ids)) for ids in model.places(prepared, wanted)[0])
+    np.testing.assert_allclose(
+        model.forward_alone(prepared, wanted), [together[i] for i in wanted], atol=1e-5
+    )
+    assert sorted(shapes) == sorted(
+        (1, len(ids)) for ids in model.places(prepared, wanted)[0]
+    )
     assert len(shapes) == 3
     assert model.forward_alone(prepared, wanted[:0]).shape == (0,)
 
 
 def test_a_text_is_a_comparison_in_one_order(model):
-    """The margins are the averages of logits that each order has by itself, in whatever company it is asked."""
+    """The margins are the averages of logits that each order has by itself, in whatever
+    company it is asked.
+    """
     every = np.arange(3)
     there, back = (
-        model.forward_alone(model.prepare(PROMPTS, *pair), every) for pair in ((FIRST, SECOND), (SECOND, FIRST))
+        model.forward_alone(model.prepare(PROMPTS, *pair), every)
+        for pair in ((FIRST, SECOND), (SECOND, FIRST))
     )
-    np.testing.assert_allclose(model.prefer(PROMPTS, FIRST, SECOND), model.average(there, back), atol=1e-5)
+    np.testing.assert_allclose(
+        model.prefer(PROMPTS, FIRST, SECOND), model.average(there, back), atol=1e-5
+    )
     assert np.abs(there + back).max() > 1e-4  # a random model does mind the place
     both = model.prepare(PROMPTS * 2, FIRST + SECOND, SECOND + FIRST)
     assert len(set(both.keys)) == 6
-    np.testing.assert_allclose(model.forward_alone(both, np.arange(6)), np.r_[there, back], atol=1e-6)
+    np.testing.assert_allclose(
+        model.forward_alone(both, np.arange(6)), np.r_[there, back], atol=1e-6
+    )
     exact = pairwise(model.checkpoint.folder, dtype="bfloat16").in_float32()
-    np.testing.assert_allclose(exact.forward_alone(exact.prepare(PROMPTS, FIRST, SECOND), every), there, atol=1e-6)
+    np.testing.assert_allclose(
+        exact.forward_alone(exact.prepare(PROMPTS, FIRST, SECOND), every),
+        there,
+        atol=1e-6,
+    )
 
 
 def test_an_average_changes_its_sign_with_the_answers_and_misses_what_is_missing(model):
     there, back = np.array([3.0, -2.0, 700.0, -0.5]), np.array([-1.0, 4.0, -900.0, 0.5])
-    np.testing.assert_array_equal(model.average(back, there), -model.average(there, back))
+    np.testing.assert_array_equal(
+        model.average(back, there), -model.average(there, back)
+    )
     if model.form.name == "pairrm":
         expected = (there - back) / 2
     else:
         expected = there.copy()
         p = (1 / (1 + np.exp(-there[:2])) + 1 / (1 + np.exp(back[:2]))) / 2
         expected[:2] = log_odds(p)
-        expected[2] = 700 + np.log(2)  # of the two ways to be wrong the less unlikely one is left
+        expected[2] = 700 + np.log(
+            2
+        )  # of the two ways to be wrong the less unlikely one is left
     np.testing.assert_allclose(model.average(there, back), expected, rtol=1e-12)
     nan = np.array([np.nan])
     for pair in ((nan, nan + 1), (np.ones(1), nan), (nan, np.ones(1))):
@@ -251,7 +330,9 @@ def test_an_average_changes_its_sign_with_the_answers_and_misses_what_is_missing
 
 
 def test_both_orders_of_a_prompt_share_its_beginning(zoo):
-    """The prompt is forwarded once for all comparisons of its answers, whichever stands first."""
+    """The prompt is forwarded once for all comparisons of its answers, whichever stands
+    first.
+    """
     model = pairwise(zoo(task="causal"))
     long = "What is the capital of France? " * 20
     ids = model.prepare([long] * 2, ["Paris.", "Rome."], ["Rome.", "Paris."]).ids
@@ -264,20 +345,28 @@ def test_both_orders_of_a_prompt_share_its_beginning(zoo):
 
 def test_texts_with_the_same_tokens_read_elsewhere_have_anothercontent_key():
     ids = np.arange(5, dtype=np.int32)
-    assert content_key(ids, np.array([0, 2, 3])) != content_key(ids, np.array([0, 1, 3]))
-    assert content_key(ids, np.array([0, 2, 3])) == content_key(ids.copy(), np.array([0, 2, 3], np.int64))
+    assert content_key(ids, np.array([0, 2, 3])) != content_key(
+        ids, np.array([0, 1, 3])
+    )
+    assert content_key(ids, np.array([0, 2, 3])) == content_key(
+        ids.copy(), np.array([0, 2, 3], np.int64)
+    )
 
 
 @pytest.mark.parametrize("lost", ["head_layer.4", "head_layer.1.bias"])
 def test_a_head_that_lacks_weights_is_refused(pairrm, lost):
     path = pairrm[0] / "model.safetensors"
-    save_file({key: t for key, t in load_file(path).items() if not key.startswith(lost)}, path)
+    save_file(
+        {key: t for key, t in load_file(path).items() if not key.startswith(lost)}, path
+    )
     with pytest.raises(DataError, match=rf"weights are not in the checkpoint \({lost}"):
         pairwise(pairrm[0]).prefer(PROMPTS, FIRST, SECOND)
 
 
 def test_letters_without_a_chat_template_are_refused(tmp_path):
-    folder = toy.save_model(tmp_path / "m", task="causal", words=toy.tokenizer(chat_template=None))
+    folder = toy.save_model(
+        tmp_path / "m", task="causal", words=toy.tokenizer(chat_template=None)
+    )
     with pytest.raises(DataError, match="has no chat template"):
         pairwise(folder).prefer(PROMPTS, FIRST, SECOND)
 
@@ -298,15 +387,26 @@ def test_letters_are_asked_on_a_pinned_day(asked_by_letter, monkeypatch):
     model = asked_by_letter(CLOCK + toy.models.CHAT_TEMPLATES["chatml"])
     ids = [one.tolist() for one in model.encode(PROMPTS, FIRST, SECOND).ids]
     words = model.tokenizer
-    assert model.prepare(PROMPTS, FIRST, SECOND).keys == model.prepare(PROMPTS, FIRST, SECOND).keys
+    assert (
+        model.prepare(PROMPTS, FIRST, SECOND).keys
+        == model.prepare(PROMPTS, FIRST, SECOND).keys
+    )
     assert model.provenance()["date_string"] == "26 Jul 2024"
     monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", ThatDay)
-    for (prompt, *answers), found in zip(zip(PROMPTS, FIRST, SECOND, strict=True), ids, strict=True):
-        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    for (prompt, *answers), found in zip(
+        zip(PROMPTS, FIRST, SECOND, strict=True), ids, strict=True
+    ):
+        turns = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        )
         said = "".join(f"\n<turn> {turn['role']}\n {turn['content']}" for turn in turns)
         asked = f"[CONTEXT] \n{said}\n [RESPONSE A] {answers[0]} [RESPONSE B] {answers[1]} \n"
-        text = words.apply_chat_template([{"role": "user", "content": asked}], tokenize=False)
-        assert found == words.encode(text.replace(words.bos_token, ""), add_special_tokens=False)
+        text = words.apply_chat_template(
+            [{"role": "user", "content": asked}], tokenize=False
+        )
+        assert found == words.encode(
+            text.replace(words.bos_token, ""), add_special_tokens=False
+        )
 
 
 def test_letters_without_a_clock_have_no_date(asked_by_letter):
@@ -317,9 +417,13 @@ def test_letters_without_a_clock_have_no_date(asked_by_letter):
 
 
 @pytest.mark.parametrize(("broken", "message"), FAILING.values(), ids=FAILING)
-def test_letters_of_a_template_that_fails_are_reported(asked_by_letter, broken, message):
+def test_letters_of_a_template_that_fails_are_reported(
+    asked_by_letter, broken, message
+):
     with pytest.raises(DataError, match=message):
-        asked_by_letter(broken + toy.models.CHAT_TEMPLATES["chatml"]).prefer(PROMPTS, FIRST, SECOND)
+        asked_by_letter(broken + toy.models.CHAT_TEMPLATES["chatml"]).prefer(
+            PROMPTS, FIRST, SECOND
+        )
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -328,20 +432,33 @@ def test_letters_of_published_templates_are_not_turned_away(asked_by_letter, nam
     texts = model.encode(PROMPTS, FIRST, SECOND)
     for ids, first, second in zip(texts.ids, FIRST, SECOND, strict=True):
         text = model.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
-        assert text.index(f"[RESPONSE A] {first}") < text.index(f"[RESPONSE B] {second}")
+        assert text.index(f"[RESPONSE A] {first}") < text.index(
+            f"[RESPONSE B] {second}"
+        )
         assert model.tokenizer.bos_token not in text
 
 
-def test_letters_of_a_template_whose_turns_begin_with_the_beginning_token_are_refused(tmp_path):
+def test_letters_of_a_template_whose_turns_begin_with_the_beginning_token_are_refused(
+    tmp_path,
+):
     turn = "{{ bos_token }}{{ message['role'] }}\n{{ message['content'] }}\n"
-    words = toy.tokenizer(chat_template=f"{{% for message in messages %}}{turn}{{% endfor %}}")
+    words = toy.tokenizer(
+        chat_template=f"{{% for message in messages %}}{turn}{{% endfor %}}"
+    )
     model = pairwise(toy.save_model(tmp_path / "m", task="causal", words=words))
-    with pytest.raises(DataError, match=r"opens every turn; save a copy .*bos_token = None"):
+    with pytest.raises(
+        DataError, match=r"opens every turn; save a copy .*bos_token = None"
+    ):
         model.prefer(PROMPTS, FIRST, SECOND)
     report = rmlab.doctor(model, rmlab.load("mini").head(6)).set_index("check")
     assert report.loc["template", "status"] == "fail"
-    assert "opens every turn" in report.loc["template", "found"] + report.loc["template", "remedy"]
-    words.chat_template = turn.replace("{{ bos_token }}", "<t>").join(["{% for message in messages %}", "{% endfor %}"])
+    assert (
+        "opens every turn"
+        in report.loc["template", "found"] + report.loc["template", "remedy"]
+    )
+    words.chat_template = turn.replace("{{ bos_token }}", "<t>").join(
+        ["{% for message in messages %}", "{% endfor %}"]
+    )
     plain = pairwise(toy.save_model(tmp_path / "plain", task="causal", words=words))
     assert np.isfinite(plain.prefer(PROMPTS, FIRST, SECOND)).all()
 
@@ -350,7 +467,9 @@ def test_what_is_no_pairwise_model(zoo):
     folder = zoo()
     with pytest.raises(DataError, match="is not a pairwise model"):
         pairwise(folder)
-    with pytest.raises(DataError, match=r"form='pair-rm'; allowed.*did you mean 'pairrm'"):
+    with pytest.raises(
+        DataError, match=r"form='pair-rm'; allowed.*did you mean 'pairrm'"
+    ):
         pairwise(folder, form="pair-rm")
     with pytest.raises(DataError, match="truncate='left'"):
         pairwise(folder, truncate="left")
@@ -363,7 +482,12 @@ def test_fingerprint_and_provenance(zoo):
     assert json.loads(json.dumps(model.provenance()))["form"] == "letters"
     assert model.name == "mine"
     for ask in (model.prefer, model.prepare):
-        with pytest.raises(ValueError, match="2 prompts, 1 and 3 answers; give one of each"):
+        with pytest.raises(
+            ValueError, match="2 prompts, 1 and 3 answers; give one of each"
+        ):
             ask(PROMPTS[:2], FIRST[:1], SECOND)
-    with pytest.raises(DataError, match=r"1 of 1 texts .*first number 0, '  before Rome\.'.* empty answer"):
+    with pytest.raises(
+        DataError,
+        match=r"1 of 1 texts .*first number 0, '  before Rome\.'.* empty answer",
+    ):
         model.prepare(PROMPTS[:1], [" "], ["Rome."])

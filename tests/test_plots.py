@@ -1,4 +1,6 @@
-"""Figures show the numbers of their tables, read back from the artists and never from pixels; they can be printed."""
+"""Figures show the numbers of their tables, read back from the artists and never from
+pixels; they can be printed.
+"""
 
 import re
 
@@ -13,21 +15,38 @@ from matplotlib.collections import PathCollection
 from matplotlib.text import Text
 from style_worlds import world
 
-from rmlab import baselines, bias, metrics, plots, save_figure, score, stats, tables, toy
+from rmlab import (
+    baselines,
+    bias,
+    metrics,
+    plots,
+    save_figure,
+    score,
+    stats,
+    tables,
+    toy,
+)
 from rmlab.papers import results
 from rmlab.plots.canvas import SMALLEST, resize
 from rmlab.tables import DataError
 
 CELL = ["chosen_style", "rejected_style"]
 PLOTS = [name for name in plots.__all__ if name.startswith("plot_")]
-LONG = {name: f"Owner/Some-Reward-Gemma-2-27B-v0.{k % 2} a$_{{$b" for k, name in enumerate(("good", "fair", "a", "b"))}
+LONG = {
+    name: f"Owner/Some-Reward-Gemma-2-27B-v0.{k % 2} a$_{{$b"
+    for k, name in enumerate(("good", "fair", "a", "b"))
+}
 
 
 @pytest.fixture(scope="module")
 def scores(mini):
     """Three models, from no skill to much."""
     skills = {"weak": 0.0, "fair": 0.05, "good": 5.0}
-    return score(mini, [toy.scorer(mini, skill=skill, name=name) for name, skill in skills.items()], progress=False)
+    return score(
+        mini,
+        [toy.scorer(mini, skill=skill, name=name) for name, skill in skills.items()],
+        progress=False,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -59,18 +78,28 @@ def responses(mini):
 
 @pytest.fixture(scope="module")
 def styled():
-    worlds = [world(40, style=0.5 * i, seed=i, model=m)[0] for i, m in enumerate(("a", "b"))]
-    return pd.concat([*worlds, worlds[0].assign(model="flat", score=1.0)], ignore_index=True)
+    worlds = [
+        world(40, style=0.5 * i, seed=i, model=m)[0] for i, m in enumerate(("a", "b"))
+    ]
+    return pd.concat(
+        [*worlds, worlds[0].assign(model="flat", score=1.0)], ignore_index=True
+    )
 
 
 @pytest.fixture(scope="module")
 def drawings(scores, pairs, good, four, responses):
-    """Every plot, the table that it draws, and scores and pairs that are drawn like their table."""
+    """Every plot, the table that it draws, and scores and pairs that are drawn like
+    their table.
+    """
     good_scores = scores[scores["model"] == "good"]
     return {
         "plot_matrix": (metrics.matrix(good), good_scores, good),
         "plot_matrices": (pairs, scores),
-        "plot_style_gap": (metrics.accuracy(pairs, by=["model", "level"]), scores, pairs),
+        "plot_style_gap": (
+            metrics.accuracy(pairs, by=["model", "level"]),
+            scores,
+            pairs,
+        ),
         "plot_effects": (bias.style_effects(scores), scores),
         "plot_preference": (bias.style_preference(scores), scores),
         "plot_lengths": (responses,),
@@ -94,7 +123,11 @@ def draw(name, table, **options):
 
 
 def marks(ax):
-    return [c for c in ax.collections if isinstance(c, PathCollection) and len(c.get_offsets())]
+    return [
+        c
+        for c in ax.collections
+        if isinstance(c, PathCollection) and len(c.get_offsets())
+    ]
 
 
 def points(ax):
@@ -102,12 +135,21 @@ def points(ax):
 
 
 def hollow_points(ax):
-    rows = [row for c in marks(ax) for row in zip(c.get_offsets(), c.get_facecolors(), strict=True)]
+    rows = [
+        row
+        for c in marks(ax)
+        for row in zip(c.get_offsets(), c.get_facecolors(), strict=True)
+    ]
     return [tuple(at) for at, face in rows if face[:3].min() == 1]
 
 
 def segments(ax):
-    lines = [line for c in ax.collections if hasattr(c, "get_segments") for line in c.get_segments()]
+    lines = [
+        line
+        for c in ax.collections
+        if hasattr(c, "get_segments")
+        for line in c.get_segments()
+    ]
     return np.array([line for line in lines if len(line) == 2])
 
 
@@ -127,7 +169,9 @@ def legend(ax):
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_a_plot_draws_scores_pairs_and_their_table_alike_and_touches_nothing_else(drawings, name):
+def test_a_plot_draws_scores_pairs_and_their_table_alike_and_touches_nothing_else(
+    drawings, name
+):
     table, *sources = drawings[name]
     copy, before, current = table.copy(), dict(mpl.rcParams), plt.figure().add_subplot()
     result = draw(name, table)
@@ -147,36 +191,67 @@ def test_a_plot_draws_scores_pairs_and_their_table_alike_and_touches_nothing_els
 def read_back(figure):
     figure = figure.get_figure() or figure
     figure.canvas.draw()
-    places = [np.asarray(c.get_offsets()).tolist() for ax in figure.axes for c in ax.collections]
+    places = [
+        np.asarray(c.get_offsets()).tolist()
+        for ax in figure.axes
+        for c in ax.collections
+    ]
     return places, [texts_of((*ax.texts, *ax.get_yticklabels())) for ax in figure.axes]
 
 
 @pytest.mark.parametrize("name", PLOTS)
 def test_print_can_be_read(drawings, name, monkeypatch):
     table = drawings[name][0]
-    result = draw(name, table.assign(**{c: table[c].replace(LONG) for c in table if str(c).startswith("model")}))
+    result = draw(
+        name,
+        table.assign(
+            **{c: table[c].replace(LONG) for c in table if str(c).startswith("model")}
+        ),
+    )
     for width in ("column", "text"):
         page = resize(result.get_figure() or result, width)
         printed = drawn_texts(page, monkeypatch)
         assert min(text.get_fontsize() for text in printed) >= SMALLEST
         boxes = np.array([text.get_window_extent().extents for text in printed])
-        inside = (boxes[:, :2] > -2).all(axis=1) & (boxes[:, 2:] < page.bbox.max + 2).all(axis=1)
-        assert inside.all(), [text.get_text() for text, fits in zip(printed, inside, strict=True) if not fits]
-        overlap = np.minimum(boxes[:, None, 2:], boxes[None, :, 2:]) - np.maximum(boxes[:, None, :2], boxes[:, :2])
-        clashes = np.argwhere(np.triu((overlap[..., 0] > 1.5) & (overlap[..., 1] > 3), 1))
-        assert not len(clashes), [(printed[i].get_text(), printed[j].get_text()) for i, j in clashes]
+        inside = (boxes[:, :2] > -2).all(axis=1) & (
+            boxes[:, 2:] < page.bbox.max + 2
+        ).all(axis=1)
+        assert inside.all(), [
+            text.get_text()
+            for text, fits in zip(printed, inside, strict=True)
+            if not fits
+        ]
+        overlap = np.minimum(boxes[:, None, 2:], boxes[None, :, 2:]) - np.maximum(
+            boxes[:, None, :2], boxes[:, :2]
+        )
+        clashes = np.argwhere(
+            np.triu((overlap[..., 0] > 1.5) & (overlap[..., 1] > 3), 1)
+        )
+        assert not len(clashes), [
+            (printed[i].get_text(), printed[j].get_text()) for i, j in clashes
+        ]
 
 
 def drawn_texts(figure, monkeypatch):
     """Texts as they are drawn: ticks beyond the axis and hidden ones are not."""
     texts, draw_text = [], Text.draw
     with monkeypatch.context() as patch:
-        patch.setattr(Text, "draw", lambda self, renderer: (texts.append(self), draw_text(self, renderer))[1])
+        patch.setattr(
+            Text,
+            "draw",
+            lambda self, renderer: (texts.append(self), draw_text(self, renderer))[1],
+        )
         figure.draw_without_rendering()
-    return [text for text in dict.fromkeys(texts) if text.get_visible() and text.get_text().strip()]
+    return [
+        text
+        for text in dict.fromkeys(texts)
+        if text.get_visible() and text.get_text().strip()
+    ]
 
 
-def test_every_row_is_drawn_with_its_interval_and_the_line_of_chance_or_nothing(pairs, good, four, styled):
+def test_every_row_is_drawn_with_its_interval_and_the_line_of_chance_or_nothing(
+    pairs, good, four, styled
+):
     scores, features = world(30)
     estimates, ranks = metrics.estimates(good), stats.rank(pairs)
     estimates.loc[3, ["low", "high"]] = np.nan
@@ -185,35 +260,88 @@ def test_every_row_is_drawn_with_its_interval_and_the_line_of_chance_or_nothing(
         ("plot_forest", estimates, "value", ["name"], 0.5),
         ("plot_forest", contests, "difference", ["domain", "level"], 0),
         ("plot_forest", bias.style_gap(pairs), "gap", ["model"], 0),
-        ("plot_forest", bias.style_preference(scores), "preference", ["plainer", "fancier"], 0.5),
-        ("plot_forest", bias.length_controlled(metrics.pairs(scores), features), "controlled", ["model"], 0.5),
+        (
+            "plot_forest",
+            bias.style_preference(scores),
+            "preference",
+            ["plainer", "fancier"],
+            0.5,
+        ),
+        (
+            "plot_forest",
+            bias.length_controlled(metrics.pairs(scores), features),
+            "controlled",
+            ["model"],
+            0.5,
+        ),
         ("plot_forest", bias.debias_change(scores, features), "change", ["level"], 0),
         ("plot_forest", bias.style_effects(scores, features), "effect", ["term"], 0),
         ("plot_leaderboard", metrics.summary(pairs), "overall", ["model"], 0.5),
-        ("plot_rank", ranks.assign(low=ranks["rank_low"], high=ranks["rank_high"]), "rank", ["model"], None),
+        (
+            "plot_rank",
+            ranks.assign(low=ranks["rank_low"], high=ranks["rank_high"]),
+            "rank",
+            ["model"],
+            None,
+        ),
         ("plot_effects", bias.style_effects(styled), "effect", ["model"], 0),
-        ("plot_preference", bias.style_preference(styled), "preference", ["model"], 0.5),
-        ("plot_style_gap", metrics.accuracy(pairs, by=["model", "level"]), "accuracy", ["model"], 0.5),
-        ("plot_subsets", metrics.estimates(four).query("quantity == 'subset'"), "value", ["name"], None),
+        (
+            "plot_preference",
+            bias.style_preference(styled),
+            "preference",
+            ["model"],
+            0.5,
+        ),
+        (
+            "plot_style_gap",
+            metrics.accuracy(pairs, by=["model", "level"]),
+            "accuracy",
+            ["model"],
+            0.5,
+        ),
+        (
+            "plot_subsets",
+            metrics.estimates(four).query("quantity == 'subset'"),
+            "value",
+            ["name"],
+            None,
+        ),
     ):
         ax, table = draw(plot, table), table.dropna(subset=[value])
-        rows = [(row_names(ax)[round(y)].lower().replace(" ", "_"), round(x, 9)) for x, y in points(ax)]
+        rows = [
+            (row_names(ax)[round(y)].lower().replace(" ", "_"), round(x, 9))
+            for x, y in points(ax)
+        ]
         labels = table[label].astype(str).agg("_·_".join, axis=1).str.replace(" ", "_")
-        assert sorted(rows) == sorted(zip(labels, table[value].astype(float).round(9), strict=True))
+        assert sorted(rows) == sorted(
+            zip(labels, table[value].astype(float).round(9), strict=True)
+        )
         intervals = table[["low", "high"]].dropna().astype(float).round(9)
         drawn = {tuple(row) for row in segments(ax)[:, :, 0].round(9)}
         assert {*intervals.itertuples(index=False, name=None)} <= drawn
         assert line is None or ax.lines[0].get_xdata()[0] == line
-        assert plot != "plot_forest" or len(hollow_points(ax)) == len(table) - len(intervals)
+        assert plot != "plot_forest" or len(hollow_points(ax)) == len(table) - len(
+            intervals
+        )
 
 
 def test_what_is_missing_is_refused_with_the_reason_and_the_way_out():
-    """Found on SmolLM2's scores, which have no mathematics: empty panels, without a word."""
+    """Found on SmolLM2's scores, which have no mathematics: empty panels, without a
+    word.
+    """
     scores = results("smollm2-rm-bench")
     one = metrics.matrix(scores[scores["model"] == "SmolLM2-135M sum"])
     tables_without = [(plots.plot_matrix, one), (plots.plot_matrix, one * np.nan)]
-    tables_without += [(plots.plot_style_gap, bias.style_gap(scores)), (plots.plot_forest, bias.style_gap(scores))]
-    by_scores = (plots.plot_matrices, plots.plot_style_gap, plots.plot_rank, plots.plot_leaderboard)
+    tables_without += [
+        (plots.plot_style_gap, bias.style_gap(scores)),
+        (plots.plot_forest, bias.style_gap(scores)),
+    ]
+    by_scores = (
+        plots.plot_matrices,
+        plots.plot_style_gap,
+        plots.plot_rank,
+        plots.plot_leaderboard,
+    )
     for plot, table in [*tables_without, *((plot, scores) for plot in by_scores)]:
         with pytest.raises(DataError, match=r"math.*average=.domains"):
             plot(table)
@@ -221,14 +349,28 @@ def test_what_is_missing_is_refused_with_the_reason_and_the_way_out():
 
 
 def test_other_tables_and_options_are_refused(drawings, pairs, good):
-    summary, (subsets, _), (ties, _) = drawings["plot_scatter"][0], drawings["plot_subsets"], drawings["plot_ties"]
+    summary, (subsets, _), (ties, _) = (
+        drawings["plot_scatter"][0],
+        drawings["plot_subsets"],
+        drawings["plot_ties"],
+    )
     for plot, table, options, message in (
         ("plot_matrices", pairs, {"by": "modle"}, "modle"),
         ("plot_forest", summary, {"value": "chta"}, "chta"),
         ("plot_scatter", summary, {"x": "esay"}, "esay"),
-        ("plot_subsets", pd.concat([subsets.assign(model=str(i)) for i in range(9)]), {}, "9"),
+        (
+            "plot_subsets",
+            pd.concat([subsets.assign(model=str(i)) for i in range(9)]),
+            {},
+            "9",
+        ),
         ("plot_ties", ties.query("kind == 'ref'"), {}, "right answers"),
-        ("plot_significance", stats.compare(pairs, "good", "weak", by="domain"), {}, "contests"),
+        (
+            "plot_significance",
+            stats.compare(pairs, "good", "weak", by="domain"),
+            {},
+            "contests",
+        ),
         ("plot_matrix", drawings["plot_matrix"][0] * 100, {}, "share"),
         ("plot_matrix", pairs, {}, "weak"),
         ("plot_margins", pairs, {}, "3"),
@@ -247,10 +389,19 @@ def test_matrix_writes_every_share_its_level_and_its_ties(tied):
     assert table["n_ties"].sum() > 0
     for source in (metrics.matrix(model), table):
         ax = plots.plot_matrix(source)
-        hatched = {(round(p.get_y() + p.get_height()) - 1, p.get_x()): p.get_height() for p in ax.patches}
-        texts = {(t.get_position()[1] - 0.5, t.get_position()[0] - 0.5): t.get_text() for t in ax.texts}
+        hatched = {
+            (round(p.get_y() + p.get_height()) - 1, p.get_x()): p.get_height()
+            for p in ax.patches
+        }
+        texts = {
+            (t.get_position()[1] - 0.5, t.get_position()[0] - 0.5): t.get_text()
+            for t in ax.texts
+        }
         for row in table.itertuples():
-            i, j = cell = tuple(tables.STYLES.index(style) for style in (row.chosen_style, row.rejected_style))
+            i, j = cell = tuple(
+                tables.STYLES.index(style)
+                for style in (row.chosen_style, row.rejected_style)
+            )
             share, level, *rest = texts[cell].split("\n")
             assert float(share) == pytest.approx(row.accuracy, abs=0.0051)
             assert level == ("normal" if i == j else "hard" if i < j else "easy")
@@ -261,14 +412,24 @@ def test_matrix_writes_every_share_its_level_and_its_ties(tied):
 
 
 def test_matrices_make_one_panel_per_value_with_its_numbers(good):
-    for name, ax in zip(("chat", "math", "code", "safety"), plots.plot_matrices(good, by="domain").axes, strict=False):
+    for name, ax in zip(
+        ("chat", "math", "code", "safety"),
+        plots.plot_matrices(good, by="domain").axes,
+        strict=False,
+    ):
         shares = metrics.matrix(good[good["domain"] == name]).to_numpy().ravel()
-        assert (ax.get_title(), texts_of(ax.texts)) == (name, [f"{share:.2f}" for share in shares])
+        assert (ax.get_title(), texts_of(ax.texts)) == (
+            name,
+            [f"{share:.2f}" for share in shares],
+        )
 
 
 def test_notes_of_another_matrix_are_not_drawn(tied):
     """pandas hands the notes of a frame on to what is computed from it."""
-    mean = (metrics.matrix(tied[tied["model"] == "a"]) + metrics.matrix(tied[tied["model"] == "b"])) / 2
+    mean = (
+        metrics.matrix(tied[tied["model"] == "a"])
+        + metrics.matrix(tied[tied["model"] == "b"])
+    ) / 2
     assert not plots.plot_matrix(mean).patches
 
 
@@ -279,12 +440,18 @@ def test_cells_that_do_not_survive_holm_are_grey(pairs):
     assert square.loc["weak", "good"] < 0
     assert np.isnan(square.loc["weak", "fair"])
     above = square.to_numpy()[np.triu_indices(len(square), 1)]
-    numbers = {text.get_text() for text in plots.plot_significance(contests).texts if text.get_gid() == "cell"}
+    numbers = {
+        text.get_text()
+        for text in plots.plot_significance(contests).texts
+        if text.get_gid() == "cell"
+    }
     assert numbers == {f"{x:.3f}".replace("0.", ".") for x in above if not np.isnan(x)}
 
 
 def test_models_without_a_score_are_counted_below_and_not_drawn_as_equal(pairs):
-    """Sixteen models of RewardBench without an overall score stood in the triangle as not clearly different."""
+    """Sixteen models of RewardBench without an overall score stood in the triangle as
+    not clearly different.
+    """
     lacking = pairs[pairs["model"] == "good"].assign(model="lacking")
     lacking.loc[lacking["domain"] == "math", ["margin", "outcome"]] = np.nan
     table = pd.concat([pairs, lacking])
@@ -299,12 +466,16 @@ def test_models_without_a_score_are_counted_below_and_not_drawn_as_equal(pairs):
 
 
 def test_ties_and_baselines_can_be_seen(pairs, good):
-    blind = pairs[pairs["model"] == "weak"].assign(model="constant", margin=0.0, outcome="tie")
+    blind = pairs[pairs["model"] == "weak"].assign(
+        model="constant", margin=0.0, outcome="tie"
+    )
     ax = plots.plot_style_gap(pd.concat([good, blind]))
     row = row_names(ax).index("constant")
     assert f"{len(blind):,}" in texts_of(ax.texts)
     assert [round(y) for _, y in hollow_points(ax)] == [row] * 3
-    board = pd.DataFrame({"model": ["m0", "m1", "m2", "longest"], "overall": [0.9, 0.8, 0.7, 0.4]})
+    board = pd.DataFrame(
+        {"model": ["m0", "m1", "m2", "longest"], "overall": [0.9, 0.8, 0.7, 0.4]}
+    )
     ax = plots.plot_leaderboard(board.assign(kind=["model"] * 3 + ["baseline"]), most=2)
     assert row_names(ax) == ["longest", "m1", "m0"]
     assert "1 model" in ax.get_xlabel()
@@ -316,7 +487,9 @@ def test_lengths_are_means_per_subset_and_style(responses):
 
 
 def test_an_unbounded_rate_is_a_word_and_no_number(styled):
-    table = bias.exchange_rate(styled[styled["model"] != "flat"], terms=["correct", "step"])
+    table = bias.exchange_rate(
+        styled[styled["model"] != "flat"], terms=["correct", "step"]
+    )
     table.loc[0, ["rate", "low", "high"]] = [0.5, -np.inf, np.inf]
     ax = plots.plot_effects(table)
     assert "unbounded" in texts_of(ax.texts)
@@ -326,7 +499,10 @@ def test_an_unbounded_rate_is_a_word_and_no_number(styled):
 def test_margins_have_their_win_rates_and_zero_on_the_edge_of_a_bin(good):
     ax, table = plots.plot_margins(good), stats.margins(good).set_index("level")
     for level, text in zip(tables.LEVELS, legend(ax), strict=True):
-        assert f"{table.loc[level, 'positive']:.2f} won of {table.loc[level, 'n_pairs']:,}" in text
+        assert (
+            f"{table.loc[level, 'positive']:.2f} won of {table.loc[level, 'n_pairs']:,}"
+            in text
+        )
     edges = ax.patches[0].get_data().edges
     assert np.abs(edges).min() < 1e-12
     outside = ((good["margin"] < edges[0]) | (good["margin"] > edges[-1])).sum()
@@ -334,7 +510,9 @@ def test_margins_have_their_win_rates_and_zero_on_the_edge_of_a_bin(good):
 
 
 def test_calibration_joins_full_bins_only(pairs):
-    table = stats.calibration(pairs.assign(margin=pairs["margin"].where(pairs["model"] != "weak")))
+    table = stats.calibration(
+        pairs.assign(margin=pairs["margin"].where(pairs["model"] != "weak"))
+    )
     ax = plots.plot_calibration(table)
     full = table[(table["model"] == "good") & (table["n_pairs"] >= 10)]
     lines = [line.get_xydata().round(9).tolist() for line in ax.lines]
@@ -355,9 +533,13 @@ def test_best_of_n_and_its_chance(four):
 def test_every_tied_prompt_is_a_point_of_its_kind(four):
     detail = metrics.ties_detail(four).query("kind == 'tied'")
     table = plots.tie_points(detail)
-    for ax, (model, rows) in zip(plots.plot_ties(detail).axes, detail.groupby("model"), strict=True):
+    for ax, (model, rows) in zip(
+        plots.plot_ties(detail).axes, detail.groupby("model"), strict=True
+    ):
         drawn = table[table["model"] == model]
-        np.testing.assert_allclose(drawn["gap"] / drawn["spread"], rows["gap"] / rows["spread"])
+        np.testing.assert_allclose(
+            drawn["gap"] / drawn["spread"], rows["gap"] / rows["spread"]
+        )
         np.testing.assert_allclose(sorted(points(ax)[:, 1]), sorted(drawn["gap"]))
         assert (drawn["result"] == "wrong").sum() == (rows["gap"] <= 0).sum()
 
@@ -366,13 +548,23 @@ def test_scatter_draws_groups_and_names_the_outliers():
     easy = np.linspace(0.5, 1, 20)
     hard = easy - 0.2 + 0.01 * np.random.default_rng(0).normal(size=20)
     hard[[3, 7]] = 0.95, 0.02
-    table = pd.DataFrame({"model": [f"owner/model-{i}" for i in range(20)], "easy": easy, "hard": hard})
+    table = pd.DataFrame(
+        {"model": [f"owner/model-{i}" for i in range(20)], "easy": easy, "hard": hard}
+    )
     table["kind"] = ["old", "new"] * 10
     ax = plots.plot_scatter(table, "easy", "hard", group="kind", named=2)
     for dots in marks(ax):
-        np.testing.assert_allclose(dots.get_offsets(), table.loc[table["kind"] == dots.get_label(), ["easy", "hard"]])
+        np.testing.assert_allclose(
+            dots.get_offsets(),
+            table.loc[table["kind"] == dots.get_label(), ["easy", "hard"]],
+        )
     assert {*texts_of(ax.texts)} == {"model-3", "model-7"}
-    assert "5 models" in plots.plot_scatter(table.assign(hard=[np.nan] * 5 + [*hard[5:]]), "easy", "hard").get_xlabel()
+    assert (
+        "5 models"
+        in plots.plot_scatter(
+            table.assign(hard=[np.nan] * 5 + [*hard[5:]]), "easy", "hard"
+        ).get_xlabel()
+    )
 
 
 # Files
@@ -385,14 +577,19 @@ def ax():
 
 def test_formats_fonts_and_numbers_beside_the_same_each_time(ax, tmp_path):
     table = pd.DataFrame({"model": ["a"], "accuracy": [0.5]})
-    files = [save_figure(ax, tmp_path / name / "x", table, formats=("png", "pdf", "svg")) for name in ("one", "two")]
+    files = [
+        save_figure(ax, tmp_path / name / "x", table, formats=("png", "pdf", "svg"))
+        for name in ("one", "two")
+    ]
     assert [file.name for file in files[0]] == ["x.png", "x.pdf", "x.svg", "x.csv"]
     _, pdf, svg, csv = contents = [file.read_bytes() for file in files[0]]
     assert contents == [file.read_bytes() for file in files[1]]
     assert (b"/FontFile2" in pdf, b"/Type3" in pdf) == (True, False), "TrueType, whole"
     assert b"<text" not in svg, "outlines need no font"
     assert csv == b"model,accuracy\na,0.5\n"
-    assert [file.name for file in save_figure(ax, tmp_path / "v1.5", formats="pdf")] == ["v1.5.pdf"]
+    assert [
+        file.name for file in save_figure(ax, tmp_path / "v1.5", formats="pdf")
+    ] == ["v1.5.pdf"]
 
 
 def test_other_arguments_are_refused_before_anything_is_written(ax, tmp_path):
@@ -406,20 +603,31 @@ def test_other_arguments_are_refused_before_anything_is_written(ax, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("width", "inches", "size"), [("column", 3.25, (5, 3)), ("text", 6.75, (8.1, 3.45))])
+@pytest.mark.parametrize(
+    ("width", "inches", "size"), [("column", 3.25, (5, 3)), ("text", 6.75, (8.1, 3.45))]
+)
 def test_a_printed_width_is_the_width_of_every_file(tmp_path, width, inches, size):
     figure, _ = plt.subplots(figsize=size)
-    png, pdf, svg = save_figure(figure, tmp_path / "one", formats=("png", "pdf", "svg"), width=width)
+    png, pdf, svg = save_figure(
+        figure, tmp_path / "one", formats=("png", "pdf", "svg"), width=width
+    )
     assert matplotlib.image.imread(png).shape[1] == round(300 * inches)
-    for path, pattern in ((pdf, rb"/MediaBox \[ 0 0 ([\d.]+) "), (svg, rb'width="([\d.]+)pt"')):
-        assert float(re.search(pattern, path.read_bytes())[1]) == pytest.approx(72 * inches, abs=0.01)
+    for path, pattern in (
+        (pdf, rb"/MediaBox \[ 0 0 ([\d.]+) "),
+        (svg, rb'width="([\d.]+)pt"'),
+    ):
+        assert float(re.search(pattern, path.read_bytes())[1]) == pytest.approx(
+            72 * inches, abs=0.01
+        )
     (png,) = save_figure(figure, tmp_path / "one", width="slide")
     assert matplotlib.image.imread(png).shape[:2] == (1080, 1920)
     assert tuple(figure.get_size_inches()) == size
 
 
 def test_a_column_stacks_wide_panels_and_shrinks_marks_with_their_text():
-    """Two panels of 4 in stood side by side at 1.2 in, with their legends and titles over one another."""
+    """Two panels of 4 in stood side by side at 1.2 in, with their legends and titles
+    over one another.
+    """
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
     for ax in axes:
         ax.scatter([0, 1], [0, 1], s=26, label="a group with a long name")
@@ -429,10 +637,14 @@ def test_a_column_stacks_wide_panels_and_shrinks_marks_with_their_text():
     assert above.y0 > below.y1, "one below the other"
     for before, after in zip(axes, page.axes, strict=True):
         ratio = after.title.get_fontsize() / before.title.get_fontsize()
-        assert after.collections[0].get_sizes() == pytest.approx(before.collections[0].get_sizes() * ratio**2)
+        assert after.collections[0].get_sizes() == pytest.approx(
+            before.collections[0].get_sizes() * ratio**2
+        )
 
 
 def test_a_forest_of_a_probe_is_about_scores_not_accuracies(mini):
-    ax = plots.plot_forest(bias.probe(mini, baselines.longest, ["padding"], by="transform"))
+    ax = plots.plot_forest(
+        bias.probe(mini, baselines.longest, ["padding"], by="transform")
+    )
     assert "score" in ax.get_xlabel()
     assert "accuracy" not in ax.get_xlabel()

@@ -1,4 +1,6 @@
-"""A benchmark from another package: one file, from load to leaderboard, without a change to rmlab."""
+"""A benchmark from another package: one file, from load to leaderboard, without a
+change to rmlab.
+"""
 
 import json
 import subprocess
@@ -64,19 +66,39 @@ print({
 
 
 def test_a_benchmark_of_another_package_is_one_file(tmp_path):
-    """The installed package is what pip would leave: a module and its metadata with the entry point."""
+    """The installed package is what pip would leave: a module and its metadata with the
+    entry point.
+    """
     (tmp_path / "haiku.py").write_text(PLUG_IN)
     metadata = tmp_path / "haiku-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: haiku\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[rmlab.benchmarks]\nhaiku = haiku:HAIKU\n")
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: haiku\nVersion: 1.0\n"
+    )
+    (metadata / "entry_points.txt").write_text(
+        "[rmlab.benchmarks]\nhaiku = haiku:HAIKU\n"
+    )
     poems = [
-        {"id": str(i), "season": season, "prompt": "Write.", "chosen": "right", "rejected": wrong}
-        for i, (season, wrong) in enumerate([("summer", "no"), ("winter", "wrong wrong")] * 6)
+        {
+            "id": str(i),
+            "season": season,
+            "prompt": "Write.",
+            "chosen": "right",
+            "rejected": wrong,
+        }
+        for i, (season, wrong) in enumerate(
+            [("summer", "no"), ("winter", "wrong wrong")] * 6
+        )
     ]
     (tmp_path / "poems.json").write_text(json.dumps(poems))
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{textwrap.dedent(USE)}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     said = eval(done.stdout.strip().splitlines()[-1])
     assert said == {

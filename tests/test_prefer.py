@@ -1,4 +1,6 @@
-"""From a pairwise model to a pairs table on disk and a report: Python, command line, store, shards."""
+"""From a pairwise model to a pairs table on disk and a report: Python, command line,
+store, shards.
+"""
 
 import numpy as np
 import pandas as pd
@@ -22,12 +24,30 @@ def pairrm(tmp_path_factory):
 
 
 def test_a_real_model_and_its_rerun_from_the_command_line(main, pairrm, tmp_path):
-    texts = {"prompt": "What is {}?", "chosen": "It is {}.", "rejected": "No idea of {}, sorry."}
-    frame = pd.DataFrame({column: [text.format(i) for i in "123"] for column, text in texts.items()})
+    texts = {
+        "prompt": "What is {}?",
+        "chosen": "It is {}.",
+        "rejected": "No idea of {}, sorry.",
+    }
+    frame = pd.DataFrame(
+        {column: [text.format(i) for i in "123"] for column, text in texts.items()}
+    )
     frame.to_json(tmp_path / "own.jsonl", orient="records", lines=True)
     tables = []
     for file in (tmp_path / "pairs.csv", tmp_path / "again.csv"):
-        assert main("prefer", tmp_path / "own.jsonl", pairrm, "-q", "--store", tmp_path / "store", "-o", file)[0] == 0
+        assert (
+            main(
+                "prefer",
+                tmp_path / "own.jsonl",
+                pairrm,
+                "-q",
+                "--store",
+                tmp_path / "store",
+                "-o",
+                file,
+            )[0]
+            == 0
+        )
         tables.append(read_pairs(file))
     for table in (tables[1], read_pairs(tmp_path / "store")):
         pd.testing.assert_frame_equal(table, tables[0])
@@ -35,7 +55,9 @@ def test_a_real_model_and_its_rerun_from_the_command_line(main, pairrm, tmp_path
     assert first["scored"] == first["texts"] == again["texts"]
     assert again["scored"] == 0
     expected = pairwise(pairrm).prefer(*(frame[column].tolist() for column in texts))
-    np.testing.assert_allclose(np.sort(tables[0]["margin"]), np.sort(expected), atol=1e-5)
+    np.testing.assert_allclose(
+        np.sort(tables[0]["margin"]), np.sort(expected), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(("kind", "n_texts"), [(BothOrders, 108), (OneOrder, 54)])
@@ -43,11 +65,25 @@ def test_both_orders_are_scored_by_themselves_and_averaged(tmp_path, kind, n_tex
     frame = responses(6).sample(frac=1, random_state=0)
     judge = kind()
     pairs = prefer(frame, judge, store=tmp_path)
-    columns = ["id", "chosen_slot", "rejected_slot", "chosen_style", "rejected_style", "level"]
-    pd.testing.assert_frame_equal(pairs[columns], rmlab.pairs(score(frame, "longest"))[columns])
+    columns = [
+        "id",
+        "chosen_slot",
+        "rejected_slot",
+        "chosen_style",
+        "rejected_style",
+        "level",
+    ]
+    pd.testing.assert_frame_equal(
+        pairs[columns], rmlab.pairs(score(frame, "longest"))[columns]
+    )
     for row in pairs.itertuples():
-        answers = f"chosen {row.chosen_slot} to {row.id}", f"rejected {row.rejected_slot} to {row.id}"
-        forth, back = (truth(f"prompt {row.id}", *texts) for texts in (answers, answers[::-1]))
+        answers = (
+            f"chosen {row.chosen_slot} to {row.id}",
+            f"rejected {row.rejected_slot} to {row.id}",
+        )
+        forth, back = (
+            truth(f"prompt {row.id}", *texts) for texts in (answers, answers[::-1])
+        )
         assert row.margin == ((forth - back) / 2 if kind is BothOrders else forth)
         assert row.outcome == ("win" if row.margin > 0 else "loss")
     about = pairs.attrs["provenance"]["fake"]
@@ -59,8 +95,12 @@ def test_both_orders_are_scored_by_themselves_and_averaged(tmp_path, kind, n_tex
 
 
 def test_an_order_that_two_comparisons_share_is_scored_once():
-    """Where right and wrong answers are the same texts, one comparison's order is the other's exchanged."""
-    frame = responses(2).assign(response=lambda table: "answer " + table["slot"].astype(str))
+    """Where right and wrong answers are the same texts, one comparison's order is the
+    other's exchanged.
+    """
+    frame = responses(2).assign(
+        response=lambda table: "answer " + table["slot"].astype(str)
+    )
     judge = BothOrders()
     pairs = prefer(frame, judge)
     assert len(judge.forwarded) == 2 * 9
@@ -72,11 +112,17 @@ def test_an_order_that_two_comparisons_share_is_scored_once():
 
 @pytest.mark.parametrize("blind", ["chosen", "rejected"])
 def test_an_order_without_a_number_makes_the_margin_missing(tmp_path, blind):
-    """The fake does not answer where this one is written last; the message says which was written first."""
+    """The fake does not answer where this one is written last; the message says which
+    was written first.
+    """
     frame = responses(4)
-    bad = frame.query(f"id == '2' and label == '{blind}' and slot == 1")["response"].item()
+    bad = frame.query(f"id == '2' and label == '{blind}' and slot == 1")[
+        "response"
+    ].item()
     other = {"chosen": "rejected", "rejected": "chosen"}[blind]
-    named = rf"not finite, first nan for .*id 2, .*{blind}_slot 1.*, written_first {other}"
+    named = (
+        rf"not finite, first nan for .*id 2, .*{blind}_slot 1.*, written_first {other}"
+    )
     with pytest.raises(DataError, match=named):
         prefer(frame, BothOrders(nan=[bad]))
     pairs = prefer(frame, BothOrders(nan=[bad]), store=tmp_path, allow_missing=True)
@@ -86,5 +132,7 @@ def test_an_order_without_a_number_makes_the_margin_missing(tmp_path, blind):
     assert pairs.attrs["provenance"]["fake"]["missing"] == 3
     mended = BothOrders()
     whole = prefer(frame, mended, store=tmp_path)
-    assert len(mended.forwarded) == 3, "the other orders of these comparisons were stored"
+    assert len(mended.forwarded) == 3, (
+        "the other orders of these comparisons were stored"
+    )
     pd.testing.assert_frame_equal(whole, prefer(frame, BothOrders()))

@@ -23,7 +23,10 @@ def noisy(seed, bold=0.0):
 
     def scorer(prompts, texts):
         pairs = zip(prompts, texts, strict=True)
-        return [bold * features_of(text)["bold"] + dial.text_noise(seed, prompt, text) for prompt, text in pairs]
+        return [
+            bold * features_of(text)["bold"] + dial.text_noise(seed, prompt, text)
+            for prompt, text in pairs
+        ]
 
     return scorer
 
@@ -31,18 +34,32 @@ def noisy(seed, bold=0.0):
 def test_a_planted_taste_is_recovered(responses):
     table = probe(responses, noisy(0, bold=0.3), by="transform").set_index("transform")
     texts = responses["response"]
-    n_added = np.array([features_of(TRANSFORMS["bold"](t))["bold"] - features_of(t)["bold"] for t in texts])
+    n_added = np.array(
+        [
+            features_of(TRANSFORMS["bold"](t))["bold"] - features_of(t)["bold"]
+            for t in texts
+        ]
+    )
     bold = table.loc["bold"]
     assert bold["low"] < 0.3 * n_added[n_added > 0].mean() < bold["high"]
     assert bold["p_holm"] < 1e-6
-    assert table.loc[[name for name, change in TRANSFORMS.items() if change.null], "p_holm"].isna().all()
+    assert (
+        table.loc[
+            [name for name, change in TRANSFORMS.items() if change.null], "p_holm"
+        ]
+        .isna()
+        .all()
+    )
 
 
 def test_controls_are_quiet_at_the_nominal_rate(responses):
     chat, p = responses[responses["domain"] == "chat"], []
     for seed in range(60):
-        p += probe(chat, noisy(seed), ["final_newline", "spacing", "synonyms"], by="transform")["p"].tolist()
-    # 180 tests, six answers of a prompt changed independently: 5 % give or take three standard errors.
+        p += probe(
+            chat, noisy(seed), ["final_newline", "spacing", "synonyms"], by="transform"
+        )["p"].tolist()
+    # 180 tests, six answers of a prompt changed independently: 5 % give or take three
+    # standard errors.
     assert np.mean(np.array(p) < 0.05) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / len(p))
 
 
@@ -53,7 +70,12 @@ def test_only_altered_answers_count_and_each_text_is_scored_once(responses):
         texts_scored.extend(zip(prompts, texts, strict=True))
         return np.zeros(len(texts))
 
-    table = probe(responses, scorer, ["strip_markdown", lambda text: text], by=["transform", "style"])
+    table = probe(
+        responses,
+        scorer,
+        ["strip_markdown", lambda text: text],
+        by=["transform", "style"],
+    )
     assert len(texts_scored) == len(set(texts_scored))
     assert table["n"].tolist() == [0, 0, 128, 0, 0, 0]
     assert (table["reason"] == "").tolist() == [False, False, True, False, False, False]
@@ -67,10 +89,15 @@ def test_families_of_prompts_widen_a_change(responses):
     taste = np.random.default_rng(0).normal(size=family.max() + 1)
 
     def scorer(prompts, texts):
-        return [taste[family_of[repr(p)]] * t.endswith("\n") for p, t in zip(prompts, texts, strict=True)]
+        return [
+            taste[family_of[repr(p)]] * t.endswith("\n")
+            for p, t in zip(prompts, texts, strict=True)
+        ]
 
     apart = probe(responses, scorer, ["final_newline"], by="transform").iloc[0]
-    together = probe(responses, scorer, ["final_newline"], by="transform", cluster="template").iloc[0]
+    together = probe(
+        responses, scorer, ["final_newline"], by="transform", cluster="template"
+    ).iloc[0]
     assert together["change"] == pytest.approx(apart["change"])
     assert together["se"] > 1.3 * apart["se"]
     with pytest.raises(DataError, match="famly"):
@@ -80,7 +107,13 @@ def test_families_of_prompts_widen_a_change(responses):
 def test_bad_input(responses):
     for transforms, scorer, options, error, named in [
         (["bald"], baselines.longest, {}, DataError, "transforms: .*'bald'"),
-        ([Transform("gone", lambda text, steps: "")], baselines.longest, {}, DataError, "transforms: .*gone"),
+        (
+            [Transform("gone", lambda text, steps: "")],
+            baselines.longest,
+            {},
+            DataError,
+            "transforms: .*gone",
+        ),
         (["bold"], "longest", {}, TypeError, "scorer: 'longest'"),
         (["bold"], baselines.longest, {"by": "model"}, DataError, "'model'"),
     ]:

@@ -1,4 +1,6 @@
-"""The project's own files: packages agree, imports are declared and light, versions are one."""
+"""The project's own files: packages agree, imports are declared and light, versions are
+one.
+"""
 
 import ast
 import re
@@ -13,17 +15,37 @@ import pytest
 import rmlab
 
 ROOT = Path(__file__).parents[1]
-LAZY = ("torch", "transformers", "statsmodels", "seaborn", "ipywidgets", "matplotlib", "markdown_it", "huggingface_hub")
+LAZY = (
+    "torch",
+    "transformers",
+    "statsmodels",
+    "seaborn",
+    "ipywidgets",
+    "matplotlib",
+    "markdown_it",
+    "huggingface_hub",
+)
 EXTRAS = ("score", "judge", "triton", "ray", "lab")
-BRING = {"IPython": "ipywidgets", "traitlets": "ipywidgets", "tokenizers": "transformers", "tornado": "jupyterlab"}
+BRING = {
+    "IPython": "ipywidgets",
+    "traitlets": "ipywidgets",
+    "tokenizers": "transformers",
+    "tornado": "jupyterlab",
+}
 BRING |= {"yaml": "huggingface_hub"}  # packages that come with a declared one
-TOOLS = {"jupyterlab", "nbval", "accelerate"}  # programs, and what transformers loads large models with
+TOOLS = {
+    "jupyterlab",
+    "nbval",
+    "accelerate",
+}  # programs, and what transformers loads large models with
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def requirements(*extras: str) -> set[str]:
     """Requirements of the package and of extras, the package itself aside."""
-    lines = PROJECT["dependencies"] + [line for extra in extras for line in PROJECT["optional-dependencies"][extra]]
+    lines = PROJECT["dependencies"] + [
+        line for extra in extras for line in PROJECT["optional-dependencies"][extra]
+    ]
     return {line for line in lines if not line.startswith("reward-model-lab")}
 
 
@@ -40,7 +62,10 @@ def imported() -> set[str]:
 
 
 def test_every_import_is_declared_and_every_declared_package_is_imported():
-    names = {re.split(r"[><=\[ ]", line)[0].lower().replace("-", "_") for line in requirements(*EXTRAS)}
+    names = {
+        re.split(r"[><=\[ ]", line)[0].lower().replace("-", "_")
+        for line in requirements(*EXTRAS)
+    }
     declared = names - {"markdown_it_py"} | {"markdown_it"}
     assert {BRING.get(name, name) for name in imported()} - declared == set()
     assert declared - {*map(str.lower, imported())} - TOOLS == set()
@@ -51,7 +76,9 @@ def test_a_test_run_leaves_the_figures_and_slides_of_the_checkout_as_they_were()
     command = ["make", "--dry-run", "test", "test-labs"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     runs = [line for line in done.stdout.splitlines() if "--nbval " in line]
-    notebooks = [word for line in runs for word in line.split() if word.endswith(".ipynb")]
+    notebooks = [
+        word for line in runs for word in line.split() if word.endswith(".ipynb")
+    ]
     assert len(notebooks) > 12
     assert all(name.startswith("artefacts/") for name in notebooks)
     assert "artefacts/" in (ROOT / ".gitignore").read_text().splitlines()
@@ -64,13 +91,24 @@ def test_one_version():
 
 
 def test_no_file_tells_anyone_to_install_the_other_project():
-    """`rmlab` on the package index is a stranger's: the distribution is called reward-model-lab."""
-    stranger = re.compile(r"\b(pip3?|uv|conda)\b[^\n`&;|]* (install|add)\b[^\n`&;|]*[ '\"]rmlab(?![\w./-])|\brmlab\[\w")
+    """`rmlab` on the package index is a stranger's: the distribution is called
+    reward-model-lab.
+    """
+    stranger = re.compile(
+        r"\b(pip3?|uv|conda)\b[^\n`&;|]* (install|add)\b[^\n`&;|]*[ '\"]rmlab(?![\w./-])|\brmlab\[\w"
+    )
     assert stranger.search("pip install -q 'rmlab[lab]'")
     assert stranger.search("pip install rmlab")
     folders = ("rmlab", "docs", "notebooks", "benchmarks")
-    paths = [*ROOT.glob("*"), *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
-    texts = [path for path in paths if path.suffix in (".py", ".md", ".ipynb", ".toml", ".yml", ".txt")]
+    paths = [
+        *ROOT.glob("*"),
+        *(path for folder in folders for path in (ROOT / folder).rglob("*")),
+    ]
+    texts = [
+        path
+        for path in paths
+        if path.suffix in (".py", ".md", ".ipynb", ".toml", ".yml", ".txt")
+    ]
     assert [path for path in texts if stranger.search(path.read_text("utf-8"))] == []
 
 
@@ -92,5 +130,7 @@ LIGHT = f"import rmlab, sys; assert not {{*{LAZY!r}}} & {{*sys.modules}}"
 
 @pytest.mark.parametrize("code", [STATE, LIGHT])
 def test_import_is_light_and_changes_nothing_in_pandas_matplotlib_and_ipython(code):
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    finished = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert finished.returncode == 0, finished.stderr

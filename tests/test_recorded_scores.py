@@ -4,7 +4,14 @@ import json
 
 import numpy as np
 import pytest
-from recorded_scores import HEAD_WEIGHTS, TABLE, TOLERANCE, difference, list_cases, score_case
+from recorded_scores import (
+    HEAD_WEIGHTS,
+    TABLE,
+    TOLERANCE,
+    difference,
+    list_cases,
+    score_case,
+)
 
 from rmlab.scorers.base import SCORING_VERSION
 from rmlab.scorers.models.heads import HEADS

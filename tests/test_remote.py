@@ -1,4 +1,6 @@
-"""Served reward models: every server that is not what it seems is refused, and no row is ever wrong."""
+"""Served reward models: every server that is not what it seems is refused, and no row
+is ever wrong.
+"""
 
 import base64
 import collections
@@ -50,7 +52,10 @@ def texts():
 
 def failing(server, **options):
     """The checks that a server fails."""
-    parts = connect(server.url, **({"kind": "vllm", "retries": 1, "backoff": 0.001, "outage": 0} | options))
+    parts = connect(
+        server.url,
+        **({"kind": "vllm", "retries": 1, "backoff": 0.001, "outage": 0} | options),
+    )
     return [check for check, finding in examine(*parts) if finding.status == "fail"]
 
 
@@ -66,7 +71,9 @@ def numbers_of(remote, table):
 
 
 def rounded(answer, keys):
-    """The parts of an answer that another one has, in single precision; `keys`: the other one."""
+    """The parts of an answer that another one has, in single precision; `keys`: the
+    other one.
+    """
     if isinstance(answer, dict):
         return {key: rounded(answer[key], keys[key]) for key in keys}
     if isinstance(answer, list):
@@ -98,7 +105,10 @@ def kinds(score, words):
         "sglang": (Sglang(score), {}),
         "tei": (Tei(score, words), {}),
         "openrlhf": (OpenRlhf(score, words), {"max_length": 2048}),
-        "triton": (Triton(attributes), {"label_weights": [0, 1, 0, 0, 0], "name": "tiny"}),
+        "triton": (
+            Triton(attributes),
+            {"label_weights": [0, 1, 0, 0, 0], "name": "tiny"},
+        ),
     }
 
 
@@ -111,24 +121,38 @@ def test_a_right_server_of_each_kind_gives_the_local_scores(folder, words, texts
     respond, options = kinds(oracle(folder), words)[kind.split()[0]]
     options |= {"send": "text"} if "text" in kind else {}
     with FaultyServer(respond) as server:
-        table = rmlab.score(texts, rmlab.remote(server.url, kind=kind.split()[0], weights=folder, batch=3, **options))
+        table = rmlab.score(
+            texts,
+            rmlab.remote(
+                server.url, kind=kind.split()[0], weights=folder, batch=3, **options
+            ),
+        )
     assert (table["score"] - local).abs().max() <= 1e-5 * local.std()
-    assert table["model"].unique().tolist() == ["openrlhf" if kind == "openrlhf" else "tiny"]
+    assert table["model"].unique().tolist() == [
+        "openrlhf" if kind == "openrlhf" else "tiny"
+    ]
     assert list(table.columns) == rmlab.tables.SCORES
 
 
 @pytest.mark.parametrize("server_class", [Vllm, Tei])
-def test_several_outputs_are_columns_in_the_order_of_the_labels_and_need_weights(zoo, texts, server_class):
+def test_several_outputs_are_columns_in_the_order_of_the_labels_and_need_weights(
+    zoo, texts, server_class
+):
     folder, kind = zoo(num_labels=3), server_class.__name__.lower()
     weights = {"LABEL_0": 1.0, "LABEL_2": -0.5}
     local = rmlab.classifier(folder, weights=weights, device="cpu")
     expected = rmlab.score(texts, local)["score"]
     with FaultyServer(server_class(oracle(folder), local.tokenizer)) as server:
-        table = rmlab.score(texts, rmlab.remote(server.url, kind=kind, weights=folder, label_weights=weights))
+        table = rmlab.score(
+            texts,
+            rmlab.remote(server.url, kind=kind, weights=folder, label_weights=weights),
+        )
         with pytest.raises(DataError, match="label_weights=None"):
             rmlab.remote(server.url, kind=kind, tokenizer=folder)
     assert (table["score"] - expected).abs().max() <= 1e-5 * expected.std()
-    np.testing.assert_allclose(table["score"], table["LABEL_0"] - 0.5 * table["LABEL_2"])
+    np.testing.assert_allclose(
+        table["score"], table["LABEL_0"] - 0.5 * table["LABEL_2"]
+    )
 
 
 # Servers that are not.
@@ -142,7 +166,9 @@ def test_several_outputs_are_columns_in_the_order_of_the_labels_and_need_weights
         ("other weights", {}, "up_proj"),
     ],
 )
-def test_a_fault_on_this_machine_is_not_the_server_s(zoo, folder, words, tmp_path, fault, options, named):
+def test_a_fault_on_this_machine_is_not_the_server_s(
+    zoo, folder, words, tmp_path, fault, options, named
+):
     shutil.copytree(folder, tmp_path / "m")
     if fault == "no template":
         (tmp_path / "m" / "chat_template.jinja").unlink()
@@ -168,14 +194,41 @@ def test_servers_are_refused_by_the_check_that_finds_them(zoo, folder, words):
     openrlhf = {"kind": "openrlhf", "max_length": 99} | tokenizer
     pooling = {"kind": "vllm-pooling", "model": "m", "retries": 0} | tokenizer
     two_outputs = Vllm(lambda ids: [number(ids), number(ids[1:])], words, softmax=True)
-    per_token = Vllm(number, words)  # /pooling gives values of every token for another task
+    per_token = Vllm(
+        number, words
+    )  # /pooling gives values of every token for another task
     per_token.change = lambda rows: [row | {"data": [row["data"]] * 3} for row in rows]
     for name, respond, options, checks in [
-        ("an ignored switch", Vllm(number, words, ignores=True), tokenizer, ["activation"]),
-        ("a softmax", two_outputs, tokenizer | {"label_weights": [1, 0]}, ["activation"]),
-        ("bounded scores", OpenRlhf(lambda ids: (number(ids) + 6) / 12, words), openrlhf, ["activation"]),
-        ("a second beginning token", Vllm(right, words, bos=True), tokenizer, ["tokens"]),
-        ("the same, not counted", Vllm(right, words, bos=True, counts=False), local, ["weights"]),
+        (
+            "an ignored switch",
+            Vllm(number, words, ignores=True),
+            tokenizer,
+            ["activation"],
+        ),
+        (
+            "a softmax",
+            two_outputs,
+            tokenizer | {"label_weights": [1, 0]},
+            ["activation"],
+        ),
+        (
+            "bounded scores",
+            OpenRlhf(lambda ids: (number(ids) + 6) / 12, words),
+            openrlhf,
+            ["activation"],
+        ),
+        (
+            "a second beginning token",
+            Vllm(right, words, bos=True),
+            tokenizer,
+            ["tokens"],
+        ),
+        (
+            "the same, not counted",
+            Vllm(right, words, bos=True, counts=False),
+            local,
+            ["weights"],
+        ),
         ("other weights", Vllm(other, words), local, ["weights"]),
         (
             "wrong for long texts",
@@ -198,15 +251,24 @@ def test_options_that_cannot_be_right_are_named(folder):
         ("", {}, "the connection failed"),
     ]:
         with pytest.raises(DataError, match=named):
-            rmlab.remote(f"http://127.0.0.1:9{path}", retries=0, **({"kind": "vllm", "tokenizer": folder} | options))
+            rmlab.remote(
+                f"http://127.0.0.1:9{path}",
+                retries=0,
+                **({"kind": "vllm", "tokenizer": folder} | options),
+            )
 
 
 def test_text_that_the_server_would_read_as_other_tokens_is_refused(words, monkeypatch):
     decode = type(words).decode
-    write_wrong = lambda *args, **options: decode(*args, **options).replace("Question", "question")  # noqa: E731
+
+    def write_wrong(*args, **options):
+        return decode(*args, **options).replace("Question", "question")
+
     monkeypatch.setattr(type(words), "decode", write_wrong)
     with pytest.raises(DataError, match=r"text 0 .*other tokens"):
-        unchecked("http://127.0.0.1:9", tokenizer=words, send="text").prepare(["Question 1?"], ["The capital"])
+        unchecked("http://127.0.0.1:9", tokenizer=words, send="text").prepare(
+            ["Question 1?"], ["The capital"]
+        )
 
 
 def cut(score, longest=64):
@@ -214,8 +276,13 @@ def cut(score, longest=64):
     return lambda ids: score(ids[:longest])
 
 
-@pytest.mark.parametrize("kind", ["vllm", "vllm without usage", "vllm with usage 0", "sglang", "tei", "openrlhf"])
-def test_a_server_that_cuts_long_texts_silently_is_refused_whatever_it_counts(folder, words, kind):
+@pytest.mark.parametrize(
+    "kind",
+    ["vllm", "vllm without usage", "vllm with usage 0", "sglang", "tei", "openrlhf"],
+)
+def test_a_server_that_cuts_long_texts_silently_is_refused_whatever_it_counts(
+    folder, words, kind
+):
     """All of 384 scores were wrong: the check of tokens warned, and nobody saw it."""
     name = kind.split()[0]
     respond, options = kinds(cut(number), words)[name]
@@ -223,14 +290,21 @@ def test_a_server_that_cuts_long_texts_silently_is_refused_whatever_it_counts(fo
         respond.counts = False
     zero = {"usage": {"prompt_tokens": 0}} if kind.endswith("0") else {}
     with (
-        FaultyServer(lambda *call: respond(*call) | zero if zero else respond(*call)) as server,
+        FaultyServer(
+            lambda *call: respond(*call) | zero if zero else respond(*call)
+        ) as server,
         pytest.raises(DataError, match=r"not accepted \(tokens\)"),
     ):
         rmlab.remote(server.url, kind=name, tokenizer=folder, **options)
 
 
-def test_a_server_that_counts_no_tokens_is_warned_of_and_one_that_cannot_is_not(folder, words):
-    with FaultyServer(Vllm(number, words, counts=False)) as server, pytest.warns(UserWarning, match="tokens"):
+def test_a_server_that_counts_no_tokens_is_warned_of_and_one_that_cannot_is_not(
+    folder, words
+):
+    with (
+        FaultyServer(Vllm(number, words, counts=False)) as server,
+        pytest.warns(UserWarning, match="tokens"),
+    ):
         rmlab.remote(server.url, kind="vllm", tokenizer=folder)
     with FaultyServer(Vllm(oracle(folder), words, counts=False)) as server:
         rmlab.remote(server.url, kind="vllm", weights=folder)
@@ -240,21 +314,40 @@ def test_a_server_that_counts_no_tokens_is_warned_of_and_one_that_cannot_is_not(
 
 def test_texts_that_the_caller_cuts_are_no_fault_of_the_server(folder, words):
     with FaultyServer(OpenRlhf(number, words)) as server:
-        rmlab.remote(server.url, kind="openrlhf", tokenizer=folder, max_length=99, truncate="right")
+        rmlab.remote(
+            server.url,
+            kind="openrlhf",
+            tokenizer=folder,
+            max_length=99,
+            truncate="right",
+        )
 
 
 # Answers that are not whole, or not in order.
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_that_are_not_whole_or_in_order_are_never_a_wrong_score(folder, words, texts, kind):
+def test_rows_that_are_not_whole_or_in_order_are_never_a_wrong_score(
+    folder, words, texts, kind
+):
     respond, options = kinds(number, words)[kind]
     options |= {"kind": kind, "batch": 3, "backoff": 0.001, "retries": 1}
     options |= {} if kind == "triton" else {"tokenizer": folder}
     key = {"vllm": "probs", "vllm-pooling": "data"}.get(kind)
-    damages = [{"index": 1}, {"index": 5}, {"index": None}, {key: [float("nan")]}, {key: []}, {key: ["0.5"]}]
+    damages = [
+        {"index": 1},
+        {"index": 5},
+        {"index": None},
+        {key: [float("nan")]},
+        {key: []},
+        {key: ["0.5"]},
+    ]
     changes = [lambda rows: rows[:-1], lambda rows: [*rows, rows[0]]]
-    changes += [lambda rows, damage=damage: [rows[0] | damage, *rows[1:]] for damage in damages if key]
+    changes += [
+        lambda rows, damage=damage: [rows[0] | damage, *rows[1:]]
+        for damage in damages
+        if key
+    ]
     with FaultyServer(respond) as server:
         served = rmlab.remote(server.url, **options)
         right = rmlab.score(texts, served)["score"]
@@ -274,7 +367,9 @@ def test_rows_that_are_not_whole_or_in_order_are_never_a_wrong_score(folder, wor
             assert silent["score"].isna().all()
         respond.change = lambda rows: rows[::-1]
         if key:  # rows are numbered
-            np.testing.assert_array_equal(rmlab.score(texts, rmlab.remote(server.url, **options))["score"], right)
+            np.testing.assert_array_equal(
+                rmlab.score(texts, rmlab.remote(server.url, **options))["score"], right
+            )
         else:
             assert failing(server, **options) == ["alone"]
 
@@ -282,30 +377,55 @@ def test_rows_that_are_not_whole_or_in_order_are_never_a_wrong_score(folder, wor
 # Long runs.
 
 
-def test_a_text_that_the_server_refuses_is_missing_and_named_the_others_are_not(folder, words, texts):
+def test_a_text_that_the_server_refuses_is_missing_and_named_the_others_are_not(
+    folder, words, texts
+):
     longest = int(texts["response"].str.len().idxmax())
-    texts = texts.assign(response=texts["response"].where(texts.index != longest, texts["response"] * 99))
+    texts = texts.assign(
+        response=texts["response"].where(texts.index != longest, texts["response"] * 99)
+    )
     with FaultyServer(Vllm(number, words)) as server:
-        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, batch=4, retries=0)
+        remote = rmlab.remote(
+            server.url, kind="vllm", tokenizer=folder, batch=4, retries=0
+        )
         server.respond.window = 1500
         with pytest.warns(UserWarning, match="maximum context length"):
             table = rmlab.score(texts, remote, allow_missing=True)
-        assert table["score"].isna().tolist() == [i == longest for i in range(len(texts))]
+        assert table["score"].isna().tolist() == [
+            i == longest for i in range(len(texts))
+        ]
         provenance = table.attrs["provenance"]["tiny"]
         assert provenance["missing"] == sum(provenance["failed"].values()) == 1
         server.respond.bos = True
-        with pytest.warns(UserWarning, match="tokens were read where"), pytest.raises(DataError, match="not finite"):
+        with (
+            pytest.warns(UserWarning, match="tokens were read where"),
+            pytest.raises(DataError, match="not finite"),
+        ):
             rmlab.score(texts, remote)
 
 
 def test_the_fingerprint_follows_what_decides_a_score_and_not_how_it_is_asked(folder):
     def print_of(url="http://127.0.0.1:8000", **options):
-        return unchecked(url, **({"tokenizer": folder, "version": "1"} | options)).fingerprint
+        return unchecked(
+            url, **({"tokenizer": folder, "version": "1"} | options)
+        ).fingerprint
 
-    assert print_of() == print_of(batch=1, concurrency=2, key="SOME_KEY") == print_of("http://127.0.0.1:9000")
-    changes = [{"version": "2"}, {"model": "n"}, {"eos": True}, {"template": "raw"}, {"kind": "sglang"}]
+    assert (
+        print_of()
+        == print_of(batch=1, concurrency=2, key="SOME_KEY")
+        == print_of("http://127.0.0.1:9000")
+    )
+    changes = [
+        {"version": "2"},
+        {"model": "n"},
+        {"eos": True},
+        {"template": "raw"},
+        {"kind": "sglang"},
+    ]
     changes += [{"version": None}, {"version": None, "url": "http://127.0.0.1:9000"}]
-    assert len({print_of(), *(print_of(**options) for options in changes)}) == 1 + len(changes)
+    assert len({print_of(), *(print_of(**options) for options in changes)}) == 1 + len(
+        changes
+    )
 
 
 # Servers that change.
@@ -318,9 +438,13 @@ def change_after(n, change):
 
 
 CHANGES = {
-    "a sigmoid": lambda rows: [row | {"probs": [sigmoid(row["probs"][0])]} for row in rows],
+    "a sigmoid": lambda rows: [
+        row | {"probs": [sigmoid(row["probs"][0])]} for row in rows
+    ],
     "constants": lambda rows: [row | {"probs": [0.5]} for row in rows],
-    "another order": lambda rows: [row | {"index": len(rows) - 1 - row["index"]} for row in rows],
+    "another order": lambda rows: [
+        row | {"index": len(rows) - 1 - row["index"]} for row in rows
+    ],
 }
 
 
@@ -344,9 +468,20 @@ def test_a_server_is_looked_at_during_a_long_run(folder, words, monkeypatch):
     frame, respond = fake_responses(100, slots=1), Vllm(number, words)
     respond.change = change_after(70, CHANGES["constants"])
     with FaultyServer(respond) as server:
-        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, batch=2, concurrency=1)
-        texts = [Text(prompt, (response,)) for prompt, response in zip(frame["prompt"], frame["response"], strict=True)]
-        scores, parts = {}, (zip(*map(np.ndarray.tolist, part), strict=True) for part in remote.stream(texts))
+        remote = rmlab.remote(
+            server.url, kind="vllm", tokenizer=folder, batch=2, concurrency=1
+        )
+        texts = [
+            Text(prompt, (response,))
+            for prompt, response in zip(frame["prompt"], frame["response"], strict=True)
+        ]
+        scores, parts = (
+            {},
+            (
+                zip(*map(np.ndarray.tolist, part), strict=True)
+                for part in remote.stream(texts)
+            ),
+        )
         with pytest.raises(DataError, match="the server has changed"):
             scores.update(pair for part in parts for pair in part)
     for position in remote.withdrawn:
@@ -356,7 +491,9 @@ def test_a_server_is_looked_at_during_a_long_run(folder, words, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["served", "another"])
-def test_a_resumed_run_never_mixes_two_models_behind_one_address_and_name(folder, words, tmp_path, name):
+def test_a_resumed_run_never_mixes_two_models_behind_one_address_and_name(
+    folder, words, tmp_path, name
+):
     """Half of the rows were of either, without a warning."""
     frame, half = fake_responses(24), fake_responses(12)
     options = {"kind": "vllm", "tokenizer": folder, "name": name}
@@ -369,7 +506,8 @@ def test_a_resumed_run_never_mixes_two_models_behind_one_address_and_name(folder
         other = rmlab.remote(server.url, **options, version="2")
         sent = other.prepare(half["prompt"], half["response"]).texts
         np.testing.assert_array_equal(
-            rmlab.score(half, other, store=tmp_path)["score"], [number(tuple(ids)[::-1]) for ids in sent]
+            rmlab.score(half, other, store=tmp_path)["score"],
+            [number(tuple(ids)[::-1]) for ids in sent],
         )
         server.respond.score = number
         remote = rmlab.remote(server.url, **options)
@@ -380,21 +518,33 @@ def test_a_resumed_run_never_mixes_two_models_behind_one_address_and_name(folder
 
 WINDOWS = {
     "constants": lambda answer: answer | {"data": CHANGES["constants"](answer["data"])},
-    "another model": lambda answer: answer | {"data": CHANGES["a sigmoid"](answer["data"]), "model": "other"},
+    "another model": lambda answer: (
+        answer | {"data": CHANGES["a sigmoid"](answer["data"]), "model": "other"}
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_a_fault_between_two_looks_is_not_believed(folder, words, tmp_path, kind):
     """Of 384 scores 152 were wrong: the server was right again when it was looked at."""
-    frame, respond, requests = fake_responses(64), Vllm(number, words), itertools.count(1)
+    frame, respond, requests = (
+        fake_responses(64),
+        Vllm(number, words),
+        itertools.count(1),
+    )
 
     def falter(path, body, headers):
         answer = respond(path, body, headers)
-        return WINDOWS[kind](answer) if path == "/classify" and 20 < next(requests) <= 40 else answer
+        return (
+            WINDOWS[kind](answer)
+            if path == "/classify" and 20 < next(requests) <= 40
+            else answer
+        )
 
     with FaultyServer(falter) as server:
-        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, backoff=0.001, concurrency=4)
+        remote = rmlab.remote(
+            server.url, kind="vllm", tokenizer=folder, backoff=0.001, concurrency=4
+        )
         table = rmlab.score(frame, remote, store=tmp_path)
     np.testing.assert_array_equal(table["score"], numbers_of(remote, frame))
 
@@ -402,9 +552,13 @@ def test_a_fault_between_two_looks_is_not_believed(folder, words, tmp_path, kind
 def test_equal_scores_of_texts_that_are_sent_alike_are_right(folder, words):
     """The caller cuts them to the same tokens."""
     frame = fake_responses(2)
-    alike = frame.assign(prompt="Question 1?", response=99 * "The capital " + frame["response"])
+    alike = frame.assign(
+        prompt="Question 1?", response=99 * "The capital " + frame["response"]
+    )
     with FaultyServer(Vllm(number, words)) as server:
-        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, max_length=99, truncate="right")
+        remote = rmlab.remote(
+            server.url, kind="vllm", tokenizer=folder, max_length=99, truncate="right"
+        )
         n_known = len(server.log)
         assert len({*rmlab.score(alike, remote)["score"]}) == 1
         assert len(server.log) - n_known == 2 + 11, "no text alone"
@@ -419,49 +573,96 @@ rmlab.score(responses(200), remote, store=sys.argv[3], progress=False)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-def test_a_killed_run_of_a_served_model_loses_what_was_on_its_way(folder, words, tmp_path):
+def test_a_killed_run_of_a_served_model_loses_what_was_on_its_way(
+    folder, words, tmp_path
+):
     """All answers since the last look were lost: 9,900 of 9,900 in eight seconds."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
     with FaultyServer(Vllm(number, words), delay=0.01) as server:
-        run = subprocess.Popen([sys.executable, "-c", RUN, server.url, folder, tmp_path / "store"], env=env)
+        run = subprocess.Popen(
+            [sys.executable, "-c", RUN, server.url, folder, tmp_path / "store"], env=env
+        )
         while len(server.log) < 100 and run.poll() is None:
             time.sleep(0.001)
         run.kill()
         assert run.wait() == -signal.SIGKILL
-        sent = {tuple(ids) for seen in server.log if seen.path == "/classify" for ids in seen.body["input"]}
+        sent = {
+            tuple(ids)
+            for seen in server.log
+            if seen.path == "/classify"
+            for ids in seen.body["input"]
+        }
         n_kept = len(list_stored(tmp_path / "store"))
         frame = fake_responses(200)
         remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder)
-        n_answered = len(sent & {tuple(ids) for ids in remote.prepare(frame["prompt"], frame["response"]).texts})
+        n_answered = len(
+            sent
+            & {
+                tuple(ids)
+                for ids in remote.prepare(frame["prompt"], frame["response"]).texts
+            }
+        )
         table = rmlab.score(frame, remote, store=tmp_path / "store")
-    assert n_answered - 2 * 4 * 4 - 4 <= n_kept <= n_answered, "open requests, and answers that wait for the writer"
+    assert n_answered - 2 * 4 * 4 - 4 <= n_kept <= n_answered, (
+        "open requests, and answers that wait for the writer"
+    )
     assert table.attrs["provenance"]["tiny"]["scored"] == len(frame) - n_kept
     np.testing.assert_array_equal(table["score"], numbers_of(remote, frame))
 
 
-def test_scores_of_a_server_that_stays_away_are_kept_and_it_is_waited_for_once(folder, words, tmp_path):
-    frame, respond, requests = fake_responses(64), Vllm(number, words), itertools.count(1)
+def test_scores_of_a_server_that_stays_away_are_kept_and_it_is_waited_for_once(
+    folder, words, tmp_path
+):
+    frame, respond, requests = (
+        fake_responses(64),
+        Vllm(number, words),
+        itertools.count(1),
+    )
 
     def leave(path, body, headers):
-        return respond(path, body, headers) if next(requests) <= 30 else (503, {"retry-after": "20"}, {})
+        return (
+            respond(path, body, headers)
+            if next(requests) <= 30
+            else (503, {"retry-after": "20"}, {})
+        )
 
     with FaultyServer(leave) as server:
-        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, outage=0.5, backoff=0.001)
+        remote = rmlab.remote(
+            server.url, kind="vllm", tokenizer=folder, outage=0.5, backoff=0.001
+        )
         start = time.monotonic()
         with pytest.raises(DataError, match="away"):
             rmlab.score(frame, remote, store=tmp_path)
         assert time.monotonic() - start < 2
-    answered = {tuple(ids) for body in server.bodies()[:30] if body for ids in body["input"]}
-    n_scored = len(answered & {tuple(ids) for ids in remote.prepare(frame["prompt"], frame["response"]).texts})
+    answered = {
+        tuple(ids) for body in server.bodies()[:30] if body for ids in body["input"]
+    }
+    n_scored = len(
+        answered
+        & {
+            tuple(ids)
+            for ids in remote.prepare(frame["prompt"], frame["response"]).texts
+        }
+    )
     assert len(list_stored(tmp_path)) == n_scored > 0
 
 
 # SteerLM over Triton.
 
 
-@pytest.mark.parametrize(("form", "weights"), [(5, "Nemotron-4-340B-Reward"), (9, "Llama3-70B-SteerLM-RM")])
-def test_steerlm_ratings_over_triton_become_a_weighted_sum_and_columns(texts, tmp_path, form, weights):
-    options = {"label_weights": weights, "batch": 3, "name": "nemotron", "backoff": 0.001, "retries": 9}
+@pytest.mark.parametrize(
+    ("form", "weights"), [(5, "Nemotron-4-340B-Reward"), (9, "Llama3-70B-SteerLM-RM")]
+)
+def test_steerlm_ratings_over_triton_become_a_weighted_sum_and_columns(
+    texts, tmp_path, form, weights
+):
+    options = {
+        "label_weights": weights,
+        "batch": 3,
+        "name": "nemotron",
+        "backoff": 0.001,
+        "retries": 9,
+    }
     respond = Triton(lambda text, eos: attributes(text, eos, form))
     with FaultyServer(respond, faults={"500": 0.1, "cut": 0.1}) as server:
         remote = rmlab.remote(server.url, kind="triton", **options)
@@ -471,16 +672,29 @@ def test_steerlm_ratings_over_triton_become_a_weighted_sum_and_columns(texts, tm
         assert len(server.log) == n_asked
     names = [*(steerlm.FIRST_FOUR if form == 9 else ()), *steerlm.ATTRIBUTES]
     assert list(remote.columns) == names
-    conversations = [steerlm.conversation(p, r) for p, r in zip(texts["prompt"], texts["response"], strict=True)]
-    rated = np.array([attributes(text, False, form) for text in conversations], np.float32)
+    conversations = [
+        steerlm.conversation(p, r)
+        for p, r in zip(texts["prompt"], texts["response"], strict=True)
+    ]
+    rated = np.array(
+        [attributes(text, False, form) for text in conversations], np.float32
+    )
     np.testing.assert_array_equal(table[names], rated)
-    np.testing.assert_allclose(table["score"], rated[:, -5:] @ np.array(steerlm.WEIGHTS[weights]), rtol=1e-6)
+    np.testing.assert_allclose(
+        table["score"], rated[:, -5:] @ np.array(steerlm.WEIGHTS[weights]), rtol=1e-6
+    )
     rmlab.summary(table.assign(benchmark="toy"))
 
 
 def test_triton_is_sent_the_published_form_and_a_text_that_it_cut_is_missing(texts):
     with FaultyServer(Triton(attributes)) as server:
-        remote = rmlab.remote(server.url, kind="triton", label_weights=[0, 1, 0, 0, 0], add_eos=True, retries=0)
+        remote = rmlab.remote(
+            server.url,
+            kind="triton",
+            label_weights=[0, 1, 0, 0, 0],
+            add_eos=True,
+            retries=0,
+        )
         sent = (
             "<extra_id_0>System\nA chat between a curious user and an artificial intelligence assistant. The assistant "
             "gives helpful, detailed, and polite answers to the user's questions.\n<extra_id_1>User\nHi\n"
@@ -497,13 +711,22 @@ def test_the_triton_of_these_tests_answers_as_a_real_one_did_with_nemo_s_tensors
     for exchange in recorded["exchanges"]:
 
         def rate(text, eos, n=exchange["n"]):
-            return [zlib.crc32(f"{i} {eos} {text}".encode()) % 4001 / 1000 for i in range(n)]
+            return [
+                zlib.crc32(f"{i} {eos} {text}".encode()) % 4001 / 1000 for i in range(n)
+            ]
 
-        request, reply = (base64.b64decode(exchange[name]) for name in ("body", "reply"))
+        request, reply = (
+            base64.b64decode(exchange[name]) for name in ("body", "reply")
+        )
         headers = {"inference-header-content-length": exchange["length"]}
-        _, headers, answer = Triton(rate, longest=recorded["longest"])(exchange["path"], request, headers)
+        _, headers, answer = Triton(rate, longest=recorded["longest"])(
+            exchange["path"], request, headers
+        )
         lengths = headers["inference-header-content-length"], exchange["reply_length"]
-        heads = [json.loads(text[:length]) for text, length in zip((answer, reply), lengths, strict=True)]
+        heads = [
+            json.loads(text[:length])
+            for text, length in zip((answer, reply), lengths, strict=True)
+        ]
         assert heads[0] == heads[1]
         assert answer[lengths[0] :] == reply[lengths[1] :], "the tensors"
 
@@ -511,16 +734,43 @@ def test_the_triton_of_these_tests_answers_as_a_real_one_did_with_nemo_s_tensors
 # The shell and the doctor.
 
 
-def test_the_doctor_and_the_shell_on_a_served_model(folder, words, texts, main, tmp_path):
+def test_the_doctor_and_the_shell_on_a_served_model(
+    folder, words, texts, main, tmp_path
+):
     file, out = tmp_path / "mine.jsonl", tmp_path / "scores.csv"
-    file.write_text(json.dumps({"prompt": "Question 1?", "chosen": "The capital", "rejected": "No."}))
+    file.write_text(
+        json.dumps(
+            {"prompt": "Question 1?", "chosen": "The capital", "rejected": "No."}
+        )
+    )
     with FaultyServer(Vllm(oracle(folder), words)) as server:
         rows = rmlab.doctor(server.url, texts, kind="vllm", weights=folder)
-        options = ("org/tiny", "--url", server.url, "--kind", "vllm", "--tokenizer", folder)
+        options = (
+            "org/tiny",
+            "--url",
+            server.url,
+            "--kind",
+            "vllm",
+            "--tokenizer",
+            folder,
+        )
         code, _, err = main("score", file, *options, "-q", "-o", out)
         assert code == 0, err
-    names = ["answers", "labels", "tokens", "spread", "activation", "alone", "weights", "texts", "nan", "saturation"]
+    names = [
+        "answers",
+        "labels",
+        "tokens",
+        "spread",
+        "activation",
+        "alone",
+        "weights",
+        "texts",
+        "nan",
+        "saturation",
+    ]
     assert rows["check"].tolist() == names
     assert set(rows["status"]) == {"pass"}
-    local = rmlab.score(rmlab.load_pairs(file), rmlab.classifier(folder, device="cpu", name="tiny"))
+    local = rmlab.score(
+        rmlab.load_pairs(file), rmlab.classifier(folder, device="cpu", name="tiny")
+    )
     pd.testing.assert_frame_equal(rmlab.read_scores(out), local, rtol=1e-5)

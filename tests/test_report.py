@@ -1,4 +1,6 @@
-"""Leaderboards, comparisons and findings as tables and sentences, and the report in one file that opens offline."""
+"""Leaderboards, comparisons and findings as tables and sentences, and the report in one
+file that opens offline.
+"""
 
 import json
 import re
@@ -19,7 +21,11 @@ from rmlab.text import escape_html
 
 @pytest.fixture(scope="module")
 def scores(mini):
-    models = [toy.scorer(mini, skill=k, style=s, name=f"owner/toy-{k}-{s}") for k in (0.5, 2.0) for s in (0.0, 1.0)]
+    models = [
+        toy.scorer(mini, skill=k, style=s, name=f"owner/toy-{k}-{s}")
+        for k in (0.5, 2.0)
+        for s in (0.0, 1.0)
+    ]
     return scoring.score(mini, models, progress=False)
 
 
@@ -40,7 +46,9 @@ def test_the_benchmarks_own_numbers_stand_in_the_leaderboard(scores):
         columns += ["overall", "low", "high", "n_prompts"]
         board = report.leaderboard(table).set_index("model")[columns]
         summary = metrics.summary(table).set_index("model")[columns].astype(float)
-        pd.testing.assert_frame_equal(board.loc[summary.index].astype(float), summary, rtol=0, atol=1e-12)
+        pd.testing.assert_frame_equal(
+            board.loc[summary.index].astype(float), summary, rtol=0, atol=1e-12
+        )
 
 
 def test_baselines_are_rows_in_any_case(scores, mini, board):
@@ -53,27 +61,43 @@ def test_baselines_are_rows_in_any_case(scores, mini, board):
     assert {*blind(full).index} == {*baselines.NAMES}
     assert full["rank"].dropna().tolist() == [1, 2, 3, 4]
     longest = scoring.score(mini, ["longest"], progress=False)
-    assert blind(full).loc["longest", "overall"] == pytest.approx(metrics.summary(longest)["overall"].item())
-    pd.testing.assert_frame_equal(report.leaderboard(metrics.pairs(scores), responses=mini), full)
+    assert blind(full).loc["longest", "overall"] == pytest.approx(
+        metrics.summary(longest)["overall"].item()
+    )
+    pd.testing.assert_frame_equal(
+        report.leaderboard(metrics.pairs(scores), responses=mini), full
+    )
 
 
 def test_a_baseline_has_the_score_of_its_own_name(scores, mini, board):
-    for table in (board, report.leaderboard(metrics.pairs(scores)), report.leaderboard(scores, responses=mini)):
+    for table in (
+        board,
+        report.leaderboard(metrics.pairs(scores)),
+        report.leaderboard(scores, responses=mini),
+    ):
         rows = table[table["model"].isin(baselines.NAMES)].set_index("model")["overall"]
         if len(rows):
-            overall = metrics.summary(scoring.score(mini, rows.index.tolist())).set_index("model")["overall"]
+            overall = metrics.summary(
+                scoring.score(mini, rows.index.tolist())
+            ).set_index("model")["overall"]
             assert rows.tolist() == pytest.approx(overall.tolist())
 
 
-def test_a_leaderboard_and_a_comparison_are_tables_of_papers(board, make_scores, tmp_path):
-    sizes = dict.fromkeys(("chat", "math", "code", "safety-refuse", "safety-response"), 8)
+def test_a_leaderboard_and_a_comparison_are_tables_of_papers(
+    board, make_scores, tmp_path
+):
+    sizes = dict.fromkeys(
+        ("chat", "math", "code", "safety-refuse", "safety-response"), 8
+    )
     one = rmlab.compare(make_scores(sizes, models=("a_1", "b&c")), "a_1", "b&c")
     for table in (board, one):
         text = report.to_latex(table, caption="A & B")
         assert r"\caption{A \& B}" in text
         rows = [line for line in text.splitlines() if line.endswith(r"\\")]
         n_columns = len(re.search(r"tabular}{(\w+)}", text)[1])
-        assert [len(re.findall(r"(?<!\\)&", line)) for line in rows] == [n_columns - 1] * (1 + len(table))
+        assert [len(re.findall(r"(?<!\\)&", line)) for line in rows] == [
+            n_columns - 1
+        ] * (1 + len(table))
         assert report.to_markdown(table).count("\n") == 2 + len(table)
         path = tmp_path / "deep" / "table.csv"
         assert report.to_csv(table, path) == path.read_text()
@@ -83,7 +107,9 @@ def test_a_leaderboard_and_a_comparison_are_tables_of_papers(board, make_scores,
 
 
 def test_several_benchmarks_are_one_table_with_their_own_numbers(make_scores):
-    sizes = dict.fromkeys(("chat", "math", "code", "safety-refuse", "safety-response"), 8)
+    sizes = dict.fromkeys(
+        ("chat", "math", "code", "safety-refuse", "safety-response"), 8
+    )
     first = make_scores(sizes, models=("a", "b", "c"), seed=1)
     second = reward_bench_2_scores(seed=5)
     third = metrics.pairs(first.assign(benchmark="own"))
@@ -95,7 +121,9 @@ def test_several_benchmarks_are_one_table_with_their_own_numbers(make_scores):
         summary = metrics.summary(table).set_index("model")[["overall", "low", "high"]]
         columns = [name, f"{name}_low", f"{name}_high"]
         pd.testing.assert_frame_equal(
-            board.loc[summary.index, columns], summary.set_axis(columns, axis=1), check_exact=True
+            board.loc[summary.index, columns],
+            summary.set_axis(columns, axis=1),
+            check_exact=True,
         )
     assert {*board.index} == {*"abc"}
     assert board.loc["c", ["reward-bench-2", "mean_rank"]].isna().all()
@@ -104,10 +132,20 @@ def test_several_benchmarks_are_one_table_with_their_own_numbers(make_scores):
 
 def test_a_mean_rank_is_over_models_with_all_benchmarks():
     def table(benchmark, wins):
-        outcomes = [("win" if i < n else "loss") for n in wins.values() for i in range(10)]
+        outcomes = [
+            ("win" if i < n else "loss") for n in wins.values() for i in range(10)
+        ]
         models = [model for model in wins for _ in range(10)]
-        rows = pd.DataFrame({"model": models, "outcome": outcomes, "id": [*map(str, range(10))] * len(wins)})
-        return rows.assign(benchmark=benchmark, domain="d", chosen_slot=0, rejected_slot=0)
+        rows = pd.DataFrame(
+            {
+                "model": models,
+                "outcome": outcomes,
+                "id": [*map(str, range(10))] * len(wins),
+            }
+        )
+        return rows.assign(
+            benchmark=benchmark, domain="d", chosen_slot=0, rejected_slot=0
+        )
 
     tables = [
         table("x", {"a": 5, "b": 5, "c": 2, "absent": 9, "random": 7}),
@@ -122,16 +160,33 @@ def test_a_mean_rank_is_over_models_with_all_benchmarks():
     assert named["X"].tolist() == board["x"].tolist()
 
 
-LONG = "the template writes an end token and the model was trained without it, " * 4 + "and so on"
+LONG = (
+    "the template writes an end token and the model was trained without it, " * 4
+    + "and so on"
+)
 
 
 @pytest.mark.parametrize(
     ("table", "texts"),
     [
-        (pd.DataFrame({"check": ["<i>"], "found": [LONG], "response": [LONG.upper()]}), ["<i>", LONG, LONG.upper()]),
-        (pd.DataFrame({"share": [0.12345, np.nan], "p": [4e-5, 0.0]}), ["0.123", "4e-05", "0.000"]),
+        (
+            pd.DataFrame(
+                {"check": ["<i>"], "found": [LONG], "response": [LONG.upper()]}
+            ),
+            ["<i>", LONG, LONG.upper()],
+        ),
+        (
+            pd.DataFrame({"share": [0.12345, np.nan], "p": [4e-5, 0.0]}),
+            ["0.123", "4e-05", "0.000"],
+        ),
         (pd.DataFrame({"x": range(200)}), ["0", "199"]),
-        (pd.DataFrame({"level": pd.Categorical(["easy", None])}, index=pd.Index(["a", "b"], name="model")), ["model"]),
+        (
+            pd.DataFrame(
+                {"level": pd.Categorical(["easy", None])},
+                index=pd.Index(["a", "b"], name="model"),
+            ),
+            ["model"],
+        ),
         (pd.DataFrame(), []),
     ],
     ids=["long texts", "numbers", "many rows", "categories", "empty"],
@@ -154,13 +209,24 @@ def words_of(table):
 
 
 def test_a_leaderboard_begins_with_the_place_and_the_score(board, scores):
-    assert board.columns[:6].tolist() == ["rank", "model", "overall", "low", "high", "kind"]
+    assert board.columns[:6].tolist() == [
+        "rank",
+        "model",
+        "overall",
+        "low",
+        "high",
+        "kind",
+    ]
     assert board.columns[-3:].tolist() == ["rank_low", "rank_high", "group"]
     summary = metrics.summary(scores)
-    assert board.columns[6:-3].tolist() == [name for name in summary if name not in board.columns[:6]]
+    assert board.columns[6:-3].tolist() == [
+        name for name in summary if name not in board.columns[:6]
+    ]
 
 
-def test_what_is_shown_of_a_wide_table_has_ten_columns_with_the_numbers_that_matter(board, scores):
+def test_what_is_shown_of_a_wide_table_has_ten_columns_with_the_numbers_that_matter(
+    board, scores
+):
     a, b = board["model"][:2]
     for table, needed in (
         (board, {"rank", "model", "overall", "chat", "hard"}),
@@ -193,54 +259,105 @@ def test_the_reason_of_a_missing_score_is_shown_and_empty_columns_are_not(scores
 
 
 def unlabelled(scorer, ratio=2.5):
-    """Pairs of answers without a style, of which every second has the longer one chosen."""
+    """Pairs of answers without a style, of which every second has the longer one
+    chosen.
+    """
     lengths = [100, round(100 * ratio), round(100 * ratio), 100] * 100
-    rows = pd.DataFrame({"id": np.arange(200).astype(str).repeat(2), "label": ["chosen", "rejected"] * 200, "slot": 0})
-    rows = rows.assign(
-        benchmark="own", domain="own", prompt="?", response=[str(k).ljust(n, "x") for k, n in enumerate(lengths)]
+    rows = pd.DataFrame(
+        {
+            "id": np.arange(200).astype(str).repeat(2),
+            "label": ["chosen", "rejected"] * 200,
+            "slot": 0,
+        }
     )
-    return rmlab.bias.style_differences(rmlab.score(rows, scorer, progress=False), rmlab.tables.check_responses(rows))
+    rows = rows.assign(
+        benchmark="own",
+        domain="own",
+        prompt="?",
+        response=[str(k).ljust(n, "x") for k, n in enumerate(lengths)],
+    )
+    return rmlab.bias.style_differences(
+        rmlab.score(rows, scorer, progress=False), rmlab.tables.check_responses(rows)
+    )
 
 
 def test_an_overall_score_whose_chance_is_not_known_is_said_without_it():
     """A sentence said "chance is nan", with six decimals."""
     first = rmlab.report.sentences(reward_bench_2_scores())[0]
-    assert re.fullmatch(r"a scores 0\.\d{3} \(95 % CI 0\.\d{3} to 0\.\d{3}, \d+ prompts\)\.", first)
+    assert re.fullmatch(
+        r"a scores 0\.\d{3} \(95 % CI 0\.\d{3} to 0\.\d{3}, \d+ prompts\)\.", first
+    )
 
 
 def test_planted_length_bias_is_said_and_none_where_there_is_none():
     for scorer, expected in ((baselines.longest, 1), (baselines.random, 0)):
         findings = rmlab.report.sentences(unlabelled(scorer))
-        assert sum("longer minus shorter" in sentence for sentence in findings) == expected
+        assert (
+            sum("longer minus shorter" in sentence for sentence in findings) == expected
+        )
     for ratio, lengths in ((1.2, {"equal"}), (1.3, {"longer", "shorter"})):
-        assert {*unlabelled(baselines.longest, ratio)["length"]} == lengths, "equal means within a quarter"
+        assert {*unlabelled(baselines.longest, ratio)["length"]} == lengths, (
+            "equal means within a quarter"
+        )
 
 
 def won_pairs(n_won, n, column, *, model="m"):
-    """Single comparisons of one model: groups of `column` with `n` prompts each, of which `n_won` are won."""
+    """Single comparisons of one model: groups of `column` with `n` prompts each, of
+    which `n_won` are won.
+    """
     groups = [*n]
     group = np.repeat(groups, [n[name] for name in groups])
     is_won = np.concatenate([np.arange(n[name]) < n_won[name] for name in groups])
-    keys = pd.DataFrame({"model": model, "benchmark": "own", "domain": "own", "id": np.arange(len(group)).astype(str)})
-    keys = keys.assign(chosen_slot=0, rejected_slot=0, margin=np.where(is_won, 1.0, -1.0), **{column: group})
+    keys = pd.DataFrame(
+        {
+            "model": model,
+            "benchmark": "own",
+            "domain": "own",
+            "id": np.arange(len(group)).astype(str),
+        }
+    )
+    keys = keys.assign(
+        chosen_slot=0,
+        rejected_slot=0,
+        margin=np.where(is_won, 1.0, -1.0),
+        **{column: group},
+    )
     return rmlab.tables.check_pairs(keys)
 
 
 def test_a_group_that_wins_everything_is_not_certain():
-    """6 of 6 against 51 of 60 was said to be a preference for length; Fisher's p is 0.59."""
+    """6 of 6 against 51 of 60 was said to be a preference for length; Fisher's p is
+    0.59.
+    """
     length = pd.CategoricalDtype(["shorter", "equal", "longer"], ordered=True)
     for shorter, is_said in ((51, False), (20, True)):
-        table = won_pairs({"longer": 6, "shorter": shorter}, {"longer": 6, "shorter": 60}, "length")
+        table = won_pairs(
+            {"longer": 6, "shorter": shorter}, {"longer": 6, "shorter": 60}, "length"
+        )
         findings = rmlab.report.sentences(table.astype({"length": length}))
-        assert any("longer minus shorter" in sentence for sentence in findings) == is_said
+        assert (
+            any("longer minus shorter" in sentence for sentence in findings) == is_said
+        )
 
 
 def test_differences_are_adjusted_for_how_many_were_tried():
-    """One domain at 0.83 beside three at 0.95: clear for one model, not for the best of five."""
+    """One domain at 0.83 beside three at 0.95: clear for one model, not for the best of
+    five.
+    """
     n = dict.fromkeys("abcd", 100)
-    models = [won_pairs({"a": 83, "b": 95, "c": 95, "d": 95}, n, "domain", model=name) for name in "pqrst"]
-    assert sum("weakest in a" in sentence for sentence in rmlab.report.sentences(models[0])) == 1
-    assert not any("weakest" in sentence for sentence in rmlab.report.sentences(pd.concat(models)))
+    models = [
+        won_pairs({"a": 83, "b": 95, "c": 95, "d": 95}, n, "domain", model=name)
+        for name in "pqrst"
+    ]
+    assert (
+        sum(
+            "weakest in a" in sentence for sentence in rmlab.report.sentences(models[0])
+        )
+        == 1
+    )
+    assert not any(
+        "weakest" in sentence for sentence in rmlab.report.sentences(pd.concat(models))
+    )
 
 
 def test_the_fallback_of_a_report_keeps_the_finding_on_style(scores):
@@ -253,16 +370,26 @@ def test_the_fallback_of_a_report_keeps_the_finding_on_style(scores):
 
 @pytest.mark.parametrize(
     ("low", "high", "p"),
-    [(0.0002, 0.0218, 0.0461), (-0.0004, 0.02, 0.0504), (0.00002, 0.02, 0.04996), (-0.3, -0.00001, 0.0499)],
+    [
+        (0.0002, 0.0218, 0.0461),
+        (-0.0004, 0.02, 0.0504),
+        (0.00002, 0.02, 0.04996),
+        (-0.3, -0.00001, 0.0499),
+    ],
 )
-def test_a_comparison_is_a_sentence_whose_rounding_never_contradicts(scores, low, high, p):
+def test_a_comparison_is_a_sentence_whose_rounding_never_contradicts(
+    scores, low, high, p
+):
     row = rmlab.compare(scores, "owner/toy-0.5-0.0", "owner/toy-0.5-1.0")
     row = row.assign(difference=(low + high) / 2, low=low, high=high, p=p)
     (sentence,) = rmlab.report.sentences(row)
     limits, p_printed = re.search(r"95 % CI (.*?), .*p = ([\d.]+)", sentence).groups()
     if low + high < 0:  # the better model comes first
         low, high = -high, -low
-    assert [np.sign(float(limit)) for limit in limits.split(" to ")] == [np.sign(low), np.sign(high)]
+    assert [np.sign(float(limit)) for limit in limits.split(" to ")] == [
+        np.sign(low),
+        np.sign(high),
+    ]
     assert (float(p_printed) < 0.05) == (p < 0.05)
     assert ("leads" in sentence) == (p < 0.05)
 
@@ -291,17 +418,31 @@ def write_page(source, folder, **options):
 
 
 def test_the_report_leads_nowhere_but_to_the_hub_and_runs_its_own_script_only(page):
-    assert set(re.findall(r'<[^>]*\s(?:src|href|action)="(?!#|data:|https://huggingface\.co/)([^"]*)"', page)) == set()
+    assert (
+        set(
+            re.findall(
+                r'<[^>]*\s(?:src|href|action)="(?!#|data:|https://huggingface\.co/)([^"]*)"',
+                page,
+            )
+        )
+        == set()
+    )
     assert set(re.findall(r"https?://[^/]+", page)) == {"https://huggingface.co"}
     assert "default-src 'none'" in page
     assert "'sha256-" in page
-    assert len(re.findall("<h2>", page)) == 3 + 3, "three benchmarks with an explorer each"
-    assert page.count("How the models were scored") == 1, "the provenance of mini, which alone has one"
+    assert len(re.findall("<h2>", page)) == 3 + 3, (
+        "three benchmarks with an explorer each"
+    )
+    assert page.count("How the models were scored") == 1, (
+        "the provenance of mini, which alone has one"
+    )
 
 
 def test_the_command_writes_the_same_bytes(results, page, tmp_path):
     out = tmp_path / "r.html"
-    result = CliRunner().invoke(cli.app, ["report", str(results), "--texts", "mini", "-o", str(out)])
+    result = CliRunner().invoke(
+        cli.app, ["report", str(results), "--texts", "mini", "-o", str(out)]
+    )
     assert (result.exit_code, result.stdout) == (0, ""), result.output
     assert out.read_text() == page
 
@@ -336,14 +477,19 @@ def test_bad_input_is_named(tmp_path, scores, mini):
             report.leaderboard(table, **options)
 
 
-def test_texts_are_in_the_page_only_where_asked_and_up_to_the_limit(page, mini, scores, tmp_path):
+def test_texts_are_in_the_page_only_where_asked_and_up_to_the_limit(
+    page, mini, scores, tmp_path
+):
     def count_texts(page):
-        data = re.search(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)[1]
+        data = re.search(
+            r'<script type="application/json">(.*?)</script>', page, re.DOTALL
+        )[1]
         return sum(bool(json.loads(line)) for line in data.split("\n")[1:])
 
     assert count_texts(page) == 0
     whole, sample = (
-        write_page(scores, tmp_path, responses=mini, texts=True, text_limit=limit) for limit in (20.0, 0.05)
+        write_page(scores, tmp_path, responses=mini, texts=True, text_limit=limit)
+        for limit in (20.0, 0.05)
     )
     assert count_texts(whole) == 64
     assert 0 < count_texts(sample) < 64
@@ -352,7 +498,9 @@ def test_texts_are_in_the_page_only_where_asked_and_up_to_the_limit(page, mini, 
 
 def test_texts_without_a_column_of_styles_are_in_the_page(mini, scores, tmp_path):
     """It was a KeyError where the scores have styles and the texts have none."""
-    text = write_page(scores, tmp_path, responses=mini.drop(columns="style"), texts=True)
+    text = write_page(
+        scores, tmp_path, responses=mini.drop(columns="style"), texts=True
+    )
     assert "application/json" in text
 
 
@@ -360,11 +508,18 @@ def test_a_report_without_mathematics_falls_back_and_says_so(tmp_path):
     scores = rmlab.papers.results("smollm2-rm-bench")
     text = write_page(scores, tmp_path)
     assert "nothing in math" in text
-    assert "has no overall score" not in text, "findings and leaderboard average the same domains"
-    assert f">{report.leaderboard(scores, average='domains')['overall'][0]:.3f}</a>" in text
+    assert "has no overall score" not in text, (
+        "findings and leaderboard average the same domains"
+    )
+    assert (
+        f">{report.leaderboard(scores, average='domains')['overall'][0]:.3f}</a>"
+        in text
+    )
 
 
-def test_the_prompts_of_thousands_of_models_are_left_out_with_a_word(scores, tmp_path, monkeypatch):
+def test_the_prompts_of_thousands_of_models_are_left_out_with_a_word(
+    scores, tmp_path, monkeypatch
+):
     monkeypatch.setattr("rmlab.report.page.MOST_ROWS", 100)
     text = write_page(scores, tmp_path)
     assert "The prompts of 4 models are left out" in text
@@ -373,4 +528,6 @@ def test_the_prompts_of_thousands_of_models_are_left_out_with_a_word(scores, tmp
 
 def test_a_report_of_baselines_alone_has_no_findings(mini, tmp_path):
     """Found in a browser: the report raised, as no row was left to describe."""
-    assert '"findings"' not in write_page(scoring.score(mini, ["longest"], progress=False), tmp_path)
+    assert '"findings"' not in write_page(
+        scoring.score(mini, ["longest"], progress=False), tmp_path
+    )

@@ -1,4 +1,6 @@
-"""RewardBench 1 and 2 against plain loops written from the reference, and against the public leaderboard."""
+"""RewardBench 1 and 2 against plain loops written from the reference, and against the
+public leaderboard.
+"""
 
 import itertools
 import json
@@ -24,10 +26,23 @@ def subset_rows(scores):
 def best_of_four(seed, n=6, levels=3):
     rng = np.random.default_rng(seed)
     rows = [
-        ("m", "reward-bench-2", domain, str(i), label, slot, float(rng.integers(levels)))
+        (
+            "m",
+            "reward-bench-2",
+            domain,
+            str(i),
+            label,
+            slot,
+            float(rng.integers(levels)),
+        )
         for domain in FIVE
         for i in range(n)
-        for label, slot in [("chosen", 0), ("rejected", 0), ("rejected", 1), ("rejected", 2)]
+        for label, slot in [
+            ("chosen", 0),
+            ("rejected", 0),
+            ("rejected", 1),
+            ("rejected", 2),
+        ]
     ]
     return pd.DataFrame(rows, columns=["model", *tables.KEY, "score"])
 
@@ -35,11 +50,25 @@ def best_of_four(seed, n=6, levels=3):
 def ties(seed, n=5, levels=4, correct=(1, 4)):
     rng = np.random.default_rng(seed)
     rows = []
-    for number, (kind, n_right) in itertools.product(range(n), zip(("ref", "tied"), correct, strict=True)):
+    for number, (kind, n_right) in itertools.product(
+        range(n), zip(("ref", "tied"), correct, strict=True)
+    ):
         for label, count in (("chosen", n_right), ("rejected", 3)):
             for slot in range(count):
-                score = float(rng.integers(levels)) + (2.0 if label == "chosen" else 0.0)
-                rows.append(("m", "reward-bench-2", "Ties", f"{kind}:{number}", label, slot, score))
+                score = float(rng.integers(levels)) + (
+                    2.0 if label == "chosen" else 0.0
+                )
+                rows.append(
+                    (
+                        "m",
+                        "reward-bench-2",
+                        "Ties",
+                        f"{kind}:{number}",
+                        label,
+                        slot,
+                        score,
+                    )
+                )
     return pd.DataFrame(rows, columns=["model", *tables.KEY, "score"])
 
 
@@ -47,7 +76,9 @@ def ties_oracle(scores):
     """The Ties score written out from the reference, prompt by prompt."""
     by_id = {}
     for row in scores.itertuples():
-        by_id.setdefault(row.id, {"chosen": [], "rejected": []})[row.label].append(row.score)
+        by_id.setdefault(row.id, {"chosen": [], "rejected": []})[row.label].append(
+            row.score
+        )
     acc = {"ref": [], "tied": []}
     prefers, both, margins = [], [], []
     for id_, sides in by_id.items():
@@ -67,7 +98,13 @@ def ties_oracle(scores):
         ratio = smaller / spread if spread else at_zero
         margin = math.tanh(ratio - 1)
         margins.append(0.0 if math.isnan(margin) else margin)
-    parts = [(0.3, acc["tied"]), (0.3, acc["ref"]), (0.2, prefers), (0.2, both), (0.01, margins)]
+    parts = [
+        (0.3, acc["tied"]),
+        (0.3, acc["ref"]),
+        (0.2, prefers),
+        (0.2, both),
+        (0.01, margins),
+    ]
     return sum(weight * sum(values) / len(values) for weight, values in parts)
 
 
@@ -77,7 +114,11 @@ def whole(seed):
 
 def in_some_order(chosen, rejected, rng):
     """Place of the first chosen answer, where equal scores are put in a random order."""
-    rows = [(-score, rng.random(), label) for label, side in (("c", chosen), ("r", rejected)) for score in side]
+    rows = [
+        (-score, rng.random(), label)
+        for label, side in (("c", chosen), ("r", rejected))
+        for score in side
+    ]
     labels = [label for *_, label in sorted(rows)]
     return labels.index("c") + 1
 
@@ -85,15 +126,24 @@ def in_some_order(chosen, rejected, rng):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("rule", ["share", "loss", "win"])
 def test_credit_and_place_equal_the_plain_loop(rule, seed):
-    """One chosen answer among four: how many score higher, how many the same, and what the rule makes of these."""
+    """One chosen answer among four: how many score higher, how many the same, and what
+    the rule makes of these.
+    """
     scores = best_of_four(seed)
     table = metrics.best_of(scores, ties=rule).set_index(["domain", "id"])
     for key, prompt in scores.groupby(["domain", "id"]):
         own = prompt.loc[prompt["label"] == "chosen", "score"].item()
         others = prompt.loc[prompt["label"] == "rejected", "score"].tolist()
-        above, level = sum(other > own for other in others), sum(other == own for other in others)
+        above, level = (
+            sum(other > own for other in others),
+            sum(other == own for other in others),
+        )
         place = 1 + above + {"share": level / 2, "loss": level, "win": 0}[rule]
-        leads = {"share": 1 / (1 + level), "loss": float(level == 0), "win": 1.0}[rule] if above == 0 else 0.0
+        leads = (
+            {"share": 1 / (1 + level), "loss": float(level == 0), "win": 1.0}[rule]
+            if above == 0
+            else 0.0
+        )
         row = table.loc[key]
         assert (row["above"], row["level"], row["n_answers"]) == (above, level, 4)
         assert row["credit"] == pytest.approx(leads)
@@ -103,13 +153,21 @@ def test_credit_and_place_equal_the_plain_loop(rule, seed):
 
 
 def test_strict_and_lenient_ranks_are_the_ends_of_every_order():
-    """Equal answers may stand in any order: the worst place is that of "loss", the best one that of "win"."""
+    """Equal answers may stand in any order: the worst place is that of "loss", the best
+    one that of "win".
+    """
     rng = np.random.default_rng(0)
     scores = best_of_four(7, n=2)
-    ends = {rule: metrics.best_of(scores, ties=rule)["reciprocal_rank"].to_numpy() for rule in ("loss", "win")}
+    ends = {
+        rule: metrics.best_of(scores, ties=rule)["reciprocal_rank"].to_numpy()
+        for rule in ("loss", "win")
+    }
     groups = [prompt for _, prompt in scores.groupby(["domain", "id"], sort=False)]
     for prompt, low, high in zip(groups, ends["loss"], ends["win"], strict=True):
-        sides = (prompt.loc[prompt["label"] == label, "score"] for label in ("chosen", "rejected"))
+        sides = (
+            prompt.loc[prompt["label"] == label, "score"]
+            for label in ("chosen", "rejected")
+        )
         chosen, rejected = (side.tolist() for side in sides)
         places = {in_some_order(chosen, rejected, rng) for _ in range(200)}
         assert (1 / max(places), 1 / min(places)) == pytest.approx((low, high))
@@ -118,22 +176,42 @@ def test_strict_and_lenient_ranks_are_the_ends_of_every_order():
 def test_the_strict_summary_is_the_mean_of_strict_credits():
     scores = whole(2)
     strict = metrics.summary(scores, ties="loss").iloc[0]
-    best = metrics.best_of(scores[scores["domain"] != "Ties"], ties="loss").groupby("domain")["credit"].mean()
-    assert strict[["factuality", "precise_if", "math", "safety", "focus"]].tolist() == pytest.approx(best[list(FIVE)])
-    assert 0 < best.mean() < metrics.best_of(scores[scores["domain"] != "Ties"])["credit"].mean()
+    best = (
+        metrics.best_of(scores[scores["domain"] != "Ties"], ties="loss")
+        .groupby("domain")["credit"]
+        .mean()
+    )
+    assert strict[
+        ["factuality", "precise_if", "math", "safety", "focus"]
+    ].tolist() == pytest.approx(best[list(FIVE)])
+    assert (
+        0
+        < best.mean()
+        < metrics.best_of(scores[scores["domain"] != "Ties"])["credit"].mean()
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_ties_equal_the_plain_oracle(seed):
     scores = ties(seed, levels=2 if seed % 2 else 6)
-    assert metrics.ties_score(scores)["score"].mean() == pytest.approx(ties_oracle(scores), abs=1e-12)
+    assert metrics.ties_score(scores)["score"].mean() == pytest.approx(
+        ties_oracle(scores), abs=1e-12
+    )
 
 
 def test_ties_at_the_edges():
     equal = ties(0).assign(score=1.0)
-    assert metrics.ties_score(equal)["score"].mean() == pytest.approx(ties_oracle(equal)) == 0
+    assert (
+        metrics.ties_score(equal)["score"].mean()
+        == pytest.approx(ties_oracle(equal))
+        == 0
+    )
     perfect = ties(0).assign(score=lambda f: (f["label"] == "chosen").astype(float))
-    assert metrics.ties_score(perfect)["score"].mean() == pytest.approx(ties_oracle(perfect)) == pytest.approx(1.01)
+    assert (
+        metrics.ties_score(perfect)["score"].mean()
+        == pytest.approx(ties_oracle(perfect))
+        == pytest.approx(1.01)
+    )
     single = ties(1, correct=(1, 1))
     detail = metrics.ties_detail(single)
     assert detail["spread"].isna().all()
@@ -145,7 +223,14 @@ def test_summary_is_the_mean_of_six_with_an_interval():
     row = metrics.summary(scores).iloc[0]
     subsets = subset_rows(scores).set_index("name")["value"]
     assert row["overall"] == pytest.approx(subsets.mean())
-    assert list(subsets.index) == ["factuality", "precise_if", "math", "safety", "focus", "ties"]
+    assert list(subsets.index) == [
+        "factuality",
+        "precise_if",
+        "math",
+        "safety",
+        "focus",
+        "ties",
+    ]
     assert row["ties"] == pytest.approx(ties_oracle(scores[scores["domain"] == "Ties"]))
     assert row["low"] < row["overall"] < row["high"]
     assert (row["n_prompts"], row["missing"]) == (35, 0)
@@ -154,10 +239,19 @@ def test_summary_is_the_mean_of_six_with_an_interval():
 def test_a_constant_scorer_earns_a_quarter_and_nothing_when_strict():
     scores = whole(0).assign(score=0.0)
     row = metrics.summary(scores).iloc[0]
-    assert row[["factuality", "precise_if", "math", "safety", "focus"]].tolist() == [0.25] * 5
+    assert (
+        row[["factuality", "precise_if", "math", "safety", "focus"]].tolist()
+        == [0.25] * 5
+    )
     strict = metrics.summary(scores, ties="loss").iloc[0]
-    assert strict[["factuality", "precise_if", "math", "safety", "focus"]].tolist() == [0.0] * 5
-    assert (metrics.best_of(scores[scores["domain"] != "Ties"])["reciprocal_rank"] == 1 / 2.5).all()
+    assert (
+        strict[["factuality", "precise_if", "math", "safety", "focus"]].tolist()
+        == [0.0] * 5
+    )
+    assert (
+        metrics.best_of(scores[scores["domain"] != "Ties"])["reciprocal_rank"]
+        == 1 / 2.5
+    ).all()
     with pytest.raises(DataError, match=r"table: RewardBench 2 .* scores"):
         metrics.accuracy(metrics.pairs(scores))
 
@@ -176,7 +270,9 @@ def test_fewer_than_five_prompts_have_no_interval():
     scores = whole(2)
     scores = scores[~((scores["domain"] == "Math") & scores["id"].isin(["4", "5"]))]
     subsets = subset_rows(scores).set_index("name")
-    curve = metrics.best_of_curve(scores[scores["domain"] != "Ties"]).set_index("domain")
+    curve = metrics.best_of_curve(scores[scores["domain"] != "Ties"]).set_index(
+        "domain"
+    )
     overall = metrics.summary(scores)
     limits = ["se", "low", "high"]
     assert subsets["n_prompts"].to_dict()["math"] == 4
@@ -188,7 +284,9 @@ def test_fewer_than_five_prompts_have_no_interval():
     assert overall["overall"].notna().all()
     assert subset_rows(whole(2))[limits].notna().all(axis=None)
     first = reward_bench_pairs(models=("a",))
-    few = first[(first["subset"] != "hep-go") | first["id"].isin(["hep-go-0", "hep-go-1"])]
+    few = first[
+        (first["subset"] != "hep-go") | first["id"].isin(["hep-go-0", "hep-go-1"])
+    ]
     assert metrics.summary(first)[limits].notna().all(axis=None)
     assert metrics.summary(few)[limits].isna().all(axis=None)
     assert metrics.summary(few)["overall"].notna().all()
@@ -203,10 +301,17 @@ def test_best_of_curve_is_the_mean_over_all_draws():
             earned = []
             for prompt in prompts:
                 chosen = prompt.loc[prompt["label"] == "chosen", "score"].item()
-                draws = itertools.combinations(prompt.loc[prompt["label"] == "rejected", "score"], n - 1)
-                credits = [0 if max(d) > chosen else 1 / (1 + sum(x == chosen for x in d)) for d in draws]
+                draws = itertools.combinations(
+                    prompt.loc[prompt["label"] == "rejected", "score"], n - 1
+                )
+                credits = [
+                    0 if max(d) > chosen else 1 / (1 + sum(x == chosen for x in d))
+                    for d in draws
+                ]
                 earned.append(sum(credits) / len(credits))
-            assert curve.loc[(domain, n), "accuracy"] == pytest.approx(sum(earned) / len(earned))
+            assert curve.loc[(domain, n), "accuracy"] == pytest.approx(
+                sum(earned) / len(earned)
+            )
     four = subset_rows(scores).set_index("name")["value"]
     assert curve.loc[("Focus", 4), "accuracy"] == pytest.approx(four["focus"])
     assert curve.loc[("Focus", 2), "chance"] == 0.5
@@ -215,11 +320,15 @@ def test_best_of_curve_is_the_mean_over_all_draws():
 def test_families_of_prompts_widen_a_curve():
     rng = np.random.default_rng(0)
     n = 80
-    rows = pd.DataFrame({"id": np.repeat(np.arange(n), 4), "slot": np.tile([0, 0, 1, 2], n)})
+    rows = pd.DataFrame(
+        {"id": np.repeat(np.arange(n), 4), "slot": np.tile([0, 0, 1, 2], n)}
+    )
     rows["label"] = np.tile(["chosen", "rejected", "rejected", "rejected"], n)
     rows["template"] = rows["id"] // 4
     is_won = (rng.random(n // 4) < 0.6)[rows["template"]]
-    rows["score"] = np.where((rows["label"] == "chosen") & is_won, 1.0, 0.5 * (rows["label"] == "rejected"))
+    rows["score"] = np.where(
+        (rows["label"] == "chosen") & is_won, 1.0, 0.5 * (rows["label"] == "rejected")
+    )
     scores = rows.astype({"id": "str"}).assign(model="m", benchmark="own", domain="all")
     apart = metrics.best_of_curve(scores, sizes=(2,)).iloc[0]
     together = metrics.best_of_curve(scores, sizes=(2,), cluster="template").iloc[0]
@@ -227,11 +336,18 @@ def test_families_of_prompts_widen_a_curve():
     assert together["se"] > 1.5 * apart["se"]
 
 
-@pytest.mark.parametrize("lost", [("tied:1", "chosen", 1), ("tied:1", "chosen", 3), ("ref:2", "rejected", 0)])
+@pytest.mark.parametrize(
+    "lost", [("tied:1", "chosen", 1), ("tied:1", "chosen", 3), ("ref:2", "rejected", 0)]
+)
 def test_ties_prompts_that_lack_answers_are_refused(lost):
     scores = pd.concat([ties(0), ties(1).assign(model="other")], ignore_index=True)
-    gone = (scores[["id", "label", "slot"]] == list(lost)).all(axis=1) & (scores["model"] == "other")
-    with pytest.raises(DataError, match=rf"Ties prompts lack answers, first .*'other', 'id': '{lost[0]}'"):
+    gone = (scores[["id", "label", "slot"]] == list(lost)).all(axis=1) & (
+        scores["model"] == "other"
+    )
+    with pytest.raises(
+        DataError,
+        match=rf"Ties prompts lack answers, first .*'other', 'id': '{lost[0]}'",
+    ):
         metrics.ties_detail(scores[~gone])
     assert len(metrics.ties_detail(scores)) == 20
 
@@ -246,7 +362,9 @@ def test_bad_scores_are_named():
         metrics.summary(scores.assign(subset="chat"))
     own = scores.drop(columns="benchmark").assign(benchmark="mine")
     assert "factuality" not in metrics.summary(own)
-    with pytest.raises(DataError, match="no prompt is in RewardBench 2's domain 'Ties'"):
+    with pytest.raises(
+        DataError, match="no prompt is in RewardBench 2's domain 'Ties'"
+    ):
         metrics.ties_score(scores[scores["domain"] != "Ties"])
     with pytest.raises(DataError, match="no rows"):
         metrics.summary(scores.head(0))
@@ -255,10 +373,13 @@ def test_bad_scores_are_named():
 
 
 def sections_oracle(pairs, counts):
-    """RewardBench 1's sections from the reference: subset accuracies, weighted by fixed counts."""
+    """RewardBench 1's sections from the reference: subset accuracies, weighted by fixed
+    counts.
+    """
     win = (pairs["outcome"] == "win").groupby(pairs["subset"]).mean()
     return {
-        name: sum(win[s] * counts.get(s, n) for s, n in part.items()) / sum(counts.get(s, n) for s, n in part.items())
+        name: sum(win[s] * counts.get(s, n) for s, n in part.items())
+        / sum(counts.get(s, n) for s, n in part.items())
         for name, part in SECTIONS.items()
     }
 
@@ -266,10 +387,23 @@ def sections_oracle(pairs, counts):
 @pytest.fixture
 def one_pair_each():
     rng = np.random.default_rng(0)
-    subsets = [s for part in SECTIONS.values() for s in part for _ in range(7 + len(s) % 5)]
-    frame = pd.DataFrame({"model": "m", "benchmark": "reward-bench", "domain": subsets, "id": range(len(subsets))})
+    subsets = [
+        s for part in SECTIONS.values() for s in part for _ in range(7 + len(s) % 5)
+    ]
+    frame = pd.DataFrame(
+        {
+            "model": "m",
+            "benchmark": "reward-bench",
+            "domain": subsets,
+            "id": range(len(subsets)),
+        }
+    )
     return tables.check_pairs(
-        frame.assign(chosen_slot=0, rejected_slot=0, margin=rng.integers(-1, 3, len(subsets)).astype(float))
+        frame.assign(
+            chosen_slot=0,
+            rejected_slot=0,
+            margin=rng.integers(-1, 3, len(subsets)).astype(float),
+        )
     )
 
 
@@ -282,21 +416,28 @@ def test_sections_use_the_published_weights(one_pair_each):
     assert np.isnan(row["prior_sets"])
     swapped = metrics.summary(one_pair_each, weights="published-before-2024-09").iloc[0]
     counts = {"xstest-should-refuse": 250, "xstest-should-respond": 154}
-    assert swapped["safety"] == pytest.approx(sections_oracle(one_pair_each, counts)["safety"])
+    assert swapped["safety"] == pytest.approx(
+        sections_oracle(one_pair_each, counts)["safety"]
+    )
     counted = metrics.summary(one_pair_each, weights="counts").iloc[0]
-    pooled = one_pair_each[one_pair_each["subset"].str.contains("^mt-bench-easy$|^mt-bench-med$|^alpaca")]
+    pooled = one_pair_each[
+        one_pair_each["subset"].str.contains("^mt-bench-easy$|^mt-bench-med$|^alpaca")
+    ]
     assert counted["chat"] == pytest.approx((pooled["outcome"] == "win").mean())
 
 
 def test_prior_sets_count_half(one_pair_each):
     more = one_pair_each.head(8).assign(
-        subset=["anthropic_helpful", "anthropic_hhh", "shp", "summarize"] * 2, id=[f"p{i}" for i in range(8)]
+        subset=["anthropic_helpful", "anthropic_hhh", "shp", "summarize"] * 2,
+        id=[f"p{i}" for i in range(8)],
     )
     pairs = pd.concat([one_pair_each, more.assign(outcome="win")], ignore_index=True)
     pairs["outcome"] = pairs["outcome"].astype(tables.OUTCOME)
     row = metrics.summary(pairs).iloc[0]
     assert row["prior_sets"] == 1
-    assert row["overall"] == pytest.approx((row[["chat", "chat_hard", "safety", "reasoning"]].sum() + 0.5) / 4.5)
+    assert row["overall"] == pytest.approx(
+        (row[["chat", "chat_hard", "safety", "reasoning"]].sum() + 0.5) / 4.5
+    )
 
 
 def test_an_absent_subset_makes_its_section_missing(one_pair_each):
@@ -309,17 +450,33 @@ def test_an_absent_subset_makes_its_section_missing(one_pair_each):
 def test_the_real_response_matrix_gives_the_official_leaderboard(shared_data):
     folder = shared_data / "rewardbench"
     wide = pd.read_csv(folder / "response_matrix.torch_measure.csv", index_col="model")
-    content = pd.read_csv(folder / "item_content.torch_measure.csv", dtype=str).set_index("item_id")["content"]
+    content = pd.read_csv(
+        folder / "item_content.torch_measure.csv", dtype=str
+    ).set_index("item_id")["content"]
     long = wide.copy().reset_index().melt("model", var_name="id", value_name="margin")
     names = long["id"].map(content.str.extract(r"^\[([^\]]+)\]")[0])
-    long = long.assign(benchmark="reward-bench", domain=names, subset=names, margin=long["margin"] - 0.5)
+    long = long.assign(
+        benchmark="reward-bench",
+        domain=names,
+        subset=names,
+        margin=long["margin"] - 0.5,
+    )
     pairs = tables.check_pairs(long.assign(chosen_slot=0, rejected_slot=0))
     found = metrics.summary(pairs).set_index("model")
-    board = pd.read_csv(folder / "leaderboard.every_eval_ever.csv").drop_duplicates("model").set_index("model")
+    board = (
+        pd.read_csv(folder / "leaderboard.every_eval_ever.csv")
+        .drop_duplicates("model")
+        .set_index("model")
+    )
     both = [model for model in found.index if model in board.index]
     complete = [m for m in both if found.loc[m, "missing"] == 0]
     assert len(both) == 99
-    official = {"chat": "Chat", "chat_hard": "Chat Hard", "safety": "Safety", "reasoning": "Reasoning"}
+    official = {
+        "chat": "Chat",
+        "chat_hard": "Chat Hard",
+        "safety": "Safety",
+        "reasoning": "Reasoning",
+    }
     for ours, theirs in official.items():
         gap = (found.loc[both, ours] - board.loc[both, theirs]).abs()
         assert gap.max() < 5e-5, (ours, gap.idxmax(), gap.max(), len(complete))
@@ -330,7 +487,9 @@ def test_nobody_is_perfectly_sure_of_a_perfect_score(right):
     scores = pd.concat([best_of_four(0), ties(0)], ignore_index=True)
     scores["score"] = np.where(scores["label"] == "chosen", 1.0, 0.0 if right else 2.0)
     subsets = subset_rows(scores)
-    inside = (subsets["low"] <= subsets["value"]) & (subsets["value"] <= subsets["high"])
+    inside = (subsets["low"] <= subsets["value"]) & (
+        subsets["value"] <= subsets["high"]
+    )
     assert inside.all()
     assert (subsets["high"] - subsets["low"] > 0.05).all()
     row = metrics.summary(scores).iloc[0]
@@ -340,7 +499,13 @@ def test_nobody_is_perfectly_sure_of_a_perfect_score(right):
 
 @pytest.mark.parametrize("wrong", [{"num_correct": 2}, {"total_completions": 9}])
 def test_counts_that_contradict_the_texts_are_refused(tmp_path, wrong):
-    row = {"id": "1", "prompt": "1?", "subset": "Focus", "chosen": ["a"], "rejected": ["b", "c", "d"]}
+    row = {
+        "id": "1",
+        "prompt": "1?",
+        "subset": "Focus",
+        "chosen": ["a"],
+        "rejected": ["b", "c", "d"],
+    }
     row |= {"num_correct": 1, "total_completions": 4}
     path = tmp_path / "rb2.json"
     path.write_text(json.dumps([row]))

@@ -1,4 +1,6 @@
-"""Files of scores and comparisons: what is written reads back the same, what is broken is refused."""
+"""Files of scores and comparisons: what is written reads back the same, what is broken
+is refused.
+"""
 
 import csv
 import hashlib
@@ -21,12 +23,29 @@ from rmlab.metrics import pairs
 from rmlab.scoring.stores import file_name
 from rmlab.tables import DataError, check_pairs, check_scores
 
-HOSTILE = ["=1+1", "'=1", "-x", "\x1b[31m", "\\u001b", "a\r\nb", "x;=1", "\ufeffm", "1", "-2", "nan", "", " ", "a,b"]
+HOSTILE = [
+    "=1+1",
+    "'=1",
+    "-x",
+    "\x1b[31m",
+    "\\u001b",
+    "a\r\nb",
+    "x;=1",
+    "\ufeffm",
+    "1",
+    "-2",
+    "nan",
+    "",
+    " ",
+    "a,b",
+]
 HOSTILE += ["007", "owner/model", 'quo"ted', "\u05e9\u05dc\u05d5\u05dd"]
 
 
 def write(path, content):
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    path.write_text(
+        content if isinstance(content, str) else json.dumps(content), encoding="utf-8"
+    )
     return path
 
 
@@ -36,22 +55,47 @@ def test_own_files_read_back_the_same(make_scores, tmp_path, suffix):
     scores = make_scores({"chat": 4}, models=HOSTILE)
     names = dict(zip(scores["id"].unique(), ["", "1e5", "NA", "None"], strict=True))
     n = len(scores)
-    halves = {"digits": ["7", "8"], "note": ["x", None], "gap": [0.5, np.nan], "right": [True, False]}
+    halves = {
+        "digits": ["7", "8"],
+        "note": ["x", None],
+        "gap": [0.5, np.nan],
+        "right": [True, False],
+    }
     extra = {name: values * (n // 2) for name, values in halves.items()}
-    extra |= {"code": ["007", "8", "1e5", "", "nan", "True"] * (n // 6), "=head\x1b": "-see\u202e"}
+    extra |= {
+        "code": ["007", "8", "1e5", "", "nan", "True"] * (n // 6),
+        "=head\x1b": "-see\u202e",
+    }
     extra |= {"tokens": range(n), "share": np.arange(n) / 7}
-    extra["score"] = np.random.default_rng(0).normal(size=n) * 10.0 ** (np.arange(n) % 600 - 300)
-    scores = scores.assign(id=scores["id"].replace(names), subset="@sub\tset", benchmark="=bench", domain="+d", **extra)
+    extra["score"] = np.random.default_rng(0).normal(size=n) * 10.0 ** (
+        np.arange(n) % 600 - 300
+    )
+    scores = scores.assign(
+        id=scores["id"].replace(names),
+        subset="@sub\tset",
+        benchmark="=bench",
+        domain="+d",
+        **extra,
+    )
     scores = check_scores(scores)
-    scores.attrs["provenance"] = {"model": "owner/model", "revision": None, "seeds": [1, 2]}
+    scores.attrs["provenance"] = {
+        "model": "owner/model",
+        "revision": None,
+        "seeds": [1, 2],
+    }
     path = write_scores(scores, tmp_path / "new" / f"x.{suffix}")
     read = read_scores(path)
     pd.testing.assert_frame_equal(read, scores, check_exact=True)
     assert read["score"].to_numpy().tobytes() == scores["score"].to_numpy().tobytes()
     assert read.attrs == scores.attrs
-    assert sorted(p.name for p in path.parent.iterdir()) == [path.name, f"{path.name}.provenance.json"]
+    assert sorted(p.name for p in path.parent.iterdir()) == [
+        path.name,
+        f"{path.name}.provenance.json",
+    ]
     table = pairs(scores).assign(code="007", tokens=7)
-    judged = table.drop(columns="margin").assign(outcome=table["outcome"].where(table.index % 3 != 0))
+    judged = table.drop(columns="margin").assign(
+        outcome=table["outcome"].where(table.index % 3 != 0)
+    )
     for comparisons in (table, judged):
         read = read_pairs(write_pairs(comparisons, tmp_path / f"y.{suffix}"))
         pd.testing.assert_frame_equal(read, check_pairs(comparisons), check_exact=True)
@@ -59,12 +103,21 @@ def test_own_files_read_back_the_same(make_scores, tmp_path, suffix):
 
 def test_a_spreadsheet_runs_no_name_of_a_file_of_scores_or_pairs(make_scores, tmp_path):
     names = ["=1+1", "'=1", "''=1", "-x", "-2", " @a", "a"]
-    scores = make_scores({"chat": 4}, models=names).assign(domain="+d", **{"=head": "=note"})
-    files = [write_scores(scores, tmp_path / "x.csv"), write_pairs(pairs(scores), tmp_path / "y.csv")]
+    scores = make_scores({"chat": 4}, models=names).assign(
+        domain="+d", **{"=head": "=note"}
+    )
+    files = [
+        write_scores(scores, tmp_path / "x.csv"),
+        write_pairs(pairs(scores), tmp_path / "y.csv"),
+    ]
     for file in files:
         with file.open(newline="") as lines:
             cells = [cell for row in csv.reader(lines) for cell in row]
-        assert not [cell for cell in cells if cell == "-x" or cell.strip().startswith(("=", "+", "@"))]
+        assert not [
+            cell
+            for cell in cells
+            if cell == "-x" or cell.strip().startswith(("=", "+", "@"))
+        ]
     assert read_scores(files[0])["model"].unique().tolist() == names
     assert read_pairs(files[1])["model"].unique().tolist() == names
 
@@ -72,10 +125,15 @@ def test_a_spreadsheet_runs_no_name_of_a_file_of_scores_or_pairs(make_scores, tm
 def test_provenance_belongs_to_the_file_it_was_written_for(tmp_path, make_scores):
     scores = make_scores(models=["a"])
     scores.attrs["provenance"] = {"seed": 1}
-    first, second = (write_scores(scores.assign(model=name), tmp_path / f"{name}.csv") for name in "ab")
+    first, second = (
+        write_scores(scores.assign(model=name), tmp_path / f"{name}.csv")
+        for name in "ab"
+    )
     both = read_scores(str(tmp_path / "*"))
     assert both["model"].unique().tolist() == ["a", "b"]
-    assert both.attrs == {"provenance": {"files": {str(first): {"seed": 1}, str(second): {"seed": 1}}}}
+    assert both.attrs == {
+        "provenance": {"files": {str(first): {"seed": 1}, str(second): {"seed": 1}}}
+    }
     second.write_text(second.read_text().replace("\nb,", "\nc,"))
     with pytest.warns(UserWarning, match=r"b.csv: changed since") as caught:
         assert read_scores(second).attrs == {}
@@ -89,13 +147,22 @@ def test_a_sidecar_of_endless_nesting_is_refused(tmp_path, make_scores):
     path = write_scores(make_scores(models=["a"]), tmp_path / "a.csv")
     sidecar = path.with_name("a.csv.provenance.json")
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
-    sidecar.write_text(f'{{"sha256": "{checksum}", "provenance": {"[" * 400 + "]" * 400}}}')
+    sidecar.write_text(
+        f'{{"sha256": "{checksum}", "provenance": {"[" * 400 + "]" * 400}}}'
+    )
     with pytest.raises(DataError, match="provenance"):
         read_scores(path)
 
 
 def test_rm_bench_files_of_the_runner(tmp_path):
-    rows = [{"id": 8, "subset": "alpacaeval", "score_chosen": [1.5, [2.5], -3], "score_rejected": [0, 1, None]}]
+    rows = [
+        {
+            "id": 8,
+            "subset": "alpacaeval",
+            "score_chosen": [1.5, [2.5], -3],
+            "score_rejected": [0, 1, None],
+        }
+    ]
     folder = tmp_path / "Official-Name"
     folder.mkdir()
     for name, model in {
@@ -129,26 +196,51 @@ def test_scores_of_judges_must_be_numbers_and_nesting_has_no_end(tmp_path):
     for score in ("many", {}, None, [1]):
         judgment = {"decision": "A>B", "judgment": {"scores": [1, score]}}
         with pytest.raises(DataError, match="judgments"):
-            read_pairs(write(tmp_path / "judged.json", [judged | {"judgments": [judgment]}]))
+            read_pairs(
+                write(tmp_path / "judged.json", [judged | {"judgments": [judgment]}])
+            )
     deep = 1.5
     for _ in range(800):
         deep = [deep]
     rows = [{"id": 8, "score_chosen": [deep, 2, 3], "score_rejected": [0, 1, 2]}]
-    assert read_scores(write(tmp_path / "chat_filtered.json", rows))["score"].tolist() == [1.5, 2, 3, 0, 1, 2]
+    assert read_scores(write(tmp_path / "chat_filtered.json", rows))[
+        "score"
+    ].tolist() == [1.5, 2, 3, 0, 1, 2]
 
 
 def test_reward_bench_files_of_the_runners(tmp_path):
-    first = {"id": [395, 396], "subset": ["llmbar-natural"] * 2, "model": "owner/m", "model_type": "Seq. Classifier"}
-    first |= {"scores_chosen": [1.5, [0.5]], "scores_rejected": [1, 2], "results": [1, 0], "text_chosen": ["a", "b"]}
+    first = {
+        "id": [395, 396],
+        "subset": ["llmbar-natural"] * 2,
+        "model": "owner/m",
+        "model_type": "Seq. Classifier",
+    }
+    first |= {
+        "scores_chosen": [1.5, [0.5]],
+        "scores_rejected": [1, 2],
+        "results": [1, 0],
+        "text_chosen": ["a", "b"],
+    }
     read = read_scores(write(tmp_path / "one.json", first))
-    assert read[["model", "benchmark", "domain", "id", "label", "score"]].values.tolist() == [
+    assert read[
+        ["model", "benchmark", "domain", "id", "label", "score"]
+    ].values.tolist() == [
         ["owner/m", "reward-bench", "llmbar-natural", "395", "chosen", 1.5],
         ["owner/m", "reward-bench", "llmbar-natural", "395", "rejected", 1.0],
         ["owner/m", "reward-bench", "llmbar-natural", "396", "chosen", 0.5],
         ["owner/m", "reward-bench", "llmbar-natural", "396", "rejected", 2.0],
     ]
-    second = {"id": ["1", "ref:1"], "subset": ["Focus", "ties"], "num_correct": [1, 1], "results": [1, 0]}
-    second |= {"scores": [[3.0, 1, 2, 0], [[1.0], [2.0]]], "text": [[], []], "model": "owner/m"}
+    second = {
+        "id": ["1", "ref:1"],
+        "subset": ["Focus", "ties"],
+        "num_correct": [1, 1],
+        "results": [1, 0],
+    }
+    second |= {
+        "scores": [[3.0, 1, 2, 0], [[1.0], [2.0]]],
+        "text": [[], []],
+        "model": "owner/m",
+    }
     read = read_scores(write(tmp_path / "two.json", second))
     assert read["score"].tolist() == [3, 1, 2, 0, 1, 2]
     assert read["subset"].tolist() == ["Focus"] * 4 + ["Ties"] * 2
@@ -162,7 +254,11 @@ def test_the_response_matrix(tmp_path):
     file = write(tmp_path / "matrix.csv", "model,395,0,2984\na/b,1,0.5,\nc,0.0,1.0,1\n")
     table = read_pairs(file)
     subsets = {"395": "llmbar-natural", "0": "alpacaeval-easy", "2984": "math-prm"}
-    expected = [[model, subset, item] for model in ("a/b", "c") for item, subset in subsets.items()]
+    expected = [
+        [model, subset, item]
+        for model in ("a/b", "c")
+        for item, subset in subsets.items()
+    ]
     assert table[["model", "domain", "id"]].values.tolist() == expected
     outcome = table["outcome"].astype(object).where(table["outcome"].notna(), None)
     assert outcome.tolist() == ["win", "tie", None, "loss", "win", "win"]
@@ -171,17 +267,36 @@ def test_the_response_matrix(tmp_path):
         read_scores(file, allow_missing=True)
     items = write(tmp_path / "other.csv", "model,x,y\nm,1,0\n")
     mapped = read_pairs(items, benchmark="mine", subsets={"x": "s", "y": "t"})
-    assert mapped[["benchmark", "domain"]].values.tolist() == [["mine", "s"], ["mine", "t"]]
+    assert mapped[["benchmark", "domain"]].values.tolist() == [
+        ["mine", "s"],
+        ["mine", "t"],
+    ]
     assert set(read_pairs(items)["benchmark"]) == {"other"}  # items of one's own
-    table = read_pairs(write(tmp_path / "mine.csv", "item,first,second\np,1,0\nq,0,0.5\nr,1,1\n"))
+    table = read_pairs(
+        write(tmp_path / "mine.csv", "item,first,second\np,1,0\nq,0,0.5\nr,1,1\n")
+    )
     outcomes = table.set_index(["model", "id"])["outcome"]
     assert outcomes.loc["first"].tolist() == ["win", "loss", "win"]
     assert outcomes.loc["second"].tolist() == ["loss", "tie", "win"]
 
 
 RM = {"id": 1, "domain": "chat", "score_chosen": [1, 2, 3], "score_rejected": [1, 2, 3]}
-RB = {"id": ["1"], "subset": ["Focus"], "scores": [[1, 2]], "num_correct": [1], "model": "m"}
-LINE = {"model": "m", "benchmark": "b", "domain": "d", "id": "1", "label": "chosen", "slot": 0, "subset": "s"}
+RB = {
+    "id": ["1"],
+    "subset": ["Focus"],
+    "scores": [[1, 2]],
+    "num_correct": [1],
+    "model": "m",
+}
+LINE = {
+    "model": "m",
+    "benchmark": "b",
+    "domain": "d",
+    "id": "1",
+    "label": "chosen",
+    "slot": 0,
+    "subset": "s",
+}
 LINE |= {"score": 1}
 DEEP = "[" * 100_000 + "]" * 100_000
 
@@ -191,20 +306,45 @@ def lines(**second):
 
 
 BAD = [  # reader, file, content, what the message names
-    (read_scores, "x.json", [{"id": 1, "chosen": ["a"], "rejected": ["b"]}], "rmlab score"),
+    (
+        read_scores,
+        "x.json",
+        [{"id": 1, "chosen": ["a"], "rejected": ["b"]}],
+        "rmlab score",
+    ),
     (read_scores, "x.json", {"a": 1}, "chosen_score"),
     (read_scores, "x.json", [RM | {"score_chosen": [1, 2]}], "row 0: 'score_chosen'"),
     (read_scores, "x.json", [RM | {"score_chosen": [1, "two", 3]}], "score .*'two'"),
-    (read_scores, "x.json", [{name: RM[name] for name in RM if name != "domain"}], "'domain'"),
-    (read_scores, "x.json", json.dumps([RM]).replace("[1, 2", "[1, Infinity", 1), "score .* 1 of 6 rows.*inf"),
+    (
+        read_scores,
+        "x.json",
+        [{name: RM[name] for name in RM if name != "domain"}],
+        "'domain'",
+    ),
+    (
+        read_scores,
+        "x.json",
+        json.dumps([RM]).replace("[1, 2", "[1, Infinity", 1),
+        "score .* 1 of 6 rows.*inf",
+    ),
     (read_scores, "x.json", RB | {"num_correct": [2]}, "row 0: 'num_correct' .* 2"),
     (read_scores, "x.json", RB | {"subset": ["Focus", "Math"]}, "length"),
     (read_scores, "x.json", RB | {"subset": [["Focus"]]}, r"row 0 .*\['Focus'\]"),
     (read_scores, "x.jsonl", lines(id=["x"]), r"id .* row 1 .*\['x'\]"),
     (read_scores, "x.jsonl", lines(label=["x"]), r"label .* row 1 .*\['x'\]"),
     (read_scores, "x.jsonl", lines(model=["x"]), r"model .* row 1 .*\['x'\]"),
-    (read_scores, "x.jsonl", json.dumps(LINE) + '\n{"prompt": ' + DEEP + "}\n", "line 2"),
-    (read_scores, "x.csv", ";".join(LINE) + "\nm;b;d;1;chosen;0;s;0,25\n", "score .*'0,25'"),
+    (
+        read_scores,
+        "x.jsonl",
+        json.dumps(LINE) + '\n{"prompt": ' + DEEP + "}\n",
+        "line 2",
+    ),
+    (
+        read_scores,
+        "x.csv",
+        ";".join(LINE) + "\nm;b;d;1;chosen;0;s;0,25\n",
+        "score .*'0,25'",
+    ),
     (read_scores, "x.csv", "model,benchmark,label\nm,b\n", "row 0 has 2 cells"),
     (read_pairs, "x.csv", "model,4,5\na,1,1\nb,1,0.7\n", "row 1: '5' .*'0.7'"),
     (read_pairs, "x.csv", "name,4,5\na,1,1\n", r"x\.csv"),
@@ -212,7 +352,12 @@ BAD = [  # reader, file, content, what the message names
     (read_pairs, "x.csv", "model,4\n,1\n", "model"),
     (read_pairs, "x.csv", "model,4\na,1\na,0\n", "repeat a key"),
     (read_pairs, "x.csv", "model,4,y\nm,1,0\n", "'y'"),
-    (read_pairs, "x.csv", "\t".join(LINE) + "\nm\tb\td\t1\tchosen\t0\ts\t1\n", "scores"),
+    (
+        read_pairs,
+        "x.csv",
+        "\t".join(LINE) + "\nm\tb\td\t1\tchosen\t0\ts\t1\n",
+        "scores",
+    ),
     (read_pairs, "x.json", [RM], r"x.json: .*score"),
 ]
 
@@ -247,16 +392,27 @@ def test_bad_arguments(tmp_path):
             read_scores(source, **options)
 
 
-# Names of finished tables: no two names share a file, on any file system, and every name comes back.
+# Names of finished tables: no two names share a file, on any file system, and every
+# name comes back.
 
-CONFUSABLE = ["org/model", "org--model", "Org/Model", "gpt:4", "gpt_4", "caf\u00e9", "cafe\u0301"]
+CONFUSABLE = [
+    "org/model",
+    "org--model",
+    "Org/Model",
+    "gpt:4",
+    "gpt_4",
+    "caf\u00e9",
+    "cafe\u0301",
+]
 ALPHABET = "aAbB0/-_.%~: +é\u0301K\u212a\ud83d\0\n'\"<>|?*\\ßſ"
 NAMES = st.text(st.sampled_from(ALPHABET), max_size=8) | st.text(max_size=8)
 
 
 def seen_by_any_system(file):
     """What the least careful file system keeps of a name."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", file.casefold()).casefold()).rstrip(". ")
+    return unicodedata.normalize(
+        "NFKC", unicodedata.normalize("NFKD", file.casefold()).casefold()
+    ).rstrip(". ")
 
 
 @given(st.tuples(NAMES, NAMES), st.tuples(NAMES, NAMES))
@@ -266,10 +422,22 @@ def seen_by_any_system(file):
 @example(("a.b", "c"), ("a", "b.c"))
 @example(("a", "b.pairs"), ("a", "b"))
 @example(("a", "pairs"), ("a.pairs", ""))
-def test_different_names_have_different_files_and_where_the_model_ends_is_never_in_doubt(first, second):
+def test_different_names_have_different_files_and_where_the_model_ends_is_never_in_doubt(
+    first, second
+):
     (model, benchmark), (other_model, other_benchmark) = first, second
-    names = {first, second, (other_model, benchmark), (model, other_benchmark), (benchmark, model)}
-    files = {seen_by_any_system(file_name(*name, pairs=pairs)) for name in names for pairs in (False, True)}
+    names = {
+        first,
+        second,
+        (other_model, benchmark),
+        (model, other_benchmark),
+        (benchmark, model),
+    }
+    files = {
+        seen_by_any_system(file_name(*name, pairs=pairs))
+        for name in names
+        for pairs in (False, True)
+    }
     assert len(files) == 2 * len(names)
 
 
@@ -290,9 +458,13 @@ def test_confusable_names_and_benchmarks_are_read_back(tmp_path):
     for number, name in enumerate([*CONFUSABLE, "other"]):
         scorer = Streaming(name)
         scorer.fingerprint = f"f{number}"
-        frame = responses.assign(benchmark="mine.pairs") if name == "other" else responses
+        frame = (
+            responses.assign(benchmark="mine.pairs") if name == "other" else responses
+        )
         tables.append(rmlab.score(frame, scorer, store=tmp_path))
     order = ["model", *rmlab.tables.KEY]
     scores = pd.concat(tables, ignore_index=True).sort_values(order, ignore_index=True)
     for source in (tmp_path, str(tmp_path / "*.csv"), sorted(tmp_path.glob("*.csv"))):
-        pd.testing.assert_frame_equal(rmlab.read_scores(source).sort_values(order, ignore_index=True), scores)
+        pd.testing.assert_frame_equal(
+            rmlab.read_scores(source).sort_values(order, ignore_index=True), scores
+        )

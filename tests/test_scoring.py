@@ -1,4 +1,6 @@
-"""From scorers of every kind to a table: one way through, whatever scores, shards, reruns and missing numbers."""
+"""From scorers of every kind to a table: one way through, whatever scores, shards,
+reruns and missing numbers.
+"""
 
 import csv
 import io
@@ -26,7 +28,9 @@ def characters(prompts, answers):
 
 
 def expected(frame):
-    return [truth(p, r) for p, r in zip(frame["prompt"], frame["response"], strict=True)]
+    return [
+        truth(p, r) for p, r in zip(frame["prompt"], frame["response"], strict=True)
+    ]
 
 
 # What a scorer is.
@@ -50,15 +54,26 @@ class StreamedCharacters(Scorer):
 
 
 @pytest.mark.parametrize(
-    ("model", "stored"), [(Characters(), True), (StreamedCharacters(), True), (characters, False), ("longest", False)]
+    ("model", "stored"),
+    [
+        (Characters(), True),
+        (StreamedCharacters(), True),
+        (characters, False),
+        ("longest", False),
+    ],
 )
-def test_every_kind_of_scorer_gives_its_numbers_in_the_order_of_the_rows(tmp_path, model, stored):
+def test_every_kind_of_scorer_gives_its_numbers_in_the_order_of_the_rows(
+    tmp_path, model, stored
+):
     frame = responses().sample(frac=1, random_state=0)
     for _ in range(2):
         scores = score(frame, model, store=tmp_path if stored else None)
         assert list(scores.columns) == tables.SCORES
         assert scores["score"].tolist() == frame["response"].str.len().tolist()
-        assert scores[tables.KEY].astype(str).to_numpy().tolist() == frame[tables.KEY].astype(str).to_numpy().tolist()
+        assert (
+            scores[tables.KEY].astype(str).to_numpy().tolist()
+            == frame[tables.KEY].astype(str).to_numpy().tolist()
+        )
         pd.testing.assert_frame_equal(tables.check_scores(scores), scores)
 
 
@@ -107,10 +122,23 @@ def test_columns_that_are_constant_within_a_prompt_go_along(run, tmp_path):
     frame = responses(3)
     ids = frame["id"].astype(int)
     family = np.array(["a", None, "b"], object)[ids]
-    frame = frame.assign(family=family, weight=ids / 2, row=np.arange(len(frame)), tags=[["list"]] * len(frame))
+    frame = frame.assign(
+        family=family,
+        weight=ids / 2,
+        row=np.arange(len(frame)),
+        tags=[["list"]] * len(frame),
+    )
     table = run(frame, words, store=tmp_path)
-    assert list(table.columns) == [*(tables.SCORES if run is score else tables.PAIRS), "family", "weight"]
-    assert table.drop_duplicates("id")["family"].fillna("missing").tolist() == ["a", "missing", "b"]
+    assert list(table.columns) == [
+        *(tables.SCORES if run is score else tables.PAIRS),
+        "family",
+        "weight",
+    ]
+    assert table.drop_duplicates("id")["family"].fillna("missing").tolist() == [
+        "a",
+        "missing",
+        "b",
+    ]
     read = read_scores if run is score else read_pairs
     back = read(next(tmp_path.glob("*.csv")))
     assert list(back.columns) == list(table.columns)
@@ -120,13 +148,18 @@ def test_columns_that_are_constant_within_a_prompt_go_along(run, tmp_path):
 MESSAGES = [{"role": "user", "content": "prompt"}]
 
 
-@pytest.mark.parametrize("prompts", [["a", "b", "c", "d"], ["a", MESSAGES, MESSAGES, '[{"role": "user"}]']])
+@pytest.mark.parametrize(
+    "prompts", [["a", "b", "c", "d"], ["a", MESSAGES, MESSAGES, '[{"role": "user"}]']]
+)
 def test_identical_texts_are_scored_once(prompts):
     frame = responses(4, slots=1).assign(response="same")
     frame["prompt"] = [prompt for prompt in prompts for _ in range(2)]
     scorer, n_texts = Streaming(), []
     assert score(frame, scorer)["score"].tolist() == expected(frame)
-    score(frame, lambda prompts, answers: n_texts.append(len(prompts)) or [1.0] * len(prompts))
+    score(
+        frame,
+        lambda prompts, answers: n_texts.append(len(prompts)) or [1.0] * len(prompts),
+    )
     assert [len(scorer.forwarded)] == n_texts == [len(set(map(str, prompts)))]
 
 
@@ -139,7 +172,9 @@ def test_several_scorers_are_concatenated_with_their_provenance(tmp_path):
     assert scores.attrs["provenance"]["fake"]["texts"] == 18
     with pytest.warns(UserWarning, match="'first' and 'second'") as caught:
         score(frame, [Streaming("first"), Streaming("second")], store=tmp_path)
-    assert [warning.filename for warning in caught] == [__file__], "the line of the caller is shown"
+    assert [warning.filename for warning in caught] == [__file__], (
+        "the line of the caller is shown"
+    )
 
 
 @pytest.mark.parametrize("n", [3, 50])
@@ -151,7 +186,9 @@ def test_shards_are_whole_prompts_and_make_up_everything(n):
     assert max(n_prompts) - min(n_prompts) <= 1
     order = [*tables.KEY]
     merged, whole = pd.concat(parts), score(frame, characters)
-    pd.testing.assert_frame_equal(*(table.sort_values(order, ignore_index=True) for table in (merged, whole)))
+    pd.testing.assert_frame_equal(
+        *(table.sort_values(order, ignore_index=True) for table in (merged, whole))
+    )
     for shard in ("0/4", (1.5, 3)):
         with pytest.raises(DataError, match="shard: "):
             score(frame, characters, shard=shard)
@@ -163,8 +200,14 @@ def test_shards_are_whole_prompts_and_make_up_everything(n):
         (lambda n: [[1.0]] * n, r"shape \(12, 1\)"),
         (lambda n: [1.0] * (n - 1), r"shape \(11,\)"),
         (lambda n: [None] + [1.0] * (n - 1), "None"),
-        (lambda n: [1.0] * (n - 1) + [np.nan], "1 of 12 .* nan .*id 1.*rejected.*slot 2"),
-        (lambda n: iter([(range(n - 1), np.zeros(n - 1))]), "1 of 12 .*'rejected 2 to 1'"),
+        (
+            lambda n: [1.0] * (n - 1) + [np.nan],
+            "1 of 12 .* nan .*id 1.*rejected.*slot 2",
+        ),
+        (
+            lambda n: iter([(range(n - 1), np.zeros(n - 1))]),
+            "1 of 12 .*'rejected 2 to 1'",
+        ),
         (lambda n: iter([(range(n), np.zeros(n)), ([0], np.zeros(1))]), "twice"),
         (lambda n: iter([(range(n), np.zeros(3))]), r"shape \(3,\) for 12"),
     ],
@@ -192,16 +235,22 @@ class Rating(Streaming):
     def stream(self, texts):
         for numbers, values in super().stream(texts):
             rows = np.stack([values, values + 1, values * 2], axis=1)
-            rows[[texts[number].answers[-1] == self.lacking for number in numbers], 2] = np.nan
+            rows[
+                [texts[number].answers[-1] == self.lacking for number in numbers], 2
+            ] = np.nan
             yield numbers, rows
 
 
 @pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("cluster", [False, True])
-def test_a_text_without_an_attribute_is_missing_however_it_was_scored(stored, cluster, tmp_path):
+def test_a_text_without_an_attribute_is_missing_however_it_was_scored(
+    stored, cluster, tmp_path
+):
     frame = responses(12)
     lacking = frame["response"].iloc[5]
-    where = ({"store": tmp_path} if stored else {}) | ({"cluster": Here()} if cluster else {})
+    where = ({"store": tmp_path} if stored else {}) | (
+        {"cluster": Here()} if cluster else {}
+    )
     with pytest.raises(DataError, match=r"1 of .* scores are not finite, first nan"):
         score(frame, Rating(lacking), **where)
     names = ["score", *Rating.columns]
@@ -210,7 +259,9 @@ def test_a_text_without_an_attribute_is_missing_however_it_was_scored(stored, cl
         assert scores.columns.tolist() == [*tables.SCORES, *Rating.columns]
         assert np.flatnonzero(scores[names].isna().any(axis=1)).tolist() == [5]
         assert scores.loc[5, names].isna().all()
-        assert scores["honest"].drop(5).tolist() == [2 * value for i, value in enumerate(expected(frame)) if i != 5]
+        assert scores["honest"].drop(5).tolist() == [
+            2 * value for i, value in enumerate(expected(frame)) if i != 5
+        ]
         assert scores.attrs["provenance"]["fake"]["missing"] == 1
 
 
@@ -223,7 +274,9 @@ def test_a_rerun_forwards_what_is_new_and_is_equal(tmp_path):
     again, more, changed = Streaming(seed=5), Streaming(), Streaming()
     second = score(frame.sample(frac=1, random_state=0), again, store=tmp_path)
     assert again.forwarded == []
-    assert second["score"].sort_values().tolist() == first["score"].sort_values().tolist()
+    assert (
+        second["score"].sort_values().tolist() == first["score"].sort_values().tolist()
+    )
     assert first["score"].tolist() == expected(frame)
     score(responses(25), more, store=tmp_path)
     assert len(more.forwarded) == 5 * 6
@@ -248,7 +301,9 @@ def test_a_function_with_a_fingerprint_is_stored_in_batches(tmp_path):
     scores = score(frame, judge, store=tmp_path, batch=16)
     assert scores["score"].tolist() == expected(frame)
     assert calls == [16, 16, 16, 16, 12]
-    assert sorted(run["scored"] for run in scores.attrs["provenance"]["judge"]["runs"]) == [28, 32]
+    assert sorted(
+        run["scored"] for run in scores.attrs["provenance"]["judge"]["runs"]
+    ) == [28, 32]
 
 
 def test_missing_scores_are_counted_and_never_stored(tmp_path):
@@ -266,7 +321,10 @@ def test_missing_scores_are_counted_and_never_stored(tmp_path):
 
 def test_two_checkpoints_of_one_name_do_not_replace_one_another(zoo, tmp_path):
     """Two checkpoints of two runs, both in a folder called final."""
-    responses, folders = rmlab.load("mini").head(6), [zoo(name="final", seed=seed) for seed in range(2)]
+    responses, folders = (
+        rmlab.load("mini").head(6),
+        [zoo(name="final", seed=seed) for seed in range(2)],
+    )
     first = rmlab.score(responses, folders[0], store=tmp_path, dtype="float32")
     with pytest.raises(DataError, match=r"'final'.*--name"):
         rmlab.score(responses, folders[1], store=tmp_path, dtype="float32")
@@ -276,7 +334,9 @@ def test_two_checkpoints_of_one_name_do_not_replace_one_another(zoo, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["classifier", "pairwise"])
-def test_a_rerun_that_forwards_nothing_tokenises_no_text(zoo, tmp_path, monkeypatch, kind):
+def test_a_rerun_that_forwards_nothing_tokenises_no_text(
+    zoo, tmp_path, monkeypatch, kind
+):
     from transformers import PreTrainedTokenizerBase
 
     folder = zoo() if kind == "classifier" else zoo(task="causal")
@@ -292,10 +352,14 @@ def test_a_rerun_that_forwards_nothing_tokenises_no_text(zoo, tmp_path, monkeypa
 
         monkeypatch.setattr(PreTrainedTokenizerBase, method, tokenise)
     again = run(frame, make(folder, device="cpu"), store=tmp_path)
-    assert not [text for text in tokenised if text != "a"], "any text shows the tokenizer's special tokens"
+    assert not [text for text in tokenised if text != "a"], (
+        "any text shows the tokenizer's special tokens"
+    )
     pd.testing.assert_frame_equal(again, first)
     before, after = (table.attrs["provenance"]["m"] for table in (first, again))
-    assert {key: after[key] for key in ("template", "template_hash", "convention")}.items() <= before.items()
+    assert {
+        key: after[key] for key in ("template", "template_hash", "convention")
+    }.items() <= before.items()
     assert before["truncated"] == 0
     assert "truncated" not in after, "nobody has counted"
 
@@ -307,8 +371,12 @@ def test_a_resumed_run_counts_the_texts_that_are_cut(zoo, tmp_path, kind, n_firs
     frame.loc[::2, "response"] += " It goes on and on and on." * 5
 
     def cut(n_rows, store=None):
-        scorer = getattr(rmlab, kind)(folder, device="cpu", max_length=60, truncate="left")
-        return score(frame.head(n_rows), scorer, store=store).attrs["provenance"]["m"]["truncated"]
+        scorer = getattr(rmlab, kind)(
+            folder, device="cpu", max_length=60, truncate="left"
+        )
+        return score(frame.head(n_rows), scorer, store=store).attrs["provenance"]["m"][
+            "truncated"
+        ]
 
     assert cut(n_first, tmp_path) == n_first // 2
     assert cut(24, tmp_path) == cut(24) == 12
@@ -317,8 +385,13 @@ def test_a_resumed_run_counts_the_texts_that_are_cut(zoo, tmp_path, kind, n_firs
 @pytest.mark.parametrize("run", [score, prefer])
 def test_each_of_several_models_leaves_the_memory_after_its_turn(zoo, run):
     frame = responses(2)
-    kind, task = ("classifier", "classifier") if run is score else ("pairwise", "causal")
-    models = [getattr(rmlab, kind)(zoo(task=task, seed=seed), name=str(seed), device="cpu") for seed in range(2)]
+    kind, task = (
+        ("classifier", "classifier") if run is score else ("pairwise", "causal")
+    )
+    models = [
+        getattr(rmlab, kind)(zoo(task=task, seed=seed), name=str(seed), device="cpu")
+        for seed in range(2)
+    ]
     first, second = models
     alone = run(frame, first)
     stream, weights = second.stream, weakref.ref(first.backbone)
@@ -330,7 +403,9 @@ def test_each_of_several_models_leaves_the_memory_after_its_turn(zoo, run):
     second.stream = stream_alone
     both = run(frame, models)
     pd.testing.assert_frame_equal(both[both["model"] == "0"], alone)
-    assert run(frame, second).equals(both[both["model"] == "1"].reset_index(drop=True)), "it loads again"
+    assert run(frame, second).equals(
+        both[both["model"] == "1"].reset_index(drop=True)
+    ), "it loads again"
 
 
 # The self-check before a long run.
@@ -355,7 +430,9 @@ class Checked(Streaming):
 
 def test_a_long_run_begins_with_a_check_that_provenance_keeps(tmp_path):
     scorer, unchecked = Checked(off=1e-6), Checked(off=9.0)
-    check = score(LONG_RUN, scorer, store=tmp_path).attrs["provenance"]["fake"]["self_check"]
+    check = score(LONG_RUN, scorer, store=tmp_path).attrs["provenance"]["fake"][
+        "self_check"
+    ]
     assert check["texts"] == scorer.checked == 6
     assert 0 < check["apart"] < 1e-5
     assert len(set(scorer.forwarded)) == len(scorer.forwarded) - 6 == len(LONG_RUN)
@@ -368,13 +445,19 @@ def test_a_difference_stops_the_run_before_a_score_is_kept(tmp_path):
     quarter = LONG_RUN["response"].iloc[len(LONG_RUN) // 4 :].head(3).tolist()
     half_blind = Checked(nan=quarter)
     half_blind.score_alone = lambda texts: np.zeros(len(texts))
-    for scorer, named in [(Checked(off=0.1), "'fake'"), (Checked(off=np.nan), "nan"), (half_blind, "nan")]:
+    for scorer, named in [
+        (Checked(off=0.1), "'fake'"),
+        (Checked(off=np.nan), "nan"),
+        (half_blind, "nan"),
+    ]:
         with pytest.raises(DataError, match=named):
             score(LONG_RUN, scorer, store=tmp_path, allow_missing=True)
     assert not list(tmp_path.glob("*/*.records"))
     score(LONG_RUN, Checked(off=0.1, dtype="bfloat16"))
     scores = score(LONG_RUN, Checked(nan=quarter), allow_missing=True)
-    assert scores.attrs["provenance"]["fake"]["self_check"]["apart"] == 0, "a text without a score is no difference"
+    assert scores.attrs["provenance"]["fake"]["self_check"]["apart"] == 0, (
+        "a text without a score is no difference"
+    )
     assert scores["score"].isna().sum() == 3
 
 
@@ -383,7 +466,9 @@ def test_the_plan_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, m
     folder = toy.save_model(tmp_path / "m")
     scorer = rmlab.classifier(folder, device="cpu")
     texts, n_tokens = rmlab.load("mini"), []
-    packing_support(scorer.backbone)  # what is tried before the first pass counts for no run
+    packing_support(
+        scorer.backbone
+    )  # what is tried before the first pass counts for no run
     count = lambda _, args, named: n_tokens.append(named["input_ids"].numel())  # noqa: E731
     with scorer.backbone.register_forward_pre_hook(count, with_kwargs=True):
         scorer(texts["prompt"].tolist(), texts["response"].tolist())
@@ -391,9 +476,15 @@ def test_the_plan_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, m
     (folder / "model.safetensors").unlink()
     code, out, err = main("plan", folder, "mini")
     assert code == 0, err
-    row = {name: int(value) for name, value in next(csv.DictReader(io.StringIO(out))).items() if name != "model"}
+    row = {
+        name: int(value)
+        for name, value in next(csv.DictReader(io.StringIO(out))).items()
+        if name != "model"
+    }
     assert row["minimum"] <= row["tokens"] == sum(n_tokens)
-    assert row["bytes_16_bits"] // 2 - n_weights in range(20_000), "the rest is the head"
+    assert row["bytes_16_bits"] // 2 - n_weights in range(20_000), (
+        "the rest is the head"
+    )
     assert row["bytes_32_bits"] == 2 * row["bytes_16_bits"]
 
 
@@ -401,7 +492,9 @@ def test_the_plan_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, m
 
 
 def become_kernel(monkeypatch):
-    """The standard error of a Jupyter kernel, which is no terminal; set within a test, as pytest sets its own."""
+    """The standard error of a Jupyter kernel, which is no terminal; set within a test,
+    as pytest sets its own.
+    """
     stderr = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
     monkeypatch.setattr("sys.stderr", stderr)
     monkeypatch.setattr("rmlab.scoring.run._TICK", 0.05)
@@ -448,7 +541,12 @@ def test_no_bar_is_in_a_notebook_that_is_kept(monkeypatch, mini):
 
 
 def test_a_mapping_or_a_name_names_any_kind_of_model(mini, tmp_path):
-    named = {"mine": characters, "base": "longest", "object": Characters(), "=1": baselines.shortest}
+    named = {
+        "mine": characters,
+        "base": "longest",
+        "object": Characters(),
+        "=1": baselines.shortest,
+    }
     scores = rmlab.score(mini, named)
     assert scores["model"].unique().tolist() == [*named]
     assert [*scores.attrs["provenance"]] == [*named]

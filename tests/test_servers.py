@@ -1,4 +1,6 @@
-"""A thousand requests to a server that fails: each answered once or reported, and no key where it may be read."""
+"""A thousand requests to a server that fails: each answered once or reported, and no
+key where it may be read.
+"""
 
 import gc
 import gzip
@@ -21,11 +23,21 @@ from rmlab.servers import client as client_module
 from rmlab.tables import DataError
 
 KEY = "sk-planted-0123456789abcdef"
-SHARES = {"429": 0.08, "500": 0.08, "timeout": 0.004, "cut": 0.06, "garbage": 0.06, "slow": 0.02, "hangup": 0.05}
+SHARES = {
+    "429": 0.08,
+    "500": 0.08,
+    "timeout": 0.004,
+    "cut": 0.06,
+    "garbage": 0.06,
+    "slow": 0.02,
+    "hangup": 0.05,
+}
 
 
 def double(path, body, headers):
-    """A server that doubles numbers, and one time in twenty leaves some out or puts them in another order."""
+    """A server that doubles numbers, and one time in twenty leaves some out or puts
+    them in another order.
+    """
     numbers = [{"index": i, "value": 2 * n} for i, n in enumerate(body["numbers"])]
     luck = hash((tuple(body["numbers"]), time.monotonic_ns())) % 20
     return {"data": {0: numbers[1:], 1: numbers[::-1]}.get(luck, numbers)}
@@ -39,12 +51,20 @@ def read_doubled(key, reply):
 
 
 def client(url, **options):
-    return Client(url, **({"concurrency": 32, "backoff": 0.001, "timeout": 1.0, "outage": 0} | options))
+    return Client(
+        url,
+        **(
+            {"concurrency": 32, "backoff": 0.001, "timeout": 1.0, "outage": 0} | options
+        ),
+    )
 
 
 def stream(client, n):
     """Answers to requests of three numbers each."""
-    items = ((i, Request("/double", {"numbers": [3 * i, 3 * i + 1, 3 * i + 2]})) for i in range(n))
+    items = (
+        (i, Request("/double", {"numbers": [3 * i, 3 * i + 1, 3 * i + 2]}))
+        for i in range(n)
+    )
     return client.stream(items, read_doubled)
 
 
@@ -61,7 +81,9 @@ def test_a_thousand_requests_to_a_faulty_server_are_answered_once_or_reported():
         assert server.most_open <= 32
     assert sorted(index for index, _ in answers) == list(range(1000))
     for index, answer in answers:
-        assert answer.reason or answer.value == [2 * (index * 3 + j) for j in range(3)], "never a wrong row"
+        assert answer.reason or answer.value == [
+            2 * (index * 3 + j) for j in range(3)
+        ], "never a wrong row"
         assert (answer.value is None) == bool(answer.reason)
     n_failed = sum(bool(answer.reason) for _, answer in answers)
     assert 0 < n_failed < 50, "each of four tries fails one time in three"
@@ -73,7 +95,10 @@ def test_a_thousand_requests_to_a_faulty_server_are_answered_once_or_reported():
 def test_a_rate_is_kept_over_all_tries_and_the_time_that_a_server_asks_for_is_given():
     with FaultyServer(double, faults={"500": 0.3}) as server:
         start = time.monotonic()
-        assert all(answer.value for _, answer in stream(client(server.url, rate=200.0, retries=20), 40))
+        assert all(
+            answer.value
+            for _, answer in stream(client(server.url, rate=200.0, retries=20), 40)
+        )
         assert time.monotonic() - start >= (len(server.log) - 1) / 200
     arrivals = []
 
@@ -88,7 +113,9 @@ def test_a_rate_is_kept_over_all_tries_and_the_time_that_a_server_asks_for_is_gi
 
 def test_after_many_failures_in_a_row_the_rest_is_not_sent():
     with FaultyServer(lambda *_: (401, {}, b"who are you?")) as server:
-        answers = [answer for _, answer in stream(client(server.url, concurrency=4), 500)]
+        answers = [
+            answer for _, answer in stream(client(server.url, concurrency=4), 500)
+        ]
         assert len(server.log) < 32 + 8
     assert len(answers) == 500
     assert all("who are you?" in answer.reason for answer in answers)
@@ -102,13 +129,20 @@ def test_no_more_requests_are_sent_than_the_budget_has():
         assert len(server.log) == capped.spent.requests == 50
 
 
-def test_leaving_early_ends_the_threads_sends_nothing_more_and_closes_every_socket(monkeypatch):
-    # A socket that nobody closed is warned about when it is collected, which may be in any later test.
+def test_leaving_early_ends_the_threads_sends_nothing_more_and_closes_every_socket(
+    monkeypatch,
+):
+    # A socket that nobody closed is warned about when it is collected, which may be in
+    # any later test.
     unclosed = []
     monkeypatch.setattr(sys, "unraisablehook", unclosed.append)
     for concurrency, n_taken in ((4, 1), (32, 3), (1, 0)):
-        with FaultyServer(double, faults={"timeout": 0.4, "cut": 0.05, "hangup": 0.05}, delay=0.02) as server:
-            answers = stream(client(server.url, concurrency=concurrency, timeout=600), 100)
+        with FaultyServer(
+            double, faults={"timeout": 0.4, "cut": 0.05, "hangup": 0.05}, delay=0.02
+        ) as server:
+            answers = stream(
+                client(server.url, concurrency=concurrency, timeout=600), 100
+            )
             for _ in range(n_taken):
                 next(answers)
             start = time.monotonic()
@@ -116,7 +150,9 @@ def test_leaving_early_ends_the_threads_sends_nothing_more_and_closes_every_sock
             assert time.monotonic() - start < 5
             assert len(server.log) <= n_taken + 2 * concurrency
         gc.collect()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("rmlab-")]
+    assert not [
+        thread for thread in threading.enumerate() if thread.name.startswith("rmlab-")
+    ]
     assert not [error.exc_value for error in unclosed]
 
 
@@ -131,21 +167,31 @@ def echo(path, body, headers):
 def list_wrong(server, read=lambda _, reply: reply.json()["value"], **options):
     """Numbers of the requests that were answered with something else than they sent."""
     items = ((i, Request("/", i)) for i in range(60))
-    answers = list(client(server.url, **({"concurrency": 1} | options)).stream(items, read))
+    answers = list(
+        client(server.url, **({"concurrency": 1} | options)).stream(items, read)
+    )
     return [i for i, answer in answers if answer.value != i]
 
 
 def test_an_extra_reply_is_no_answer_to_the_next_request_on_its_connection():
     """All later answers were those of the request before."""
-    with FaultyServer(lambda path, body, _: {"value": body}, repeats=dict.fromkeys((5, 9, 10, 40), 0)) as server:
+    with FaultyServer(
+        lambda path, body, _: {"value": body}, repeats=dict.fromkeys((5, 9, 10, 40), 0)
+    ) as server:
         assert list_wrong(server) == []
         assert len(server.log) == 60
-        assert 1 < len(server.connections) <= 5, "only a connection with bytes left is closed"
-    with FaultyServer(lambda path, body, _: {"value": body}, repeats=dict.fromkeys(range(3, 90, 7), 0)) as server:
+        assert 1 < len(server.connections) <= 5, (
+            "only a connection with bytes left is closed"
+        )
+    with FaultyServer(
+        lambda path, body, _: {"value": body}, repeats=dict.fromkeys(range(3, 90, 7), 0)
+    ) as server:
         assert list_wrong(server, concurrency=4) == []
 
 
-def test_a_release_of_httpx_that_hides_what_is_left_makes_each_connection_serve_once(monkeypatch):
+def test_a_release_of_httpx_that_hides_what_is_left_makes_each_connection_serve_once(
+    monkeypatch,
+):
     monkeypatch.setattr(http, "_find_leftover", attrgetter("no.such.attribute"))
     with FaultyServer(lambda path, body, _: {"value": body}, repeats={5: 0}) as server:
         assert list_wrong(server) == []
@@ -153,23 +199,46 @@ def test_a_release_of_httpx_that_hides_what_is_left_makes_each_connection_serve_
 
 
 def test_a_reply_that_names_another_request_is_refused():
-    """It came while the next request was open, so that nothing was left on the connection."""
+    """It came while the next request was open, so that nothing was left on the
+    connection.
+    """
     with FaultyServer(echo, delay=0.02, repeats={5: 0.01, 20: 0.01}) as server:
         assert list_wrong(server) == []
-        assert len(server.log) == 62, "the two that an extra reply came to were sent again"
-    with FaultyServer(lambda *call: (200, {"x-request-id": "its own"}, echo(*call))) as server:
+        assert len(server.log) == 62, (
+            "the two that an extra reply came to were sent again"
+        )
+    with FaultyServer(
+        lambda *call: (200, {"x-request-id": "its own"}, echo(*call))
+    ) as server:
         assert list_wrong(server) == []
 
 
 # Keys.
 
-SECRET_PLACES = ("https://user:{}@x.org", "https://x.org/v1?key={}", "https://x.org#{}", "https://[::1{}", "{}")
+SECRET_PLACES = (
+    "https://user:{}@x.org",
+    "https://x.org/v1?key={}",
+    "https://x.org#{}",
+    "https://[::1{}",
+    "{}",
+)
 SECRET_PLACES += ("http://xn--a.{}", "http://[::1/{}")
-VALUES = [("key", KEY), ("concurrency", 0), ("rate", 0), ("timeout", float("nan")), ("max_tokens", -1)]
+VALUES = [
+    ("key", KEY),
+    ("concurrency", 0),
+    ("rate", 0),
+    ("timeout", float("nan")),
+    ("max_tokens", -1),
+]
 
 
-@pytest.mark.parametrize(("argument", "value"), [*(("url", place.format(KEY)) for place in SECRET_PLACES), *VALUES])
-def test_options_that_cannot_be_right_are_named_and_a_key_is_never_repeated(argument, value):
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [*(("url", place.format(KEY)) for place in SECRET_PLACES), *VALUES],
+)
+def test_options_that_cannot_be_right_are_named_and_a_key_is_never_repeated(
+    argument, value
+):
     with pytest.raises(DataError, match=argument) as caught:
         Client(**{"url": "https://example.org"} | {argument: value})
     assert KEY not in str(caught.value)
@@ -182,7 +251,10 @@ def test_the_key_goes_to_its_server_and_nowhere_else(monkeypatch, caplog, capsys
     def repeat_key(path, body, headers):
         assert headers["authorization"] == f"Bearer {KEY}"
         wrong = 401, {}, {"error": f"Incorrect API key provided: {KEY}"}
-        answers = {"/away": (307, {"location": f"{elsewhere.url}/double"}, {}), "/wrong": wrong}
+        answers = {
+            "/away": (307, {"location": f"{elsewhere.url}/double"}, {}),
+            "/wrong": wrong,
+        }
         return answers.get(path, {"you sent": headers["authorization"]})
 
     def read(path, reply):
@@ -191,12 +263,20 @@ def test_the_key_goes_to_its_server_and_nowhere_else(monkeypatch, caplog, capsys
     with FaultyServer(double) as elsewhere, FaultyServer(repeat_key) as server:
         trusting = client(server.url, key="PLANTED_KEY", retries=1)
         paths = ["/away", "/wrong", "/echo", "/garbled"]
-        answers = list(trusting.stream([(path, Request(path, {})) for path in paths], read))
+        answers = list(
+            trusting.stream([(path, Request(path, {})) for path in paths], read)
+        )
         with pytest.raises(DataError) as caught:
             trusting.ask("/wrong", {}, Reply.json)
     assert not elsewhere.log
     assert pickle.loads(pickle.dumps(trusting)) == trusting
-    texts = [repr(answers), repr(trusting), str(vars(trusting)), repr(pickle.dumps(trusting)), str(caught.value)]
+    texts = [
+        repr(answers),
+        repr(trusting),
+        str(vars(trusting)),
+        repr(pickle.dumps(trusting)),
+        str(caught.value),
+    ]
     texts += [repr(caught.value.__context__), caplog.text, *capsys.readouterr()]
     assert not [text for text in texts if KEY in text]
     assert "[key]" in repr(answers)
@@ -216,7 +296,9 @@ def test_a_key_that_is_not_set_is_said_before_anything_is_asked(monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["1", "EMPTY", "data", KEY + "\nx-other: 1"])
-def test_a_short_key_leaves_replies_as_they_are_and_a_broken_one_is_not_sent(monkeypatch, value):
+def test_a_short_key_leaves_replies_as_they_are_and_a_broken_one_is_not_sent(
+    monkeypatch, value
+):
     """A short key was replaced in every reply."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("MY_KEY", value)
@@ -234,12 +316,16 @@ def test_a_short_key_leaves_replies_as_they_are_and_a_broken_one_is_not_sent(mon
 
 
 def restarting(after, seconds):
-    """A server that is away for `seconds` from its `after`-th request on, and the times of all requests."""
+    """A server that is away for `seconds` from its `after`-th request on, and the times
+    of all requests.
+    """
     arrivals = []
 
     def respond(path, body, headers):
         arrivals.append(time.monotonic())
-        is_away = len(arrivals) >= after and arrivals[-1] - arrivals[after - 1] < seconds
+        is_away = (
+            len(arrivals) >= after and arrivals[-1] - arrivals[after - 1] < seconds
+        )
         return (503, {}, b"restarting") if is_away else double(path, body, headers)
 
     return respond, arrivals
@@ -266,24 +352,35 @@ def test_a_server_that_is_away_holds_all_senders_and_is_waited_for(monkeypatch, 
 
 
 def test_a_few_refusals_among_many_answers_are_no_outage(capsys):
-    """One 503 in twenty made every sender stop each time: ten times as slow as one 429 in twenty."""
+    """One 503 in twenty made every sender stop each time: ten times as slow as one 429
+    in twenty.
+    """
     seconds = {}
     for status in (429, 503):
         arrivals = itertools.count(1)
 
         def respond(path, body, headers, arrivals=arrivals, status=status):
-            return double(path, body, headers) if next(arrivals) % 20 else (status, {}, b"busy")
+            return (
+                double(path, body, headers)
+                if next(arrivals) % 20
+                else (status, {}, b"busy")
+            )
 
         with FaultyServer(respond) as server:
             start = time.monotonic()
-            assert all(answer.value for _, answer in stream(client(server.url, retries=9, outage=60), 400))
+            assert all(
+                answer.value
+                for _, answer in stream(client(server.url, retries=9, outage=60), 400)
+            )
             seconds[status] = time.monotonic() - start
     assert seconds[503] < 3 * seconds[429] + 0.2
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("retries", [0, 5])
-def test_an_outage_lasts_no_longer_than_is_allowed_whatever_the_server_asks_for(retries):
+def test_an_outage_lasts_no_longer_than_is_allowed_whatever_the_server_asks_for(
+    retries,
+):
     """Three seconds became forty where the server asked for twenty."""
 
     def away(path, body, headers):
@@ -291,20 +388,30 @@ def test_an_outage_lasts_no_longer_than_is_allowed_whatever_the_server_asks_for(
 
     with FaultyServer(away) as server:
         start = time.monotonic()
-        answers = [answer for _, answer in stream(client(server.url, outage=0.5, retries=retries, concurrency=2), 9)]
+        answers = [
+            answer
+            for _, answer in stream(
+                client(server.url, outage=0.5, retries=retries, concurrency=2), 9
+            )
+        ]
         assert 0.5 <= time.monotonic() - start < 2
     assert all(answer.stopped and "503" in answer.reason for answer in answers)
 
 
 def test_a_server_that_stays_away_ends_the_run():
     with FaultyServer(restarting(5, 60)[0]) as server:
-        answers = [answer for _, answer in stream(client(server.url, outage=0.2, concurrency=4), 100)]
+        answers = [
+            answer
+            for _, answer in stream(client(server.url, outage=0.2, concurrency=4), 100)
+        ]
     unsent = [answer for answer in answers if answer.reason]
     assert len(answers) == 100
     assert len(unsent) >= 90
     assert all(answer.stopped and "503" in answer.reason for answer in unsent)
     answer = ask(client("http://127.0.0.1:9", retries=1, outage=600))
-    assert "the connection failed" in answer.reason, "an address that never answered is not waited for"
+    assert "the connection failed" in answer.reason, (
+        "an address that never answered is not waited for"
+    )
 
 
 # One exchange.
@@ -312,7 +419,9 @@ def test_a_server_that_stays_away_ends_the_run():
 
 @contextmanager
 def raw_server(reply, drip=b""):
-    """The address of a server that sends these bytes to every request, then drips, or closes; its connections."""
+    """The address of a server that sends these bytes to every request, then drips, or
+    closes; its connections.
+    """
     gone, connections = threading.Event(), []
 
     def serve(listening):
@@ -345,7 +454,8 @@ ZIPPED = TOP + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n"
 PACKED, BOMB = (gzip.compress(text, mtime=0) for text in (b'{"x": 7}', b"x" * 200_001))
 PACKED_THRICE = gzip.compress(gzip.compress(PACKED, mtime=0), mtime=0)
 THRICE = ZIPPED.replace(b"gzip", b"gzip, gzip, gzip")
-REPLIES = [  # the reply, the number of times it is asked for, the value or what the reason names
+# the reply, the number of times it is asked for, the value or what the reason names
+REPLIES = [
     (CHUNKED + b'3\r\n{"x\r\n5;y=z\r\n": 7}\r\n0\r\n\r\n', 1, 7),
     (ZIPPED % len(PACKED) + PACKED, 1, 7),
     (ZIPPED % len(BOMB) + BOMB, 1, "MiB"),
@@ -361,13 +471,19 @@ REPLIES = [  # the reply, the number of times it is asked for, the value or what
     (b'HTTP/1.1 400 X\r\n\r\n{"error": "use use_activation"}', 1, "use_activation"),
     (b"HTTP/1.1 302 X\r\nlocation: http://[::1\r\ncontent-length: 0\r\n\r\n", 1, ""),
     (b"HTTP/1.1 429 X\r\nretry-after: 86400\r\n\r\n", 1, "86400"),
-    (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n", 2, ""),
+    (
+        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
+        2,
+        "",
+    ),
     (b"", 2, ""),
 ]
 
 
 @pytest.mark.parametrize("number", range(len(REPLIES)))
-def test_a_reply_comes_whole_or_as_a_reason_and_no_raw_error_ends_a_run(monkeypatch, number):
+def test_a_reply_comes_whole_or_as_a_reason_and_no_raw_error_ends_a_run(
+    monkeypatch, number
+):
     monkeypatch.setattr(http, "MAX_BYTES", 200_000)
     reply, n_tries, outcome = REPLIES[number]
     with raw_server(reply) as (url, connections):
@@ -384,11 +500,16 @@ def test_a_reply_comes_whole_or_as_a_reason_and_no_raw_error_ends_a_run(monkeypa
     assert outcome in str(caught.value)
 
 
-def test_a_reply_that_is_packed_many_times_takes_no_more_memory_than_its_limit(monkeypatch):
+def test_a_reply_that_is_packed_many_times_takes_no_more_memory_than_its_limit(
+    monkeypatch,
+):
     """A few hundred bytes took 6 GB: the limit was looked at after unpacking."""
     monkeypatch.setattr(http, "MAX_BYTES", 100_000)
     bomb = gzip.compress(b"x" * (1 << 26), mtime=0)
-    for top, body in ((ZIPPED, bomb), (THRICE, gzip.compress(gzip.compress(bomb, mtime=0), mtime=0))):
+    for top, body in (
+        (ZIPPED, bomb),
+        (THRICE, gzip.compress(gzip.compress(bomb, mtime=0), mtime=0)),
+    ):
         with raw_server(top % len(body) + body) as (url, _):
             tracemalloc.start()
             assert ask(client(url, retries=0)).reason
@@ -400,19 +521,26 @@ def test_a_reply_that_is_packed_many_times_takes_no_more_memory_than_its_limit(m
 @pytest.mark.parametrize("end_of_headers", [b"", b"content-length: 99\r\n\r\n"])
 def test_a_reply_in_drips_ends_with_the_deadline_in_its_headers_too(end_of_headers):
     start = time.monotonic()
-    with raw_server(TOP + end_of_headers, b"x") as (url, _), pytest.raises(DataError, match=r"0\.2 seconds"):
+    with (
+        raw_server(TOP + end_of_headers, b"x") as (url, _),
+        pytest.raises(DataError, match=r"0\.2 seconds"),
+    ):
         client(url, retries=0, timeout=0.2).ask("/", {}, Reply.json)
     assert time.monotonic() - start < 5
 
 
 def test_a_server_is_believed_by_its_certificate_alone():
-    context = http.Connection("https://nowhere.example", "", 1.0)._transport._pool._ssl_context
+    context = http.Connection(
+        "https://nowhere.example", "", 1.0
+    )._transport._pool._ssl_context
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname
 
 
 @pytest.mark.parametrize("proxy", ["foo://x:{}@y", "http://[::1:{}", "http://x:port{}"])
-def test_a_proxy_that_cannot_be_one_is_named_by_its_variable_and_not_repeated(monkeypatch, proxy):
+def test_a_proxy_that_cannot_be_one_is_named_by_its_variable_and_not_repeated(
+    monkeypatch, proxy
+):
     """It was a ValueError of httpx."""
     for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -422,7 +550,9 @@ def test_a_proxy_that_cannot_be_one_is_named_by_its_variable_and_not_repeated(mo
     assert KEY not in str(caught.value)
 
 
-def test_a_proxy_of_the_environment_is_used_and_sees_no_key_of_a_server_behind_tls(monkeypatch):
+def test_a_proxy_of_the_environment_is_used_and_sees_no_key_of_a_server_behind_tls(
+    monkeypatch,
+):
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -434,8 +564,15 @@ def test_a_proxy_of_the_environment_is_used_and_sees_no_key_of_a_server_behind_t
     with FaultyServer(forward) as proxy, FaultyServer(lambda *_: {}) as server:
         monkeypatch.setenv("ALL_PROXY", proxy.url)
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        assert ask(Client("http://nowhere.example/v1")).value == {"path": "http://nowhere.example/v1/"}
+        assert ask(Client("http://nowhere.example/v1")).value == {
+            "path": "http://nowhere.example/v1/"
+        }
         assert ask(client(server.url)).value == {}
-        assert "ProxyError" in ask(client("https://nowhere.example", key="PLANTED_KEY", retries=0)).reason
+        assert (
+            "ProxyError"
+            in ask(
+                client("https://nowhere.example", key="PLANTED_KEY", retries=0)
+            ).reason
+        )
     assert [request.method for request in proxy.log] == ["POST", "CONNECT"]
     assert KEY not in repr(proxy.log)

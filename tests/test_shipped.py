@@ -19,15 +19,36 @@ RUN = "import json, sys\nsource, tests = json.load(sys.stdin)\nnames = {}\nexec(
 def test_chosen_code_of_mini_passes_its_tests_and_rejected_code_fails_them():
     for row in json.loads((MINI / "code_filtered.json").read_text(encoding="utf-8")):
         for label in ("chosen", "rejected"):
-            command, sent = [sys.executable, "-I", "-c", RUN], json.dumps([row[label][0], row["tests"]])
-            done = subprocess.run(command, input=sent, capture_output=True, text=True, timeout=20, check=False)
+            command, sent = (
+                [sys.executable, "-I", "-c", RUN],
+                json.dumps([row[label][0], row["tests"]]),
+            )
+            done = subprocess.run(
+                command,
+                input=sent,
+                capture_output=True,
+                text=True,
+                timeout=20,
+                check=False,
+            )
             assert (done.returncode == 0) == (label == "chosen"), row["id"]
             assert label == "chosen" or "AssertionError" in done.stderr, row["id"]
 
 
-TEXTS = ["short", "a longer answer", "**bold** and `code`\n- item", "- x\n- y", " ", "😀 שלום $x$ <b>"]
+TEXTS = [
+    "short",
+    "a longer answer",
+    "**bold** and `code`\n- item",
+    "- x\n- y",
+    " ",
+    "😀 שלום $x$ <b>",
+]
 PROMPTS = ["p", "q", [{"role": "user", "content": "hi"}], "p", "p", "\ud800"]
-SCORES = {"longest": [*map(len, TEXTS)], "shortest": [-len(text) for text in TEXTS], "constant": [0.0] * 6}
+SCORES = {
+    "longest": [*map(len, TEXTS)],
+    "shortest": [-len(text) for text in TEXTS],
+    "constant": [0.0] * 6,
+}
 SCORES |= {"most_markdown": [0, 0, 3, 2, 0, 0]}
 
 
@@ -38,7 +59,10 @@ def test_one_float_per_response_whatever_the_order_and_batch(name):
     assert (scorer.name, whole.dtype, whole.shape) == (name, np.float64, (len(TEXTS),))
     assert whole.tolist() == SCORES.get(name.replace("-", "_"), whole.tolist())
     assert np.array_equal(scorer(PROMPTS[::-1], TEXTS[::-1]), whole[::-1])
-    assert np.array_equal(np.concatenate([scorer([p], [t]) for p, t in zip(PROMPTS, TEXTS, strict=True)]), whole)
+    assert np.array_equal(
+        np.concatenate([scorer([p], [t]) for p, t in zip(PROMPTS, TEXTS, strict=True)]),
+        whole,
+    )
     assert np.array_equal(pickle.loads(pickle.dumps(scorer))(PROMPTS, TEXTS), whole)
     assert scorer([], []).shape == (0,)
 
@@ -60,9 +84,13 @@ def test_the_noise_of_a_toy_is_standard_normal_times_its_dial(mini):
 
 
 def test_the_lengths_of_mini_tell_nothing(mini):
-    """In every domain the right answer of a style is the longer one about every second time."""
+    """In every domain the right answer of a style is the longer one about every second
+    time.
+    """
     table = mini.assign(length=mini["response"].str.len())
-    lengths = table.pivot_table("length", ["domain", "id", "style"], "label", observed=True)
+    lengths = table.pivot_table(
+        "length", ["domain", "id", "style"], "label", observed=True
+    )
     is_longer = lengths["chosen"] > lengths["rejected"]
     for domain, longer in is_longer.groupby("domain"):
         assert binomtest(int(longer.sum()), len(longer)).pvalue > 0.3, domain

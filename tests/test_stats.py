@@ -1,4 +1,6 @@
-"""Statistics: comparisons, ranks, power, calibration, items and errors in common; formulas by hand, oracles, laws."""
+"""Statistics: comparisons, ranks, power, calibration, items and errors in common;
+formulas by hand, oracles, laws.
+"""
 
 import designs
 import numpy as np
@@ -19,19 +21,32 @@ from rmlab.tables import DataError
 
 
 def one_each(margins, per_prompt=1):
-    """Pairs from the margins of each model, `per_prompt` of them to a prompt; NaN is a missing one."""
+    """Pairs from the margins of each model, `per_prompt` of them to a prompt; NaN is a
+    missing one.
+    """
     parts = []
-    for model, margin in (margins if isinstance(margins, dict) else {"m": margins}).items():
+    for model, margin in (
+        margins if isinstance(margins, dict) else {"m": margins}
+    ).items():
         places = np.arange(len(margin))
-        frame = pd.DataFrame({"id": (places // per_prompt).astype(str), "rejected_slot": places % per_prompt})
+        frame = pd.DataFrame(
+            {
+                "id": (places // per_prompt).astype(str),
+                "rejected_slot": places % per_prompt,
+            }
+        )
         parts.append(frame.assign(model=model, margin=np.asarray(margin, float)))
-    return tables.check_pairs(pd.concat(parts).assign(benchmark="own", domain="all", chosen_slot=0))
+    return tables.check_pairs(
+        pd.concat(parts).assign(benchmark="own", domain="all", chosen_slot=0)
+    )
 
 
 def random_pairs(n, models="ab", seed=0, missing=0.0):
     rng = np.random.default_rng(seed)
     chances = [*np.array([0.6, 0.3, 0.1]) * (1 - missing), missing]
-    return one_each({model: rng.choice([1.0, -1.0, 0.0, np.nan], n, p=chances) for model in models})
+    return one_each(
+        {model: rng.choice([1.0, -1.0, 0.0, np.nan], n, p=chances) for model in models}
+    )
 
 
 def responses_of(won):
@@ -47,7 +62,9 @@ def pairs(make_scores):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_one_comparison_a_prompt_is_the_paired_t_of_the_prompts_and_two_more(seed):
-    """One more prompt that only the first model wins, one that only the second wins; the error is of the others."""
+    """One more prompt that only the first model wins, one that only the second wins;
+    the error is of the others.
+    """
     pairs = random_pairs(5 + 40 * seed, seed=seed)
     row = stats.compare(pairs, "a", "b").iloc[0]
     won = pairs.pivot(index="id", columns="model", values="outcome") == "win"
@@ -66,31 +83,58 @@ def test_one_comparison_a_prompt_is_the_paired_t_of_the_prompts_and_two_more(see
 
 def test_swapping_the_models_mirrors_the_row(pairs):
     for by in (None, "domain", ["level"]):
-        row, mirrored = stats.compare(pairs, "a", "b", by=by), stats.compare(pairs, "b", "a", by=by)
-        np.testing.assert_allclose(row["difference"], -mirrored["difference"], atol=1e-15)
+        row, mirrored = (
+            stats.compare(pairs, "a", "b", by=by),
+            stats.compare(pairs, "b", "a", by=by),
+        )
+        np.testing.assert_allclose(
+            row["difference"], -mirrored["difference"], atol=1e-15
+        )
         np.testing.assert_allclose(row["low"], -mirrored["high"], atol=1e-15)
-        np.testing.assert_allclose(row[["p", "agreement"]], mirrored[["p", "agreement"]], atol=1e-12)
+        np.testing.assert_allclose(
+            row[["p", "agreement"]], mirrored[["p", "agreement"]], atol=1e-12
+        )
 
 
 def test_a_comparison_has_the_reported_accuracies_and_counts(pairs):
     summary = metrics.summary(pairs).set_index("model")
     row = stats.compare(pairs, "a", "b").iloc[0]
-    assert [row["value_a"], row["value_b"]] == pytest.approx(summary.loc[["a", "b"], "overall"].tolist())
-    for by, names in (("domain", ["chat", "math", "code", "safety"]), ("level", ["easy", "normal", "hard"])):
+    assert [row["value_a"], row["value_b"]] == pytest.approx(
+        summary.loc[["a", "b"], "overall"].tolist()
+    )
+    for by, names in (
+        ("domain", ["chat", "math", "code", "safety"]),
+        ("level", ["easy", "normal", "hard"]),
+    ):
         rows = stats.compare(pairs, "a", "b", by=by)
         assert rows[by].tolist() == names
         for model in "ab":
-            assert rows[f"value_{model}"].tolist() == pytest.approx(summary.loc[model, names].tolist())
-        assert rows["p_holm"].tolist() == pytest.approx(multipletests(rows["p"], method="holm")[1].tolist())
+            assert rows[f"value_{model}"].tolist() == pytest.approx(
+                summary.loc[model, names].tolist()
+            )
+        assert rows["p_holm"].tolist() == pytest.approx(
+            multipletests(rows["p"], method="holm")[1].tolist()
+        )
     assert rows["level"].dtype == tables.LEVEL
-    assert len(stats.compare(pairs, "a", "b", by=["domain", "chosen_style", "rejected_style"])) == 4 * 9
+    assert (
+        len(
+            stats.compare(
+                pairs, "a", "b", by=["domain", "chosen_style", "rejected_style"]
+            )
+        )
+        == 4 * 9
+    )
     flipped = stats.flips(pairs, "a", "b")
     assert (flipped["outcome_a"].astype(str) != flipped["outcome_b"].astype(str)).all()
     assert len(flipped) == round((1 - row["agreement"]) * 378)
     assert row["n_pairs"] == 378
-    assert row["n_ties_a"] == ((pairs["model"] == "a") & (pairs["outcome"] == "tie")).sum()
+    assert (
+        row["n_ties_a"] == ((pairs["model"] == "a") & (pairs["outcome"] == "tie")).sum()
+    )
     key = ["domain", "id", "chosen_slot", "rejected_slot"]
-    original = pairs[(pairs["model"] == "b") & (pairs[key] == flipped.iloc[0][key]).all(axis=1)]
+    original = pairs[
+        (pairs["model"] == "b") & (pairs[key] == flipped.iloc[0][key]).all(axis=1)
+    ]
     assert original["margin"].item() == flipped.iloc[0]["margin_b"]
 
 
@@ -98,11 +142,16 @@ def test_a_missing_outcome_is_left_out_of_its_own_model_only():
     pairs = random_pairs(200, models="abc", seed=3, missing=0.2)
     wide = pairs.pivot(index="id", columns="model", values="outcome")
     for row in stats.compare_all(pairs).itertuples():
-        mean_a, mean_b = ((wide[model].dropna() == "win").mean() for model in (row.model_a, row.model_b))
+        mean_a, mean_b = (
+            (wide[model].dropna() == "win").mean()
+            for model in (row.model_a, row.model_b)
+        )
         assert row.difference == pytest.approx(mean_a - mean_b, abs=1e-14)
         both = wide[[row.model_a, row.model_b]].dropna()
         assert [row.n_pairs, row.missing] == [len(both), 200 - len(both)]
-        assert row.agreement == pytest.approx((both[row.model_a] == both[row.model_b]).mean())
+        assert row.agreement == pytest.approx(
+            (both[row.model_a] == both[row.model_b]).mean()
+        )
 
 
 def test_agreement_has_every_digit_of_the_share():
@@ -121,30 +170,55 @@ def test_a_missing_domain_leaves_no_difference_and_names_the_way_out(pairs):
 
 
 def test_p_holm_is_holm_over_the_pairs_of_models(pairs):
-    """With statsmodels; pairs with a content-blind baseline move none of them, and are adjusted over all pairs."""
+    """With statsmodels; pairs with a content-blind baseline move none of them, and are
+    adjusted over all pairs.
+    """
     pairs = pairs[pairs["model"] != "d"]
     better = np.random.default_rng(0).random(len(pairs)) < 0.4
-    strong = pairs.assign(outcome=pairs["outcome"].where(~better, "win"), margin=np.nan, model=pairs["model"] + "+")
+    strong = pairs.assign(
+        outcome=pairs["outcome"].where(~better, "win"),
+        margin=np.nan,
+        model=pairs["model"] + "+",
+    )
     field = pd.concat([pairs, strong])
     blind = pairs[pairs["model"] == "c"].assign(model="random")
     key = ["model_a", "model_b"]
-    alone, with_blind = (stats.compare_all(table).set_index(key) for table in (field, pd.concat([field, blind])))
+    alone, with_blind = (
+        stats.compare_all(table).set_index(key)
+        for table in (field, pd.concat([field, blind]))
+    )
     assert [len(alone), len(with_blind)] == [15, 21]
     assert 2 <= (alone["p_holm"] < 0.05).sum() <= 13
-    np.testing.assert_allclose(alone["p_holm"], multipletests(alone["p"], method="holm")[1], rtol=1e-12)
-    np.testing.assert_array_equal(with_blind.loc[alone.index, "p_holm"], alone["p_holm"])
+    np.testing.assert_allclose(
+        alone["p_holm"], multipletests(alone["p"], method="holm")[1], rtol=1e-12
+    )
+    np.testing.assert_array_equal(
+        with_blind.loc[alone.index, "p_holm"], alone["p_holm"]
+    )
     is_blind = ~with_blind.index.isin(alone.index)
     over_all = multipletests(with_blind["p"], method="holm")[1]
-    np.testing.assert_allclose(with_blind["p_holm"][is_blind], over_all[is_blind], rtol=1e-12)
-    assert rmlab.rank(pd.concat([field, blind])).set_index("model").loc["random", "group"] == ""
+    np.testing.assert_allclose(
+        with_blind["p_holm"][is_blind], over_all[is_blind], rtol=1e-12
+    )
+    assert (
+        rmlab.rank(pd.concat([field, blind])).set_index("model").loc["random", "group"]
+        == ""
+    )
 
 
 def test_models_on_different_comparisons_are_refused_unless_asked(pairs):
     gaps = pairs[(pairs["model"] != "b") | (pairs["domain"] != "code")]
-    for function in (stats.compare_all, stats.rank, lambda table: stats.compare(table, "a", "b")):
+    for function in (
+        stats.compare_all,
+        stats.rank,
+        lambda table: stats.compare(table, "a", "b"),
+    ):
         with pytest.raises(DataError, match=r"'b' .*63 of 378.*'domain': 'code'"):
             function(gaps)
-    assert stats.compare(gaps, "a", "b", common=True, average="domains")["n_pairs"].item() == 315
+    assert (
+        stats.compare(gaps, "a", "b", common=True, average="domains")["n_pairs"].item()
+        == 315
+    )
     with pytest.raises(DataError, match=r"table: .*'a'"):
         stats.rank(pairs[pairs["model"] == "a"])
     for argument, names in (("b: .*'x'", "ax"), ("a, b: .*'a'", "aa")):
@@ -169,48 +243,71 @@ def test_ranks_have_no_range_beyond_many_models(pairs, monkeypatch):
     table = stats.rank(pairs)
     assert table["rank"].tolist() == [1, 2, 3, 4]
     assert table["rank"].dtype == "Int64"
-    assert ((table["rank_low"] <= table["rank"]) & (table["rank"] <= table["rank_high"])).all()
-    pd.testing.assert_frame_equal(stats.rank(pairs.sample(frac=1, random_state=0)), table)
+    assert (
+        (table["rank_low"] <= table["rank"]) & (table["rank"] <= table["rank_high"])
+    ).all()
+    pd.testing.assert_frame_equal(
+        stats.rank(pairs.sample(frac=1, random_state=0)), table
+    )
     monkeypatch.setattr("rmlab.stats.ranking.MOST_MODELS", 2)
     short, left_out = stats.rank(pairs), ["rank_low", "rank_high", "group", "reason"]
-    pd.testing.assert_frame_equal(short.drop(columns=left_out), table.drop(columns=left_out))
+    pd.testing.assert_frame_equal(
+        short.drop(columns=left_out), table.drop(columns=left_out)
+    )
     assert short["rank_low"].isna().all()
     assert (short["reason"] != "").all()
 
 
 def test_a_model_with_a_blank_domain_stands_last_without_a_rank(pairs):
     gap = (pairs["model"] == "a") & (pairs["domain"] == "code")
-    gaps = pairs.assign(outcome=pairs["outcome"].where(~gap), margin=pairs["margin"].where(~gap))
+    gaps = pairs.assign(
+        outcome=pairs["outcome"].where(~gap), margin=pairs["margin"].where(~gap)
+    )
     last = stats.rank(gaps).iloc[-1]
     assert last["model"] == "a"
     assert pd.isna(last["rank"])
     assert [last["group"], last["missing"]] == ["", 63]
     assert "code" in last["reason"]
     assert stats.rank(gaps, average="prompts")["rank"].notna().all()
-    nobody = stats.rank(pairs.assign(outcome=pairs["outcome"].where(pairs["domain"] != "code")))
+    nobody = stats.rank(
+        pairs.assign(outcome=pairs["outcome"].where(pairs["domain"] != "code"))
+    )
     assert nobody["rank"].isna().all()
 
 
 def test_equal_models_share_all_their_places(pairs):
     names = [f"model {place * 7 % 20}" for place in range(20)]
-    table = stats.rank(pd.concat([pairs[pairs["model"] == "a"].assign(model=name) for name in names]))
+    table = stats.rank(
+        pd.concat([pairs[pairs["model"] == "a"].assign(model=name) for name in names])
+    )
     assert table["model"].tolist() == names
     assert (table[["rank", "rank_low", "rank_high"]] == [1, 1, 20]).all(axis=None)
 
 
 def two_models(only_a, only_b, both, more=()):
-    """Two models that win these numbers of prompts alone and together; `more` win everything."""
+    """Two models that win these numbers of prompts alone and together; `more` win
+    everything.
+    """
     n, place = only_a + only_b + both, np.arange(only_a + only_b + both)
     won = {"a": place >= only_b, "b": (place < only_b) | (place >= only_a + only_b)}
-    return one_each({name: 2.0 * row - 1 for name, row in (won | {name: np.ones(n) for name in more}).items()})
+    return one_each(
+        {
+            name: 2.0 * row - 1
+            for name, row in (won | {name: np.ones(n) for name in more}).items()
+        }
+    )
 
 
 def p_of_compare(n):
-    """The p of `compare` by how many of n prompts only the first and only the second of two models wins, (n, n)."""
+    """The p of `compare` by how many of n prompts only the first and only the second of
+    two models wins, (n, n).
+    """
     p = np.ones((n + 1, n + 1))
     for only_a in range(n + 1):
         for only_b in range(min(only_a, n - only_a) + 1):
-            p[only_a, only_b] = stats.compare(two_models(only_a, only_b, n - only_a - only_b), "a", "b")["p"].item()
+            p[only_a, only_b] = stats.compare(
+                two_models(only_a, only_b, n - only_a - only_b), "a", "b"
+            )["p"].item()
             p[only_b, only_a] = p[only_a, only_b]
     return p
 
@@ -218,21 +315,30 @@ def p_of_compare(n):
 @pytest.mark.parametrize("n", [5, 8])
 def test_exact_power_is_that_of_compare_over_all_tables(n):
     p = p_of_compare(n)
-    for delta, agreement, alpha in ((0.1, 0.8, 0.05), (0.5, 0.3, 0.01), (0.3, 0.7, 0.05), (0.2, 0.2, 0.2)):
+    for delta, agreement, alpha in (
+        (0.1, 0.8, 0.05),
+        (0.5, 0.3, 0.01),
+        (0.3, 0.7, 0.05),
+        (0.2, 0.2, 0.2),
+    ):
         only_a, only_b = (1 - agreement + delta) / 2, (1 - agreement - delta) / 2
         shares = np.clip([only_a, only_b, agreement], 0, 1)
         total = 0.0
         for a in range(n + 1):
             for b in range(n + 1 - a):
                 if p[a, b] < alpha:
-                    total += multinomial.pmf([a, b, n - a - b], n, shares / shares.sum())
+                    total += multinomial.pmf(
+                        [a, b, n - a - b], n, shares / shares.sum()
+                    )
         assert exact_power(n, delta, agreement, alpha) == pytest.approx(total, abs=1e-9)
 
 
 def test_equal_models_are_told_apart_in_at_most_six_per_cent_of_tables():
     agreements = np.arange(0.005, 1, 0.015)
     for n in (6, 9, 20, 100, 300):
-        assert max(exact_power(n, 0.0, agreement, 0.05) for agreement in agreements) < 0.06
+        assert (
+            max(exact_power(n, 0.0, agreement, 0.05) for agreement in agreements) < 0.06
+        )
 
 
 def test_plan_has_the_power_asked_for_and_no_prompt_too_many():
@@ -241,38 +347,60 @@ def test_plan_has_the_power_asked_for_and_no_prompt_too_many():
     assert (table["n_prompts"].isna() == impossible).all()
     for row in table[~impossible].itertuples():
         assert 0.8 <= row.power < 0.83
-        assert exact_power(int(row.n_prompts) - 1, row.difference, row.agreement, 0.05) < 0.8
+        assert (
+            exact_power(int(row.n_prompts) - 1, row.difference, row.agreement, 0.05)
+            < 0.8
+        )
     more = stats.plan(0.02, agreement=0.9, comparisons=10)
-    assert more["n_prompts"].item() > stats.plan(0.02, agreement=0.9)["n_prompts"].item()
+    assert (
+        more["n_prompts"].item() > stats.plan(0.02, agreement=0.9)["n_prompts"].item()
+    )
     assert more["alpha"].item() == pytest.approx(0.005)
 
 
-@pytest.mark.parametrize(("difference", "agreement"), [(0.1, 0.9), (0.2, 0.8), (-0.3, 0.7), (0.05, 0.95)])
+@pytest.mark.parametrize(
+    ("difference", "agreement"), [(0.1, 0.9), (0.2, 0.8), (-0.3, 0.7), (0.05, 0.95)]
+)
 def test_plan_reaches_the_largest_difference_that_can_be(difference, agreement):
     """1 - 0.9 is a little less than 0.1."""
     assert stats.plan(difference, agreement=agreement)["power"].item() >= 0.8
 
 
 @pytest.mark.parametrize(
-    ("difference", "agreement", "power"), [(0.437, 0.563, 0.654), (0.3, 0.5, 0.8), (0.1, 0.9, 0.8)]
+    ("difference", "agreement", "power"),
+    [(0.437, 0.563, 0.654), (0.3, 0.5, 0.8), (0.1, 0.9, 0.8)],
 )
 def test_from_the_planned_number_on_the_power_is_reached(difference, agreement, power):
     """In the first case 12 prompts have it and 14 do not."""
-    n = stats.plan(difference, agreement=agreement, power=power, alpha=0.0554)["n_prompts"].item()
+    n = stats.plan(difference, agreement=agreement, power=power, alpha=0.0554)[
+        "n_prompts"
+    ].item()
     later = [exact_power(k, difference, agreement, 0.0554) for k in range(n - 1, 4 * n)]
     assert later[0] < power <= min(later[1:])
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("comparisons", 0), ("comparisons", -3), ("power", 1.0), ("alpha", 0.0), ("agreement", 1.0)]
+    ("option", "value"),
+    [
+        ("comparisons", 0),
+        ("comparisons", -3),
+        ("power", 1.0),
+        ("alpha", 0.0),
+        ("agreement", 1.0),
+    ],
 )
 def test_plan_refuses_what_no_plan_can_be_made_for(option, value):
     with pytest.raises(ValueError, match=f"{option}.*{value!r}"):
         stats.plan(0.05, **{option: value})
 
 
-@pytest.mark.parametrize(("only_a", "only_b", "both"), [(60, 50, 800), (14, 0, 46), (7, 30, 300), (20, 20, 20)])
-def test_detectable_is_the_error_of_the_difference_and_has_no_order(only_a, only_b, both):
+@pytest.mark.parametrize(
+    ("only_a", "only_b", "both"),
+    [(60, 50, 800), (14, 0, 46), (7, 30, 300), (20, 20, 20)],
+)
+def test_detectable_is_the_error_of_the_difference_and_has_no_order(
+    only_a, only_b, both
+):
     table = two_models(only_a, only_b, both)
     row, mirrored = (stats.power(table, *names).iloc[0] for names in ("ab", "ba"))
     se = stats.compare(table, "a", "b")["se"].item()
@@ -280,10 +408,14 @@ def test_detectable_is_the_error_of_the_difference_and_has_no_order(only_a, only
     assert mirrored["detectable"] == pytest.approx(row["detectable"], rel=1e-12)
     assert mirrored["difference"] == -row["difference"]
     planned = stats.power(table, "a", "b", power=0.9, alpha=0.01).iloc[0]
-    assert planned["detectable"] == pytest.approx((norm.ppf(0.995) + norm.ppf(0.9)) * se)
+    assert planned["detectable"] == pytest.approx(
+        (norm.ppf(0.995) + norm.ppf(0.9)) * se
+    )
 
 
-@pytest.mark.parametrize(("n", "differing"), [(40, 16), (60, 20), (300, 20), (300, 120), (1000, 60)])
+@pytest.mark.parametrize(
+    ("n", "differing"), [(40, 16), (60, 20), (300, 20), (300, 120), (1000, 60)]
+)
 def test_the_detectable_difference_is_found_with_the_power(n, differing):
     """By simulation with `differences`, the test of `compare`."""
     table = two_models(differing // 2, differing // 2, n - differing)
@@ -293,7 +425,9 @@ def test_the_detectable_difference_is_found_with_the_power(n, differing):
     differs = kind < differing / n
     for_a = kind < (differing / n + delta) / 2
     won = np.concatenate([for_a | ~differs, ~for_a])
-    result = designs.estimate_overall(designs.prepare_margins(np.repeat(2.0 * won - 1, 9, axis=1), {"all": n}, 1))
+    result = designs.estimate_overall(
+        designs.prepare_margins(np.repeat(2.0 * won - 1, 9, axis=1), {"all": n}, 1)
+    )
     p = differences(result, np.arange(600), np.arange(600) + 600).p
     assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.06)
 
@@ -308,16 +442,25 @@ def test_a_detectable_difference_beyond_the_possible_is_missing_with_the_reason(
 
 def test_detectable_grows_with_the_number_of_models():
     table = two_models(60, 50, 800, more=["c", "d"])
-    plain, holm = (stats.power(table, "a", "b", adjust=adjust) for adjust in ("none", "holm"))
+    plain, holm = (
+        stats.power(table, "a", "b", adjust=adjust) for adjust in ("none", "holm")
+    )
     assert plain["detectable"].item() < holm["detectable"].item()
     assert holm["alpha"].item() == pytest.approx(0.05 / 6)
     assert stats.power(table, "a")["model_b"].tolist() == ["b", "c", "d"]
     blind = pd.concat([table, table[table["model"] == "b"].assign(model="random")])
-    assert stats.power(blind, "a", adjust="holm")["alpha"].tolist() == pytest.approx([0.05 / 6] * 3 + [0.05 / 10])
+    assert stats.power(blind, "a", adjust="holm")["alpha"].tolist() == pytest.approx(
+        [0.05 / 6] * 3 + [0.05 / 10]
+    )
 
 
 def test_few_prompts_and_few_differences_are_refused_with_the_reason():
-    for counts, few in (((5, 5, 19), "30"), ((5, 5, 20), ""), ((3, 2, 200), "6"), ((4, 4, 200), "")):
+    for counts, few in (
+        ((5, 5, 19), "30"),
+        ((5, 5, 20), ""),
+        ((3, 2, 200), "6"),
+        ((4, 4, 200), ""),
+    ):
         row = stats.power(two_models(*counts), "a", "b").iloc[0]
         assert few in row["reason"]
         assert np.isnan(row["detectable"]) == bool(few) == bool(row["reason"])
@@ -330,8 +473,14 @@ def test_few_prompts_and_few_differences_are_refused_with_the_reason():
 
 
 def latent(correlation, accuracies, n, seed=0):
-    """Outcomes of models whose strengths on each comparison are normal with the given correlations."""
-    strength = np.random.default_rng(seed).multivariate_normal(np.zeros(len(correlation)), correlation, n).T
+    """Outcomes of models whose strengths on each comparison are normal with the given
+    correlations.
+    """
+    strength = (
+        np.random.default_rng(seed)
+        .multivariate_normal(np.zeros(len(correlation)), correlation, n)
+        .T
+    )
     return (strength < norm.ppf(accuracies)[:, None]).astype(float)
 
 
@@ -357,21 +506,34 @@ def test_the_normal_integral_is_that_of_scipy():
     rng = np.random.default_rng(2)
     h, k, rho = rng.normal(size=20), rng.normal(size=20), rng.uniform(-0.95, 0.95, 20)
     h[:2], k[1:3] = 0, 0  # a model that wins half
-    expected = [multivariate_normal([0, 0], [[1, r], [r, 1]]).cdf([a, b]) for a, b, r in zip(h, k, rho, strict=True)]
+    expected = [
+        multivariate_normal([0, 0], [[1, r], [r, 1]]).cdf([a, b])
+        for a, b, r in zip(h, k, rho, strict=True)
+    ]
     np.testing.assert_allclose(normal_below(h, k, rho), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1, 5])
 def test_the_error_is_the_spread_over_tables(size):
-    """Of 60 tables of 1,000 comparisons; with several comparisons to a prompt these share half of their variance."""
+    """Of 60 tables of 1,000 comparisons; with several comparisons to a prompt these
+    share half of their variance.
+    """
     rng, rho = np.random.default_rng(3), 0.5
     correlations, errors = [], []
     root = np.linalg.cholesky([[1, rho], [rho, 1]])
     for _ in range(60):
-        shared, single = (root @ rng.standard_normal((2, m)) for m in (1000 // size, 1000))
-        strength = (np.repeat(shared, size, axis=1) + single) / np.sqrt(2) if size > 1 else single
+        shared, single = (
+            root @ rng.standard_normal((2, m)) for m in (1000 // size, 1000)
+        )
+        strength = (
+            (np.repeat(shared, size, axis=1) + single) / np.sqrt(2)
+            if size > 1
+            else single
+        )
         margins = norm.ppf([0.8, 0.65])[:, None] - strength
-        table = stats.error_correlation(one_each(dict(zip("ab", margins, strict=True)), per_prompt=size))
+        table = stats.error_correlation(
+            one_each(dict(zip("ab", margins, strict=True)), per_prompt=size)
+        )
         correlations.append(table.iloc[0, 1])
         errors.append(table.attrs["se"].iloc[0, 1])
     assert np.mean(correlations) == pytest.approx(rho, abs=0.06)
@@ -379,10 +541,14 @@ def test_the_error_is_the_spread_over_tables(size):
 
 
 def test_a_correlation_at_an_empty_cell_has_an_interval_that_holds_the_truth():
-    """Accuracies of 0.95 and 0.55 and 400 comparisons: the weaker model is alone right in next to no table."""
+    """Accuracies of 0.95 and 0.55 and 400 comparisons: the weaker model is alone right
+    in next to no table.
+    """
     covered = []
     for seed in range(100):
-        square = correlate(latent([[1, 0.9], [0.9, 1]], np.array([0.95, 0.55]), 400, seed))
+        square = correlate(
+            latent([[1, 0.9], [0.9, 1]], np.array([0.95, 0.55]), 400, seed)
+        )
         low, high = square.attrs["low"].iloc[0, 1], square.attrs["high"].iloc[0, 1]
         covered.append(low <= 0.9 <= high)
         if square.iloc[0, 1] == 1:
@@ -401,13 +567,23 @@ def test_the_limits_of_a_correlation_follow_the_likelihood():
         both = multivariate_normal([0, 0], [[1, rho], [rho, 1]]).cdf(cuts)
         right_a, right_b = norm.cdf(cuts)
         shares = [both, right_a - both, right_b - both, 1 - right_a - right_b + both]
-        seen = [(a == x) & (b == y) for x, y in ((1, 1), (1, 0), (0, 1), (0, 0)) for a, b in [won]]
-        return sum(cell.sum() * np.log(share) for cell, share in zip(seen, shares, strict=True))
+        seen = [
+            (a == x) & (b == y)
+            for x, y in ((1, 1), (1, 0), (0, 1), (0, 0))
+            for a, b in [won]
+        ]
+        return sum(
+            cell.sum() * np.log(share) for cell, share in zip(seen, shares, strict=True)
+        )
 
     best = log_likelihood(square.iloc[0, 1])
     for rho in (square.attrs["low"].iloc[0, 1], square.attrs["high"].iloc[0, 1]):
-        assert 2 * (best - log_likelihood(rho)) == pytest.approx(norm.ppf(0.975) ** 2, rel=0.15)
-        assert log_likelihood(rho + 1e-3 * np.sign(square.iloc[0, 1] - rho)) > log_likelihood(rho)
+        assert 2 * (best - log_likelihood(rho)) == pytest.approx(
+            norm.ppf(0.975) ** 2, rel=0.15
+        )
+        assert log_likelihood(
+            rho + 1e-3 * np.sign(square.iloc[0, 1] - rho)
+        ) > log_likelihood(rho)
 
 
 def test_families_widen_what_rests_on_margins_and_outcomes():
@@ -421,12 +597,17 @@ def test_families_widen_what_rests_on_margins_and_outcomes():
         stats.calibration_error: ("brier_low", "brier_high"),
     }
     for function, (low, high) in functions.items():
-        apart, together = (function(table, cluster=cluster) for cluster in (None, "template"))
+        apart, together = (
+            function(table, cluster=cluster) for cluster in (None, "template")
+        )
         widths = [(frame[high] - frame[low]).mean() for frame in (apart, together)]
         assert widths[1] > 1.3 * widths[0]
         with pytest.raises(DataError, match="famly"):
             function(table, cluster="famly")
-    apart, together = (stats.error_correlation(table, cluster=cluster) for cluster in (None, "template"))
+    apart, together = (
+        stats.error_correlation(table, cluster=cluster)
+        for cluster in (None, "template")
+    )
     assert together.iloc[0, 1] == apart.iloc[0, 1]
     assert together.attrs["se"].iloc[0, 1] > 1.3 * apart.attrs["se"].iloc[0, 1]
     assert together.attrs["low"].iloc[0, 1] < apart.attrs["low"].iloc[0, 1]
@@ -478,7 +659,10 @@ def test_items_equal_plain_loops():
 
 
 def test_items_of_prompts_are_means_of_their_comparisons(pairs):
-    whole, parts = stats.item_difficulty(pairs, unit="prompt"), stats.item_difficulty(pairs)
+    whole, parts = (
+        stats.item_difficulty(pairs, unit="prompt"),
+        stats.item_difficulty(pairs),
+    )
     mean = parts.groupby(["domain", "id"])["difficulty"].mean()
     assert len(whole) == len(mean)
     whole = whole.set_index(["domain", "id"])["difficulty"]
@@ -498,13 +682,18 @@ def test_calibration_equals_plain_loops():
     chance = sigmoid(np.abs(margin))
     for row in table.itertuples():
         members = [i for i, p in enumerate(chance) if row.left <= p < row.right]
-        right = [1.0 if margin[i] > 0 else 0.5 if margin[i] == 0 else 0.0 for i in members]
+        right = [
+            1.0 if margin[i] > 0 else 0.5 if margin[i] == 0 else 0.0 for i in members
+        ]
         assert row.n_pairs == len(members)
         assert row.predicted == pytest.approx(np.mean(chance[members]))
         assert row.accuracy == pytest.approx(np.mean(right))
         error += abs(row.predicted - row.accuracy) * len(members) / 500
     assert table["ece"].iloc[0] == pytest.approx(error)
-    assert stats.calibration_error(one_each(margin), bins=5)["ece"].item() == table["ece"].iloc[0]
+    assert (
+        stats.calibration_error(one_each(margin), bins=5)["ece"].item()
+        == table["ece"].iloc[0]
+    )
 
 
 def draw_margins(rng, n, *, models=1, factor=1.0):
@@ -515,19 +704,34 @@ def draw_margins(rng, n, *, models=1, factor=1.0):
 
 
 def test_bradley_terry_margins_are_calibrated_and_scaled_ones_are_not():
-    honest, loud = (draw_margins(np.random.default_rng(2), 20_000, factor=factor) for factor in (1, 3))
+    honest, loud = (
+        draw_margins(np.random.default_rng(2), 20_000, factor=factor)
+        for factor in (1, 3)
+    )
     table = stats.calibration(honest)
     assert table["ece"].iloc[0] < 0.01
     assert stats.calibration(loud)["ece"].iloc[0] > 0.08
-    assert stats.calibration(loud, temperature=3)["ece"].iloc[0] == pytest.approx(table["ece"].iloc[0])
-    assert ((table["low"] <= table["predicted"]) & (table["predicted"] <= table["high"])).mean() >= 0.8
-    table = stats.calibration_error(draw_margins(np.random.default_rng(0), 100, models=200))
+    assert stats.calibration(loud, temperature=3)["ece"].iloc[0] == pytest.approx(
+        table["ece"].iloc[0]
+    )
+    assert (
+        (table["low"] <= table["predicted"]) & (table["predicted"] <= table["high"])
+    ).mean() >= 0.8
+    table = stats.calibration_error(
+        draw_margins(np.random.default_rng(0), 100, models=200)
+    )
     assert table["ece"].mean() > 0.08  # what chance alone makes of ten bins
     assert (table["ece_low"] == 0).mean() >= 0.93
     for factor in (0.6, 2.0):
-        truth = stats.calibration_error(draw_margins(np.random.default_rng(1), 50_000, factor=factor))["ece"].item()
-        table = stats.calibration_error(draw_margins(np.random.default_rng(2), 400, models=100, factor=factor))
-        assert ((table["ece_low"] <= truth) & (truth <= table["ece_high"])).mean() >= 0.9
+        truth = stats.calibration_error(
+            draw_margins(np.random.default_rng(1), 50_000, factor=factor)
+        )["ece"].item()
+        table = stats.calibration_error(
+            draw_margins(np.random.default_rng(2), 400, models=100, factor=factor)
+        )
+        assert (
+            (table["ece_low"] <= truth) & (truth <= table["ece_high"])
+        ).mean() >= 0.9
         assert (table["ece_low"] > 0).mean() > 0.4, "calibration is rejected"
 
 
@@ -537,7 +741,10 @@ def test_empty_bins_and_missing_margins_are_shown():
     assert table["accuracy"].isna().sum() == 8
     assert table.loc[0, ["predicted", "accuracy"]].tolist() == [0.5, 0.5]
     assert (table["missing"] == 1).all()
-    assert stats.calibration(one_each(np.full(6, 0.1)))["n_pairs"].tolist() == [6, *[0] * 9]
+    assert stats.calibration(one_each(np.full(6, 0.1)))["n_pairs"].tolist() == [
+        6,
+        *[0] * 9,
+    ]
     sure = stats.calibration_error(one_each(np.repeat([-50.0, 50.0], [9, 1]))).iloc[0]
     assert [sure["ece"], sure["ece_high"]] == pytest.approx([0.9, 1])
 
@@ -547,22 +754,33 @@ def test_brier_and_log_loss_are_those_of_the_margins():
     margin[:7] = 0
     row = stats.calibration_error(one_each(margin), temperature=2.0).iloc[0]
     promised = sigmoid(margin / 2)  # that the chosen answer is better; it is
-    losses = {"brier": np.where(margin == 0, 0.25, (1 - promised) ** 2), "log_loss": -np.log(promised)}
+    losses = {
+        "brier": np.where(margin == 0, 0.25, (1 - promised) ** 2),
+        "log_loss": -np.log(promised),
+    }
     assert row["n_ties"] == (margin == 0).sum()
     for name, loss in losses.items():
         assert row[name] == pytest.approx(loss.mean())
         half = 1.968 * loss.std(ddof=1) / np.sqrt(300)
-        assert row[f"{name}_high"] - row[f"{name}_low"] == pytest.approx(2 * half, rel=0.05)
+        assert row[f"{name}_high"] - row[f"{name}_low"] == pytest.approx(
+            2 * half, rel=0.05
+        )
         assert row[f"{name}_low"] < row[name] < row[f"{name}_high"]
-    assert row["brier_high"] - row["brier"] > row["brier"] - row["brier_low"]  # a few large losses: skewed upwards
+    assert (
+        row["brier_high"] - row["brier"] > row["brier"] - row["brier_low"]
+    )  # a few large losses: skewed upwards
 
 
 def test_margins_summarise_every_level_and_judges_have_none(pairs):
     table = stats.margins(pairs).set_index(["model", "level"])
-    assert [*table.index] == [(model, level) for model in "abcd" for level in ("easy", "normal", "hard")]
+    assert [*table.index] == [
+        (model, level) for model in "abcd" for level in ("easy", "normal", "hard")
+    ]
     margin = pairs[(pairs["model"] == "b") & (pairs["level"] == "hard")]["margin"]
     expected = [margin.median(), margin.mean(), len(margin), (margin > 0).mean()]
-    assert table.loc[("b", "hard"), ["q50", "mean", "n_pairs", "positive"]].tolist() == pytest.approx(expected)
+    assert table.loc[
+        ("b", "hard"), ["q50", "mean", "n_pairs", "positive"]
+    ].tolist() == pytest.approx(expected)
     for error, message, function, table, options in (
         (DataError, "margin", stats.calibration, pairs.assign(margin=np.nan), {}),
         (DataError, "margin", stats.margins, pairs.assign(margin=np.nan), {}),
@@ -572,8 +790,16 @@ def test_margins_summarise_every_level_and_judges_have_none(pairs):
     ):
         with pytest.raises(error, match=message):
             function(table, **options)
-    few = pairs[(pairs["domain"] == "chat") & pairs["id"].isin([f"chat/{i}" for i in range(4)])]
-    table = stats.calibration_error(few.assign(margin=few["margin"].where(few["model"] == "a")))
+    few = pairs[
+        (pairs["domain"] == "chat") & pairs["id"].isin([f"chat/{i}" for i in range(4)])
+    ]
+    table = stats.calibration_error(
+        few.assign(margin=few["margin"].where(few["model"] == "a"))
+    )
     assert table["reason"].tolist() == ["fewer than 5 prompts", *["no margins"] * 3]
-    assert table[["ece_low", "ece_high", "brier_low", "log_loss_high"]].isna().all(axis=None)
+    assert (
+        table[["ece_low", "ece_high", "brier_low", "log_loss_high"]]
+        .isna()
+        .all(axis=None)
+    )
     assert np.isfinite(table.loc[0, ["ece", "brier", "log_loss"]].astype(float)).all()

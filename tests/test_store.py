@@ -1,4 +1,6 @@
-"""The store in a folder, by URL and on object storage: writers, torn and changed bytes, full disks, killed writers."""
+"""The store in a folder, by URL and on object storage: writers, torn and changed bytes,
+full disks, killed writers.
+"""
 
 import os
 import subprocess
@@ -34,7 +36,11 @@ PLACES = ["folder", "file", "memory"]
 
 def place_of(kind, folder):
     """The address of a store: a folder, the same by URL, or object storage."""
-    return {"folder": folder / "scores", "file": (folder / "scores").as_uri(), "memory": f"memory://{folder}"}[kind]
+    return {
+        "folder": folder / "scores",
+        "file": (folder / "scores").as_uri(),
+        "memory": f"memory://{folder}",
+    }[kind]
 
 
 @pytest.fixture(params=PLACES)
@@ -55,16 +61,22 @@ def objects(tmp_path):
 def files(place, fingerprint="f1"):
     """The paths of the files with records."""
     store = Store(place)
-    names = [name for name in store.list_files(fingerprint) if name.endswith(".records")]
+    names = [
+        name for name in store.list_files(fingerprint) if name.endswith(".records")
+    ]
     return [f"{store.root}/{fingerprint}/{name}" for name in names]
 
 
 def fill(place, records=TRUTH, fingerprint="f1"):
-    """The file system and the path of a file with these records, of a writer of its own."""
+    """The file system and the path of a file with these records, of a writer of its
+    own.
+    """
     writer = Store(place)
     writer.append(fingerprint, records)
     writer.flush()
-    return writer.fs, next(path for path in files(place, fingerprint) if writer.writer in path)
+    return writer.fs, next(
+        path for path in files(place, fingerprint) if writer.writer in path
+    )
 
 
 def read(place, fingerprint="f1"):
@@ -88,7 +100,10 @@ def test_every_key_and_value_comes_back_bit_for_bit(key, value):
     decoded = store_module.decode_line(line, "f")
     assert decoded == {"crc": line[8:16].decode(), "key": key, "value": value}
     if isinstance(value, float | list):
-        assert np.array(decoded["value"], float).tobytes() == np.array(value, float).tobytes()
+        assert (
+            np.array(decoded["value"], float).tobytes()
+            == np.array(value, float).tobytes()
+        )
 
 
 def test_append_then_read(place):
@@ -119,7 +134,9 @@ def test_writers_see_one_another_and_believe_the_first(place):
     one.append("f1", some(4, 6))
     one.flush()
     assert two.read("f1") == expected | some(4, 6)
-    assert len(files(place)) == 2 + (not one.is_local), "folders get lines, object storage objects"
+    assert len(files(place)) == 2 + (not one.is_local), (
+        "folders get lines, object storage objects"
+    )
 
 
 def test_a_writer_takes_back_its_own_records_and_no_others(place):
@@ -142,11 +159,17 @@ def test_a_flush_is_an_object(objects, monkeypatch):
     assert read(objects) == {}, "it waits"
     store.append("f1", some(5, 8))
     with monkeypatch.context() as patch:
-        patch.setattr(type(store.fs), "pipe_file", lambda *args: (_ for _ in ()).throw(OSError(5, "no route")))
+        patch.setattr(
+            type(store.fs),
+            "pipe_file",
+            lambda *args: (_ for _ in ()).throw(OSError(5, "no route")),
+        )
         with pytest.raises(OSError, match="no route"):
             store.flush()
     store.flush()
-    assert read(objects) == some(0, 8), "what was not written is written with the next flush"
+    assert read(objects) == some(0, 8), (
+        "what was not written is written with the next flush"
+    )
     assert len(files(objects)) == 1
     store.append("f1", some(8))
     store.flush()
@@ -177,7 +200,10 @@ def test_torn_anywhere_keeps_every_whole_line(tmp_path, kind):
     whole = fs.cat_file(path)
     for size in [*range(0, len(whole), 7), len(whole) - 1]:
         fs.pipe_file(path, whole[:size])
-        n_whole, clean = whole[:size].count(b"\n"), size == 0 or whole[:size].endswith(b"\n")
+        n_whole, clean = (
+            whole[:size].count(b"\n"),
+            size == 0 or whole[:size].endswith(b"\n"),
+        )
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             assert read(place) == some(0, max(n_whole - 1, 0))
@@ -192,7 +218,9 @@ def test_a_changed_byte_never_becomes_a_score(tmp_path_factory, data):
     fs, path = fill(folder)
     content = bytearray(fs.cat_file(path))
     place = data.draw(st.integers(0, len(content) - 1))
-    content[place] = data.draw(st.integers(0, 255).filter(lambda byte: byte != content[place]))
+    content[place] = data.draw(
+        st.integers(0, 255).filter(lambda byte: byte != content[place])
+    )
     fs.pipe_file(path, bytes(content))
     with pytest.warns(UserWarning, match="damaged"):
         found = read(folder)
@@ -216,7 +244,9 @@ def test_what_a_damaged_line_held_is_written_again(folder):
 def test_another_layout_is_refused_by_its_number(folder):
     fs, path = fill(folder)
     content = fs.cat_file(path).split(b"\n", 1)[1]
-    fs.pipe_file(path, store_module.encode_line({"rmlab_store": 3, "run": {}}, "f1") + content)
+    fs.pipe_file(
+        path, store_module.encode_line({"rmlab_store": 3, "run": {}}, "f1") + content
+    )
     with pytest.raises(DataError, match=r"layout 3\b.* layout 2\b"):
         read(folder)
 
@@ -255,7 +285,10 @@ def test_bad_arguments_are_named(folder, tmp_path):
     ("place", "message"),
     [
         ("nowhere://scores", "'nowhere://scores' cannot be used .*s3://bucket/folder"),
-        ("simplecache::memory://scores", "'simplecache::memory://scores' goes through a cache"),
+        (
+            "simplecache::memory://scores",
+            "'simplecache::memory://scores' goes through a cache",
+        ),
         ("memory://", ".*names no single folder"),
         ("memory://a/*", ".*names no single folder"),
         ("a\0b", ".*names no folder"),
@@ -267,15 +300,31 @@ def test_addresses_that_cannot_be_used_are_refused(place, message):
         Store(place)
 
 
-@pytest.mark.parametrize("place", ["~nobody-of-this-name", "~nobody-of-this-name/x.csv"])
+@pytest.mark.parametrize(
+    "place", ["~nobody-of-this-name", "~nobody-of-this-name/x.csv"]
+)
 def test_a_home_folder_of_nobody_is_refused(place):
     """It was a RuntimeError of pathlib."""
-    for use in (Store, rmlab.read_scores, rmlab.load_pairs, check_writable, partial(rmlab.io.join, responses(2))):
+    for use in (
+        Store,
+        rmlab.read_scores,
+        rmlab.load_pairs,
+        check_writable,
+        partial(rmlab.io.join, responses(2)),
+    ):
         with pytest.raises(DataError, match=place):
             use(place)
 
 
-NO_RECORDS = ['"value":1.0}', '"key":"k"}', '"key":5,"value":1.0}', '"run":{}}', "}", '"key', "\xff"]
+NO_RECORDS = [
+    '"value":1.0}',
+    '"key":"k"}',
+    '"key":5,"value":1.0}',
+    '"run":{}}',
+    "}",
+    '"key',
+    "\xff",
+]
 NO_RECORDS += ['"rmlab_store":2,"run":{"a":' + "[" * 300 + "]" * 300 + "}}"]
 
 
@@ -292,7 +341,9 @@ def test_a_line_with_a_valid_checksum_and_no_record_is_damaged(folder, body):
 
 
 def test_a_stored_value_that_is_no_score_of_the_scorer_is_refused(tmp_path):
-    """A scorer that came to give another number of columns under its old fingerprint met a ValueError of NumPy."""
+    """A scorer that came to give another number of columns under its old fingerprint
+    met a ValueError of NumPy.
+    """
     table = responses(2, slots=1)
     scorer = Streaming()
     rmlab.score(table, scorer, store=tmp_path)
@@ -324,13 +375,17 @@ store.append("f1", {"c": 3.0})
 @pytest.mark.skipif(os.name == "nt", reason="needs file size limits")
 @pytest.mark.parametrize(("limit", "before"), [(500, {"a": 1.0, "b": 2.0}), (0, {})])
 def test_full_disk_is_said_and_loses_nothing(tmp_path, limit, before):
-    """A limit on file size refuses a write in its middle, or the first one, as a full disk does."""
+    """A limit on file size refuses a write in its middle, or the first one, as a full
+    disk does.
+    """
     command = [sys.executable, "-c", FULL, str(tmp_path), str(limit)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "cannot write" in done.stdout
     assert "free the disk" in done.stdout
     with pytest.warns(UserWarning, match="1 unreadable") if limit else nullcontext():
-        assert read(tmp_path) == before | {"c": 3.0} | {f"key{i}": float(i) for i in range(100)}
+        assert read(tmp_path) == before | {"c": 3.0} | {
+            f"key{i}": float(i) for i in range(100)
+        }
 
 
 def test_each_writer_says_what_it_is(folder):
@@ -340,7 +395,10 @@ def test_each_writer_says_what_it_is(folder):
     one.append("f1", some(1, 2))
     fill(folder, some(2, 3))
     one.read("f1")
-    assert sorted(one.runs("f1").values(), key=len) == [{"scored": 1}, {"model": "m", "scored": 2}]
+    assert sorted(one.runs("f1").values(), key=len) == [
+        {"scored": 1},
+        {"model": "m", "scored": 2},
+    ]
 
 
 def test_merge_adds_once_and_counts_conflicts(folder, tmp_path):
@@ -369,7 +427,9 @@ def test_merge_copies_the_tables_of_baselines(tmp_path):
     assert merge(tmp_path / "one", tmp_path / "into").empty
     names = ["longest.fake.csv", "longest.fake.csv.provenance.json"]
     for name in names:
-        assert (tmp_path / "into" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+        assert (tmp_path / "into" / name).read_bytes() == (
+            tmp_path / "one" / name
+        ).read_bytes()
 
 
 def test_merging_makes_few_objects_of_many(objects):
@@ -388,30 +448,53 @@ def test_a_run_resumes_and_leaves_its_table(place):
     found = score(frame, Streaming(), store=place)
     again = score(frame, rest, store=place)
     assert rest.forwarded == []
-    assert found["score"].tolist() == again["score"].tolist() == score(frame, Streaming())["score"].tolist()
+    assert (
+        found["score"].tolist()
+        == again["score"].tolist()
+        == score(frame, Streaming())["score"].tolist()
+    )
     assert Store(place).read_table("fake.fake.csv").count(b"\n") == len(frame) + 1
 
 
-def test_shards_without_a_table_merge_between_all_kinds_of_places(place, tmp_path, main):
+def test_shards_without_a_table_merge_between_all_kinds_of_places(
+    place, tmp_path, main
+):
     frame = responses(10)
     for part in (1, 2):
         score(frame, Streaming(), store=place, shard=(part, 2))
     code, out, err = main("merge", place, "--into", tmp_path / "here")
-    assert (code, err, out.splitlines()[1].split(",")[1:4]) == (0, "", ["fake", str(place), "60"])
+    assert (code, err, out.splitlines()[1].split(",")[1:4]) == (
+        0,
+        "",
+        ["fake", str(place), "60"],
+    )
     assert merge(tmp_path / "here", f"{place}-copy")["added"].tolist() == [60]
     assert merge([place, f"{place}-copy"], place)["added"].sum() == 0
-    assert score(frame, Streaming(before=pytest.fail), store=f"{place}-copy").equals(score(frame, Streaming()))
+    assert score(frame, Streaming(before=pytest.fail), store=f"{place}-copy").equals(
+        score(frame, Streaming())
+    )
     with pytest.raises(DataError, match="-absent is not there"):
         merge(f"{place}-absent", tmp_path / "here")
 
 
 @pytest.mark.parametrize("kind", ["memory", "folder"])
 def test_a_shard_keeps_its_own_keys_in_memory(tmp_path, kind):
-    """A hundred thousand records, of which a worker wants a hundred: a few MB pass by, and a hundred records stay."""
+    """A hundred thousand records, of which a worker wants a hundred: a few MB pass by,
+    and a hundred records stay.
+    """
     store = Store(place_of(kind, tmp_path))
     keys, size = [f"{i:032x}" for i in range(100_000)], 2000
     for start in range(0, len(keys), size):
-        store.append("f1", dict(zip(keys[start : start + size], (np.arange(size) + 0.5).tolist(), strict=True)))
+        store.append(
+            "f1",
+            dict(
+                zip(
+                    keys[start : start + size],
+                    (np.arange(size) + 0.5).tolist(),
+                    strict=True,
+                )
+            ),
+        )
         store.flush()
     held, peaks = {}, {}
     for wanted in (keys[::1000], None):
@@ -447,7 +530,8 @@ def test_nothing_in_a_store_leads_elsewhere(tmp_path, trap):
     assert [path.name for path in mine.iterdir()] == ["0.records"]
 
 
-# Children are forked from a process that has imported rmlab once, so that they start at once.
+# Children are forked from a process that has imported rmlab once, so that they start at
+# once.
 DRIVER = """
 import json, random, sys, time
 from crashes import kill, start
@@ -490,7 +574,9 @@ def test_eight_writers_killed_twenty_times(tmp_path):
     assert midway > 0, "looked at while it grew"
     frame, rest = responses(240), Streaming()
     found = score(frame, rest, store=url)
-    assert len(rest.forwarded) == len(frame) - seen, "nothing that was written is scored again"
+    assert len(rest.forwarded) == len(frame) - seen, (
+        "nothing that was written is scored again"
+    )
     assert found["score"].tolist() == score(frame, Streaming())["score"].tolist()
     assert not found.duplicated(rmlab.tables.KEY).any()
 
@@ -506,13 +592,19 @@ ABSENT = find_spec("moto") is None or find_spec("s3fs") is None
 
 @pytest.fixture
 def bucket(monkeypatch):
-    """The address of an empty bucket; the server and the keys to it are in the environment, as a cluster has them."""
+    """The address of an empty bucket; the server and the keys to it are in the
+    environment, as a cluster has them.
+    """
     import fsspec
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
-    settings = {"ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret", "DEFAULT_REGION": "us-east-1"}
+    settings = {
+        "ACCESS_KEY_ID": "key",
+        "SECRET_ACCESS_KEY": "secret",
+        "DEFAULT_REGION": "us-east-1",
+    }
     settings["ENDPOINT_URL"] = "http://{}:{}".format(*server.get_host_and_port())
     for name, value in settings.items():
         monkeypatch.setenv(f"AWS_{name}", value)
@@ -524,11 +616,20 @@ def bucket(monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.skipif(ABSENT, reason="needs moto[server] and s3fs: make test-long")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 def test_shards_share_a_bucket_of_a_real_s3_server(bucket, tmp_path):
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    commands = [[sys.executable, "-c", SHARD, bucket, f"{part}/4"] for part in range(1, 5)]
-    shards = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) for command in commands]
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    }
+    commands = [
+        [sys.executable, "-c", SHARD, bucket, f"{part}/4"] for part in range(1, 5)
+    ]
+    shards = [
+        subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+        for command in commands
+    ]
     for shard in shards:
         errors = shard.communicate()[1]
         assert shard.returncode == 0, errors

@@ -1,4 +1,6 @@
-"""Styles: counts by hand, plain prose, the audit, changes step by step and three styles by rule; laws on odd text."""
+"""Styles: counts by hand, plain prose, the audit, changes step by step and three styles
+by rule; laws on odd text.
+"""
 
 import re
 from collections import Counter
@@ -46,7 +48,15 @@ def responses(rows, **more):
     """A responses table from (id, label, style, text) rows."""
     frame = pd.DataFrame(rows, columns=["id", "label", "style", "response"])
     slot = frame.groupby(["id", "label"]).cumcount()
-    return frame.assign(**{"benchmark": "b", "domain": "chat", "slot": slot, "prompt": "p" + frame["id"], **more})
+    return frame.assign(
+        **{
+            "benchmark": "b",
+            "domain": "chat",
+            "slot": slot,
+            "prompt": "p" + frame["id"],
+            **more,
+        }
+    )
 
 
 def marked(**counts):
@@ -74,7 +84,10 @@ COUNTS = [
     ("这是。那是！", {"words": 1, "sentences": 2}),
     ("هل أنت هنا؟ نعم.", {"words": 4, "sentences": 2}),
     (" \n\t ", {"words": 0, "sentences": 0}),
-    ("One here.\n\n| a. | b. |\n|---|---|\n| It is. It was. | c |\n\nAfter it. Two.", {"sentences": 3}),
+    (
+        "One here.\n\n| a. | b. |\n|---|---|\n| It is. It was. | c |\n\nAfter it. Two.",
+        {"sentences": 3},
+    ),
     *[(text, {"emoji": 2}) for text in ("👍 👍🏽", "🇩🇪🇫🇷", "❤️ ✅", "🤪🤪")],
     *[(text, {"emoji": 1}) for text in ("👨‍👩‍👧", "1️⃣")],
     ("™ © → ✓ 1 # *", {"emoji": 0}),
@@ -84,14 +97,20 @@ COUNTS = [
 
 @pytest.mark.parametrize(("text", "counts"), COUNTS)
 def test_counts_by_hand(text, counts):
-    """Marks as CommonMark reads them, none in source code and formulas; a sequence of emoji counts once."""
+    """Marks as CommonMark reads them, none in source code and formulas; a sequence of
+    emoji counts once.
+    """
     assert {kind: features_of(text)[kind] for kind in counts} == counts
     assert features_of(text)["characters"] == len(text)
     assert text not in PLAIN_CODE or plain(text) == text
 
 
 def test_features_are_one_row_per_response_in_order():
-    rows = [("1", "rejected", "markdown", "**a**"), ("1", "chosen", "plain", "b"), ("2", "chosen", None, "b")]
+    rows = [
+        ("1", "rejected", "markdown", "**a**"),
+        ("1", "chosen", "plain", "b"),
+        ("2", "chosen", None, "b"),
+    ]
     frame = responses(rows)
     before, counts = frame.copy(), features(frame)
     assert list(counts.columns) == [*tables.KEY, "subset", "style", *FEATURES]
@@ -99,13 +118,18 @@ def test_features_are_one_row_per_response_in_order():
     assert counts["style"].dtype == tables.STYLE
     assert (counts[list(FEATURES)].dtypes == np.int64).all()
     shuffled = features(frame.iloc[[2, 0, 1]])
-    assert shuffled[list(FEATURES)].equals(counts[list(FEATURES)].iloc[[2, 0, 1]].reset_index(drop=True))
+    assert shuffled[list(FEATURES)].equals(
+        counts[list(FEATURES)].iloc[[2, 0, 1]].reset_index(drop=True)
+    )
     pd.testing.assert_frame_equal(frame, before)
     assert features(frame.iloc[:0]).dtypes.equals(counts.dtypes)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
-@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=25).map("".join) | st.text(min_size=1))
+@given(
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=25).map("".join)
+    | st.text(min_size=1)
+)
 def test_plain_text_has_no_mark_and_stays(text):
     once = plain(text)
     assert once
@@ -115,18 +139,40 @@ def test_plain_text_has_no_mark_and_stays(text):
 
 WORD = st.from_regex(r"[a-z0-9]{1,6}", fullmatch=True)
 SPAN = st.tuples(
-    WORD, st.sampled_from(["{}", "**{}**", "*{}*", "`{}`", "[{}](http://x.org)", "<b>{}</b>", "${}$", '"{}"'])
+    WORD,
+    st.sampled_from(
+        [
+            "{}",
+            "**{}**",
+            "*{}*",
+            "`{}`",
+            "[{}](http://x.org)",
+            "<b>{}</b>",
+            "${}$",
+            '"{}"',
+        ]
+    ),
 )
 LINE = st.lists(SPAN, min_size=1, max_size=5)
-BLOCK = st.tuples(st.sampled_from(["{}", "# {}", "### {}", "- {}", "* {}", "> {}", "```\n{}\n```", "    {}"]), LINE)
+BLOCK = st.tuples(
+    st.sampled_from(
+        ["{}", "# {}", "### {}", "- {}", "* {}", "> {}", "```\n{}\n```", "    {}"]
+    ),
+    LINE,
+)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(BLOCK, min_size=1, max_size=6))
 def test_plain_keeps_every_word_in_order(blocks):
-    text = "\n\n".join(shape.format(" ".join(mark.format(word) for word, mark in line)) for shape, line in blocks)
+    text = "\n\n".join(
+        shape.format(" ".join(mark.format(word) for word, mark in line))
+        for shape, line in blocks
+    )
     words = [word for _, line in blocks for word, _ in line]
-    kept = re.sub(r"\(http://x.org\)|</?b>", " ", plain(text).replace("](http", "] (http"))
+    kept = re.sub(
+        r"\(http://x.org\)|</?b>", " ", plain(text).replace("](http", "] (http")
+    )
     assert re.findall(r"[a-z0-9]+", kept) == words
 
 
@@ -136,11 +182,17 @@ PLAIN = [
     ("Title\n=====\n\ntext", "Title.\n\ntext"),
     ("3. **a**\n4. b\n   - c", "(3) a\n(4) b\nc"),
     ("| a | b |\n|---|---|\n| 1 | `2` |", "a; b\n1; 2"),
-    ('[site](https://a.org "A") and <https://b.org>', 'site (https://a.org "A") and https://b.org'),
+    (
+        '[site](https://a.org "A") and <https://b.org>',
+        'site (https://a.org "A") and https://b.org',
+    ),
     ("![cat](c.png)", "cat (c.png)"),
     ("> *quoted*\n\n---\n\nend", "quoted\n\nend"),
     ("Run `a*b` or `*x*`.", "Run a*b or \\*x\\*."),
-    ("so:\n```python\n# Sum\ntotal = a**2\n```\ndone", "so:\n\n# Sum\ntotal = a**2\n\ndone"),
+    (
+        "so:\n```python\n# Sum\ntotal = a**2\n```\ndone",
+        "so:\n\n# Sum\ntotal = a**2\n\ndone",
+    ),
     ("```\n# Title\n\n- x\n```", "    # Title\n\n    - x"),
     ("*Note*:\ndef f():\n    return 1", "Note:\ndef f():\n    return 1"),
     ("**1.** first", "(1) first"),
@@ -156,16 +208,36 @@ def test_plain_by_example(text, expected):
 
 
 def test_restyle_makes_a_new_plain_table():
-    rows = [("1", "chosen", "markdown", "# A"), ("1", "rejected", None, "b"), ("2", "chosen", "concise", "# A")]
+    rows = [
+        ("1", "chosen", "markdown", "# A"),
+        ("1", "rejected", None, "b"),
+        ("2", "chosen", "concise", "# A"),
+    ]
     frame = responses(rows)
     before, restyled = frame.copy(), restyle(frame)
-    expected = tables.check_responses(frame.assign(response=["A.", "b", "A."], style="plain"))
+    expected = tables.check_responses(
+        frame.assign(response=["A.", "b", "A."], style="plain")
+    )
     pd.testing.assert_frame_equal(restyled, expected)
     pd.testing.assert_frame_equal(frame, before)
     pd.testing.assert_frame_equal(restyle(restyled), restyled)
 
 
-UNITS = ["word ", "**a** ", "[", "`a``b```", "<!--", "&", "*a_ ", "$a ", "\\(a", "/*\n", "...", "> ", "[a]: b\n"]
+UNITS = [
+    "word ",
+    "**a** ",
+    "[",
+    "`a``b```",
+    "<!--",
+    "&",
+    "*a_ ",
+    "$a ",
+    "\\(a",
+    "/*\n",
+    "...",
+    "> ",
+    "[a]: b\n",
+]
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -175,7 +247,9 @@ def test_a_long_text_is_read_in_one_go(unit):
     assert features_of(plain(text))["markdown"] == 0
 
 
-@pytest.mark.parametrize("deep", ["> " * 300 + "end", "".join("  " * i + f"- w{i}\n" for i in range(120))])
+@pytest.mark.parametrize(
+    "deep", ["> " * 300 + "end", "".join("  " * i + f"- w{i}\n" for i in range(120))]
+)
 def test_nothing_is_lost_in_deep_nesting(deep):
     assert re.findall(r"\w+", plain(deep)) == re.findall(r"\w+", deep)
     assert features_of(plain(deep))["markdown"] == 0
@@ -184,7 +258,10 @@ def test_nothing_is_lost_in_deep_nesting(deep):
 def test_audit_names_each_defect_and_its_place():
     rows = []
     for i in map(str, range(40)):
-        rows += [(i, "chosen", "plain", f"long answer number {i}"), (i, "chosen", "markdown", f"**{i}**")]
+        rows += [
+            (i, "chosen", "plain", f"long answer number {i}"),
+            (i, "chosen", "markdown", f"**{i}**"),
+        ]
         rows += [(i, "rejected", "plain", i), (i, "rejected", "markdown", f"_{i}_  ")]
     frame = responses(rows)
     frame.loc[0, "response"] = frame.loc[1, "response"]
@@ -192,28 +269,57 @@ def test_audit_names_each_defect_and_its_place():
     prompts = frame["prompt"].where(frame["id"] != "3", "p2")
     found = audit(frame.assign(prompt=prompts)).set_index("check")
     first = found.loc["same_text_across_styles"]
-    assert first[["label", "style", "other", "n", "ids"]].tolist() == ["chosen", "plain", "markdown", 1, ["0"]]
+    assert first[["label", "style", "other", "n", "ids"]].tolist() == [
+        "chosen",
+        "plain",
+        "markdown",
+        1,
+        ["0"],
+    ]
     across = found.loc["chosen_equals_rejected"]
-    assert (across["style"], across["other"], across["ids"], across["share"]) == ("markdown", "markdown", ["1"], 1 / 40)
+    assert (across["style"], across["other"], across["ids"], across["share"]) == (
+        "markdown",
+        "markdown",
+        ["1"],
+        1 / 40,
+    )
     assert found.loc["markdown_in_plain", "ids"] == ["0"]
     assert found.loc["same_prompt", ["ids", "other"]].tolist() == [["2", "3"], "chat"]
     assert "2, 3" in found.loc["same_prompt", "note"]
     length = found.loc["length_tells_label"]
-    assert (length["style"], length["n"], length["share"]) == ("plain", 40, 39 / 40 + 1 / 40)
+    assert (length["style"], length["n"], length["share"]) == (
+        "plain",
+        40,
+        39 / 40 + 1 / 40,
+    )
     assert length["low"] > 0.9
-    assert f"({length['chosen_characters'] / length['rejected_characters']:.2f}x)" in length["note"]
+    assert (
+        f"({length['chosen_characters'] / length['rejected_characters']:.2f}x)"
+        in length["note"]
+    )
     assert found.index.value_counts().max() == 1
-    talks = frame.assign(prompt=[[{"role": "user", "content": prompt}] for prompt in prompts])
+    talks = frame.assign(
+        prompt=[[{"role": "user", "content": prompt}] for prompt in prompts]
+    )
     assert audit(talks).set_index("check").loc["same_prompt", "ids"] == ["2", "3"]
 
 
 def test_audit_of_a_clean_table_is_empty_and_typed():
-    rows = [(str(i), label, "plain", f"{label[i % 2]} {i}") for i in range(4) for label in ("chosen", "rejected")]
-    clean, dirty = audit(responses(rows)), audit(responses([*rows, ("0", "rejected", "markdown", "c 0")]))
+    rows = [
+        (str(i), label, "plain", f"{label[i % 2]} {i}")
+        for i in range(4)
+        for label in ("chosen", "rejected")
+    ]
+    clean, dirty = (
+        audit(responses(rows)),
+        audit(responses([*rows, ("0", "rejected", "markdown", "c 0")])),
+    )
     assert clean.empty
     assert dirty["check"].tolist() == ["chosen_equals_rejected", "no_markdown"]
     assert clean.dtypes.equals(dirty.dtypes)
-    assert audit(responses([*rows, ("0", "rejected", None, "r 0")]).assign(style=None))["other"].tolist() == ["slot 1"]
+    assert audit(responses([*rows, ("0", "rejected", None, "r 0")]).assign(style=None))[
+        "other"
+    ].tolist() == ["slot 1"]
     assert audit(responses(rows[:0])).empty
 
 
@@ -235,14 +341,23 @@ def test_no_steps_no_change_and_code_is_never_touched(change):
 
 
 FIRST_TWO_STEPS = {  # what stands in the text after one step and after two
-    "headings": (("## Answer\n\nDr. Smith",), ("## Answer\n\nDr. Smith", "## Explanation\n\nThe second")),
+    "headings": (
+        ("## Answer\n\nDr. Smith",),
+        ("## Answer\n\nDr. Smith", "## Explanation\n\nThe second"),
+    ),
     "bold": (("**walked** to the",), ("**walked** to the", "**bought** 3.5")),
     "bullets": (
         ("- Dr. Smith walked to the large house.\n- He bought",),
         ("- The second paragraph starts here.\n- It",),
     ),
-    "padding": ((f"It ends.\n\n{FILLERS[0]}",), (f"It ends.\n\n{FILLERS[0]} {FILLERS[1]}",)),
-    "hedging": ((f"house. {HEDGES[0]} He",), (f"house. {HEDGES[0]} He", f"tea. {HEDGES[1]} Often")),
+    "padding": (
+        (f"It ends.\n\n{FILLERS[0]}",),
+        (f"It ends.\n\n{FILLERS[0]} {FILLERS[1]}",),
+    ),
+    "hedging": (
+        (f"house. {HEDGES[0]} He",),
+        (f"house. {HEDGES[0]} He", f"tea. {HEDGES[1]} Often"),
+    ),
     "confidence": ((f"house. {ASSURANCES[0]} He",), (f"tea. {ASSURANCES[1]} Often",)),
     "emoji": (("house. 🙂 He",), ("house. 🙂 He", "tea. ✨ Often")),
     "synonyms": (("the big house.", "Frequently he", "paragraph begins"),),
@@ -262,14 +377,23 @@ def test_each_step_changes_the_next_place(name):
 
 
 def test_steps_count_only_places_that_change():
-    text = "It is so. A longer sentence is here. Another stands there."  # the first has no word to mark
-    assert TRANSFORMS["bold"](text, 2) == "It is so. A longer **sentence** is here. **Another** stands there."
+    # the first has no word to mark
+    text = "It is so. A longer sentence is here. Another stands there."
+    assert (
+        TRANSFORMS["bold"](text, 2)
+        == "It is so. A longer **sentence** is here. **Another** stands there."
+    )
     assert TRANSFORMS["bold"]("Some **words** already.") == "Some **words** already."
     lists = "- one thing\n- another\n\n# Title here\n\n| a | b |\n\nWords\n- here\n\nA paragraph of words. Two of them."
     assert TRANSFORMS["bullets"](lists, 1) == lists.replace(
         "A paragraph of words. Two", "- A paragraph of words.\n- Two"
     )
-    assert features_of(TRANSFORMS["emoji"]("One. Two. Three. Four. Five. Six. Seven."))["emoji"] == 5
+    assert (
+        features_of(TRANSFORMS["emoji"]("One. Two. Three. Four. Five. Six. Seven."))[
+            "emoji"
+        ]
+        == 5
+    )
 
 
 def test_code_and_addresses_stay():
@@ -281,7 +405,10 @@ def test_code_and_addresses_stay():
     assert TRANSFORMS["bold"](addresses) == addresses
 
 
-@given(st.text(alphabet="aB. !?\n*#`-|_1", min_size=1, max_size=80), st.sampled_from(sorted(TRANSFORMS)))
+@given(
+    st.text(alphabet="aB. !?\n*#`-|_1", min_size=1, max_size=80),
+    st.sampled_from(sorted(TRANSFORMS)),
+)
 def test_any_text_survives_every_change(text, name):
     assert TRANSFORMS[name](text)
     assert TRANSFORMS[name](text, 0) == text
@@ -290,10 +417,15 @@ def test_any_text_survives_every_change(text, name):
 def test_synonyms_are_their_own_inverse():
     swap = TRANSFORMS["synonyms"]
     assert swap(swap(TEXT)) == TEXT
-    assert re.findall("[Bb]ig", swap("Large and large, but `large` and large()")) == ["Big", "big"]
+    assert re.findall("[Bb]ig", swap("Large and large, but `large` and large()")) == [
+        "Big",
+        "big",
+    ]
 
 
-LONG = "It opens at 9 in the morning. Trains run often. They are not late. Bring a coat."
+LONG = (
+    "It opens at 9 in the morning. Trains run often. They are not late. Bring a coat."
+)
 OTHER = "It opens at noon, they say. Trains run often. Some are late. Bring a hat."
 LOOP = "```python\nfor i in range(3):\n    print(i)\n```"
 CODE = f"Use a loop to add them up. That is simple.\n\n{LOOP}\n\nIt prints. Well done."
@@ -302,7 +434,10 @@ C_CODE = "#include <stdio.h>\n\n// prints\n\nint main() {\n    return 0;\n}"
 
 def two_answers(*chosen, rejected=OTHER, id_="0"):
     """Preference pairs of one prompt, without styles."""
-    rows = [(id_, "rejected", None, rejected), *[(id_, "chosen", None, text) for text in chosen or (LONG,)]]
+    rows = [
+        (id_, "rejected", None, rejected),
+        *[(id_, "chosen", None, text) for text in chosen or (LONG,)],
+    ]
     return responses(rows).drop(columns="style")
 
 
@@ -316,7 +451,9 @@ def test_a_plain_text_gets_a_concise_and_a_markdown_version():
     versions = restyle_text(LONG)
     assert versions["plain"] == LONG
     assert versions["concise"] == "It opens at 9 in the morning. They are not late."
-    assert versions["markdown"].startswith("**It opens at 9 in the morning.**\n\n- Trains run often.\n- They are")
+    assert versions["markdown"].startswith(
+        "**It opens at 9 in the morning.**\n\n- Trains run often.\n- They are"
+    )
     assert " ".join(plain(versions["markdown"]).split()) == LONG
     two = restyle_text(f"{LONG}\n\nOne thing is this. Another is that.")["markdown"]
     assert two.endswith("\n\n- One thing is this.\n- Another is that.")
@@ -329,7 +466,11 @@ def test_a_markdown_text_gets_a_plain_and_a_concise_version():
     assert versions["plain"] == plain(text)
     assert features_of(versions["plain"])["markdown"] == 0
     assert versions["concise"] == "Hours.\n\nIt opens at 9.\n\nIt is free.\nNo dogs."
-    rules = restyle_pairs(two_answers(text)).responses.query("label == 'chosen'").set_index("style")["rule"]
+    rules = (
+        restyle_pairs(two_answers(text))
+        .responses.query("label == 'chosen'")
+        .set_index("style")["rule"]
+    )
     assert rules[["markdown", "plain"]].tolist() == ["as given", "plain from Markdown"]
 
 
@@ -383,7 +524,12 @@ def test_numbers_negations_and_code_stay(text):
     assert len(versions["concise"].split()) < len(versions["plain"].split())
     assert not re.search("Well done|Enjoy", versions["concise"])
     for version in versions.values():
-        for pattern in (r"\d+(?:[.,:/]\d+)*", r"\b(?:not|no|never|without|cannot)\b|n['’]t\b"):
-            assert Counter(re.findall(pattern, version.lower())) == Counter(re.findall(pattern, text.lower()))
+        for pattern in (
+            r"\d+(?:[.,:/]\d+)*",
+            r"\b(?:not|no|never|without|cannot)\b|n['’]t\b",
+        ):
+            assert Counter(re.findall(pattern, version.lower())) == Counter(
+                re.findall(pattern, text.lower())
+            )
         for line in re.findall(r"^(?:for| {4}|#|//|int).*", text, re.MULTILINE):
             assert line in version

@@ -1,4 +1,6 @@
-"""Every architecture that transformers can classify with, in float32: each text as transformers scores it alone."""
+"""Every architecture that transformers can classify with, in float32: each text as
+transformers scores it alone.
+"""
 
 import copy
 
@@ -18,22 +20,50 @@ _WIDTH = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 _LONG = {"max_position_embeddings": 4096}
 _ENCODER = _WIDTH | _LONG | {"intermediate_size": 48}
 _DECODER = _ENCODER | {"num_key_value_heads": 2}
-_HEADS, _WINDOW, _SCALE = {"head_dim": 8}, {"sliding_window": 16}, {"query_pre_attn_scalar": 8}
-_EXPERTS = {"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+_HEADS, _WINDOW, _SCALE = (
+    {"head_dim": 8},
+    {"sliding_window": 16},
+    {"query_pre_attn_scalar": 8},
+)
+_EXPERTS = {
+    "num_local_experts": 4,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+}
 _GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 4096}
-_RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 64}
-_LOCAL = {"local_attention": 16, "global_attn_every_n_layers": 2, "num_hidden_layers": 4}
-_MAMBA = {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "mamba_d_state": 4}
+_RELATIVE = {
+    "relative_attention": True,
+    "pos_att_type": ["c2p", "p2c"],
+    "max_relative_positions": 64,
+}
+_LOCAL = {
+    "local_attention": 16,
+    "global_attn_every_n_layers": 2,
+    "num_hidden_layers": 4,
+}
+_MAMBA = {
+    "attn_layer_period": 2,
+    "attn_layer_offset": 1,
+    "expert_layer_period": 2,
+    "mamba_d_state": 4,
+}
 _MAMBA |= {"mamba_dt_rank": 4, "use_mamba_kernels": False}
 _CHUNKS = {"lsh_attn_chunk_length": 16, "local_attn_chunk_length": 16, "num_buckets": 4}
-_REFORMER = {"attention_head_size": 8, "attn_layers": ["local", "lsh"], "feed_forward_size": 48}
+_REFORMER = {
+    "attention_head_size": 8,
+    "attn_layers": ["local", "lsh"],
+    "feed_forward_size": 48,
+}
 _LAYERS = {"num_layers": 2, "num_heads": 4}
 _D_MODEL = {"d_model": 32, "n_head": 4, "d_inner": 48}
 
 
 def _by_name(*groups):
     """The sizes of each architecture; those of a group have the same."""
-    return {architecture: sizes for names, sizes in groups for architecture in names.split()}
+    return {
+        architecture: sizes for names, sizes in groups for architecture in names.split()
+    }
 
 
 DECODERS = _by_name(
@@ -49,7 +79,13 @@ DECODERS = _by_name(
     ("gpt2 gpt_bigcode", _GPT2),
     ("gptj", _GPT2 | {"rotary_dim": 4}),
     ("ctrl", _GPT2 | {"dff": 48}),
-    ("gpt_neo", _WIDTH | _LONG | _LAYERS | {"attention_types": [[["global", "local"], 1]], "window_size": 16}),
+    (
+        "gpt_neo",
+        _WIDTH
+        | _LONG
+        | _LAYERS
+        | {"attention_types": [[["global", "local"], 1]], "window_size": 16},
+    ),
     ("opt", _WIDTH | _LONG | {"ffn_dim": 48, "word_embed_proj_dim": 32}),
     ("bloom", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
     ("falcon", _WIDTH),
@@ -62,35 +98,61 @@ ENCODERS = _by_name(
     ("electra convbert roformer", _ENCODER | {"embedding_size": 32}),
     ("albert", _ENCODER | {"embedding_size": 16}),
     ("deberta", _ENCODER | _RELATIVE),
-    ("deberta-v2", _ENCODER | _RELATIVE | {"position_buckets": 32, "max_relative_positions": -1}),
+    (
+        "deberta-v2",
+        _ENCODER | _RELATIVE | {"position_buckets": 32, "max_relative_positions": -1},
+    ),
     ("modernbert", _ENCODER | _LOCAL | {"reference_compile": False}),
     ("distilbert", _LONG | {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48}),
     ("funnel", _D_MODEL | {"d_head": 8, "block_sizes": [1, 1]}),
-    ("longformer", _ENCODER | {"attention_window": 16, "max_position_embeddings": 4098}),
-    ("big_bird", _ENCODER | {"attention_type": "block_sparse", "block_size": 8, "num_random_blocks": 1}),
+    (
+        "longformer",
+        _ENCODER | {"attention_window": 16, "max_position_embeddings": 4098},
+    ),
+    (
+        "big_bird",
+        _ENCODER
+        | {"attention_type": "block_sparse", "block_size": 8, "num_random_blocks": 1},
+    ),
     ("rembert", _ENCODER | {"input_embedding_size": 32, "output_embedding_size": 32}),
     ("eurobert", _DECODER),
     ("xlm", _LONG | {"emb_dim": 32, "n_layers": 2, "n_heads": 4}),
-    ("canine", _ENCODER | {"downsampling_rate": 4, "num_hash_buckets": 64, "local_transformer_stride": 16}),
+    (
+        "canine",
+        _ENCODER
+        | {
+            "downsampling_rate": 4,
+            "num_hash_buckets": 64,
+            "local_transformer_stride": 16,
+        },
+    ),
     ("reformer", _ENCODER | _REFORMER | _CHUNKS | {"axial_pos_embds": False}),
     ("xlnet", _D_MODEL | {"n_layer": 2}),
 )
 QUICK = ["llama", "gpt2", "gemma2", "qwen3", "modernbert", "jamba"]
-"""The most different ways of positions, windows, directions and state; `make test-long` runs all of them."""
+"""The most different ways of positions, windows, directions and state; `make test-long`
+runs all of them.
+"""
 REFUSED = {
     "albert": "reads neither the first nor the last token",
     "eurobert": "reads neither the first nor the last token",
     "canine": r"CanineForSequenceClassification gives short texts other logits .* standard deviations",
     "reformer": "draws its attention at random",
 }
-"""With a sentence, since what their classes read is not known here, or not what their backbones give out."""
+"""With a sentence, since what their classes read is not known here, or not what their
+backbones give out.
+"""
 
 
 def conversations():
     """Texts of 3 to 140 words behind a short and a long prompt, one of them with turns."""
     words = " ".join(toy.models.TEXTS).split()
     rng = np.random.default_rng(0)
-    turns = [("user", "Two and two?"), ("assistant", "Four."), ("user", "And three and three?")]
+    turns = [
+        ("user", "Two and two?"),
+        ("assistant", "Four."),
+        ("user", "And three and three?"),
+    ]
     turns = [{"role": role, "content": content} for role, content in turns]
     prompts = ["What is it?"] * 3 + ["Why " * 40 + "?"] * 3 + [turns]
     return prompts, [" ".join(rng.choice(words, n)) for n in (3, 20, 60, 5, 90, 140, 9)]
@@ -100,11 +162,17 @@ def one_by_one(folder, words, *, special):
     """Logits of transformers, each text alone through a model that has seen no other."""
     from transformers import AutoModelForSequenceClassification
 
-    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder, dtype=torch.float32
+    ).eval()
     logits = []
     for prompt, response in zip(*conversations(), strict=True):
-        chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        text = words.apply_chat_template([*chat, {"role": "assistant", "content": response}], tokenize=False)
+        chat = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        )
+        text = words.apply_chat_template(
+            [*chat, {"role": "assistant", "content": response}], tokenize=False
+        )
         ids = words(text, add_special_tokens=special)["input_ids"]
         with torch.no_grad():
             logits.append(copy.deepcopy(model)(torch.tensor([ids])).logits[0, 0].item())
@@ -118,7 +186,11 @@ def save(tmp_path, monkeypatch):
     def save(architecture, **settings):
         order = "xlnet" if architecture == "xlnet" else "bert"
         words = encoder_words(order) if architecture in ENCODERS else toy.tokenizer()
-        monkeypatch.setitem(toy.models.ARCHITECTURES, architecture, (DECODERS | ENCODERS)[architecture] | settings)
+        monkeypatch.setitem(
+            toy.models.ARCHITECTURES,
+            architecture,
+            (DECODERS | ENCODERS)[architecture] | settings,
+        )
         return toy.save_model(tmp_path / architecture, architecture, words=words), words
 
     return save
@@ -126,7 +198,10 @@ def save(tmp_path, monkeypatch):
 
 def sweep():
     names = [*DECODERS, *ENCODERS]
-    return [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in names]
+    return [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.long)
+        for name in names
+    ]
 
 
 @pytest.mark.parametrize("architecture", sweep())
@@ -152,7 +227,13 @@ def test_the_sweep_is_wide():
 
 @pytest.mark.parametrize("architecture", ["t5", "bart"])
 def test_an_encoder_with_a_decoder_is_refused(tmp_path, monkeypatch, architecture):
-    sizes = _LAYERS | {"d_model": 32, "d_kv": 8, "d_ff": 48, "encoder_layers": 2, "decoder_layers": 2}
+    sizes = _LAYERS | {
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 48,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+    }
     monkeypatch.setitem(toy.models.ARCHITECTURES, architecture, sizes)
     with pytest.raises(DataError, match="has an encoder and a decoder"):
         classifier(toy.save_model(tmp_path / architecture, architecture))
@@ -160,7 +241,9 @@ def test_an_encoder_with_a_decoder_is_refused(tmp_path, monkeypatch, architectur
 
 @pytest.mark.parametrize("attention_type", ["block_sparse", "original_full"])
 def test_a_short_text_does_not_change_what_long_ones_get(save, attention_type):
-    """BigBird goes over to full attention for good when a short text comes; here it comes back."""
+    """BigBird goes over to full attention for good when a short text comes; here it
+    comes back.
+    """
     folder, words = save("big_bird", attention_type=attention_type)
     prompts, responses = conversations()
     reference = one_by_one(folder, words, special=True)
@@ -168,21 +251,28 @@ def test_a_short_text_does_not_change_what_long_ones_get(save, attention_type):
     for order in (np.arange(len(prompts)), np.arange(len(prompts))[::-1]):
         scores = scorer([prompts[i] for i in order], [responses[i] for i in order])
         assert np.abs(scores - reference[order]).max() <= TOLERANCE * reference.std()
-    alone = scorer.forward_alone(scorer.prepare(prompts, responses), np.arange(len(prompts)))
+    alone = scorer.forward_alone(
+        scorer.prepare(prompts, responses), np.arange(len(prompts))
+    )
     assert np.abs(alone - reference).max() <= TOLERANCE * reference.std()
     assert scorer.backbone.attention_type == attention_type
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "architecture", ["bert", "deberta-v2", "modernbert", "longformer", "big_bird", "deberta", "xlnet"]
+    "architecture",
+    ["bert", "deberta-v2", "modernbert", "longformer", "big_bird", "deberta", "xlnet"],
 )
-def test_architectures_run_in_half_precision_or_say_that_they_do_not(save, architecture):
+def test_architectures_run_in_half_precision_or_say_that_they_do_not(
+    save, architecture
+):
     folder, _ = save(architecture)
     exact = classifier(folder, dtype="float32")(*conversations())
     assert np.isfinite(exact).all()
     if architecture in ("deberta", "xlnet"):
-        with pytest.raises(DataError, match=r"does not run in bfloat16 .*score with dtype='float32'"):
+        with pytest.raises(
+            DataError, match=r"does not run in bfloat16 .*score with dtype='float32'"
+        ):
             classifier(folder, dtype="bfloat16")(*conversations())
         return
     half = classifier(folder, dtype="bfloat16")(*conversations())

@@ -1,4 +1,6 @@
-"""The checks at the border: legal tables pass in the contract's shape, illegal values are named with their place."""
+"""The checks at the border: legal tables pass in the contract's shape, illegal values
+are named with their place.
+"""
 
 from decimal import Decimal
 
@@ -12,9 +14,28 @@ from rmlab import tables
 from rmlab.tables import DataError
 
 HALF = "cut \ud83d"  # UTF-8 cannot hold half of a surrogate pair
-ROW = {"model": "m", "benchmark": "b", "domain": "d", "id": "1", "label": "chosen", "slot": 0, "subset": "s"}
-ROW |= {"score": 0.5, "prompt": "p", "response": "r", "chosen_slot": 0, "rejected_slot": 0, "margin": 1.0}
-CHECKS = {"responses": tables.check_responses, "scores": tables.check_scores, "pairs": tables.check_pairs}
+ROW = {
+    "model": "m",
+    "benchmark": "b",
+    "domain": "d",
+    "id": "1",
+    "label": "chosen",
+    "slot": 0,
+    "subset": "s",
+}
+ROW |= {
+    "score": 0.5,
+    "prompt": "p",
+    "response": "r",
+    "chosen_slot": 0,
+    "rejected_slot": 0,
+    "margin": 1.0,
+}
+CHECKS = {
+    "responses": tables.check_responses,
+    "scores": tables.check_scores,
+    "pairs": tables.check_pairs,
+}
 
 
 def scores(**changed):
@@ -27,8 +48,14 @@ def values(column):
 
 @pytest.fixture
 def responses():
-    keys = [(label, slot, style) for label in ("chosen", "rejected") for slot, style in enumerate(tables.STYLES)]
-    frame = pd.DataFrame(keys, columns=["label", "slot", "style"]).assign(benchmark="b", domain="chat", id="0")
+    keys = [
+        (label, slot, style)
+        for label in ("chosen", "rejected")
+        for slot, style in enumerate(tables.STYLES)
+    ]
+    frame = pd.DataFrame(keys, columns=["label", "slot", "style"]).assign(
+        benchmark="b", domain="chat", id="0"
+    )
     return frame.assign(prompt="Why?", response=frame["label"] + " " + frame["style"])
 
 
@@ -41,22 +68,57 @@ def test_responses_take_the_contract_shape_and_leave_the_input_alone(responses):
     pd.testing.assert_frame_equal(responses, before)
     pd.testing.assert_frame_equal(tables.check_responses(checked), checked)
     reversed_ = responses[::-1].assign(subset="x")  # in whatever order and index
-    assert tables.check_responses(reversed_)["style"].tolist() == [*tables.STYLES[::-1]] * 2
+    assert (
+        tables.check_responses(reversed_)["style"].tolist()
+        == [*tables.STYLES[::-1]] * 2
+    )
 
 
 def test_odd_but_legal_texts_and_conversations_pass_unchanged(responses):
-    responses["response"] = ["🙂", "שלום", "   \n", "<script>x</script>", "$x$ `$`", "x" * 1_000_000]
+    responses["response"] = [
+        "🙂",
+        "שלום",
+        "   \n",
+        "<script>x</script>",
+        "$x$ `$`",
+        "x" * 1_000_000,
+    ]
     responses["prompt"] = [[{"role": "user", "content": "Why?"}]] * 6
     checked = tables.check_responses(responses)
-    assert checked[["prompt", "response"]].to_numpy().tolist() == responses[["prompt", "response"]].to_numpy().tolist()
+    assert (
+        checked[["prompt", "response"]].to_numpy().tolist()
+        == responses[["prompt", "response"]].to_numpy().tolist()
+    )
 
 
-NO_NUMBER = ["1+2j", "1_0", "\uff11\uff12", "0x1f", "1,5", "12 34", "", "one", [1.0], {}]
+NO_NUMBER = [
+    "1+2j",
+    "1_0",
+    "\uff11\uff12",
+    "0x1f",
+    "1,5",
+    "12 34",
+    "",
+    "one",
+    [1.0],
+    {},
+]
 REFUSED = [
     *[("scores", "score", value) for value in (*NO_NUMBER, np.nan, np.inf)],
-    *[("scores", "slot", value) for value in (*NO_NUMBER, -1, 0.5, 10**12, "9" * 400, np.inf, None)],
-    *[(table, column, HALF) for table in CHECKS for column in ("benchmark", "domain", "id", "subset")],
-    *[(table, "model", value) for table in ("scores", "pairs") for value in (HALF, None, ["x"])],
+    *[
+        ("scores", "slot", value)
+        for value in (*NO_NUMBER, -1, 0.5, 10**12, "9" * 400, np.inf, None)
+    ],
+    *[
+        (table, column, HALF)
+        for table in CHECKS
+        for column in ("benchmark", "domain", "id", "subset")
+    ],
+    *[
+        (table, "model", value)
+        for table in ("scores", "pairs")
+        for value in (HALF, None, ["x"])
+    ],
     *[("responses", "response", value) for value in ("", 3, HALF)],
     *[("responses", "prompt", value) for value in (None, [{"role": "user"}], HALF)],
     ("responses", "prompt", [{"role": "user", "content": HALF}]),
@@ -68,10 +130,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("table", "column", "value"), REFUSED, ids=lambda part: ascii(part)[:20])
+@pytest.mark.parametrize(
+    ("table", "column", "value"), REFUSED, ids=lambda part: ascii(part)[:20]
+)
 def test_a_bad_value_is_named_with_its_place(table, column, value):
     legal = {"outcome": "win"} if column == "outcome" else {}
-    frame = pd.DataFrame([ROW | legal | {"id": "0"}, ROW | {column: value}], dtype=object)
+    frame = pd.DataFrame(
+        [ROW | legal | {"id": "0"}, ROW | {column: value}], dtype=object
+    )
     with pytest.raises(DataError, match=f"{table}: {column} .*row 1 ") as caught:
         CHECKS[table](frame)
     assert repr(value)[:20] in str(caught.value)
@@ -80,7 +146,9 @@ def test_a_bad_value_is_named_with_its_place(table, column, value):
 @pytest.mark.parametrize("table", CHECKS)
 def test_repeated_keys_and_absent_columns_are_refused(table):
     frame = pd.DataFrame([ROW])
-    with pytest.raises(DataError, match=f"{table}: 1 rows repeat a key, first .*'id': '1'"):
+    with pytest.raises(
+        DataError, match=f"{table}: 1 rows repeat a key, first .*'id': '1'"
+    ):
         CHECKS[table](pd.concat([frame, frame]))
     with pytest.raises(DataError, match=r"\['domain'\].*rmlab\."):
         CHECKS[table](frame.drop(columns="domain"))
@@ -91,7 +159,9 @@ def test_repeated_keys_and_absent_columns_are_refused(table):
 def test_a_column_called_model_hides_no_repeated_responses():
     texts = pd.DataFrame([ROW]).assign(prompt="p", response="r")
     with pytest.raises(DataError, match="1 rows repeat a key"):
-        tables.check_responses(pd.concat([texts.assign(model="a"), texts.assign(model="b")]))
+        tables.check_responses(
+            pd.concat([texts.assign(model="a"), texts.assign(model="b")])
+        )
 
 
 @settings(deadline=None)
@@ -106,7 +176,11 @@ def test_numbers_of_all_kinds_are_numbers_and_missing_scores_pass_where_allowed(
         frame = tables.check_scores(scores(score=number, slot=number))
         assert frame[["slot", "score"]].to_numpy().tolist() == [[7, 7.0]]
     for missing in (np.nan, None, "nan", "NaN"):
-        assert tables.check_scores(scores(score=missing), allow_missing=True)["score"].isna().all()
+        assert (
+            tables.check_scores(scores(score=missing), allow_missing=True)["score"]
+            .isna()
+            .all()
+        )
     with pytest.raises(DataError, match=r"score is not a finite number .*inf"):
         tables.check_scores(scores(score=np.inf), allow_missing=True)
 
@@ -115,15 +189,20 @@ def test_scores_of_other_texts_are_refused(make_scores):
     table = make_scores()
     keys = table[tables.KEY].drop_duplicates()
     tables.check_match(table, keys)
-    with pytest.raises(DataError, match=r"2 of \d+ rows have no text in responses, first .*'chat/0'"):
+    with pytest.raises(
+        DataError, match=r"2 of \d+ rows have no text in responses, first .*'chat/0'"
+    ):
         tables.check_match(table, keys.iloc[1:])
 
 
 def test_pairs_make_outcome_and_level_from_margin_and_styles():
     rows = [
-        ROW | {"id": str(i), "chosen_style": "plain", "margin": margin} for i, margin in enumerate([1.0, -1, 0, None])
+        ROW | {"id": str(i), "chosen_style": "plain", "margin": margin}
+        for i, margin in enumerate([1.0, -1, 0, None])
     ]
-    frame = pd.DataFrame(rows).assign(rejected_style=["plain", "concise", "markdown", None])
+    frame = pd.DataFrame(rows).assign(
+        rejected_style=["plain", "concise", "markdown", None]
+    )
     frame = frame.drop(columns=[*{*ROW} - {*tables.PAIRS}])
     checked = tables.check_pairs(frame)
     assert values(checked["outcome"]) == ["win", "loss", "tie", None]

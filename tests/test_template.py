@@ -50,9 +50,18 @@ PROSE = {
 }
 
 FAILING = {
-    "an endless loop": ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "steps"),
-    "an include": ("{% include 'other.jinja' %}", "the chat template fails on conversation 0"),
-    "a macro of itself": ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "RecursionError"),
+    "an endless loop": (
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "steps",
+    ),
+    "an include": (
+        "{% include 'other.jinja' %}",
+        "the chat template fails on conversation 0",
+    ),
+    "a macro of itself": (
+        "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
+        "RecursionError",
+    ),
     "a missing message": ("{{ messages[9]['content'] }}", "refuses conversation 0"),
     "a division by zero": ("{{ 1 // 0 }}", "ZeroDivisionError"),
     "no end of a block": ("{% for m in", "refuses conversation 0"),
@@ -60,7 +69,8 @@ FAILING = {
 }
 """What is wrong, and what is said of it."""
 
-# In the manner of published templates: what they declare, loop over, refuse, and where they look at the clock.
+# In the manner of published templates: what they declare, loop over, refuse, and where
+# they look at the clock.
 PUBLISHED = {
     "Llama 3.2": (
         "{{- bos_token }}{%- if not date_string is defined %}{%- if strftime_now is defined %}"
@@ -110,7 +120,9 @@ def text_of(tokenizer, ids):
 
 def split(tokenizer, encoded, i=0):
     start = encoded.response_start[i]
-    return text_of(tokenizer, encoded.ids[i][:start]), text_of(tokenizer, encoded.ids[i][start:])
+    return text_of(tokenizer, encoded.ids[i][:start]), text_of(
+        tokenizer, encoded.ids[i][start:]
+    )
 
 
 @pytest.mark.parametrize("prompt", ["Two and two?", CHAT], ids=["string", "turns"])
@@ -118,11 +130,19 @@ def split(tokenizer, encoded, i=0):
 def test_ids_are_the_rendered_conversation_with_one_bos(chat_template, prompt):
     words = toy.tokenizer(chat_template=chat_template)
     encoded = encode(words, [prompt], ["Six."])
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    rendered = words.apply_chat_template([*messages, {"role": "assistant", "content": "Six."}], tokenize=False)
-    assert text_of(words, encoded.ids[0]) == words.bos_token + rendered.removeprefix(words.bos_token)
+    messages = (
+        [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    )
+    rendered = words.apply_chat_template(
+        [*messages, {"role": "assistant", "content": "Six."}], tokenize=False
+    )
+    assert text_of(words, encoded.ids[0]) == words.bos_token + rendered.removeprefix(
+        words.bos_token
+    )
     assert (encoded.ids[0] == words.bos_token_id).sum() == 1
-    header = words.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    header = words.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True
+    )
     before, after = split(words, encoded)
     assert before == words.bos_token + header.removeprefix(words.bos_token)
     assert after == rendered.removeprefix(header)
@@ -134,19 +154,24 @@ def test_ids_are_the_rendered_conversation_with_one_bos(chat_template, prompt):
 
 
 def test_one_beginning_token_where_there_is_one():
-    twice = toy.tokenizer(chat_template="{{ bos_token }}" + toy.models.CHAT_TEMPLATES["llama3"])
+    twice = toy.tokenizer(
+        chat_template="{{ bos_token }}" + toy.models.CHAT_TEMPLATES["llama3"]
+    )
     assert (encode(twice, ["Hello"], ["Yes."]).ids[0] == twice.bos_token_id).sum() == 1
     without = toy.tokenizer(chat_template="chatml")
     without.bos_token = None
-    assert not text_of(without, encode(without, ["Hello"], ["Yes."]).ids[0]).startswith("<|begin_of_text|>")
+    assert not text_of(without, encode(without, ["Hello"], ["Yes."]).ids[0]).startswith(
+        "<|begin_of_text|>"
+    )
 
 
 VICUNA = (
     "A chat between a curious user and an artificial intelligence assistant. "
     "The assistant gives helpful, detailed, and polite answers to the user's questions."
 )
-# What FastChat writes for one question and its answer, and for a system message, three turns and the answer; the bar
-# stands where the prompt with the assistant's header ends.
+# What FastChat writes for one question and its answer, and for a system message, three
+# turns and the answer; the bar stands where the prompt with the assistant's header
+# ends.
 FASTCHAT = {
     "raw": ("Hi?¦Yes.", "Be short.Two and two?Four.And three and three?¦Six."),
     "tulu": (
@@ -194,7 +219,9 @@ FASTCHAT = {
 
 @pytest.mark.parametrize("name", FASTCHAT)
 def test_named_formats_are_those_of_fastchat_to_the_letter(bare, name):
-    for expected, prompt, answer in zip(FASTCHAT[name], ("Hi?", CHAT), ("Yes.", "Six."), strict=True):
+    for expected, prompt, answer in zip(
+        FASTCHAT[name], ("Hi?", CHAT), ("Yes.", "Six."), strict=True
+    ):
         encoded = encode(bare, [prompt], [answer], template=name)
         before, after = split(bare, encoded)
         header, _, rest = expected.rpartition("¦")
@@ -207,9 +234,16 @@ def test_named_formats_are_those_of_fastchat_to_the_letter(bare, name):
 
 
 def test_open_instruct_ends_with_the_tokenizer_s_end_token(bare):
-    before, after = split(bare, encode(bare, ["Hi?"], ["Yes."], template="open-instruct"))
-    assert (before.removeprefix(bare.bos_token), after) == ("<|user|>\nHi?\n<|assistant|>\n", f"Yes.{bare.eos_token}")
-    before, after = split(bare, encode(bare, [CHAT], ["Six."], template="open-instruct"))
+    before, after = split(
+        bare, encode(bare, ["Hi?"], ["Yes."], template="open-instruct")
+    )
+    assert (before.removeprefix(bare.bos_token), after) == (
+        "<|user|>\nHi?\n<|assistant|>\n",
+        f"Yes.{bare.eos_token}",
+    )
+    before, after = split(
+        bare, encode(bare, [CHAT], ["Six."], template="open-instruct")
+    )
     places = [before.index(message["content"]) for message in CHAT]
     assert places == sorted(places)
     assert after == f"Six.{bare.eos_token}"
@@ -231,12 +265,19 @@ def test_raw_gives_encoders_two_segments():
 
 def test_the_segments_of_a_tokenizer_in_python_are_told_apart():
     """It has no `sequence_ids`."""
-    encoded = encode(CanineTokenizer(), ["What?", "a\ue001b"], ["Nothing.", "a"], template="raw")
-    ids = [ids[start:].tolist() for ids, start in zip(encoded.ids, encoded.response_start, strict=True)]
+    encoded = encode(
+        CanineTokenizer(), ["What?", "a\ue001b"], ["Nothing.", "a"], template="raw"
+    )
+    ids = [
+        ids[start:].tolist()
+        for ids, start in zip(encoded.ids, encoded.response_start, strict=True)
+    ]
     assert ids == [[*map(ord, "Nothing."), 0xE001], [ord("a"), 0xE001]]
 
 
-def test_a_tokenizer_that_cannot_say_where_a_token_stands_gives_the_same(bare, monkeypatch):
+def test_a_tokenizer_that_cannot_say_where_a_token_stands_gives_the_same(
+    bare, monkeypatch
+):
     """As those that are written in Python."""
     fast = encode(bare, ["Hi?", CHAT], ["Yes.", "Six."], template="tulu")
     monkeypatch.setattr(type(bare), "is_fast", False)
@@ -248,7 +289,8 @@ def test_a_tokenizer_that_cannot_say_where_a_token_stands_gives_the_same(bare, m
 
 def test_without_a_template_the_formats_are_named(bare):
     with pytest.raises(
-        DataError, match=r"no chat template.*'raw' \| 'tulu' .* 'vicuna' .* 'openbmb', a Jinja template, or a file"
+        DataError,
+        match=r"no chat template.*'raw' \| 'tulu' .* 'vicuna' .* 'openbmb', a Jinja template, or a file",
     ):
         encode(bare, ["Hi?"], ["Yes."])
     with pytest.raises(ValueError, match=r"template='tulip'.*did you mean 'tulu'"):
@@ -256,25 +298,35 @@ def test_without_a_template_the_formats_are_named(bare):
 
 
 def test_response_start_where_the_tokenizer_merges_across_the_boundary():
-    """A token that holds the end of the header and the beginning of the answer belongs to the answer."""
+    """A token that holds the end of the header and the beginning of the answer belongs
+    to the answer.
+    """
     template = (
         "{% for m in messages %}{{ 'user\n' if m['role'] == 'user' else '\nanswer' }}{{ m['content'] }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '\nanswer' }}{% endif %}"
     )
-    words = toy.tokenizer(["answering questions, answering well"] * 50, chat_template=template)
+    words = toy.tokenizer(
+        ["answering questions, answering well"] * 50, chat_template=template
+    )
     whole = words("user\nhi\nanswering", add_special_tokens=False)
     boundary = len("user\nhi\nanswer")
     straddling = whole.char_to_token(boundary)
-    assert whole.token_to_chars(straddling).start < boundary, "the toy tokenizer should merge here"
+    assert whole.token_to_chars(straddling).start < boundary, (
+        "the toy tokenizer should merge here"
+    )
     encoded = encode(words, ["hi"], ["ing"])
     assert encoded.response_start[0] == straddling + 1
     assert encoded.ids[0].tolist() == [words.bos_token_id, *whole.input_ids]
 
 
 def test_response_start_where_the_answered_turn_has_another_header():
-    """Some templates open the answer with a thought that they leave out of answered turns."""
+    """Some templates open the answer with a thought that they leave out of answered
+    turns.
+    """
     chatml = toy.models.CHAT_TEMPLATES["chatml"]
-    words = toy.tokenizer(chat_template=chatml.replace("assistant\n{%", "assistant\n<think>\n{%"))
+    words = toy.tokenizer(
+        chat_template=chatml.replace("assistant\n{%", "assistant\n<think>\n{%")
+    )
     assert split(words, encode(words, ["Hi?"], ["Yes."]))[1] == "Yes.<|im_end|>\n"
 
 
@@ -282,34 +334,52 @@ def test_the_end_is_what_was_asked_for():
     ends = toy.tokenizer()
     last = encode(ends, ["Hi?"], ["Yes."])
     assert last.ids[0][-1] == ends.eos_token_id
-    assert encode(ends, ["Hi?"], ["Yes."], eos=True).ids[0].tolist() == last.ids[0].tolist()
+    assert (
+        encode(ends, ["Hi?"], ["Yes."], eos=True).ids[0].tolist()
+        == last.ids[0].tolist()
+    )
     without = encode(ends, ["Hi?"], ["Yes."], eos=False)
     assert without.ids[0].tolist() == last.ids[0][:-1].tolist()
     assert without.keys != last.keys
     assert without.template_hash != last.template_hash
     open_ended = toy.tokenizer(chat_template=None)
-    assert encode(open_ended, ["Hi?"], ["Yes."], template="raw").ids[0][-1] != open_ended.eos_token_id
-    assert encode(open_ended, ["Hi?"], ["Yes."], template="raw", eos=True).ids[0][-1] == open_ended.eos_token_id
+    assert (
+        encode(open_ended, ["Hi?"], ["Yes."], template="raw").ids[0][-1]
+        != open_ended.eos_token_id
+    )
+    assert (
+        encode(open_ended, ["Hi?"], ["Yes."], template="raw", eos=True).ids[0][-1]
+        == open_ended.eos_token_id
+    )
 
 
 def test_the_tokenizer_is_asked_for_ids_alone_and_without_a_warning(words, caplog):
     words.model_max_length, longest = 8, words.model_max_length
-    encoding = call(words, ["Hi?", "Paris, a city on the river"], add_special_tokens=False)
+    encoding = call(
+        words, ["Hi?", "Paris, a city on the river"], add_special_tokens=False
+    )
     words.model_max_length = longest
     assert {*encoding} <= {"input_ids", "token_type_ids"}
     assert not caplog.records
 
 
 def test_groups_and_keys(words):
-    encoded = encode(words, ["a", CHAT, "a", list(CHAT), "a"], ["x", "x", "y", "y", "x"])
+    encoded = encode(
+        words, ["a", CHAT, "a", list(CHAT), "a"], ["x", "x", "y", "y", "x"]
+    )
     assert encoded.groups.tolist() == [0, 1, 0, 1, 0]
     assert encoded.keys[0] == encoded.keys[4]
     assert len(set(encoded.keys)) == 4
 
 
 def test_long_texts_raise_and_say_how_long(words):
-    lengths = [len(ids) for ids in encode(words, ["Hi?", "Hi?"], ["Yes.", "Yes. " * 50]).ids]
-    with pytest.raises(DataError, match=rf"1 of 2 texts.*max_length=40.*text 1 with {lengths[1]}.*truncate='left'"):
+    lengths = [
+        len(ids) for ids in encode(words, ["Hi?", "Hi?"], ["Yes.", "Yes. " * 50]).ids
+    ]
+    with pytest.raises(
+        DataError,
+        match=rf"1 of 2 texts.*max_length=40.*text 1 with {lengths[1]}.*truncate='left'",
+    ):
         encode(words, ["Hi?", "Hi?"], ["Yes.", "Yes. " * 50], max_length=40)
 
 
@@ -321,7 +391,9 @@ def test_truncation_keeps_the_side_it_should(words):
     assert left.ids[0][1:].tolist() == full.ids[0][-39:].tolist()
     assert split(words, left)[1] == split(words, full)[1]
     assert left.truncated.tolist() == [True]
-    right = encode(words, ["Hi?", "Hi?"], ["Yes. " * 30, "No."], max_length=40, truncate="right")
+    right = encode(
+        words, ["Hi?", "Hi?"], ["Yes. " * 30, "No."], max_length=40, truncate="right"
+    )
     assert right.truncated.tolist() == [True, False]
     whole = encode(words, ["Hi?"], ["Yes. " * 30])
     assert right.ids[0].tolist() == whole.ids[0][:40].tolist()
@@ -341,7 +413,11 @@ def test_a_response_longer_than_the_window_keeps_its_end(words):
 def test_bad_input_is_named(words):
     with pytest.raises(DataError, match="2 of 3 are empty, first number 1"):
         encode(words, ["a", "b", "c"], ["x", "", " \n"])
-    for prompt, answer in (("a\ud800", "x"), ("a", "x\udfff"), ([{"role": "user", "content": "\udc00"}], "x")):
+    for prompt, answer in (
+        ("a\ud800", "x"),
+        ("a", "x\udfff"),
+        ([{"role": "user", "content": "\udc00"}], "x"),
+    ):
         with pytest.raises(DataError, match="text 0 holds half a surrogate pair"):
             encode(words, [prompt], [answer])
     with pytest.raises(ValueError, match="2 prompts and 1 responses"):
@@ -369,10 +445,18 @@ ODD = {
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD)
 @pytest.mark.parametrize("template", [None, "vicuna", "raw"])
 def test_odd_but_good_text_passes_as_it_is(words, text, template):
-    """Only halves of surrogate pairs are no characters; a text of whole ones is rendered and read to the letter."""
-    turns = [{"role": "user", "content": text}, {"role": "assistant", "content": "Oh."}, CHAT[-1]]
+    """Only halves of surrogate pairs are no characters; a text of whole ones is
+    rendered and read to the letter.
+    """
+    turns = [
+        {"role": "user", "content": text},
+        {"role": "assistant", "content": "Oh."},
+        CHAT[-1],
+    ]
     encoded = encode(words, [text, turns], [text, f"{text}!"], template=template)
-    for i, (prompt, answer) in enumerate([(text, text), (CHAT[-1]["content"], f"{text}!")]):
+    for i, (prompt, answer) in enumerate(
+        [(text, text), (CHAT[-1]["content"], f"{text}!")]
+    ):
         before, after = split(words, encoded, i)
         assert text in before
         assert prompt in before
@@ -389,10 +473,18 @@ def test_a_template_that_refuses_a_role_is_reported():
 def test_the_tokenizer_is_left_as_it_was(words):
     words.backend_tokenizer.enable_truncation(5)
     words.backend_tokenizer.enable_padding(length=7)
-    before = (words.backend_tokenizer.to_str(), words.chat_template, dict(words.init_kwargs))
+    before = (
+        words.backend_tokenizer.to_str(),
+        words.chat_template,
+        dict(words.init_kwargs),
+    )
     try:
         encoded = encode(words, ["Hi? " * 20], ["Yes."])
-        assert (words.backend_tokenizer.to_str(), words.chat_template, dict(words.init_kwargs)) == before
+        assert (
+            words.backend_tokenizer.to_str(),
+            words.chat_template,
+            dict(words.init_kwargs),
+        ) == before
         assert len(encoded.ids[0]) > 20
     finally:
         words.backend_tokenizer.no_truncation()
@@ -403,17 +495,24 @@ def test_a_template_may_be_given_as_jinja_or_as_a_file(bare, tmp_path):
     jinja = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
     path = tmp_path / "mine.jinja"
     path.write_text(jinja)
-    first, second, third = (encode(bare, ["Hi?"], ["Yes."], template=given) for given in (jinja, path, str(path)))
+    first, second, third = (
+        encode(bare, ["Hi?"], ["Yes."], template=given)
+        for given in (jinja, path, str(path))
+    )
     assert text_of(bare, first.ids[0]) == f"{bare.bos_token}<user>Hi?<assistant>Yes."
     assert first.keys == second.keys == third.keys
     assert first.template_hash == second.template_hash
     assert first.source == "given"
-    with pytest.raises(DataError, match=r"template='nowhere\.jinja'.*or a file that holds one"):
+    with pytest.raises(
+        DataError, match=r"template='nowhere\.jinja'.*or a file that holds one"
+    ):
         encode(bare, ["Hi?"], ["Yes."], template="nowhere.jinja")
 
 
 def encoder_words(order="bert", chat_template="chatml"):
-    """A tokenizer that writes [CLS] before a text and [SEP] behind it; XLNet's writes both behind it."""
+    """A tokenizer that writes [CLS] before a text and [SEP] behind it; XLNet's writes
+    both behind it.
+    """
     from tokenizers import processors
 
     words = toy.tokenizer(chat_template=chat_template)
@@ -429,39 +528,60 @@ def encoder_words(order="bert", chat_template="chatml"):
 
 @pytest.mark.parametrize("order", ["bert", "xlnet"])
 @pytest.mark.parametrize("template", [None, "vicuna"])
-def test_encoders_get_their_special_tokens_around_what_the_template_writes(order, template):
+def test_encoders_get_their_special_tokens_around_what_the_template_writes(
+    order, template
+):
     words = encoder_words(order)
     encoded = encode(words, ["Hi?", CHAT], ["Yes.", "Six."], template=template)
     for i, (prompt, answer) in enumerate([("Hi?", "Yes."), (CHAT, "Six.")]):
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        turns, jinja = [*messages, {"role": "assistant", "content": answer}], FORMATS.get(template)
+        messages = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        )
+        turns, jinja = (
+            [*messages, {"role": "assistant", "content": answer}],
+            FORMATS.get(template),
+        )
         text = words.apply_chat_template(turns, tokenize=False, chat_template=jinja)
         assert encoded.ids[i].tolist() == words(text)["input_ids"]
         assert split(words, encoded, i)[1].lstrip().startswith(answer)
 
 
 def test_special_tokens_that_a_template_writes_too_stand_once():
-    words = encoder_words(chat_template="{{ cls_token }}" + toy.models.CHAT_TEMPLATES["chatml"] + "{{ sep_token }}")
+    words = encoder_words(
+        chat_template="{{ cls_token }}"
+        + toy.models.CHAT_TEMPLATES["chatml"]
+        + "{{ sep_token }}"
+    )
     twice = encode(words, ["Hi?"], ["Yes."])
     once = encode(encoder_words(), ["Hi?"], ["Yes."])
     assert twice.ids[0].tolist() == once.ids[0].tolist()
     assert twice.response_start[0] == once.response_start[0]
 
 
-@pytest.mark.parametrize(("order", "template"), [("bert", None), ("xlnet", None), ("bert", "raw")])
+@pytest.mark.parametrize(
+    ("order", "template"), [("bert", None), ("xlnet", None), ("bert", "raw")]
+)
 @pytest.mark.parametrize("truncate", ["left", "right"])
 def test_special_tokens_survive_truncation(order, template, truncate):
     words = encoder_words(order)
     texts = ["A long question about France."], ["Paris, a city on the river Seine."]
     whole = encode(words, *texts, template=template)
-    cut = encode(words, *texts, template=template, max_length=len(whole.ids[0]) - 3, truncate=truncate)
+    cut = encode(
+        words,
+        *texts,
+        template=template,
+        max_length=len(whole.ids[0]) - 3,
+        truncate=truncate,
+    )
     assert len(cut.ids[0]) == len(whole.ids[0]) - 3
     assert cut.truncated.all()
     ends = {"bert": (0, -1), "xlnet": (-1, -2)}[order]
     assert [cut.ids[0][end] for end in ends] == [words.cls_token_id, words.sep_token_id]
 
 
-def test_a_pinned_template_writes_what_transformers_would_have_written_that_day(monkeypatch):
+def test_a_pinned_template_writes_what_transformers_would_have_written_that_day(
+    monkeypatch,
+):
     """However it reads the clock."""
     jinja = CLOCK + toy.models.CHAT_TEMPLATES["chatml"]
     words = toy.tokenizer(chat_template=jinja)
@@ -469,7 +589,9 @@ def test_a_pinned_template_writes_what_transformers_would_have_written_that_day(
     assert "2024-07-26 26 Jul 2024" in pinned[0]
     assert pinned == render(words, jinja, [CHAT], header=True)
     monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", ThatDay)
-    assert pinned == [words.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)]
+    assert pinned == [
+        words.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)
+    ]
     encoded = encode(words, ["Hi?"], ["Yes."])
     assert "2024-07-26 26 Jul 2024" in text_of(words, encoded.ids[0])
     assert encoded.date == "26 Jul 2024"
@@ -486,7 +608,11 @@ def test_templates_that_fail_are_reported(broken, message):
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 def test_templates_that_draw_are_refused(words, draw):
     with pytest.raises(DataError, match="random"):
-        encode(toy.tokenizer(chat_template=draw + toy.models.CHAT_TEMPLATES["chatml"]), ["Hi?"], ["Yes."])
+        encode(
+            toy.tokenizer(chat_template=draw + toy.models.CHAT_TEMPLATES["chatml"]),
+            ["Hi?"],
+            ["Yes."],
+        )
     with pytest.raises(DataError, match="random"):
         encode(words, ["Hi?"], ["Yes."], template=draw)
 
@@ -495,12 +621,16 @@ def test_templates_that_draw_are_refused(words, draw):
 def test_prose_about_randomness_is_not_turned_away(prose):
     jinja = prose + toy.models.CHAT_TEMPLATES["chatml"]
     words = toy.tokenizer(chat_template=jinja)
-    assert render(words, jinja, [CHAT], header=False) == [words.apply_chat_template(CHAT, tokenize=False)]
+    assert render(words, jinja, [CHAT], header=False) == [
+        words.apply_chat_template(CHAT, tokenize=False)
+    ]
 
 
 def test_a_template_is_stopped_by_steps_and_a_long_conversation_is_not(words):
     """Ten thousand turns; a debugger that traces the program goes on."""
-    turns = [{"role": role, "content": "a " * 50} for role in ("user", "assistant")] * 5000
+    turns = [
+        {"role": role, "content": "a " * 50} for role in ("user", "assistant")
+    ] * 5000
     events = []
     tracer = lambda frame, event, _: events.append(event)  # noqa: E731
     before = sys.gettrace()
@@ -510,7 +640,9 @@ def test_a_template_is_stopped_by_steps_and_a_long_conversation_is_not(words):
         assert sys.gettrace() is tracer
     finally:
         sys.settrace(before)
-    assert texts == [words.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)]
+    assert texts == [
+        words.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    ]
 
 
 R1 = (
@@ -519,10 +651,15 @@ R1 = (
     "{% endif %}<|Assistant|>{{ content }}<|eot_id|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|Assistant|><think>\n{% endif %}"
 )
-"""In the manner of DeepSeek-R1: the generation prompt opens a thought that answered turns leave out."""
+"""In the manner of DeepSeek-R1: the generation prompt opens a thought that answered
+turns leave out.
+"""
 
 
-@pytest.mark.parametrize("answer", ["A", "s", "<", "<t", "<think", "ist", "|>", "zebra", "Yes, <|Assistant|> A."])
+@pytest.mark.parametrize(
+    "answer",
+    ["A", "s", "<", "<t", "<think", "ist", "|>", "zebra", "Yes, <|Assistant|> A."],
+)
 @pytest.mark.parametrize("prompt", ["A or B?", "A", CHAT[1:]])
 def test_an_answer_begins_behind_the_header_of_answered_turns(prompt, answer):
     """However short the answer, and whatever of the header it repeats."""
@@ -534,11 +671,15 @@ def test_an_answer_begins_behind_the_header_of_answered_turns(prompt, answer):
 
 
 def test_the_conventions_of_reward_bench():
-    """What its runners hand to the model: the tokenizer's own call on the rendered text, and the DPO runner's rows."""
+    """What its runners hand to the model: the tokenizer's own call on the rendered
+    text, and the DPO runner's rows.
+    """
     words = toy.tokenizer()
     chat = [{"role": "user", "content": "Hi?"}]
     prompt = words.apply_chat_template(chat, tokenize=False)
-    text = words.apply_chat_template([*chat, {"role": "assistant", "content": "Yes."}], tokenize=False)
+    text = words.apply_chat_template(
+        [*chat, {"role": "assistant", "content": "Yes."}], tokenize=False
+    )
     twice = encode(words, ["Hi?"], ["Yes."], convention="reward-bench-twice")
     assert twice.ids[0].tolist() == words(text)["input_ids"]
     assert twice.ids[0][:2].tolist() == [words.bos_token_id] * 2
@@ -550,14 +691,22 @@ def test_the_conventions_of_reward_bench():
     assert dpo.ids[0].tolist() == [words.bos_token_id, *body, words.eos_token_id]
     assert dpo.response_start[0] == 1 + start
     assert split(words, dpo)[1].startswith("<|start_header_id|>assistant")
-    # A token that holds the end of the prompt and the beginning of the answer counts as the answer's.
-    words = toy.tokenizer(["answering questions, answering well"] * 50, chat_template=FORMATS["raw"])
-    prompt, ids = (words(text, add_special_tokens=False)["input_ids"] for text in ("answer", "answering"))
+    # A token that holds the end of the prompt and the beginning of the answer counts as
+    # the answer's.
+    words = toy.tokenizer(
+        ["answering questions, answering well"] * 50, chat_template=FORMATS["raw"]
+    )
+    prompt, ids = (
+        words(text, add_special_tokens=False)["input_ids"]
+        for text in ("answer", "answering")
+    )
     assert prompt != ids[: len(prompt)]
     merged = encode(words, ["answer"], ["ing"], convention="reward-bench-dpo")
     assert merged.ids[0].tolist() == [words.bos_token_id, *ids, words.eos_token_id]
     assert merged.response_start[0] == 1 + len(prompt) - 1
-    with pytest.raises(DataError, match=r"convention='rewardbench'.*did you mean 'reward-bench'"):
+    with pytest.raises(
+        DataError, match=r"convention='rewardbench'.*did you mean 'reward-bench'"
+    ):
         encode(words, ["Hi?"], ["Yes."], convention="rewardbench")
 
 
@@ -567,14 +716,18 @@ DPO = {
     "Llama 3": ("<|begin_of_text|>", "<|eot_id|>"),
     "Qwen 1.5": (None, "<|im_end|>"),
 }
-"""Beginning and end tokens of published policies; RewardBench's runner takes the end token where there is no other."""
+"""Beginning and end tokens of published policies; RewardBench's runner takes the end
+token where there is no other.
+"""
 
 
 @pytest.mark.parametrize("name", DPO)
 def test_published_policies_have_rows_of_reward_bench(name):
     beginning, end = DPO[name]
     words = toy.tokenizer(chat_template="chatml")
-    words.add_special_tokens({"additional_special_tokens": [token for token in DPO[name] if token]})
+    words.add_special_tokens(
+        {"additional_special_tokens": [token for token in DPO[name] if token]}
+    )
     words.bos_token, words.eos_token = beginning, end
     encoded = encode(words, ["Hi?"], ["Yes."], convention="reward-bench-dpo")
     assert encoded.ids[0][0] == words.convert_tokens_to_ids(beginning or end)
@@ -592,5 +745,7 @@ def test_published_templates_are_not_turned_away(name):
     text = text_of(words, encoded.ids[0])
     assert text.index("Hi?") < text.index("Yes.")
     assert "Yes." in split(words, encoded)[1]
-    assert encoded.date == ("26 Jul 2024" if "strftime_now" in PUBLISHED[name] else None)
+    assert encoded.date == (
+        "26 Jul 2024" if "strftime_now" in PUBLISHED[name] else None
+    )
     assert encode(words, ["Hi?"], ["Yes."]).keys == encoded.keys

@@ -1,4 +1,6 @@
-"""Names in HTML, Markdown, LaTeX and CSV: each escape alone, then every writer with a hostile name."""
+"""Names in HTML, Markdown, LaTeX and CSV: each escape alone, then every writer with a
+hostile name.
+"""
 
 import base64
 import contextlib
@@ -25,12 +27,16 @@ from rmlab.io import write_scores
 from rmlab.report.page import write_explorer
 
 FORMULA = tuple("=+-@＝＋－＠")
-NASTY = "=+-@'\";,|\\u001bab0 \t\r\n\x00\x1b\x9b\u2028\u202e\ufeff＝é$%&#_{}[]<>~^`*!:/.w"
+NASTY = (
+    "=+-@'\";,|\\u001bab0 \t\r\n\x00\x1b\x9b\u2028\u202e\ufeff＝é$%&#_{}[]<>~^`*!:/.w"
+)
 TEXTS = st.text(st.sampled_from(NASTY), max_size=12) | st.text(max_size=12)
 
 
 def sends_nothing(text):
-    """Whether no character would hide or reorder text, or command a terminal; line ends are allowed."""
+    """Whether no character would hide or reorder text, or command a terminal; line ends
+    are allowed.
+    """
     kinds = {unicodedata.category(c) for c in text if c != "\n"}
     bidi = {unicodedata.bidirectional(c) for c in text}
     hidden = bidi & {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
@@ -38,7 +44,9 @@ def sends_nothing(text):
 
 
 def runs_no_formula(cell):
-    """Whether no spreadsheet takes the cell for a formula, in whatever locale; a number is none."""
+    """Whether no spreadsheet takes the cell for a formula, in whatever locale; a number
+    is none.
+    """
     with contextlib.suppress(ValueError):
         return bool(str(float(cell)))
     return not cell.strip().startswith(FORMULA)
@@ -75,7 +83,9 @@ class Parsed(HTMLParser):
 @example("-1_0")
 @example("＝1")
 def test_a_cell_of_csv_runs_nothing(value):
-    (_, (cell,)) = csv.reader(io.StringIO(text.format_csv(pd.DataFrame({"x": [value]})), newline=""))
+    (_, (cell,)) = csv.reader(
+        io.StringIO(text.format_csv(pd.DataFrame({"x": [value]})), newline="")
+    )
     assert runs_no_formula(cell)
     assert sends_nothing(cell.replace("\t", ""))
     assert cell in (text.visible(value), "'" + text.visible(value))
@@ -88,12 +98,19 @@ def test_html_is_one_text(value):
     escaped = text.escape_html(value)
     assert sends_nothing(escaped.replace("\t", ""))
     within, quoted = Parsed(f"<p>{escaped}</p>"), Parsed(f'<p title="{escaped}">')
-    assert (within.tags, within.attributes, within.text) == (["p"], [], text.visible(value))
+    assert (within.tags, within.attributes, within.text) == (
+        ["p"],
+        [],
+        text.visible(value),
+    )
     assert (quoted.tags, quoted.attributes) == (["p"], [("title", text.visible(value))])
 
 
 # What each character becomes that means something to LaTeX.
-LATEX = [*{text.escape_latex(c) for c in string.punctuation} - {*string.punctuation}, "-{}"]
+LATEX = [
+    *{text.escape_latex(c) for c in string.punctuation} - {*string.punctuation},
+    "-{}",
+]
 
 
 @given(TEXTS)
@@ -103,8 +120,12 @@ def test_latex_is_one_text(value):
     escaped = text.escape_latex(value)
     assert sends_nothing(escaped)
     assert "--" not in escaped
-    rest = re.sub("|".join(map(re.escape, sorted(LATEX, key=len, reverse=True))), "", escaped)
-    assert not set(rest) & set('\\{}$&#%_^~"|[]<>`\n'), "nothing special outside of what stands for a character"
+    rest = re.sub(
+        "|".join(map(re.escape, sorted(LATEX, key=len, reverse=True))), "", escaped
+    )
+    assert not set(rest) & set('\\{}$&#%_^~"|[]<>`\n'), (
+        "nothing special outside of what stands for a character"
+    )
 
 
 PAYLOAD = (
@@ -116,34 +137,55 @@ PAYLOAD = (
 
 @pytest.fixture
 def scores(make_scores):
-    """Scores of two domains and three models, with the payload wherever data can put a name."""
-    scores = make_scores({"poems": 4, "prose": 3}, models=("a", "b", "longest")).assign(benchmark="mine")
+    """Scores of two domains and three models, with the payload wherever data can put a
+    name.
+    """
+    scores = make_scores({"poems": 4, "prose": 3}, models=("a", "b", "longest")).assign(
+        benchmark="mine"
+    )
     for column in ("model", "benchmark", "domain", "subset", "id"):
-        scores[column] = scores[column].where(scores[column] != scores[column].iloc[0], PAYLOAD)
+        scores[column] = scores[column].where(
+            scores[column] != scores[column].iloc[0], PAYLOAD
+        )
     return tables.check_scores(scores.assign(**{PAYLOAD: PAYLOAD}))
 
 
 def add_answers(scores):
     texts = scores[scores["model"] == PAYLOAD].drop(columns=["model", "score"])
-    answers = [f"{row.label} {row.slot} {row.domain} {row.id}" for row in texts.itertuples()]
+    answers = [
+        f"{row.label} {row.slot} {row.domain} {row.id}" for row in texts.itertuples()
+    ]
     return tables.check_responses(texts.assign(prompt="p", response=answers))
 
 
 def write_pages(scores, folder):
-    """Tables, the page of a folder whose file has a hostile name, that of RewardBench 2 with its figures, and texts."""
+    """Tables, the page of a folder whose file has a hostile name, that of RewardBench 2
+    with its figures, and texts.
+    """
     responses = add_answers(scores)
-    yield from (report.show(table)._repr_html_() for table in (report.leaderboard(scores), responses))
+    yield from (
+        report.show(table)._repr_html_()
+        for table in (report.leaderboard(scores), responses)
+    )
     write_scores(scores, folder / "in" / "=1+\x1b[31m<b>\u202e.csv")
     for source in (folder / "in", reward_bench_2_scores(models=("a", PAYLOAD))):
-        yield report.write_report(source, folder / "r.html", title=PAYLOAD).read_text(encoding="utf-8")
-    yield write_explorer(scores, responses, folder / "e.html", title=PAYLOAD).read_text(encoding="utf-8")
+        yield report.write_report(source, folder / "r.html", title=PAYLOAD).read_text(
+            encoding="utf-8"
+        )
+    yield write_explorer(scores, responses, folder / "e.html", title=PAYLOAD).read_text(
+        encoding="utf-8"
+    )
 
 
 def write_csv(scores, folder):
     yield report.to_csv(report.leaderboard(scores).assign(**{PAYLOAD: 0.5}))
-    yield report.save_figure(plt.figure(), folder / "x", scores)[-1].read_text(encoding="utf-8")
+    yield report.save_figure(plt.figure(), folder / "x", scores)[-1].read_text(
+        encoding="utf-8"
+    )
     yield text.format_csv(scores.set_index(["model", "id"]), index=True)
-    page = report.write_report(rmlab.pairs(scores), folder / "r.html").read_text(encoding="utf-8")
+    page = report.write_report(rmlab.pairs(scores), folder / "r.html").read_text(
+        encoding="utf-8"
+    )
     for data in re.findall(r"data:text/csv;base64,([\w+/=]+)", page):
         yield base64.b64decode(data).decode()
 
@@ -152,7 +194,12 @@ def write_markdown(scores, folder):
     yield report.to_markdown(report.leaderboard(scores).assign(**{PAYLOAD: 0.5}))
 
 
-ADDRESSES = ("data:image/png;base64,", "data:text/csv;base64,", "#", "https://huggingface.co/")
+ADDRESSES = (
+    "data:image/png;base64,",
+    "data:text/csv;base64,",
+    "#",
+    "https://huggingface.co/",
+)
 
 
 def check_html(page):
@@ -166,15 +213,24 @@ def check_html(page):
         assert name not in ("src", "href") or value.startswith(ADDRESSES)
     scripts = [data for tag, data in parsed.texts if tag == "script"]
     data = [script for script in scripts if script.startswith("{")]
-    assert all(isinstance(json.loads(line), dict) for script in data for line in script.split("\n"))
+    assert all(
+        isinstance(json.loads(line), dict)
+        for script in data
+        for line in script.split("\n")
+    )
     folder = Path(rmlab.__file__).parent
-    code = "".join((folder / name).read_text(encoding="utf-8") for name in ("widgets/explorer.js", "report/page.js"))
+    code = "".join(
+        (folder / name).read_text(encoding="utf-8")
+        for name in ("widgets/explorer.js", "report/page.js")
+    )
     assert [script for script in scripts if script not in data] in ([], [code])
 
 
 def check_markdown(page):
     assert sends_nothing(page)
-    parsed = Parsed(MarkdownIt("commonmark", {"html": True}).enable("table").render(page))
+    parsed = Parsed(
+        MarkdownIt("commonmark", {"html": True}).enable("table").render(page)
+    )
     assert {*parsed.tags} <= {"table", "thead", "tbody", "tr", "th", "td", "em", "p"}
     assert text.escape_markdown(PAYLOAD) in page
 

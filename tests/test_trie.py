@@ -1,4 +1,6 @@
-"""Tries and packs: every path spells its text, nothing is lost, the budget is kept, as few tokens as can be."""
+"""Tries and packs: every path spells its text, nothing is lost, the budget is kept, as
+few tokens as can be.
+"""
 
 import json
 from itertools import pairwise
@@ -10,10 +12,25 @@ from hypothesis import strategies as st
 
 from rmlab import toy
 from rmlab.inference.flex import BLOCK, Tables, View, filled, mask_mod, tables
-from rmlab.inference.planning import CPU_BUDGET, WASTE, Packing, Part, distinct, lay_out, pack, pad, plan, trie_size
+from rmlab.inference.planning import (
+    CPU_BUDGET,
+    WASTE,
+    Packing,
+    Part,
+    distinct,
+    lay_out,
+    pack,
+    pad,
+    plan,
+    trie_size,
+)
 from rmlab.inference.template import encode
 
-DECODER, ENCODER, BATCHES = Packing(None), Packing(None, causal=False), Packing("cannot")
+DECODER, ENCODER, BATCHES = (
+    Packing(None),
+    Packing(None, causal=False),
+    Packing("cannot"),
+)
 
 
 def law(*strategies):
@@ -48,7 +65,13 @@ def paths(layout):
 
 
 def trie_by_hand(texts, groups):
-    return len({(g, *text[: n + 1]) for text, g in zip(texts, groups, strict=True) for n in range(len(text))})
+    return len(
+        {
+            (g, *text[: n + 1])
+            for text, g in zip(texts, groups, strict=True)
+            for n in range(len(text))
+        }
+    )
 
 
 @law(worlds(), st.integers(1, 400), st.booleans())
@@ -57,18 +80,24 @@ def test_packs_finish_every_text_once_and_keep_the_budget(world, budget, keeps):
     kept = [texts[i] for i in distinct(texts)[0]]
     groups = groups[distinct(texts)[0]]
     packs = pack(kept, groups, budget, keeps=keeps)
-    assert sorted(np.concatenate([part.finished for part in packs])) == list(range(len(kept)))
+    assert sorted(np.concatenate([part.finished for part in packs])) == list(
+        range(len(kept))
+    )
     for part in packs:
         assert 0 < part.tokens <= budget or not (keeps or len(part.texts) > 1)
     assert packs[0].tokens == max(part.tokens for part in packs)
     for group in set(groups):
         turns = [turn for turn, part in enumerate(packs) if group in groups[part.texts]]
-        assert turns == list(range(turns[0], turns[-1] + 1)), "a prompt's packs follow one another"
+        assert turns == list(range(turns[0], turns[-1] + 1)), (
+            "a prompt's packs follow one another"
+        )
 
 
 @law(worlds(), st.integers(1, 400))
 def test_every_token_is_forwarded_once_however_small_the_packs(world, budget):
-    """Together the packs forward the trie; a pack goes on exactly where the one before it stopped."""
+    """Together the packs forward the trie; a pack goes on exactly where the one before
+    it stopped.
+    """
     texts, groups = world
     packs = pack(texts, groups, budget)
     assert sum(part.tokens for part in packs) == trie_size(texts, groups)
@@ -85,11 +114,21 @@ def test_every_token_is_forwarded_once_however_small_the_packs(world, budget):
 def test_prompts_are_put_together_up_to_the_fill(world, budget, fill):
     texts, groups = world
     packs = pack(texts, groups, budget, fill=fill)
-    assert all(part.tokens <= fill for part in packs if len(set(groups[part.texts])) > 1)
+    assert all(
+        part.tokens <= fill for part in packs if len(set(groups[part.texts])) > 1
+    )
     made = plan(texts, groups, budget=budget, fill=fill)
-    prompts = [{groups[made.copies[text][0]] for text in part.texts} for part in made.parts]
-    assert all(part.tokens <= fill for part, shared in zip(made.parts, prompts, strict=True) if len(shared) > 1)
-    assert sum(part.tokens for part in packs) == sum(part.tokens for part in pack(texts, groups, budget))
+    prompts = [
+        {groups[made.copies[text][0]] for text in part.texts} for part in made.parts
+    ]
+    assert all(
+        part.tokens <= fill
+        for part, shared in zip(made.parts, prompts, strict=True)
+        if len(shared) > 1
+    )
+    assert sum(part.tokens for part in packs) == sum(
+        part.tokens for part in pack(texts, groups, budget)
+    )
 
 
 @law(worlds(), st.integers(1, 400))
@@ -105,12 +144,17 @@ def test_every_path_spells_its_text(world, budget):
         for ids, path, run in zip(spelled, paths(layout), layout.runs, strict=True):
             assert layout.ids[path].tolist() == ids.tolist()
             assert layout.positions[path].tolist() == list(range(len(ids)))
-            rows = np.concatenate([np.arange(a, b) for a, b in [*run.before, (run.start, run.stop)]])
+            rows = np.concatenate(
+                [np.arange(a, b) for a, b in [*run.before, (run.start, run.stop)]]
+            )
             assert rows.tolist() == path.tolist()
             assert run.offset == len(path) - (run.stop - run.start)
         owner = np.repeat(np.arange(len(spelled)), [*map(len, spelled)])
         positions = np.concatenate([np.arange(len(ids)) for ids in spelled])
-        assert layout.rows(owner, positions).tolist() == np.concatenate(paths(layout)).tolist()
+        assert (
+            layout.rows(owner, positions).tolist()
+            == np.concatenate(paths(layout)).tolist()
+        )
 
 
 @law(worlds())
@@ -137,8 +181,16 @@ def test_runs_and_segments_are_all_that_a_row_sees(world, budget):
         for start, stop, first, end in layout.segments:
             times[first:end, start:stop] += 1
         assert (times[part.kept :] == ancestors(layout)[part.kept :]).all()
-        left = np.concatenate([np.arange(*rows) for rows in layout.carried]) if part.keep else []
-        assert layout.ids[left].tolist() == texts[part.texts[-1]][: part.keep].tolist() if part.keep else not len(left)
+        left = (
+            np.concatenate([np.arange(*rows) for rows in layout.carried])
+            if part.keep
+            else []
+        )
+        assert (
+            layout.ids[left].tolist() == texts[part.texts[-1]][: part.keep].tolist()
+            if part.keep
+            else not len(left)
+        )
 
 
 @law(worlds())
@@ -160,22 +212,34 @@ def test_the_order_of_the_texts_does_not_matter(world, random):
 def test_a_plan_covers_every_text(world, budget, packing):
     texts, groups = world
     made = plan(texts, groups, budget=budget, packing=packing)
-    covered = np.concatenate([made.copies[n] for part in made.parts for n in part.finished])
+    covered = np.concatenate(
+        [made.copies[n] for part in made.parts for n in part.finished]
+    )
     assert sorted(covered) == list(range(len(texts)))
     for copies in made.copies:
         assert len({texts[i].tobytes() for i in copies}) == 1
     assert made.tokens == sum(part.tokens for part in made.parts) >= made.minimum
     distinct_texts = [texts[copies[0]] for copies in made.copies]
     fewest = trie_by_hand(distinct_texts, groups[[copies[0] for copies in made.copies]])
-    assert made.minimum == (fewest if packing is DECODER else sum(map(len, distinct_texts)))
+    assert made.minimum == (
+        fewest if packing is DECODER else sum(map(len, distinct_texts))
+    )
     assert made.kept == max(part.keep for part in made.parts)
-    assert packing is DECODER or not any(part.keep or part.cut for part in made.parts), "a text is in one pack"
+    assert packing is DECODER or not any(
+        part.keep or part.cut for part in made.parts
+    ), "a text is in one pack"
 
 
-@law(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(1, 2000), st.sampled_from([0, WASTE, 0.2]))
+@law(
+    st.lists(st.integers(1, 300), min_size=1, max_size=60),
+    st.integers(1, 2000),
+    st.sampled_from([0, WASTE, 0.2]),
+)
 def test_batches_waste_little_and_keep_the_budget(lengths, budget, waste):
     parts = pad(lengths, budget, waste)
-    assert sorted(np.concatenate([part.texts for part in parts])) == list(range(len(lengths)))
+    assert sorted(np.concatenate([part.texts for part in parts])) == list(
+        range(len(lengths))
+    )
     for part in parts:
         sizes = [lengths[i] for i in part.texts]
         assert part.tokens == max(sizes) * len(sizes)
@@ -184,7 +248,10 @@ def test_batches_waste_little_and_keep_the_budget(lengths, budget, waste):
 
 
 def test_equal_ids_of_other_number_types_are_one_text():
-    made = plan([np.array([1, 2], np.int32), np.array([1, 2], np.int64), np.array([1])], [0, 0, 0])
+    made = plan(
+        [np.array([1, 2], np.int32), np.array([1, 2], np.int64), np.array([1])],
+        [0, 0, 0],
+    )
     assert [copies.tolist() for copies in made.copies] == [[0, 1], [2]]
 
 
@@ -194,7 +261,10 @@ def test_nothing_to_plan():
     assert plan([], [], packing=BATCHES).parts == []
 
 
-@pytest.mark.parametrize("planner", [lambda budget: pack([np.ones(3)], [0], budget), lambda budget: pad([3], budget)])
+@pytest.mark.parametrize(
+    "planner",
+    [lambda budget: pack([np.ones(3)], [0], budget), lambda budget: pad([3], budget)],
+)
 def test_a_budget_of_nothing_is_refused(planner):
     with pytest.raises(ValueError, match="budget=0"):
         planner(0)
@@ -203,12 +273,18 @@ def test_a_budget_of_nothing_is_refused(planner):
 @pytest.mark.parametrize("window", [None, 40, 200])
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_tables_agree_with_the_dense_mask(causal, window):
-    """Every block taken as full is full, every block left out is empty, and the mask function is the path mask."""
+    """Every block taken as full is full, every block left out is empty, and the mask
+    function is the path mask.
+    """
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
     prompt = rng.integers(0, 9, 150)
-    texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 200, 70)] + [rng.integers(0, 9, 333)]
-    layout = lay_out(pack(texts, [0, 0, 0, 0, 1] if causal else range(5), 10_000)[0], texts)
+    texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 200, 70)] + [
+        rng.integers(0, 9, 333)
+    ]
+    layout = lay_out(
+        pack(texts, [0, 0, 0, 0, 1] if causal else range(5), 10_000)[0], texts
+    )
     rows = torch.arange(filled(len(layout.ids)))
     layout = layout.filled(len(rows))
     seen = ancestors(layout)
@@ -217,7 +293,9 @@ def test_the_tables_agree_with_the_dense_mask(causal, window):
         seen &= np.abs(layout.positions[:, None] - layout.positions[None, :]) < window
     view = View(window, causal)
     made = Tables(*tables(layout, view).values())
-    in_view = mask_mod(view, torch.from_numpy(made.ends), torch.from_numpy(made.positions))
+    in_view = mask_mod(
+        view, torch.from_numpy(made.ends), torch.from_numpy(made.positions)
+    )
     assert (in_view(0, 0, rows[:, None], rows[None, :]).numpy() == seen).all()
     blocks = len(rows) // BLOCK
     full, some = np.zeros((2, blocks, blocks), bool)
@@ -236,7 +314,9 @@ def test_the_tables_agree_with_the_dense_mask(causal, window):
 
 @pytest.fixture(scope="module")
 def real_texts(shared_data):
-    """The texts of the four RM-Bench files, as token ids of a tokenizer trained on a tenth of them."""
+    """The texts of the four RM-Bench files, as token ids of a tokenizer trained on a
+    tenth of them.
+    """
     prompts, responses = [], []
     for name in ("chat", "code", "safety-refuse", "safety-response"):
         path = shared_data / "rm-bench" / f"{name}_filtered.json"
@@ -251,7 +331,9 @@ def real_texts(shared_data):
 
 
 def test_tokens_forwarded_on_rm_bench(real_texts):
-    """At most 1 % more tokens than the per-prompt tries need, and far fewer than without sharing."""
+    """At most 1 % more tokens than the per-prompt tries need, and far fewer than
+    without sharing.
+    """
     made = plan(real_texts.ids, real_texts.groups)
     assert made.tokens <= 1.01 * made.minimum
     assert made.tokens < 0.85 * sum(map(len, real_texts.ids))

@@ -1,7 +1,8 @@
-"""The kernels that a GPU runs, torch's own Triton template, run on a CPU by Triton's interpreter.
+"""The kernels that a GPU runs, torch's own Triton template, run on a CPU by Triton's
+interpreter.
 
-Slow, and tied to exact releases: `make test-long` installs these and sets what has to be set. bfloat16 and capped
-logits are left out: the interpreter itself gets them wrong.
+Slow, and tied to exact releases: `make test-long` installs these and sets what has to
+be set. bfloat16 and capped logits are left out: the interpreter itself gets them wrong.
 """
 
 import os
@@ -19,7 +20,11 @@ from rmlab.inference.planning import lay_out, pack
 pytestmark = [
     pytest.mark.long,
     pytest.mark.usefixtures("interpreter"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning:torch", "ignore::UserWarning:triton"),
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning",
+        "ignore::UserWarning:torch",
+        "ignore::UserWarning:triton",
+    ),
 ]
 
 
@@ -33,16 +38,22 @@ def interpreter():
 
 
 def a_pack(rng, causal, lengths=(300, 10, 100), alone=133):
-    """Texts with a common beginning of 150 tokens, one of another prompt; as whole texts for an encoder."""
+    """Texts with a common beginning of 150 tokens, one of another prompt; as whole
+    texts for an encoder.
+    """
     prompt = rng.integers(0, 9, 150)
-    texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in lengths] + [rng.integers(0, 9, alone)]
+    texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in lengths] + [
+        rng.integers(0, 9, alone)
+    ]
     groups = [0] * len(lengths) + [1] if causal else range(len(texts))
     return lay_out(pack(texts, groups, 100_000)[0], texts)
 
 
 def assert_kernel_is_right(layout, kind, heads, size, options=flex.OPTIONS):
     make = torch.Generator().manual_seed(0)
-    query, key, value = (torch.randn(1, n, len(layout.ids), size, generator=make) for n in heads)
+    query, key, value = (
+        torch.randn(1, n, len(layout.ids), size, generator=make) for n in heads
+    )
     view = flex.View(kind.window, kind.causal)
     held = flex.Kernels()
     with torch.inference_mode():
@@ -50,7 +61,9 @@ def assert_kernel_is_right(layout, kind, heads, size, options=flex.OPTIONS):
         assert found is not None, held.trouble
         assert str(held) == "flex attention"
         expected = attention.attend(layout, kind, query, key, value)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 * max(1.0, float(expected.abs().max())))
+    torch.testing.assert_close(
+        found, expected, rtol=0, atol=1e-6 * max(1.0, float(expected.abs().max()))
+    )
 
 
 @pytest.mark.parametrize("size", [16, 64, 128])
@@ -58,11 +71,18 @@ def assert_kernel_is_right(layout, kind, heads, size, options=flex.OPTIONS):
 @pytest.mark.parametrize("causal", [True, False])
 def test_head_sizes_windows_and_directions(size, window, causal):
     layout = a_pack(np.random.default_rng(0), causal)
-    assert_kernel_is_right(layout, flex.Kind(window, None, None, causal), (4, 2, 2), size)
+    assert_kernel_is_right(
+        layout, flex.Kind(window, None, None, causal), (4, 2, 2), size
+    )
 
 
 def test_keys_that_three_heads_share():
-    assert_kernel_is_right(a_pack(np.random.default_rng(1), True), flex.Kind(None, 0.3, None), (3, 1, 1), 32)
+    assert_kernel_is_right(
+        a_pack(np.random.default_rng(1), True),
+        flex.Kind(None, 0.3, None),
+        (3, 1, 1),
+        32,
+    )
 
 
 def test_more_rows_than_the_first_size():
@@ -73,7 +93,12 @@ def test_more_rows_than_the_first_size():
 
 def test_small_blocks(monkeypatch):
     monkeypatch.setattr(flex, "OPTIONS", flex.OPTIONS[1:])
-    assert_kernel_is_right(a_pack(np.random.default_rng(3), True), flex.Kind(None, None, None), (2, 1, 1), 64)
+    assert_kernel_is_right(
+        a_pack(np.random.default_rng(3), True),
+        flex.Kind(None, None, None),
+        (2, 1, 1),
+        64,
+    )
 
 
 @pytest.mark.parametrize("architecture", ["llama", "modernbert"])
@@ -83,14 +108,23 @@ def test_a_model_scores_as_each_text_alone(load_backbone, monkeypatch, architect
         monkeypatch.setattr(f"rmlab.inference.{module}.serves", lambda device: True)
     rng = np.random.default_rng(4)
     prompt = rng.integers(8, 490, 60)
-    texts = [np.r_[1, prompt, rng.integers(8, 490, n)] for n in (90, 40, 130)] + [rng.integers(8, 490, 75)]
-    backbone = load_backbone(architecture, hidden_size=64, num_attention_heads=4, num_hidden_layers=3)
+    texts = [np.r_[1, prompt, rng.integers(8, 490, n)] for n in (90, 40, 130)] + [
+        rng.integers(8, 490, 75)
+    ]
+    backbone = load_backbone(
+        architecture, hidden_size=64, num_attention_heads=4, num_hidden_layers=3
+    )
     packing = packing_support(backbone)
     assert packing.packed
     at = [np.array([len(text) - 1 if packing.causal else 0]) for text in texts]
     rows = states(backbone, (texts, [0, 0, 0, 1]), at, 1024)
     assert str(flex.kernels(backbone)) == "flex attention"
-    single = torch.cat([alone(backbone, text, where) for text, where in zip(texts, at, strict=True)])
+    single = torch.cat(
+        [alone(backbone, text, where) for text, where in zip(texts, at, strict=True)]
+    )
     torch.testing.assert_close(
-        torch.cat([rows[text] for text in range(4)]), single, rtol=0, atol=1e-5 * float(single.std())
+        torch.cat([rows[text] for text in range(4)]),
+        single,
+        rtol=0,
+        atol=1e-5 * float(single.std()),
     )

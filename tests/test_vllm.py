@@ -1,4 +1,6 @@
-"""A real vLLM on the CPU: what it answers, and that its scores are the local ones. Run by `make test-long`."""
+"""A real vLLM on the CPU: what it answers, and that its scores are the local ones. Run
+by `make test-long`.
+"""
 
 import os
 import socket
@@ -14,11 +16,18 @@ import rmlab
 from rmlab import toy
 from rmlab.tables import DataError
 
-VLLM = Path(os.environ.get("RMLAB_VLLM", Path(__file__).parents[1] / ".venv" / "vllm" / "bin" / "vllm"))
+VLLM = Path(
+    os.environ.get(
+        "RMLAB_VLLM", Path(__file__).parents[1] / ".venv" / "vllm" / "bin" / "vllm"
+    )
+)
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(not VLLM.is_file(), reason="vLLM is not installed (make test-long, or RMLAB_VLLM=path)"),
+    pytest.mark.skipif(
+        not VLLM.is_file(),
+        reason="vLLM is not installed (make test-long, or RMLAB_VLLM=path)",
+    ),
 ]
 
 
@@ -34,15 +43,46 @@ def served(tmp_path_factory):
     home = tmp_path_factory.mktemp("vllm")
     # vLLM's kernels for the CPU need heads of 32 numbers.
     folder = toy.save_model(
-        home / "tiny", head_dim=32, hidden_size=64, num_attention_heads=2, num_key_value_heads=1, initializer_range=0.4
+        home / "tiny",
+        head_dim=32,
+        hidden_size=64,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        initializer_range=0.4,
     )
     port = free_port()
-    command = [VLLM, "serve", folder, "--runner", "pooling", "--dtype", "float32", "--enforce-eager"]
-    command += ["--port", str(port), "--max-model-len", "2048", "--served-model-name", "tiny"]
-    calm = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
+    command = [
+        VLLM,
+        "serve",
+        folder,
+        "--runner",
+        "pooling",
+        "--dtype",
+        "float32",
+        "--enforce-eager",
+    ]
+    command += [
+        "--port",
+        str(port),
+        "--max-model-len",
+        "2048",
+        "--served-model-name",
+        "tiny",
+    ]
+    calm = os.environ | {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
     calm.pop("PYTHONPATH", None)
     with open(home / "log", "wb") as log:
-        server = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, env=calm, start_new_session=True)
+        server = subprocess.Popen(
+            list(map(str, command)),
+            stdout=log,
+            stderr=log,
+            env=calm,
+            start_new_session=True,
+        )
     url, last = f"http://127.0.0.1:{port}", time.monotonic() + 900
     while time.monotonic() < last and server.poll() is None:
         try:
@@ -65,25 +105,36 @@ def test_the_scores_of_vllm_are_the_local_ones(served):
         remote = rmlab.remote(url, kind="vllm", weights=folder, send=send)
         found = rmlab.score(responses, remote)["score"]
         assert np.abs(found - local).max() <= 2.5e-5 * local.std()
-    assert set(rmlab.doctor(url, responses, kind="vllm", weights=folder)["status"]) == {"pass"}
+    assert set(rmlab.doctor(url, responses, kind="vllm", weights=folder)["status"]) == {
+        "pass"
+    }
 
 
 def test_what_vllm_does_unasked_is_what_was_recorded(served):
     folder, url = served
     words = rmlab.classifier(folder).tokenizer
-    ids = words.apply_chat_template([{"role": "user", "content": "Hi"}], return_dict=False)
+    ids = words.apply_chat_template(
+        [{"role": "user", "content": "Hi"}], return_dict=False
+    )
     text = words.decode(ids)
 
     def scores(**body):
-        answer = httpx.post(f"{url}/classify", json={"model": "tiny"} | body, timeout=60).json()
+        answer = httpx.post(
+            f"{url}/classify", json={"model": "tiny"} | body, timeout=60
+        ).json()
         return answer["data"][0]["probs"][0], answer["usage"]["prompt_tokens"]
 
     raw, n = scores(input=[ids], use_activation=False)
     assert n == len(ids)
     assert scores(input=[ids])[0] == pytest.approx(1 / (1 + np.exp(-raw)), abs=1e-6)
     assert scores(input=[ids], softmax=False)[0] == scores(input=[ids])[0], "ignored"
-    assert scores(input=[text], use_activation=False)[1] == n + 1, "a second beginning token"
-    assert scores(input=[text], use_activation=False, add_special_tokens=False) == (raw, n)
+    assert scores(input=[text], use_activation=False)[1] == n + 1, (
+        "a second beginning token"
+    )
+    assert scores(input=[text], use_activation=False, add_special_tokens=False) == (
+        raw,
+        n,
+    )
 
 
 def test_texts_that_are_too_long_are_named(served):
@@ -91,5 +142,8 @@ def test_texts_that_are_too_long_are_named(served):
     responses = rmlab.load("mini").head(6)
     responses["response"] += " more" * 3000
     remote = rmlab.remote(url, kind="vllm", tokenizer=folder)
-    with pytest.warns(UserWarning, match="maximum context length"), pytest.raises(DataError, match="not finite"):
+    with (
+        pytest.warns(UserWarning, match="maximum context length"),
+        pytest.raises(DataError, match="not finite"),
+    ):
         rmlab.score(responses, remote)

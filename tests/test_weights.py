@@ -1,4 +1,6 @@
-"""Every weight is used and every weight is there; damaged folders are refused in a sentence, published ones are not."""
+"""Every weight is used and every weight is there; damaged folders are refused in a
+sentence, published ones are not.
+"""
 
 import json
 import shutil
@@ -40,18 +42,24 @@ def add(folder, weights):
 
 
 def refused(folder, make=classifier, **options):
-    """The message with which a model is refused, at once or when its first text is scored."""
+    """The message with which a model is refused, at once or when its first text is
+    scored.
+    """
     with pytest.raises(DataError) as caught:
         make(folder, **options)(PROMPTS, RESPONSES)
     return str(caught.value)
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gpt_neox", "gpt2", "bert", "modernbert", "deberta-v2"])
+@pytest.mark.parametrize(
+    "architecture", ["llama", "gpt_neox", "gpt2", "bert", "modernbert", "deberta-v2"]
+)
 @pytest.mark.parametrize("pickled", [False, True])
 def test_more_layers_than_the_configuration_names(tmp_path, architecture, pickled):
     folder = toy.save_model(tmp_path / "m", architecture, num_labels=1)
     if pickled:
-        torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+        torch.save(
+            load_file(folder / "model.safetensors"), folder / "pytorch_model.bin"
+        )
         (folder / "model.safetensors").unlink()
     config = json.loads((folder / "config.json").read_text())
     key = "n_layer" if "n_layer" in config else "num_hidden_layers"
@@ -63,12 +71,16 @@ def test_more_layers_than_the_configuration_names(tmp_path, architecture, pickle
     assert "num_hidden_layers" in message
 
 
-def test_a_model_of_which_half_is_used_is_refused_by_all_and_failed_by_the_doctor(tmp_path):
+def test_a_model_of_which_half_is_used_is_refused_by_all_and_failed_by_the_doctor(
+    tmp_path,
+):
     folder = configure(toy.save_model(tmp_path / "m"), num_hidden_layers=1)
     report = doctor(folder, toy_responses(prompts=3, slots=1))
     assert report["status"].tolist() == ["fail"]
     assert "used by nothing" in report.loc[0, "found"]
-    policy = configure(toy.save_model(tmp_path / "policy", task="causal"), num_hidden_layers=1)
+    policy = configure(
+        toy.save_model(tmp_path / "policy", task="causal"), num_hidden_layers=1
+    )
     assert "used by nothing" in refused(policy, implicit_reward)
     for kind in ("letters", "pairrm"):
         judge = pairwise(configure(save(kind, tmp_path / kind), num_hidden_layers=1))
@@ -77,8 +89,12 @@ def test_a_model_of_which_half_is_used_is_refused_by_all_and_failed_by_the_docto
 
 
 def test_a_head_s_bias_is_never_dropped(tmp_path):
-    """transformers would drop score.bias; of the heads that rmlab knows, the bias is part or the model is refused."""
-    assert "score.bias" in refused(add(toy.save_model(tmp_path / "labels"), {"score.bias": torch.ones(1)}))
+    """transformers would drop score.bias; of the heads that rmlab knows, the bias is
+    part or the model is refused.
+    """
+    assert "score.bias" in refused(
+        add(toy.save_model(tmp_path / "labels"), {"score.bias": torch.ones(1)})
+    )
     layer = torch.nn.Linear(32, 1)
     for name in ("v_head", "regression_head", "score_head"):
         folder = publish(tmp_path / name, named(layer, f"{name}."))
@@ -86,53 +102,93 @@ def test_a_head_s_bias_is_never_dropped(tmp_path):
         weights = load_file(folder / "model.safetensors")
         weights[f"{name}.bias"] += 2.0
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        np.testing.assert_allclose(classifier(folder)(PROMPTS, RESPONSES), with_bias + 2.0, atol=1e-5)
+        np.testing.assert_allclose(
+            classifier(folder)(PROMPTS, RESPONSES), with_bias + 2.0, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("layers", [0, -1, 10**6, 10**15])
 @pytest.mark.parametrize("make", [classifier, implicit_reward])
-def test_layers_that_no_model_has_are_refused_before_anything_is_built(tmp_path, layers, make):
-    folder = configure(toy.save_model(tmp_path / "m", task="causal"), num_hidden_layers=layers, layer_types=None)
+def test_layers_that_no_model_has_are_refused_before_anything_is_built(
+    tmp_path, layers, make
+):
+    folder = configure(
+        toy.save_model(tmp_path / "m", task="causal"),
+        num_hidden_layers=layers,
+        layer_types=None,
+    )
     assert f"num_hidden_layers={layers}; allowed: 1 to 1000" in refused(folder, make)
 
 
-PROCESS = ["LlamaForTokenClassification", "Qwen2ForProcessRewardModel", "Qwen2ForTokenClassification"]
+PROCESS = [
+    "LlamaForTokenClassification",
+    "Qwen2ForProcessRewardModel",
+    "Qwen2ForTokenClassification",
+]
 
 
 @pytest.mark.parametrize("name", PROCESS)
 @pytest.mark.parametrize("make", [classifier, implicit_reward, pairwise])
 def test_process_reward_models_are_refused_by_their_name_at_once(tmp_path, name, make):
-    head = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
-    folder = publish(tmp_path / "m", named(head, "score."), settings={"architectures": [name]})
+    head = torch.nn.Sequential(
+        torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2)
+    )
+    folder = publish(
+        tmp_path / "m", named(head, "score."), settings={"architectures": [name]}
+    )
     policy = toy.save_model(tmp_path / "policy", task="causal")
     for load in (lambda: make(folder), lambda: implicit_reward(policy, folder)):
-        with pytest.raises(DataError, match=rf"is a {name}: token classification, as process reward models"):
+        with pytest.raises(
+            DataError,
+            match=rf"is a {name}: token classification, as process reward models",
+        ):
             load()
 
 
 EMBEDDING = {"lm_head.weight": (500, 32)}
 ROTARY = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": (4,) for i in range(2)}
-# What published checkpoints carry along beside the weights that are read: the shapes of further weights.
+# What published checkpoints carry along beside the weights that are read: the shapes of
+# further weights.
 CARRIED = {
-    "Beaver's age: rotary buffers and a language model's head": ("llama", ROTARY | EMBEDDING),
+    "Beaver's age: rotary buffers and a language model's head": (
+        "llama",
+        ROTARY | EMBEDDING,
+    ),
     "Pythia: masks as buffers": (
         "gpt_neox",
-        {"gpt_neox.layers.0.attention.bias": (1, 1, 8, 8), "gpt_neox.layers.0.attention.masked_bias": (1,)}
-        | {"gpt_neox.layers.1.attention.rotary_emb.inv_freq": (4,), "embed_out.weight": (500, 32)},
+        {
+            "gpt_neox.layers.0.attention.bias": (1, 1, 8, 8),
+            "gpt_neox.layers.0.attention.masked_bias": (1,),
+        }
+        | {
+            "gpt_neox.layers.1.attention.rotary_emb.inv_freq": (4,),
+            "embed_out.weight": (500, 32),
+        },
     ),
     "BERT: position ids and the heads of pretraining": (
         "bert",
-        {"bert.embeddings.position_ids": (1, 9), "cls.predictions.bias": (9,), "cls.seq_relationship.bias": (2,)},
+        {
+            "bert.embeddings.position_ids": (1, 9),
+            "cls.predictions.bias": (9,),
+            "cls.seq_relationship.bias": (2,),
+        },
     ),
     "DeBERTa v3: positions and the heads of pretraining": (
         "deberta-v2",
-        {"deberta.embeddings.position_embeddings.weight": (9, 32), "mask_predictions.dense.bias": (9,)}
+        {
+            "deberta.embeddings.position_embeddings.weight": (9, 32),
+            "mask_predictions.dense.bias": (9,),
+        }
         | {"lm_predictions.lm_head.bias": (9,)},
     ),
     "ModernBERT: the bias of pretraining": ("modernbert", {"decoder.bias": (9,)}),
     "GPT-2: masks as buffers": (
         "gpt2",
-        {"transformer.h.0.attn.bias": (1, 1, 8, 8), "transformer.h.1.attn.masked_bias": (1,)} | EMBEDDING,
+        {
+            "transformer.h.0.attn.bias": (1, 1, 8, 8),
+            "transformer.h.1.attn.masked_bias": (1,),
+        }
+        | EMBEDDING,
     ),
 }
 
@@ -148,18 +204,41 @@ def test_what_published_checkpoints_carry_along_is_let_be(tmp_path, name):
 
 def test_what_published_heads_carry_along_is_let_be(tmp_path):
     linear = torch.nn.Linear(32, 1, bias=False)
-    grm = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+    grm = torch.nn.Sequential(
+        torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)
+    )
     embedding = torch.zeros(500, 32)
-    starling = publish(tmp_path / "starling", named(linear, "v_head."), prefix="transformer.")
-    backbone = {key: tensor for key, tensor in load_file(starling / "model.safetensors").items() if "v_head" not in key}
-    copies = {key.replace("transformer.", "model.model."): tensor.clone() for key, tensor in backbone.items()}
-    folders = [add(starling, copies | {"model.lm_head.weight": embedding})]  # the backbone twice
-    folders.append(add(publish(tmp_path / "grm", named(grm, "v_head.summary.")), {"lm_head.weight": embedding}))
+    starling = publish(
+        tmp_path / "starling", named(linear, "v_head."), prefix="transformer."
+    )
+    backbone = {
+        key: tensor
+        for key, tensor in load_file(starling / "model.safetensors").items()
+        if "v_head" not in key
+    }
+    copies = {
+        key.replace("transformer.", "model.model."): tensor.clone()
+        for key, tensor in backbone.items()
+    }
+    folders = [
+        add(starling, copies | {"model.lm_head.weight": embedding})
+    ]  # the backbone twice
+    folders.append(
+        add(
+            publish(tmp_path / "grm", named(grm, "v_head.summary.")),
+            {"lm_head.weight": embedding},
+        )
+    )
     for folder in folders:
         assert np.isfinite(classifier(folder)(PROMPTS, RESPONSES)).all(), folder.name
     folder, _, _ = save_pairrm(tmp_path / "pairrm")
-    assert np.isfinite(pairwise(folder).prefer(PROMPTS, RESPONSES, ["No.", "Five."])).all()
-    policy = add(toy.save_model(tmp_path / "dpo", task="causal"), {"model.rotary_emb.inv_freq": torch.ones(4)})
+    assert np.isfinite(
+        pairwise(folder).prefer(PROMPTS, RESPONSES, ["No.", "Five."])
+    ).all()
+    policy = add(
+        toy.save_model(tmp_path / "dpo", task="causal"),
+        {"model.rotary_emb.inv_freq": torch.ones(4)},
+    )
     assert np.isfinite(implicit_reward(policy)(PROMPTS, RESPONSES)).all()
 
 
@@ -167,17 +246,48 @@ def header(text):
     return struct.pack("<Q", len(text)) + text.encode()
 
 
-CONFIGURATIONS = {"null": b"null", "list": b"[1]", "not JSON": b"{", "not UTF-8": b"\xff\xfe\x00"}
+CONFIGURATIONS = {
+    "null": b"null",
+    "list": b"[1]",
+    "not JSON": b"{",
+    "not UTF-8": b"\xff\xfe\x00",
+}
 CONFIGURATIONS |= {"deep": b"[" * 100_000}
-HEADERS = {"list": "[]", "null": "null", "numbers": '{"a": 1}', "not JSON": "{", "deep": "[" * 100_000}
-HEADERS |= {"no shape": '{"a": {"data_offsets": [0, 0]}}', "words": '{"a": {"shape": ["x"], "data_offsets": [0, 0]}}'}
+HEADERS = {
+    "list": "[]",
+    "null": "null",
+    "numbers": '{"a": 1}',
+    "not JSON": "{",
+    "deep": "[" * 100_000,
+}
+HEADERS |= {
+    "no shape": '{"a": {"data_offsets": [0, 0]}}',
+    "words": '{"a": {"shape": ["x"], "data_offsets": [0, 0]}}',
+}
 DAMAGE = {
-    **{f"configuration {kind}": ("config.json", content, "config.json") for kind, content in CONFIGURATIONS.items()},
+    **{
+        f"configuration {kind}": ("config.json", content, "config.json")
+        for kind, content in CONFIGURATIONS.items()
+    },
     "configuration without a type": ("config.json", b"{}", "architecture None"),
-    **{f"index {kind}": ("model.safetensors.index.json", kind.encode(), "index.json") for kind in ("{}", "null")},
-    "index of a list": ("model.safetensors.index.json", b'{"weight_map": []}', "index.json"),
-    **{f"header {kind}": ("model.safetensors", header(text), "model.safetensors") for kind, text in HEADERS.items()},
-    "header too long": ("model.safetensors", struct.pack("<Q", 2**60) + b"{}", "model.safetensors"),
+    **{
+        f"index {kind}": ("model.safetensors.index.json", kind.encode(), "index.json")
+        for kind in ("{}", "null")
+    },
+    "index of a list": (
+        "model.safetensors.index.json",
+        b'{"weight_map": []}',
+        "index.json",
+    ),
+    **{
+        f"header {kind}": ("model.safetensors", header(text), "model.safetensors")
+        for kind, text in HEADERS.items()
+    },
+    "header too long": (
+        "model.safetensors",
+        struct.pack("<Q", 2**60) + b"{}",
+        "model.safetensors",
+    ),
     "weights empty": ("model.safetensors", b"", "model.safetensors"),
     "adapter null": ("adapter_config.json", b"null", None),
     "tokenizer configuration null": ("tokenizer_config.json", b"null", "tokenizer"),
@@ -191,21 +301,42 @@ def test_damaged_folders_are_refused_in_one_sentence(tmp_path, name):
     folder = toy.save_model(tmp_path / "m")
     (folder / file).write_bytes(content)
     if message is None:
-        assert np.isfinite(classifier(folder)(PROMPTS, RESPONSES)).all(), "beside whole weights it is not read"
+        assert np.isfinite(classifier(folder)(PROMPTS, RESPONSES)).all(), (
+            "beside whole weights it is not read"
+        )
     else:
         assert message in refused(folder)
 
 
-NONSENSE = {"hidden_size": ["wide", -4], "num_attention_heads": [0, 10**9, 5], "vocab_size": [3, None]}
-NONSENSE |= {"num_labels": [0], "num_hidden_layers": ["two", 2.5, None], "id2label": [{}], "model_type": [7, "bert"]}
-NONSENSE |= {"architectures": ["LlamaModel", [None], 3], "auto_map": [[], "x"], "num_key_value_heads": [3]}
-NONSENSE |= {"rope_parameters": [{"rope_type": "unheard"}], "intermediate_size": [7], "torch_dtype": ["float8_nothing"]}
+NONSENSE = {
+    "hidden_size": ["wide", -4],
+    "num_attention_heads": [0, 10**9, 5],
+    "vocab_size": [3, None],
+}
+NONSENSE |= {
+    "num_labels": [0],
+    "num_hidden_layers": ["two", 2.5, None],
+    "id2label": [{}],
+    "model_type": [7, "bert"],
+}
+NONSENSE |= {
+    "architectures": ["LlamaModel", [None], 3],
+    "auto_map": [[], "x"],
+    "num_key_value_heads": [3],
+}
+NONSENSE |= {
+    "rope_parameters": [{"rope_type": "unheard"}],
+    "intermediate_size": [7],
+    "torch_dtype": ["float8_nothing"],
+}
 NONSENSE |= {"max_position_embeddings": ["long"], "hidden_act": ["nothing"]}
 SETTINGS = [{key: value} for key, values in NONSENSE.items() for value in values]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_nonsense_in_a_configuration_is_refused_or_changes_nothing(tmp_path, zoo, settings):
+def test_nonsense_in_a_configuration_is_refused_or_changes_nothing(
+    tmp_path, zoo, settings
+):
     """No error but DataError, and no score but that of the model as it was saved."""
     whole = classifier(zoo())(PROMPTS, RESPONSES)
     folder = configure(shutil.copytree(zoo(), tmp_path / "m"), **settings)
@@ -225,11 +356,18 @@ def test_labels_that_no_model_has_are_refused_before_they_are_named(tmp_path, nu
 
 SIZES = {
     "Llama 3.1 405B": {"num_hidden_layers": 126, "num_attention_heads": 128},
-    "DeepSeek V3": {"num_hidden_layers": 61, "n_routed_experts": 256, "num_attention_heads": 128},
+    "DeepSeek V3": {
+        "num_hidden_layers": 61,
+        "n_routed_experts": 256,
+        "num_attention_heads": 128,
+    },
     "Nemotron 4 340B": {"num_hidden_layers": 96, "num_attention_heads": 96},
     "Doge": {"num_hidden_layers": 32, "num_experts": 16384},
     "GPT-2 XL": {"n_layer": 48, "n_head": 25},
-    "Gemma 3": {"text_config": {"num_hidden_layers": 62}, "vision_config": {"num_hidden_layers": 27}},
+    "Gemma 3": {
+        "text_config": {"num_hidden_layers": 62},
+        "vision_config": {"num_hidden_layers": 27},
+    },
     "Qwen2, dense": {"num_hidden_layers": 80, "num_experts": 0},
     "ImageNet-21k": {"num_labels": 21_843},
     "T5": {"num_layers": 24, "num_decoder_layers": 24},
@@ -244,10 +382,20 @@ def test_published_sizes_are_not_turned_away(name):
 PUBLISHED_CLASSES = [
     *(f"{name}ForRewardModel" for name in ("InternLM2", "Qwen2")),
     *(f"{name}ForSequenceClassification" for name in ("INFORM", "DebertaV2")),
-    *("LlamaForRewardModelWithGating", "LlamaForScore", "GPTNeoXRewardModel", "LlamaForCausalLM"),
+    *(
+        "LlamaForRewardModelWithGating",
+        "LlamaForScore",
+        "GPTNeoXRewardModel",
+        "LlamaForCausalLM",
+    ),
 ]
 
 
 @pytest.mark.parametrize("name", PUBLISHED_CLASSES)
-def test_published_reward_models_are_not_taken_for_process_reward_models(tmp_path, name):
-    assert classifier(configure(toy.save_model(tmp_path / "m"), architectures=[name])).name == "m"
+def test_published_reward_models_are_not_taken_for_process_reward_models(
+    tmp_path, name
+):
+    assert (
+        classifier(configure(toy.save_model(tmp_path / "m"), architectures=[name])).name
+        == "m"
+    )

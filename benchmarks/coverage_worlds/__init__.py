@@ -1,4 +1,5 @@
-"""Worlds with known true values, by name: each is one function that counts what holds in them.
+"""Worlds with known true values, by name: each is one function that counts what holds
+in them.
 
     @world("point: none of 25 prompts differ")
     def none_differ(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
@@ -6,7 +7,8 @@
         yield coverage("difference", low, high, true)
         yield false_alarms("compare", p < 0.05)
 
-Every module of this folder is imported by `coverage.py`, so a file with worlds is all it takes to add some.
+Every module of this folder is imported by `coverage.py`, so a file with worlds is all
+it takes to add some.
 """
 
 import zlib
@@ -27,14 +29,18 @@ ALARM_CEILING = 0.06
 
 
 class Measure(NamedTuple):
-    """One line of the table: the share of `draws` in which something held, and the bound of that share."""
+    """One line of the table: the share of `draws` in which something held, and the
+    bound of that share.
+    """
 
     what: str
     share: float
     draws: int
     at_least: float = NAN
     at_most: float = NAN
-    worst: float = NAN  # lowest share of a single number, where several are counted together
+    worst: float = (
+        NAN  # lowest share of a single number, where several are counted together
+    )
     worst_at_least: float = NAN
     width: float = NAN
     plain: float = NAN  # the same of the plain clustered t
@@ -55,7 +61,9 @@ WORLDS: dict[str, World] = {}
 
 
 def world(name: str, *, factor: float = 1.0) -> Callable[[Run], Run]:
-    """Register a function `(draws, rng) -> measures` under a name; it runs with `factor` times the draws."""
+    """Register a function `(draws, rng) -> measures` under a name; it runs with
+    `factor` times the draws.
+    """
 
     def register(run: Run) -> Run:
         if name in WORLDS:
@@ -74,19 +82,31 @@ def coverage(
     *,
     at_least: float = MEAN_FLOOR,
 ) -> Measure:
-    """How many of the intervals (draws,) hold the true value, and their mean width; NaN limits do not count."""
+    """How many of the intervals (draws,) hold the true value, and their mean width; NaN
+    limits do not count.
+    """
     given = ~np.isnan(low)
     inside = (low <= true + 1e-12) & (true - 1e-12 <= high)
     width = float(np.mean((high - low)[given]))
-    return Measure(what, float(inside[given].mean()), int(given.sum()), at_least=at_least, width=width)
+    return Measure(
+        what,
+        float(inside[given].mean()),
+        int(given.sum()),
+        at_least=at_least,
+        width=width,
+    )
 
 
 def given(what: str, value: np.ndarray, *, at_least: float = NAN) -> Measure:
     """In how many draws (draws,) there is a number at all."""
-    return Measure(what, float(np.mean(~np.isnan(value))), len(value), at_least=at_least)
+    return Measure(
+        what, float(np.mean(~np.isnan(value))), len(value), at_least=at_least
+    )
 
 
-def false_alarms(what: str, rejected: np.ndarray, *, at_most: float = ALARM_CEILING) -> Measure:
+def false_alarms(
+    what: str, rejected: np.ndarray, *, at_most: float = ALARM_CEILING
+) -> Measure:
     """How many tests (draws,) reject what is true."""
     return Measure(what, float(np.mean(rejected)), len(rejected), at_most=at_most)
 

@@ -7,7 +7,15 @@ import pandas as pd
 from scipy.special import ndtri
 from style_worlds import world as draw_scores
 
-from coverage_worlds import DERIVED_FLOOR, GIVEN_FLOOR, Measure, coverage, false_alarms, given, world
+from coverage_worlds import (
+    DERIVED_FLOOR,
+    GIVEN_FLOOR,
+    Measure,
+    coverage,
+    false_alarms,
+    given,
+    world,
+)
 from rmlab.bias import exchange_rate, style_effects
 from rmlab.metrics.items import WIN, Items
 from rmlab.stats.item_analysis import _correlate_pairs
@@ -23,7 +31,8 @@ def correlated_models(
     per_prompt: int = 1,
     shared: float = 0.0,
 ) -> Callable[[int, np.random.Generator], Iterator[Measure]]:
-    """A world of pairs of models whose strengths on a comparison are normal with this correlation.
+    """A world of pairs of models whose strengths on a comparison are normal with this
+    correlation.
 
     Comparisons of a prompt share the part `shared` of the variance.
     """
@@ -35,7 +44,9 @@ def correlated_models(
         for _ in range(-(-draws // BATCH)):
             of_prompt = rng.standard_normal((BATCH, 2, prompts))[:, :, cluster]
             alone = rng.standard_normal((BATCH, 2, len(cluster)))
-            strength = root @ (np.sqrt(shared) * of_prompt + np.sqrt(1 - shared) * alone)
+            strength = root @ (
+                np.sqrt(shared) * of_prompt + np.sqrt(1 - shared) * alone
+            )
             won = strength < ndtri(np.array(accuracies))[:, None]
             items = items_of(won.reshape(2 * BATCH, -1).astype(float), cluster)
             first = np.arange(0, 2 * BATCH, 2)
@@ -66,7 +77,9 @@ def items_of(credit: np.ndarray, cluster: np.ndarray) -> Items:
 
 
 for name, run in {
-    "error_correlation: one model alone right in no comparison": correlated_models((0.95, 0.55), 0.9, prompts=400),
+    "error_correlation: one model alone right in no comparison": correlated_models(
+        (0.95, 0.55), 0.9, prompts=400
+    ),
     "error_correlation: nine comparisons a prompt, an empty cell": correlated_models(
         (0.95, 0.55), 0.9, prompts=100, per_prompt=9, shared=0.5
     ),
@@ -84,7 +97,9 @@ for name, run in {
 Draw = Callable[[int], tuple[pd.DataFrame, pd.DataFrame]]
 
 
-def fit_draws(draws: int, draw: Draw, terms: Sequence[str], *, cluster: str | None = None) -> pd.DataFrame:
+def fit_draws(
+    draws: int, draw: Draw, terms: Sequence[str], *, cluster: str | None = None
+) -> pd.DataFrame:
     """The rows of `style_effects` of all draws."""
     tables = []
     for seed in range(draws):
@@ -131,7 +146,9 @@ def twelve_vary(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
 def twelve_prompts(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
     """Twelve prompts of six answers."""
     terms = ["correct", "step_plain", "step_markdown", "characters"]
-    table = fit_draws(draws, lambda seed: draw_scores(12, style=0.0, length=0.3, seed=seed), terms)
+    table = fit_draws(
+        draws, lambda seed: draw_scores(12, style=0.0, length=0.3, seed=seed), terms
+    )
     yield from null_effect(table, "step_plain")
     yield from null_effect(table, "step_markdown")
 
@@ -156,7 +173,9 @@ def linear_in_characters(seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """200 prompts and a model that likes characters, not their logarithm, and no style."""
     scores, features = draw_scores(200, style=0.0, seed=seed)
     characters = features["characters"].to_numpy()
-    return scores.assign(score=scores["score"] + characters / characters.mean()), features
+    return scores.assign(
+        score=scores["score"] + characters / characters.mean()
+    ), features
 
 
 @world("style_effects: a preference linear in characters", factor=0.5)
@@ -168,15 +187,23 @@ def bent_length(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
         rows = table[table["term"] == step]
         is_found = (rows["p"] < 0.05).to_numpy()
         is_told = rows["caveat"].str.contains("bends").to_numpy()
-        yield Measure(f"{step} is significant, with or without a caveat", float(is_found.mean()), len(rows))
-        yield false_alarms(f"{step} is significant without a caveat", is_found & ~is_told)
+        yield Measure(
+            f"{step} is significant, with or without a caveat",
+            float(is_found.mean()),
+            len(rows),
+        )
+        yield false_alarms(
+            f"{step} is significant without a caveat", is_found & ~is_told
+        )
 
 
 @world("style_effects: a preference for the logarithm", factor=0.5)
 def straight_length(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
     """The form that is fitted: no caveat."""
     terms = ["correct", "step_plain", "step_markdown", "characters"]
-    table = fit_draws(draws, lambda seed: draw_scores(200, style=0.0, length=0.3, seed=seed), terms)
+    table = fit_draws(
+        draws, lambda seed: draw_scores(200, style=0.0, length=0.3, seed=seed), terms
+    )
     yield from null_effect(table, "step_plain")
     caveats = table.loc[table["term"] == "step_plain", "caveat"]
     yield false_alarms("a caveat", caveats.ne("").to_numpy())
@@ -197,4 +224,6 @@ def few_rates(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
         len(table),
         at_least=DERIVED_FLOOR,
     )
-    yield Measure("its interval is bounded", float(np.isfinite(high).mean()), len(table))
+    yield Measure(
+        "its interval is bounded", float(np.isfinite(high).mean()), len(table)
+    )

@@ -7,7 +7,15 @@ import numpy as np
 import pandas as pd
 from style_worlds import world as style_world
 
-from coverage_worlds import DERIVED_FLOOR, GIVEN_FLOOR, Measure, coverage, false_alarms, given, world
+from coverage_worlds import (
+    DERIVED_FLOOR,
+    GIVEN_FLOOR,
+    Measure,
+    coverage,
+    false_alarms,
+    given,
+    world,
+)
 from rmlab.bias import debias_change
 
 Tables = tuple[pd.DataFrame, pd.DataFrame]
@@ -15,10 +23,17 @@ N_TRUE = 3000  # prompts of the table that gives the true changes
 
 
 def integer_ratings(n: int, seed: int, liked: float = 0.0) -> Tables:
-    """Ratings from 1 to 5 that know the right answer; `liked`: worth of a doubling of the length."""
+    """Ratings from 1 to 5 that know the right answer; `liked`: worth of a doubling of
+    the length.
+    """
     scores, features = style_world(n, seed=seed)
     noise = 0.9 * np.random.default_rng(seed).standard_normal(len(scores))
-    rating = 3 + 0.7 * (scores["label"] == "chosen") + liked * (np.log2(features["characters"]) - 8) + noise
+    rating = (
+        3
+        + 0.7 * (scores["label"] == "chosen")
+        + liked * (np.log2(features["characters"]) - 8)
+        + noise
+    )
     return scores.assign(score=rating.round().clip(1, 5)), features
 
 
@@ -26,11 +41,15 @@ def continuous_scores(n: int, seed: int, liked: float = 0.5) -> Tables:
     """Scores that like length; wrong answers are four times as long."""
     scores, features = style_world(n, skill=1.0, style=0.0, length=liked, seed=seed)
     is_wrong = (scores["label"] == "rejected").to_numpy()
-    features = features.assign(characters=features["characters"] * np.where(is_wrong, 4, 1))
+    features = features.assign(
+        characters=features["characters"] * np.where(is_wrong, 4, 1)
+    )
     return scores.assign(score=scores["score"] + 2 * liked * is_wrong), features
 
 
-def _add(name: str, draw: Callable[[int, int], Tables], n: int, has_effect: bool) -> None:
+def _add(
+    name: str, draw: Callable[[int, int], Tables], n: int, has_effect: bool
+) -> None:
     @world(f"debias_change: {name}, {n} prompts", factor=0.25)
     def run(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
         seeds = rng.integers(0, 2**31, draws)

@@ -1,4 +1,6 @@
-"""Credits of two models on common prompts, drawn many times, and what each credit is on average."""
+"""Credits of two models on common prompts, drawn many times, and what each credit is on
+average.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -13,7 +15,13 @@ from coverage_worlds import MEAN_FLOOR, WORST_FLOOR, Measure
 from rmlab.benchmarks.registry import OWN
 from rmlab.metrics.estimate import Estimate, estimate
 from rmlab.metrics.items import LOSS, MISSING, NO_STYLE, TIE, WIN, Items
-from rmlab.metrics.weights import Average, Prepared, Weights, domain_parts, overall_weights
+from rmlab.metrics.weights import (
+    Average,
+    Prepared,
+    Weights,
+    domain_parts,
+    overall_weights,
+)
 from rmlab.stats.difference import differences
 
 BATCH = 100
@@ -33,8 +41,8 @@ class Layout(NamedTuple):
 class Simulated(NamedTuple):
     """Two models on common prompts.
 
-    `draw(rng, rows)` gives the credits of each (rows, items), `expected` (2, items) their means; `average` combines
-    the domains, `styled` says whether there are cells.
+    `draw(rng, rows)` gives the credits of each (rows, items), `expected` (2, items)
+    their means; `average` combines the domains, `styled` says whether there are cells.
     """
 
     draw: Draw
@@ -67,7 +75,9 @@ def normal_models(
     per: np.ndarray | int = 9,
     average: Average = "domains",
 ) -> Simulated:
-    """Prompts of `per` comparisons whose answers have normal scores, with effects of prompts."""
+    """Prompts of `per` comparisons whose answers have normal scores, with effects of
+    prompts.
+    """
     both = (first, second)
     every = lay_out(sizes, 9)
     is_kept = every.comparison < np.broadcast_to(per, sum(sizes.values()))[every.prompt]
@@ -86,11 +96,14 @@ def normal_models(
     return Simulated(draw, layout, expected, average, styled)
 
 
-def failing_models(sizes: Sizes, per: np.ndarray | int, whole: float, isolated: float, mixed: float) -> Simulated:
-    """Prompts fail whole with one probability, comparisons fail by themselves with another.
+def failing_models(
+    sizes: Sizes, per: np.ndarray | int, whole: float, isolated: float, mixed: float
+) -> Simulated:
+    """Prompts fail whole with one probability, comparisons fail by themselves with
+    another.
 
-    A share `mixed` of the prompts win each comparison with a probability of their own. The second model fails on
-    other prompts three times of ten.
+    A share `mixed` of the prompts win each comparison with a probability of their own.
+    The second model fails on other prompts three times of ten.
     """
     layout = lay_out(sizes, per)
     n_prompts = sum(sizes.values())
@@ -113,7 +126,9 @@ def failing_models(sizes: Sizes, per: np.ndarray | int, whole: float, isolated: 
 
 
 def shared_credits(wrong: float, shared: float) -> Simulated:
-    """RewardBench 2's subsets, one item a prompt: 0, a part where places are shared, or 1; few Ties pairs."""
+    """RewardBench 2's subsets, one item a prompt: 0, a part where places are shared, or
+    1; few Ties pairs.
+    """
     layout = lay_out(designs.BEST_OF_FOUR | {"Ties": 51})
     parts = np.array([0.5, 1 / 3, 0.6, 0.8])
 
@@ -121,9 +136,13 @@ def shared_credits(wrong: float, shared: float) -> Simulated:
         effect = rng.random((rows, len(layout.prompt)))
         credits = []
         for _ in range(2):
-            kind = np.where(rng.random(effect.shape) < 0.6, effect, rng.random(effect.shape))
+            kind = np.where(
+                rng.random(effect.shape) < 0.6, effect, rng.random(effect.shape)
+            )
             part = rng.choice(parts, effect.shape)
-            credits.append(np.where(kind < wrong, 0.0, np.where(kind < wrong + shared, part, 1.0)))
+            credits.append(
+                np.where(kind < wrong, 0.0, np.where(kind < wrong + shared, part, 1.0))
+            )
         return credits[0], credits[1]
 
     mean = shared * parts.mean() + 1 - wrong - shared
@@ -131,15 +150,21 @@ def shared_credits(wrong: float, shared: float) -> Simulated:
 
 
 class Outcomes(NamedTuple):
-    """Shares of a domain's prompts, one comparison each, that both models win, only the first, only the second."""
+    """Shares of a domain's prompts, one comparison each, that both models win, only the
+    first, only the second.
+    """
 
     both: float
     only_a: float
     only_b: float
 
 
-def paired_outcomes(sizes: Sizes, outcomes: dict[str, Outcomes], average: Average = "domains") -> Simulated:
-    """One comparison a prompt; each domain has its own shares of prompts on which two models differ."""
+def paired_outcomes(
+    sizes: Sizes, outcomes: dict[str, Outcomes], average: Average = "domains"
+) -> Simulated:
+    """One comparison a prompt; each domain has its own shares of prompts on which two
+    models differ.
+    """
     layout = lay_out(sizes)
     shares = np.array([outcomes[name] for name in layout.domain])
     both, only_a, only_b = shares.T
@@ -147,7 +172,9 @@ def paired_outcomes(sizes: Sizes, outcomes: dict[str, Outcomes], average: Averag
     def draw(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
         kind = rng.random((rows, len(layout.prompt)))
         first = kind < both + only_a
-        second = (kind < both) | ((kind >= both + only_a) & (kind < both + only_a + only_b))
+        second = (kind < both) | (
+            (kind >= both + only_a) & (kind < both + only_a + only_b)
+        )
         return first.astype(float), second.astype(float)
 
     return Simulated(draw, layout, np.stack([both + only_a, both + only_b]), average)
@@ -157,7 +184,9 @@ def items_of(world: Simulated, credit: np.ndarray) -> Items:
     """Draws (rows, items) as the models of one table."""
     layout = world.layout
     style = layout.comparison if world.styled else np.full(len(layout.prompt), NO_STYLE)
-    frame = pd.DataFrame({"domain": layout.domain, "subset": layout.domain, "style_code": style})
+    frame = pd.DataFrame(
+        {"domain": layout.domain, "subset": layout.domain, "style_code": style}
+    )
     cell = frame.groupby(list(frame), sort=False).ngroup().to_numpy().astype(np.intp)
     cells = frame.drop_duplicates().reset_index(drop=True)
     if world.styled:
@@ -176,7 +205,9 @@ def weights_of(world: Simulated, items: Items) -> Weights:
 
 
 def overall(world: Simulated, *credits: np.ndarray) -> Estimate:
-    """The overall score of the draws of several models, one after the other, with its sums by cluster."""
+    """The overall score of the draws of several models, one after the other, with its
+    sums by cluster.
+    """
     items = items_of(world, np.concatenate(credits))
     parts = domain_parts(items, world.average)
     return estimate(items, overall_weights(items, parts), contrasts=[0])
@@ -189,30 +220,55 @@ def true_numbers(world: Simulated) -> Estimate:
 
 
 class Coverage:
-    """Which intervals held the truth, by kind of number and by single number, and how wide they were."""
+    """Which intervals held the truth, by kind of number and by single number, and how
+    wide they were.
+    """
 
     def __init__(self) -> None:
         self.rows: list[pd.DataFrame] = []
 
-    def add(self, kind: str, name: str, low: np.ndarray, high: np.ndarray, true: float) -> None:
+    def add(
+        self, kind: str, name: str, low: np.ndarray, high: np.ndarray, true: float
+    ) -> None:
         inside = (low <= true + 1e-12) & (true - 1e-12 <= high)
-        row = {"kind": kind, "name": name, "share": inside.mean(), "width": np.nanmean(high - low), "draws": len(low)}
+        row = {
+            "kind": kind,
+            "name": name,
+            "share": inside.mean(),
+            "width": np.nanmean(high - low),
+            "draws": len(low),
+        }
         self.rows.append(pd.DataFrame([row]))
 
     def table(self) -> pd.DataFrame:
-        """Mean and worst coverage, mean width and draws of each kind; batches weigh by their draws."""
+        """Mean and worst coverage, mean width and draws of each kind; batches weigh by
+        their draws.
+        """
         rows = pd.concat(self.rows, ignore_index=True)
-        weighted = rows[["share", "width"]].mul(rows["draws"], axis=0).assign(draws=rows["draws"])
+        weighted = (
+            rows[["share", "width"]]
+            .mul(rows["draws"], axis=0)
+            .assign(draws=rows["draws"])
+        )
         sums = weighted.groupby([rows["kind"], rows["name"]], sort=False).sum()
-        numbers = sums[["share", "width"]].div(sums["draws"], axis=0).assign(draws=sums["draws"])
+        numbers = (
+            sums[["share", "width"]]
+            .div(sums["draws"], axis=0)
+            .assign(draws=sums["draws"])
+        )
         by_kind = numbers.groupby("kind", sort=False)
         return by_kind.agg(
-            share=("share", "mean"), worst=("share", "min"), width=("width", "mean"), draws=("draws", "min")
+            share=("share", "mean"),
+            worst=("share", "min"),
+            width=("width", "mean"),
+            draws=("draws", "min"),
         )
 
 
 def cover(world: Simulated, draws: int, rng: np.random.Generator) -> Iterator[Measure]:
-    """Coverage of every number of a model and of the differences of two, with the plain clustered t beside."""
+    """Coverage of every number of a model and of the differences of two, with the plain
+    clustered t beside.
+    """
     true = true_numbers(world).value
     n_domains = len(set(world.layout.domain))
     intervals, plain = Coverage(), Coverage()
@@ -228,13 +284,24 @@ def cover(world: Simulated, draws: int, rng: np.random.Generator) -> Iterator[Me
             if kind in ("domain", "subset") and n_domains == 1:
                 continue
             value = result.value[first, number]
-            half = stdtrit(np.maximum(result.df[first, number], 1), 0.975) * result.se[first, number]
-            intervals.add(kind, name, result.low[first, number], result.high[first, number], true[0, number])
+            half = (
+                stdtrit(np.maximum(result.df[first, number], 1), 0.975)
+                * result.se[first, number]
+            )
+            intervals.add(
+                kind,
+                name,
+                result.low[first, number],
+                result.high[first, number],
+                true[0, number],
+            )
             plain.add(kind, name, value - half, value + half, true[0, number])
             if kind != "cell":
                 difference = differences(result, first, second, number=number)
                 gap = true[0, number] - true[1, number]
-                intervals.add(f"difference, {kind}", name, difference.low, difference.high, gap)
+                intervals.add(
+                    f"difference, {kind}", name, difference.low, difference.high, gap
+                )
 
     beside = plain.table().reindex(intervals.table().index)
     for kind, row in intervals.table().iterrows():

@@ -9,7 +9,15 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit, logit, ndtr
 
-from coverage_worlds import DERIVED_FLOOR, GIVEN_FLOOR, Measure, coverage, false_alarms, given, world
+from coverage_worlds import (
+    DERIVED_FLOOR,
+    GIVEN_FLOOR,
+    Measure,
+    coverage,
+    false_alarms,
+    given,
+    world,
+)
 from rmlab.bias import length_controlled, style_controlled
 
 BATCH = 20  # draws on the same texts
@@ -18,7 +26,9 @@ REJECTED = 3 + np.tile(np.arange(3), 3)
 
 
 class Drawn(NamedTuple):
-    """Pairs of a batch of models, features of their texts, and the true values by column."""
+    """Pairs of a batch of models, features of their texts, and the true values by
+    column.
+    """
 
     pairs: pd.DataFrame
     features: pd.DataFrame
@@ -29,9 +39,16 @@ def relative(chosen: np.ndarray, rejected: np.ndarray) -> np.ndarray:
     return (chosen - rejected) / (chosen + rejected + 1)
 
 
-def tabulate(margin: np.ndarray, **counts: np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Pairs of margins (rows, prompts, comparisons), and features of counts (prompts, answers)."""
-    tables = {name: length_worlds.tables_of(margin[:1], count)[1] for name, count in counts.items()}
+def tabulate(
+    margin: np.ndarray, **counts: np.ndarray
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Pairs of margins (rows, prompts, comparisons), and features of counts (prompts,
+    answers).
+    """
+    tables = {
+        name: length_worlds.tables_of(margin[:1], count)[1]
+        for name, count in counts.items()
+    }
     pairs, features = length_worlds.tables_of(margin, next(iter(counts.values())))
     for name, table in tables.items():
         features[name] = table["characters"]
@@ -39,41 +56,75 @@ def tabulate(margin: np.ndarray, **counts: np.ndarray) -> tuple[pd.DataFrame, pd
 
 
 def single_pairs(
-    n: int, share: float, at_zero: float, headings: float, characters: float, rows: int, rng: np.random.Generator
+    n: int,
+    share: float,
+    at_zero: float,
+    headings: float,
+    characters: float,
+    rows: int,
+    rng: np.random.Generator,
 ) -> Drawn:
-    """Single comparisons; a share of the pairs has headings on one side. The log-odds are linear in the controls."""
+    """Single comparisons; a share of the pairs has headings on one side. The log-odds
+    are linear in the controls.
+    """
     lengths = np.round(2 ** (rng.normal(9, 0.8, (n, 1)) + rng.normal(0, 0.6, (n, 2))))
     n_headings = np.zeros((n, 2))
     has = np.flatnonzero(rng.permutation(n) < share * n)
     n_headings[has, rng.integers(0, 2, len(has))] = 1 + rng.poisson(2, len(has))
 
-    difference = {"headings": relative(*n_headings.T), "characters": relative(*lengths.T)}
+    difference = {
+        "headings": relative(*n_headings.T),
+        "characters": relative(*lengths.T),
+    }
     slopes = {"headings": headings, "characters": characters}
-    log_odds = logit(at_zero) + sum(slope * difference[name] for name, slope in slopes.items())
+    log_odds = logit(at_zero) + sum(
+        slope * difference[name] for name, slope in slopes.items()
+    )
     is_won = rng.random((rows, n)) < expit(log_odds)
-    pairs, features = tabulate(np.where(is_won, 1.0, -1.0)[..., None], characters=lengths, headings=n_headings)
-    truth = {f"effect_{name}": slope * difference[name].std() for name, slope in slopes.items()}
+    pairs, features = tabulate(
+        np.where(is_won, 1.0, -1.0)[..., None], characters=lengths, headings=n_headings
+    )
+    truth = {
+        f"effect_{name}": slope * difference[name].std()
+        for name, slope in slopes.items()
+    }
     return Drawn(pairs, features, truth | {"controlled": at_zero})
 
 
-def nine_pairs(n: int, share: float, skill: float, rows: int, rng: np.random.Generator) -> Drawn:
-    """Nine comparisons a prompt, by a model that ignores style; a share of the prompts has Markdown in its styles."""
+def nine_pairs(
+    n: int, share: float, skill: float, rows: int, rng: np.random.Generator
+) -> Drawn:
+    """Nine comparisons a prompt, by a model that ignores style; a share of the prompts
+    has Markdown in its styles.
+    """
     has = rng.random((n, 1)) < share
-    lengths = np.round(2 ** (rng.normal(9, 0.8, (n, 1)) + [0, 0.8, 1.0] * 2 + rng.normal(0, 0.4, (n, 6))))
+    lengths = np.round(
+        2
+        ** (rng.normal(9, 0.8, (n, 1)) + [0, 0.8, 1.0] * 2 + rng.normal(0, 0.4, (n, 6)))
+    )
     styled = np.where(np.arange(6) % 3 == 2, 1.0, 0.0) * has
     counts = {
-        name: styled * rng.poisson(mean, (n, 6)) for name, mean in (("headings", 2), ("bold", 3), ("list_items", 4))
+        name: styled * rng.poisson(mean, (n, 6))
+        for name, mean in (("headings", 2), ("bold", 3), ("list_items", 4))
     }
 
     score = 0.7 * rng.standard_normal((rows, n, 6))
-    margin = score[..., CHOSEN] - score[..., REJECTED] + skill + 0.5 * rng.standard_normal((rows, n, 1))
+    margin = (
+        score[..., CHOSEN]
+        - score[..., REJECTED]
+        + skill
+        + 0.5 * rng.standard_normal((rows, n, 1))
+    )
     truth = {f"effect_{name}": 0.0 for name in ("characters", *counts)}
     truth["controlled"] = float(ndtr(skill / np.sqrt(2 * 0.49 + 0.25)))
     return Drawn(*tabulate(margin, characters=lengths, **counts), truth)
 
 
 def measure(
-    draw: Callable[[int, np.random.Generator], Drawn], draws: int, rng: np.random.Generator, **options: object
+    draw: Callable[[int, np.random.Generator], Drawn],
+    draws: int,
+    rng: np.random.Generator,
+    **options: object,
 ) -> pd.DataFrame:
     """Rows of `style_controlled` or `length_controlled` with columns true_<name>."""
     tables = []
@@ -82,9 +133,17 @@ def measure(
         if "measure" in options:
             table = length_controlled(drawn.pairs, drawn.features, **options)
         else:
-            controls = [name.removeprefix("effect_") for name in drawn.truth if name.startswith("effect")]
-            table = style_controlled(drawn.pairs, drawn.features, controls=controls, **options)
-        tables.append(table.assign(**{f"true_{name}": true for name, true in drawn.truth.items()}))
+            controls = [
+                name.removeprefix("effect_")
+                for name in drawn.truth
+                if name.startswith("effect")
+            ]
+            table = style_controlled(
+                drawn.pairs, drawn.features, controls=controls, **options
+            )
+        tables.append(
+            table.assign(**{f"true_{name}": true for name, true in drawn.truth.items()})
+        )
     return pd.concat(tables, ignore_index=True)
 
 
@@ -92,7 +151,9 @@ def count_held(table: pd.DataFrame, *, is_ordinary: bool) -> Iterator[Measure]:
     floor = GIVEN_FLOOR if is_ordinary else float("nan")
     for column in table.columns[table.columns.str.startswith("true_")]:
         name = column.removeprefix("true_")
-        low, high = ("low", "high") if name == "controlled" else (f"{name}_low", f"{name}_high")
+        low, high = (
+            ("low", "high") if name == "controlled" else (f"{name}_low", f"{name}_high")
+        )
         low, high = table[low].to_numpy(), table[high].to_numpy()
         true = table[column].to_numpy()
         yield given(f"{name} is given", low, at_least=floor)
@@ -103,26 +164,64 @@ def count_held(table: pd.DataFrame, *, is_ordinary: bool) -> Iterator[Measure]:
 
 # Name, the draw, whether a user would call it ordinary, options.
 STYLE_WORLDS = [
-    ("headings in 3 % of 300 pairs", partial(single_pairs, 300, 0.03, 0.5, 0.0, 0.0), False, {}),
-    ("headings in 3 % of 300 pairs, right in 80 %", partial(single_pairs, 300, 0.03, 0.8, 0.0, 0.0), False, {}),
-    ("headings in 10 % of 200 pairs, right in 90 %", partial(single_pairs, 200, 0.1, 0.9, 0.0, 0.0), True, {}),
+    (
+        "headings in 3 % of 300 pairs",
+        partial(single_pairs, 300, 0.03, 0.5, 0.0, 0.0),
+        False,
+        {},
+    ),
+    (
+        "headings in 3 % of 300 pairs, right in 80 %",
+        partial(single_pairs, 300, 0.03, 0.8, 0.0, 0.0),
+        False,
+        {},
+    ),
+    (
+        "headings in 10 % of 200 pairs, right in 90 %",
+        partial(single_pairs, 200, 0.1, 0.9, 0.0, 0.0),
+        True,
+        {},
+    ),
     (
         "headings in 10 % of 200 pairs, one slope",
         partial(single_pairs, 200, 0.1, 0.9, 0.0, 0.0),
         True,
         {"form": "linear"},
     ),
-    ("headings in 10 % of 200 pairs are liked", partial(single_pairs, 200, 0.1, 0.9, 2.0, 1.0), True, {}),
-    ("headings in 10 % of 200 pairs decide them", partial(single_pairs, 200, 0.1, 0.6, 6.0, 0.0), True, {}),
-    ("headings in 30 % of 400 pairs are liked", partial(single_pairs, 400, 0.3, 0.7, 3.0, 2.0), True, {}),
-    ("nine comparisons, Markdown in 10 % of 200 prompts", partial(nine_pairs, 200, 0.1, 0.6), True, {}),
+    (
+        "headings in 10 % of 200 pairs are liked",
+        partial(single_pairs, 200, 0.1, 0.9, 2.0, 1.0),
+        True,
+        {},
+    ),
+    (
+        "headings in 10 % of 200 pairs decide them",
+        partial(single_pairs, 200, 0.1, 0.6, 6.0, 0.0),
+        True,
+        {},
+    ),
+    (
+        "headings in 30 % of 400 pairs are liked",
+        partial(single_pairs, 400, 0.3, 0.7, 3.0, 2.0),
+        True,
+        {},
+    ),
+    (
+        "nine comparisons, Markdown in 10 % of 200 prompts",
+        partial(nine_pairs, 200, 0.1, 0.6),
+        True,
+        {},
+    ),
     ("nine comparisons, 129 prompts", partial(nine_pairs, 129, 1.0, 0.6), True, {}),
     ("nine comparisons, 20 prompts", partial(nine_pairs, 20, 1.0, 0.6), False, {}),
 ]
 
 
 def _add_style_world(
-    name: str, draw: Callable[[int, np.random.Generator], Drawn], is_ordinary: bool, options: dict[str, object]
+    name: str,
+    draw: Callable[[int, np.random.Generator], Drawn],
+    is_ordinary: bool,
+    options: dict[str, object],
 ) -> None:
     @world(f"style_controlled: {name}", factor=0.5)
     def run(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
@@ -136,19 +235,30 @@ for style_world in STYLE_WORLDS:
 
 
 def two_kinds(n: int, rows: int, rng: np.random.Generator) -> Drawn:
-    """Hard prompts, whose answers differ more in length, and easy ones. The truth is that of pairs of equal length."""
+    """Hard prompts, whose answers differ more in length, and easy ones. The truth is
+    that of pairs of equal length.
+    """
     is_hard = np.arange(n) < n // 2
     spread = np.where(is_hard, 1.5, 0.5)
     at_zero = np.where(is_hard, 0.6, 0.9)
     log_ratio = spread * rng.standard_normal(n)
     typical = rng.normal(9, 0.8, n)
-    lengths = np.round(2 ** np.column_stack([typical + log_ratio / 2, typical - log_ratio / 2]))
+    lengths = np.round(
+        2 ** np.column_stack([typical + log_ratio / 2, typical - log_ratio / 2])
+    )
     is_won = rng.random((rows, n)) < at_zero
-    pairs, features = length_worlds.tables_of(np.where(is_won, 1.0, -1.0)[..., None], lengths)
-    return Drawn(pairs, features, {"controlled": float(np.average(at_zero, weights=1 / spread))})
+    pairs, features = length_worlds.tables_of(
+        np.where(is_won, 1.0, -1.0)[..., None], lengths
+    )
+    return Drawn(
+        pairs, features, {"controlled": float(np.average(at_zero, weights=1 / spread))}
+    )
 
 
 @world("length_controlled: hard prompts differ more in length", factor=0.5)
 def hard_prompts(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
     """Half of 800 prompts are hard."""
-    yield from count_held(measure(partial(two_kinds, 800), draws, rng, measure="characters"), is_ordinary=True)
+    yield from count_held(
+        measure(partial(two_kinds, 800), draws, rng, measure="characters"),
+        is_ordinary=True,
+    )

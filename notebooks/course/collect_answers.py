@@ -2,7 +2,8 @@
 
     python notebooks/course/collect_answers.py submissions/ [points.csv]
 
-A notebook counts as it was saved: the table reads the outputs of the `course.check` cells and runs nothing.
+A notebook counts as it was saved: the table reads the outputs of the `course.check`
+cells and runs nothing.
 """
 
 import re
@@ -21,13 +22,15 @@ def collect_answers(folder: str | Path) -> pd.DataFrame:
     Parameters
     ----------
     folder : str or Path
-        Notebooks, also in subfolders. A file that is no notebook is named on stderr and left out.
+        Notebooks, also in subfolders. A file that is no notebook is named on stderr and
+        left out.
 
     Returns
     -------
     DataFrame
-        One row per notebook, one column per exercise: right, not yet, or empty where the cell was not run; `points`
-        counts the right ones, and `total` those of all notebooks in the same subfolder, which is a student's.
+        One row per notebook, one column per exercise: right, not yet, or empty where
+        the cell was not run; `points` counts the right ones, and `total` those of all
+        notebooks in the same subfolder, which is a student's.
 
     Raises
     ------
@@ -42,15 +45,23 @@ def collect_answers(folder: str | Path) -> pd.DataFrame:
         try:
             cells = nbformat.read(path, as_version=4).cells
         except Exception as error:  # nbformat raises many kinds
-            print(f"{path}: left out, not a notebook ({type(error).__name__})", file=sys.stderr)
+            print(
+                f"{path}: left out, not a notebook ({type(error).__name__})",
+                file=sys.stderr,
+            )
             continue
         verdicts[str(path.relative_to(folder))] = dict(_VERDICT.findall(str(cells)))
     if not verdicts:
-        raise FileNotFoundError(f"{folder}: no notebooks here. Give the folder of the students' notebooks.")
+        raise FileNotFoundError(
+            f"{folder}: no notebooks here. Give the folder of the students' notebooks."
+        )
 
     table = pd.DataFrame.from_dict(verdicts, orient="index").sort_index(axis=1)
     points = (table == "right").sum(axis=1)
-    student = [str(Path(name).parent) if Path(name).parent.name else name for name in table.index]
+    student = [
+        str(Path(name).parent) if Path(name).parent.name else name
+        for name in table.index
+    ]
     total = points.groupby(student).transform("sum")
     return table.assign(points=points, total=total).fillna("").rename_axis("notebook")
 

@@ -1,10 +1,12 @@
-"""Write the labs that students open: the solved notebooks without their solutions and outputs.
+"""Write the labs that students open: the solved notebooks without their solutions and
+outputs.
 
     python notebooks/course/make_labs.py            # the labs beside this file
     python notebooks/course/make_labs.py ../class   # a folder for students: labs and course.py, no solutions
 
-In a cell tagged "exercise" the comment `# solution: task` stands before a solution. It becomes a stub: after
-`# solution: name = task` the next line, otherwise everything up to the next blank line.
+In a cell tagged "exercise" the comment `# solution: task` stands before a solution. It
+becomes a stub: after `# solution: name = task` the next line, otherwise everything up
+to the next blank line.
 """
 
 import json
@@ -17,7 +19,10 @@ import nbformat
 
 HERE = Path(__file__).parent
 _MARK = re.compile(r"(\s*)# solution: (?:(\w+) = )?(.*)")
-_IMPORT_PATH = 'import sys\n\nsys.path.insert(0, "..")  # course.py lies beside the labs\n'  # of the solved notebooks
+# of the solved notebooks
+_IMPORT_PATH = (
+    'import sys\n\nsys.path.insert(0, "..")  # course.py lies beside the labs\n'
+)
 
 
 def remove_solution(source: str) -> str:
@@ -37,7 +42,9 @@ def remove_solution(source: str) -> str:
     for first, line in enumerate(lines):
         if mark := _MARK.fullmatch(line):
             indent, name, task = mark.groups()
-            stub = f"{indent}{f'{name} = ' if name else ''}course.todo({json.dumps(task)})"
+            stub = (
+                f"{indent}{f'{name} = ' if name else ''}course.todo({json.dumps(task)})"
+            )
             end = first + 2 if name else [*lines, ""].index("", first)
             return "\n".join([*lines[:first], stub, *lines[end:]])
     return source
@@ -64,7 +71,10 @@ def make_lab(solved: nbformat.NotebookNode) -> nbformat.NotebookNode:
             cell.source = cell.source.removeprefix(_IMPORT_PATH)
             if "exercise" in cell.metadata.get("tags", []):
                 cell.source = remove_solution(cell.source)
-                cell.metadata.tags = ["exercise", "raises-exception"]  # "Run all cells" goes on behind a stub
+                cell.metadata.tags = [
+                    "exercise",
+                    "raises-exception",
+                ]  # "Run all cells" goes on behind a stub
     return lab
 
 

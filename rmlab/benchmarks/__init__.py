@@ -4,4 +4,11 @@ from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.own_pairs import load_pairs
 from rmlab.benchmarks.registry import benchmark_of, benchmarks_by_name, load, named
 
-__all__ = ["Benchmark", "benchmark_of", "benchmarks_by_name", "load", "load_pairs", "named"]
+__all__ = [
+    "Benchmark",
+    "benchmark_of",
+    "benchmarks_by_name",
+    "load",
+    "load_pairs",
+    "named",
+]

@@ -1,4 +1,6 @@
-"""A benchmark as data: how its files are read, what an item earns, and how its parts make a score."""
+"""A benchmark as data: how its files are read, what an item earns, and how its parts
+make a score.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,28 +20,49 @@ Files = Sequence[tuple[Path, list[Row]]]
 
 
 class _MakeItems(Protocol):
-    """Items of a table of scores or pairs, under a rule for ties; `by` splits the cells, `cluster` names clusters."""
+    """Items of a table of scores or pairs, under a rule for ties; `by` splits the
+    cells, `cluster` names clusters.
+    """
 
-    def __call__(self, table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]) -> Items: ...
+    def __call__(
+        self,
+        table: pd.DataFrame,
+        ties: str,
+        *,
+        by: Sequence[str],
+        cluster: Sequence[str],
+    ) -> Items: ...
 
 
 def one_file(path: Path) -> list[Path]:
     """The file itself, or the only data file of a folder."""
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
+    files = (
+        sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+        if path.is_dir()
+        else [path]
+    )
     if len(files) != 1:
-        raise DataError(f"{path}: expected one data file in this folder, found {len(files)}; name it: path='<file>'")
+        raise DataError(
+            f"{path}: expected one data file in this folder, found {len(files)}; name it: path='<file>'"
+        )
     return files
 
 
 def all_files(path: Path) -> list[Path]:
     """The file itself, or all data files of a folder and of those inside."""
-    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
+    files = (
+        sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+        if path.is_dir()
+        else [path]
+    )
     if not files:
         raise DataError(f"{path}: no data file in this folder; name it: path='<file>'")
     return files
 
 
-def refuse_strange(column: str, values: Iterable[str], allowed: Iterable[str], title: str) -> None:
+def refuse_strange(
+    column: str, values: Iterable[str], allowed: Iterable[str], title: str
+) -> None:
     """Raise DataError for a domain or a subset that a benchmark does not have."""
     if strange := sorted({*values} - {*allowed}):
         raise DataError(
@@ -50,27 +73,30 @@ def refuse_strange(column: str, values: Iterable[str], allowed: Iterable[str], t
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """One benchmark: how its files are read, what an item earns, how its parts make a score.
+    """One benchmark: how its files are read, what an item earns, how its parts make a
+    score.
 
-    A benchmark of one's own needs a name, a title and `read`; the defaults are those of preference data in which all
-    prompts count alike. `docs/add_a_benchmark.md` walks through an example.
+    A benchmark of one's own needs a name, a title and `read`; the defaults are those of
+    preference data in which all prompts count alike. `docs/add_a_benchmark.md` walks
+    through an example.
 
     Parameters
     ----------
     name, title, source : str
         Name in tables, name in print, and where the rules come from.
     needs : {"pairs", "scores"}
-        "pairs" where an item is a comparison (scores will do too), "scores" where it takes all answers at once.
+        "pairs" where an item is a comparison (scores will do too), "scores" where it
+        takes all answers at once.
     cluster : sequence of str
-        Columns that name what stands or falls together; default: the column family where a table has it, else the
-        prompt.
+        Columns that name what stands or falls together; default: the column family
+        where a table has it, else the prompt.
     subsets : mapping
         Subset to its domain.
     sections : mapping
         Column of the summary to the subsets that it is made of.
     columns : sequence of str
-        Columns of the summary before overall: names of domains, sections, subsets or levels. Empty: the domains of the
-        data, if they are few, and the levels.
+        Columns of the summary before overall: names of domains, sections, subsets or
+        levels. Empty: the domains of the data, if they are few, and the levels.
     subset_names : mapping
         Subset to its name in columns, where that differs.
     ties : sequence of str
@@ -86,16 +112,19 @@ class Benchmark:
     hub, shipped : Source, str
         Its place on the hub; the folder of data that ships with rmlab.
     result_fields : mapping
-        Our names (id, subset, chosen_score and rejected_score, or scores and num_correct) to the fields of its runner's
-        result files.
+        Our names (id, subset, chosen_score and rejected_score, or scores and
+        num_correct) to the fields of its runner's result files.
     adapt_results : callable
-        The path and a frame of these fields, a row per prompt, to a frame in which the columns mean what they should.
+        The path and a frame of these fields, a row per prompt, to a frame in which the
+        columns mean what they should.
     make_items, make_parts : callable
         Table to items; items and options to parts with their weights.
     check_complete : callable
-        Raises DataError where a prompt has only some of its items: an overall score would not be one.
+        Raises DataError where a prompt has only some of its items: an overall score
+        would not be one.
     published : mapping
-        Tables of printed numbers: name to (file in data/published, columns printed in per cent).
+        Tables of printed numbers: name to (file in data/published, columns printed in
+        per cent).
     variants : mapping
         Other rules by which its numbers are counted: a phrase to options of `summary`.
     """
@@ -118,9 +147,13 @@ class Benchmark:
     hub: Source | None = None
     shipped: str | None = None
     result_fields: Mapping[str, str] = field(default_factory=dict)
-    adapt_results: Callable[[Path, pd.DataFrame], pd.DataFrame] = lambda path, prompts: prompts
+    adapt_results: Callable[[Path, pd.DataFrame], pd.DataFrame] = lambda path, prompts: (
+        prompts
+    )
     make_items: _MakeItems = comparison_items
-    make_parts: Callable[[Items, Mapping[str, str]], Parts] = lambda items, options: domain_parts(items, "prompts")
+    make_parts: Callable[[Items, Mapping[str, str]], Parts] = lambda items, options: (
+        domain_parts(items, "prompts")
+    )
     check_complete: Callable[[Items], None] = lambda items: None
     published: Mapping[str, tuple[str, Sequence[str]]] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -153,13 +186,20 @@ class Benchmark:
         ties = self.ties[0] if ties is None else ties
         check_option("ties", ties, self.ties)
         if cluster is None:
-            cluster = default_cluster(table) if list(self.cluster) == PROMPT else self.cluster
+            cluster = (
+                default_cluster(table) if list(self.cluster) == PROMPT else self.cluster
+            )
         cluster = [cluster] if isinstance(cluster, str) else list(cluster)
         items = self.make_items(table, ties, by=by, cluster=cluster)
         # Prompts with one text are one prompt.
         return replace(items, prompt=items.cluster) if cluster == ["family"] else items
 
-    def parts(self, items: Items, average: Average = "benchmark", options: Mapping[str, str] | None = None) -> Parts:
+    def parts(
+        self,
+        items: Items,
+        average: Average = "benchmark",
+        options: Mapping[str, str] | None = None,
+    ) -> Parts:
         """The parts and their weights in the overall score.
 
         Parameters
@@ -167,7 +207,8 @@ class Benchmark:
         items : Items
             The items of a table.
         average : {"benchmark", "domains", "prompts"} or mapping
-            The benchmark's own way, all domains alike, all prompts alike, or weights of domains.
+            The benchmark's own way, all domains alike, all prompts alike, or weights of
+            domains.
         options : mapping, optional
             The benchmark's further choices.
 
@@ -178,18 +219,34 @@ class Benchmark:
         chosen = {name: values[0] for name, values in self.options.items()}
         for name, value in (options or {}).items():
             if name not in self.options:
-                allowed = ["average", "ties", "common", "cluster", "confidence", *self.options]
-                raise TypeError(f"{name}={value!r}: no option of {self.title}; {nearest(name, allowed)}")
+                allowed = [
+                    "average",
+                    "ties",
+                    "common",
+                    "cluster",
+                    "confidence",
+                    *self.options,
+                ]
+                raise TypeError(
+                    f"{name}={value!r}: no option of {self.title}; {nearest(name, allowed)}"
+                )
             check_option(name, value, self.options[name])
             chosen[name] = value
         if average != "benchmark":
             return domain_parts(items, average)
         parts = self.make_parts(items, chosen)
-        changed = [f"{name}={value}" for name, value in chosen.items() if value != self.options[name][0]]
+        changed = [
+            f"{name}={value}"
+            for name, value in chosen.items()
+            if value != self.options[name][0]
+        ]
         return replace(parts, label=", ".join(["benchmark", *changed]))
 
     def weights(
-        self, items: Items, options: Mapping[str, str] | None = None, average: Average = "benchmark"
+        self,
+        items: Items,
+        options: Mapping[str, str] | None = None,
+        average: Average = "benchmark",
     ) -> Weights:
         """Every number of a table as weights of cells.
 
@@ -207,10 +264,18 @@ class Benchmark:
 
     def chance_of(self, subset: str) -> float:
         """What random scores earn in a subset."""
-        return self.chance.get(subset, float("nan")) if isinstance(self.chance, Mapping) else self.chance
+        return (
+            self.chance.get(subset, float("nan"))
+            if isinstance(self.chance, Mapping)
+            else self.chance
+        )
 
     @property
     def lowest_chance(self) -> float:
-        """What random scores earn where they earn least, of the subsets where that is known."""
-        values = self.chance.values() if isinstance(self.chance, Mapping) else [self.chance]
+        """What random scores earn where they earn least, of the subsets where that is
+        known.
+        """
+        values = (
+            self.chance.values() if isinstance(self.chance, Mapping) else [self.chance]
+        )
         return min(value for value in values if value == value)

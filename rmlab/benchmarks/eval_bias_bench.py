@@ -1,4 +1,6 @@
-"""EvalBiasBench: 80 hand-written pairs that tempt a judge with one of six biases; a file of it ships with rmlab."""
+"""EvalBiasBench: 80 hand-written pairs that tempt a judge with one of six biases; a
+file of it ships with rmlab.
+"""
 
 import pandas as pd
 
@@ -19,15 +21,27 @@ _SIDES = {1: ("response1", "response2"), 2: ("response2", "response1")}
 
 def read(files: Files) -> pd.DataFrame:
     """Responses of an object of six lists of rows; the kind of bias is the domain."""
-    lists = [(file, part) for file, objects in files for kinds in objects for part in kinds.values()]
-    return read_renamed([(file, rows) for file, rows in lists if isinstance(rows, list)], "evalbiasbench", _rename, 1)
+    lists = [
+        (file, part)
+        for file, objects in files
+        for kinds in objects
+        for part in kinds.values()
+    ]
+    return read_renamed(
+        [(file, rows) for file, rows in lists if isinstance(rows, list)],
+        "evalbiasbench",
+        _rename,
+        1,
+    )
 
 
 def _rename(record: Record) -> Row:
     kind = str(record.row.get("bias")).replace("_", " ")
     if kind not in KINDS:
         record.refuse("bias", f"one of {', '.join(KINDS)}")
-    sides = _SIDES.get(label) if isinstance(label := record.row.get("label"), int) else None
+    sides = (
+        _SIDES.get(label) if isinstance(label := record.row.get("label"), int) else None
+    )
     if sides is None:
         record.refuse("label", "1 or 2, the number of the better response")
     return {
@@ -50,4 +64,6 @@ EVAL_BIAS_BENCH = Benchmark(
     shipped="evalbiasbench",
     variants={"all kinds count alike, not all pairs": {"average": "domains"}},
 )
-"""The overall score is the share of all pairs; with `average="domains"` it is the mean of the six kinds."""
+"""The overall score is the share of all pairs; with `average="domains"` it is the mean
+of the six kinds.
+"""

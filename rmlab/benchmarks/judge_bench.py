@@ -1,4 +1,6 @@
-"""JudgeBench: which of two answers to a hard question is right? Four domains; LLM judges are asked in both orders."""
+"""JudgeBench: which of two answers to a hard question is right? Four domains; LLM
+judges are asked in both orders.
+"""
 
 import math
 import re
@@ -29,7 +31,9 @@ _RESULT_FILE = re.compile(r"judge_name=([^,]+),judge_model=(.+)$")
 
 
 def read(files: Files) -> pd.DataFrame:
-    """Responses of JudgeBench rows; `question` is the same for the rows of one question, also of both splits."""
+    """Responses of JudgeBench rows; `question` is the same for the rows of one
+    question, also of both splits.
+    """
     return read_renamed(files, "judgebench", _rename, 1)
 
 
@@ -52,27 +56,47 @@ def _rename(record: Record) -> Row:
 
 
 def _find_domain(source: str) -> str | None:
-    return next((domain for prefix, domain in _DOMAIN_OF_SOURCE.items() if source.startswith(prefix)), None)
+    return next(
+        (
+            domain
+            for prefix, domain in _DOMAIN_OF_SOURCE.items()
+            if source.startswith(prefix)
+        ),
+        None,
+    )
 
 
 def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
-    """Comparisons of a result file: the judge's decisions in both orders, or a reward model's two scores.
+    """Comparisons of a result file: the judge's decisions in both orders, or a reward
+    model's two scores.
 
-    Each decision counts +1 for the right answer and -1 for the wrong one; a tie and an unreadable decision count 0. The
-    sum decides, as in `utils/metrics.py` of the repository. Two equal scores are a tie, whatever the file's decision.
+    Each decision counts +1 for the right answer and -1 for the wrong one; a tie and an
+    unreadable decision count 0. The sum decides, as in `utils/metrics.py` of the
+    repository. Two equal scores are a tie, whatever the file's decision.
     """
     sign = prompts["label"].map(lambda label: _SIGN.get(str(label), np.nan))
     domain = prompts["source"].map(lambda source: _find_domain(str(source)))
     refuse_rows(path, prompts["label"], sign.isna(), "'A>B' or 'B>A'")
-    refuse_rows(path, prompts["source"], domain.isna(), f"one that begins with {', '.join(_DOMAIN_OF_SOURCE)}")
+    refuse_rows(
+        path,
+        prompts["source"],
+        domain.isna(),
+        f"one that begins with {', '.join(_DOMAIN_OF_SOURCE)}",
+    )
     is_read = prompts["judgments"].map(_are_judgments)
     allowed = "a list of one or two judgments, the second in exchanged order, whose scores are numbers"
     refuse_rows(path, prompts["judgments"], ~is_read, allowed)
-    votes = sign * prompts["judgments"].map(lambda orders: _sum_orders(map(_read_decision, orders)))
-    margin = sign * prompts["judgments"].map(lambda orders: _sum_orders(map(_read_scores, orders)) / len(orders))
+    votes = sign * prompts["judgments"].map(
+        lambda orders: _sum_orders(map(_read_decision, orders))
+    )
+    margin = sign * prompts["judgments"].map(
+        lambda orders: _sum_orders(map(_read_scores, orders)) / len(orders)
+    )
     if match := _RESULT_FILE.search(path.stem):
         judge, model = match.groups()
-        prompts = prompts.assign(model=model if judge == "reward_model" else f"{model} ({judge})")
+        prompts = prompts.assign(
+            model=model if judge == "reward_model" else f"{model} ({judge})"
+        )
     return prompts.drop(columns=["judgments", "label"]).assign(
         question=prompts["question"].map(hash_prompt),
         domain=domain,
@@ -85,12 +109,18 @@ def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _sum_orders(preferences: Iterable[float]) -> float:
-    """Sum of the preferences for answer A; in the second order the answers are exchanged."""
+    """Sum of the preferences for answer A; in the second order the answers are
+    exchanged.
+    """
     return sum(-value if order else value for order, value in enumerate(preferences))
 
 
 def _read_decision(judgment: object) -> float:
-    return _SIGN.get(str(judgment.get("decision")), 0.0) if isinstance(judgment, dict) else 0.0
+    return (
+        _SIGN.get(str(judgment.get("decision")), 0.0)
+        if isinstance(judgment, dict)
+        else 0.0
+    )
 
 
 def _list_scores(judgment: object) -> list[float]:
@@ -104,7 +134,9 @@ def _are_judgments(value: object) -> bool:
     if not isinstance(value, list) or len(value) not in (1, 2):
         return False
     scores = chain.from_iterable(map(_list_scores, value))
-    return all(isinstance(score, int | float) and abs(score) < math.inf for score in scores)
+    return all(
+        isinstance(score, int | float) and abs(score) < math.inf for score in scores
+    )
 
 
 def _read_scores(judgment: object) -> float:
@@ -113,7 +145,9 @@ def _read_scores(judgment: object) -> float:
     return float(scores[0]) - float(scores[1]) if scores else np.nan
 
 
-def make_items(table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]) -> Items:
+def make_items(
+    table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]
+) -> Items:
     """One comparison a pair; a question that stands in both splits is one cluster."""
     items = comparison_items(table, ties, by=by, cluster=cluster)
     refuse_strange("domain", items.cells["domain"], DOMAINS, JUDGE_BENCH.title)
@@ -130,10 +164,13 @@ JUDGE_BENCH = Benchmark(
     folder_files=all_files,
     read=read,
     hub=Source("ScalerLab/JudgeBench", "main", 620),
-    result_fields={name: name for name in ("judgments", "label", "question", "source")} | {"id": "pair_id"},
+    result_fields={name: name for name in ("judgments", "label", "question", "source")}
+    | {"id": "pair_id"},
     adapt_results=adapt_results,
     make_items=make_items,
     published={"skywork-v2": ("judgebench.csv", ["overall"])},
     variants={"all domains count alike, not all pairs": {"average": "domains"}},
 )
-"""The overall score is the share of all pairs; with `average="domains"` it is the mean of the four domains."""
+"""The overall score is the share of all pairs; with `average="domains"` it is the mean
+of the four domains.
+"""

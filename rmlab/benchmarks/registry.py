@@ -22,7 +22,9 @@ from rmlab.tables import DataError, nearest
 from rmlab.text import short
 
 GROUP = "rmlab.benchmarks"
-"""Entry points of this group are benchmarks from other packages: objects of type `Benchmark`."""
+"""Entry points of this group are benchmarks from other packages: objects of type
+`Benchmark`.
+"""
 
 OWN = Benchmark(name="own", title="data of your own", source="rmlab.load_pairs")
 """Any domains, with or without styles; all prompts count alike."""
@@ -39,7 +41,15 @@ def benchmarks_by_name() -> dict[str, Benchmark]:
     dict
         rmlab's own benchmarks, then those of installed packages.
     """
-    shipped = (RM_BENCH, MINI, REWARD_BENCH, REWARD_BENCH_2, JUDGE_BENCH, RMB, EVAL_BIAS_BENCH)
+    shipped = (
+        RM_BENCH,
+        MINI,
+        REWARD_BENCH,
+        REWARD_BENCH_2,
+        JUDGE_BENCH,
+        RMB,
+        EVAL_BIAS_BENCH,
+    )
     benchmarks = {benchmark.name: benchmark for benchmark in shipped}
     for entry in entry_points(group=GROUP):
         try:
@@ -48,7 +58,9 @@ def benchmarks_by_name() -> dict[str, Benchmark]:
                 raise TypeError("no Benchmark, or its name is taken")
             benchmarks[benchmark.name] = benchmark
         except Exception as error:  # another package's fault must not take rmlab down
-            _log.warning("benchmark %r of %s is left out: %s", entry.name, entry.value, error)
+            _log.warning(
+                "benchmark %r of %s is left out: %s", entry.name, entry.value, error
+            )
     return benchmarks
 
 
@@ -58,19 +70,21 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
     Parameters
     ----------
     name : str
-        "rm-bench", "reward-bench" or "reward-bench-2" (downloaded from the hub at a pinned revision and verified),
-        "judgebench" (from the hub, not verified), "rmb" (needs `path`), "mini" and "evalbiasbench" (ship with rmlab),
-        or a benchmark of an installed package.
+        "rm-bench", "reward-bench" or "reward-bench-2" (downloaded from the hub at a
+        pinned revision and verified), "judgebench" (from the hub, not verified), "rmb"
+        (needs `path`), "mini" and "evalbiasbench" (ship with rmlab), or a benchmark of
+        an installed package.
     path : str or Path, optional
         A file or folder to read in place of the hub.
 
     Returns
     -------
     DataFrame
-        One row per answer: benchmark, domain, id, label, slot, subset, style, prompt, response. RM-Bench also has
-        `source` (where the prompt comes from) and, where its files have them, `note`, `error` and `error_key` (what is
-        wrong with the rejected answer). RM-Bench's domains without rows are named in `attrs["missing_domains"]` and in
-        a warning.
+        One row per answer: benchmark, domain, id, label, slot, subset, style, prompt,
+        response. RM-Bench also has `source` (where the prompt comes from) and, where
+        its files have them, `note`, `error` and `error_key` (what is wrong with the
+        rejected answer). RM-Bench's domains without rows are named in
+        `attrs["missing_domains"]` and in a warning.
 
     Raises
     ------
@@ -84,20 +98,35 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
     """
     benchmark = named(name)
     if benchmark.read is None:
-        raise TypeError(f"load: {name!r} has no reader; load its texts with load_pairs(path)")
+        raise TypeError(
+            f"load: {name!r} has no reader; load its texts with load_pairs(path)"
+        )
     if path is None and benchmark.hub is not None:
         files = hub.fetch_benchmark(benchmark.hub, f"load({name!r}, path='<folder>')")
     elif path is None and benchmark.shipped is None:
-        raise TypeError(f"load: {name!r} is not on the hub; pass path='<file or folder>'")
+        raise TypeError(
+            f"load: {name!r} is not on the hub; pass path='<file or folder>'"
+        )
     else:
-        files = benchmark.folder_files(records.expand_path(path) if path else records.shipped(benchmark.shipped or ""))
+        files = benchmark.folder_files(
+            records.expand_path(path)
+            if path
+            else records.shipped(benchmark.shipped or "")
+        )
     responses = benchmark.read([(file, records.read_rows(file)) for file in files])
     if path is None and benchmark.hub is not None:
         hub.check_row_counts(name, benchmark.hub, responses)
         if benchmark.hub.revision == "main":
-            _log.warning("%s: the hub's files are not verified: no revision of them is known to be right", name)
+            _log.warning(
+                "%s: the hub's files are not verified: no revision of them is known to be right",
+                name,
+            )
     if missing := responses.attrs.get("missing_domains"):
-        _log.warning("%s: no rows for %s; summaries over all domains will be missing", name, ", ".join(missing))
+        _log.warning(
+            "%s: no rows for %s; summaries over all domains will be missing",
+            name,
+            ", ".join(missing),
+        )
     return responses
 
 
@@ -127,7 +156,8 @@ def named(name: str) -> Benchmark:
 
 
 def benchmark_of(table: pd.DataFrame) -> Benchmark:
-    """The benchmark of a table: by its column `benchmark`, or without that column by its subsets and styles.
+    """The benchmark of a table: by its column `benchmark`, or without that column by
+    its subsets and styles.
 
     A name that is no benchmark's is data of one's own. A guess is logged.
 
@@ -146,23 +176,39 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
         If the column `benchmark` has missing values or several benchmarks.
     """
     if not isinstance(table, pd.DataFrame):
-        raise TypeError(f"table: expected scores or pairs, a pandas DataFrame, got {type(table).__name__}")
+        raise TypeError(
+            f"table: expected scores or pairs, a pandas DataFrame, got {type(table).__name__}"
+        )
     if "benchmark" in table.columns:
         if n_missing := int(table["benchmark"].isna().sum()):
-            raise DataError(f"table: benchmark is missing in {n_missing} of {len(table)} rows; fill it in")
+            raise DataError(
+                f"table: benchmark is missing in {n_missing} of {len(table)} rows; fill it in"
+            )
         names = sorted(map(str, table["benchmark"].unique()))
         if len(names) > 1:
-            raise DataError(f"table: {len(names)} benchmarks {short(names, 200)}; keep one of them")
+            raise DataError(
+                f"table: {len(names)} benchmarks {short(names, 200)}; keep one of them"
+            )
         if names:
             return benchmarks_by_name().get(names[0], OWN)
     column = "subset" if "subset" in table.columns else "domain"
     subsets = {*table[column].unique()} if column in table.columns else set()
     styles = table.get("style", table.get("chosen_style"))
     is_styled = styles is not None and bool(styles.notna().all())
-    for benchmark in (RM_BENCH, REWARD_BENCH, REWARD_BENCH_2):  # the names of the others' parts may be anybody's
-        has_subsets = bool(subsets) and subsets <= {*benchmark.subsets, *benchmark.subsets.values()}
+    for benchmark in (
+        RM_BENCH,
+        REWARD_BENCH,
+        REWARD_BENCH_2,
+    ):  # the names of the others' parts may be anybody's
+        has_subsets = bool(subsets) and subsets <= {
+            *benchmark.subsets,
+            *benchmark.subsets.values(),
+        }
         if has_subsets and (is_styled or not benchmark.styles):
-            _log.warning("table: no column benchmark; it is counted as %s by its subsets", benchmark.title)
+            _log.warning(
+                "table: no column benchmark; it is counted as %s by its subsets",
+                benchmark.title,
+            )
             return benchmark
     return OWN
 
@@ -188,10 +234,21 @@ def adopt_name(texts: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_columns(columns: Iterable[str]) -> Benchmark:
-    """The benchmark whose summary has these columns, such as a leaderboard's; data of one's own if none has.
+    """The benchmark whose summary has these columns, such as a leaderboard's; data of
+    one's own if none has.
 
     >>> with_columns(["model", "chat", "math", "code", "safety", "easy", "normal", "hard", "overall"]).name
     'rm-bench'
     """
-    present = {*columns, "prior_sets"}  # leaderboards leave prior_sets out where no model has them
-    return next((b for b in benchmarks_by_name().values() if b.columns and present.issuperset(b.columns)), OWN)
+    present = {
+        *columns,
+        "prior_sets",
+    }  # leaderboards leave prior_sets out where no model has them
+    return next(
+        (
+            b
+            for b in benchmarks_by_name().values()
+            if b.columns and present.issuperset(b.columns)
+        ),
+        OWN,
+    )

@@ -1,4 +1,6 @@
-"""RewardBench 1: one right and one wrong answer to a prompt, 23 subsets in four sections, and the prior sets."""
+"""RewardBench 1: one right and one wrong answer to a prompt, 23 subsets in four
+sections, and the prior sets.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,23 +42,39 @@ SECTIONS: dict[str, dict[str, int]] = {
     },
     "reasoning": {
         "math-prm": 984,  # 447 rows, counted so that mathematics weighs as much as code
-        **{f"hep-{language}": 164 for language in ("cpp", "go", "java", "js", "python", "rust")},
+        **{
+            f"hep-{language}": 164
+            for language in ("cpp", "go", "java", "js", "python", "rust")
+        },
     },
 }
 SWAPPED = {"xstest-should-refuse": 250, "xstest-should-respond": 154}
 PRIOR_SETS = ("anthropic_helpful", "anthropic_hhh", "shp", "summarize")
-UNCOUNTED = ("anthropic_harmless", "mtbench_human", "mtbench_gpt4")  # in the files, in no section
+UNCOUNTED = (
+    "anthropic_harmless",
+    "mtbench_human",
+    "mtbench_gpt4",
+)  # in the files, in no section
 ITEMS = 2985
 
-SUBSETS = (*(subset for section in SECTIONS.values() for subset in section), *PRIOR_SETS)
+SUBSETS = (
+    *(subset for section in SECTIONS.values() for subset in section),
+    *PRIOR_SETS,
+)
 
 _PRIOR_WEIGHT = {"half": 0.5, "none": 0.0, "full": 1.0}
 _PERCENT = [*SECTIONS, "prior_sets", "overall"]
-_FREE = ["with_reference", "reference_free", "delta", *(f"delta_{section}" for section in SECTIONS)]
+_FREE = [
+    "with_reference",
+    "reference_free",
+    "delta",
+    *(f"delta_{section}" for section in SECTIONS),
+]
 
 
 def subset_of_item(item: str) -> str | None:
-    """Subset of a RewardBench 1 item (split `filtered`, ids 0 to 2984), or None where the id is not one of them.
+    """Subset of a RewardBench 1 item (split `filtered`, ids 0 to 2984), or None where
+    the id is not one of them.
 
     >>> subset_of_item("2538"), subset_of_item("2985")
     ('math-prm', None)
@@ -66,40 +84,83 @@ def subset_of_item(item: str) -> str | None:
 
 @cache
 def _released_items() -> pd.DataFrame:
-    """Subset and task of each released item, by id; a task is named by the lowest id with the same prompt."""
-    return pd.read_csv(records.shipped("reward_bench_items.csv"), dtype="str", index_col="id")
+    """Subset and task of each released item, by id; a task is named by the lowest id
+    with the same prompt.
+    """
+    return pd.read_csv(
+        records.shipped("reward_bench_items.csv"), dtype="str", index_col="id"
+    )
 
 
 def read(files: Files) -> pd.DataFrame:
-    """Responses of RewardBench 1 rows: one chosen and one rejected answer (strings); the subset is the domain."""
+    """Responses of RewardBench 1 rows: one chosen and one rejected answer (strings);
+    the subset is the domain.
+    """
     subsets = [*REWARD_BENCH.subsets]
-    return read_answers(files, REWARD_BENCH.name, lambda record: {"domain": record.read_subset(subsets)}, 1)
+    return read_answers(
+        files,
+        REWARD_BENCH.name,
+        lambda record: {"domain": record.read_subset(subsets)},
+        1,
+    )
 
 
-def make_items(table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]) -> Items:
-    """One comparison a prompt; a task in several subsets (hep-*, alpacaeval-*, mt-bench-*) is one cluster."""
+def make_items(
+    table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]
+) -> Items:
+    """One comparison a prompt; a task in several subsets (hep-*, alpacaeval-*,
+    mt-bench-*) is one cluster.
+    """
     items = comparison_items(table, ties, by=by, cluster=cluster)
-    refuse_strange("subset", items.cells["subset"], REWARD_BENCH.subsets, REWARD_BENCH.title)
-    return replace(items, cluster=_task_codes(items.frame)) if list(cluster) == PROMPT else items
+    refuse_strange(
+        "subset", items.cells["subset"], REWARD_BENCH.subsets, REWARD_BENCH.title
+    )
+    return (
+        replace(items, cluster=_task_codes(items.frame))
+        if list(cluster) == PROMPT
+        else items
+    )
 
 
 def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
-    """Sections alike, subsets inside them by published counts; prior sets at half weight where a model has them all.
+    """Sections alike, subsets inside them by published counts; prior sets at half
+    weight where a model has them all.
 
-    With weights="counts", sections are pools of their prompts. A section without one of its subsets is then incomplete.
+    With weights="counts", sections are pools of their prompts. A section without one of
+    its subsets is then incomplete.
     """
     is_pooled = options["weights"] == "counts"
-    weight = dict.fromkeys(SECTIONS, 1.0) if is_pooled else _weigh_subsets(options["weights"])
+    weight = (
+        dict.fromkeys(SECTIONS, 1.0)
+        if is_pooled
+        else _weigh_subsets(options["weights"])
+    )
     names = [*weight, *PRIOR_SETS, *UNCOUNTED]
     subsets = items.frame["subset"].to_numpy(object)
-    n_answered = {name: (~np.isnan(items.credit[:, subsets == name])).sum(axis=1) for name in SUBSETS}
+    n_answered = {
+        name: (~np.isnan(items.credit[:, subsets == name])).sum(axis=1)
+        for name in SUBSETS
+    }
     has_prior_sets = np.all([n_answered[subset] > 0 for subset in PRIOR_SETS], axis=0)
     weights = np.zeros((len(items.models), len(names)))
     weights[:, : len(weight)] = list(weight.values())
-    prior_weight = _PRIOR_WEIGHT[options["prior_sets"]] / len(PRIOR_SETS) * has_prior_sets
+    prior_weight = (
+        _PRIOR_WEIGHT[options["prior_sets"]] / len(PRIOR_SETS) * has_prior_sets
+    )
     weights[:, len(weight) : -len(UNCOUNTED)] = prior_weight[:, None]
-    section_of = {subset: name for name, section in SECTIONS.items() for subset in section if is_pooled}
-    of_cell = np.array([names.index(section_of.get(subset, subset)) for subset in items.cells["subset"]], np.intp)
+    section_of = {
+        subset: name
+        for name, section in SECTIONS.items()
+        for subset in section
+        if is_pooled
+    }
+    of_cell = np.array(
+        [
+            names.index(section_of.get(subset, subset))
+            for subset in items.cells["subset"]
+        ],
+        np.intp,
+    )
     reasons = {
         (model, place): f"nothing in {', '.join(absent)}"
         for place, section in enumerate(SECTIONS.values() if is_pooled else ())
@@ -114,15 +175,22 @@ def _weigh_subsets(rule: str) -> dict[str, float]:
     weight: dict[str, float] = {}
     for section in SECTIONS.values():
         swapped = {subset: n for subset, n in SWAPPED.items() if subset in section}
-        rules = {"alike": dict.fromkeys(section, 1), "published-before-2024-09": section | swapped}
+        rules = {
+            "alike": dict.fromkeys(section, 1),
+            "published-before-2024-09": section | swapped,
+        }
         count = rules.get(rule, section)
         weight |= {subset: n / sum(count.values()) for subset, n in count.items()}
     return weight
 
 
 def _task_codes(frame: pd.DataFrame) -> IntArray:
-    """Cluster of each item: its task, where the item is one of the released ones, else its prompt."""
-    task = frame[["id", "subset"]].merge(_released_items(), how="left", on=["id", "subset"])["task"]
+    """Cluster of each item: its task, where the item is one of the released ones, else
+    its prompt.
+    """
+    task = frame[["id", "subset"]].merge(
+        _released_items(), how="left", on=["id", "subset"]
+    )["task"]
     prompts = frame["subset"] + "/" + frame["id"]
     return pd.factorize(("task " + task).fillna(prompts))[0].astype(np.intp)
 
@@ -132,7 +200,8 @@ REWARD_BENCH = Benchmark(
     title="RewardBench 1",
     source="arXiv 2403.13787, section 4; rewardbench/constants.py of its repository",
     subsets={name: name for name in (*SUBSETS, *UNCOUNTED)},
-    sections={name: tuple(section) for name, section in SECTIONS.items()} | {"prior_sets": PRIOR_SETS},
+    sections={name: tuple(section) for name, section in SECTIONS.items()}
+    | {"prior_sets": PRIOR_SETS},
     columns=(*SECTIONS, "prior_sets"),
     options={
         "weights": ("published", "counts", "published-before-2024-09", "alike"),
@@ -161,8 +230,12 @@ REWARD_BENCH = Benchmark(
         "subsets": ("reward_bench_subsets.csv", ()),
     },
     variants={
-        "xstest counts swapped (before September 2024)": {"weights": "published-before-2024-09"},
-        "weighted by the prompts there are (math-prm 447, not 984)": {"weights": "counts"},
+        "xstest counts swapped (before September 2024)": {
+            "weights": "published-before-2024-09"
+        },
+        "weighted by the prompts there are (math-prm 447, not 984)": {
+            "weights": "counts"
+        },
         "ties count half": {"ties": "half"},
         "ties are left out": {"ties": "drop"},
         "prior sets left out": {"prior_sets": "none"},

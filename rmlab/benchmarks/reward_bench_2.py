@@ -1,4 +1,6 @@
-"""RewardBench 2: best of four in five subsets, and Ties, where many right answers should score alike."""
+"""RewardBench 2: best of four in five subsets, and Ties, where many right answers
+should score alike.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,12 +19,17 @@ from rmlab.metrics.weights import Parts, weighted_parts
 from rmlab.records import Row
 from rmlab.tables import LABELS, PROMPT, DataError
 
-NAMES = {name: name.lower().replace(" ", "_") for name in ("Factuality", "Precise IF", "Math", "Safety", "Focus", TIES)}
+NAMES = {
+    name: name.lower().replace(" ", "_")
+    for name in ("Factuality", "Precise IF", "Math", "Safety", "Focus", TIES)
+}
 _ANSWERS = 4
 
 
 def read(files: Files) -> pd.DataFrame:
-    """Responses of RewardBench 2 rows: lists of chosen and rejected answers; the subset is the domain."""
+    """Responses of RewardBench 2 rows: lists of chosen and rejected answers; the subset
+    is the domain.
+    """
     return read_answers(files, REWARD_BENCH_2.name, _describe)
 
 
@@ -36,39 +43,75 @@ def _describe(record: Record) -> Row:
     return {"domain": record.read_subset([*NAMES])}
 
 
-def make_items(table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]) -> Items:
-    """One item a prompt, best of four; in Ties one item a pair of prompts (ref:N, tied:N), from -0.01 to 1.01."""
+def make_items(
+    table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]
+) -> Items:
+    """One item a prompt, best of four; in Ties one item a pair of prompts (ref:N,
+    tied:N), from -0.01 to 1.01.
+    """
     if "score" not in table.columns:
-        raise DataError("table: RewardBench 2 is best of four, which pairs do not say. Pass the scores.")
+        raise DataError(
+            "table: RewardBench 2 is best of four, which pairs do not say. Pass the scores."
+        )
     scores = tables.check_scores(table, allow_missing=True)
     refuse_strange("subset", scores["subset"], NAMES, REWARD_BENCH_2.title)
     is_ties = scores["subset"] == TIES
     parts = [_list_best_of_four(scores[~is_ties], ties)] if not is_ties.all() else []
     parts += [_list_ties(scores[is_ties])] if is_ties.any() else []
-    rows = pd.concat([part[["model", *PROMPT, "subset", "credit", "outcome"]] for part in parts], ignore_index=True)
-    columns = [column for column in dict.fromkeys([*by, *cluster]) if column not in rows and column in scores]
+    rows = pd.concat(
+        [part[["model", *PROMPT, "subset", "credit", "outcome"]] for part in parts],
+        ignore_index=True,
+    )
+    columns = [
+        column
+        for column in dict.fromkeys([*by, *cluster])
+        if column not in rows and column in scores
+    ]
     rows = _add_prompt_columns(rows, scores, columns)
-    rows = rows.iloc[np.argsort(pd.Index(scores["model"].unique()).get_indexer(rows["model"]), kind="stable")]
+    rows = rows.iloc[
+        np.argsort(
+            pd.Index(scores["model"].unique()).get_indexer(rows["model"]), kind="stable"
+        )
+    ]
     outcome, credit = rows["outcome"].to_numpy(np.int8), rows["credit"].to_numpy(float)
-    items = build_items(rows, key=PROMPT, outcome=outcome, credit=credit, columns=["subset"], by=by, cluster=cluster)
+    items = build_items(
+        rows,
+        key=PROMPT,
+        outcome=outcome,
+        credit=credit,
+        columns=["subset"],
+        by=by,
+        cluster=cluster,
+    )
     in_ties = (items.cells["subset"] == TIES).to_numpy()
-    bounds = np.where(in_ties[:, None], [-WEIGHTS["margin"], sum(WEIGHTS.values())], [0.0, 1.0])
+    bounds = np.where(
+        in_ties[:, None], [-WEIGHTS["margin"], sum(WEIGHTS.values())], [0.0, 1.0]
+    )
     return replace(items, bounds=bounds)
 
 
 def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     """The six subsets alike."""
-    weight = {name: 0.0 if name == TIES and options["overall"] == "without-ties" else 1.0 for name in NAMES}
+    weight = {
+        name: 0.0 if name == TIES and options["overall"] == "without-ties" else 1.0
+        for name in NAMES
+    }
     return weighted_parts(items, items.cells["subset"].tolist(), weight)
 
 
 def _list_best_of_four(scores: pd.DataFrame, ties: str) -> pd.DataFrame:
     """Credit and outcome of each prompt of one chosen and three rejected answers."""
     rows = best_of(scores, ties=ties)  # type: ignore[arg-type]
-    is_chosen = (scores["label"] == "chosen").groupby([scores[name] for name in ("model", *PROMPT)], sort=False)
-    wrong = (rows["n_answers"].to_numpy() != _ANSWERS) | (is_chosen.sum().to_numpy() != 1)
+    is_chosen = (scores["label"] == "chosen").groupby(
+        [scores[name] for name in ("model", *PROMPT)], sort=False
+    )
+    wrong = (rows["n_answers"].to_numpy() != _ANSWERS) | (
+        is_chosen.sum().to_numpy() != 1
+    )
     if wrong.any():
-        first = rows.loc[wrong, ["model", "domain", "id", "n_answers"]].iloc[0].to_dict()
+        first = (
+            rows.loc[wrong, ["model", "domain", "id", "n_answers"]].iloc[0].to_dict()
+        )
         raise DataError(
             f"scores: {int(wrong.sum())} prompts are not one chosen and three rejected answers, first {first}. "
             "Score all answers of the benchmark."
@@ -80,15 +123,33 @@ def _list_ties(scores: pd.DataFrame) -> pd.DataFrame:
     """Credit and outcome of each pair of Ties prompts."""
     rows = ties_score(scores)
     score = rows["score"]
-    outcome = np.where(score.isna(), MISSING, np.where(score >= sum(WEIGHTS.values()) - WEIGHTS["margin"], WIN, LOSS))
-    return rows.assign(domain=TIES, subset=TIES, id=rows["number"], credit=score, outcome=outcome.astype(np.int8))
+    outcome = np.where(
+        score.isna(),
+        MISSING,
+        np.where(score >= sum(WEIGHTS.values()) - WEIGHTS["margin"], WIN, LOSS),
+    )
+    return rows.assign(
+        domain=TIES,
+        subset=TIES,
+        id=rows["number"],
+        credit=score,
+        outcome=outcome.astype(np.int8),
+    )
 
 
-def _add_prompt_columns(rows: pd.DataFrame, scores: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    """`rows` with columns of the scores; a pair of Ties prompts has those of its first prompt."""
+def _add_prompt_columns(
+    rows: pd.DataFrame, scores: pd.DataFrame, columns: list[str]
+) -> pd.DataFrame:
+    """`rows` with columns of the scores; a pair of Ties prompts has those of its first
+    prompt.
+    """
     number = scores["id"].str.partition(":")[2]
-    prompts = scores.assign(id=scores["id"].where(scores["domain"] != TIES, number))[["domain", "id", *columns]]
-    return rows.merge(prompts.drop_duplicates(["domain", "id"]), on=["domain", "id"], how="left")
+    prompts = scores.assign(id=scores["id"].where(scores["domain"] != TIES, number))[
+        ["domain", "id", *columns]
+    ]
+    return rows.merge(
+        prompts.drop_duplicates(["domain", "id"]), on=["domain", "id"], how="left"
+    )
 
 
 REWARD_BENCH_2 = Benchmark(
@@ -118,7 +179,16 @@ REWARD_BENCH_2 = Benchmark(
         "leaderboard": ("reward_bench_2_leaderboard.csv", ()),
         "ppo-bon": (
             "reward_bench_2_ppo_bon.csv",
-            ["rb2_preprint", "ppo", "bon", "rb2_iclr", "rmbench", "ppe_human_pref", "ppe_correctness", "rewardbench1"],
+            [
+                "rb2_preprint",
+                "ppo",
+                "bon",
+                "rb2_iclr",
+                "rmbench",
+                "ppe_human_pref",
+                "ppe_correctness",
+                "rewardbench1",
+            ],
         ),
         "training": ("reward_bench_2_training.csv", [*NAMES.values(), "overall"]),
         "correlations": ("reward_bench_2_correlations.csv", ()),

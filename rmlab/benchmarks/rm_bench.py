@@ -1,4 +1,6 @@
-"""RM-Bench: three right and three wrong answers to a prompt, each in three styles; nine comparisons, a 3x3 matrix."""
+"""RM-Bench: three right and three wrong answers to a prompt, each in three styles; nine
+comparisons, a 3x3 matrix.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,14 +21,20 @@ from rmlab.records import Row, refuse_rows
 from rmlab.tables import LEVELS, PROMPT, STYLES, DataError
 
 _SAFETY = ("safety-refuse", "safety-response")
-SUBSETS = {"chat": "chat", "math": "math", "code": "code", **dict.fromkeys(_SAFETY, "safety")}
+SUBSETS = {
+    "chat": "chat",
+    "math": "math",
+    "code": "code",
+    **dict.fromkeys(_SAFETY, "safety"),
+}
 DOMAINS = tuple(dict.fromkeys(SUBSETS.values()))
 FILES = tuple(f"{subset}_filtered.json" for subset in SUBSETS)
 TOTAL = "total_dataset.json"
 
 _EXTRA = ("source", "note", "error", "error_key")
 _FILE = re.compile(rf"({'|'.join(SUBSETS)})(_filtered)?$")
-# The runner names a file after data, model and time: chat_filtered_<model>_<reference>_<time>.json.
+# The runner names a file after data, model and time:
+# chat_filtered_<model>_<reference>_<time>.json.
 _RESULT_FILE = re.compile(
     rf"({'|'.join(SUBSETS)}|total_dataset)(?:_filtered)?(?:_(.+?))??(?:_[A-Z]+_?MODEL)?(?:_\d{{8}}_\d{{6}})?$"
 )
@@ -35,21 +43,27 @@ _PERCENT = [*DOMAINS, *LEVELS, "overall", "domain_avg", "difficulty_avg"]
 
 
 def list_files(path: Path) -> list[Path]:
-    """The file itself; of a folder `total_dataset.json` if it is there, otherwise the per-domain files that are."""
+    """The file itself; of a folder `total_dataset.json` if it is there, otherwise the
+    per-domain files that are.
+    """
     if not path.is_dir():
         return [path]
     names = [TOTAL] if (path / TOTAL).is_file() else FILES
     files = [path / name for name in names if (path / name).is_file()]
     if not files:
-        raise DataError(f"{path}: none of {', '.join([*FILES, TOTAL])} in this folder; name one: path='<file>'")
+        raise DataError(
+            f"{path}: none of {', '.join([*FILES, TOTAL])} in this folder; name one: path='<file>'"
+        )
     return files
 
 
 def read(files: Files, benchmark: str = "rm-bench") -> pd.DataFrame:
-    """Responses of RM-Bench rows: three chosen and three rejected answers per prompt, concise, plain, markdown.
+    """Responses of RM-Bench rows: three chosen and three rejected answers per prompt,
+    concise, plain, markdown.
 
-    A file whose rows have no `domain` must be named after its domain (`chat_filtered.json`). Domains that no row has
-    are named in `attrs["missing_domains"]`.
+    A file whose rows have no `domain` must be named after its domain
+    (`chat_filtered.json`). Domains that no row has are named in
+    `attrs["missing_domains"]`.
     """
     frame = read_answers(files, benchmark, _describe, len(STYLES))
     frame["style"] = pd.Categorical.from_codes(frame["slot"], dtype=tables.STYLE)
@@ -57,28 +71,44 @@ def read(files: Files, benchmark: str = "rm-bench") -> pd.DataFrame:
         ([*SUBSETS].index(subset), int(name) if name.isdecimal() else -1, name)
         for subset, name in zip(frame["subset"], frame["id"], strict=True)
     ]
-    frame = frame.iloc[sorted(range(len(frame)), key=place.__getitem__)].reset_index(drop=True)
+    frame = frame.iloc[sorted(range(len(frame)), key=place.__getitem__)].reset_index(
+        drop=True
+    )
     extra = [name for name in _EXTRA if name in frame]
     frame = frame[[*tables.RESPONSES, *extra]].astype(dict.fromkeys(extra, "str"))
-    frame.attrs["missing_domains"] = [subset for subset in SUBSETS if subset not in {*frame["subset"]}]
+    frame.attrs["missing_domains"] = [
+        subset for subset in SUBSETS if subset not in {*frame["subset"]}
+    ]
     return frame
 
 
 def _describe(record: Record) -> Row:
-    """Domain and subset of a row, its id without the domain of the total file, and what else it says of itself."""
+    """Domain and subset of a row, its id without the domain of the total file, and what
+    else it says of itself.
+    """
     row, name = record.row, record.read_id()
     if "domain" in row:
         subset, name = record.read_subset([*SUBSETS], "domain"), name.split("/", 1)[-1]
     elif match := _FILE.match(record.file.stem):
         subset = match[1]
     else:
-        raise DataError(f"{record.file}: no field 'domain' in row {record.number}; name the file one of {FILES}")
+        raise DataError(
+            f"{record.file}: no field 'domain' in row {record.number}; name the file one of {FILES}"
+        )
     extra = {name: row[name] for name in _EXTRA[1:] if row.get(name) is not None}
-    return {"domain": SUBSETS[subset], "id": name, "subset": subset, "source": row.get("subset"), **extra}
+    return {
+        "domain": SUBSETS[subset],
+        "id": name,
+        "subset": subset,
+        "source": row.get("subset"),
+        **extra,
+    }
 
 
 def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the runner's result files, with the domain and the model that the file's name says."""
+    """Rows of the runner's result files, with the domain and the model that the file's
+    name says.
+    """
     match = _RESULT_FILE.match(path.stem)
     if match is not None:
         prompts = prompts.assign(model=match[2] or path.parent.name)
@@ -87,33 +117,60 @@ def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
     else:
         prompts["subset"] = path.stem if match is None else match[1]
     is_strange = ~prompts["subset"].isin([*SUBSETS])
-    refuse_rows(path, prompts["subset"].rename("domain"), is_strange, f"one of {', '.join(SUBSETS)}")
+    refuse_rows(
+        path,
+        prompts["subset"].rename("domain"),
+        is_strange,
+        f"one of {', '.join(SUBSETS)}",
+    )
     for label in tables.LABELS:
         scores = prompts[f"{label}_score"].rename(f"score_{label}")
-        refuse_rows(path, scores, scores.str.len() != len(STYLES), f"a list of three numbers ({', '.join(STYLES)})")
+        refuse_rows(
+            path,
+            scores,
+            scores.str.len() != len(STYLES),
+            f"a list of three numbers ({', '.join(STYLES)})",
+        )
     return prompts.assign(domain=prompts["subset"].map(SUBSETS))
 
 
-def make_items(table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]) -> Items:
-    """The nine comparisons of every prompt; DataError for a strange domain, or one without styles."""
+def make_items(
+    table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]
+) -> Items:
+    """The nine comparisons of every prompt; DataError for a strange domain, or one
+    without styles.
+    """
     items = comparison_items(table, ties, by=by, cluster=cluster)
     refuse_strange("domain", items.cells["domain"], DOMAINS, "RM-Bench")
     if not items.has_levels:
         n_missing = int(items.frame["level"].isna().sum())
-        raise DataError(f"pairs: level is missing in {n_missing} comparisons. Score the texts of load('rm-bench').")
+        raise DataError(
+            f"pairs: level is missing in {n_missing} comparisons. Score the texts of load('rm-bench')."
+        )
     return items
 
 
 def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
-    """The four domains alike; safety as one pool, or (`safety="split"`) as the mean of its two files."""
+    """The four domains alike; safety as one pool, or (`safety="split"`) as the mean of
+    its two files.
+    """
     subsets, domains = items.cells["subset"].tolist(), items.cells["domain"].tolist()
     if options["safety"] == "split":
-        files = [subset if domain == "safety" else domain for subset, domain in zip(subsets, domains, strict=True)]
+        files = [
+            subset if domain == "safety" else domain
+            for subset, domain in zip(subsets, domains, strict=True)
+        ]
         refuse_strange("subset", files, SUBSETS, "RM-Bench")
-        weight = {file: 1 / len(_SAFETY) if domain == "safety" else 1.0 for file, domain in SUBSETS.items()}
+        weight = {
+            file: 1 / len(_SAFETY) if domain == "safety" else 1.0
+            for file, domain in SUBSETS.items()
+        }
         return weighted_parts(items, files, weight)
     parts = weighted_parts(items, domains, dict.fromkeys(DOMAINS, 1.0))
-    has_file = [(items.outcome[:, items.frame["subset"] == file] != NO_ROW).any(axis=1) for file in _SAFETY]
+    has_file = [
+        (items.outcome[:, items.frame["subset"] == file] != NO_ROW).any(axis=1)
+        for file in _SAFETY
+    ]
     place = DOMAINS.index("safety")
     reasons = {
         (int(model), place): f"nothing in {file}"
@@ -124,9 +181,13 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
 
 
 def check_nine_comparisons(items: Items) -> None:
-    """Refuse prompts that have only some of their nine comparisons: an answer without a row would count in nothing."""
+    """Refuse prompts that have only some of their nine comparisons: an answer without a
+    row would count in nothing.
+    """
     n_prompts = int(items.prompt.max()) + 1
-    n_rows = np.stack([np.bincount(items.prompt, row, n_prompts) for row in items.outcome != NO_ROW])
+    n_rows = np.stack(
+        [np.bincount(items.prompt, row, n_prompts) for row in items.outcome != NO_ROW]
+    )
     incomplete = (n_rows > 0) & (n_rows != _CELLS)
     if not incomplete.any():
         return
@@ -152,10 +213,20 @@ RM_BENCH = Benchmark(
     hub=Source(
         "THU-KEG/RM-Bench",
         "a0f737936b99411e96d891699349a9570b39c82e",
-        {"chat": 129, "math": 529, "code": 228, "safety-refuse": 284, "safety-response": 157},
+        {
+            "chat": 129,
+            "math": 529,
+            "code": 228,
+            "safety-refuse": 284,
+            "safety-response": 157,
+        },
         TOTAL,
     ),
-    result_fields={"id": "id", "chosen_score": "score_chosen", "rejected_score": "score_rejected"},
+    result_fields={
+        "id": "id",
+        "chosen_score": "score_chosen",
+        "rejected_score": "score_rejected",
+    },
     adapt_results=adapt_results,
     make_items=make_items,
     make_parts=make_parts,
@@ -167,7 +238,11 @@ RM_BENCH = Benchmark(
         "matrix": ("rm_bench_matrix.csv", STYLES),
         "length-only": (
             "rm_bench_length_only.csv",
-            [*(f"cell_{i}{j}" for i in (1, 2, 3) for j in (1, 2, 3)), *LEVELS, "overall"],
+            [
+                *(f"cell_{i}{j}" for i in (1, 2, 3) for j in (1, 2, 3)),
+                *LEVELS,
+                "overall",
+            ],
         ),
         "statistics": ("rm_bench_statistics.csv", ()),
         "perturbations": ("reward_auditor.csv", ()),
@@ -176,8 +251,14 @@ RM_BENCH = Benchmark(
         "ties count half": {"ties": "half"},
         "ties are left out": {"ties": "drop"},
         "safety is the mean of its two files": {"safety": "split"},
-        "ties count half; safety is the mean of its two files": {"ties": "half", "safety": "split"},
-        "ties are left out; safety is the mean of its two files": {"ties": "drop", "safety": "split"},
+        "ties count half; safety is the mean of its two files": {
+            "ties": "half",
+            "safety": "split",
+        },
+        "ties are left out; safety is the mean of its two files": {
+            "ties": "drop",
+            "safety": "split",
+        },
         "all prompts count alike, not all domains": {"average": "prompts"},
     },
 )
@@ -192,4 +273,6 @@ MINI = replace(
     shipped="mini",
     published={},
 )
-"""The small benchmark that ships with rmlab, in RM-Bench's file format and with its rules."""
+"""The small benchmark that ships with rmlab, in RM-Bench's file format and with its
+rules.
+"""

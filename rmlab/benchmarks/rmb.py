@@ -1,4 +1,6 @@
-"""RMB: helpfulness and harmlessness, each as pairs and as best of n, where the best answer must beat every loser."""
+"""RMB: helpfulness and harmlessness, each as pairs and as best of n, where the best
+answer must beat every loser.
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -17,7 +19,11 @@ from rmlab.tables import PROMPT, group_codes
 
 _SETS = {"Pairwise_set": "pairs", "BoN_set": "best_of_n"}
 _GOALS = {"Helpfulness": "helpfulness", "Harmlessness": "harmlessness"}
-_DOMAIN_OF = {(folder, goal): f"{_GOALS[goal]}_{_SETS[folder]}" for goal in _GOALS for folder in _SETS}
+_DOMAIN_OF = {
+    (folder, goal): f"{_GOALS[goal]}_{_SETS[folder]}"
+    for goal in _GOALS
+    for folder in _SETS
+}
 DOMAINS = tuple(_DOMAIN_OF.values())
 _ALLOWED = "'<Pairwise_set or BoN_set>/<Helpfulness or Harmlessness>/<scenario>'"
 
@@ -25,7 +31,8 @@ _log = logging.getLogger(__name__)
 
 
 def read(files: Files) -> pd.DataFrame:
-    """Responses of RMB rows; `scenario` is the place in the set, `question` the same for all rows of a prompt.
+    """Responses of RMB rows; `scenario` is the place in the set, `question` the same
+    for all rows of a prompt.
 
     A scenario that one of the two sets has and the other lacks is named in a warning.
     """
@@ -33,8 +40,14 @@ def read(files: Files) -> pd.DataFrame:
     places = responses[["domain", "scenario"]].drop_duplicates().astype("str")
     places["name"] = places["domain"].str.split("_").str[0] + "/" + places["scenario"]
     if lacking := places.loc[~places.duplicated("name", keep=False), "name"].tolist():
-        _log.warning("rmb: %d scenarios are in one set only, first %s", len(lacking), ", ".join(lacking[:5]))
-    responses.attrs["missing_domains"] = [domain for domain in DOMAINS if domain not in {*responses["domain"]}]
+        _log.warning(
+            "rmb: %d scenarios are in one set only, first %s",
+            len(lacking),
+            ", ".join(lacking[:5]),
+        )
+    responses.attrs["missing_domains"] = [
+        domain for domain in DOMAINS if domain not in {*responses["domain"]}
+    ]
     return responses
 
 
@@ -64,13 +77,17 @@ def _split_category(path: object) -> tuple[str | None, str]:
 def _list_texts(record: Record, column: str) -> list[object]:
     value = record.row.get(column)
     answers = value if isinstance(value, list) else [value]
-    if not answers or not all(isinstance(answer, dict) and answer.get("answer") for answer in answers):
+    if not answers or not all(
+        isinstance(answer, dict) and answer.get("answer") for answer in answers
+    ):
         record.refuse(column, "an object with 'answer', or a list of these")
     return [answer["answer"] for answer in answers if isinstance(answer, dict)]
 
 
 def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the runner's result files. They hold no prompts: a pair is a cluster of its own."""
+    """Rows of the runner's result files. They hold no prompts: a pair is a cluster of
+    its own.
+    """
     places = prompts["category_path"].map(_split_category)
     domain = places.str[0]
     refuse_rows(path, prompts["category_path"], domain.isna(), _ALLOWED)
@@ -80,24 +97,49 @@ def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
         path,
     )
     prompts = prompts.drop(columns="category_path")
-    return prompts.assign(domain=domain, subset=domain, scenario=places.str[1], question=prompts["id"].astype("str"))
+    return prompts.assign(
+        domain=domain,
+        subset=domain,
+        scenario=places.str[1],
+        question=prompts["id"].astype("str"),
+    )
 
 
-def make_items(table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]) -> Items:
-    """One item an id, as good as the worst of its comparisons; prompts that stand in both sets are one cluster."""
+def make_items(
+    table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]
+) -> Items:
+    """One item an id, as good as the worst of its comparisons; prompts that stand in
+    both sets are one cluster.
+    """
     comparisons = as_pairs(table)
     refuse_strange("domain", comparisons["domain"].unique(), DOMAINS, RMB.title)
     group, first_rows = group_codes(comparisons, ["model", *PROMPT])
     outcome = np.full(len(first_rows), WIN, np.int8)
-    np.minimum.at(outcome, group, pd.Categorical(comparisons["outcome"], dtype=tables.OUTCOME).codes)  # missing: -1
+    np.minimum.at(
+        outcome,
+        group,
+        pd.Categorical(comparisons["outcome"], dtype=tables.OUTCOME).codes,
+    )  # missing: -1
     credit = np.array([0.0, CREDIT_OF_TIE[ties], 1.0, np.nan])[outcome]
     rows = comparisons.iloc[first_rows]
-    return build_items(rows, key=PROMPT, outcome=outcome, credit=credit, columns=["subset"], by=by, cluster=cluster)
+    return build_items(
+        rows,
+        key=PROMPT,
+        outcome=outcome,
+        credit=credit,
+        columns=["subset"],
+        by=by,
+        cluster=cluster,
+    )
 
 
 def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
-    """The four domains alike. How the paper weighs scenarios is not stated: here all ids of a domain count alike."""
-    return weighted_parts(items, items.cells["domain"].tolist(), dict.fromkeys(DOMAINS, 1.0))
+    """The four domains alike. How the paper weighs scenarios is not stated: here all
+    ids of a domain count alike.
+    """
+    return weighted_parts(
+        items, items.cells["domain"].tolist(), dict.fromkeys(DOMAINS, 1.0)
+    )
 
 
 RMB = Benchmark(

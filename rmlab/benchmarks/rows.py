@@ -1,4 +1,6 @@
-"""A row of a benchmark's file: its id, its names, its prompt and its answers, which may be conversations."""
+"""A row of a benchmark's file: its id, its names, its prompt and its answers, which may
+be conversations.
+"""
 
 import json
 import re
@@ -19,20 +21,29 @@ Messages = list[dict[str, str]]
 Answer = str | Messages
 
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}
-_TURNS = (re.compile(r"(?:^|\n\n)(Human|Assistant):[ ]?"), re.compile(r"\n?<\|im_start\|>(system|user|assistant)\n"))
+_TURNS = (
+    re.compile(r"(?:^|\n\n)(Human|Assistant):[ ]?"),
+    re.compile(r"\n?<\|im_start\|>(system|user|assistant)\n"),
+)
 _END = re.compile(r"<\|im_end\|>\n?\Z")
 
 
 @dataclass(frozen=True)
 class Record:
-    """A row and where it stands. Its methods return what a column holds, or raise DataError naming file and row."""
+    """A row and where it stands. Its methods return what a column holds, or raise
+    DataError naming file and row.
+    """
 
     file: Path
     number: int
     row: Row
 
-    def refuse(self, column: str, allowed: str, remedy: str = "repair the row") -> NoReturn:
-        """Raise DataError naming file, row, column, value, what is allowed and the next step."""
+    def refuse(
+        self, column: str, allowed: str, remedy: str = "repair the row"
+    ) -> NoReturn:
+        """Raise DataError naming file, row, column, value, what is allowed and the next
+        step.
+        """
         records.fail(self.file, self.number, self.row, column, allowed, remedy)
 
     def read_cell(self, column: str) -> object:
@@ -47,11 +58,15 @@ class Record:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
-            self.refuse(column, "a whole number or a non-empty string", "number the rows")
+            self.refuse(
+                column, "a whole number or a non-empty string", "number the rows"
+            )
         return str(value)
 
     def read_name(self, column: str | None) -> str | None:
-        """A name such as that of a subset; None where the cell is empty, or there is no column."""
+        """A name such as that of a subset; None where the cell is empty, or there is no
+        column.
+        """
         value = None if column is None else self.row.get(column)
         if column is not None and isinstance(value, list | dict):
             self.refuse(column, "one name", "write a string, or leave it empty")
@@ -62,7 +77,9 @@ class Record:
         value = str(self.row.get(column))
         subset = {name.lower(): name for name in subsets}.get(value.lower())
         if subset is None:
-            self.refuse(column, f"a {column} of this benchmark", tables.nearest(value, subsets))
+            self.refuse(
+                column, f"a {column} of this benchmark", tables.nearest(value, subsets)
+            )
         return subset
 
     def read_prompt(self, column: str = "prompt") -> str | Messages:
@@ -70,21 +87,32 @@ class Record:
         value = self.row.get(column)
         prompt = value if isinstance(value, str) else parse_messages(value)
         if prompt is None:
-            self.refuse(column, "a string, or a list of {'role': ..., 'content': ...} messages")
+            self.refuse(
+                column, "a string, or a list of {'role': ..., 'content': ...} messages"
+            )
         return prompt
 
     def read_texts(self, label: str, n_texts: int | None) -> list[str]:
-        """The answers of a label: `n_texts` non-empty strings, or any number of them but none."""
+        """The answers of a label: `n_texts` non-empty strings, or any number of them
+        but none.
+        """
         value = self.row.get(label)
         answers = value if isinstance(value, list) else [value]
         texts = [answer for answer in answers if isinstance(answer, str) and answer]
         if len(texts) != len(answers) or len(texts) != (n_texts or max(len(texts), 1)):
-            self.refuse(label, f"non-empty strings, {n_texts or 'one or more'} of them", "fill in the texts")
+            self.refuse(
+                label,
+                f"non-empty strings, {n_texts or 'one or more'} of them",
+                "fill in the texts",
+            )
         return texts
 
 
 def read_answers(
-    files: Files, benchmark: str, describe: Callable[[Record], Row], n_texts: int | None = None
+    files: Files,
+    benchmark: str,
+    describe: Callable[[Record], Row],
+    n_texts: int | None = None,
 ) -> pd.DataFrame:
     """Responses of rows with id, prompt, and `n_texts` chosen and rejected answers.
 
@@ -92,28 +120,54 @@ def read_answers(
     """
     answers: list[Row] = []
     keys = set()
-    for record in (Record(file, number, row) for file, rows in files for number, row in enumerate(rows)):
-        prompt = {"benchmark": benchmark, "id": record.read_id(), **describe(record), "prompt": record.read_prompt()}
+    for record in (
+        Record(file, number, row)
+        for file, rows in files
+        for number, row in enumerate(rows)
+    ):
+        prompt = {
+            "benchmark": benchmark,
+            "id": record.read_id(),
+            **describe(record),
+            "prompt": record.read_prompt(),
+        }
         key = prompt["domain"], prompt["id"]
         if key in keys:
-            record.refuse("id", f"unique within the domain {key[0]!r}", "give each row an id of its own")
+            record.refuse(
+                "id",
+                f"unique within the domain {key[0]!r}",
+                "give each row an id of its own",
+            )
         keys.add(key)
-        answers += list_answers(prompt, {label: record.read_texts(label, n_texts) for label in tables.LABELS})
+        answers += list_answers(
+            prompt,
+            {label: record.read_texts(label, n_texts) for label in tables.LABELS},
+        )
     return tables.check_responses(pd.DataFrame(answers))
 
 
 def read_renamed(
-    files: Files, benchmark: str, rename: Callable[[Record], Row], n_texts: int | None = None
+    files: Files,
+    benchmark: str,
+    rename: Callable[[Record], Row],
+    n_texts: int | None = None,
 ) -> pd.DataFrame:
     """Responses of rows with names of their own.
 
-    `rename` gives a row its id, domain, prompt, chosen and rejected, and extra columns. The column `question` is the
-    same for equal prompts.
+    `rename` gives a row its id, domain, prompt, chosen and rejected, and extra columns.
+    The column `question` is the same for equal prompts.
     """
-    renamed = [(file, [rename(Record(file, number, row)) for number, row in enumerate(rows)]) for file, rows in files]
+    renamed = [
+        (file, [rename(Record(file, number, row)) for number, row in enumerate(rows)])
+        for file, rows in files
+    ]
 
     def describe(record: Record) -> Row:
-        extra = {name: value for name, value in record.row.items() if name not in ("id", "prompt", *tables.LABELS)}
+        extra = {
+            name: value
+            for name, value in record.row.items()
+            if name not in ("id", "prompt", *tables.LABELS)
+        }
         return extra | {"question": hash_prompt(record.read_prompt())}
 
     return read_answers(renamed, benchmark, describe, n_texts)
@@ -121,7 +175,9 @@ def read_renamed(
 
 def hash_prompt(prompt: object) -> str:
     """A short name of a prompt's text, for tables without texts."""
-    return blake2b(json.dumps(prompt, sort_keys=True).encode(), digest_size=8).hexdigest()
+    return blake2b(
+        json.dumps(prompt, sort_keys=True).encode(), digest_size=8
+    ).hexdigest()
 
 
 def name_family(prompt: str | Messages) -> str:
@@ -132,7 +188,9 @@ def name_family(prompt: str | Messages) -> str:
 
 
 def first_rows(contents: Iterable[object], models: Iterable[object]) -> list[int]:
-    """For each row the first one with its content; the n-th of equal rows of a model is the n-th of the others'."""
+    """For each row the first one with its content; the n-th of equal rows of a model is
+    the n-th of the others'.
+    """
     n_equal: Counter[object] = Counter()
     row_of_key: dict[object, int] = {}
     rows = []
@@ -144,7 +202,9 @@ def first_rows(contents: Iterable[object], models: Iterable[object]) -> list[int
 
 
 def list_answers(prompt: Row, texts: Mapping[str, Sequence[str]]) -> list[Row]:
-    """A row per answer, from what all answers to a prompt share and the texts of each label."""
+    """A row per answer, from what all answers to a prompt share and the texts of each
+    label.
+    """
     return [
         {**prompt, "label": label, "slot": slot, "response": text}
         for label in tables.LABELS
@@ -153,13 +213,17 @@ def list_answers(prompt: Row, texts: Mapping[str, Sequence[str]]) -> list[Row]:
 
 
 def parse_messages(value: object) -> Messages | None:
-    """Return a list of messages with role and content only, or None where the value is not such a list."""
+    """Return a list of messages with role and content only, or None where the value is
+    not such a list.
+    """
     if not isinstance(value, list) or not tables.is_conversation(value):
         return None
     return [{"role": item["role"], "content": item["content"]} for item in value]
 
 
-def split_prompt(answers: list[Answer], *, has_prompt: bool) -> tuple[str | Messages | None, list[str]] | None:
+def split_prompt(
+    answers: list[Answer], *, has_prompt: bool
+) -> tuple[str | Messages | None, list[str]] | None:
     """Split conversations into the prompt that they share and their last messages.
 
     Parameters
@@ -167,22 +231,34 @@ def split_prompt(answers: list[Answer], *, has_prompt: bool) -> tuple[str | Mess
     answers
         Texts, transcripts or lists of messages.
     has_prompt
-        The row has a column with the prompt. Texts that differ as transcripts are then only texts.
+        The row has a column with the prompt. Texts that differ as transcripts are then
+        only texts.
 
     Returns
     -------
-    The prompt (None where the answers hold none) and the texts, or None where the answers have different prompts.
+    The prompt (None where the answers hold none) and the texts, or None where the
+    answers have different prompts.
     """
-    conversations = [answer if isinstance(answer, list) else _parse_transcript(answer) for answer in answers]
+    conversations = [
+        answer if isinstance(answer, list) else _parse_transcript(answer)
+        for answer in answers
+    ]
     parsed = [conversation for conversation in conversations if conversation]
     if len(parsed) == len(answers) and all(
-        conversation[-1]["role"] == "assistant" and conversation[:-1] == parsed[0][:-1] for conversation in parsed
+        conversation[-1]["role"] == "assistant" and conversation[:-1] == parsed[0][:-1]
+        for conversation in parsed
     ):
         prompt = parsed[0][:-1]
         is_question = len(prompt) == 1 and prompt[0]["role"] == "user"
-        return prompt[0]["content"] if is_question else prompt or None, [turns[-1]["content"] for turns in parsed]
+        return prompt[0]["content"] if is_question else prompt or None, [
+            turns[-1]["content"] for turns in parsed
+        ]
     texts = [answer for answer in answers if isinstance(answer, str)]
-    return (None, texts) if len(texts) == len(answers) and (has_prompt or not parsed) else None
+    return (
+        (None, texts)
+        if len(texts) == len(answers) and (has_prompt or not parsed)
+        else None
+    )
 
 
 def _parse_transcript(text: str) -> Messages | None:
@@ -193,7 +269,10 @@ def _parse_transcript(text: str) -> Messages | None:
             continue
         ends = [*(mark.start() for mark in marks[1:]), len(text)]
         return [
-            {"role": _ROLES[mark[1].lower()], "content": _END.sub("", text[mark.end() : end])}
+            {
+                "role": _ROLES[mark[1].lower()],
+                "content": _END.sub("", text[mark.end() : end]),
+            }
             for mark, end in zip(marks, ends, strict=True)
         ]
     return None

@@ -1,4 +1,6 @@
-"""Prices of style: gaps, preferences, effects, accuracies at equal style, scores with style taken off."""
+"""Prices of style: gaps, preferences, effects, accuracies at equal style, scores with
+style taken off.
+"""
 
 from rmlab.bias.controlled import length_controlled, style_controlled
 from rmlab.bias.debias import debias, debias_change

@@ -1,4 +1,6 @@
-"""Counterfactual probes: the same answer in another style, and what that does to its score."""
+"""Counterfactual probes: the same answer in another style, and what that does to its
+score.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -32,7 +34,8 @@ def probe(
 ) -> pd.DataFrame:
     """Measure what changes of style do to the score of the same answers.
 
-    Every answer is scored as it is and after each change; only answers that the change alters count.
+    Every answer is scored as it is and after each change; only answers that the change
+    alters count.
 
     Parameters
     ----------
@@ -41,7 +44,8 @@ def probe(
     scorer : callable
         Takes prompts and responses and returns their scores.
     transforms : sequence, optional
-        Names of `rmlab.styles.TRANSFORMS`, or functions from text to text; default: all names, controls among them.
+        Names of `rmlab.styles.TRANSFORMS`, or functions from text to text; default: all
+        names, controls among them.
     by : str or sequence of str
         Columns that define the rows: transform, domain, subset, label, style.
     steps : int, optional
@@ -54,10 +58,12 @@ def probe(
     Returns
     -------
     DataFrame
-        One row per combination of the `by` columns: model, these, null (a control, which should do nothing), change
-        (mean of after minus before), se (clustered by prompt), low, high (Student's t), standardised (change in
-        standard deviations of the model's scores within a prompt), p (two-sided), p_holm (over the rows that are not
-        controls), n (answers altered), untouched (answers without a place for the change), n_prompts, reason.
+        One row per combination of the `by` columns: model, these, null (a control,
+        which should do nothing), change (mean of after minus before), se (clustered by
+        prompt), low, high (Student's t), standardised (change in standard deviations of
+        the model's scores within a prompt), p (two-sided), p_holm (over the rows that
+        are not controls), n (answers altered), untouched (answers without a place for
+        the change), n_prompts, reason.
 
     Raises
     ------
@@ -66,7 +72,8 @@ def probe(
 
     Notes
     -----
-    A change in meaning that comes with a change in style is in the numbers too: read the controls beside them.
+    A change in meaning that comes with a change in style is in the numbers too: read
+    the controls beside them.
 
     Examples
     --------
@@ -81,49 +88,92 @@ def probe(
     columns, _ = regression.group_columns(changes, by, results=("null", "change"))
     group, first_rows = group_codes(changes, columns)
     change = changes["change"].to_numpy()
-    clusters = np.tile(group_codes(responses, clusters_by)[0], len(changes) // len(responses))
-    mean = group_means(change, group, clusters, len(first_rows), bounds=(-np.inf, np.inf), confidence=confidence)
+    clusters = np.tile(
+        group_codes(responses, clusters_by)[0], len(changes) // len(responses)
+    )
+    mean = group_means(
+        change,
+        group,
+        clusters,
+        len(first_rows),
+        bounds=(-np.inf, np.inf),
+        confidence=confidence,
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
-        # Where no score moved at all 0 / 0 is no effect, p = 1; where all moved alike the error is 0 and p with it.
-        t = np.where((mean.se == 0) & (mean.value == 0), 0.0, np.abs(mean.value) / mean.se)
+        # Where no score moved at all 0 / 0 is no effect, p = 1; where all moved alike
+        # the error is 0 and p with it.
+        t = np.where(
+            (mean.se == 0) & (mean.value == 0), 0.0, np.abs(mean.value) / mean.se
+        )
     # Without degrees of freedom the error is NaN, and p with it.
     p = np.minimum(2 * stdtr(np.maximum(mean.df, 1.0), -t), 1.0)
     frame = changes[columns].iloc[first_rows].reset_index(drop=True)
     is_null = changes["null"].groupby(group).all().to_numpy()
     frame.insert(0, "model", name_of(scorer))
-    frame = frame.assign(null=is_null, change=mean.value, se=mean.se, low=mean.low, high=mean.high)
+    frame = frame.assign(
+        null=is_null, change=mean.value, se=mean.se, low=mean.low, high=mean.high
+    )
     # Controls are no hypotheses: they are read, not tested.
-    p_holm, standardised = holm(np.where(is_null, np.nan, p)), mean.value / (spread or np.nan)
+    p_holm, standardised = (
+        holm(np.where(is_null, np.nan, p)),
+        mean.value / (spread or np.nan),
+    )
     frame = frame.assign(standardised=standardised, p=p, p_holm=p_holm, n=mean.n_pairs)
-    reason = pd.Series(np.where(mean.n_pairs == 0, "no answer was altered", mean.reason), dtype="str")
-    return frame.assign(untouched=np.bincount(group) - mean.n_pairs, n_prompts=mean.n_prompts, reason=reason)
+    reason = pd.Series(
+        np.where(mean.n_pairs == 0, "no answer was altered", mean.reason), dtype="str"
+    )
+    return frame.assign(
+        untouched=np.bincount(group) - mean.n_pairs,
+        n_prompts=mean.n_prompts,
+        reason=reason,
+    )
 
 
 def _score_changes(
-    responses: pd.DataFrame, scorer: PlainScorer, transforms: _Changes | None, steps: int | None
+    responses: pd.DataFrame,
+    scorer: PlainScorer,
+    transforms: _Changes | None,
+    steps: int | None,
 ) -> tuple[pd.DataFrame, float]:
-    """One row per transform and answer, and the spread of the scores within a prompt before any change.
+    """One row per transform and answer, and the spread of the scores within a prompt
+    before any change.
 
     The column `change` is NaN where the transform left the answer as it was.
     """
     if not callable(scorer):
-        raise TypeError(f"scorer: {scorer!r} cannot be called. Give a scorer such as rmlab.baselines.longest.")
+        raise TypeError(
+            f"scorer: {scorer!r} cannot be called. Give a scorer such as rmlab.baselines.longest."
+        )
     if transforms is not None and (isinstance(transforms, str) or not len(transforms)):
-        raise DataError(f"transforms: {transforms!r}; give a list of names or functions, or leave it out for all")
-    changes = [_as_transform(item) for item in (TRANSFORMS if transforms is None else transforms)]
+        raise DataError(
+            f"transforms: {transforms!r}; give a list of names or functions, or leave it out for all"
+        )
+    changes = [
+        _as_transform(item)
+        for item in (TRANSFORMS if transforms is None else transforms)
+    ]
     names = [change.name for change in changes]
     if len(set(names)) < len(names):
         raise DataError(f"transforms: {names} repeats a name. Leave one of them out.")
     texts = list(responses["response"])
     changed_texts = [_apply(change, texts, steps) for change in changes]
-    before, *scores_after = _score_versions(scorer, list(responses["prompt"]), [texts, *changed_texts])
+    before, *scores_after = _score_versions(
+        scorer, list(responses["prompt"]), [texts, *changed_texts]
+    )
     # Without the texts, which every transform would repeat.
-    columns = dict.fromkeys([*tables.KEY, "subset", "style", *default_cluster(responses)])
+    columns = dict.fromkeys(
+        [*tables.KEY, "subset", "style", *default_cluster(responses)]
+    )
     answers = responses[[*columns]]
     frames = []
-    for change, changed, after in zip(changes, changed_texts, scores_after, strict=True):
-        # A change that had nothing to do says nothing about the scorer, so it does not count as a change of zero.
-        is_altered = np.array([new != old for new, old in zip(changed, texts, strict=True)])
+    for change, changed, after in zip(
+        changes, changed_texts, scores_after, strict=True
+    ):
+        # A change that had nothing to do says nothing about the scorer, so it does not
+        # count as a change of zero.
+        is_altered = np.array(
+            [new != old for new, old in zip(changed, texts, strict=True)]
+        )
         frame = answers.assign(transform=change.name, null=change.null)
         frames.append(frame.assign(change=np.where(is_altered, after - before, np.nan)))
     spread = regression.within_spread(before, group_codes(responses, PROMPT)[0])
@@ -134,9 +184,15 @@ def _as_transform(item: str | Transform | Change) -> Transform:
     if isinstance(item, Transform):
         return item
     if callable(item):
-        return Transform(getattr(item, "__name__", type(item).__name__), lambda text, steps: item(text), steps=1)
+        return Transform(
+            getattr(item, "__name__", type(item).__name__),
+            lambda text, steps: item(text),
+            steps=1,
+        )
     if item not in TRANSFORMS:
-        raise DataError(f"transforms: {item!r}; {nearest(item, list(TRANSFORMS))}, or a function from text to text.")
+        raise DataError(
+            f"transforms: {item!r}; {nearest(item, list(TRANSFORMS))}, or a function from text to text."
+        )
     return TRANSFORMS[item]
 
 
@@ -145,18 +201,32 @@ def _apply(change: Transform, texts: list[str], steps: int | None) -> list[str]:
     changed = [change(text, n_steps) for text in texts]
     for old, new in zip(texts, changed, strict=True):
         if not isinstance(new, str) or not new:
-            raise DataError(f"transforms: {change.name} made {new!r} of {old[:60]!r}; it must give a non-empty string")
+            raise DataError(
+                f"transforms: {change.name} made {new!r} of {old[:60]!r}; it must give a non-empty string"
+            )
     return changed
 
 
-def _score_versions(scorer: PlainScorer, prompts: list[Prompt], versions: list[list[str]]) -> list[FloatArray]:
+def _score_versions(
+    scorer: PlainScorer, prompts: list[Prompt], versions: list[list[str]]
+) -> list[FloatArray]:
     """Scores of every version of the texts, each different text scored once."""
     # By the text of the prompt, as it may be a list of messages.
-    keys = [[(repr(prompt), text) for prompt, text in zip(prompts, texts, strict=True)] for texts in versions]
-    questions = {key: prompt for row in keys for key, prompt in zip(row, prompts, strict=True)}
-    # One call with all texts: a scorer that shares beginnings then forwards each prompt once for all versions.
-    scores = np.asarray(scorer(list(questions.values()), [text for _, text in questions]), float)
+    keys = [
+        [(repr(prompt), text) for prompt, text in zip(prompts, texts, strict=True)]
+        for texts in versions
+    ]
+    questions = {
+        key: prompt for row in keys for key, prompt in zip(row, prompts, strict=True)
+    }
+    # One call with all texts: a scorer that shares beginnings then forwards each prompt
+    # once for all versions.
+    scores = np.asarray(
+        scorer(list(questions.values()), [text for _, text in questions]), float
+    )
     if scores.shape != (len(questions),):
-        raise DataError(f"scorer: {len(questions)} texts gave an array of shape {scores.shape}. Return one score each.")
+        raise DataError(
+            f"scorer: {len(questions)} texts gave an array of shape {scores.shape}. Return one score each."
+        )
     score_of = dict(zip(questions, scores.tolist(), strict=True))
     return [np.array([score_of[key] for key in row]) for row in keys]

@@ -1,4 +1,6 @@
-"""What the regressions share: groups of rows, means of prompts taken off, features of answers as regressors."""
+"""What the regressions share: groups of rows, means of prompts taken off, features of
+answers as regressors.
+"""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -22,7 +24,9 @@ from rmlab.tables import (
     refuse_repeats,
 )
 
-_DEPENDENT = 1e-7  # share of a column's length below which it is a sum of the columns before it
+_DEPENDENT = (
+    1e-7  # share of a column's length below which it is a sum of the columns before it
+)
 
 
 def group_columns(
@@ -34,7 +38,8 @@ def group_columns(
 ) -> tuple[list[str], list[str]]:
     """`by` and `cluster` (default: `default_cluster`) as columns of `frame`.
 
-    Raises DataError for a column that `frame` lacks, and for one of `by` that is named like a column of the result.
+    Raises DataError for a column that `frame` lacks, and for one of `by` that is named
+    like a column of the result.
     """
     columns = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     cluster_columns = default_cluster(frame) if cluster is None else [cluster]
@@ -61,17 +66,28 @@ def few_prompts(n_prompts: int) -> str:
 
 def t_limit(confidence: float, n_prompts: int) -> float:
     """Student's t of a two-sided interval over prompts; NaN where they are too few."""
-    return float(t_quantile(np.array(n_prompts - 1 if n_prompts >= MIN_PROMPTS else 0.0), confidence))
+    return float(
+        t_quantile(
+            np.array(n_prompts - 1 if n_prompts >= MIN_PROMPTS else 0.0), confidence
+        )
+    )
 
 
 def demean(values: FloatArray, prompt: IntArray) -> FloatArray:
     """Values (rows, or rows by columns) less the mean of their prompt."""
-    means: FloatArray = pd.DataFrame(values).groupby(prompt).transform("mean").to_numpy().reshape(values.shape)
+    means: FloatArray = (
+        pd.DataFrame(values)
+        .groupby(prompt)
+        .transform("mean")
+        .to_numpy()
+        .reshape(values.shape)
+    )
     return values - means
 
 
 def within_spread(score: FloatArray, prompt: IntArray) -> float:
-    """Standard deviation of scores around the mean of their prompt, pooled over prompts: the unit of effects.
+    """Standard deviation of scores around the mean of their prompt, pooled over
+    prompts: the unit of effects.
 
     Zero where scores differ in no prompt, NaN without a prompt that has two scores.
     """
@@ -80,8 +96,14 @@ def within_spread(score: FloatArray, prompt: IntArray) -> float:
     df = len(score) - len(np.unique(prompt))
     deviation = demean(score, prompt)
     # Means of equal scores may miss them by a last digit.
-    is_rounding = np.abs(deviation).max(initial=0.0) <= 1e-12 * np.abs(score).max(initial=0.0)
-    return float(np.sqrt((0.0 if is_rounding else (deviation**2).sum()) / df)) if df else float("nan")
+    is_rounding = np.abs(deviation).max(initial=0.0) <= 1e-12 * np.abs(score).max(
+        initial=0.0
+    )
+    return (
+        float(np.sqrt((0.0 if is_rounding else (deviation**2).sum()) / df))
+        if df
+        else float("nan")
+    )
 
 
 def standardize_models(scores: pd.DataFrame) -> FloatArray:
@@ -96,58 +118,99 @@ def standardize_models(scores: pd.DataFrame) -> FloatArray:
 
 def count_columns(features: pd.DataFrame) -> list[str]:
     """Columns of `features` with numbers that are not part of the key."""
-    return [column for column in features.select_dtypes("number").columns if column not in KEY]
+    return [
+        column
+        for column in features.select_dtypes("number").columns
+        if column not in KEY
+    ]
 
 
-def look_up(keys: pd.DataFrame, features: pd.DataFrame | None, columns: Sequence[str], table: str) -> FloatArray:
-    """Features of the answers in `keys`, (rows, columns); DataError where an answer or a column is not there."""
+def look_up(
+    keys: pd.DataFrame,
+    features: pd.DataFrame | None,
+    columns: Sequence[str],
+    table: str,
+) -> FloatArray:
+    """Features of the answers in `keys`, (rows, columns); DataError where an answer or
+    a column is not there.
+    """
     if features is None:
-        raise DataError(f"features: None, but {list(columns)} need them. Pass rmlab.styles.features(responses).")
+        raise DataError(
+            f"features: None, but {list(columns)} need them. Pass rmlab.styles.features(responses)."
+        )
     allowed = count_columns(features)
-    for column in [*(c for c in KEY if c not in features), *(c for c in columns if c not in allowed)]:
+    for column in [
+        *(c for c in KEY if c not in features),
+        *(c for c in columns if c not in allowed),
+    ]:
         names = nearest(column, [*KEY, *allowed])
-        raise DataError(f"features: no counts {column!r}; {names}. Use rmlab.styles.features(responses).")
+        raise DataError(
+            f"features: no counts {column!r}; {names}. Use rmlab.styles.features(responses)."
+        )
     features = adopt_name(features, keys)
     refuse_repeats(features, KEY, "features")
     # Labels as strings: the two tables may have categories of their own.
-    index, wanted_index = (pd.MultiIndex.from_frame(frame[KEY].astype({"label": "str"})) for frame in (features, keys))
+    index, wanted_index = (
+        pd.MultiIndex.from_frame(frame[KEY].astype({"label": "str"}))
+        for frame in (features, keys)
+    )
     row = index.get_indexer(wanted_index)
     if (row < 0).any():
         message = f"features: no row for {(row < 0).sum()} of {len(keys)} texts of {table}, first"
-        raise DataError(f"{message} {wanted_index[int((row < 0).argmax())]}. Count the responses that were scored.")
+        raise DataError(
+            f"{message} {wanted_index[int((row < 0).argmax())]}. Count the responses that were scored."
+        )
     values = features[list(columns)].to_numpy(dtype=np.float64)[row]
     if not np.isfinite(values).all():
-        raise DataError(f"features: {list(columns)} hold a value that is not finite. Fill it in or name other columns.")
+        raise DataError(
+            f"features: {list(columns)} hold a value that is not finite. Fill it in or name other columns."
+        )
     return values
 
 
 def look_up_sides(
     pairs: pd.DataFrame, features: pd.DataFrame | None, columns: Sequence[str]
 ) -> tuple[FloatArray, FloatArray]:
-    """Features of the chosen and of the rejected answer of each comparison, (rows, columns)."""
+    """Features of the chosen and of the rejected answer of each comparison, (rows,
+    columns).
+    """
     chosen, rejected = (
-        look_up(pairs[PROMPT].assign(label=label, slot=pairs[f"{label}_slot"]), features, columns, "pairs")
+        look_up(
+            pairs[PROMPT].assign(label=label, slot=pairs[f"{label}_slot"]),
+            features,
+            columns,
+            "pairs",
+        )
         for label in LABELS
     )
     return chosen, rejected
 
 
-def answer_column(scores: pd.DataFrame, features: pd.DataFrame | None, name: str) -> FloatArray:
-    """Regressor of each answer: "step" (concise 0, plain 1, markdown 2), or log2 of a column of `features`."""
+def answer_column(
+    scores: pd.DataFrame, features: pd.DataFrame | None, name: str
+) -> FloatArray:
+    """Regressor of each answer: "step" (concise 0, plain 1, markdown 2), or log2 of a
+    column of `features`.
+    """
     if name == "step":
         steps = pd.Categorical(scores["style"], dtype=STYLE).codes.astype(np.float64)
         if steps.min(initial=0) < 0:
-            raise DataError("'step' needs styles, but style is missing in some scores. Name columns of features.")
+            raise DataError(
+                "'step' needs styles, but style is missing in some scores. Name columns of features."
+            )
         return steps
     count = look_up(scores, features, [name], "scores")[:, 0]
     # One rule for the whole column, or equal counts would differ.
     return np.log2(count) if count.min(initial=1.0) >= 1 else np.log2(1 + count)
 
 
-def dependence_reasons(x: FloatArray, names: Sequence[str], *, scale: FloatArray, where: str = "") -> list[str]:
+def dependence_reasons(
+    x: FloatArray, names: Sequence[str], *, scale: FloatArray, where: str = ""
+) -> list[str]:
     """Why each column of `x` has no effect of its own, else "".
 
-    A column does not vary if its length is nothing beside `scale`; it repeats if it is a sum of the columns before it.
+    A column does not vary if its length is nothing beside `scale`; it repeats if it is
+    a sum of the columns before it.
     """
     reasons: list[str] = []
     for place, name in enumerate(names):
@@ -164,7 +227,9 @@ def dependence_reasons(x: FloatArray, names: Sequence[str], *, scale: FloatArray
 
 
 class ClusteredFit(NamedTuple):
-    """Least squares: effects (k,), their covariance (k, k), and degrees of freedom (k,)."""
+    """Least squares: effects (k,), their covariance (k, k), and degrees of freedom
+    (k,).
+    """
 
     effect: FloatArray
     covariance: FloatArray
@@ -174,11 +239,12 @@ class ClusteredFit(NamedTuple):
 def fit_clustered(y: FloatArray, x: FloatArray, cluster: IntArray) -> ClusteredFit:
     """Least squares with CR2 errors by cluster and Satterthwaite's degrees of freedom.
 
-    Columns without the means of groups that lie inside the clusters give the same as a column for each group
-    (Pustejovsky and Tipton 2018, section 2.4). A cluster that alone decides an effect adds no error: it has no
-    residual there.
+    Columns without the means of groups that lie inside the clusters give the same as a
+    column for each group (Pustejovsky and Tipton 2018, section 2.4). A cluster that
+    alone decides an effect adds no error: it has no residual there.
     """
-    # In an orthonormal basis of the columns, the clusters' leverages (G, k, k) sum to the identity.
+    # In an orthonormal basis of the columns, the clusters' leverages (G, k, k) sum to
+    # the identity.
     basis, triangle = np.linalg.qr(x)
     coordinates = basis.T @ y
     residual = y - basis @ coordinates
@@ -189,14 +255,17 @@ def fit_clustered(y: FloatArray, x: FloatArray, cluster: IntArray) -> ClusteredF
     adjust = (vector * root[:, None, :]) @ vector.transpose(0, 2, 1)
 
     n_clusters = len(leverage)
-    residual_sums = [np.bincount(cluster, column * residual, n_clusters) for column in basis.T]
+    residual_sums = [
+        np.bincount(cluster, column * residual, n_clusters) for column in basis.T
+    ]
     score = (adjust @ np.column_stack(residual_sums)[:, :, None])[:, :, 0]
     to_effects = np.linalg.inv(triangle)
     effect = to_effects @ coordinates
     covariance = to_effects @ (score.T @ score) @ to_effects.T
 
-    # Bell and McCaffrey (2002): the clusters' contributions to the error have covariances
-    # P = diag(own) - shared shared', for independent and equally noisy answers; df = tr(P)^2 / sum of P^2.
+    # Bell and McCaffrey (2002): the clusters' contributions to the error have
+    # covariances P = diag(own) - shared shared', for independent and equally noisy
+    # answers; df = tr(P)^2 / sum of P^2.
     direction = adjust @ to_effects.T
     shared = leverage @ direction
     own = (direction * shared).sum(axis=1)

@@ -1,4 +1,6 @@
-"""Checks of a model before a long run: what makes scores wrong without an error, found in seconds on a few texts."""
+"""Checks of a model before a long run: what makes scores wrong without an error, found
+in seconds on a few texts.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -8,7 +10,14 @@ from typing import Any
 import pandas as pd
 
 from rmlab import scorers, tables
-from rmlab.checks.findings import STATUS, Sample, check_finite, check_saturation, findings_table, spread
+from rmlab.checks.findings import (
+    STATUS,
+    Sample,
+    check_finite,
+    check_saturation,
+    findings_table,
+    spread,
+)
 from rmlab.checks.judges import examine_judge
 from rmlab.checks.models import examine_model
 from rmlab.checks.parity import parity, parity_items
@@ -29,14 +38,15 @@ def doctor(
 ) -> pd.DataFrame:
     """Examine a model before it scores `responses`.
 
-    All texts are tokenised; about `sample` texts, whole prompts from short to long, are scored: alone, together and,
-    for a model in half precision, in float32.
+    All texts are tokenised; about `sample` texts, whole prompts from short to long, are
+    scored: alone, together and, for a model in half precision, in float32.
 
     Parameters
     ----------
     scorer : str, Path or scorer
-        A model id or folder (for `rmlab.classifier`), the address of a server ("http://...", for `rmlab.remote`), or
-        what `rmlab.classifier`, `implicit_reward`, `pairwise`, `remote` or `judge` returned.
+        A model id or folder (for `rmlab.classifier`), the address of a server
+        ("http://...", for `rmlab.remote`), or what `rmlab.classifier`,
+        `implicit_reward`, `pairwise`, `remote` or `judge` returned.
     responses : DataFrame
         The texts that are to be scored.
     sample : int
@@ -47,17 +57,21 @@ def doctor(
     Returns
     -------
     DataFrame
-        One row per check, with columns check, status, found, remedy. `status` is an ordered categorical, pass < warn <
-        fail, so that `.max()` sums it up. Checks that a failed one makes impossible are left out.
+        One row per check, with columns check, status, found, remedy. `status` is an
+        ordered categorical, pass < warn < fail, so that `.max()` sums it up. Checks
+        that a failed one makes impossible are left out.
 
-        A model on this machine: `head` (its weights are in the checkpoint), `packs` (how texts go together),
-        `tokenizer` (as its file says), `template`, `truncated`, `bos` (once), `read` (the token that the head reads),
-        `pad` (not the end token), `nan`, `alone` (texts alone come out as packed), `dtype` (noise against float32) and
-        `saturation` (distinct scores, ties). A pairwise model: also `position` (winners that change with
-        the order of the answers), and PairRM's `markers`. A judge, which is asked some questions twice: `answers`,
-        `model`, `verdict` (can be read), `length` (not cut), `repeat` (the same verdict again), `spread` (of ratings),
-        `position` and `cost` (of all responses). A server: the checks of `rmlab.remote`, then `texts`, `nan` and
-        `saturation` on `responses`.
+        A model on this machine: `head` (its weights are in the checkpoint), `packs`
+        (how texts go together), `tokenizer` (as its file says), `template`,
+        `truncated`, `bos` (once), `read` (the token that the head reads), `pad` (not
+        the end token), `nan`, `alone` (texts alone come out as packed), `dtype` (noise
+        against float32) and `saturation` (distinct scores, ties). A pairwise model:
+        also `position` (winners that change with the order of the answers), and
+        PairRM's `markers`. A judge, which is asked some questions twice: `answers`,
+        `model`, `verdict` (can be read), `length` (not cut), `repeat` (the same verdict
+        again), `spread` (of ratings), `position` and `cost` (of all responses). A
+        server: the checks of `rmlab.remote`, then `texts`, `nan` and `saturation` on
+        `responses`.
 
     Raises
     ------
@@ -68,23 +82,32 @@ def doctor(
     """
     responses = tables.check_responses(responses)
     if responses.empty:
-        raise DataError("responses: the table is empty; give the texts that are to be scored")
+        raise DataError(
+            "responses: the table is empty; give the texts that are to be scored"
+        )
     if sample < 1:
         raise ValueError(f"sample={sample}; allowed: 1 text or more")
-    return findings_table(_list_findings(scorer, responses, sample, options)).drop(columns="value")
+    return findings_table(_list_findings(scorer, responses, sample, options)).drop(
+        columns="value"
+    )
 
 
 def _list_findings(
     scorer: object, responses: pd.DataFrame, sample: int, options: Mapping[str, Any]
 ) -> Iterable[tuple[str, Finding]]:
     if isinstance(scorer, str) and scorer.startswith(("http://", "https://")):
-        return _examine_server(*connect(scorer, **options), responses=responses, size=sample)
+        return _examine_server(
+            *connect(scorer, **options), responses=responses, size=sample
+        )
     if isinstance(scorer, str | Path):
         from rmlab.scorers.checkpoints.checkpoint import find
 
-        # A model that is not there raises; one whose weights are incomplete is a failed row.
+        # A model that is not there raises; one whose weights are incomplete is a failed
+        # row.
         places = ("base", "revision", "allow_pickle", "trust_remote_code")
-        _ = find(scorer, **{name: options[name] for name in places if name in options}).config
+        _ = find(
+            scorer, **{name: options[name] for name in places if name in options}
+        ).config
         try:
             scorer, options = scorers.classifier(scorer, **options), {}
         except DataError as error:
@@ -92,18 +115,27 @@ def _list_findings(
                 raise
             return [("head", refusal(error))]
     if options:
-        raise DataError(f"options {sorted(options)} are for a model named by a string; give them to the scorer itself")
+        raise DataError(
+            f"options {sorted(options)} are for a model named by a string; give them to the scorer itself"
+        )
     if isinstance(scorer, LocalScorer):
         return examine_model(scorer, responses, sample)
     if isinstance(scorer, Remote):
         return _examine_server(scorer, None, True, responses=responses, size=sample)
     if isinstance(scorer, Judge):
         return examine_judge(scorer, responses, sample)
-    raise TypeError(f"scorer: {scorer!r:.80} is not allowed; give a model id, a folder, a model of rmlab, or a judge")
+    raise TypeError(
+        f"scorer: {scorer!r:.80} is not allowed; give a model id, a folder, a model of rmlab, or a judge"
+    )
 
 
 def _examine_server(
-    remote: Remote, local: scorers.Classifier | None, bounded: bool, *, responses: pd.DataFrame, size: int
+    remote: Remote,
+    local: scorers.Classifier | None,
+    bounded: bool,
+    *,
+    responses: pd.DataFrame,
+    size: int,
 ) -> Iterator[tuple[str, Finding]]:
     """What the server does with known texts, and then with texts of `responses`."""
     findings = [*examine(remote, local, bounded)]
@@ -111,10 +143,14 @@ def _examine_server(
     if any(finding.status == "fail" for _, finding in findings):
         return
     try:
-        prepared = remote.prepare(responses["prompt"].tolist(), responses["response"].tolist())
+        prepared = remote.prepare(
+            responses["prompt"].tolist(), responses["response"].tolist()
+        )
         rows = spread(responses["response"].str.len().to_numpy(), prepared.groups, size)
         texts = [prepared.texts[row] for row in rows]
-        values, _ = remote.ask_all(replace(prepared, texts=texts, lengths=prepared.lengths[rows]))
+        values, _ = remote.ask_all(
+            replace(prepared, texts=texts, lengths=prepared.lengths[rows])
+        )
     except DataError as error:
         yield "texts", refusal(error)
         return

@@ -11,7 +11,13 @@ from rmlab.cli import terminal
 from rmlab.cli.gate import gate
 from rmlab.cli.judging import judge_benchmark
 from rmlab.cli.pages import explore_scores, run_demo, write_html_report
-from rmlab.cli.scoring import check_model, merge_stores, plan, prefer_benchmark, score_benchmark
+from rmlab.cli.scoring import (
+    check_model,
+    merge_stores,
+    plan,
+    prefer_benchmark,
+    score_benchmark,
+)
 from rmlab.records import __version__
 from rmlab.tables import DataError
 from rmlab.text import line
@@ -37,7 +43,9 @@ _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.mro()[2])
 
 
 def main() -> None:
-    """Run the command line; whatever ends it is one line on stderr and exit code 1, with --traceback all of it."""
+    """Run the command line; whatever ends it is one line on stderr and exit code 1,
+    with --traceback all of it.
+    """
     terminal.take_over_warnings()
     arguments = [argument for argument in sys.argv[1:] if argument != _TRACEBACK]
     shows_traceback = len(arguments) < len(sys.argv) - 1
@@ -56,7 +64,9 @@ def main() -> None:
         terminal.say(f"rmlab: error: {_describe(error)}", err=True)
         code = 1
     if code == 130:
-        terminal.say("rmlab: interrupted; with --store the same command resumes", err=True)
+        terminal.say(
+            "rmlab: interrupted; with --store the same command resumes", err=True
+        )
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -68,7 +78,11 @@ def _describe(error: Exception) -> str:
 
 
 @app.callback(invoke_without_command=True)
-def _rmlab(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+def _rmlab(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.")
+    ] = False,
+) -> None:
     if version:
         terminal.say(__version__)
         raise typer.Exit

@@ -26,14 +26,26 @@ from rmlab.text import format_csv
 class JudgeOptions(shared.LocalOptions):
     """The judge: keywords of `rmlab.judge`."""
 
-    url: str | None = option("OpenAI-compatible server, such as http://127.0.0.1:8000/v1.")
-    key: str | None = option("NAME of the environment variable with the key; at OpenAI OPENAI_API_KEY.")
+    url: str | None = option(
+        "OpenAI-compatible server, such as http://127.0.0.1:8000/v1."
+    )
+    key: str | None = option(
+        "NAME of the environment variable with the key; at OpenAI OPENAI_API_KEY."
+    )
     mode: str | None = option("pairwise (default), logprob, ranking or rating.")
-    template: str | None = option("Question: five, three, two, letter ... or a text file.")
-    convention: str | None = option("As published: reward-bench, reward-bench-2 or reward-bench-2-ratings.")
-    samples: int = option("Answers to each question; the majority counts.", default=1, min=1)
+    template: str | None = option(
+        "Question: five, three, two, letter ... or a text file."
+    )
+    convention: str | None = option(
+        "As published: reward-bench, reward-bench-2 or reward-bench-2-ratings."
+    )
+    samples: int = option(
+        "Answers to each question; the majority counts.", default=1, min=1
+    )
     temperature: float | None = option("0, or 0.7 with several samples.", min=0.0)
-    answer_tokens: int | None = option("Most tokens of an answer, reasoning included.", min=1)
+    answer_tokens: int | None = option(
+        "Most tokens of an answer, reasoning included.", min=1
+    )
     seed: int = option("Of the order of answers, and of samples.", default=0)
     name: str | None = option("What MODEL is called in tables.")
     concurrency: int | None = option("Requests at once.", min=1)
@@ -46,10 +58,20 @@ class JudgeOptions(shared.LocalOptions):
 class ActionOptions:
     """What to do with the judge."""
 
-    estimate: bool = option("Say what it would ask, and stop.", "--estimate", default=False)
-    check: bool = option("Ask a few questions, examine the answers, and stop.", "--check", default=False)
-    report: bool = option("Probe the judge: position, samples, cycles, padding ...", "--report", default=False)
-    requests: Path | None = option("Write a request file for a batch endpoint, and stop.")
+    estimate: bool = option(
+        "Say what it would ask, and stop.", "--estimate", default=False
+    )
+    check: bool = option(
+        "Ask a few questions, examine the answers, and stop.", "--check", default=False
+    )
+    report: bool = option(
+        "Probe the judge: position, samples, cycles, padding ...",
+        "--report",
+        default=False,
+    )
+    requests: Path | None = option(
+        "Write a request file for a batch endpoint, and stop."
+    )
     results: Path | None = option("Read the results of a batch into --store first.")
 
 
@@ -59,25 +81,31 @@ def judge_benchmark(
     run: shared.RunOptions,
     options: JudgeOptions,
     benchmark: shared.Benchmark,
-    model: Annotated[str, typer.Argument(help="The model's name at the server; without --url a folder or a hub id.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="The model's name at the server; without --url a folder or a hub id."
+        ),
+    ],
     action: ActionOptions,
 ) -> None:
     """Ask a language model, here or on a server, to judge answers.
 
-    Says what it will ask before it asks. Comparisons come as pairs, rankings and ratings as scores. Answers without a
-    verdict are missing, and counted.
+    Says what it will ask before it asks. Comparisons come as pairs, rankings and
+    ratings as scores. Answers without a verdict are missing, and counted.
 
     \b
     Examples:
-      rmlab judge mini ./my-model --mode logprob -o pairs.csv
-      rmlab judge rm-bench Qwen/Qwen3-8B --url http://127.0.0.1:8000/v1 --store judged --estimate
-      rmlab judge rm-bench Qwen/Qwen3-8B --url http://127.0.0.1:8000/v1 --store judged
-      rmlab judge reward-bench-2 gpt-5-mini --url https://api.openai.com/v1 --max-tokens 9000000 --mode ranking
-      rmlab judge rm-bench ./my-model --mode logprob --cluster ray --store file:///shared/judged
-      rmlab judge mini ./my-model --check
-      rmlab judge mini ./my-model --mode logprob --report --store judged
-      rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged --requests batch.jsonl
-      rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged --results batch_output.jsonl
+      rmlab judge mini ./my-model --mode logprob -o pairs.csv rmlab judge rm-bench
+      Qwen/Qwen3-8B --url http://127.0.0.1:8000/v1 --store judged --estimate rmlab judge
+      rm-bench Qwen/Qwen3-8B --url http://127.0.0.1:8000/v1 --store judged rmlab judge
+      reward-bench-2 gpt-5-mini --url https://api.openai.com/v1 --max-tokens 9000000
+      --mode ranking rmlab judge rm-bench ./my-model --mode logprob --cluster ray
+      --store file:///shared/judged rmlab judge mini ./my-model --check rmlab judge mini
+      ./my-model --mode logprob --report --store judged rmlab judge rm-bench gpt-5-mini
+      --url https://api.openai.com/v1 --store judged --requests batch.jsonl rmlab judge
+      rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged --results
+      batch_output.jsonl
     """
     check_file(run, is_table=not action.report)
     responses = texts.load(benchmark)
@@ -88,7 +116,9 @@ def judge_benchmark(
     if action.estimate:
         say_table(judges.estimate(judge, responses, store=run.store))
     elif action.requests is not None:
-        for file in judges.write_requests(judge, responses, action.requests, store=run.store):
+        for file in judges.write_requests(
+            judge, responses, action.requests, store=run.store
+        ):
             say(f"requests in {file}", err=True)
     elif action.check:
         _say_cost(judges.estimate(judge, judge_sample(responses)))
@@ -97,23 +127,36 @@ def judge_benchmark(
         _report(judge, responses, run)
     else:
         if action.results is not None and run.store is not None:
-            row = judges.read_results(judge, responses, action.results, store=run.store).iloc[0]
+            row = judges.read_results(
+                judge, responses, action.results, store=run.store
+            ).iloc[0]
             say(", ".join(f"{name}: {row[name]}" for name in row.index), err=True)
         _judge(judge, responses, run)
 
 
 def _say_cost(costs: pd.DataFrame, part: str = "", factor: float = 1.0) -> None:
-    """Say what a run asks, before it asks; `factor`: how many times the questions of `costs`."""
+    """Say what a run asks, before it asks; `factor`: how many times the questions of
+    `costs`.
+    """
     counts = costs[["to_ask", "prompt_tokens", "answer_tokens"]].iloc[0] * factor
     n_asked, n_read, n_written = counts.round().astype(int)
-    say(f"asks {part}{n_asked:,} questions: about {n_read:,} tokens to read, at most {n_written:,} to write", err=True)
+    say(
+        f"asks {part}{n_asked:,} questions: about {n_read:,} tokens to read, at most {n_written:,} to write",
+        err=True,
+    )
 
 
 def _report(judge: Judge, responses: pd.DataFrame, run: shared.RunOptions) -> None:
     if judge.takes == "list":
-        raise typer.BadParameter("probes judges that compare or rate: give another --mode", param_hint="--report")
-    # The most that `judges.examine` asks about a prompt is 18 questions, or 12 of a judge that rates.
-    n_questions = len(responses[PROMPT].drop_duplicates()) * (18 if judge.takes == "pair" else 12)
+        raise typer.BadParameter(
+            "probes judges that compare or rate: give another --mode",
+            param_hint="--report",
+        )
+    # The most that `judges.examine` asks about a prompt is 18 questions, or 12 of a
+    # judge that rates.
+    n_questions = len(responses[PROMPT].drop_duplicates()) * (
+        18 if judge.takes == "pair" else 12
+    )
     costs = judges.estimate(judge, responses)
     _say_cost(costs, "up to ", n_questions / max(costs["to_ask"].iloc[0], 1))
     verdicts = judges.examine(judge, responses, store=run.store, progress=not run.quiet)
@@ -126,18 +169,31 @@ def _report(judge: Judge, responses: pd.DataFrame, run: shared.RunOptions) -> No
 
 
 def _judge(judge: Judge, responses: pd.DataFrame, run: shared.RunOptions) -> None:
-    _say_cost(judges.estimate(judge, responses, store=run.store), f"part {run.shard} of " if run.shard else "")
+    _say_cost(
+        judges.estimate(judge, responses, store=run.store),
+        f"part {run.shard} of " if run.shard else "",
+    )
     ask = scoring.prefer if judge.takes == "pair" else scoring.score
     table = ask(responses, judge, allow_missing=True, **run.keywords())
     provenance = table.attrs["provenance"][judge.name]
-    counts = ", ".join(f"{n} {verdict}" for verdict, n in provenance["verdicts"].items())
-    say(f"{judge.name}: {provenance['questions']} questions, {provenance['asked']} asked now: {counts}", err=True)
+    counts = ", ".join(
+        f"{n} {verdict}" for verdict, n in provenance["verdicts"].items()
+    )
+    say(
+        f"{judge.name}: {provenance['questions']} questions, {provenance['asked']} asked now: {counts}",
+        err=True,
+    )
     for reason, n in provenance.get("failures", {}).items():
-        say(f"rmlab: warning: {n} questions failed: {reason}; run the same again to ask them once more", err=True)
+        say(
+            f"rmlab: warning: {n} questions failed: {reason}; run the same again to ask them once more",
+            err=True,
+        )
     _require_answer(provenance["verdicts"])
     write_table(table, run)
 
 
 def _require_answer(verdicts: Iterable[str]) -> None:
     if {*verdicts} == {FAILED}:
-        raise DataError("no question was answered, so nothing is written. --check shows why")
+        raise DataError(
+            "no question was answered, so nothing is written. --check shows why"
+        )

@@ -21,9 +21,12 @@ _COLUMN = "chosen_score=good: columns of a file of pairs; repeat."
 
 
 def run_demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures.")] = Path("figures"),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for the figures.")
+    ] = Path("figures"),
 ) -> None:
-    """Run the main job on the bundled data: scores, table, figures. Needs no network and no model.
+    """Run the main job on the bundled data: scores, table, figures. Needs no network
+    and no model.
 
     \b
     Example:
@@ -39,37 +42,55 @@ def run_demo(
     say("\nFigures, each with its numbers beside it:")
     for file in files:
         say(f"  {file}")
-    notebook = "open notebooks/00_quickstart.ipynb (make lab), or " if is_clone() else ""
+    notebook = (
+        "open notebooks/00_quickstart.ipynb (make lab), or " if is_clone() else ""
+    )
     say(f"\nNext: {notebook}score a model:")
     if shutil.which("rmlab"):
         say("  rmlab score --help")
         return
     command = Path(sys.argv[0])
     say(f"  {command} score --help")
-    say(f"Run this once in a shell, and rmlab alone will do:  . {command.with_name('activate')}")
+    say(
+        f"Run this once in a shell, and rmlab alone will do:  . {command.with_name('activate')}"
+    )
 
 
 @with_shared_options
 def write_html_report(
-    results: Annotated[list[str], typer.Argument(help="Folders, files or globs of scores and pairs.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("report.html"),
+    results: Annotated[
+        list[str], typer.Argument(help="Folders, files or globs of scores and pairs.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="HTML file to write.")
+    ] = Path("report.html"),
     texts: Annotated[
         list[str] | None,
-        typer.Option(help="Benchmark (or file of pairs) whose texts the baselines are scored on; repeat."),
+        typer.Option(
+            help="Benchmark (or file of pairs) whose texts the baselines are scored on; repeat."
+        ),
     ] = None,
-    path: Annotated[Path | None, typer.Option(help="File or folder of --texts; else downloaded.")] = None,
+    path: Annotated[
+        Path | None, typer.Option(help="File or folder of --texts; else downloaded.")
+    ] = None,
     include_texts: Annotated[
-        bool, typer.Option("--include-texts", help="Put prompts and answers of --texts into the page.")
+        bool,
+        typer.Option(
+            "--include-texts", help="Put prompts and answers of --texts into the page."
+        ),
     ] = False,
-    text_limit: Annotated[float, typer.Option(help="MiB of text a benchmark; beyond it a sample of prompts.")] = 20.0,
+    text_limit: Annotated[
+        float,
+        typer.Option(help="MiB of text a benchmark; beyond it a sample of prompts."),
+    ] = 20.0,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Reward models",
     column: Annotated[list[str] | None, typer.Option(help=_COLUMN)] = None,
     cluster: Annotated[str | None, typer.Option(help=_CLUSTER)] = None,
 ) -> None:
     """Write one HTML file that opens offline.
 
-    It has a leaderboard for each benchmark, with intervals, groups and figures. Its numbers lead to the prompts behind
-    them.
+    It has a leaderboard for each benchmark, with intervals, groups and figures. Its
+    numbers lead to the prompts behind them.
 
     \b
     Examples:
@@ -100,10 +121,21 @@ def write_html_report(
 
 
 def explore_scores(
-    scores: Annotated[list[str], typer.Argument(help="Files, globs or folders of scores and pairs of one benchmark.")],
-    responses: Annotated[Path | None, typer.Option(help="The benchmark's files; else loaded by name.")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("explorer.html"),
-    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    scores: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files, globs or folders of scores and pairs of one benchmark."
+        ),
+    ],
+    responses: Annotated[
+        Path | None, typer.Option(help="The benchmark's files; else loaded by name.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="HTML file to write.")
+    ] = Path("explorer.html"),
+    open_browser: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the page in a browser.")
+    ] = True,
     column: Annotated[list[str] | None, typer.Option(help=_COLUMN)] = None,
 ) -> None:
     """Write the explorer as one HTML file and open it.
@@ -117,7 +149,9 @@ def explore_scores(
 
     results = read_results(scores, split_columns(column))
     if len(results.tables) > 1:
-        raise DataError(f"scores: results of {len(results.tables)} benchmarks {[*results.tables]}. Give those of one.")
+        raise DataError(
+            f"scores: results of {len(results.tables)} benchmarks {[*results.tables]}. Give those of one."
+        )
     ((benchmark, table),) = results.tables.items()
     texts = results.texts.get(benchmark) if responses is None else None
     texts = benchmarks.load(benchmark, path=responses) if texts is None else texts

@@ -22,9 +22,18 @@ def score_benchmark(
     options: shared.ClassifierOptions,
     server: shared.ServerOptions,
     benchmark: shared.Benchmark,
-    models: Annotated[list[str], typer.Argument(help="Model ids, folders, or baselines such as longest.")],
-    reference: Annotated[str | None, typer.Option(help="Score MODELS as DPO policies against this reference.")] = None,
-    implicit: Annotated[str | None, typer.Option(help="Policies without a reference: mean, sum or norm.")] = None,
+    models: Annotated[
+        list[str],
+        typer.Argument(help="Model ids, folders, or baselines such as longest."),
+    ],
+    reference: Annotated[
+        str | None,
+        typer.Option(help="Score MODELS as DPO policies against this reference."),
+    ] = None,
+    implicit: Annotated[
+        str | None,
+        typer.Option(help="Policies without a reference: mean, sum or norm."),
+    ] = None,
 ) -> None:
     """Score a benchmark's texts with one or more reward models.
 
@@ -32,29 +41,39 @@ def score_benchmark(
 
     \b
     Examples:
-      rmlab score mini longest shortest
-      rmlab score mini longest > scores.csv
-      rmlab score rm-bench Skywork/Skywork-Reward-V2-Qwen3-0.6B --store scores -o scores.csv
-      rmlab score rm-bench ./my-model --path data/rm-bench --store scores --shard 3/16 -o part3.csv
-      rmlab score mini run1/final run2/final --name run1 --name run2 --store scores
-      rmlab score rm-bench ./my-dpo-policy --reference ./its-sft-model --store scores
-      rmlab score rm-bench my-rm --url http://127.0.0.1:8000 --kind vllm --tokenizer ./my-rm --store scores
-      rmlab score pairs.jsonl longest -o scores.parquet
-      rmlab score ab.csv longest --winner winner --column a=left --column b=right
+      rmlab score mini longest shortest rmlab score mini longest > scores.csv rmlab
+      score rm-bench Skywork/Skywork-Reward-V2-Qwen3-0.6B --store scores -o scores.csv
+      rmlab score rm-bench ./my-model --path data/rm-bench --store scores --shard 3/16
+      -o part3.csv rmlab score mini run1/final run2/final --name run1 --name run2
+      --store scores rmlab score rm-bench ./my-dpo-policy --reference ./its-sft-model
+      --store scores rmlab score rm-bench my-rm --url http://127.0.0.1:8000 --kind vllm
+      --tokenizer ./my-rm --store scores rmlab score pairs.jsonl longest -o
+      scores.parquet rmlab score ab.csv longest --winner winner --column a=left --column
+      b=right
     """
     check_out(table, run, len(models))
     if server.url and len(models) > 1:
-        raise typer.BadParameter(f"one MODEL at a time, not {len(models)}", param_hint="--url")
+        raise typer.BadParameter(
+            f"one MODEL at a time, not {len(models)}", param_hint="--url"
+        )
     responses = texts.load(benchmark)
     keywords = run.keywords() | {"allow_missing": table.allow_missing}
     model_keywords = shared.model_keywords(options)
-    names: list[shared.Options] = [{"name": name} for name in table.name or []] or [{}] * len(models)
+    names: list[shared.Options] = [{"name": name} for name in table.name or []] or [
+        {}
+    ] * len(models)
     opened: list[scoring.Model] = list(models)
     if server.url:
-        opened = [scorers.remote(server.url, model=models[0], **server.keywords(options), **names[0])]
+        opened = [
+            scorers.remote(
+                server.url, model=models[0], **server.keywords(options), **names[0]
+            )
+        ]
     elif reference or implicit:
         opened = [
-            scorers.implicit_reward(model, reference, mode=implicit, **name, **model_keywords)
+            scorers.implicit_reward(
+                model, reference, mode=implicit, **name, **model_keywords
+            )
             for model, name in zip(models, names, strict=True)
         ]
     else:
@@ -73,7 +92,10 @@ def prefer_benchmark(
     run: shared.RunOptions,
     options: shared.ModelOptions,
     benchmark: shared.Benchmark,
-    models: Annotated[list[str], typer.Argument(help="Ids or folders of models that see two answers at once.")],
+    models: Annotated[
+        list[str],
+        typer.Argument(help="Ids or folders of models that see two answers at once."),
+    ],
     form: shared.Form = None,
 ) -> None:
     """Compare a benchmark's answers with pairwise models.
@@ -82,20 +104,33 @@ def prefer_benchmark(
 
     \b
     Examples:
-      rmlab prefer mini llm-blender/PairRM-hf -o pairs.csv
-      rmlab prefer rm-bench llm-blender/PairRM-hf --truncate right --store scores
-      rmlab prefer rm-bench llm-blender/PairRM-hf --cluster ray --store s3://bucket/scores
-      rmlab report scores/
+      rmlab prefer mini llm-blender/PairRM-hf -o pairs.csv rmlab prefer rm-bench
+      llm-blender/PairRM-hf --truncate right --store scores rmlab prefer rm-bench
+      llm-blender/PairRM-hf --cluster ray --store s3://bucket/scores rmlab report
+      scores/
     """
     check_out(table, run, len(models))
     responses = texts.load(benchmark)
-    keywords = run.keywords() | shared.model_keywords(options) | shared.pick_given(form=form, name=table.name)
-    write_table(scoring.prefer(responses, list(models), allow_missing=table.allow_missing, **keywords), run)
+    keywords = (
+        run.keywords()
+        | shared.model_keywords(options)
+        | shared.pick_given(form=form, name=table.name)
+    )
+    write_table(
+        scoring.prefer(
+            responses, list(models), allow_missing=table.allow_missing, **keywords
+        ),
+        run,
+    )
 
 
 def merge_stores(
-    folders: Annotated[list[str], typer.Argument(help="Stores to copy from: folders or URLs.")],
-    into: Annotated[str, typer.Option(help="Store to copy into; made if it is not there.")],
+    folders: Annotated[
+        list[str], typer.Argument(help="Stores to copy from: folders or URLs.")
+    ],
+    into: Annotated[
+        str, typer.Option(help="Store to copy into; made if it is not there.")
+    ],
 ) -> None:
     """Copy the scores of several stores, such as shards, into one.
 
@@ -115,14 +150,18 @@ def plan(
     texts: shared.TextOptions,
     tokens: shared.TokenOptions,
     form: shared.TemplateOptions,
-    model: Annotated[str, typer.Argument(help="Model id or folder; its weights are not needed.")],
+    model: Annotated[
+        str, typer.Argument(help="Model id or folder; its weights are not needed.")
+    ],
     benchmark: shared.Benchmark,
-    implicit: Annotated[bool, typer.Option("--implicit", help="A language model's implicit reward.")] = False,
+    implicit: Annotated[
+        bool, typer.Option("--implicit", help="A language model's implicit reward.")
+    ] = False,
 ) -> None:
     """Say what scoring a benchmark with a model takes.
 
-    Prints as CSV: distinct texts, tokens that are forwarded on a CPU, the fewest that give the same scores, and the
-    bytes of the weights in 16 and in 32 bits.
+    Prints as CSV: distinct texts, tokens that are forwarded on a CPU, the fewest that
+    give the same scores, and the bytes of the weights in 16 and in 32 bits.
 
     \b
     Examples:
@@ -146,10 +185,21 @@ def plan(
         truncate=tokens.truncate,
     )
     packing = Packing(None, causal=not encodes(checkpoint.config))
-    passes = plan_passes(encoded.ids, encoded.groups, budget=tokens.budget or CPU_BUDGET, packing=packing)
+    passes = plan_passes(
+        encoded.ids, encoded.groups, budget=tokens.budget or CPU_BUDGET, packing=packing
+    )
     n_weights = count_weights(checkpoint, implicit=implicit)
-    row = {"model": checkpoint.title, "texts": len(passes.copies), "tokens": passes.tokens, "minimum": passes.minimum}
-    say_table(pd.DataFrame([row | {"bytes_16_bits": 2 * n_weights, "bytes_32_bits": 4 * n_weights}]))
+    row = {
+        "model": checkpoint.title,
+        "texts": len(passes.copies),
+        "tokens": passes.tokens,
+        "minimum": passes.minimum,
+    }
+    say_table(
+        pd.DataFrame(
+            [row | {"bytes_16_bits": 2 * n_weights, "bytes_32_bits": 4 * n_weights}]
+        )
+    )
 
 
 @shared.with_shared_options
@@ -160,7 +210,10 @@ def check_model(
     model: Annotated[str, typer.Argument(help="Model id or folder.")],
     benchmark: shared.Benchmark = "mini",
     pairwise: Annotated[
-        bool, typer.Option("--pairwise", help="MODEL sees two answers at once, as PairRM does.")
+        bool,
+        typer.Option(
+            "--pairwise", help="MODEL sees two answers at once, as PairRM does."
+        ),
     ] = False,
     form: shared.Form = None,
 ) -> None:
@@ -180,7 +233,10 @@ def check_model(
     if server.url:
         scorer, keywords = server.url, {"model": model, **server.keywords(options)}
     elif pairwise:
-        scorer, keywords = scorers.pairwise(model, **shared.pick_given(form=form), **keywords), {}
+        scorer, keywords = (
+            scorers.pairwise(model, **shared.pick_given(form=form), **keywords),
+            {},
+        )
     say_checks(checks.doctor(scorer, responses, **keywords))  # type: ignore[arg-type]
 
 
@@ -194,7 +250,9 @@ def say_checks(table: pd.DataFrame) -> None:
         raise typer.Exit(1)
 
 
-def check_out(table: shared.TableOptions, run: shared.RunOptions, n_models: int) -> None:
+def check_out(
+    table: shared.TableOptions, run: shared.RunOptions, n_models: int
+) -> None:
     """Raise before a long run where the file could not be written after it."""
     if table.name and (len(table.name) != n_models or "" in table.name):
         problem = f"{len(table.name)} names for {n_models} models; give one for each, none empty"
@@ -203,7 +261,9 @@ def check_out(table: shared.TableOptions, run: shared.RunOptions, n_models: int)
 
 
 def check_file(run: shared.RunOptions, *, is_table: bool = True) -> None:
-    """Raise before a long run where its table, or its report, could not be written after it."""
+    """Raise before a long run where its table, or its report, could not be written
+    after it.
+    """
     if run.out is not None:
         if is_table:
             check_target(run.out)

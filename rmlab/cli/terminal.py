@@ -16,13 +16,19 @@ def say(text: object, *, err: bool = False) -> None:
 
 
 def say_table(table: pd.DataFrame) -> None:
-    """Write a table as CSV; control characters are shown, not sent, and a spreadsheet runs no formula."""
+    """Write a table as CSV; control characters are shown, not sent, and a spreadsheet
+    runs no formula.
+    """
     sys.stdout.write(format_csv(table))
 
 
 def say_aligned(table: pd.DataFrame, decimals: int = 3) -> None:
     """Write a table for people: aligned columns, rounded numbers."""
-    cells = table.map(lambda value: f"{value:.{decimals}f}" if isinstance(value, float) else line(value))
+    cells = table.map(
+        lambda value: (
+            f"{value:.{decimals}f}" if isinstance(value, float) else line(value)
+        )
+    )
     say(cells.to_string(index=False))
 
 

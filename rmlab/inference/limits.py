@@ -8,7 +8,8 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
-# Lines of the compiled template for one conversation; long conversations take some ten thousand.
+# Lines of the compiled template for one conversation; long conversations take some ten
+# thousand.
 STEPS = 2_000_000
 
 # A block of transformers' own that Jinja does not know.
@@ -17,7 +18,8 @@ _GENERATION = re.compile(r"{%[-+]?\s*(end)?generation\s*[-+]?%}")
 
 @cache
 def draws(jinja: str) -> bool:
-    """Whether a template takes an item at random or writes random words; False for one that cannot be parsed.
+    """Whether a template takes an item at random or writes random words; False for one
+    that cannot be parsed.
 
     Its prose may hold the same words, and only its expressions count.
 
@@ -28,7 +30,8 @@ def draws(jinja: str) -> bool:
     from jinja2.meta import find_undeclared_variables
 
     environment = Environment(extensions=["jinja2.ext.loopcontrols"])
-    environment.globals.clear()  # what Jinja gives to every template does not count as declared
+    # what Jinja gives to every template does not count as declared
+    environment.globals.clear()
     try:
         tree = environment.parse(_GENERATION.sub("", jinja))
         names = find_undeclared_variables(tree)
@@ -47,7 +50,8 @@ def draws(jinja: str) -> bool:
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Raise RuntimeError where a template runs for more than STEPS lines inside the block.
+    """Raise RuntimeError where a template runs for more than STEPS lines inside the
+    block.
 
     Lines, not seconds: the same conversation is refused on every machine or on none.
     """

@@ -1,11 +1,13 @@
-"""The device's memory: how many tokens go through a model at once, and copies between host and device.
+"""The device's memory: how many tokens go through a model at once, and copies between
+host and device.
 
-A budget keeps a GPU busy and fits beside the weights. Where memory runs out all the same, the part that did not fit is
-cut in half, and the run goes on.
+A budget keeps a GPU busy and fits beside the weights. Where memory runs out all the
+same, the part that did not fit is cut in half, and the run goes on.
 
-A GPU works through what it is given in order, while the host goes on. A copy that the host waits for empties that
-queue: the GPU then idles for as long as the host takes to prepare the next pack. So everything a pack needs goes up in
-one copy from pinned memory, which the host does not wait for, and a result is waited for one pack later.
+A GPU works through what it is given in order, while the host goes on. A copy that the
+host waits for empties that queue: the GPU then idles for as long as the host takes to
+prepare the next pack. So everything a pack needs goes up in one copy from pinned
+memory, which the host does not wait for, and a result is waited for one pack later.
 """
 
 import logging
@@ -31,14 +33,19 @@ Result = TypeVar("Result")
 # Tokens at once that keep any GPU busy; more would only take memory.
 _BUSY = 16384
 
-# Tokens at once where weights are fetched anew in every pass: tens of GB over the bus, so the passes should be few.
+# Tokens at once where weights are fetched anew in every pass: tens of GB over the bus,
+# so the passes should be few.
 _OFFLOADED = 65536
 
-# The share of the free memory that activations may take by this estimate, which knows only the largest of them.
+# The share of the free memory that activations may take by this estimate, which knows
+# only the largest of them.
 _SHARE = 0.5
 
-# How a lack of memory shows beside torch.OutOfMemoryError: CPUs, Apple's GPU and kernels raise other errors.
-_MESSAGES = re.compile("can't allocate memory|out of memory|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED")
+# How a lack of memory shows beside torch.OutOfMemoryError: CPUs, Apple's GPU and
+# kernels raise other errors.
+_MESSAGES = re.compile(
+    "can't allocate memory|out of memory|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -46,17 +53,30 @@ _ALIGNED = 16  # bytes; every number type begins at a multiple of its own size
 
 
 def model_budget(backbone: "PreTrainedModel") -> int:
-    """The default budget of a loaded model, in tokens, from the bytes that a GPU can still give to this process."""
+    """The default budget of a loaded model, in tokens, from the bytes that a GPU can
+    still give to this process.
+    """
     import torch
 
     device, free = backbone.device, None
     if device.type == "cuda":
-        # What torch's allocator has taken from the GPU and does not use at the moment counts as free to us.
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        # What torch's allocator has taken from the GPU and does not use at the moment
+        # counts as free to us.
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(
+            device
+        )
         free = float(torch.cuda.mem_get_info(device)[0] + unused)
     elif device.type == "mps":
-        free = float(torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
-    return default_budget(backbone.config, backbone.dtype, device, free=free, offloaded=offloaded(backbone))
+        free = float(
+            torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
+        )
+    return default_budget(
+        backbone.config,
+        backbone.dtype,
+        device,
+        free=free,
+        offloaded=offloaded(backbone),
+    )
 
 
 def default_budget(
@@ -67,32 +87,42 @@ def default_budget(
     free: float | None,
     offloaded: bool = False,
 ) -> int:
-    """Tokens at once for a model with this configuration and `free` bytes of memory (None: not known).
+    """Tokens at once for a model with this configuration and `free` bytes of memory
+    (None: not known).
 
-    On a GPU one of the sizes that attention's kernels are compiled for, so that full packs fill them.
+    On a GPU one of the sizes that attention's kernels are compiled for, so that full
+    packs fill them.
     """
     if device.type == "cpu":
         return CPU_BUDGET
     enough = _OFFLOADED if offloaded else _BUSY
-    room = enough if free is None else _SHARE * free / activation_bytes(config, dtype)  # tokens
+    room = (
+        enough if free is None else _SHARE * free / activation_bytes(config, dtype)
+    )  # tokens
     return max(size for size in SIZES if size <= max(min(room, enough), SIZES[0]))
 
 
 def activation_bytes(config: "PreTrainedConfig", dtype: "torch.dtype") -> float:
-    """Bytes of activations for each token of a pass: about 135 kB for a Llama of 8 B in bfloat16.
+    """Bytes of activations for each token of a pass: about 135 kB for a Llama of 8 B in
+    bfloat16.
 
-    A layer holds, per token, about six vectors of the hidden size and three of the inner one; layers come one after the
-    other, so that one is counted.
+    A layer holds, per token, about six vectors of the hidden size and three of the
+    inner one; layers come one after the other, so that one is counted.
     """
     text = config.get_text_config()
-    # Four times the hidden size is the usual width where a configuration does not say (Vaswani and others 2017).
+    # Four times the hidden size is the usual width where a configuration does not say
+    # (Vaswani and others 2017).
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
     return float((6 * text.hidden_size + 3 * inner) * dtype.itemsize)
 
 
 def offloaded(backbone: "PreTrainedModel") -> bool:
-    """Do some of the model's weights wait in host memory or on disk, to be fetched anew in every pass?"""
-    return not {"cpu", "disk"}.isdisjoint(map(str, getattr(backbone, "hf_device_map", {}).values()))
+    """Do some of the model's weights wait in host memory or on disk, to be fetched anew
+    in every pass?
+    """
+    return not {"cpu", "disk"}.isdisjoint(
+        map(str, getattr(backbone, "hf_device_map", {}).values())
+    )
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -105,16 +135,21 @@ def out_of_memory(error: BaseException) -> bool:
     """
     import torch
 
-    return isinstance(error, torch.OutOfMemoryError) or bool(_MESSAGES.search(str(error)))
+    return isinstance(error, torch.OutOfMemoryError) or bool(
+        _MESSAGES.search(str(error))
+    )
 
 
 def until_it_fits(
-    parts: list[Part], forward: Callable[[Part], Result], cut: Callable[[Ints, int], list[Part]]
+    parts: list[Part],
+    forward: Callable[[Part], Result],
+    cut: Callable[[Ints, int], list[Part]],
 ) -> Iterator[Result]:
-    """The results of `forward` for each part, in order; where memory runs out, what is left is cut for half the tokens.
+    """The results of `forward` for each part, in order; where memory runs out, what is
+    left is cut for half the tokens.
 
-    `cut(texts, budget)`: the texts in parts of at most `budget` tokens. A text that does not fit alone is named in a
-    note on the error.
+    `cut(texts, budget)`: the texts in parts of at most `budget` tokens. A text that
+    does not fit alone is named in a note on the error.
     """
     import torch
 
@@ -127,23 +162,40 @@ def until_it_fits(
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
-            if len(part.texts) == 1 and max(piece.tokens for piece in cut(part.texts, budget)) >= part.tokens:
-                error.add_note(f"text {part.texts[0]} alone, {part.tokens} tokens, does not fit into memory")
+            if (
+                len(part.texts) == 1
+                and max(piece.tokens for piece in cut(part.texts, budget))
+                >= part.tokens
+            ):
+                error.add_note(
+                    f"text {part.texts[0]} alone, {part.tokens} tokens, does not fit into memory"
+                )
                 raise
         else:
             yield result
             continue
-        # Freed only here: while the error is being handled it holds the tensors that did not fit.
+        # Freed only here: while the error is being handled it holds the tensors that
+        # did not fit.
         torch.cuda.empty_cache()  # does nothing where there is no GPU
         if torch.backends.mps.is_available():
             torch.mps.empty_cache()
-        _log.warning("out of memory at %d tokens; going on with at most %d at once", part.tokens, budget)
+        _log.warning(
+            "out of memory at %d tokens; going on with at most %d at once",
+            part.tokens,
+            budget,
+        )
         # A text that is cut stands in several parts.
-        texts = dict.fromkeys(np.concatenate([part.texts, *(later.texts for later in waiting[::-1])]).tolist())
+        texts = dict.fromkeys(
+            np.concatenate(
+                [part.texts, *(later.texts for later in waiting[::-1])]
+            ).tolist()
+        )
         waiting = cut(np.array([*texts], np.intp), budget)[::-1]
 
 
-def upload(arrays: Mapping[Name, NDArray[np.generic]], device: "torch.device") -> "dict[Name, torch.Tensor]":
+def upload(
+    arrays: Mapping[Name, NDArray[np.generic]], device: "torch.device"
+) -> "dict[Name, torch.Tensor]":
     """The arrays on the device by name, in one copy that the host does not wait for.
 
     >>> import torch
@@ -154,11 +206,20 @@ def upload(arrays: Mapping[Name, NDArray[np.generic]], device: "torch.device") -
     import torch
 
     if device.type == "cpu":
-        return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in arrays.items()}
+        return {
+            name: torch.from_numpy(np.ascontiguousarray(values))
+            for name, values in arrays.items()
+        }
     # Rounded up to where the next array may begin.
-    starts = [0, *accumulate(-(-values.nbytes // _ALIGNED) * _ALIGNED for values in arrays.values())]
+    starts = [
+        0,
+        *accumulate(
+            -(-values.nbytes // _ALIGNED) * _ALIGNED for values in arrays.values()
+        ),
+    ]
     size = starts.pop()
-    # From memory that is not pinned torch waits for the copy, and for all that was queued before it. Only CUDA pins.
+    # From memory that is not pinned torch waits for the copy, and for all that was
+    # queued before it. Only CUDA pins.
     pins = device.type == "cuda"
     buffer = pinned(size) if pins else torch.empty(size, dtype=torch.uint8)
     memory = buffer.numpy()
@@ -167,24 +228,30 @@ def upload(arrays: Mapping[Name, NDArray[np.generic]], device: "torch.device") -
         np.ndarray(values.shape, values.dtype, memory, start)[...] = values
     uploaded = buffer.to(device, non_blocking=pins)
     return {
-        name: uploaded[start : start + values.nbytes].view(getattr(torch, values.dtype.name)).view(values.shape)
+        name: uploaded[start : start + values.nbytes]
+        .view(getattr(torch, values.dtype.name))
+        .view(values.shape)
         for start, (name, values) in zip(starts, arrays.items(), strict=True)
     }
 
 
-def read_late(launched: "Iterable[tuple[Key, torch.Tensor]]") -> Iterator[tuple[Key, NDArray[np.float64]]]:
-    """Each tensor as float64 numbers, in order; on a CUDA GPU each is waited for only after the next was launched.
+def read_late(
+    launched: "Iterable[tuple[Key, torch.Tensor]]",
+) -> Iterator[tuple[Key, NDArray[np.float64]]]:
+    """Each tensor as float64 numbers, in order; on a CUDA GPU each is waited for only
+    after the next was launched.
 
-    `launched`: gives a key and a tensor per pack, as soon as the pack's work is queued. Where launching fails, the
-    result before it is still handed out before the error goes on.
+    `launched`: gives a key and a tensor per pack, as soon as the pack's work is queued.
+    Where launching fails, the result before it is still handed out before the error
+    goes on.
     """
     waiting: deque[tuple[Key, Download]] = deque()
     try:
         for key, tensor in launched:
             started = Download(tensor)
             waiting.append((key, started))
-            # One pack may be on its way while the next is launched; without background copies nothing is gained by
-            # holding it back.
+            # One pack may be on its way while the next is launched; without background
+            # copies nothing is gained by holding it back.
             while len(waiting) > (1 if started.overlaps else 0):
                 first, download = waiting.popleft()
                 yield first, download.read()
@@ -197,8 +264,8 @@ def read_late(launched: "Iterable[tuple[Key, torch.Tensor]]") -> Iterator[tuple[
 class Download:
     """One tensor on its way to the host.
 
-    Only CUDA (and ROCm, which has its name) copies in the background. On Apple's GPU a copy that is not waited for
-    would need memory that torch does not pin there.
+    Only CUDA (and ROCm, which has its name) copies in the background. On Apple's GPU a
+    copy that is not waited for would need memory that torch does not pin there.
     """
 
     def __init__(self, tensor: "torch.Tensor") -> None:
@@ -209,11 +276,14 @@ class Download:
         self.event = None
         if self.overlaps:
             self.event = torch.cuda.Event()
-            # Behind the copy on the same stream: when the event has come, so have the numbers.
+            # Behind the copy on the same stream: when the event has come, so have the
+            # numbers.
             self.event.record(torch.cuda.current_stream(tensor.device))
 
     def read(self) -> NDArray[np.float64]:
-        """The numbers; waits for the copy. Float64 is made on the host: Apple's GPU does not have it."""
+        """The numbers; waits for the copy. Float64 is made on the host: Apple's GPU
+        does not have it.
+        """
         if self.event is not None:
             self.event.synchronize()
         numbers: NDArray[np.float64] = self.tensor.cpu().double().numpy()
@@ -221,7 +291,9 @@ class Download:
 
 
 def pinned(size: int) -> "torch.Tensor":
-    """So many bytes of memory on the host that a GPU copies from by itself; torch reuses it once the copy is done."""
+    """So many bytes of memory on the host that a GPU copies from by itself; torch
+    reuses it once the copy is done.
+    """
     import torch
 
     return torch.empty(size, dtype=torch.uint8, pin_memory=True)

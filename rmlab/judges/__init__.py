@@ -1,4 +1,6 @@
-"""LLM judges: `rmlab.judge` makes one, `estimate` counts what it costs, `examine` shows how far it can be trusted."""
+"""LLM judges: `rmlab.judge` makes one, `estimate` counts what it costs, `examine` shows
+how far it can be trusted.
+"""
 
 from dataclasses import dataclass, replace
 from inspect import signature
@@ -34,7 +36,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class _Setup:
-    """Mode, what a question shows, and its words; `one_order`: a comparison in one order only."""
+    """Mode, what a question shows, and its words; `one_order`: a comparison in one
+    order only.
+    """
 
     mode: str
     shows: str
@@ -45,7 +49,11 @@ class _Setup:
 
 
 _LOCAL_OPTIONS = ("dtype", "device", "batch", "revision", "trust_remote_code")
-_SERVER_OPTIONS = ["extra", "version", *[*signature(Client).parameters][1:-1]]  # without url and spent
+_SERVER_OPTIONS = [
+    "extra",
+    "version",
+    *[*signature(Client).parameters][1:-1],
+]  # without url and spent
 
 _MODES = {
     "pairwise": _Setup("pairwise", "pair", "five"),
@@ -56,20 +64,28 @@ _MODES = {
 
 CONVENTIONS = {
     "reward-bench": _Setup("pairwise", "pair", "two", one_order=True, published=True),
-    "reward-bench-2": _Setup("ranking", "list", "ranking", "rating-ties-number", published=True),
-    "reward-bench-2-ratings": _Setup("rating", "answer", "rating-number", "rating-ties-number", published=True),
+    "reward-bench-2": _Setup(
+        "ranking", "list", "ranking", "rating-ties-number", published=True
+    ),
+    "reward-bench-2-ratings": _Setup(
+        "rating", "answer", "rating-number", "rating-ties-number", published=True
+    ),
 }
 """How the runners of RewardBench 1 and 2 ask generative models and read them, by name.
 
-Temperature 0, one answer to each question. "reward-bench": two letters without a draw, one order drawn by a coin;
-"reward-bench-2": the best of four, shuffled; "reward-bench-2-ratings": every answer rated. Ties are rated in both, by
-words that leave depth and detail out. Replies are read by the runners' own expressions: the first of [[A]], [[B]] ...
-that stands anywhere in the reply, and the integer from 1 to 10 at its end. Where nothing matches they count half a win
-(with `ties="half"`), a quarter among four answers, and a rating of -1.
+Temperature 0, one answer to each question. "reward-bench": two letters without a draw,
+one order drawn by a coin; "reward-bench-2": the best of four, shuffled;
+"reward-bench-2-ratings": every answer rated. Ties are rated in both, by words that
+leave depth and detail out. Replies are read by the runners' own expressions: the first
+of [[A]], [[B]] ... that stands anywhere in the reply, and the integer from 1 to 10 at
+its end. Where nothing matches they count half a win (with `ties="half"`), a quarter
+among four answers, and a rating of -1.
 
-Two things are not the runners': the words of the questions are rmlab's (pass the published ones as `template=` and
-`ties_template=`), and the order of four answers is shuffled whole, where the runner swaps the right one with one other.
-scripts/run_generative.py and run_generative_v2.py of https://github.com/allenai/reward-bench.
+Two things are not the runners': the words of the questions are rmlab's (pass the
+published ones as `template=` and `ties_template=`), and the order of four answers is
+shuffled whole, where the runner swaps the right one with one other.
+scripts/run_generative.py and run_generative_v2.py of
+https://github.com/allenai/reward-bench.
 """
 
 
@@ -88,25 +104,31 @@ def judge(
     name: str | None = None,
     **options: Any,
 ) -> PairJudge | AnswerJudge | ListJudge:
-    """Make a language model a judge, for `rmlab.prefer` ("pairwise", "logprob") or `rmlab.score` ("ranking", "rating").
+    """Make a language model a judge, for `rmlab.prefer` ("pairwise", "logprob") or
+    `rmlab.score` ("ranking", "rating").
 
     Parameters
     ----------
     model : str or Path
-        The model's name at the server; without `url` a folder or a hub id, and the model runs here.
+        The model's name at the server; without `url` a folder or a hub id, and the
+        model runs here.
     url : str, optional
-        An OpenAI-compatible server (OpenAI, vLLM, SGLang, llama.cpp, `transformers serve`), up to and with its `/v1`.
+        An OpenAI-compatible server (OpenAI, vLLM, SGLang, llama.cpp, `transformers
+        serve`), up to and with its `/v1`.
     mode : {"pairwise", "logprob", "ranking", "rating"}, optional
-        "pairwise" asks for the better of two answers, in both orders, with five verdicts from A>>B to B>>A
-        (`template="three"`: A, B or a draw; "two": no draw). "logprob" reads the probability of the letter A or B,
-        where the server gives it. "ranking" asks for the best of all answers to a prompt. "rating" asks for 1 to 10 for
-        each answer.
+        "pairwise" asks for the better of two answers, in both orders, with five
+        verdicts from A>>B to B>>A (`template="three"`: A, B or a draw; "two": no draw).
+        "logprob" reads the probability of the letter A or B, where the server gives it.
+        "ranking" asks for the best of all answers to a prompt. "rating" asks for 1 to
+        10 for each answer.
     template, ties_template : str or Path, optional
-        Words of the question: a template that comes with rmlab, or a text file with {prompt} and {answer_a},
-        {answer_b} (or {answers}, or {answer}). In the modes "ranking" and "rating" RewardBench 2's Ties are rated by
-        `ties_template`, which leaves depth and detail out.
+        Words of the question: a template that comes with rmlab, or a text file with
+        {prompt} and {answer_a}, {answer_b} (or {answers}, or {answer}). In the modes
+        "ranking" and "rating" RewardBench 2's Ties are rated by `ties_template`, which
+        leaves depth and detail out.
     convention : str, optional
-        One of `rmlab.judges.CONVENTIONS`, which fixes mode, samples, temperature and how replies are read.
+        One of `rmlab.judges.CONVENTIONS`, which fixes mode, samples, temperature and
+        how replies are read.
     samples : int
         Answers to each question, of which the majority (ratings: the mean) counts.
     seed : int
@@ -118,14 +140,17 @@ def judge(
     name : str, optional
         Name in every table. Default the model's.
     **options
-        For servers: `key`, the *name* of the environment variable that holds the key (at OpenAI itself OPENAI_API_KEY,
-        elsewhere none unless named; the key goes to that server and nowhere else); `version`, which tells answers in
-        the store apart where the model behind the name changed; `extra`, further fields of each request, where None
-        takes one out, as `{"temperature": None}` does for models that refuse it; `concurrency`, `rate` (requests per
-        second), `retries`, `timeout` and `outage` (seconds for which a server that is away is waited for), as of
-        `rmlab.servers.Client`; `max_requests` and `max_tokens`, the budget: a run that needs more is refused before its
-        first question (`rmlab.judges.estimate` says what it needs), and no run goes beyond it.
-        For models on this machine: `dtype`, `device`, `batch` (questions at once), `revision`, `trust_remote_code`.
+        For servers: `key`, the *name* of the environment variable that holds the key
+        (at OpenAI itself OPENAI_API_KEY, elsewhere none unless named; the key goes to
+        that server and nowhere else); `version`, which tells answers in the store apart
+        where the model behind the name changed; `extra`, further fields of each
+        request, where None takes one out, as `{"temperature": None}` does for models
+        that refuse it; `concurrency`, `rate` (requests per second), `retries`,
+        `timeout` and `outage` (seconds for which a server that is away is waited for),
+        as of `rmlab.servers.Client`; `max_requests` and `max_tokens`, the budget: a run
+        that needs more is refused before its first question (`rmlab.judges.estimate`
+        says what it needs), and no run goes beyond it. For models on this machine:
+        `dtype`, `device`, `batch` (questions at once), `revision`, `trust_remote_code`.
 
     Returns
     -------
@@ -140,38 +165,69 @@ def judge(
     ImportError
         Where httpx and tenacity, or transformers, are not installed.
     """
-    for argument, word, setups in (("mode", mode, _MODES), ("convention", convention, CONVENTIONS)):
+    for argument, word, setups in (
+        ("mode", mode, _MODES),
+        ("convention", convention, CONVENTIONS),
+    ):
         if word is not None and word not in setups:
             raise DataError(f"{argument}={word!r}; {nearest(word, list(setups))}")
-    setup = _MODES[mode or "pairwise"] if convention is None else CONVENTIONS[convention]
+    setup = (
+        _MODES[mode or "pairwise"] if convention is None else CONVENTIONS[convention]
+    )
     letters = setup.mode == "logprob"
     if (setup.published or letters) and samples != 1:
-        raise DataError(f"samples={samples!r}: leave it out; {convention or mode} asks each question once")
-    if setup.published and (mode not in (None, setup.mode) or temperature not in (None, 0)):
-        raise DataError(f"convention={convention!r} is mode={setup.mode!r} with temperature=0; leave these out")
+        raise DataError(
+            f"samples={samples!r}: leave it out; {convention or mode} asks each question once"
+        )
+    if setup.published and (
+        mode not in (None, setup.mode) or temperature not in (None, 0)
+    ):
+        raise DataError(
+            f"convention={convention!r} is mode={setup.mode!r} with temperature=0; leave these out"
+        )
     answer_tokens = (1 if letters else 1024) if answer_tokens is None else answer_tokens
     temperature = (0.0 if samples == 1 else 0.7) if temperature is None else temperature
-    least = {"samples": (samples, 1), "answer_tokens": (answer_tokens, 1), "temperature": (temperature, 0)}
+    least = {
+        "samples": (samples, 1),
+        "answer_tokens": (answer_tokens, 1),
+        "temperature": (temperature, 0),
+    }
     for argument, (value, minimum) in least.items():
         if not value >= minimum:
             raise DataError(f"{argument}={value!r}; allowed: {minimum} or more")
     sampling = Sampling(temperature, answer_tokens, letters, seed)
     for option in options:
-        check_option("options", option, _LOCAL_OPTIONS if url is None else _SERVER_OPTIONS)
+        check_option(
+            "options", option, _LOCAL_OPTIONS if url is None else _SERVER_OPTIONS
+        )
     if url is None:
         respondent: Local | Chat = _load_local(model, sampling, **options)
     else:
-        fields = {name: options.pop(name) for name in ("extra", "version") if name in options}
+        fields = {
+            name: options.pop(name) for name in ("extra", "version") if name in options
+        }
         client = Client(url, **options)
         if client.key is None and urlsplit(client.url).hostname == OPENAI:
             client = replace(client, key="OPENAI_API_KEY")
         respondent = Chat(str(model), client, sampling, **fields)
     question = load_template(template or setup.template, setup.shows)
-    common = (name or respondent.title, respondent, question, samples, seed, setup.published)
+    common = (
+        name or respondent.title,
+        respondent,
+        question,
+        samples,
+        seed,
+        setup.published,
+    )
     if setup.shows == "pair":
         return PairJudge(*common, letters=letters, one_order=setup.one_order)
-    ties = replace(AnswerJudge(*common), template=load_template(ties_template or setup.ties_template, "answer"))
-    return (AnswerJudge if setup.shows == "answer" else ListJudge)(*common, apart={TIES: ties})
+    ties = replace(
+        AnswerJudge(*common),
+        template=load_template(ties_template or setup.ties_template, "answer"),
+    )
+    return (AnswerJudge if setup.shows == "answer" else ListJudge)(
+        *common, apart={TIES: ties}
+    )
 
 
 def _load_local(
@@ -190,6 +246,11 @@ def _load_local(
 
     if not isinstance(model, Path) and "/" not in model and not Path(model).exists():
         remedy = f"for a model behind a server give url=, such as 'https://{OPENAI}/v1'"
-        raise DataError(f"model={model!r} is neither a folder nor a hub id ('owner/name'); {remedy}")
-    checkpoint, place = find(model, revision=revision, trust_remote_code=trust_remote_code), backbone.device(device)
+        raise DataError(
+            f"model={model!r} is neither a folder nor a hub id ('owner/name'); {remedy}"
+        )
+    checkpoint, place = (
+        find(model, revision=revision, trust_remote_code=trust_remote_code),
+        backbone.device(device),
+    )
     return Local(checkpoint, place, backbone.dtype(dtype, place), sampling, batch)

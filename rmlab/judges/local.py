@@ -1,4 +1,6 @@
-"""A judge on this machine: a language model that writes its answers through transformers."""
+"""A judge on this machine: a language model that writes its answers through
+transformers.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +29,8 @@ _MIN_LOGPROB = -1e4
 
 @dataclass(frozen=True)
 class Local:
-    """A checkpoint that generates; its weights are loaded when the first question is asked.
+    """A checkpoint that generates; its weights are loaded when the first question is
+    asked.
 
     Parameters
     ----------
@@ -38,7 +41,8 @@ class Local:
     sampling : Sampling
         How answers are drawn.
     batch : int
-        Questions that are answered at once, padded on the left. With a batch of 1 no question is padded.
+        Questions that are answered at once, padded on the left. With a batch of 1 no
+        question is padded.
     """
 
     checkpoint: "Checkpoint"
@@ -54,8 +58,12 @@ class Local:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the weights, the tokenizer, the generation settings beside them, the number type and the sampling."""
-        settings = digests("generation", self.checkpoint.folder.glob("generation_config.json"))
+        """Hash of the weights, the tokenizer, the generation settings beside them, the
+        number type and the sampling.
+        """
+        settings = digests(
+            "generation", self.checkpoint.folder.glob("generation_config.json")
+        )
         return hash_parts(
             {
                 "scoring": SCORING_VERSION,
@@ -68,7 +76,9 @@ class Local:
         )
 
     def respond(self, questions: Sequence[Question]) -> Answers:
-        """Yield answers in batches of questions of about the same length; of one that is too long, why it has none."""
+        """Yield answers in batches of questions of about the same length; of one that
+        is too long, why it has none.
+        """
         for first in range(0, len(questions), _WINDOW * self.batch):
             window: list[tuple[Question, list[int]]] = []
             for question in questions[first : first + _WINDOW * self.batch]:
@@ -80,17 +90,31 @@ class Local:
                     window.append((question, ids))
             window.sort(key=lambda item: -len(item[1]))
             for start in range(0, len(window), self.batch):
-                yield from self._answer_batch(*zip(*window[start : start + self.batch], strict=True))
+                yield from self._answer_batch(
+                    *zip(*window[start : start + self.batch], strict=True)
+                )
 
     def provenance(self) -> Provenance:
         """Return the model and how it is asked."""
         from rmlab.inference.template import pinned_date
 
         model, device = self.checkpoint, str(self.device)
-        identity: Provenance = {"model": model.name, "revision": model.revision, "content": model.content}
-        numbers = {"dtype": str(self.dtype).removeprefix("torch."), "device": device, "versions": versions()}
+        identity: Provenance = {
+            "model": model.name,
+            "revision": model.revision,
+            "content": model.content,
+        }
+        numbers = {
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": device,
+            "versions": versions(),
+        }
         date = pinned_date(self._chat_template)
-        return identity | numbers | {"sampling": asdict(self.sampling), "date_string": date}
+        return (
+            identity
+            | numbers
+            | {"sampling": asdict(self.sampling), "date_string": date}
+        )
 
     @cached_property
     def tokenizer(self) -> "PreTrainedTokenizerBase":
@@ -104,23 +128,35 @@ class Local:
         """The transformers model; loads the weights."""
         from rmlab.scorers.models import backbone
 
-        return backbone.load(self.checkpoint, "AutoModelForCausalLM", device=self.device, dtype=self.dtype)
+        return backbone.load(
+            self.checkpoint,
+            "AutoModelForCausalLM",
+            device=self.device,
+            dtype=self.dtype,
+        )
 
     @cached_property
     def letter_tokens(self) -> dict[int, str]:
         """Every token that is one capital letter, with or without spaces around it."""
         from rmlab.inference.template import decode
 
-        tokens = ((number, decode(self.tokenizer, [number])) for number in range(len(self.tokenizer)))
+        tokens = (
+            (number, decode(self.tokenizer, [number]))
+            for number in range(len(self.tokenizer))
+        )
         return {number: text for number, text in tokens if text.strip() in {*LETTERS}}
 
     def ids(self, question: Question) -> list[int]:
         """Return the question's tokens by the chat template."""
         from rmlab.inference.template import call, render
 
-        (text,) = render(self.tokenizer, self._chat_template, [question.messages], header=True)
+        (text,) = render(
+            self.tokenizer, self._chat_template, [question.messages], header=True
+        )
         # The template writes the special tokens, each once.
-        ids: list[int] = call(self.tokenizer, [text], add_special_tokens=False)["input_ids"][0]
+        ids: list[int] = call(self.tokenizer, [text], add_special_tokens=False)[
+            "input_ids"
+        ][0]
         return ids
 
     @cached_property
@@ -143,31 +179,60 @@ class Local:
         ends = set(end if isinstance(end, list) else [] if end is None else [end])
         return ends | ({self.tokenizer.eos_token_id} - {None})
 
-    def _answer_batch(self, questions: Sequence[Question], ids: Sequence[list[int]]) -> Answers:
+    def _answer_batch(
+        self, questions: Sequence[Question], ids: Sequence[list[int]]
+    ) -> Answers:
         import torch
 
         output = self._generate(questions, ids)
         if output.logits is not None:
-            logs = torch.log_softmax(output.logits[0].float(), -1)[:, list(self.letter_tokens)].double().cpu().numpy()
+            logs = (
+                torch.log_softmax(output.logits[0].float(), -1)[
+                    :, list(self.letter_tokens)
+                ]
+                .double()
+                .cpu()
+                .numpy()
+            )
             for question, row, question_ids in zip(questions, logs, ids, strict=True):
                 logprobs = np.maximum(row, _MIN_LOGPROB).tolist()
                 top = dict(zip(self.letter_tokens.values(), logprobs, strict=True))
                 text = max(top, key=lambda token: top[token])
-                yield question, Answer(text, "length", top=top, prompt_tokens=len(question_ids), answer_tokens=1)
+                yield (
+                    question,
+                    Answer(
+                        text,
+                        "length",
+                        top=top,
+                        prompt_tokens=len(question_ids),
+                        answer_tokens=1,
+                    ),
+                )
             return
         width = max(map(len, ids))
-        for question, row, question_ids in zip(questions, output.sequences[:, width:].tolist(), ids, strict=True):
+        for question, row, question_ids in zip(
+            questions, output.sequences[:, width:].tolist(), ids, strict=True
+        ):
             yield question, self._read_text(row, len(question_ids))
 
-    def _generate(self, questions: Sequence[Question], ids: Sequence[list[int]]) -> "GenerateDecoderOnlyOutput":
-        """The `sequences` of transformers' `generate`, and the raw `logits` of each step where letters are read."""
+    def _generate(
+        self, questions: Sequence[Question], ids: Sequence[list[int]]
+    ) -> "GenerateDecoderOnlyOutput":
+        """The `sequences` of transformers' `generate`, and the raw `logits` of each
+        step where letters are read.
+        """
         import torch
         from transformers import GenerationConfig, LogitsProcessorList
 
         pad, width = self.tokenizer.pad_token_id, max(map(len, ids))
         pad = int(pad if pad is not None else next(iter(self._ends), 0))
-        tokens = torch.tensor([[pad] * (width - len(row)) + row for row in ids], device=self.device)
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids], device=self.device)
+        tokens = torch.tensor(
+            [[pad] * (width - len(row)) + row for row in ids], device=self.device
+        )
+        mask = torch.tensor(
+            [[0] * (width - len(row)) + [1] * len(row) for row in ids],
+            device=self.device,
+        )
         config = GenerationConfig(
             max_new_tokens=self.sampling.answer_tokens,
             do_sample=False,
@@ -177,9 +242,14 @@ class Local:
             output_logits=self.sampling.letters,
         )
         temperature = self.sampling.temperature
-        noise = [_GumbelNoise([question.seed for question in questions], temperature)] if temperature else []
+        noise = (
+            [_GumbelNoise([question.seed for question in questions], temperature)]
+            if temperature
+            else []
+        )
         with torch.inference_mode():
-            # `PreTrainedModel` does not announce the method, which causal language models have by a mixin.
+            # `PreTrainedModel` does not announce the method, which causal language
+            # models have by a mixin.
             return cast(Any, self.model).generate(  # type: ignore[no-any-return]
                 input_ids=tokens,
                 attention_mask=mask,
@@ -194,13 +264,20 @@ class Local:
         end = next((i for i, token in enumerate(row) if token in self._ends), None)
         ids, finish = row[:end], "length" if end is None else "stop"
         text = decode(self.tokenizer, ids, skip_special_tokens=True)
-        return Answer(text, finish, prompt_tokens=prompt_tokens, answer_tokens=len(ids) + (end is not None))
+        return Answer(
+            text,
+            finish,
+            prompt_tokens=prompt_tokens,
+            answer_tokens=len(ids) + (end is not None),
+        )
 
 
 class _GumbelNoise:
-    """Draws a token: the largest of logits / temperature + Gumbel noise is a sample of the softmax.
+    """Draws a token: the largest of logits / temperature + Gumbel noise is a sample of
+    the softmax.
 
-    Each question has noise of its own, so that its answer does not depend on the other questions of its batch.
+    Each question has noise of its own, so that its answer does not depend on the other
+    questions of its batch.
     """
 
     def __init__(self, seeds: list[int], temperature: float) -> None:
@@ -212,6 +289,11 @@ class _GumbelNoise:
     def __call__(self, ids: "Tensor", scores: "Tensor") -> "Tensor":
         import torch
 
-        uniform = torch.stack([torch.rand(scores.shape[-1], generator=generator) for generator in self._generators])
+        uniform = torch.stack(
+            [
+                torch.rand(scores.shape[-1], generator=generator)
+                for generator in self._generators
+            ]
+        )
         gumbel = -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
         return scores.float() / self._temperature + gumbel.to(scores.device)

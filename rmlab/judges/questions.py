@@ -1,4 +1,6 @@
-"""Questions to a judge: templates with places for the conversation and the answers, and the answers of its model."""
+"""Questions to a judge: templates with places for the conversation and the answers, and
+the answers of its model.
+"""
 
 import hashlib
 import json
@@ -24,7 +26,11 @@ _PLACES = [f"answer_{letter.lower()}" for letter in LETTERS]
 _PLACE = re.compile(r"\{([a-z_]+)\}")
 _SECTION = re.compile(r"^\[(system|user)\][ \t]*\n", re.MULTILINE)
 _ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
-_NEEDED = {"pair": ("prompt", "answer_a", "answer_b"), "list": ("prompt", "answers"), "answer": ("prompt", "answer")}
+_NEEDED = {
+    "pair": ("prompt", "answer_a", "answer_b"),
+    "list": ("prompt", "answers"),
+    "answer": ("prompt", "answer"),
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,8 @@ class Template:
     def messages(self, prompt: Prompt, answers: Sequence[str]) -> Messages:
         """Return the messages that show the answers in this order.
 
-        Each place is filled once, from left to right: braces in the texts, as in code, stay as they are.
+        Each place is filled once, from left to right: braces in the texts, as in code,
+        stay as they are.
 
         Parameters
         ----------
@@ -60,11 +67,20 @@ class Template:
         texts = by_place | {
             "prompt": conversation(prompt),
             "answer": answers[0],
-            "answers": "\n\n".join(f"<{place}>\n{text}\n</{place}>" for place, text in by_place.items()),
-            "verdicts": " or ".join(filter(None, [", ".join(letters[:-1]), letters[-1]])),
+            "answers": "\n\n".join(
+                f"<{place}>\n{text}\n</{place}>" for place, text in by_place.items()
+            ),
+            "verdicts": " or ".join(
+                filter(None, [", ".join(letters[:-1]), letters[-1]])
+            ),
         }
         return [
-            {"role": role, "content": _PLACE.sub(lambda place: texts.get(place[1], place[0]), text)}
+            {
+                "role": role,
+                "content": _PLACE.sub(
+                    lambda place: texts.get(place[1], place[0]), text
+                ),
+            }
             for role, text in (("system", self.system), ("user", self.user))
             if text
         ]
@@ -76,7 +92,8 @@ class Template:
 
 
 def conversation(prompt: Prompt) -> str:
-    """Return a prompt as one text: a single question as it is, several turns with their speakers.
+    """Return a prompt as one text: a single question as it is, several turns with their
+    speakers.
 
     >>> print(conversation([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]))
     User: Hi
@@ -87,12 +104,19 @@ def conversation(prompt: Prompt) -> str:
         return prompt
     if len(prompt) == 1 and prompt[0]["role"] == "user":
         return prompt[0]["content"]
-    return "\n\n".join(f"{_ROLES.get(turn['role'], turn['role'].title())}: {turn['content']}" for turn in prompt)
+    return "\n\n".join(
+        f"{_ROLES.get(turn['role'], turn['role'].title())}: {turn['content']}"
+        for turn in prompt
+    )
 
 
 def shipped() -> list[str]:
     """Return the names of the templates that come with rmlab."""
-    return sorted(file.name.removesuffix(".txt") for file in _FOLDER.iterdir() if file.name.endswith(".txt"))
+    return sorted(
+        file.name.removesuffix(".txt")
+        for file in _FOLDER.iterdir()
+        if file.name.endswith(".txt")
+    )
 
 
 def load_template(template: str | Path, shows: str) -> Template:
@@ -101,11 +125,12 @@ def load_template(template: str | Path, shows: str) -> Template:
     Parameters
     ----------
     template : str or Path
-        A name of `shipped`, or a text file. Lines `[system]` and `[user]` begin the two messages; a file without them
-        is the user's message.
+        A name of `shipped`, or a text file. Lines `[system]` and `[user]` begin the two
+        messages; a file without them is the user's message.
     shows : str
-        What the question shows: "pair" needs the places {prompt}, {answer_a}, {answer_b}; "list" needs {prompt},
-        {answers}, or the answers written out; "answer" needs {prompt}, {answer}.
+        What the question shows: "pair" needs the places {prompt}, {answer_a},
+        {answer_b}; "list" needs {prompt}, {answers}, or the answers written out;
+        "answer" needs {prompt}, {answer}.
 
     Returns
     -------
@@ -121,17 +146,31 @@ def load_template(template: str | Path, shows: str) -> Template:
     try:
         text = file.read_text("utf-8")
     except (OSError, ValueError) as error:
-        raise DataError(f"template={name[:80]!r}: {nearest(name, shipped())}; or a text file") from error
+        raise DataError(
+            f"template={name[:80]!r}: {nearest(name, shipped())}; or a text file"
+        ) from error
     before, *parts = _SECTION.split(text)
-    sections = dict(zip(parts[::2], parts[1::2], strict=True)) if parts else {"user": before}
-    loaded = Template(name, sections.get("system", "").strip(), sections.get("user", "").strip())
+    sections = (
+        dict(zip(parts[::2], parts[1::2], strict=True)) if parts else {"user": before}
+    )
+    loaded = Template(
+        name, sections.get("system", "").strip(), sections.get("user", "").strip()
+    )
     # A list of answers may also be written out: {answer_a}, {answer_b} ...
     is_written_out = "{answer_a}" in loaded.text and "{answer_b}" in loaded.text
     needed = _NEEDED["pair" if shows == "list" and is_written_out else shows]
     missing = [f"{{{place}}}" for place in needed if f"{{{place}}}" not in loaded.text]
-    if missing or not loaded.user or (parts and (before.strip() or 2 * len(sections) < len(parts))):
-        places = ", ".join(missing) or "one part [user], after at most one part [system]"
-        raise DataError(f"template={name!r}: lacks {places}; write it where it is to stand")
+    if (
+        missing
+        or not loaded.user
+        or (parts and (before.strip() or 2 * len(sections) < len(parts)))
+    ):
+        places = (
+            ", ".join(missing) or "one part [user], after at most one part [system]"
+        )
+        raise DataError(
+            f"template={name!r}: lacks {places}; write it where it is to stand"
+        )
     return loaded
 
 
@@ -148,11 +187,13 @@ class Answer:
     text : str
         The answer, as far as the server did not take parts of it off as reasoning.
     finish : str
-        Why the answer ended ("stop", "length" ...); empty where the server does not say.
+        Why the answer ended ("stop", "length" ...); empty where the server does not
+        say.
     reasoning : str
         What the server took off.
     top : mapping of str to float, optional
-        Log-probabilities of the tokens that could have stood where the letter of the verdict stands.
+        Log-probabilities of the tokens that could have stood where the letter of the
+        verdict stands.
     prompt_tokens, answer_tokens : int, optional
         Tokens read and written; None where the server does not say.
     model : str
@@ -170,7 +211,11 @@ class Answer:
 
 def encode(answer: Answer) -> dict[str, object]:
     """Return the answer as plain values; empty ones are left out."""
-    return {name: value for name, value in asdict(answer).items() if value not in ("", None) or name == "text"}
+    return {
+        name: value
+        for name, value in asdict(answer).items()
+        if value not in ("", None) or name == "text"
+    }
 
 
 @dataclass(frozen=True)
@@ -202,8 +247,17 @@ class Question:
 
     @cached_property
     def key(self) -> str:
-        """Hash of the words and the sample: equal questions are asked once, whatever their items."""
-        return hash_json([self.template.text, conversation(self.text.prompt), self.answers, self.sample])
+        """Hash of the words and the sample: equal questions are asked once, whatever
+        their items.
+        """
+        return hash_json(
+            [
+                self.template.text,
+                conversation(self.text.prompt),
+                self.answers,
+                self.sample,
+            ]
+        )
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -212,7 +266,9 @@ class Question:
 
     @property
     def seed(self) -> int:
-        """Seed of the answer. With one seed for all, a server would draw the same random numbers for every question."""
+        """Seed of the answer. With one seed for all, a server would draw the same
+        random numbers for every question.
+        """
         return int(hash_json([self.base_seed, self.key])[:8], 16) >> 1
 
     @property
@@ -223,7 +279,10 @@ class Question:
     @property
     def n_bytes(self) -> int:
         """Bytes of UTF-8 in the messages."""
-        return sum(len(part["content"].encode("utf-8", "surrogatepass")) for part in self.messages)
+        return sum(
+            len(part["content"].encode("utf-8", "surrogatepass"))
+            for part in self.messages
+        )
 
 
 @dataclass(frozen=True)
@@ -249,26 +308,35 @@ class Sampling:
 
 
 Answers = Generator[tuple[Question, Answer | str], None, None]
-"""Questions, each with its answer, or with the reason why there is none, in any order."""
+"""Questions, each with its answer, or with the reason why there is none, in any order.
+"""
 
 
 def shuffled_order(item: Text, sample: int, seed: int) -> Order:
-    """Return one order, drawn by the item's texts, the sample and the seed: for two answers, a coin.
+    """Return one order, drawn by the item's texts, the sample and the seed: for two
+    answers, a coin.
 
-    The order does not depend on the order in which the answers came (benchmarks list the right one first), on the
-    other items, or on where a run was resumed.
+    The order does not depend on the order in which the answers came (benchmarks list
+    the right one first), on the other items, or on where a run was resumed.
     """
     answers = item.answers
-    draws = {text: hash_json([seed, sample, item.prompt, sorted(answers), text]) for text in answers}
+    draws = {
+        text: hash_json([seed, sample, item.prompt, sorted(answers), text])
+        for text in answers
+    }
     return tuple(sorted(range(len(answers)), key=lambda i: draws[answers[i]]))
 
 
 def count_tokens(questions: Iterable[Question]) -> int:
-    """Return about how many tokens the questions have, at four bytes a token (Chinese: three)."""
+    """Return about how many tokens the questions have, at four bytes a token (Chinese:
+    three).
+    """
     return sum(question.n_bytes // 4 + 8 for question in questions)
 
 
 def hash_json(value: object) -> str:
     """Return a hash of plain values, also of texts with half a surrogate pair."""
-    body = json.dumps(value, ensure_ascii=False, sort_keys=True).encode("utf-8", "surrogatepass")
+    body = json.dumps(value, ensure_ascii=False, sort_keys=True).encode(
+        "utf-8", "surrogatepass"
+    )
     return hashlib.blake2b(body, digest_size=16).hexdigest()

@@ -1,4 +1,6 @@
-r"""Reading verdicts: the reasoning is taken off, then the last verdict in double brackets or in \boxed{} counts."""
+r"""Reading verdicts: the reasoning is taken off, then the last verdict in double
+brackets or in \boxed{} counts.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -18,9 +20,21 @@ _MAX_VERDICT_LINE = 30
 _NAMES = "think|thinking|thought|reasoning"
 _OPENED = re.compile(rf"\s*(<(?:{_NAMES})>|\[THINK\])", re.IGNORECASE)
 _CLOSED = re.compile(rf"</(?:{_NAMES})>|\[/THINK\]", re.IGNORECASE)
-_MARKED = re.compile(r"\[\[([^\[\]]{1,60})\]\]|\\boxed\s*\{((?:[^{}]|\{[^{}]*\}){1,120})\}")
-_WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textrm|operatorname)\s*\{([^{}]*)\}")
-_LATEX = {r"\gg": ">>", r"\ll": "<<", r"\gt": ">", r"\lt": "<", r"\succ": ">", r"\prec": "<", r"\approx": "="}
+_MARKED = re.compile(
+    r"\[\[([^\[\]]{1,60})\]\]|\\boxed\s*\{((?:[^{}]|\{[^{}]*\}){1,120})\}"
+)
+_WRAPPED = re.compile(
+    r"\\(?:text|textbf|mathrm|mathbf|textrm|operatorname)\s*\{([^{}]*)\}"
+)
+_LATEX = {
+    r"\gg": ">>",
+    r"\ll": "<<",
+    r"\gt": ">",
+    r"\lt": "<",
+    r"\succ": ">",
+    r"\prec": "<",
+    r"\approx": "=",
+}
 _SIGN = re.compile("|".join(re.escape(name) + r"(?![a-zA-Z])" for name in _LATEX))
 _NOUN = re.compile(r"\b(?:assistant|answer|response|option|model)\b", re.IGNORECASE)
 _MARKS = re.compile(r"[\s*_$`\"'.:,;(){}\\]+(?!\d)|\s+")
@@ -29,7 +43,18 @@ _INTRODUCED = re.compile(
     re.IGNORECASE,
 )
 _PAIR = re.compile(r"([AB])(>>|>|<<|<|=|==|~|≈|≫|≪)([AB])")
-_STRENGTH = {">>": 2, "≫": 2, ">": 1, "=": 0, "==": 0, "~": 0, "≈": 0, "<": -1, "<<": -2, "≪": -2}
+_STRENGTH = {
+    ">>": 2,
+    "≫": 2,
+    ">": 1,
+    "=": 0,
+    "==": 0,
+    "~": 0,
+    "≈": 0,
+    "<": -1,
+    "<<": -2,
+    "≪": -2,
+}
 _NUMBER = re.compile(r"(\d{1,2}(?:\.\d+)?)(?:/10)?")
 _PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")
 
@@ -51,10 +76,12 @@ def without_reasoning(text: str) -> str:
 
 
 def verdict_text(answer: Answer) -> str:
-    """Return the text that verdicts are read from; empty where the answer was cut before its verdict.
+    """Return the text that verdicts are read from; empty where the answer was cut
+    before its verdict.
 
-    Of an answer that was cut by the limit of its length only a short last line is a verdict: the text before it may
-    have been reasoning, whose opening tag the chat template had written.
+    Of an answer that was cut by the limit of its length only a short last line is a
+    verdict: the text before it may have been reasoning, whose opening tag the chat
+    template had written.
     """
     if answer.finish != "length":
         return answer.text
@@ -63,7 +90,8 @@ def verdict_text(answer: Answer) -> str:
 
 
 def read_pair(text: str, *, draw: str = "") -> int | None:
-    """Return how much better answer A is: 2, 1, 0, -1, -2; None without a verdict. The last verdict counts.
+    """Return how much better answer A is: 2, 1, 0, -1, -2; None without a verdict. The
+    last verdict counts.
 
     `draw`: the letter for "both are equally good", where the question offers one.
 
@@ -74,13 +102,16 @@ def read_pair(text: str, *, draw: str = "") -> int | None:
 
 
 def read_letter(text: str, answers: int) -> int | None:
-    """Return the number of the chosen answer, from 0; None without a verdict or for a letter that was not shown.
+    """Return the number of the chosen answer, from 0; None without a verdict or for a
+    letter that was not shown.
 
     >>> read_letter("The third one: [[C]]", 4), read_letter("[[E]]", 4)
     (2, None)
     """
     letters = [*LETTERS[:answers]]
-    return _last_verdict(text, lambda verdict: letters.index(verdict) if verdict in letters else None)
+    return _last_verdict(
+        text, lambda verdict: letters.index(verdict) if verdict in letters else None
+    )
 
 
 def read_rating(text: str) -> float | None:
@@ -93,16 +124,21 @@ def read_rating(text: str) -> float | None:
 
 
 def read_published_letter(text: str, answers: int) -> int | None:
-    """Return the number of the chosen answer as RewardBench's runners read it: they look for [[A]], then for [[B]] ...
+    """Return the number of the chosen answer as RewardBench's runners read it: they
+    look for [[A]], then for [[B]] ...
 
     >>> read_published_letter("[[B]] at first, then [[A]]", 2), read_published_letter("**B**", 2)
     (0, None)
     """
-    return next((i for i, letter in enumerate(LETTERS[:answers]) if f"[[{letter}]]" in text), None)
+    return next(
+        (i for i, letter in enumerate(LETTERS[:answers]) if f"[[{letter}]]" in text),
+        None,
+    )
 
 
 def read_published_rating(text: str) -> int | None:
-    """Return the integer from 1 to 10 at the text's end, as RewardBench 2's runner reads a rating.
+    """Return the integer from 1 to 10 at the text's end, as RewardBench 2's runner
+    reads a rating.
 
     >>> read_published_rating("Rating: 8"), read_published_rating("[[8]]"), read_published_rating("8/10")
     (8, None, 10)
@@ -112,11 +148,13 @@ def read_published_rating(text: str) -> int | None:
 
 
 def letter_odds(top: Mapping[str, float]) -> float | None:
-    """Return the log-odds of the letter A against B from log-probabilities of tokens; None where neither is named.
+    """Return the log-odds of the letter A against B from log-probabilities of tokens;
+    None where neither is named.
 
-    A server names only the likeliest tokens. Where one of the letters is not among them, the least likely token named
-    stands in for it: the letter is less likely still, so the true log-odds are further from 0. A single token says
-    nothing of the letter that it is not: None.
+    A server names only the likeliest tokens. Where one of the letters is not among
+    them, the least likely token named stands in for it: the letter is less likely
+    still, so the true log-odds are further from 0. A single token says nothing of the
+    letter that it is not: None.
     """
     odds = {}
     for letter in "AB":
@@ -125,14 +163,18 @@ def letter_odds(top: Mapping[str, float]) -> float | None:
     if len(top) < 2 or (odds["A"] is None and odds["B"] is None):
         return None
     least = min(top.values())
-    return (least if odds["A"] is None else odds["A"]) - (least if odds["B"] is None else odds["B"])
+    return (least if odds["A"] is None else odds["A"]) - (
+        least if odds["B"] is None else odds["B"]
+    )
 
 
 def _last_verdict(text: str, read: Callable[[str], T | None]) -> T | None:
     """The last marked text that reads as a verdict; else the answer's last line."""
     text = without_reasoning(text)
     # One of two groups matches: brackets, or a box.
-    marks = (read(_clean("".join(groups).strip("[] "))) for groups in _MARKED.findall(text))
+    marks = (
+        read(_clean("".join(groups).strip("[] "))) for groups in _MARKED.findall(text)
+    )
     verdicts = [verdict for verdict in marks if verdict is not None]
     if verdicts:
         return verdicts[-1]
@@ -141,7 +183,11 @@ def _last_verdict(text: str, read: Callable[[str], T | None]) -> T | None:
         return None
     introduced = _INTRODUCED.fullmatch(lines[-1].strip(" \t*_#.`"))
     verdict = read(_clean(lines[-1]))
-    return verdict if verdict is not None or introduced is None else read(_clean(introduced[1]))
+    return (
+        verdict
+        if verdict is not None or introduced is None
+        else read(_clean(introduced[1]))
+    )
 
 
 def _clean(text: str) -> str:

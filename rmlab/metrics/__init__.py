@@ -1,4 +1,6 @@
-"""Numbers of a benchmark: scores to pairs, accuracies, the style matrix, summaries, best of n, ensembles."""
+"""Numbers of a benchmark: scores to pairs, accuracies, the style matrix, summaries,
+best of n, ensembles.
+"""
 
 from rmlab.metrics.best_of_n import best_of, best_of_curve
 from rmlab.metrics.ensembles import ensemble

@@ -1,4 +1,6 @@
-"""Several models' scores to one: the mean, standardised or by rank, or a vote on every pair of answers."""
+"""Several models' scores to one: the mean, standardised or by rank, or a vote on every
+pair of answers.
+"""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -16,7 +18,11 @@ HOW = ("mean", "zscore", "rank", "vote")
 
 
 def ensemble(
-    scores: pd.DataFrame, models: Sequence[str] | None = None, *, how: How = "mean", name: str | None = None
+    scores: pd.DataFrame,
+    models: Sequence[str] | None = None,
+    *,
+    how: How = "mean",
+    name: str | None = None,
 ) -> pd.DataFrame:
     """Combine the scores of several models into those of one.
 
@@ -29,20 +35,24 @@ def ensemble(
     models : sequence of str, optional
         The models to combine; default: all.
     how : {"mean", "zscore", "rank", "vote"}
-        - "mean": of the scores as they are. A model with a wide scale outweighs the others.
-        - "zscore": of the scores less the model's mean over its deviation, both over the benchmark. A model that gives
-          every answer the same score adds nothing.
-        - "rank": of the ranks within the prompt, from 0 (worst) to 1 (best); equal scores share their mean rank.
-        - "vote": every two answers to a prompt meet and most models decide (a tie of the votes is half a win); an
-          answer's score is the share of the meetings that it wins.
+        - "mean": of the scores as they are. A model with a wide scale outweighs the
+          others.
+        - "zscore": of the scores less the model's mean over its deviation, both over
+          the benchmark. A model that gives every answer the same score adds nothing.
+        - "rank": of the ranks within the prompt, from 0 (worst) to 1 (best); equal
+          scores share their mean rank.
+        - "vote": every two answers to a prompt meet and most models decide (a tie of
+          the votes is half a win); an answer's score is the share of the meetings that
+          it wins.
     name : str, optional
         Name of the result; default "mean of 3 models" and so on.
 
     Returns
     -------
     DataFrame
-        A table of scores of one model, one row per response. A response without a score of one of the models is
-        missing, and is left out of the other responses' ranks, votes and deviations for every model.
+        A table of scores of one model, one row per response. A response without a score
+        of one of the models is missing, and is left out of the other responses' ranks,
+        votes and deviations for every model.
 
     Raises
     ------
@@ -66,27 +76,39 @@ def ensemble(
     names = present if models is None else list(models)
     for model in names:
         if model not in present or names.count(model) > 1 or len(names) < 2:
-            raise DataError(f"models: {model!r} of {names}; two or more, each once; {tables.nearest(model, present)}")
+            raise DataError(
+                f"models: {model!r} of {names}; two or more, each once; {tables.nearest(model, present)}"
+            )
     result_name = name if name is not None else f"{how} of {len(names)} models"
     if result_name in present:
-        raise DataError(f"name: {result_name!r} is already a model in scores; pass name='another name'")
+        raise DataError(
+            f"name: {result_name!r} is already a model in scores; pass name='another name'"
+        )
     values, answers = _spread_models(scores, names)
     is_known = ~np.isnan(values).any(axis=0)
     combined = np.full(len(answers), np.nan)
-    combined[is_known] = _combine(values[:, is_known], answers.iloc[np.flatnonzero(is_known)], how)
+    combined[is_known] = _combine(
+        values[:, is_known], answers.iloc[np.flatnonzero(is_known)], how
+    )
     frame = answers.assign(model=result_name, score=combined)[tables.SCORES]
     frame.attrs = {"provenance": {result_name: {"ensemble": how, "models": names}}}
     return frame
 
 
-def _spread_models(scores: pd.DataFrame, names: list[str]) -> tuple[FloatArray, pd.DataFrame]:
+def _spread_models(
+    scores: pd.DataFrame, names: list[str]
+) -> tuple[FloatArray, pd.DataFrame]:
     """Scores (models, answers) and the answers, in the first model's order."""
     rows = scores[scores["model"].isin(names)]
     answer, first_rows = group_codes(rows, KEY)
     n_models = np.bincount(answer)
     if (n_models < len(names)).any():
-        first = rows.iloc[first_rows[int((n_models < len(names)).argmax())]][KEY].to_dict()
-        raise DataError(f"scores: {names} were scored on different responses, first {first}. Score the same for all.")
+        first = rows.iloc[first_rows[int((n_models < len(names)).argmax())]][
+            KEY
+        ].to_dict()
+        raise DataError(
+            f"scores: {names} were scored on different responses, first {first}. Score the same for all."
+        )
     values = np.empty((len(names), len(first_rows)))
     for place, name in enumerate(names):
         is_model = (rows["model"] == name).to_numpy()
@@ -99,31 +121,48 @@ def _combine(values: FloatArray, answers: pd.DataFrame, how: str) -> FloatArray:
     if how == "mean":
         return np.asarray(values.mean(axis=0))
     combined = np.full(values.shape[1], 0.5)  # of an answer that meets no other
-    for rows in answers.groupby("benchmark" if how == "zscore" else PROMPT, sort=False).indices.values():
+    for rows in answers.groupby(
+        "benchmark" if how == "zscore" else PROMPT, sort=False
+    ).indices.values():
         if how == "zscore":
             combined[rows] = _standardise(values[:, rows]).mean(axis=0)
         elif len(rows) > 1:
-            combined[rows] = _mean_rank(values[:, rows]) if how == "rank" else _vote(values[:, rows])
+            combined[rows] = (
+                _mean_rank(values[:, rows]) if how == "rank" else _vote(values[:, rows])
+            )
     return combined
 
 
 def _standardise(values: FloatArray) -> FloatArray:
-    """Scores (models, answers) less the model's mean, over its deviation; 0 where it gives all the same score."""
+    """Scores (models, answers) less the model's mean, over its deviation; 0 where it
+    gives all the same score.
+    """
     centred = values - values.mean(axis=1, keepdims=True)
-    # By the range, not the deviation: that of equal scores may come out as 1e-17 instead of 0.
+    # By the range, not the deviation: that of equal scores may come out as 1e-17
+    # instead of 0.
     varies = np.ptp(values, axis=1)[:, None] > 0
     deviation = values.std(axis=1, keepdims=True)
-    return np.asarray(np.divide(centred, deviation, out=np.zeros_like(values), where=varies))
+    return np.asarray(
+        np.divide(centred, deviation, out=np.zeros_like(values), where=varies)
+    )
 
 
 def _mean_rank(values: FloatArray) -> FloatArray:
-    """Mean over the models of the rank from 0 to 1 of a prompt's answers, (models, answers)."""
-    # Sums of ranks are exact and divided once, so that equal ranks stay equal: Ties asks how far answers are apart.
+    """Mean over the models of the rank from 0 to 1 of a prompt's answers, (models,
+    answers).
+    """
+    # Sums of ranks are exact and divided once, so that equal ranks stay equal: Ties
+    # asks how far answers are apart.
     n_models, n_answers = values.shape
-    return np.asarray((rankdata(values, axis=-1).sum(axis=0) - n_models) / (n_models * (n_answers - 1)))
+    return np.asarray(
+        (rankdata(values, axis=-1).sum(axis=0) - n_models)
+        / (n_models * (n_answers - 1))
+    )
 
 
 def _vote(values: FloatArray) -> FloatArray:
-    """Share of a prompt's other answers that an answer beats when most models decide, (models, answers)."""
+    """Share of a prompt's other answers that an answer beats when most models decide,
+    (models, answers).
+    """
     majority = np.sign(np.sign(values[:, :, None] - values[:, None, :]).sum(axis=0))
     return np.asarray((majority.sum(axis=1) / (values.shape[1] - 1) + 1) / 2)

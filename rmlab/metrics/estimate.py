@@ -1,8 +1,10 @@
 """Values of weighted means, their errors clustered by prompt, and their intervals.
 
-A prompt's comparisons are not independent, so errors are those of clusters. The influence of a cluster is its
-contribution to the error of a number, with the small-sample factor of CR2 (Bell and McCaffrey 2002); a number's
-variance is the sum of the squared influences. Clusters that share cells, directly or through others, form a stratum.
+A prompt's comparisons are not independent, so errors are those of clusters. The
+influence of a cluster is its contribution to the error of a number, with the
+small-sample factor of CR2 (Bell and McCaffrey 2002); a number's variance is the sum of
+the squared influences. Clusters that share cells, directly or through others, form a
+stratum.
 """
 
 from collections.abc import Container
@@ -34,12 +36,13 @@ class ClusterSums:
     Attributes
     ----------
     influence, contribution, share : ndarray
-        (models, clusters): contribution to the error (with the factor of CR2), to the value, and the cluster's weight.
+        (models, clusters): contribution to the error (with the factor of CR2), to the
+        value, and the cluster's weight.
     stratum : ndarray
         (clusters,): number of the stratum.
     df, n_effective : ndarray
-        (models, strata): degrees of freedom of each stratum's variance, and as how many equal clusters its clusters
-        count (Kish).
+        (models, strata): degrees of freedom of each stratum's variance, and as how many
+        equal clusters its clusters count (Kish).
     low, high : ndarray
         (models, strata): the least and the most that a stratum can contribute.
     """
@@ -62,7 +65,8 @@ class ClusterSums:
 class Strata(NamedTuple):
     """What the strata contribute to numbers, (rows, strata) each.
 
-    `value` and its `variance`; `df`, `n_effective`, `low` and `high` as in `ClusterSums`.
+    `value` and its `variance`; `df`, `n_effective`, `low` and `high` as in
+    `ClusterSums`.
     """
 
     value: FloatArray
@@ -74,7 +78,9 @@ class Strata(NamedTuple):
 
 
 class Adjusted(NamedTuple):
-    """Numbers after adding a won and a lost cluster, (rows,): center, error, degrees of freedom."""
+    """Numbers after adding a won and a lost cluster, (rows,): center, error, degrees of
+    freedom.
+    """
 
     center: FloatArray
     se: FloatArray
@@ -129,7 +135,9 @@ class Estimate(Measured):
 
 
 class _Blocks(NamedTuple):
-    """Items of one cluster and one pool, summed; (models, blocks) and (1, blocks) where all models are alike."""
+    """Items of one cluster and one pool, summed; (models, blocks) and (1, blocks) where
+    all models are alike.
+    """
 
     cluster: IntArray
     pool: IntArray
@@ -137,7 +145,13 @@ class _Blocks(NamedTuple):
     n: FloatArray
 
 
-def estimate(items: Items, weights: Weights, confidence: float = 0.95, *, contrasts: Container[int] = ()) -> Estimate:
+def estimate(
+    items: Items,
+    weights: Weights,
+    confidence: float = 0.95,
+    *,
+    contrasts: Container[int] = (),
+) -> Estimate:
     """Estimate numbers of every model with clustered errors and intervals.
 
     Parameters
@@ -149,23 +163,25 @@ def estimate(items: Items, weights: Weights, confidence: float = 0.95, *, contra
     confidence : float
         Coverage of the intervals.
     contrasts : container of int
-        Places of the numbers whose sums by cluster are kept, which comparisons of models need.
+        Places of the numbers whose sums by cluster are kept, which comparisons of
+        models need.
 
     Returns
     -------
     Estimate
-        A value is NaN where a pool with a weight is empty. Where a part has fewer than five clusters there is no error
-        and no interval.
+        A value is NaN where a pool with a weight is empty. Where a part has fewer than
+        five clusters there is no error and no interval.
 
     Notes
     -----
-    The interval adds one cluster that wins everything and one that loses everything, in each stratum, then takes a
-    clustered t (Agresti and Coull 1998; Agresti and Caffo 2000). It is conservative where prompts are few or nearly all
-    are won.
+    The interval adds one cluster that wins everything and one that loses everything, in
+    each stratum, then takes a clustered t (Agresti and Coull 1998; Agresti and Caffo
+    2000). It is conservative where prompts are few or nearly all are won.
 
     References
     ----------
-    Miller (arXiv 2411.00640) for the clusters; `benchmarks/coverage.py` for the coverage.
+    Miller (arXiv 2411.00640) for the clusters; `benchmarks/coverage.py` for the
+    coverage.
     """
     numbers, clusters = [], {}
     for place, mean in enumerate(weights.means):
@@ -174,10 +190,18 @@ def estimate(items: Items, weights: Weights, confidence: float = 0.95, *, contra
         if place in contrasts:
             clusters[place] = sums
     columns = {
-        name: np.array([getattr(number, name) for number in numbers]).reshape(len(numbers), len(items.models)).T
+        name: np.array([getattr(number, name) for number in numbers])
+        .reshape(len(numbers), len(items.models))
+        .T
         for name in (column.name for column in fields(Measured))
     }
-    return Estimate(**columns, models=items.models, numbers=weights.numbers, label=weights.label, clusters=clusters)
+    return Estimate(
+        **columns,
+        models=items.models,
+        numbers=weights.numbers,
+        label=weights.label,
+        clusters=clusters,
+    )
 
 
 def group_means(
@@ -189,7 +213,8 @@ def group_means(
     bounds: tuple[float, float] = (0.0, 1.0),
     confidence: float = 0.95,
 ) -> Measured:
-    """Means of groups of values that come in clusters, for numbers that no benchmark defines.
+    """Means of groups of values that come in clusters, for numbers that no benchmark
+    defines.
 
     Parameters
     ----------
@@ -200,14 +225,16 @@ def group_means(
     n_groups : int
         Number of groups.
     bounds : tuple of float
-        The least and the most that a value can be; infinite bounds give a plain clustered t.
+        The least and the most that a value can be; infinite bounds give a plain
+        clustered t.
     confidence : float
         Coverage of the intervals.
 
     Returns
     -------
     Measured
-        value, se, df, low, high, n_prompts (clusters), n_pairs (values), reason and so on, (groups,) each.
+        value, se, df, low, high, n_prompts (clusters), n_pairs (values), reason and so
+        on, (groups,) each.
 
     Examples
     --------
@@ -218,50 +245,94 @@ def group_means(
     """
     outcome = np.where(np.isnan(value), MISSING, WIN).astype(np.int8)
     cells = pd.DataFrame(index=range(n_groups))
-    frame, limits = pd.DataFrame(index=range(len(value))), np.tile(np.array(bounds), (n_groups, 1))
-    items = Items(["all"], frame, value[None], outcome[None], cluster, cluster, group, cells, limits)
+    frame, limits = (
+        pd.DataFrame(index=range(len(value))),
+        np.tile(np.array(bounds), (n_groups, 1)),
+    )
+    items = Items(
+        ["all"],
+        frame,
+        value[None],
+        outcome[None],
+        cluster,
+        cluster,
+        group,
+        cells,
+        limits,
+    )
     first = np.zeros(1, np.intp)
-    means = [WeightedMean(np.array([place]), first, np.ones((1, 1)), ["group"]) for place in range(n_groups)]
+    means = [
+        WeightedMean(np.array([place]), first, np.ones((1, 1)), ["group"])
+        for place in range(n_groups)
+    ]
     result = estimate(items, Weights(cells, means, ""), confidence)
-    return Measured(**{column.name: getattr(result, column.name)[0] for column in fields(Measured)})
+    return Measured(
+        **{column.name: getattr(result, column.name)[0] for column in fields(Measured)}
+    )
 
 
 def t_quantile(df: FloatArray, confidence: float) -> FloatArray:
     """Student's t for a two-sided interval; NaN without degrees of freedom."""
     if not isinstance(confidence, int | float | np.floating) or not 0 < confidence < 1:
-        raise ValueError(f"confidence: {confidence!r}; allowed: between 0 and 1, for example 0.95")
+        raise ValueError(
+            f"confidence: {confidence!r}; allowed: between 0 and 1, for example 0.95"
+        )
     return np.where(df > 0, stdtrit(np.maximum(df, 1e-3), 0.5 + confidence / 2), np.nan)
 
 
 def satterthwaite(variance: FloatArray, df: FloatArray) -> FloatArray:
-    """Degrees of freedom of a sum of variances (..., strata); without variance the sum of theirs."""
+    """Degrees of freedom of a sum of variances (..., strata); without variance the sum
+    of theirs.
+    """
     total = variance.sum(axis=-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Shares of the total, since the square of a large variance is beyond the floats.
+        # Shares of the total, since the square of a large variance is beyond the
+        # floats.
         inverse = np.where(variance > 0, (variance / total) ** 2 / df, 0.0).sum(axis=-1)
-        return np.asarray(np.where(total[..., 0] > _ROUNDING**2, 1 / inverse, df.sum(axis=-1)))
+        return np.asarray(
+            np.where(total[..., 0] > _ROUNDING**2, 1 / inverse, df.sum(axis=-1))
+        )
 
 
 def indicator(codes: IntArray, size: int) -> sparse.csr_array:
     """(items, groups): 1 where an item is in the group."""
-    return sparse.csr_array((np.ones(len(codes)), codes, np.arange(len(codes) + 1)), shape=(len(codes), size))
+    return sparse.csr_array(
+        (np.ones(len(codes)), codes, np.arange(len(codes) + 1)),
+        shape=(len(codes), size),
+    )
 
 
-def _estimate_number(items: Items, mean: WeightedMean, confidence: float) -> tuple[Measured, ClusterSums]:
-    rows = np.concatenate([items.rows_of_cell[cell] for cell in mean.cells] or [np.zeros(0, np.intp)])
+def _estimate_number(
+    items: Items, mean: WeightedMean, confidence: float
+) -> tuple[Measured, ClusterSums]:
+    rows = np.concatenate(
+        [items.rows_of_cell[cell] for cell in mean.cells] or [np.zeros(0, np.intp)]
+    )
     pool = np.repeat(mean.pool, [len(items.rows_of_cell[cell]) for cell in mean.cells])
     counts = mean.weight != 0  # a prior set may weigh nothing for a model
     observed = ~np.isnan(items.credit[:, rows]) & counts[:, pool]
-    prompt, cluster = (pd.factorize(codes[rows], sort=True)[0] for codes in (items.prompt, items.cluster))
-    n_prompts = np.count_nonzero(observed @ indicator(prompt, int(prompt.max(initial=-1)) + 1), axis=1)
+    prompt, cluster = (
+        pd.factorize(codes[rows], sort=True)[0]
+        for codes in (items.prompt, items.cluster)
+    )
+    n_prompts = np.count_nonzero(
+        observed @ indicator(prompt, int(prompt.max(initial=-1)) + 1), axis=1
+    )
     n_pairs, outcome = observed.sum(axis=1), items.outcome[:, rows]
-    n_ties, missing = (((outcome == code) & counts[:, pool]).sum(axis=1) for code in (TIE, MISSING))
+    n_ties, missing = (
+        ((outcome == code) & counts[:, pool]).sum(axis=1) for code in (TIE, MISSING)
+    )
     if observed.all():
         observed = observed[:1]  # all models are alike, so one row does
     block, codes = pd.factorize(cluster * len(mean.parts) + pool, sort=True)
-    in_block, (block_cluster, block_pool) = indicator(block, len(codes)), np.divmod(codes, len(mean.parts))
+    in_block, (block_cluster, block_pool) = (
+        indicator(block, len(codes)),
+        np.divmod(codes, len(mean.parts)),
+    )
     total = np.where(observed, items.credit[:, rows], 0.0) @ in_block
-    blocks = _Blocks(block_cluster, block_pool, total, observed.astype(float) @ in_block)
+    blocks = _Blocks(
+        block_cluster, block_pool, total, observed.astype(float) @ in_block
+    )
     in_pool = indicator(blocks.pool, len(mean.parts))
     n = blocks.n @ in_pool
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -270,8 +341,16 @@ def _estimate_number(items: Items, mean: WeightedMean, confidence: float) -> tup
     _add_reasons(reason, mean, counts & (n == 0), "nothing in {}", "nothing in {}")
     for model, text in mean.reasons.items():
         reason[model] = "; ".join(filter(None, (reason[model], text)))
-    value = np.where(counts, mean.weight * pool_mean, 0.0).sum(axis=1) + np.where(reason == "", 0.0, np.nan)
-    _add_reasons(reason, mean, counts & ((blocks.n > 0) @ in_pool < MIN_PROMPTS), TOO_FEW, f"{{}}: {TOO_FEW}")
+    value = np.where(counts, mean.weight * pool_mean, 0.0).sum(axis=1) + np.where(
+        reason == "", 0.0, np.nan
+    )
+    _add_reasons(
+        reason,
+        mean,
+        counts & ((blocks.n > 0) @ in_pool < MIN_PROMPTS),
+        TOO_FEW,
+        f"{{}}: {TOO_FEW}",
+    )
     pool_bounds = np.zeros((len(mean.parts), 2))
     pool_bounds[mean.pool] = items.bounds[mean.cells]
     sums = _cluster_sums(blocks, mean.weight, pool_mean, n, pool_bounds)
@@ -280,24 +359,42 @@ def _estimate_number(items: Items, mean: WeightedMean, confidence: float) -> tup
         # Nine times a ninth is 1 + 2e-16: no value may lie above what can be earned.
         lowest = np.round(sums.low.sum(axis=1), _DECIMALS)
         highest = np.round(sums.high.sum(axis=1), _DECIMALS)
-        value, low, high = (np.clip(number, lowest, highest) for number in (value, low, high))
-    se, low, high = (np.where(reason == "", number, np.nan) for number in (se, low, high))
-    return Measured(value, se, df, low, high, n_prompts, n_pairs, n_ties, missing, reason), sums
+        value, low, high = (
+            np.clip(number, lowest, highest) for number in (value, low, high)
+        )
+    se, low, high = (
+        np.where(reason == "", number, np.nan) for number in (se, low, high)
+    )
+    return Measured(
+        value, se, df, low, high, n_prompts, n_pairs, n_ties, missing, reason
+    ), sums
 
 
 def _add_reasons(
-    reason: NDArray[np.object_], mean: WeightedMean, in_pool: BoolArray, text: str, text_of_parts: str
+    reason: NDArray[np.object_],
+    mean: WeightedMean,
+    in_pool: BoolArray,
+    text: str,
+    text_of_parts: str,
 ) -> None:
-    """Name the parts whose pools give a reason, for each model that has none yet; `text` is for a single part."""
+    """Name the parts whose pools give a reason, for each model that has none yet;
+    `text` is for a single part.
+    """
     text = text_of_parts if len(set(mean.parts)) > 1 else text
     names = np.array(mean.parts, object)
-    for model, pools in enumerate(np.broadcast_to(in_pool, (len(reason), in_pool.shape[1]))):
+    for model, pools in enumerate(
+        np.broadcast_to(in_pool, (len(reason), in_pool.shape[1]))
+    ):
         if reason[model] == "" and pools.any():
             reason[model] = text.format(", ".join(dict.fromkeys(names[pools])))
 
 
 def _cluster_sums(
-    blocks: _Blocks, weight: FloatArray, pool_mean: FloatArray, n: FloatArray, pool_bounds: FloatArray
+    blocks: _Blocks,
+    weight: FloatArray,
+    pool_mean: FloatArray,
+    n: FloatArray,
+    pool_bounds: FloatArray,
 ) -> ClusterSums:
     n_clusters = int(blocks.cluster.max(initial=-1)) + 1
     in_cluster = indicator(blocks.cluster, n_clusters)
@@ -312,15 +409,21 @@ def _cluster_sums(
         share = np.nan_to_num(share / share.sum(axis=1, keepdims=True))
     # Pools that share a cluster are connected, and form a stratum.
     same_cluster = np.diff(blocks.cluster) == 0
-    links = (np.ones(same_cluster.sum()), (blocks.pool[:-1][same_cluster], blocks.pool[1:][same_cluster]))
+    links = (
+        np.ones(same_cluster.sum()),
+        (blocks.pool[:-1][same_cluster], blocks.pool[1:][same_cluster]),
+    )
     graph = sparse.coo_array(links, shape=(weight.shape[1], weight.shape[1]))
-    n_strata, stratum_of_pool = sparse.csgraph.connected_components(graph, directed=False)
+    n_strata, stratum_of_pool = sparse.csgraph.connected_components(
+        graph, directed=False
+    )
     stratum = np.zeros(n_clusters, np.intp)
     stratum[blocks.cluster] = stratum_of_pool[blocks.pool]
     in_stratum = indicator(stratum, n_strata)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Bell and McCaffrey (2002), working independence: 1 / (sum h^2 + sum over pairs of
-        # h^2 h'^2 / ((1 - h)(1 - h'))) with h the share of the stratum; equal clusters give their number less one.
+        # Bell and McCaffrey (2002), working independence: 1 / (sum h^2 + sum over pairs
+        # of h^2 h'^2 / ((1 - h)(1 - h'))) with h the share of the stratum; equal
+        # clusters give their number less one.
         h = np.nan_to_num(share / (share @ in_stratum)[:, stratum])
         n_effective = 1 / (h**2 @ in_stratum)
         q = np.where(h < 1, h**2 / (1 - h), np.inf)
@@ -365,10 +468,12 @@ def _interval(
 
 
 def adjust(value: FloatArray, strata: Strata) -> Adjusted:
-    """Add a won and a lost cluster to numbers (rows,), and to the variance of each of their strata.
+    """Add a won and a lost cluster to numbers (rows,), and to the variance of each of
+    their strata.
 
-    The center moves as if the two were added to all clusters at once: many small strata would otherwise pull it to the
-    middle of the scale. See "The interval of a number" in docs/statistics.md.
+    The center moves as if the two were added to all clusters at once: many small strata
+    would otherwise pull it to the middle of the scale. See "The interval of a number"
+    in docs/statistics.md.
     """
     span = strata.high - strata.low
     low = strata.low.sum(axis=1)
@@ -385,13 +490,21 @@ def adjust(value: FloatArray, strata: Strata) -> Adjusted:
     return Adjusted(low + width * center, se, satterthwaite(variance, strata.df))
 
 
-def limits_around(value: FloatArray, adjusted: Adjusted, confidence: float) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper limits; at low confidence they reach as far as the value, which may lie beside the center."""
+def limits_around(
+    value: FloatArray, adjusted: Adjusted, confidence: float
+) -> tuple[FloatArray, FloatArray]:
+    """Lower and upper limits; at low confidence they reach as far as the value, which
+    may lie beside the center.
+    """
     half = t_quantile(adjusted.df, confidence) * adjusted.se
-    return np.minimum(adjusted.center - half, value), np.maximum(adjusted.center + half, value)
+    return np.minimum(adjusted.center - half, value), np.maximum(
+        adjusted.center + half, value
+    )
 
 
 def add_two_clusters(share: FloatArray, n: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Center of n clusters with one that wins and one that loses, and the variance that the two add."""
+    """Center of n clusters with one that wins and one that loses, and the variance that
+    the two add.
+    """
     center = (n * share + 1) / (n + 2)
     return center, (center**2 + (1 - center) ** 2) / (n + 2) ** 2

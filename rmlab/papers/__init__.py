@@ -1,4 +1,6 @@
-"""Printed numbers of papers and leaderboards beside computed ones, and results of real models."""
+"""Printed numbers of papers and leaderboards beside computed ones, and results of real
+models.
+"""
 
 from rmlab.papers.outcomes import results
 from rmlab.papers.printed import audit_leaderboard, published

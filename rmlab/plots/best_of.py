@@ -1,4 +1,6 @@
-"""Figures of best of n: subsets, curves over n, and the spread and the gap of prompts with many right answers."""
+"""Figures of best of n: subsets, curves over n, and the spread and the gap of prompts
+with many right answers.
+"""
 
 import textwrap
 from typing import TYPE_CHECKING
@@ -36,8 +38,8 @@ def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     Returns
     -------
     Axes
-        A row per subset that has a number. The dotted line in a row is the chance of random scores there (1/4 for best
-        of four; Ties has none).
+        A row per subset that has a number. The dotted line in a row is the chance of
+        random scores there (1/4 for best of four; Ties has none).
 
     Raises
     ------
@@ -53,16 +55,28 @@ def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     ['math-prm']
     """
     columns = ["model", "quantity", "name", "value", "low", "high", "chance"]
-    table = canvas.read_table(table, metrics.estimates, columns).query("quantity == 'subset'")
+    table = canvas.read_table(table, metrics.estimates, columns).query(
+        "quantity == 'subset'"
+    )
     canvas.refuse_blank(table, "value")
     models, n_subsets = _name_models(table["model"]), table["name"].nunique()
     table = table.dropna(subset=["value"])
     subsets = list(table["name"].unique()[::-1])
-    titles = {column: name for b in benchmarks_by_name().values() for name, column in b.subset_names.items()}
-    ax = canvas.new_rows(ax, [titles.get(name, name.replace("_", " ")) for name in subsets], n_series=len(models))
+    titles = {
+        column: name
+        for b in benchmarks_by_name().values()
+        for name, column in b.subset_names.items()
+    }
+    ax = canvas.new_rows(
+        ax,
+        [titles.get(name, name.replace("_", " ")) for name in subsets],
+        n_series=len(models),
+    )
     for i, (model, name) in enumerate(models.items()):
         rows = table[table["model"] == model]
-        rows = rows.assign(y=rows["name"].map(subsets.index) + canvas.row_offset(i, len(models)))
+        rows = rows.assign(
+            y=rows["name"].map(subsets.index) + canvas.row_offset(i, len(models))
+        )
         canvas.draw_dots(ax, rows, "value", (COLOURS[i], MARKERS[i]), name)
     chance = table.groupby("name")["chance"].first().reindex(subsets)
     place = np.arange(len(subsets))
@@ -70,7 +84,9 @@ def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     ax.hlines(place[1:] - 0.5, 0, 1.02, color="#dddddd", lw=0.8, zorder=0)
     ax.set_xlim(0, 1.02)
     label = "score (dotted: chance)" if chance.notna().any() else "score"
-    canvas.label_values(ax, label, n_subsets - len(subsets), "without numbers left out", "subset")
+    canvas.label_values(
+        ax, label, n_subsets - len(subsets), "without numbers left out", "subset"
+    )
     canvas.add_legend(ax)
     return ax
 
@@ -88,7 +104,8 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
     Returns
     -------
     Figure
-        One line per model with its 95 % intervals, set a little beside each other; dotted: chance, 1/n.
+        One line per model with its 95 % intervals, set a little beside each other;
+        dotted: chance, 1/n.
 
     Raises
     ------
@@ -105,28 +122,52 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
     'chat'
     """
     needed = ["model", "domain", "n", "accuracy", "low", "high", "chance"]
-    curve = canvas.read_table(curve, metrics.best_of_curve, needed, "accuracy", argument="curve")
-    models, panels = _name_models(curve["model"]), list(curve.groupby("domain", sort=False))
+    curve = canvas.read_table(
+        curve, metrics.best_of_curve, needed, "accuracy", argument="curve"
+    )
+    models, panels = (
+        _name_models(curve["model"]),
+        list(curve.groupby("domain", sort=False)),
+    )
     figure, axes = canvas.new_panels(len(panels), columns, (2.5, 2.2))
     for ax, (domain, panel) in zip(axes, panels, strict=True):
         for i, (model, name) in enumerate(models.items()):
             rows = panel[panel["model"] == model].sort_values("n")
             x = rows["n"] + (i - (len(models) - 1) / 2) * min(0.1, 0.5 / len(models))
             ax.vlines(x, rows["low"], rows["high"], color=COLOURS[i], lw=1)
-            ax.plot(x, rows["accuracy"], color=COLOURS[i], marker=MARKERS[i], ms=4, label=name)
-        ax.plot(panel.groupby("n")["chance"].first(), color="black", ls=":", lw=1.2, label="chance")
-        ax.set(xticks=sorted(curve["n"].unique()), ylim=(0, 1.05), xlabel="answers (n)", ylabel="right one on top")
+            ax.plot(
+                x,
+                rows["accuracy"],
+                color=COLOURS[i],
+                marker=MARKERS[i],
+                ms=4,
+                label=name,
+            )
+        ax.plot(
+            panel.groupby("n")["chance"].first(),
+            color="black",
+            ls=":",
+            lw=1.2,
+            label="chance",
+        )
+        ax.set(
+            xticks=sorted(curve["n"].unique()),
+            ylim=(0, 1.05),
+            xlabel="answers (n)",
+            ylabel="right one on top",
+        )
         ax.set_title(canvas.plain(domain), fontsize="medium")
     canvas.add_legend(axes[0], figure)
     return figure
 
 
 def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":
-    """Draw spread against gap of every Ties prompt with several right answers, one panel per model.
+    """Draw spread against gap of every Ties prompt with several right answers, one
+    panel per model.
 
-    Right: right answers get different scores. Up: they stand above the wrong ones. Below the solid line a wrong answer
-    is above a right one; above the dashed line (gap = spread) the model tells right from wrong more clearly than right
-    from right.
+    Right: right answers get different scores. Up: they stand above the wrong ones.
+    Below the solid line a wrong answer is above a right one; above the dashed line (gap
+    = spread) the model tells right from wrong more clearly than right from right.
 
     Parameters
     ----------
@@ -138,7 +179,8 @@ def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":
     Returns
     -------
     Figure
-        Scores of models have no common unit, so both are in mean spreads of the model; `tie_points` are the numbers.
+        Scores of models have no common unit, so both are in mean spreads of the model;
+        `tie_points` are the numbers.
 
     Raises
     ------
@@ -159,11 +201,24 @@ def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":
     for ax, (model, rows) in zip(axes, panels, strict=True):
         for result, (words, colour, marker) in _RESULTS.items():
             part = rows[rows["result"] == result]
-            ax.scatter(part["spread"], part["gap"], s=30, color=colour, marker=marker, alpha=0.75, lw=0, label=words)
+            ax.scatter(
+                part["spread"],
+                part["gap"],
+                s=30,
+                color=colour,
+                marker=marker,
+                alpha=0.75,
+                lw=0,
+                label=words,
+            )
         ax.axhline(0, color="black", lw=0.8)
         ax.plot([0, right], [0, right], color="black", lw=0.8, ls="--")
-        counts = ", ".join(f"{(rows['result'] == result).sum()} {result}" for result in _RESULTS)
-        ax.set_title(f"{textwrap.fill(canvas.plain(model), 26)}\n{counts}", fontsize="small")
+        counts = ", ".join(
+            f"{(rows['result'] == result).sum()} {result}" for result in _RESULTS
+        )
+        ax.set_title(
+            f"{textwrap.fill(canvas.plain(model), 26)}\n{counts}", fontsize="small"
+        )
         ax.set_xlabel("spread of right answers", fontsize="small")
         ax.set_ylabel("smallest right\nminus largest wrong", fontsize="small")
     bottom, top = min(points["gap"].min(), -0.05), max(points["gap"].max(), 0.05)
@@ -173,7 +228,8 @@ def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":
 
 
 def tie_points(detail: pd.DataFrame) -> pd.DataFrame:
-    """Spread and gap of every Ties prompt with several right answers: the numbers of `plot_ties`.
+    """Spread and gap of every Ties prompt with several right answers: the numbers of
+    `plot_ties`.
 
     Parameters
     ----------
@@ -183,8 +239,9 @@ def tie_points(detail: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per model and prompt: model, id, spread and gap in mean spreads of the model (in mean gaps where all its
-        spreads are 0), result: "clear" (gap above spread), "right" (above 0) or "wrong".
+        One row per model and prompt: model, id, spread and gap in mean spreads of the
+        model (in mean gaps where all its spreads are 0), result: "clear" (gap above
+        spread), "right" (above 0) or "wrong".
 
     Raises
     ------
@@ -202,17 +259,41 @@ def tie_points(detail: pd.DataFrame) -> pd.DataFrame:
     detail = canvas.read_table(detail, metrics.ties_detail, needed, argument="detail")
     tied = detail[detail["kind"] == "tied"].dropna(subset=["spread", "gap"])
     if tied.empty:
-        raise DataError("detail: no prompt with several right answers and scores for all of them. Score subset Ties.")
-    sizes = tied.assign(gap=tied["gap"].abs()).groupby("model")[["spread", "gap"]].mean().replace(0, np.nan)
-    unit = tied["model"].map(sizes["spread"].fillna(sizes["gap"]).fillna(1.0)).to_numpy(float)
-    spread, gap = tied["spread"].to_numpy(float) / unit, tied["gap"].to_numpy(float) / unit
+        raise DataError(
+            "detail: no prompt with several right answers and scores for all of them. Score subset Ties."
+        )
+    sizes = (
+        tied.assign(gap=tied["gap"].abs())
+        .groupby("model")[["spread", "gap"]]
+        .mean()
+        .replace(0, np.nan)
+    )
+    unit = (
+        tied["model"]
+        .map(sizes["spread"].fillna(sizes["gap"]).fillna(1.0))
+        .to_numpy(float)
+    )
+    spread, gap = (
+        tied["spread"].to_numpy(float) / unit,
+        tied["gap"].to_numpy(float) / unit,
+    )
     result = np.select([gap > spread, gap > 0], ["clear", "right"], "wrong")
-    return tied[["model", "id"]].assign(spread=spread, gap=gap, result=result).reset_index(drop=True)
+    return (
+        tied[["model", "id"]]
+        .assign(spread=spread, gap=gap, result=result)
+        .reset_index(drop=True)
+    )
 
 
 def _name_models(models: pd.Series) -> dict[str, str]:
-    """The models in their order with names for a legend; DataError for more than can be told apart."""
+    """The models in their order with names for a legend; DataError for more than can be
+    told apart.
+    """
     names = list(dict.fromkeys(models))
     if len(names) > len(COLOURS):
-        raise DataError(f"table: {len(names)} models; at most {len(COLOURS)} can be told apart. Keep fewer.")
-    return dict(zip(names, map(canvas.plain, canvas.shorten_names(names, 40)), strict=True))
+        raise DataError(
+            f"table: {len(names)} models; at most {len(COLOURS)} can be told apart. Keep fewer."
+        )
+    return dict(
+        zip(names, map(canvas.plain, canvas.shorten_names(names, 40)), strict=True)
+    )

@@ -1,4 +1,6 @@
-"""Tables and figures to files: leaderboards in every format, and a report that opens offline."""
+"""Tables and figures to files: leaderboards in every format, and a report that opens
+offline.
+"""
 
 from rmlab.report.figures import save_figure
 from rmlab.report.leaderboard import compare_benchmarks, leaderboard

@@ -1,4 +1,6 @@
-"""A leaderboard: the benchmark's summary with intervals, ranks, groups, and content-blind baselines as rows."""
+"""A leaderboard: the benchmark's summary with intervals, ranks, groups, and
+content-blind baselines as rows.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -38,8 +40,9 @@ def leaderboard(
     table : DataFrame
         Scores or pairs of one benchmark (RewardBench 2 needs scores).
     responses : DataFrame, optional
-        The benchmark's texts: with them the five baselines of `rmlab.baselines` are scored and added. Without, a
-        row "random draw", whose scores are drawn, is added where the table has no baseline.
+        The benchmark's texts: with them the five baselines of `rmlab.baselines` are
+        scored and added. Without, a row "random draw", whose scores are drawn, is added
+        where the table has no baseline.
     average, ties, common, cluster, confidence, **options
         As in `rmlab.summary`.
     seed : int
@@ -48,27 +51,46 @@ def leaderboard(
     Returns
     -------
     DataFrame
-        One row per model or baseline, best first: rank (among the models; missing for baselines), model, overall, low,
-        high, kind ("model" or "baseline"), the other columns of `rmlab.summary`, rank_low, rank_high, group (as in
-        `rmlab.rank`). A model without an overall score stands last, without rank or group, and `reason` names the way
-        out. `rmlab.report.show` shows the table without cutting names or scores.
+        One row per model or baseline, best first: rank (among the models; missing for
+        baselines), model, overall, low, high, kind ("model" or "baseline"), the other
+        columns of `rmlab.summary`, rank_low, rank_high, group (as in `rmlab.rank`). A
+        model without an overall score stands last, without rank or group, and `reason`
+        names the way out. `rmlab.report.show` shows the table without cutting names or
+        scores.
 
     Raises
     ------
     DataError
-        For several benchmarks in one table, and for models scored on different items unless `common`.
+        For several benchmarks in one table, and for models scored on different items
+        unless `common`.
     """
     benchmark_of(table)  # one at a time
-    checked = tables.check_scores(table, allow_missing=True) if "score" in table else tables.check_pairs(table)
+    checked = (
+        tables.check_scores(table, allow_missing=True)
+        if "score" in table
+        else tables.check_pairs(table)
+    )
     entries = with_baselines(checked, responses, seed=seed)
-    prepared = prepare(entries, average, ties, common, options, cluster=cluster, min_models=1)
+    prepared = prepare(
+        entries, average, ties, common, options, cluster=cluster, min_models=1
+    )
     frame, overall = summary_columns(prepared, confidence, contrasts=True)
-    kind = pd.Series(np.where(frame["model"].map(is_baseline), "baseline", "model"), dtype="str")
+    kind = pd.Series(
+        np.where(frame["model"].map(is_baseline), "baseline", "model"), dtype="str"
+    )
     frame = frame.assign(kind=kind, **rank_columns(overall, confidence=confidence))
-    frame = frame.drop(columns=[name for name in ("prior_sets",) if name in frame and frame[name].isna().all()])
+    frame = frame.drop(
+        columns=[
+            name
+            for name in ("prior_sets",)
+            if name in frame and frame[name].isna().all()
+        ]
+    )
     others = frame.columns.difference([*_FIRST, *_LAST], sort=False)
     frame = frame[[*_FIRST, *others, *_LAST]]
-    ordered = frame.sort_values("overall", ascending=False, na_position="last", kind="stable", ignore_index=True)
+    ordered = frame.sort_values(
+        "overall", ascending=False, na_position="last", kind="stable", ignore_index=True
+    )
     return tables.copy_provenance(table, ordered)
 
 
@@ -83,7 +105,8 @@ def compare_benchmarks(
     Parameters
     ----------
     tables : DataFrame, iterable of DataFrame, or mapping
-        Scores or pairs: one table of several benchmarks, several tables, or a table of each benchmark by its name.
+        Scores or pairs: one table of several benchmarks, several tables, or a table of
+        each benchmark by its name.
     average, confidence
         As in `rmlab.summary`.
 
@@ -93,10 +116,10 @@ def compare_benchmarks(
         One row per model:
 
         - model;
-        - mean_rank: the mean over the benchmarks of the rank among the models that have all of them. It is missing for
-          the other models and for baselines;
-        - the overall score on each benchmark, in a column of its name, and its interval in `<name>_low` and
-          `<name>_high`;
+        - mean_rank: the mean over the benchmarks of the rank among the models that have
+          all of them. It is missing for the other models and for baselines;
+        - the overall score on each benchmark, in a column of its name, and its interval
+          in `<name>_low` and `<name>_high`;
         - reason: why a score is missing.
 
         The best mean rank comes first.
@@ -110,9 +133,14 @@ def compare_benchmarks(
         parts = list(tables.items())
     else:
         frames = [tables] if isinstance(tables, pd.DataFrame) else tables
-        parts = [part for frame in frames for part in frame.groupby("benchmark", sort=False)]
+        parts = [
+            part for frame in frames for part in frame.groupby("benchmark", sort=False)
+        ]
     summaries = [
-        summary(table, average=average, confidence=confidence).assign(benchmark=str(name)) for name, table in parts
+        summary(table, average=average, confidence=confidence).assign(
+            benchmark=str(name)
+        )
+        for name, table in parts
     ]
     rows = pd.concat(summaries, ignore_index=True)
     refuse_repeats(rows, ["benchmark", "model"], "tables")
@@ -123,11 +151,15 @@ def compare_benchmarks(
     complete = overall.dropna()
     is_ranked = [not is_baseline(name) for name in complete.index]
     ranks = complete[is_ranked].round(DECIMALS).rank(ascending=False, method="min")
-    frame = pd.DataFrame({"mean_rank": ranks.mean(axis=1)}, index=overall.index).reset_index()
+    frame = pd.DataFrame(
+        {"mean_rank": ranks.mean(axis=1)}, index=overall.index
+    ).reset_index()
 
     reasons = pd.Series("", index=frame.index)
     for name in benchmarks:
-        column = f"benchmark {name}" if name in ("model", "mean_rank", "reason") else name
+        column = (
+            f"benchmark {name}" if name in ("model", "mean_rank", "reason") else name
+        )
         frame[column] = overall[name].array
         frame[f"{column}_low"] = numbers["low"][name].array
         frame[f"{column}_high"] = numbers["high"][name].array
@@ -137,11 +169,15 @@ def compare_benchmarks(
     return frame.sort_values("mean_rank", kind="stable", ignore_index=True)
 
 
-def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *, seed: int = 0) -> pd.DataFrame:
-    """`table` (scores or pairs) with the rows of content-blind baselines that it lacks, at the end.
+def with_baselines(
+    table: pd.DataFrame, responses: pd.DataFrame | None = None, *, seed: int = 0
+) -> pd.DataFrame:
+    """`table` (scores or pairs) with the rows of content-blind baselines that it lacks,
+    at the end.
 
-    With `responses` all of `rmlab.baselines`, scored on the texts that `table` has; without, one named "random
-    draw", whose scores are drawn, unless there is a baseline already.
+    With `responses` all of `rmlab.baselines`, scored on the texts that `table` has;
+    without, one named "random draw", whose scores are drawn, unless there is a baseline
+    already.
     """
     present = {name for name in table["model"].unique() if is_baseline(name)}
     missing = [scorer for name, scorer in baselines.ALL.items() if name not in present]
@@ -152,10 +188,20 @@ def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *
     items = table.drop_duplicates(item)
     if responses is None:
         draw = np.random.default_rng(seed).normal(size=len(items))
-        values = {"score": draw} if is_scores else {"margin": draw, "outcome": tables.outcome(draw)}
-        return pd.concat([table, items.assign(model=baselines.DRAWN, **values)], ignore_index=True)
+        values = (
+            {"score": draw}
+            if is_scores
+            else {"margin": draw, "outcome": tables.outcome(draw)}
+        )
+        return pd.concat(
+            [table, items.assign(model=baselines.DRAWN, **values)], ignore_index=True
+        )
     responses = adopt_name(responses, table)
-    texts = responses[pd.MultiIndex.from_frame(responses[PROMPT]).isin(pd.MultiIndex.from_frame(items[PROMPT]))]
+    texts = responses[
+        pd.MultiIndex.from_frame(responses[PROMPT]).isin(
+            pd.MultiIndex.from_frame(items[PROMPT])
+        )
+    ]
     scores = scoring.score(texts, missing, progress=False)
     family = items.columns.intersection(["family"])
     scored = scores if is_scores else pairs(scores)
@@ -164,6 +210,8 @@ def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *
     without_text = rows[rows["model"].isna()]
     if len(without_text):
         first = without_text[PROMPT].iloc[0].to_dict()
-        raise DataError(f"responses: no text in responses for {len(without_text)} rows, the first {first}.")
+        raise DataError(
+            f"responses: no text in responses for {len(without_text)} rows, the first {first}."
+        )
     by_model = rows.reindex(columns=table.columns).groupby("model", sort=False)
     return pd.concat([table, *(part for _, part in by_model)], ignore_index=True)

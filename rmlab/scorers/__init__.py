@@ -1,4 +1,6 @@
-"""Reward models: one score per text (classifiers, implicit rewards), or one preference per pair."""
+"""Reward models: one score per text (classifiers, implicit rewards), or one preference
+per pair.
+"""
 
 from rmlab.scorers.base import PairScorer, Scorer, Text
 from rmlab.scorers.checkpoints.gguf import from_gguf, smollm2

@@ -1,4 +1,6 @@
-"""What a scorer is: the base classes of scorers, of scorers of comparisons and of judges, and wrapped functions."""
+"""What a scorer is: the base classes of scorers, of scorers of comparisons and of
+judges, and wrapped functions.
+"""
 
 import json
 from abc import ABC, abstractmethod
@@ -19,14 +21,15 @@ if TYPE_CHECKING:
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
-# A question, or the messages before the answer: a list of {"role": ..., "content": ...}.
+# A question, or the messages before the answer: a list of {"role": ..., "content":
+# ...}.
 Prompt = str | list[dict[str, str]]
 
 # Plain values that JSON can hold: what scored the texts.
 Provenance = dict[str, object]
 
-# Raised by whoever moves the score that a model gives a text, so that no store returns the old one
-# (tests/test_recorded_scores.py says when).
+# Raised by whoever moves the score that a model gives a text, so that no store returns
+# the old one (tests/test_recorded_scores.py says when).
 SCORING_VERSION = 1
 
 # Positions of texts and their scores, batch by batch.
@@ -46,20 +49,27 @@ class Text:
     @cached_property
     def key(self) -> str:
         """Hash of the content: a store finds the text's score by it."""
-        body = json.dumps((self.prompt, *self.answers), ensure_ascii=False, sort_keys=True)
-        return blake2b(body.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        body = json.dumps(
+            (self.prompt, *self.answers), ensure_ascii=False, sort_keys=True
+        )
+        return blake2b(
+            body.encode("utf-8", "surrogatepass"), digest_size=16
+        ).hexdigest()
 
 
 def list_columns(texts: Sequence[Text]) -> tuple[list[Prompt], *tuple[list[str], ...]]:
     """Return the prompts, and a column for each of their answers."""
-    return [text.prompt for text in texts], *map(list, zip(*(text.answers for text in texts), strict=True))
+    return [text.prompt for text in texts], *map(
+        list, zip(*(text.answers for text in texts), strict=True)
+    )
 
 
 class Scorer(ABC):
     """Scores texts in batches of its own choice; base class of models and servers.
 
-    A function of (prompts, responses), or an object with a `name` and such a call, is a scorer without this class. A
-    score is a number, higher is better; NaN means "no score" and is refused unless the caller allows it.
+    A function of (prompts, responses), or an object with a `name` and such a call, is a
+    scorer without this class. A score is a number, higher is better; NaN means "no
+    score" and is refused unless the caller allows it.
 
     Attributes
     ----------
@@ -82,26 +92,35 @@ class Scorer(ABC):
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """Changes with everything that changes a score; None: the scores cannot be stored."""
+        """Changes with everything that changes a score; None: the scores cannot be
+        stored.
+        """
         return None
 
     @abstractmethod
     def stream(self, texts: Sequence[Text], /) -> Stream:
-        """Yield positions in `texts` and their scores, each position once, in any order.
+        """Yield positions in `texts` and their scores, each position once, in any
+        order.
 
         The scores of a batch have shape (n,), or (n, 1 + columns).
         """
 
     def score_alone(self, texts: Sequence[Text], /) -> Floats | None:
-        """Return the scores of the texts, each computed by itself, for a self-check; None if company cannot matter."""
+        """Return the scores of the texts, each computed by itself, for a self-check;
+        None if company cannot matter.
+        """
         return None
 
     def count_cut(self, texts: Sequence[Text], /) -> Provenance:
-        """Return how many of a run's texts were cut, also of those whose scores were in the store."""
+        """Return how many of a run's texts were cut, also of those whose scores were in
+        the store.
+        """
         return {}
 
     def require_like(self, runs: Iterable[Mapping[str, object]], /) -> None:  # noqa: B027  # most need not look
-        """Raise DataError where the runs that a store has were of other weights under the same fingerprint."""
+        """Raise DataError where the runs that a store has were of other weights under
+        the same fingerprint.
+        """
 
     def free_memory(self) -> None:  # noqa: B027  # most scorers have no memory to free
         """Leave the device, if another model needs its memory."""
@@ -110,30 +129,41 @@ class Scorer(ABC):
         """Return where the scores come from, as plain values."""
         return {}
 
-    def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> Floats:
+    def __call__(
+        self, prompts: Sequence[Prompt], responses: Sequence[str], /
+    ) -> Floats:
         """Return the scores of `responses` to `prompts`, shape (n,)."""
-        return gather_scores(self, [Text(p, (r,)) for p, r in zip(prompts, responses, strict=True)])
+        return gather_scores(
+            self, [Text(p, (r,)) for p, r in zip(prompts, responses, strict=True)]
+        )
 
 
 class PairScorer(Scorer):
-    """Compares two answers, for `rmlab.prefer`: `stream` gives texts of two answers a margin.
+    """Compares two answers, for `rmlab.prefer`: `stream` gives texts of two answers a
+    margin.
 
-    An object with a `name` and `prefer(prompts, first, second)` is one without this class. A margin is above 0 where
-    the answer written first is better, and 0 for a tie.
+    An object with a `name` and `prefer(prompts, first, second)` is one without this
+    class. A margin is above 0 where the answer written first is better, and 0 for a
+    tie.
 
     Attributes
     ----------
     both_orders : bool
-        Whether each comparison is asked in both orders, which `average` makes one margin.
+        Whether each comparison is asked in both orders, which `average` makes one
+        margin.
     """
 
     both_orders = True
 
     def average(self, forward: Floats, exchanged: Floats, /) -> Floats:
-        """Return the margins, from those of both orders; positive for the answer that is first in `forward`."""
+        """Return the margins, from those of both orders; positive for the answer that
+        is first in `forward`.
+        """
         return (forward - exchanged) / 2
 
-    def prefer(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str], /) -> Floats:
+    def prefer(
+        self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str], /
+    ) -> Floats:
         """Return the margin of each comparison, shape (n,)."""
         require_one_of_each(prompts, first, second)
         rows = list(zip(prompts, first, second, strict=True))
@@ -143,9 +173,13 @@ class PairScorer(Scorer):
         texts += [Text(prompt, (right, left)) for prompt, left, right in rows]
         return self.average(*gather_scores(self, texts).reshape(2, -1))
 
-    def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> Floats:
+    def __call__(
+        self, prompts: Sequence[Prompt], responses: Sequence[str], /
+    ) -> Floats:
         """Raise TypeError: single answers have no margin."""
-        raise TypeError(f"scorer {self.name!r} compares two answers: use rmlab.prefer, or its method prefer")
+        raise TypeError(
+            f"scorer {self.name!r} compares two answers: use rmlab.prefer, or its method prefer"
+        )
 
 
 # Verdicts of a judge that answered nothing readable, and of one that did not answer.
@@ -155,9 +189,11 @@ SILENT = ("unparsable", "failed")
 class Judged(NamedTuple):
     """Verdicts of a judge.
 
-    `values`: one array per item, NaN where nothing can be read. Of a pair it holds one number, above 0 where the first
-    answer is better; of a single answer the rating; of a list one number per answer. `verdict`: one word per item,
-    those in `SILENT` without a number. `columns`: further columns, a number per item. `about`: counts for provenance.
+    `values`: one array per item, NaN where nothing can be read. Of a pair it holds one
+    number, above 0 where the first answer is better; of a single answer the rating; of
+    a list one number per answer. `verdict`: one word per item, those in `SILENT`
+    without a number. `columns`: further columns, a number per item. `about`: counts for
+    provenance.
     """
 
     values: list[Floats]
@@ -167,10 +203,12 @@ class Judged(NamedTuple):
 
 
 class Judge(ABC):
-    """Ask a language model questions whose replies may be unreadable; `rmlab.judge` makes one.
+    """Ask a language model questions whose replies may be unreadable; `rmlab.judge`
+    makes one.
 
-    `takes`: what one question shows: an "answer", a "pair" (for `rmlab.prefer`), or the "list" of all answers to a
-    prompt. `apart`: judges of some subsets, by the subset's name.
+    `takes`: what one question shows: an "answer", a "pair" (for `rmlab.prefer`), or the
+    "list" of all answers to a prompt. `apart`: judges of some subsets, by the subset's
+    name.
     """
 
     name: str
@@ -184,8 +222,16 @@ class Judge(ABC):
         """Hash of all that changes a verdict."""
 
     @abstractmethod
-    def judge(self, items: Sequence[Text], /, *, store: "Store | None" = None, progress: bool | None = None) -> Judged:
-        """Return the verdicts on prompts with their answers; raw replies go to the store, and none is asked for twice.
+    def judge(
+        self,
+        items: Sequence[Text],
+        /,
+        *,
+        store: "Store | None" = None,
+        progress: bool | None = None,
+    ) -> Judged:
+        """Return the verdicts on prompts with their answers; raw replies go to the
+        store, and none is asked for twice.
 
         An item has one, two or all of a prompt's answers: see `takes`.
         """
@@ -198,9 +244,14 @@ class Judge(ABC):
 class _Called(Scorer):
     """A function of columns of texts, `batch` texts a call; all at once without."""
 
-    def __init__(self, model: object, function: Callable[..., ArrayLike], batch: int | None) -> None:
+    def __init__(
+        self, model: object, function: Callable[..., ArrayLike], batch: int | None
+    ) -> None:
         self.model, self.function, self.batch = model, function, batch
-        self.name, self.fingerprint = name_of(model), getattr(model, "fingerprint", None) or None
+        self.name, self.fingerprint = (
+            name_of(model),
+            getattr(model, "fingerprint", None) or None,
+        )
 
     def stream(self, texts: Sequence[Text], /) -> Stream:
         size = self.batch or max(len(texts), 1)
@@ -222,7 +273,8 @@ class _CalledPairs(_Called, PairScorer):
 
 
 def as_scorer(model: object, batch: int | None = None) -> Scorer:
-    """Return the scorer itself, or a function or an object with a name and a call in the form of one.
+    """Return the scorer itself, or a function or an object with a name and a call in
+    the form of one.
 
     >>> def brevity(prompts, responses):
     ...     return [-len(response) for response in responses]
@@ -233,18 +285,28 @@ def as_scorer(model: object, batch: int | None = None) -> Scorer:
         return model
     name = name_of(model)
     if isinstance(model, PairScorer) or not callable(model):
-        hint = "; it compares two answers: use rmlab.prefer" if hasattr(model, "prefer") else ""
-        raise TypeError(f"scorer {name!r} cannot be called with (prompts, responses){hint}")
+        hint = (
+            "; it compares two answers: use rmlab.prefer"
+            if hasattr(model, "prefer")
+            else ""
+        )
+        raise TypeError(
+            f"scorer {name!r} cannot be called with (prompts, responses){hint}"
+        )
     return _Called(model, model, batch)
 
 
 def as_pair_scorer(model: object, batch: int | None = None) -> PairScorer:
-    """Return the scorer itself, or an object with a name and `prefer` in the form of one."""
+    """Return the scorer itself, or an object with a name and `prefer` in the form of
+    one.
+    """
     if isinstance(model, PairScorer):
         return model
     name, prefer = name_of(model), getattr(model, "prefer", None)
     if not callable(prefer):
-        raise TypeError(f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts")
+        raise TypeError(
+            f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts"
+        )
     return _CalledPairs(model, prefer, batch)
 
 
@@ -253,7 +315,9 @@ def name_of(model: object) -> str:
     name = getattr(model, "name", None) or getattr(model, "__name__", None)
     if not isinstance(name, str):
         allowed = "a baseline's name, a model id, a folder, a function of (prompts, responses), or one with a name"
-        raise TypeError(f"model: {type(model).__name__} is not a scorer; allowed: {allowed}")
+        raise TypeError(
+            f"model: {type(model).__name__} is not a scorer; allowed: {allowed}"
+        )
     if hasattr(model, "stream") and not isinstance(model, Scorer):
         remedy = "let its class inherit from rmlab.scorers.Scorer"
         raise DataError(f"model: {name!r} has `stream` and is no Scorer; {remedy}")
@@ -261,44 +325,66 @@ def name_of(model: object) -> str:
     return name
 
 
-def require_one_of_each(prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> None:
+def require_one_of_each(
+    prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]
+) -> None:
     """Raise ValueError unless there is a first and a second answer for each prompt."""
     if not len(prompts) == len(first) == len(second):
-        raise ValueError(f"{len(prompts)} prompts, {len(first)} and {len(second)} answers; give one of each")
+        raise ValueError(
+            f"{len(prompts)} prompts, {len(first)} and {len(second)} answers; give one of each"
+        )
 
 
 def hash_parts(parts: Mapping[str, object]) -> str:
     """Return a hash of everything that decides a score."""
-    return sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
+    return sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[
+        :32
+    ]
 
 
 def gather_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:
-    """Return the scores in the order of the texts; raise DataError where one is not finite."""
+    """Return the scores in the order of the texts; raise DataError where one is not
+    finite.
+    """
     scores = np.full(len(texts), np.nan)
     for positions, values in scorer.stream(texts):
-        scores[positions] = check_rows(values, len(positions), scorer.columns, scorer.name)[:, 0]
+        scores[positions] = check_rows(
+            values, len(positions), scorer.columns, scorer.name
+        )[:, 0]
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         examples = "; ".join(f"text {i}: {texts[i].answers[0][:60]!r}" for i in bad[:3])
         where = f"model={scorer.name!r}: {len(bad)} of {len(scores)} scores are NaN or infinite ({examples})"
-        raise DataError(f"{where}; half precision overflows: score with dtype='float32'")
+        raise DataError(
+            f"{where}; half precision overflows: score with dtype='float32'"
+        )
     return scores
 
 
 def check_rows(values: ArrayLike, n: int, columns: Sequence[str], title: str) -> Floats:
-    """Return the score and the further numbers of `n` texts, a row each; raise DataError for another shape."""
+    """Return the score and the further numbers of `n` texts, a row each; raise
+    DataError for another shape.
+    """
     array = np.asarray(values)
     shape = (n, 1 + len(columns)) if columns else (n,)
     if array.shape != shape or array.dtype.kind not in "biuf":
         content = f"the score and {', '.join(columns)}" if columns else "one number"
-        first = f", first {array.flat[0]!r:.80}" if array.dtype.kind not in "biuf" and array.size else ""
+        first = (
+            f", first {array.flat[0]!r:.80}"
+            if array.dtype.kind not in "biuf" and array.size
+            else ""
+        )
         message = f"scorer {title!r}: returned {array.dtype} values of shape {array.shape} for {n} texts{first}"
-        raise DataError(f"{message}. Allowed: {content} per text, shape {shape}, NaN where there is no score.")
+        raise DataError(
+            f"{message}. Allowed: {content} per text, shape {shape}, NaN where there is no score."
+        )
     return array.astype(np.float64).reshape(n, 1 + len(columns))
 
 
 def fill(batches: Iterable[tuple[Ints, Floats]], n: int) -> Floats:
-    """Return the scores of `n` texts in their order, without further columns; NaN where none came."""
+    """Return the scores of `n` texts in their order, without further columns; NaN where
+    none came.
+    """
     scores = np.full(n, np.nan)
     for positions, values in batches:
         rows = np.asarray(values)

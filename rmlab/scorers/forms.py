@@ -1,4 +1,6 @@
-"""How pairwise models are asked: the text that they read for a prompt and two answers, and where it is read."""
+"""How pairwise models are asked: the text that they read for a prompt and two answers,
+and where it is read.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,15 +24,24 @@ Reads = NDArray[np.intp]
 Columns = tuple[Sequence[Prompt], Sequence[str], Sequence[str]]
 
 # Markers of PairRM's texts, and the setting that names each one's token.
-_MARKS = {"<|source|>": "source_prefix_id", "<|candidate1|>": "cand1_prefix_id", "<|candidate2|>": "cand2_prefix_id"}
-_PUBLISHED = {"maywell/Better-PairRM": "better-pairrm", "mightbe/Better-PairRM": "better-pairrm"}
+_MARKS = {
+    "<|source|>": "source_prefix_id",
+    "<|candidate1|>": "cand1_prefix_id",
+    "<|candidate2|>": "cand2_prefix_id",
+}
+_PUBLISHED = {
+    "maywell/Better-PairRM": "better-pairrm",
+    "mightbe/Better-PairRM": "better-pairrm",
+}
 
 
 @dataclass(frozen=True)
 class Form:
-    """One way to ask. `task`: the transformers class that loads the model. `encode`: from texts to tokens.
+    """One way to ask. `task`: the transformers class that loads the model. `encode`:
+    from texts to tokens.
 
-    `longest`: the tokens that the model was trained on, where its configuration does not say so.
+    `longest`: the tokens that the model was trained on, where its configuration does
+    not say so.
     """
 
     name: str
@@ -45,20 +56,26 @@ class Form:
         return self.task == "AutoModel"
 
 
-def choose_form(checkpoint: Checkpoint, name: str | None, convention: str | None = None) -> Form:
-    """The form called `name`, or the one that the checkpoint's keys and configuration ask for, under a convention.
+def choose_form(
+    checkpoint: Checkpoint, name: str | None, convention: str | None = None
+) -> Form:
+    """The form called `name`, or the one that the checkpoint's keys and configuration
+    ask for, under a convention.
 
-    PairRM and Better-PairRM have the same keys: a copy of the latter must be named. Raises DataError for another name
-    and for a model that is not pairwise.
+    PairRM and Better-PairRM have the same keys: a copy of the latter must be named.
+    Raises DataError for another name and for a model that is not pairwise.
     """
     name = name or _detect_form(checkpoint)
     if name not in FORMS:
         raise DataError(f"form={name!r}; {nearest(name, list(FORMS))}")
     form = FORMS[name]
     if convention == "reward-bench" and name == "better-pairrm":
-        # The turns of RewardBench's template are separated by the indentation of its source.
+        # The turns of RewardBench's template are separated by the indentation of its
+        # source.
         source = partial(_better_source, between="\n    \n    ")
-        return replace(form, encode=partial(_BETTER, write_source=source, source_apart=True))
+        return replace(
+            form, encode=partial(_BETTER, write_source=source, source_apart=True)
+        )
     return form
 
 
@@ -68,16 +85,22 @@ def _detect_form(checkpoint: Checkpoint) -> str:
         return _PUBLISHED.get(checkpoint.name, "pairrm")
     if getattr(checkpoint.config, "is_encoder_decoder", False):
         return "steamshp"
-    if "lm_head.weight" in checkpoint.files or getattr(checkpoint.config, "tie_word_embeddings", False):
+    if "lm_head.weight" in checkpoint.files or getattr(
+        checkpoint.config, "tie_word_embeddings", False
+    ):
         return "letters"
-    raise checkpoint.error("it is not a pairwise model; a model that scores single answers goes to rmlab.classifier")
+    raise checkpoint.error(
+        "it is not a pairwise model; a model that scores single answers goes to rmlab.classifier"
+    )
 
 
 def letters(tokenizer: "PreTrainedTokenizerBase", name: str) -> list[int]:
     """The tokens that stand for the first and the second answer, "A" and "B"."""
     coded = [tokenizer.encode(letter, add_special_tokens=False) for letter in "AB"]
     if any(len(ids) != 1 for ids in coded):
-        raise DataError(f"model={name!r}: its tokenizer splits 'A' or 'B' into {coded}; one token each is needed")
+        raise DataError(
+            f"model={name!r}: its tokenizer splits 'A' or 'B' into {coded}; one token each is needed"
+        )
     return [ids[0] for ids in coded]
 
 
@@ -86,22 +109,33 @@ def _turns(prompt: Prompt) -> list[dict[str, str]]:
 
 
 def _pairrm_source(prompt: Prompt) -> str:
-    """The conversation with the assistant's turns left open, which the candidates fill in."""
+    """The conversation with the assistant's turns left open, which the candidates fill
+    in.
+    """
     users = [turn["content"] for turn in _turns(prompt) if turn["role"] != "assistant"]
-    questions = "\n".join(f"USER: {text}\nAssistant: <Response {i}>" for i, text in enumerate(users, 1))
+    questions = "\n".join(
+        f"USER: {text}\nAssistant: <Response {i}>" for i, text in enumerate(users, 1)
+    )
     # The misspelt word is LLM-Blender's: the model was trained with it.
     task = "Finish the following coversation in each i-th turn by filling in <Response i> with your response."
     return task + questions
 
 
 def _pairrm_candidate(prompt: Prompt, response: str) -> str:
-    earlier = [turn["content"] for turn in _turns(prompt) if turn["role"] == "assistant"]
-    return "\n".join(f"<Response {i}>: {text}" for i, text in enumerate([*earlier, response], 1))
+    earlier = [
+        turn["content"] for turn in _turns(prompt) if turn["role"] == "assistant"
+    ]
+    return "\n".join(
+        f"<Response {i}>: {text}" for i, text in enumerate([*earlier, response], 1)
+    )
 
 
 def _better_source(prompt: Prompt, between: str) -> str:
     names = {"system": "SYSTEM MESSAGE", "assistant": "ASSISTANT"}
-    conversation = [f"{names.get(turn['role'], 'USER')}: {turn['content'].strip()}" for turn in _turns(prompt)]
+    conversation = [
+        f"{names.get(turn['role'], 'USER')}: {turn['content'].strip()}"
+        for turn in _turns(prompt)
+    ]
     return between.join([*conversation, "ASSISTANT: "])
 
 
@@ -116,20 +150,31 @@ def _encode_marked(
     keep_end: bool = False,
     source_apart: bool = False,
 ) -> Encoded:
-    """Source and two candidates, each with marker and special tokens, read at the markers (LLM-Blender's layout).
+    """Source and two candidates, each with marker and special tokens, read at the
+    markers (LLM-Blender's layout).
 
-    `keep_end`: the source loses its beginning where it is too long. `source_apart`: marker and source are encoded one
-    by one, each between special tokens, as RewardBench's runner does.
+    `keep_end`: the source loses its beginning where it is too long. `source_apart`:
+    marker and source are encoded one by one, each between special tokens, as
+    RewardBench's runner does.
     """
     marker = tokenizer.encode("<|source|>") if source_apart else []
     n_opening = len(marker) + 1 if source_apart else 2
     ids, reads, cut = [], [], []
     for prompt, *answers in zip(*texts, strict=True):
         source = write_source(prompt)
-        coded = [[*marker, *tokenizer.encode(source if source_apart else f"<|source|>{source}")]]
+        coded = [
+            [
+                *marker,
+                *tokenizer.encode(source if source_apart else f"<|source|>{source}"),
+            ]
+        ]
         for mark, answer in zip([*_MARKS][1:], answers, strict=True):
             coded.append(tokenizer.encode(mark + write_candidate(prompt, answer)))
-        clipped = [_clip(coded[0], source_longest, n_opening if keep_end else source_longest - 1)]
+        clipped = [
+            _clip(
+                coded[0], source_longest, n_opening if keep_end else source_longest - 1
+            )
+        ]
         room = (longest - len(clipped[0])) // 2
         clipped += [_clip(candidate, room, room - 1) for candidate in coded[1:]]
         starts = np.cumsum([0, *map(len, clipped[:2])])
@@ -146,30 +191,53 @@ def _find_marks(parts: Sequence[list[int]], checkpoint: Checkpoint) -> list[int]
         token = checkpoint.settings.get(setting)
         if token not in part[:3]:
             detail = f"its tokenizer does not write {mark} as the token {setting}={token} of its configuration"
-            raise checkpoint.error(f"{detail}; use the files that were published together")
+            raise checkpoint.error(
+                f"{detail}; use the files that were published together"
+            )
         places.append(part.index(token))
     return places
 
 
 def _clip(ids: list[int], longest: int, n_opening: int) -> list[int]:
     """At most `longest` tokens: a longer text loses what follows its first `n_opening`."""
-    return ids if len(ids) <= longest else ids[:n_opening] + ids[len(ids) - longest + n_opening :]
+    return (
+        ids
+        if len(ids) <= longest
+        else ids[:n_opening] + ids[len(ids) - longest + n_opening :]
+    )
 
 
-def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Encoded:
-    """RLHFlow's pair preference model: one user turn that holds the conversation and both answers; no BOS."""
+def _encode_letters(
+    tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns
+) -> Encoded:
+    """RLHFlow's pair preference model: one user turn that holds the conversation and
+    both answers; no BOS.
+    """
     if not tokenizer.chat_template:
-        raise checkpoint.error("it has no chat template; set tokenizer.chat_template and save it")
+        raise checkpoint.error(
+            "it has no chat template; set tokenizer.chat_template and save it"
+        )
     jinja, bos = choose_template(tokenizer, None)[1], tokenizer.bos_token
     write = partial(render, tokenizer, jinja, header=False)
-    # The beginning token is taken out, as RLHFlow does; where it opens every turn, the turns would go with it.
-    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    # The beginning token is taken out, as RLHFlow does; where it opens every turn, the
+    # turns would go with it.
+    turns = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello"},
+    ]
     if bos and write([turns])[0].count(bos) > 1:
         detail = f"form='letters' leaves out {bos!r}, with which this chat template opens every turn"
-        raise checkpoint.error(f"{detail}; save a copy with tokenizer.bos_token = None, or use rmlab.judge")
-    questions = [[{"role": "user", "content": _letters_question(*row)}] for row in zip(*texts, strict=True)]
+        raise checkpoint.error(
+            f"{detail}; save a copy with tokenizer.bos_token = None, or use rmlab.judge"
+        )
+    questions = [
+        [{"role": "user", "content": _letters_question(*row)}]
+        for row in zip(*texts, strict=True)
+    ]
     chats = [chat.replace(bos, "") if bos else chat for chat in write(questions)]
-    coded = call(tokenizer, chats, add_special_tokens=False)["input_ids"] if chats else []
+    coded = (
+        call(tokenizer, chats, add_special_tokens=False)["input_ids"] if chats else []
+    )
     ids = [np.array(sequence, np.int32) for sequence in coded]
     reads = [np.array([len(sequence) - 1]) for sequence in ids]
     return _comparisons(texts[0], ids, reads, date=pinned_date(jinja))
@@ -183,7 +251,9 @@ def _letters_question(prompt: Prompt, first: str, second: str) -> str:
     return f"[CONTEXT] \n{conversation}\n [RESPONSE A] {first} [RESPONSE B] {second} \n"
 
 
-def _encode_steamshp(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Encoded:
+def _encode_steamshp(
+    tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns
+) -> Encoded:
     """SteamSHP: post and answers without line breaks, then the question."""
     question = "POST: {} \n\n RESPONSE A: {}\n\n RESPONSE B: {}\n\n Which response is better? RESPONSE"
     ids = []
@@ -196,7 +266,11 @@ def _encode_steamshp(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoin
 
 # The limits are those of the authors' own code.
 _PAIRRM = partial(
-    _encode_marked, write_source=_pairrm_source, write_candidate=_pairrm_candidate, source_longest=1224, longest=2048
+    _encode_marked,
+    write_source=_pairrm_source,
+    write_candidate=_pairrm_candidate,
+    source_longest=1224,
+    longest=2048,
 )
 _BETTER = partial(
     _encode_marked,
@@ -211,8 +285,19 @@ FORMS = {
     for form in (
         Form("pairrm", "PairRM-hf", "AutoModel", _PAIRRM),
         Form("better-pairrm", "Better-PairRM", "AutoModel", _BETTER),
-        Form("steamshp", "SteamSHP on Flan-T5", "AutoModelForSeq2SeqLM", _encode_steamshp, 512),
-        Form("letters", "RLHFlow pair-preference models", "AutoModelForCausalLM", _encode_letters),
+        Form(
+            "steamshp",
+            "SteamSHP on Flan-T5",
+            "AutoModelForSeq2SeqLM",
+            _encode_steamshp,
+            512,
+        ),
+        Form(
+            "letters",
+            "RLHFlow pair-preference models",
+            "AutoModelForCausalLM",
+            _encode_letters,
+        ),
     )
 }
 

@@ -1,4 +1,6 @@
-"""The walk of texts to their scores: read the store, check a few texts alone, score what is missing, keep, count."""
+"""The walk of texts to their scores: read the store, check a few texts alone, score
+what is missing, keep, count.
+"""
 
 import os
 import sys
@@ -13,7 +15,16 @@ from typing import TYPE_CHECKING, Never
 import numpy as np
 
 from rmlab.records import __version__
-from rmlab.scorers.base import Floats, Ints, Judge, Provenance, Scorer, Text, check_rows, fill
+from rmlab.scorers.base import (
+    Floats,
+    Ints,
+    Judge,
+    Provenance,
+    Scorer,
+    Text,
+    check_rows,
+    fill,
+)
 from rmlab.scoring.texts import Texts
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -31,7 +42,9 @@ _TICK = 2.0  # seconds; a run that is shorter shows no bar in Jupyter
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How texts are scored. `engine`: who scores on a cluster. `batch`: texts of a call of a function."""
+    """How texts are scored. `engine`: who scores on a cluster. `batch`: texts of a call
+    of a function.
+    """
 
     store: Store | None = None
     engine: "Ray | None" = None
@@ -40,10 +53,14 @@ class RunOptions:
     progress: bool | None = None
 
 
-def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floats, Provenance]:
-    """Score distinct texts; where a score is a weighted sum of models, these take turns.
+def score_texts(
+    scorer: Scorer, texts: Texts, options: RunOptions
+) -> tuple[Floats, Provenance]:
+    """Score distinct texts; where a score is a weighted sum of models, these take
+    turns.
 
-    Returns a row for each text (the score, then the scorer's columns; NaN where missing), and the provenance.
+    Returns a row for each text (the score, then the scorer's columns; NaN where
+    missing), and the provenance.
     """
     start, store, n = time.perf_counter(), options.store, len(texts.distinct)
     count_cut = scorer.count_cut
@@ -59,9 +76,19 @@ def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floa
     self_check: Provenance = {}
     turns, runs = [], []
     for number, (weight, model) in enumerate(terms, 1):
-        title = scorer.name if len(terms) == 1 else f"{scorer.name} (model {number} of {len(terms)})"
+        title = (
+            scorer.name
+            if len(terms) == 1
+            else f"{scorer.name} (model {number} of {len(terms)})"
+        )
         rows = np.full((n, 1 + len(model.columns)), np.nan)
-        stored = {} if store is None else store.read(str(model.fingerprint), [text.key for text in texts.distinct])
+        stored = (
+            {}
+            if store is None
+            else store.read(
+                str(model.fingerprint), [text.key for text in texts.distinct]
+            )
+        )
         if store is not None:
             model.require_like(store.runs(str(model.fingerprint)).values())
         for i, text in enumerate(texts.distinct if stored else ()):
@@ -70,7 +97,9 @@ def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floa
                 rows[i] = value
             except (TypeError, ValueError, OverflowError):
                 where = f"store: {store}/{model.fingerprint} holds {short(value)}, no score of {model.name!r}"
-                raise DataError(f"{where}. Change the scorer's fingerprint, or give store= a new folder.") from None
+                raise DataError(
+                    f"{where}. Change the scorer's fingerprint, or give store= a new folder."
+                ) from None
         todo = np.flatnonzero(np.isnan(rows[:, 0]))
         try:
             if len(todo) >= LONG and not self_check:
@@ -86,19 +115,37 @@ def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floa
         turns.append({"name": model.name, "fingerprint": model.fingerprint} | counts)
         if store is not None:
             runs += [*store.runs(str(model.fingerprint)).values()]
-            runs += [describe_scorer(model) | {"scored": len(todo)}] if len(todo) else []
+            runs += (
+                [describe_scorer(model) | {"scored": len(todo)}] if len(todo) else []
+            )
     provenance = describe_scorer(scorer) | self_check | count_cut(texts.distinct)
     if store is not None:
         # A run does not repeat what it shares with the provenance.
-        provenance["runs"] = [{k: v for k, v in run.items() if k != "name" and provenance.get(k) != v} for run in runs]
-    provenance |= count_texts(start, n, int(is_new.sum()), int(np.isnan(total[:, 0]).sum()))
+        provenance["runs"] = [
+            {k: v for k, v in run.items() if k != "name" and provenance.get(k) != v}
+            for run in runs
+        ]
+    provenance |= count_texts(
+        start, n, int(is_new.sum()), int(np.isnan(total[:, 0]).sum())
+    )
     return total, provenance | ({"terms": turns} if len(terms) > 1 else {})
 
 
-def _score_missing(model: Scorer, title: str, texts: Texts, rows: Floats, todo: Ints, options: RunOptions) -> None:
+def _score_missing(
+    model: Scorer,
+    title: str,
+    texts: Texts,
+    rows: Floats,
+    todo: Ints,
+    options: RunOptions,
+) -> None:
     """Fill in the rows of the texts with the numbers `todo`."""
-    batches = score_batches(model, [texts.distinct[i] for i in todo], options.store, title)
-    with open_bar(title, "text", len(rows), len(rows) - len(todo), options.progress) as bar:
+    batches = score_batches(
+        model, [texts.distinct[i] for i in todo], options.store, title
+    )
+    with open_bar(
+        title, "text", len(rows), len(rows) - len(todo), options.progress
+    ) as bar:
         for positions, values in batches:
             numbers, is_bad = todo[positions], ~np.isfinite(values.sum(axis=1))
             rows[numbers] = np.where(is_bad[:, None], np.nan, values)
@@ -107,34 +154,50 @@ def _score_missing(model: Scorer, title: str, texts: Texts, rows: Floats, todo: 
                 first = values[is_bad][0][~np.isfinite(values[is_bad][0])][0]
                 where = f"first {first} for {texts.describe(numbers[is_bad][0])}"
                 message = f"scorer {title!r}: {is_bad.sum()} of {len(values)} scores are not finite, {where}"
-                raise DataError(f"{message}. Check the dtype (float16 overflows), or count NaN by allow_missing=True.")
+                raise DataError(
+                    f"{message}. Check the dtype (float16 overflows), or count NaN by allow_missing=True."
+                )
 
 
 def score_batches(
     scorer: Scorer, texts: Sequence[Text], store: Store | None, title: str
 ) -> Iterator[tuple[Ints, Floats]]:
-    """Yield positions in `texts`, and a row for each, once they are in the store. Each text comes once."""
+    """Yield positions in `texts`, and a row for each, once they are in the store. Each
+    text comes once.
+    """
     is_waiting = np.ones(len(texts), bool)
     fingerprint, store = str(scorer.fingerprint), None if scorer.writes_store else store
     try:
         for batch_positions, values in scorer.stream(texts):
             positions = np.asarray(batch_positions, np.intp)
             rows = check_rows(values, len(positions), scorer.columns, title)
-            if not is_waiting[positions].all() or len(np.unique(positions)) != len(positions):
-                raise DataError(f"scorer {title!r}: stream gave positions twice that were to come once")
+            if not is_waiting[positions].all() or len(np.unique(positions)) != len(
+                positions
+            ):
+                raise DataError(
+                    f"scorer {title!r}: stream gave positions twice that were to come once"
+                )
             if store is not None:
                 if is_waiting.all():
-                    store.note(fingerprint, {"name": scorer.name} | describe_scorer(scorer))
+                    store.note(
+                        fingerprint, {"name": scorer.name} | describe_scorer(scorer)
+                    )
                 finite = np.flatnonzero(np.isfinite(rows).all(axis=1))
                 records = (rows if scorer.columns else rows[:, 0])[finite].tolist()
                 store.append(
-                    fingerprint, {texts[p].key: record for p, record in zip(positions[finite], records, strict=True)}
+                    fingerprint,
+                    {
+                        texts[p].key: record
+                        for p, record in zip(positions[finite], records, strict=True)
+                    },
                 )
             is_waiting[positions] = False
             yield positions, rows
     except DataError:
         if store is not None and len(scorer.withdrawn):
-            store.withdraw(fingerprint, {texts[position].key for position in scorer.withdrawn})
+            store.withdraw(
+                fingerprint, {texts[position].key for position in scorer.withdrawn}
+            )
         raise
     finally:
         if store is not None:
@@ -142,27 +205,41 @@ def score_batches(
     if is_waiting.any():
         text = texts[int(is_waiting.argmax())]
         first = f"{text.answers[0][:60]!r} to {str(text.prompt)[:60]!r}"
-        raise DataError(f"scorer {title!r}: no score for {is_waiting.sum()} of {len(texts)} texts, first: {first}")
+        raise DataError(
+            f"scorer {title!r}: no score for {is_waiting.sum()} of {len(texts)} texts, first: {first}"
+        )
 
 
 def describe_scorer(scorer: Scorer | Judge) -> Provenance:
     """The release, the class that scores, its fingerprint, and what it says of itself."""
     code = type(scorer)
-    identity: Provenance = {"rmlab": __version__, "scorer": f"{code.__module__}.{code.__qualname__}"}
+    identity: Provenance = {
+        "rmlab": __version__,
+        "scorer": f"{code.__module__}.{code.__qualname__}",
+    }
     return identity | {"fingerprint": scorer.fingerprint} | scorer.provenance()
 
 
-def count_texts(start: float, n_texts: int, n_scored: int, n_missing: int) -> Provenance:
-    """When a run began (`start`: by the performance counter), how long it took, and its counts of texts."""
+def count_texts(
+    start: float, n_texts: int, n_scored: int, n_missing: int
+) -> Provenance:
+    """When a run began (`start`: by the performance counter), how long it took, and its
+    counts of texts.
+    """
     seconds = time.perf_counter() - start
-    began = datetime.fromtimestamp(time.time() - seconds, UTC).isoformat(timespec="seconds")
+    began = datetime.fromtimestamp(time.time() - seconds, UTC).isoformat(
+        timespec="seconds"
+    )
     counts = {"texts": n_texts, "scored": n_scored, "missing": n_missing}
     return {"started": began, "seconds": round(seconds, 3)} | counts
 
 
 @contextmanager
-def open_bar(title: str, unit: str, total: int, initial: int, show: bool | None) -> Iterator["tqdm[Never]"]:
-    """A progress bar on stderr; `show`: None shows it on a terminal and in Jupyter only.
+def open_bar(
+    title: str, unit: str, total: int, initial: int, show: bool | None
+) -> Iterator["tqdm[Never]"]:
+    """A progress bar on stderr; `show`: None shows it on a terminal and in Jupyter
+    only.
 
     Its clock goes on during a batch. TQDM_DISABLE=1 keeps it out of notebooks.
     """
@@ -198,9 +275,9 @@ def open_bar(title: str, unit: str, total: int, initial: int, show: bool | None)
 def check_company(scorer: Scorer, texts: Sequence[Text]) -> Provenance:
     """Score six texts alone and together.
 
-    Returns how many texts they were and how far apart, in standard deviations, for the provenance; nothing for a
-    scorer in which company cannot matter. Raises DataError where the scores are further apart than number types
-    explain.
+    Returns how many texts they were and how far apart, in standard deviations, for the
+    provenance; nothing for a scorer in which company cannot matter. Raises DataError
+    where the scores are further apart than number types explain.
     """
     n = len(texts)
     sample = [texts[start + i] for start in (n // 4, 3 * n // 4) for i in range(3)]
@@ -210,24 +287,32 @@ def check_company(scorer: Scorer, texts: Sequence[Text]) -> Provenance:
     together = fill(scorer.stream(sample), len(sample))
     # A text without a score has none either way; the run counts or refuses it.
     is_scored = ~(np.isnan(alone) & np.isnan(together))
-    difference = apart(alone[is_scored], together[is_scored]) if is_scored.any() else 0.0
+    difference = (
+        apart(alone[is_scored], together[is_scored]) if is_scored.any() else 0.0
+    )
     if not difference <= 10 * tolerance(str(scorer.provenance().get("dtype"))):
         message = f"scorer {scorer.name!r}: texts alone and together differ by {difference:.2g} standard deviations"
-        raise DataError(f"{message}. Ask rmlab.doctor, and score with dtype='float32' or a smaller budget=.")
+        raise DataError(
+            f"{message}. Ask rmlab.doctor, and score with dtype='float32' or a smaller budget=."
+        )
     return {"self_check": {"texts": len(sample), "apart": float(f"{difference:.2g}")}}
 
 
 def apart(left: Floats, right: Floats) -> float:
-    """The largest difference of two scorings of the same texts, in standard deviations of the first.
+    """The largest difference of two scorings of the same texts, in standard deviations
+    of the first.
 
     >>> apart(np.array([0.0, 2.0]), np.array([0.0, 2.1])).__round__(6)
     0.1
     """
-    # Scores that hardly vary are compared by their size: their own spread may be rounding.
+    # Scores that hardly vary are compared by their size: their own spread may be
+    # rounding.
     scale = max(float(np.std(left)), 1e-3 * float(np.abs(left).max()), 1e-12)
     return float(np.abs(left - right).max()) / scale
 
 
 def tolerance(dtype: str | None) -> float:
-    """How far apart, in standard deviations, is explained by a number type, such as "bfloat16"."""
+    """How far apart, in standard deviations, is explained by a number type, such as
+    "bfloat16".
+    """
     return 1e-4 if dtype == "float32" else 0.1

@@ -16,7 +16,9 @@ Shard = str | tuple[int, int]
 
 @dataclass(frozen=True)
 class Texts:
-    """Distinct texts, those of a prompt side by side. `rows`: number of the text of each row of `table`."""
+    """Distinct texts, those of a prompt side by side. `rows`: number of the text of
+    each row of `table`.
+    """
 
     distinct: list[Text]
     rows: Ints
@@ -28,9 +30,14 @@ class Texts:
         return ", ".join(f"{column} {value}" for column, value in key.items())
 
 
-def unique_texts(table: pd.DataFrame, prompts: Sequence[Prompt], *answers: Sequence[str]) -> Texts:
+def unique_texts(
+    table: pd.DataFrame, prompts: Sequence[Prompt], *answers: Sequence[str]
+) -> Texts:
     """Distinct (prompt, answers) of the rows; `table`: the rows' key columns."""
-    texts = [Text(prompt, row) for prompt, row in zip(prompts, zip(*answers, strict=True), strict=True)]
+    texts = [
+        Text(prompt, row)
+        for prompt, row in zip(prompts, zip(*answers, strict=True), strict=True)
+    ]
     order = np.argsort(group_codes(table, PROMPT)[0], kind="stable")
     distinct = {texts[row].key: texts[row] for row in order}
     number_of = {key: number for number, key in enumerate(distinct)}
@@ -39,7 +46,9 @@ def unique_texts(table: pd.DataFrame, prompts: Sequence[Prompt], *answers: Seque
 
 
 def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
-    """Every chosen with every rejected answer of a prompt: rows of a pairs table without outcome, and their texts."""
+    """Every chosen with every rejected answer of a prompt: rows of a pairs table
+    without outcome, and their texts.
+    """
     n_labels = responses.groupby(PROMPT, sort=False)["label"].nunique()
     if (n_labels < 2).any():
         prompt = dict(zip(PROMPT, n_labels.index[n_labels < 2][0], strict=True))
@@ -48,23 +57,43 @@ def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
     frame = metrics.pairs(responses.assign(model="", score=0.0))
     keys = frame[[*PROMPT, "chosen_slot", "rejected_slot"]]
     first, second = (
-        keys.merge(rows.rename(columns={"slot": f"{label}_slot"}), how="left", on=[*PROMPT, f"{label}_slot"])
+        keys.merge(
+            rows.rename(columns={"slot": f"{label}_slot"}),
+            how="left",
+            on=[*PROMPT, f"{label}_slot"],
+        )
         for label in tables.LABELS
-        for rows in [responses.loc[responses["label"] == label, [*PROMPT, "slot", "prompt", "response"]]]
+        for rows in [
+            responses.loc[
+                responses["label"] == label, [*PROMPT, "slot", "prompt", "response"]
+            ]
+        ]
     )
-    return frame, unique_texts(keys, first["prompt"].tolist(), first["response"].tolist(), second["response"].tolist())
+    return frame, unique_texts(
+        keys,
+        first["prompt"].tolist(),
+        first["response"].tolist(),
+        second["response"].tolist(),
+    )
 
 
 def both_orders(texts: Texts) -> Texts:
-    """Comparisons in both orders: the rows as they stand, with the chosen answer first, then all exchanged."""
+    """Comparisons in both orders: the rows as they stand, with the chosen answer first,
+    then all exchanged.
+    """
     rows = [texts.distinct[number] for number in texts.rows]
     first, second = ([text.answers[place] for text in rows] for place in (0, 1))
-    keys = pd.concat([texts.table.assign(written_first=label) for label in tables.LABELS])
-    return unique_texts(keys, [text.prompt for text in rows] * 2, first + second, second + first)
+    keys = pd.concat(
+        [texts.table.assign(written_first=label) for label in tables.LABELS]
+    )
+    return unique_texts(
+        keys, [text.prompt for text in rows] * 2, first + second, second + first
+    )
 
 
 def select_shard(responses: pd.DataFrame, shard: Shard) -> pd.DataFrame:
-    """Rows of one shard: whole prompts, dealt out in turn in their order, so that all shards are of one size.
+    """Rows of one shard: whole prompts, dealt out in turn in their order, so that all
+    shards are of one size.
 
     "3/16" or (3, 16) is the third of sixteen.
     """
@@ -76,4 +105,6 @@ def select_shard(responses: pd.DataFrame, shard: Shard) -> pd.DataFrame:
             prompt, _ = group_codes(responses, PROMPT)
             rows: pd.DataFrame = responses[prompt % n_shards == number - 1]
             return rows.reset_index(drop=True)
-    raise DataError(f"shard: {shard!r} is not allowed. Give '3/16' or (3, 16) for the third of sixteen.")
+    raise DataError(
+        f"shard: {shard!r} is not allowed. Give '3/16' or (3, 16) for the third of sixteen."
+    )

@@ -1,4 +1,6 @@
-"""An HTTP client for thousands of requests: each is answered exactly once, or reported failed."""
+"""An HTTP client for thousands of requests: each is answered exactly once, or reported
+failed.
+"""
 
 import math
 import sys
@@ -13,29 +15,52 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from rmlab.records import install_command
-from rmlab.servers.http import Connection, Failure, Json, Reply, Request, check_url, read_key
+from rmlab.servers.http import (
+    Connection,
+    Failure,
+    Json,
+    Reply,
+    Request,
+    check_url,
+    read_key,
+)
 from rmlab.tables import DataError
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 _KEY_MARK = "[key]"
-# A shorter key, such as "EMPTY", may be a part of an ordinary reply, which must stay as it is.
+# A shorter key, such as "EMPTY", may be a part of an ordinary reply, which must stay as
+# it is.
 _MIN_KEY_IN_REPLY = 16
 # Seconds that a server may ask for; more than this is a refusal for the day.
 _LONGEST_RETRY_AFTER = 600.0
 _SHOWN_CHARACTERS = 300
 _WATCH_SECONDS = 0.1
-# Items that fail in a row, each after all its tries, before the rest is not sent any more.
+# Items that fail in a row, each after all its tries, before the rest is not sent any
+# more.
 _MAX_FAILURES = 32
-# Seconds between two tries of a server that is away: the first pause, and the longest one.
+# Seconds between two tries of a server that is away: the first pause, and the longest
+# one.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
-# Refusals in a row from which on the server counts as away: a busy one refuses now and then.
+# Refusals in a row from which on the server counts as away: a busy one refuses now and
+# then.
 _MIN_REFUSALS = 4
 # What `read` may raise for a reply that is not an answer.
-_NO_ANSWER = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+_NO_ANSWER = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 _NOT_NEGATIVE = ("retries", "backoff", "max_requests", "max_tokens", "outage")
-_MINIMUM = dict.fromkeys(_NOT_NEGATIVE, 0.0) | {"concurrency": 1.0, "rate": 0.001, "timeout": 0.001}
+_MINIMUM = dict.fromkeys(_NOT_NEGATIVE, 0.0) | {
+    "concurrency": 1.0,
+    "rate": 0.001,
+    "timeout": 0.001,
+}
 # One for all clients: a client that holds no lock can be copied and pickled.
 _CHANGED = threading.Condition()
 
@@ -48,8 +73,8 @@ class _Stopped(Exception):
 class Answer(Generic[T]):
     """What became of one request.
 
-    `value`: what `read` made of the reply. `reason`: why there is no value, empty where there is one. `stopped`:
-    nothing more is sent, now or later in this stream.
+    `value`: what `read` made of the reply. `reason`: why there is no value, empty where
+    there is one. `stopped`: nothing more is sent, now or later in this stream.
     """
 
     value: T | None
@@ -61,8 +86,9 @@ class Answer(Generic[T]):
 class Spent:
     """What a client has used so far.
 
-    `requests`: every try that was sent. `tokens`: charged, or reserved in doubt. `open`: requests without an answer
-    yet, whose tokens are the most that they can cost. `answered`: items with a value.
+    `requests`: every try that was sent. `tokens`: charged, or reserved in doubt.
+    `open`: requests without an answer yet, whose tokens are the most that they can
+    cost. `answered`: items with a value.
     """
 
     requests: int = 0
@@ -73,26 +99,29 @@ class Spent:
 
 @dataclass(frozen=True)
 class Client:
-    """Asks one server. Holds no connection between streams, so it can be copied and pickled.
+    """Asks one server. Holds no connection between streams, so it can be copied and
+    pickled.
 
     Parameters
     ----------
     url
         The server's address, without credentials or query.
     key
-        Name of the environment variable that holds the server's key, sent to `url` and nowhere else (redirects are not
-        followed); None sends none.
+        Name of the environment variable that holds the server's key, sent to `url` and
+        nowhere else (redirects are not followed); None sends none.
     concurrency, rate
         Requests at once, and in a second.
     retries, backoff, timeout
-        Tries after the first one, for statuses 408, 425, 429 and 5xx, for timeouts, cut connections and replies that
-        `read` refuses. Pauses grow from `backoff` seconds; a Retry-After header is honoured. `timeout`: seconds for a
-        whole try.
+        Tries after the first one, for statuses 408, 425, 429 and 5xx, for timeouts, cut
+        connections and replies that `read` refuses. Pauses grow from `backoff` seconds;
+        a Retry-After header is honoured. `timeout`: seconds for a whole try.
     max_requests, max_tokens
-        Budget over all streams of the client, tries included; `spent` says how much of it is used.
+        Budget over all streams of the client, tries included; `spent` says how much of
+        it is used.
     outage
-        Seconds for which all requests wait for a server that answers 503 several times in a row, or that cannot be
-        reached after it had answered. 0 waits for nothing but the retries.
+        Seconds for which all requests wait for a server that answers 503 several times
+        in a row, or that cannot be reached after it had answered. 0 waits for nothing
+        but the retries.
 
     Raises
     ------
@@ -113,32 +142,45 @@ class Client:
     spent: Spent = field(default_factory=Spent, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if missing := [name for name in ("httpx", "tenacity") if find_spec(name) is None]:
-            raise ImportError(f"asking a server needs {', '.join(missing)}: run {install_command('judge')}")
+        if missing := [
+            name for name in ("httpx", "tenacity") if find_spec(name) is None
+        ]:
+            raise ImportError(
+                f"asking a server needs {', '.join(missing)}: run {install_command('judge')}"
+            )
         object.__setattr__(self, "url", check_url(self.url))
         if self.key is not None and not self.key.isidentifier():
-            raise DataError("key: not the name of an environment variable; give a name such as 'OPENAI_API_KEY'")
+            raise DataError(
+                "key: not the name of an environment variable; give a name such as 'OPENAI_API_KEY'"
+            )
         for name, minimum in _MINIMUM.items():
             value = getattr(self, name)
             if value is not None and not value >= minimum:
                 raise DataError(f"{name}={value!r}; allowed: {minimum:g} or more")
 
     def stream(
-        self, items: Iterable[tuple[K, Request]], read: Callable[[K, Reply], T], *, reserve: int = 0
+        self,
+        items: Iterable[tuple[K, Request]],
+        read: Callable[[K, Reply], T],
+        *,
+        reserve: int = 0,
     ) -> Generator[tuple[K, Answer[T]], None, None]:
-        """Yield each item with its answer, as they arrive: a value or a reason, exactly once.
+        """Yield each item with its answer, as they arrive: a value or a reason, exactly
+        once.
 
-        `items` is iterated in the caller's thread, and no further than twice `concurrency` ahead of the answers that
-        were taken: memory stays flat. The requests are sent by threads, so that a running event loop, as JupyterLab's,
-        does not matter. Leaving early sends nothing more and closes connections whose replies are on their way.
+        `items` is iterated in the caller's thread, and no further than twice
+        `concurrency` ahead of the answers that were taken: memory stays flat. The
+        requests are sent by threads, so that a running event loop, as JupyterLab's,
+        does not matter. Leaving early sends nothing more and closes connections whose
+        replies are on their way.
 
         Parameters
         ----------
         items
             What each request is about, and the request.
         read
-            Makes a value of an item's reply. Where it raises ValueError, LookupError or TypeError the reply is not an
-            answer, and the request is tried again.
+            Makes a value of an item's reply. Where it raises ValueError, LookupError or
+            TypeError the reply is not an answer, and the request is tried again.
         reserve
             Requests of the budget that this stream leaves for later.
         """
@@ -146,17 +188,28 @@ class Client:
         finished: SimpleQueue[Future[tuple[K, Answer[T]]]] = SimpleQueue()
         with closing(_Sender(self, read, reserve)) as sender:
             while True:
-                while n_open < 2 * self.concurrency and (item := next(pending, None)) is not None:
-                    sender.threads.submit(sender.answer, *item).add_done_callback(finished.put)
+                while (
+                    n_open < 2 * self.concurrency
+                    and (item := next(pending, None)) is not None
+                ):
+                    sender.threads.submit(sender.answer, *item).add_done_callback(
+                        finished.put
+                    )
                     n_open += 1
                 if not n_open:
                     return
                 yield finished.get().result()
                 n_open -= 1
 
-    def ask(self, path: str, body: Json | bytes | None, read: Callable[[Reply], T]) -> T:
-        """Return the value of one request's reply; raise DataError with the reason where there is none."""
-        with closing(self.stream([(None, Request(path, body))], lambda _, reply: read(reply))) as answers:
+    def ask(
+        self, path: str, body: Json | bytes | None, read: Callable[[Reply], T]
+    ) -> T:
+        """Return the value of one request's reply; raise DataError with the reason
+        where there is none.
+        """
+        with closing(
+            self.stream([(None, Request(path, body))], lambda _, reply: read(reply))
+        ) as answers:
             _, answer = next(answers)
         if answer.reason:
             raise DataError(f"{self.url}: {path} failed: {answer.reason}")
@@ -166,15 +219,23 @@ class Client:
 class _Sender(Generic[K, T]):
     """The threads of one stream, each with a connection of its own.
 
-    Pools of many connections look through all of them for every request, and asynchronous clients cost two to three
-    times the processor time.
+    Pools of many connections look through all of them for every request, and
+    asynchronous clients cost two to three times the processor time.
     """
 
-    def __init__(self, client: Client, read: Callable[[K, Reply], T], reserve: int) -> None:
+    def __init__(
+        self, client: Client, read: Callable[[K, Reply], T], reserve: int
+    ) -> None:
         import tenacity
 
-        self._client, self._read, self._reserve, self._key = client, read, reserve, read_key(client.key)
-        # `_stop` is set when nobody waits for answers any more. `_over` says why nothing more is sent.
+        self._client, self._read, self._reserve, self._key = (
+            client,
+            read,
+            reserve,
+            read_key(client.key),
+        )
+        # `_stop` is set when nobody waits for answers any more. `_over` says why
+        # nothing more is sent.
         self._stop, self._closed, self._over = threading.Event(), threading.Event(), ""
         self._pace, self._next_turn, self._paused_until = threading.Lock(), 0.0, 0.0
         self._outage, self._n_failures = threading.Lock(), 0
@@ -182,16 +243,24 @@ class _Sender(Generic[K, T]):
         self._n_refusals, self._refused_since = 0, 0.0
         self._min_refusals = min(_MIN_REFUSALS, client.retries + 1)
         self._retry = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(lambda error: isinstance(error, Failure) and error.again),
-            stop=tenacity.stop_after_attempt(client.retries + 1) | tenacity.stop_when_event_set(self._stop),
-            wait=tenacity.wait_random_exponential(client.backoff, max=60 * client.backoff),
+            retry=tenacity.retry_if_exception(
+                lambda error: isinstance(error, Failure) and error.again
+            ),
+            stop=tenacity.stop_after_attempt(client.retries + 1)
+            | tenacity.stop_when_event_set(self._stop),
+            wait=tenacity.wait_random_exponential(
+                client.backoff, max=60 * client.backoff
+            ),
             sleep=tenacity.sleep_using_event(self._stop),
             reraise=True,
         )
-        # The first one is made here: 64 threads that import httpx at once take half a second.
+        # The first one is made here: 64 threads that import httpx at once take half a
+        # second.
         self._local, self._connections = threading.local(), [self._connect()]
         self.threads = ThreadPoolExecutor(client.concurrency, "rmlab-requests")
-        self._watch = threading.Thread(target=self._cut_overdue, name="rmlab-deadlines", daemon=True)
+        self._watch = threading.Thread(
+            target=self._cut_overdue, name="rmlab-deadlines", daemon=True
+        )
         self._watch.start()
 
     def close(self) -> None:
@@ -224,7 +293,9 @@ class _Sender(Generic[K, T]):
         return Connection(self._client.url, self._key, self._client.timeout)
 
     def _cut_overdue(self) -> None:
-        """Cut connections whose deadline has passed, and after the stop all on which a thread waits."""
+        """Cut connections whose deadline has passed, and after the stop all on which a
+        thread waits.
+        """
         while not self._closed.wait(_WATCH_SECONDS):
             latest = math.inf if self._stop.is_set() else time.monotonic()
             for connection in list(self._connections):
@@ -232,14 +303,20 @@ class _Sender(Generic[K, T]):
                     connection.cut()
 
     def _outlast(self, key: K, request: Request) -> T:
-        """Try once; while the server is away, one sender asks it again and the others wait."""
+        """Try once; while the server is away, one sender asks it again and the others
+        wait.
+        """
         while True:
             with self._outage:
                 pass
             try:
                 return self._try(key, request)
             except Failure as failure:
-                if not failure.away or not self._client.outage or self._n_refusals < self._min_refusals:
+                if (
+                    not failure.away
+                    or not self._client.outage
+                    or self._n_refusals < self._min_refusals
+                ):
                     raise
                 if self._outage.acquire(blocking=False):
                     try:
@@ -250,7 +327,9 @@ class _Sender(Generic[K, T]):
     def _ask_until_back(self, key: K, request: Request, failure: Failure) -> T:
         began, pause, seconds = self._refused_since, _FIRST_PAUSE, self._client.outage
         if began + seconds > time.monotonic():
-            _tell(f"{self._client.url} is away ({failure}); waiting for it up to {seconds:g} seconds (outage=)")
+            _tell(
+                f"{self._client.url} is away ({failure}); waiting for it up to {seconds:g} seconds (outage=)"
+            )
         while (left := began + seconds - time.monotonic()) > 0:
             self._stop.wait(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -261,14 +340,19 @@ class _Sender(Generic[K, T]):
                     raise
                 failure = error
             else:
-                _tell(f"{self._client.url} answers again after {time.monotonic() - began:.0f} seconds")
+                _tell(
+                    f"{self._client.url} answers again after {time.monotonic() - began:.0f} seconds"
+                )
                 return value
         self._over = f"the server was away for {seconds:g} seconds: {failure}"
         raise _Stopped(f"not sent: {self._over}")
 
     def _try(self, key: K, request: Request) -> T:
         self._acquire(request.tokens)
-        charged, reply = request.tokens, None  # a try without a reply may have been charged
+        charged, reply = (
+            request.tokens,
+            None,
+        )  # a try without a reply may have been charged
         try:
             reply = self._exchange(request)
             if not 200 <= reply.status < 300:
@@ -280,12 +364,17 @@ class _Sender(Generic[K, T]):
             return value
         except Failure as failure:
             charged = charged if failure.charged else 0
-            # A server that cannot be reached from the start is more likely a wrong address than an outage.
+            # A server that cannot be reached from the start is more likely a wrong
+            # address than an outage.
             failure.away &= reply is not None or self._client.spent.answered > 0
             self._note_failure(failure)
             raise
         except _NO_ANSWER as error:
-            start = reply.content[:_SHOWN_CHARACTERS].decode("utf-8", "replace") if reply else ""
+            start = (
+                reply.content[:_SHOWN_CHARACTERS].decode("utf-8", "replace")
+                if reply
+                else ""
+            )
             reason = f"the answer is not in the form that was asked for ({type(error).__name__}: {error}): {start!r}"
             raise Failure(reason, again=True) from None
         finally:
@@ -295,7 +384,9 @@ class _Sender(Generic[K, T]):
                 _CHANGED.notify_all()
 
     def _note_failure(self, failure: Failure) -> None:
-        """Count refusals in a row, and hold all requests for as long as the server asks, but no outage for longer."""
+        """Count refusals in a row, and hold all requests for as long as the server
+        asks, but no outage for longer.
+        """
         now = time.monotonic()
         held_until = now + failure.wait
         with self._pace:
@@ -306,22 +397,37 @@ class _Sender(Generic[K, T]):
                 if self._n_refusals == 1:
                     self._refused_since = now
                 if self._client.outage:
-                    held_until = min(held_until, self._refused_since + self._client.outage)
+                    held_until = min(
+                        held_until, self._refused_since + self._client.outage
+                    )
             self._paused_until = max(self._paused_until, held_until)
 
     def _acquire(self, tokens: int) -> None:
-        """Wait until one request may be sent, and take it and its tokens out of the budget; raise if never."""
+        """Wait until one request may be sent, and take it and its tokens out of the
+        budget; raise if never.
+        """
         with self._pace:
             turn = max(time.monotonic(), self._next_turn)
-            self._next_turn = turn + (1 / self._client.rate if self._client.rate else 0.0)
+            self._next_turn = turn + (
+                1 / self._client.rate if self._client.rate else 0.0
+            )
         # A server may ask for more time while this request waits for its turn.
-        while (wait := max(turn, self._paused_until) - time.monotonic()) > 0 and not self._stop.wait(wait):
+        while (
+            wait := max(turn, self._paused_until) - time.monotonic()
+        ) > 0 and not self._stop.wait(wait):
             pass
         spent = self._client.spent
         with _CHANGED:
-            # Open requests reserve the most that they can cost, and may give tokens back.
-            _CHANGED.wait_for(lambda: not spent.open or not self._missing_budget(tokens))
-            over = "nobody waits for it" if self._stop.is_set() else self._over or self._missing_budget(tokens)
+            # Open requests reserve the most that they can cost, and may give tokens
+            # back.
+            _CHANGED.wait_for(
+                lambda: not spent.open or not self._missing_budget(tokens)
+            )
+            over = (
+                "nobody waits for it"
+                if self._stop.is_set()
+                else self._over or self._missing_budget(tokens)
+            )
             if over:
                 raise _Stopped(f"not sent: {over}")
             spent.requests += 1
@@ -330,7 +436,10 @@ class _Sender(Generic[K, T]):
 
     def _missing_budget(self, tokens: int) -> str:
         client, spent = self._client, self._client.spent
-        if client.max_requests is not None and spent.requests + self._reserve >= client.max_requests:
+        if (
+            client.max_requests is not None
+            and spent.requests + self._reserve >= client.max_requests
+        ):
             return f"max_requests={client.max_requests} are spent"
         if client.max_tokens is not None and spent.tokens + tokens > client.max_tokens:
             return f"{spent.tokens} of max_tokens={client.max_tokens} are spent, it may take {tokens}"
@@ -343,11 +452,15 @@ class _Sender(Generic[K, T]):
         reply: Reply = self._local.connection.send(request)
         if len(self._key) < _MIN_KEY_IN_REPLY:
             return reply
-        return replace(reply, content=reply.content.replace(self._key.encode(), _KEY_MARK.encode()))
+        return replace(
+            reply, content=reply.content.replace(self._key.encode(), _KEY_MARK.encode())
+        )
 
     def _refusal(self, reply: Reply) -> Failure:
         """Return what a status other than success means."""
-        message = " ".join(reply.content.decode("utf-8", "replace").split())[:_SHOWN_CHARACTERS]
+        message = " ".join(reply.content.decode("utf-8", "replace").split())[
+            :_SHOWN_CHARACTERS
+        ]
         if 300 <= reply.status < 400:
             target = reply.headers.get("location", "nowhere").split("?")[0]
             message = f"redirected to {target}, which is not followed; give that as url"
@@ -360,11 +473,19 @@ class _Sender(Generic[K, T]):
             again, message = False, f"{message} (asks to wait {seconds:.0f} seconds)"
         reason = f"status {reply.status}: {message}".removesuffix(": ")
         wait = seconds if again else 0.0
-        return Failure(reason, again=again, away=again and reply.status == 503, charged=False, wait=wait)
+        return Failure(
+            reason,
+            again=again,
+            away=again and reply.status == 503,
+            charged=False,
+            wait=wait,
+        )
 
 
 def _count_charged(reply: Reply, reserved: int) -> int:
-    """Return the tokens that an OpenAI-compatible server says it charged, otherwise those reserved."""
+    """Return the tokens that an OpenAI-compatible server says it charged, otherwise
+    those reserved.
+    """
     try:
         return int(reply.json()["usage"]["total_tokens"])
     except _NO_ANSWER:

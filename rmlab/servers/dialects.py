@@ -1,7 +1,9 @@
-"""How servers of reward models are asked for raw scores, and how their answers are read, one `Dialect` each.
+"""How servers of reward models are asked for raw scores, and how their answers are
+read, one `Dialect` each.
 
-Servers differ in what they do by default: a sigmoid, a softmax, a second beginning token, silent truncation. Each
-request here is right by the servers' documents or by measurement; `rmlab.servers.examine` tests what a server does.
+Servers differ in what they do by default: a sigmoid, a softmax, a second beginning
+token, silent truncation. Each request here is right by the servers' documents or by
+measurement; `rmlab.servers.examine` tests what a server does.
 """
 
 import math
@@ -30,7 +32,9 @@ Body = dict[str, object]
 
 @dataclass(frozen=True)
 class Payloads:
-    """Texts ready to be sent. `groups`: number of each one's prompt. `lengths`: tokens of each, 0 where unknown."""
+    """Texts ready to be sent. `groups`: number of each one's prompt. `lengths`: tokens
+    of each, 0 where unknown.
+    """
 
     texts: Sequence[Payload]
     groups: NDArray[np.intp]
@@ -40,11 +44,13 @@ class Payloads:
 
 @dataclass(frozen=True)
 class TokenWriter:
-    """Writes conversations by the model's own template and tokenizer, as `rmlab.inference.template.encode` does.
+    """Writes conversations by the model's own template and tokenizer, as
+    `rmlab.inference.template.encode` does.
 
-    `content`: hash of the tokenizer's files. `ids`: send token ids. Else text is sent that the server's tokenizer turns
-    into the same ids; `adds_special` says whether the server writes special tokens around it. Raises DataError for
-    texts of which that cannot be shown.
+    `content`: hash of the tokenizer's files. `ids`: send token ids. Else text is sent
+    that the server's tokenizer turns into the same ids; `adds_special` says whether the
+    server writes special tokens around it. Raises DataError for texts of which that
+    cannot be shown.
     """
 
     tokenizer: "PreTrainedTokenizerBase"
@@ -63,30 +69,54 @@ class TokenWriter:
         from rmlab.inference.template import encode
 
         encoded = encode(self.tokenizer, prompts, responses, **self.options)
-        ids, lengths = [text_ids.tolist() for text_ids in encoded.ids], [*map(len, encoded.ids)]
+        ids, lengths = (
+            [text_ids.tolist() for text_ids in encoded.ids],
+            [*map(len, encoded.ids)],
+        )
         texts = ids if self.ids else self._as_text(ids)
-        return Payloads(texts, encoded.groups, np.array(lengths, np.intp), int(np.sum(encoded.truncated)))
+        return Payloads(
+            texts,
+            encoded.groups,
+            np.array(lengths, np.intp),
+            int(np.sum(encoded.truncated)),
+        )
 
     def _as_text(self, ids: list[list[int]]) -> list[str]:
         from rmlab.inference.template import call, decode, special_tokens
 
-        opening, closing = map(len, special_tokens(self.tokenizer) if self.adds_special else ((), ()))
+        opening, closing = map(
+            len, special_tokens(self.tokenizer) if self.adds_special else ((), ())
+        )
         spans = [text_ids[opening : len(text_ids) - closing] for text_ids in ids]
         exactly = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
         texts = [decode(self.tokenizer, span, **exactly) for span in spans]
-        ids_again = call(self.tokenizer, texts, add_special_tokens=self.adds_special)["input_ids"] if texts else []
-        differing = [i for i, pair in enumerate(zip(ids, ids_again, strict=True)) if pair[0] != pair[1]]
+        ids_again = (
+            call(self.tokenizer, texts, add_special_tokens=self.adds_special)[
+                "input_ids"
+            ]
+            if texts
+            else []
+        )
+        differing = [
+            i
+            for i, pair in enumerate(zip(ids, ids_again, strict=True))
+            if pair[0] != pair[1]
+        ]
         if differing:
             problem = f"text {differing[0]} of {len(ids)} would be read as other tokens than the template writes"
-            raise DataError(f"{problem}; use a server that takes token ids (vllm, sglang)")
+            raise DataError(
+                f"{problem}; use a server that takes token ids (vllm, sglang)"
+            )
         return texts
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A server's outputs for the texts of one request: one list per text, in their order.
+    """A server's outputs for the texts of one request: one list per text, in their
+    order.
 
-    `tokens`: how many tokens it has read in all of them, None where it does not say. `model`: the model that it names.
+    `tokens`: how many tokens it has read in all of them, None where it does not say.
+    `model`: the model that it names.
     """
 
     values: list[list[float]]
@@ -97,9 +127,10 @@ class Scored:
 class Dialect:
     """One kind of server.
 
-    `takes_ids`: whether texts may go as token ids. `counts`: whether replies say how many tokens were read.
-    `adds_special`: whether the server writes the tokenizer's special tokens around a text. `model_path`: where it names
-    its model, empty where it does not, and `model_keys`, which lead to the name there.
+    `takes_ids`: whether texts may go as token ids. `counts`: whether replies say how
+    many tokens were read. `adds_special`: whether the server writes the tokenizer's
+    special tokens around a text. `model_path`: where it names its model, empty where it
+    does not, and `model_keys`, which lead to the name there.
     """
 
     kind = path = model_path = ""
@@ -115,7 +146,9 @@ class Dialect:
         return Request(self.path, self.body(texts, model))
 
     def read(self, reply: Reply, n_texts: int) -> Scored:
-        """Return the outputs in a reply; raise ValueError, TypeError or LookupError if it is not whole."""
+        """Return the outputs in a reply; raise ValueError, TypeError or LookupError if
+        it is not whole.
+        """
         raise NotImplementedError
 
     def read_model(self, reply: Reply) -> str:
@@ -133,8 +166,13 @@ class Vllm(Dialect):
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""
-        # For ids `add_special_tokens` says nothing; for text it keeps the beginning token from being written twice.
-        body: Body = {"input": list(texts), "add_special_tokens": False, "use_activation": False}
+        # For ids `add_special_tokens` says nothing; for text it keeps the beginning
+        # token from being written twice.
+        body: Body = {
+            "input": list(texts),
+            "add_special_tokens": False,
+            "use_activation": False,
+        }
         return body | ({"model": model} if model else {})
 
     def read(self, reply: Reply, n_texts: int) -> Scored:
@@ -149,7 +187,9 @@ class Vllm(Dialect):
 
 
 class VllmPooling(Vllm):
-    """vLLM's /pooling; a server that was started for another task gives values of every token."""
+    """vLLM's /pooling; a server that was started for another task gives values of every
+    token.
+    """
 
     kind, path, values_key = "vllm-pooling", "/pooling", "data"
 
@@ -173,7 +213,10 @@ class Sglang(Dialect):
         """Read one row per text, in the order of the texts."""
         rows = _require_rows(reply.json(), n_texts)
         tokens = [row.get("meta_info", {}).get("prompt_tokens") for row in rows]
-        return Scored([parse_numbers(row["embedding"]) for row in rows], sum(tokens) if all(tokens) else None)
+        return Scored(
+            [parse_numbers(row["embedding"]) for row in rows],
+            sum(tokens) if all(tokens) else None,
+        )
 
 
 class Tei(Dialect):
@@ -186,12 +229,23 @@ class Tei(Dialect):
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""
         # A list of two strings would be one pair: each text is a list of its own.
-        return {"inputs": [[text] for text in texts], "raw_scores": True, "truncate": False}
+        return {
+            "inputs": [[text] for text in texts],
+            "raw_scores": True,
+            "truncate": False,
+        }
 
     def read(self, reply: Reply, n_texts: int) -> Scored:
-        """Read one row per text; its labels come sorted by score, and their names put them in one order."""
-        rows = [sorted(row, key=lambda label: str(label["label"])) for row in _require_rows(reply.json(), n_texts)]
-        return Scored([parse_numbers([label["score"] for label in row]) for row in rows])
+        """Read one row per text; its labels come sorted by score, and their names put
+        them in one order.
+        """
+        rows = [
+            sorted(row, key=lambda label: str(label["label"]))
+            for row in _require_rows(reply.json(), n_texts)
+        ]
+        return Scored(
+            [parse_numbers([label["score"] for label in row]) for row in rows]
+        )
 
 
 class OpenRlhf(Dialect):
@@ -205,19 +259,32 @@ class OpenRlhf(Dialect):
 
     def read(self, reply: Reply, n_texts: int) -> Scored:
         """Read one reward per text."""
-        return Scored([parse_numbers(reward) for reward in _require_rows(reply.json()["rewards"], n_texts)])
+        return Scored(
+            [
+                parse_numbers(reward)
+                for reward in _require_rows(reply.json()["rewards"], n_texts)
+            ]
+        )
 
 
-DIALECTS = {server.kind: server for server in (Vllm(), VllmPooling(), Sglang(), Tei(), OpenRlhf())}
+DIALECTS = {
+    server.kind: server
+    for server in (Vllm(), VllmPooling(), Sglang(), Tei(), OpenRlhf())
+}
 
 
 def find_dialect(kind: str, url: str) -> Dialect:
-    """Return the dialect of a server; raise DataError for an unknown one, and for one that gives no raw scores."""
+    """Return the dialect of a server; raise DataError for an unknown one, and for one
+    that gives no raw scores.
+    """
     if kind not in DIALECTS:
         raise DataError(f"kind={kind!r}; {nearest(kind, [*DIALECTS, 'triton'])}")
-    # Of these SGLang's /v1/classify is the trap: always a softmax, 1.0 for every text of a model with one label.
+    # Of these SGLang's /v1/classify is the trap: always a softmax, 1.0 for every text
+    # of a model with one label.
     if url.endswith((DIALECTS[kind].path, "/v1", "/pooling", "/score", "/classify")):
-        raise DataError(f"url={url!r}; give the server's address alone, such as 'http://127.0.0.1:8000'")
+        raise DataError(
+            f"url={url!r}; give the server's address alone, such as 'http://127.0.0.1:8000'"
+        )
     return DIALECTS[kind]
 
 
@@ -225,8 +292,12 @@ def parse_numbers(values: Json) -> list[float]:
     """Return the outputs for one text as floats; raise ValueError for anything else."""
     row = values if isinstance(values, list) else [values]
     if row and isinstance(row[0], list):
-        raise ValueError("values for every token; serve vLLM with --pooler-config.task classify")
-    if not row or any(isinstance(value, bool) or not isinstance(value, int | float) for value in row):
+        raise ValueError(
+            "values for every token; serve vLLM with --pooler-config.task classify"
+        )
+    if not row or any(
+        isinstance(value, bool) or not isinstance(value, int | float) for value in row
+    ):
         raise ValueError(f"{values!r:.60} where numbers belong")
     if not all(math.isfinite(value) for value in row):
         raise ValueError(f"{values!r:.60}: not finite")

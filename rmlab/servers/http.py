@@ -1,4 +1,6 @@
-"""One HTTP exchange by httpx: what is sent, what comes back, and the limits that httpx does not set."""
+"""One HTTP exchange by httpx: what is sent, what comes back, and the limits that httpx
+does not set.
+"""
 
 import json
 import math
@@ -26,14 +28,22 @@ Json = Any
 """A value that JSON can hold."""
 
 MAX_BYTES = 64 << 20
-"""A reply with more bytes is refused, as it is sent and as it is unpacked. httpx limits headers and trailers itself."""
+"""A reply with more bytes is refused, as it is sent and as it is unpacked. httpx limits
+headers and trailers itself.
+"""
 
-_HEADERS = {"content-type": "application/json", "accept-encoding": "identity", "user-agent": "rmlab"}
+_HEADERS = {
+    "content-type": "application/json",
+    "accept-encoding": "identity",
+    "user-agent": "rmlab",
+}
 _CONNECT_SECONDS = 10.0
 # Begins the name that each request carries; vLLM repeats the name in its reply.
 _REQUEST_MARK = b"rmlab-request-"
 # The bytes that h11 has read behind a reply. httpx 0.28 has no public way to them.
-_find_leftover = attrgetter("stream._httpcore_stream._stream._connection._h11_state.trailing_data")
+_find_leftover = attrgetter(
+    "stream._httpcore_stream._stream._connection._h11_state.trailing_data"
+)
 # Window bits by which zlib recognises both gzip's and its own header.
 _ANY_HEADER = zlib.MAX_WBITS | 32
 
@@ -41,12 +51,18 @@ _ANY_HEADER = zlib.MAX_WBITS | 32
 class Failure(Exception):
     """A try failed.
 
-    `again`: another may succeed. `away`: the server is out of service. `charged`: it may cost. `wait`: seconds for
-    which the server asks to be left alone.
+    `again`: another may succeed. `away`: the server is out of service. `charged`: it
+    may cost. `wait`: seconds for which the server asks to be left alone.
     """
 
     def __init__(
-        self, reason: str, *, again: bool, away: bool = False, charged: bool = True, wait: float = 0.0
+        self,
+        reason: str,
+        *,
+        again: bool,
+        away: bool = False,
+        charged: bool = True,
+        wait: float = 0.0,
     ) -> None:
         super().__init__(reason)
         self.again, self.away, self.charged, self.wait = again, away, charged, wait
@@ -63,7 +79,8 @@ class Request:
     body
         A JSON value, bytes as they are, or None for GET.
     tokens
-        The most tokens that its answer may be charged for, until the server says how many they were.
+        The most tokens that its answer may be charged for, until the server says how
+        many they were.
     headers
         Headers of this request.
     """
@@ -83,12 +100,16 @@ class Reply:
     status: int = 200
 
     def json(self) -> Json:
-        """Return the content as JSON; raise ValueError or RecursionError where it is not JSON."""
+        """Return the content as JSON; raise ValueError or RecursionError where it is
+        not JSON.
+        """
         return json.loads(self.content)
 
 
 def check_url(url: str) -> str:
-    """Return an address without a slash at its end; a message never repeats one that may hold a password."""
+    """Return an address without a slash at its end; a message never repeats one that
+    may hold a password.
+    """
     import httpx
 
     address, host = httpx.URL(), ""
@@ -97,7 +118,9 @@ def check_url(url: str) -> str:
         host = address.host
     is_server = address.scheme in ("http", "https") and host and " " not in url
     if not is_server or address.userinfo or address.query or address.fragment:
-        raise DataError("url: not the address of a server alone, like 'http://127.0.0.1:8000'; give a key by key=")
+        raise DataError(
+            "url: not the address of a server alone, like 'http://127.0.0.1:8000'; give a key by key="
+        )
     return url.rstrip("/")
 
 
@@ -105,18 +128,23 @@ def read_key(name: str | None) -> str:
     """Return the key in the environment variable of this name, empty without a name."""
     key = os.environ.get(name, "").strip() if name else ""
     if name and not key:
-        raise DataError(f"key: the environment variable {name} is not set; export it, or leave key= (--key) out")
+        raise DataError(
+            f"key: the environment variable {name} is not set; export it, or leave key= (--key) out"
+        )
     if not all("!" <= character <= "~" for character in key):
-        raise DataError(f"key: the environment variable {name} holds characters that no HTTP header can carry")
+        raise DataError(
+            f"key: the environment variable {name} holds characters that no HTTP header can carry"
+        )
     return key
 
 
 class Connection:
     """One thread's connection to a server, kept between requests.
 
-    A transport of httpx without its client: no cookies, no redirects, and a third less processor time. httpx limits the
-    time of every read, not of the whole reply: another thread calls `cut` when `deadline` has passed. Bytes that lie
-    behind a reply would be taken as the reply to the next request: the connection is closed.
+    A transport of httpx without its client: no cookies, no redirects, and a third less
+    processor time. httpx limits the time of every read, not of the whole reply: another
+    thread calls `cut` when `deadline` has passed. Bytes that lie behind a reply would
+    be taken as the reply to the next request: the connection is closed.
     """
 
     def __init__(self, url: str, key: str, timeout: float) -> None:
@@ -124,10 +152,14 @@ class Connection:
 
         self.deadline = math.inf
         self._url, self._timeout = url, timeout
-        self._parse_url = lru_cache(httpx.URL)  # parsing takes a tenth of a request's processor time
+        self._parse_url = lru_cache(
+            httpx.URL
+        )  # parsing takes a tenth of a request's processor time
         self._socket: socket.socket | None = None
         self._headers = _HEADERS | ({"authorization": f"Bearer {key}"} if key else {})
-        timeouts = httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS)).as_dict()
+        timeouts = httpx.Timeout(
+            timeout, connect=min(timeout, _CONNECT_SECONDS)
+        ).as_dict()
         self._extensions = {"timeout": timeouts, "trace": self._note_socket}
         self._transport = httpx.HTTPTransport(verify=ssl_context(), proxy=_proxy(url))
 
@@ -139,12 +171,23 @@ class Connection:
         content = request.body
         if content is not None and not isinstance(content, bytes):
             content = json.dumps(content, separators=(",", ":")).encode()
-        method, url = "GET" if content is None else "POST", f"{self._url}/{request.path.lstrip('/')}"
+        method, url = (
+            "GET" if content is None else "POST",
+            f"{self._url}/{request.path.lstrip('/')}",
+        )
         name = _REQUEST_MARK + secrets.token_hex(12).encode()
-        headers = self._headers | {"x-request-id": name.decode()} | dict(request.headers)
+        headers = (
+            self._headers | {"x-request-id": name.decode()} | dict(request.headers)
+        )
         options, is_reusable = self._extensions, False
         try:
-            message = httpx.Request(method, self._parse_url(url), headers=headers, content=content, extensions=options)
+            message = httpx.Request(
+                method,
+                self._parse_url(url),
+                headers=headers,
+                content=content,
+                extensions=options,
+            )
             with closing(self._transport.handle_request(message)) as response:
                 body = _read_body(response)
                 is_clean = _has_no_leftover(response)
@@ -156,12 +199,20 @@ class Connection:
             return reply
         except Failure:
             raise
-        except Exception as error:  # h11 and ssl raise errors of their own, which httpx does not translate
-            if isinstance(error, httpx.TimeoutException) or time.monotonic() >= self.deadline:
-                raise Failure(f"no answer within {self._timeout:g} seconds", again=True) from None
+        # h11 and ssl raise errors of their own, which httpx does not translate
+        except Exception as error:
+            if (
+                isinstance(error, httpx.TimeoutException)
+                or time.monotonic() >= self.deadline
+            ):
+                raise Failure(
+                    f"no answer within {self._timeout:g} seconds", again=True
+                ) from None
             was_sent = not isinstance(error, httpx.ConnectError)
             reason = f"the connection failed ({type(error).__name__}: {error})"
-            raise Failure(reason, again=True, away=not was_sent, charged=was_sent) from None
+            raise Failure(
+                reason, again=True, away=not was_sent, charged=was_sent
+            ) from None
         finally:
             self.deadline = math.inf
             if not is_reusable:
@@ -183,7 +234,9 @@ class Connection:
 
 
 def _read_body(response: "Response") -> bytes:
-    """Return the content, unpacked; raise Failure beyond the limit, and for more than one coding."""
+    """Return the content, unpacked; raise Failure beyond the limit, and for more than
+    one coding.
+    """
     body = bytearray()
     for piece in response.iter_raw():
         body += piece
@@ -207,7 +260,9 @@ def _check_size(n_bytes: int) -> None:
 
 
 def _has_no_leftover(response: "Response") -> bool:
-    """Whether a connection can be used again; where a release of httpx hides the bytes, it is used once."""
+    """Whether a connection can be used again; where a release of httpx hides the bytes,
+    it is used once.
+    """
     try:
         leftover, _ = _find_leftover(response)
     except AttributeError:
@@ -217,14 +272,17 @@ def _has_no_leftover(response: "Response") -> bool:
 
 @cache
 def ssl_context() -> SSLContext:
-    """Return the trusted certificates, read once: reading them takes longer than a request."""
+    """Return the trusted certificates, read once: reading them takes longer than a
+    request.
+    """
     import httpx
 
     return httpx.create_ssl_context()
 
 
 def _proxy(url: str) -> str | None:
-    """Return the environment's proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY) for an address.
+    """Return the environment's proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY) for
+    an address.
 
     A message about it never repeats the address, which may hold a password.
     """
@@ -239,5 +297,7 @@ def _proxy(url: str) -> str | None:
         httpx.Proxy(proxy)
     except (httpx.InvalidURL, ValueError):
         variables = "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"
-        raise DataError(f"{variables}: not the address of a proxy, like 'http://127.0.0.1:3128'; correct it") from None
+        raise DataError(
+            f"{variables}: not the address of a proxy, like 'http://127.0.0.1:3128'; correct it"
+        ) from None
     return proxy

@@ -1,4 +1,6 @@
-"""Comparisons of models, ranks, planning, calibration, item difficulty, and reports on judges."""
+"""Comparisons of models, ranks, planning, calibration, item difficulty, and reports on
+judges.
+"""
 
 from rmlab.stats.calibration import calibration, calibration_error, margins
 from rmlab.stats.comparing import compare, compare_all, equivalence, flips

@@ -1,4 +1,6 @@
-"""Differences of two models' numbers: one error, one test, and the interval that goes with it."""
+"""Differences of two models' numbers: one error, one test, and the interval that goes
+with it.
+"""
 
 from typing import NamedTuple
 
@@ -6,7 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr
 
-from rmlab.metrics.estimate import ClusterSums, Estimate, Strata, adjust, indicator, limits_around
+from rmlab.metrics.estimate import (
+    ClusterSums,
+    Estimate,
+    Strata,
+    adjust,
+    indicator,
+    limits_around,
+)
 from rmlab.metrics.items import FloatArray
 from rmlab.tables import IntArray
 
@@ -14,7 +23,9 @@ FLAT = 1e-10  # a variance below this share of the two models' own is rounding n
 
 
 class Difference(NamedTuple):
-    """Differences of pairs of models, all (pairs,): a minus b, its error, limits and p, and why there are none."""
+    """Differences of pairs of models, all (pairs,): a minus b, its error, limits and p,
+    and why there are none.
+    """
 
     value: FloatArray
     se: FloatArray
@@ -25,13 +36,19 @@ class Difference(NamedTuple):
 
 
 def differences(
-    estimate: Estimate, first: IntArray, second: IntArray, *, number: int = 0, confidence: float = 0.95
+    estimate: Estimate,
+    first: IntArray,
+    second: IntArray,
+    *,
+    number: int = 0,
+    confidence: float = 0.95,
 ) -> Difference:
     """Difference of a number between pairs of models, each on its own items.
 
-    Student's t of the paired clusters, after a cluster that only the first model wins and one that only the second
-    wins are added to each stratum: where no cluster differs, some may lie unseen. The interval excludes zero exactly
-    where p < 1 - confidence; `se` is that of the clusters alone.
+    Student's t of the paired clusters, after a cluster that only the first model wins
+    and one that only the second wins are added to each stratum: where no cluster
+    differs, some may lie unseen. The interval excludes zero exactly where p < 1 -
+    confidence; `se` is that of the clusters alone.
 
     Parameters
     ----------
@@ -60,7 +77,9 @@ def differences(
     reason = estimate.reason[first, number]
     reason = np.where(reason == "", estimate.reason[second, number], reason)
     withheld = np.where(reason == "", 0.0, np.nan)
-    return Difference(value, se + withheld, low + withheld, high + withheld, p + withheld, reason)
+    return Difference(
+        value, se + withheld, low + withheld, high + withheld, p + withheld, reason
+    )
 
 
 def holm(p: FloatArray) -> FloatArray:
@@ -72,18 +91,22 @@ def holm(p: FloatArray) -> FloatArray:
     adjusted = np.full(len(p), np.nan)
     with_p = np.flatnonzero(~np.isnan(p))
     order = with_p[np.argsort(p[with_p], kind="stable")]
-    # The smallest p times m, the next times m - 1, and so on; a later one is never below an earlier one (Holm 1979).
+    # The smallest p times m, the next times m - 1, and so on; a later one is never
+    # below an earlier one (Holm 1979).
     steps = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
     adjusted[order] = np.minimum(steps, 1.0)
     return adjusted
 
 
-def _difference_by_stratum(sums: ClusterSums, first: IntArray, second: IntArray) -> Strata:
+def _difference_by_stratum(
+    sums: ClusterSums, first: IntArray, second: IntArray
+) -> Strata:
     """What each stratum contributes to the differences."""
     n_strata = sums.df.shape[1]
     contribution = sums.contribution @ indicator(sums.stratum, n_strata)
     variance = np.zeros((len(first), n_strata))
-    # Only the models that occur: one product of all of them serves every pair, where pairs by clusters would not fit.
+    # Only the models that occur: one product of all of them serves every pair, where
+    # pairs by clusters would not fit.
     models, places = np.unique(np.concatenate([first, second]), return_inverse=True)
     a = places[: len(first)]
     b = places[len(first) :]

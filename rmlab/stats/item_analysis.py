@@ -1,4 +1,6 @@
-"""Comparisons and the models that fail them: how hard each is, and which models err alike."""
+"""Comparisons and the models that fail them: how hard each is, and which models err
+alike.
+"""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -8,7 +10,15 @@ import pandas as pd
 from scipy.special import ndtr, ndtri, owens_t
 
 from rmlab.metrics.estimate import t_quantile
-from rmlab.metrics.items import BoolArray, FloatArray, Items, Ties, as_pairs, cluster_columns, comparison_items
+from rmlab.metrics.items import (
+    BoolArray,
+    FloatArray,
+    Items,
+    Ties,
+    as_pairs,
+    cluster_columns,
+    comparison_items,
+)
 from rmlab.tables import ITEM, PROMPT, IntArray, check_option
 
 MIN_COMPARISONS = 400
@@ -16,7 +26,9 @@ MIN_COMPARISONS = 400
 
 _HALVINGS = 20  # of the interval from -1 to 1: to 2e-6
 _LIMIT = 0.9999  # where the likelihood is still finite
-_EXPECTED = 3.0  # of independent models; from there on an outcome that was never seen is telling: exp(-3) = 0.05
+# of independent models; from there on an outcome that was never seen is telling:
+# exp(-3) = 0.05
+_EXPECTED = 3.0
 
 
 def item_difficulty(
@@ -42,10 +54,12 @@ def item_difficulty(
     Returns
     -------
     DataFrame
-        One row per item, in the order of the table: benchmark, domain, id (and chosen_slot, rejected_slot, level where
-        the unit is a comparison), subset, n_models (that answered), missing, difficulty (share of credit that the
-        models fail to earn), discrimination (correlation over models between the credit on this item and the mean
-        credit on the others: below 0 good models tend to fail; NaN where all earn the same), none_right, all_right.
+        One row per item, in the order of the table: benchmark, domain, id (and
+        chosen_slot, rejected_slot, level where the unit is a comparison), subset,
+        n_models (that answered), missing, difficulty (share of credit that the models
+        fail to earn), discrimination (correlation over models between the credit on
+        this item and the mean credit on the others: below 0 good models tend to fail;
+        NaN where all earn the same), none_right, all_right.
     """
     check_option("unit", unit, ("comparison", "prompt"))
     items = _shared_comparisons(table, ties, common)
@@ -57,13 +71,17 @@ def item_difficulty(
     n_models = (~np.isnan(credit)).sum(axis=0)
     with np.errstate(invalid="ignore"):
         easiness = np.nansum(credit, axis=0) / n_models
-    frame = frame.assign(n_models=n_models, missing=len(items.models) - n_models, difficulty=1 - easiness)
+    frame = frame.assign(
+        n_models=n_models, missing=len(items.models) - n_models, difficulty=1 - easiness
+    )
     frame = frame.assign(discrimination=_item_rest_correlation(credit))
     # Sums of 0, 1/2 and 1 are exact, so these need no tolerance.
     return frame.assign(none_right=easiness == 0, all_right=easiness == 1)
 
 
-def _shared_comparisons(table: pd.DataFrame, ties: str, common: bool, cluster: str | None = None) -> Items:
+def _shared_comparisons(
+    table: pd.DataFrame, ties: str, common: bool, cluster: str | None = None
+) -> Items:
     """Comparisons, which must be the same for all models."""
     rows = as_pairs(table)
     items = comparison_items(rows, ties, cluster=cluster_columns(rows, cluster))
@@ -73,13 +91,21 @@ def _shared_comparisons(table: pd.DataFrame, ties: str, common: bool, cluster: s
 
 
 def _item_rest_correlation(credit: FloatArray) -> FloatArray:
-    """Correlation over models (rows) of each item's credit with the mean credit on the other items."""
+    """Correlation over models (rows) of each item's credit with the mean credit on the
+    other items.
+    """
     answered = ~np.isnan(credit)
     filled = np.where(answered, credit, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        # Of the other items: with the item itself among them, even noise would correlate with the total.
-        rest_mean = (filled.sum(axis=1)[:, None] - filled) / (answered.sum(axis=1)[:, None] - answered)
-        sides = [pd.DataFrame(np.where(answered, side, np.nan)) for side in (credit, rest_mean)]
+        # Of the other items: with the item itself among them, even noise would
+        # correlate with the total.
+        rest_mean = (filled.sum(axis=1)[:, None] - filled) / (
+            answered.sum(axis=1)[:, None] - answered
+        )
+        sides = [
+            pd.DataFrame(np.where(answered, side, np.nan))
+            for side in (credit, rest_mean)
+        ]
         x, y = (side.sub(side.mean()).fillna(0.0).to_numpy() for side in sides)
         spread = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
         return np.where(spread > 1e-12, (x * y).sum(axis=0) / spread, np.nan)
@@ -95,9 +121,10 @@ def error_correlation(
 ) -> pd.DataFrame:
     """Tetrachoric correlation of the errors of every two models.
 
-    The correlation of two normal variables that, cut where the two models' accuracies are, give the wins and losses
-    seen. Unlike the plain (phi) correlation it is not capped where accuracies differ. It holds the difficulty of
-    comparisons, which all models share.
+    The correlation of two normal variables that, cut where the two models' accuracies
+    are, give the wins and losses seen. Unlike the plain (phi) correlation it is not
+    capped where accuracies differ. It holds the difficulty of comparisons, which all
+    models share.
 
     Parameters
     ----------
@@ -115,21 +142,23 @@ def error_correlation(
     Returns
     -------
     DataFrame
-        A square, models by models, on comparisons that both models answered. Its `attrs` hold
+        A square, models by models, on comparisons that both models answered. Its
+        `attrs` hold
 
         - `low`, `high`: squares of the same shape, the interval of each correlation;
         - `se`: a square of standard errors, clustered;
         - `n_pairs`: a square of comparisons;
         - `reason`: why numbers are missing.
 
-        With fewer than 400 comparisons, or where a model wins all or nothing, the correlation is missing. Where an
-        outcome (both right, only the first, only the second, both wrong) was never seen, the correlation is at its
-        limit, 1 or -1, and has no standard error: read the interval.
+        With fewer than 400 comparisons, or where a model wins all or nothing, the
+        correlation is missing. Where an outcome (both right, only the first, only the
+        second, both wrong) was never seen, the correlation is at its limit, 1 or -1,
+        and has no standard error: read the interval.
 
     Notes
     -----
-    The interval holds the correlations whose log-likelihood, at the accuracies seen, is near the largest; clusters
-    widen it by their design effect.
+    The interval holds the correlations whose log-likelihood, at the accuracies seen, is
+    near the largest; clusters widen it by their design effect.
 
     References
     ----------
@@ -163,7 +192,9 @@ def error_correlation(
     return frame
 
 
-def _correlate_pairs(items: Items, first: IntArray, second: IntArray, confidence: float) -> pd.DataFrame:
+def _correlate_pairs(
+    items: Items, first: IntArray, second: IntArray, confidence: float
+) -> pd.DataFrame:
     """One row per pair of models: correlation, se, low, high, n_pairs, reason."""
     observed = (~np.isnan(items.credit)).astype(float)
     credit = np.nan_to_num(items.credit)
@@ -179,7 +210,14 @@ def _correlate_pairs(items: Items, first: IntArray, second: IntArray, confidence
     known = np.flatnonzero(reason == "")
     only_a = (right_a - both_right)[known]
     only_b = (right_b - both_right)[known]
-    counts = np.stack([both_right[known], only_a, only_b, n[known] - both_right[known] - only_a - only_b])
+    counts = np.stack(
+        [
+            both_right[known],
+            only_a,
+            only_b,
+            n[known] - both_right[known] - only_a - only_b,
+        ]
+    )
     cuts = ndtri(np.stack([counts[0] + counts[1], counts[0] + counts[2]]) / n[known])
     never_seen = np.any(counts <= 0, axis=0)
     correlation = _tetrachoric(counts)
@@ -190,37 +228,53 @@ def _correlate_pairs(items: Items, first: IntArray, second: IntArray, confidence
         if never_seen[place]:
             spreads.append(_unknown_spread(answers))
         else:
-            spreads.append(_clustered_spread(answers, correlation[place], cuts[:, place]))
+            spreads.append(
+                _clustered_spread(answers, correlation[place], cuts[:, place])
+            )
     se = np.array([spread.se for spread in spreads])
     design_effect = np.array([spread.design_effect for spread in spreads])
     df = np.array([spread.df for spread in spreads])
     deviance = t_quantile(df, confidence) ** 2 * design_effect
     low, high = _likelihood_limits(counts, cuts, correlation, deviance)
-    reason[known[never_seen]] = "an outcome was never seen: a correlation has an interval only"
+    reason[known[never_seen]] = (
+        "an outcome was never seen: a correlation has an interval only"
+    )
 
     columns = np.full((4, len(n)), np.nan)
     columns[:, known] = correlation, se, low, high
-    frame = pd.DataFrame(dict(zip(("correlation", "se", "low", "high"), columns, strict=True)))
+    frame = pd.DataFrame(
+        dict(zip(("correlation", "se", "low", "high"), columns, strict=True))
+    )
     return frame.assign(n_pairs=n, reason=reason)
 
 
 def normal_below(h: FloatArray, k: FloatArray, correlation: FloatArray) -> FloatArray:
-    """P(x <= h, y <= k) of two standard normal variables, by Owen's T function (Owen 1956)."""
+    """P(x <= h, y <= k) of two standard normal variables, by Owen's T function (Owen
+    1956).
+    """
     # At zero the slopes are infinite; a step that no digit shows avoids 0 / 0.
     h, k = (np.where(np.abs(cut) < 1e-12, 1e-12, cut) for cut in (h, k))
     root = np.sqrt(1 - correlation**2)
-    triangles = owens_t(h, (k / h - correlation) / root) + owens_t(k, (h / k - correlation) / root)
-    return np.asarray((ndtr(h) + ndtr(k)) / 2 - triangles - np.where(h * k < 0, 0.5, 0.0))
+    triangles = owens_t(h, (k / h - correlation) / root) + owens_t(
+        k, (h / k - correlation) / root
+    )
+    return np.asarray(
+        (ndtr(h) + ndtr(k)) / 2 - triangles - np.where(h * k < 0, 0.5, 0.0)
+    )
 
 
 def _tetrachoric(counts: FloatArray) -> FloatArray:
-    """Correlation of each pair of models, from counts of both right, only the first, only the second, both wrong."""
+    """Correlation of each pair of models, from counts of both right, only the first,
+    only the second, both wrong.
+    """
     both_right, only_a, only_b, both_wrong = counts
     right_a = both_right + only_a
     right_b = both_right + only_b
     wrong_a = only_b + both_wrong
     wrong_b = only_a + both_wrong
-    independent = np.stack([right_a * right_b, right_a * wrong_b, wrong_a * right_b, wrong_a * wrong_b])
+    independent = np.stack(
+        [right_a * right_b, right_a * wrong_b, wrong_a * right_b, wrong_a * wrong_b]
+    )
     is_empty = counts <= 0
     is_telling = is_empty & (independent / counts.sum(axis=0) >= _EXPECTED)
 
@@ -229,7 +283,9 @@ def _tetrachoric(counts: FloatArray) -> FloatArray:
     cut_a = ndtri(shares[0] + shares[1])
     cut_b = ndtri(shares[0] + shares[2])
     end = np.full(len(cut_a), _LIMIT)
-    correlation = _bisect(lambda middle: normal_below(cut_a, cut_b, middle) < shares[0], -end, end)
+    correlation = _bisect(
+        lambda middle: normal_below(cut_a, cut_b, middle) < shares[0], -end, end
+    )
     correlation = np.where(is_telling[1] | is_telling[2], 1.0, correlation)
     return np.where(is_telling[0] | is_telling[3], -1.0, correlation)
 
@@ -243,7 +299,9 @@ def _likelihood_limits(
     largest = _log_likelihood(counts, cuts, best)
 
     def is_outside(middle: FloatArray) -> BoolArray:
-        return np.asarray(2 * (largest - _log_likelihood(counts, cuts, middle)) > deviance)
+        return np.asarray(
+            2 * (largest - _log_likelihood(counts, cuts, middle)) > deviance
+        )
 
     low = _bisect(is_outside, -end, best)
     high = _bisect(lambda middle: ~is_outside(middle), best, end)
@@ -253,16 +311,27 @@ def _likelihood_limits(
     return low, high
 
 
-def _log_likelihood(counts: FloatArray, cuts: FloatArray, correlation: FloatArray) -> FloatArray:
+def _log_likelihood(
+    counts: FloatArray, cuts: FloatArray, correlation: FloatArray
+) -> FloatArray:
     """Of the four outcomes, at the accuracies seen."""
     both_right = normal_below(cuts[0], cuts[1], correlation)
     right_a, right_b = ndtr(cuts)
-    shares = np.stack([both_right, right_a - both_right, right_b - both_right, 1 - right_a - right_b + both_right])
+    shares = np.stack(
+        [
+            both_right,
+            right_a - both_right,
+            right_b - both_right,
+            1 - right_a - right_b + both_right,
+        ]
+    )
     # An outcome next to the impossible may come out below zero.
     return np.asarray((counts * np.log(np.maximum(shares, 1e-300))).sum(axis=0))
 
 
-def _bisect(is_below: Callable[[FloatArray], BoolArray], low: FloatArray, high: FloatArray) -> FloatArray:
+def _bisect(
+    is_below: Callable[[FloatArray], BoolArray], low: FloatArray, high: FloatArray
+) -> FloatArray:
     """Where `is_below` turns from true to false, for all pairs at once."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -273,7 +342,9 @@ def _bisect(is_below: Callable[[FloatArray], BoolArray], low: FloatArray, high: 
 
 
 class _Answers(NamedTuple):
-    """Credit of two models (2, comparisons) on the comparisons that both answered, and the cluster of each."""
+    """Credit of two models (2, comparisons) on the comparisons that both answered, and
+    the cluster of each.
+    """
 
     credit: FloatArray
     cluster: IntArray
@@ -303,11 +374,17 @@ def _unknown_spread(answers: _Answers) -> _Spread:
     return _Spread(np.nan, float((sizes**2).sum() / sizes.sum()), len(sizes) - 1.0)
 
 
-def _clustered_spread(answers: _Answers, correlation: float, cuts: FloatArray) -> _Spread:
-    """By the delta method (Plackett 1954): the influence of each comparison, summed by cluster."""
+def _clustered_spread(
+    answers: _Answers, correlation: float, cuts: FloatArray
+) -> _Spread:
+    """By the delta method (Plackett 1954): the influence of each comparison, summed by
+    cluster.
+    """
     root = np.sqrt(1 - correlation**2)
     slopes = ndtr((cuts[::-1] - correlation * cuts) / root)
-    density = np.exp(-(cuts @ cuts - 2 * correlation * cuts.prod()) / (2 * root**2)) / (2 * np.pi * root)
+    density = np.exp(-(cuts @ cuts - 2 * correlation * cuts.prod()) / (2 * root**2)) / (
+        2 * np.pi * root
+    )
     product = answers.credit.prod(axis=0)
     deviation = answers.credit - answers.credit.mean(axis=1, keepdims=True)
     residual = product - product.mean() - slopes @ deviation
@@ -315,6 +392,11 @@ def _clustered_spread(answers: _Answers, correlation: float, cuts: FloatArray) -
     sums = np.bincount(answers.cluster, residual)
     variance = (sums**2).sum() * len(sums) / max(len(sums) - 1, 1)
     design_effect = max(variance / (residual**2).sum(), 1.0)
-    # Clusters that deviate much are few where most comparisons are won: they are the ones that count.
+    # Clusters that deviate much are few where most comparisons are won: they are the
+    # ones that count.
     df = (sums**2).sum() ** 2 / (sums**4).sum()
-    return _Spread(float(np.sqrt(variance) / (len(product) * density)), float(design_effect), float(df))
+    return _Spread(
+        float(np.sqrt(variance) / (len(product) * density)),
+        float(design_effect),
+        float(df),
+    )

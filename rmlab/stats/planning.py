@@ -50,46 +50,89 @@ def power(
     alpha : float
         Level of the two-sided test.
     adjust : {"none", "holm"}
-        "none" for one comparison that was named beforehand; "holm" plans at alpha over the number of all pairs of
-        models, the first step of Holm's method.
+        "none" for one comparison that was named beforehand; "holm" plans at alpha over
+        the number of all pairs of models, the first step of Holm's method.
 
     Returns
     -------
     DataFrame
-        One row per pair of models: model_a, model_b, difference (in this table), agreement (share of prompts on which
-        both earn the same), n_prompts, detectable, alpha (of the test), adjust, average, reason. `detectable` is
-        (z(1 - alpha / 2) + z(power)) times the standard error of the difference; it holds for two models that disagree
-        on as many prompts as these. Fewer than 30 prompts, or 6 on which they differ, give a reason instead; so does a
-        `detectable` beyond what such models can differ by. Where only the agreement is known, use `plan`.
+        One row per pair of models: model_a, model_b, difference (in this table),
+        agreement (share of prompts on which both earn the same), n_prompts, detectable,
+        alpha (of the test), adjust, average, reason. `detectable` is (z(1 - alpha / 2)
+        + z(power)) times the standard error of the difference; it holds for two models
+        that disagree on as many prompts as these. Fewer than 30 prompts, or 6 on which
+        they differ, give a reason instead; so does a `detectable` beyond what such
+        models can differ by. Where only the agreement is known, use `plan`.
     """
     _check_shares(power=power, alpha=alpha)
     tables.check_option("adjust", adjust, ("none", "holm"))
     select_models(table, a, b)
-    prepared = prepare(table, average, ties, common, options, cluster=cluster, min_models=2)
+    prepared = prepare(
+        table, average, ties, common, options, cluster=cluster, min_models=2
+    )
     names = prepared.items.models
-    result = estimate(prepared.items, overall_weights(prepared.items, prepared.parts), contrasts=[0])
-    second = np.array([place for place, name in enumerate(names) if name != a and b in (None, name)])
+    result = estimate(
+        prepared.items, overall_weights(prepared.items, prepared.parts), contrasts=[0]
+    )
+    second = np.array(
+        [place for place, name in enumerate(names) if name != a and b in (None, name)]
+    )
     first = np.full(len(second), names.index(a))
     difference, sums = differences(result, first, second), result.clusters[0]
     n_prompts = ((sums.share[first] > 0) | (sums.share[second] > 0)).sum(axis=1)
-    n_differing = (np.abs(sums.contribution[first] - sums.contribution[second]) > _ROUNDING).sum(axis=1)
-    # As in `compare_all`: over all pairs, or over those of models where no baseline is in the pair.
-    is_blind, has_error = np.array([is_baseline(name) for name in names]), ~np.isnan(result.se[:, 0])
-    n = np.where(is_blind[first] | is_blind[second], has_error.sum(), (has_error & ~is_blind).sum())
-    level = alpha / (np.maximum(n * (n - 1) / 2, 1.0) if adjust == "holm" else np.ones(len(second)))
-    reason = add_hint(difference.reason, np.where(difference.reason == "", 0.0, np.nan)).to_numpy(object)
-    few_prompts = np.where(n_prompts < _MIN_CLUSTERS, f"fewer than {_MIN_CLUSTERS} prompts; use plan", "")
-    few_differ = np.where(n_differing < _MIN_DIFFERING, f"fewer than {_MIN_DIFFERING} prompts differ; use plan", "")
-    reason = np.where(reason != "", reason, np.where(few_prompts != "", few_prompts, few_differ))
+    n_differing = (
+        np.abs(sums.contribution[first] - sums.contribution[second]) > _ROUNDING
+    ).sum(axis=1)
+    # As in `compare_all`: over all pairs, or over those of models where no baseline is
+    # in the pair.
+    is_blind, has_error = (
+        np.array([is_baseline(name) for name in names]),
+        ~np.isnan(result.se[:, 0]),
+    )
+    n = np.where(
+        is_blind[first] | is_blind[second],
+        has_error.sum(),
+        (has_error & ~is_blind).sum(),
+    )
+    level = alpha / (
+        np.maximum(n * (n - 1) / 2, 1.0) if adjust == "holm" else np.ones(len(second))
+    )
+    reason = add_hint(
+        difference.reason, np.where(difference.reason == "", 0.0, np.nan)
+    ).to_numpy(object)
+    few_prompts = np.where(
+        n_prompts < _MIN_CLUSTERS, f"fewer than {_MIN_CLUSTERS} prompts; use plan", ""
+    )
+    few_differ = np.where(
+        n_differing < _MIN_DIFFERING,
+        f"fewer than {_MIN_DIFFERING} prompts differ; use plan",
+        "",
+    )
+    reason = np.where(
+        reason != "", reason, np.where(few_prompts != "", few_prompts, few_differ)
+    )
     detectable = (ndtri(1 - level / 2) + ndtri(power)) * difference.se
     # All the clusters that differ, were they to favour the same model.
     largest = np.abs(sums.contribution[first] - sums.contribution[second]).sum(axis=1)
     reason = np.where((reason == "") & (detectable > largest), _BEYOND, reason)
     detectable = np.where(reason == "", detectable, np.nan)
-    frame = pd.DataFrame({"model_a": a, "model_b": [names[place] for place in second], "difference": difference.value})
-    frame = frame.assign(agreement=1 - n_differing / n_prompts, n_prompts=n_prompts, detectable=detectable, alpha=level)
+    frame = pd.DataFrame(
+        {
+            "model_a": a,
+            "model_b": [names[place] for place in second],
+            "difference": difference.value,
+        }
+    )
+    frame = frame.assign(
+        agreement=1 - n_differing / n_prompts,
+        n_prompts=n_prompts,
+        detectable=detectable,
+        alpha=level,
+    )
     frame = frame.assign(adjust=adjust, average=result.label, reason=reason)
-    return frame.astype(dict.fromkeys(("model_a", "model_b", "adjust", "average", "reason"), "str"))
+    return frame.astype(
+        dict.fromkeys(("model_a", "model_b", "adjust", "average", "reason"), "str")
+    )
 
 
 def plan(
@@ -107,18 +150,21 @@ def plan(
     difference : float or sequence of float
         Differences of accuracy to find.
     agreement : float or sequence of float
-        Shares of prompts that both models win or both lose. Two good models agree on 85 to 95 %; `compare` prints it.
+        Shares of prompts that both models win or both lose. Two good models agree on 85
+        to 95 %; `compare` prints it.
     power, alpha : float
         Probability to find the difference, and level of the test.
     comparisons : int
-        Number of comparisons planned; each is tested at alpha over it, Holm's first step.
+        Number of comparisons planned; each is tested at alpha over it, Holm's first
+        step.
 
     Returns
     -------
     DataFrame
-        One row per difference and agreement: difference, agreement, n_prompts (the fewest from which on the test of
-        `compare` has the power; missing where a difference cannot be, as it is at most 1 - agreement), power (there),
-        alpha. Several comparisons a prompt are worth less than as many prompts.
+        One row per difference and agreement: difference, agreement, n_prompts (the
+        fewest from which on the test of `compare` has the power; missing where a
+        difference cannot be, as it is at most 1 - agreement), power (there), alpha.
+        Several comparisons a prompt are worth less than as many prompts.
 
     Examples
     --------
@@ -133,15 +179,34 @@ def plan(
     for delta in map(float, np.atleast_1d(difference)):
         for share in map(float, np.atleast_1d(agreement)):
             if not 0 < share < 1 or not 0 < abs(delta) < 1:
-                raise ValueError(f"difference, agreement: {delta!r}, {share!r}; allowed: between 0 and 1")
-            n = _fewest_prompts(abs(delta), share, power, level) if abs(delta) <= 1 - share + _ROUNDING else pd.NA
-            reached = exact_power(n, abs(delta), share, level) if isinstance(n, int) else np.nan
-            rows.append({"difference": delta, "agreement": share, "n_prompts": n, "power": reached, "alpha": level})
+                raise ValueError(
+                    f"difference, agreement: {delta!r}, {share!r}; allowed: between 0 and 1"
+                )
+            n = (
+                _fewest_prompts(abs(delta), share, power, level)
+                if abs(delta) <= 1 - share + _ROUNDING
+                else pd.NA
+            )
+            reached = (
+                exact_power(n, abs(delta), share, level)
+                if isinstance(n, int)
+                else np.nan
+            )
+            rows.append(
+                {
+                    "difference": delta,
+                    "agreement": share,
+                    "n_prompts": n,
+                    "power": reached,
+                    "alpha": level,
+                }
+            )
     return pd.DataFrame(rows).astype({"n_prompts": "Int64"})
 
 
 def exact_power(n: int, difference: float, agreement: float, alpha: float) -> float:
-    """Probability that the test of `compare` rejects for n prompts with one comparison each.
+    """Probability that the test of `compare` rejects for n prompts with one comparison
+    each.
 
     Summed over how many prompts differ, and over how many of these each model wins.
     """
@@ -152,18 +217,26 @@ def exact_power(n: int, difference: float, agreement: float, alpha: float) -> fl
     most = binom.isf(_UNLIKELY, n, disagreement)
     m = np.arange(fewest, most + 1)
 
-    # `adjust` for one stratum of n equal clusters, of which m differ, solved for the lead at which |center| = t * se.
+    # `adjust` for one stratum of n equal clusters, of which m differ, solved for the
+    # lead at which |center| = t * se.
     t = stdtrit(n - 1, 1 - alpha / 2)
-    squared_lead = t**2 * (n * m / (n - 1) + 2) / (1 + t**2 * (1 / (n - 1) - 2 / (n + 2) ** 2))
-    # The most that the worse model may win of m; -1: with so few differing prompts nothing is significant.
+    squared_lead = (
+        t**2 * (n * m / (n - 1) + 2) / (1 + t**2 * (1 / (n - 1) - 2 / (n + 2) ** 2))
+    )
+    # The most that the worse model may win of m; -1: with so few differing prompts
+    # nothing is significant.
     limit = np.maximum(np.ceil((m - np.sqrt(squared_lead)) / 2) - 1, -1)
 
     won = min((disagreement + difference) / 2 / disagreement, 1.0)
-    rejected = binom.cdf(limit, m, won) + binom.cdf(limit, m, 1 - won)  # the wrong way counts too
+    rejected = binom.cdf(limit, m, won) + binom.cdf(
+        limit, m, 1 - won
+    )  # the wrong way counts too
     return float((binom.pmf(m, n, disagreement) * rejected).sum())
 
 
-def _fewest_prompts(difference: float, agreement: float, power: float, alpha: float) -> int:
+def _fewest_prompts(
+    difference: float, agreement: float, power: float, alpha: float
+) -> int:
     """Fewest prompts from which on the power is reached."""
 
     def power_of(n: int) -> float:
@@ -181,4 +254,6 @@ def _fewest_prompts(difference: float, agreement: float, power: float, alpha: fl
 def _check_shares(**shares: float) -> None:
     for argument, value in shares.items():
         if not 0 < value < 1:
-            raise ValueError(f"{argument}: {value!r}; allowed: a probability between 0 and 1")
+            raise ValueError(
+                f"{argument}: {value!r}; allowed: a probability between 0 and 1"
+            )

@@ -1,4 +1,6 @@
-"""What an answer looks like: style features, plain prose, changes of style, and an audit of a benchmark's styles."""
+"""What an answer looks like: style features, plain prose, changes of style, and an
+audit of a benchmark's styles.
+"""
 
 from rmlab.styles.audits import audit
 from rmlab.styles.counts import FEATURES, features
@@ -6,4 +8,12 @@ from rmlab.styles.prose import restyle
 from rmlab.styles.rules import restyle_pairs
 from rmlab.styles.transforms import TRANSFORMS, Transform
 
-__all__ = ["FEATURES", "TRANSFORMS", "Transform", "audit", "features", "restyle", "restyle_pairs"]
+__all__ = [
+    "FEATURES",
+    "TRANSFORMS",
+    "Transform",
+    "audit",
+    "features",
+    "restyle",
+    "restyle_pairs",
+]

@@ -1,4 +1,6 @@
-"""Text to style features: what a reader sees of it (length, words) and what Markdown it carries."""
+"""Text to style features: what a reader sees of it (length, words) and what Markdown it
+carries.
+"""
 
 import re
 from collections import Counter
@@ -14,7 +16,16 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-MARKS = ("headings", "bold", "italic", "list_items", "tables", "code_blocks", "inline_code", "links")
+MARKS = (
+    "headings",
+    "bold",
+    "italic",
+    "list_items",
+    "tables",
+    "code_blocks",
+    "inline_code",
+    "links",
+)
 FEATURES = ("characters", "words", "sentences", *MARKS, "emoji", "markdown")
 
 _KIND = {
@@ -32,8 +43,9 @@ _KIND = {
 }
 _WORD_CHARACTER = re.compile(r"\w")
 _SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]»*_]*+(?=\s|$)|[。！？؟۔।]")
-# Written out, and not the properties of the package `regex`: those follow the Unicode version of whatever release is
-# installed, so that the same answer could count differently on two machines; and a table of features is published data.
+# Written out, and not the properties of the package `regex`: those follow the Unicode
+# version of whatever release is installed, so that the same answer could count
+# differently on two machines; and a table of features is published data.
 _FACE = (
     "[\U0001f004\U0001f0cf\U0001f18e\U0001f191-\U0001f19a\U0001f201-\U0001f265\U0001f300-\U0001f64f"
     "\U0001f680-\U0001f6ff\U0001f7e0-\U0001f7eb\U0001f90c-\U0001f9ff\U0001fa70-\U0001faff"
@@ -41,9 +53,13 @@ _FACE = (
     "\u26be\u26c4\u26c5\u26ce\u26d4\u26ea\u26f2\u26f3\u26f5\u26fa\u26fd\u2705\u270a\u270b\u2728\u274c\u274e"
     "\u2753-\u2755\u2757\u2795-\u2797\u27b0\u27bf\u2b1b\u2b1c\u2b50\u2b55]"
 )
-_SYMBOL = "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u2bff\u3030\u303d\u3297\u3299]\ufe0f"
+_SYMBOL = (
+    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u2bff\u3030\u303d\u3297\u3299]\ufe0f"
+)
 _PICTURE = f"(?:{_FACE}|{_SYMBOL})\ufe0f?[\U0001f3fb-\U0001f3ff]?"
-_EMOJI = re.compile(f"[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_PICTURE}(?:\u200d{_PICTURE})*+")
+_EMOJI = re.compile(
+    f"[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_PICTURE}(?:\u200d{_PICTURE})*+"
+)
 
 
 def features(responses: pd.DataFrame) -> pd.DataFrame:
@@ -57,27 +73,33 @@ def features(responses: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per response, in the order of `responses`: benchmark, domain, id, label, slot, subset, style, then whole
-        numbers: characters (code points), words, sentences, headings, bold, italic, list_items, tables, code_blocks,
-        inline_code, links, emoji, and markdown, the sum of the eight kinds of marks from headings to links.
-        `features_of` says how each is counted.
+        One row per response, in the order of `responses`: benchmark, domain, id, label,
+        slot, subset, style, then whole numbers: characters (code points), words,
+        sentences, headings, bold, italic, list_items, tables, code_blocks, inline_code,
+        links, emoji, and markdown, the sum of the eight kinds of marks from headings to
+        links. `features_of` says how each is counted.
     """
     responses = tables.check_responses(responses)
     texts = responses["response"]
     counts = {text: features_of(text) for text in texts.unique()}
-    columns = pd.DataFrame([counts[text] for text in texts], columns=list(FEATURES), dtype="int64")
+    columns = pd.DataFrame(
+        [counts[text] for text in texts], columns=list(FEATURES), dtype="int64"
+    )
     return pd.concat([responses[[*tables.KEY, "subset", "style"]], columns], axis=1)
 
 
 def features_of(text: str) -> dict[str, int]:
     """Count the style of one text.
 
-    Marks come from a CommonMark parse with tables. A link is an inline link, an autolink or an image; nested emphasis
-    counts at each level; indented code is not a mark, only a fence is; raw HTML and entities are text; reference-style
-    links are text. Block quotes and rules are in no count. Marks inside code and formulas are not Markdown: products,
-    powers, `__init__`, comments beside a line of code, and the like. A word is a run of non-space characters with a
-    letter or digit in it; a sentence ends in . ! ? (or their counterparts in other scripts) before a space, and every
-    paragraph, heading and list item has at least one, whatever its end; an emoji sequence counts once.
+    Marks come from a CommonMark parse with tables. A link is an inline link, an
+    autolink or an image; nested emphasis counts at each level; indented code is not a
+    mark, only a fence is; raw HTML and entities are text; reference-style links are
+    text. Block quotes and rules are in no count. Marks inside code and formulas are not
+    Markdown: products, powers, `__init__`, comments beside a line of code, and the
+    like. A word is a run of non-space characters with a letter or digit in it; a
+    sentence ends in . ! ? (or their counterparts in other scripts) before a space, and
+    every paragraph, heading and list item has at least one, whatever its end; an emoji
+    sequence counts once.
 
     Parameters
     ----------
@@ -99,7 +121,9 @@ def features_of(text: str) -> dict[str, int]:
     marks = {kind: document.marks[kind] for kind in MARKS}
     return {
         "characters": len(text),
-        "words": sum(_WORD_CHARACTER.search(piece) is not None for piece in text.split()),
+        "words": sum(
+            _WORD_CHARACTER.search(piece) is not None for piece in text.split()
+        ),
         "sentences": _count_sentences(document.tokens),
         **marks,
         "emoji": sum(1 for _ in _EMOJI.finditer(text)),
@@ -108,7 +132,8 @@ def features_of(text: str) -> dict[str, int]:
 
 
 class Document:
-    """A Markdown text as CommonMark reads it: source code and formulas hidden, escapes with their source in `markup`.
+    """A Markdown text as CommonMark reads it: source code and formulas hidden, escapes
+    with their source in `markup`.
 
     `marks` counts each kind of mark, block quotes and rules included.
     """
@@ -123,8 +148,12 @@ class Document:
             if token.type == "inline":
                 token.children = []
                 inlines.inline.parse(token.content, inlines, env, token.children)
-        every_token = (part for token in self.tokens for part in (token, *(token.children or ())))
-        self.marks = Counter(_KIND[token.type] for token in every_token if token.type in _KIND)
+        every_token = (
+            part for token in self.tokens for part in (token, *(token.children or ()))
+        )
+        self.marks = Counter(
+            _KIND[token.type] for token in every_token if token.type in _KIND
+        )
 
 
 def unify_line_ends(text: str) -> str:
@@ -134,7 +163,9 @@ def unify_line_ends(text: str) -> str:
 
 @cache
 def _parsers() -> tuple["MarkdownIt", "MarkdownIt"]:
-    """One parser for blocks, one for their content: brackets may nest less deeply, as each level costs a scan."""
+    """One parser for blocks, one for their content: brackets may nest less deeply, as
+    each level costs a scan.
+    """
     from markdown_it import MarkdownIt
 
     class Verbatim(MarkdownIt):
@@ -149,18 +180,30 @@ def _parsers() -> tuple["MarkdownIt", "MarkdownIt"]:
         def normalizeLinkText(self, link: str) -> str:
             return link
 
-    # Without `entity` and with html off, entities and tags are text: nothing is decoded, nothing is dropped, and the
-    # parser's searches that copy the rest of the text never run. Without `reference`, "[Name]: Ann" is not lost.
-    blocks = Verbatim("commonmark", {"html": False, "maxNesting": 150}).enable("table").disable(["reference", "inline"])
-    return blocks, Verbatim("commonmark", {"html": False, "maxNesting": 10}).disable(["entity"])
+    # Without `entity` and with html off, entities and tags are text: nothing is
+    # decoded, nothing is dropped, and the parser's searches that copy the rest of the
+    # text never run. Without `reference`, "[Name]: Ann" is not lost.
+    blocks = (
+        Verbatim("commonmark", {"html": False, "maxNesting": 150})
+        .enable("table")
+        .disable(["reference", "inline"])
+    )
+    return blocks, Verbatim("commonmark", {"html": False, "maxNesting": 10}).disable(
+        ["entity"]
+    )
 
 
 def _count_sentences(tokens: list["Token"]) -> int:
-    """Sentences of all paragraphs, headings and list items; table cells and code have none."""
+    """Sentences of all paragraphs, headings and list items; table cells and code have
+    none.
+    """
     total, in_table = 0, False
     for token in tokens:
         if token.type in ("table_open", "table_close"):
             in_table = token.type == "table_open"
         elif token.type == "inline" and not in_table:
-            total += sum(_WORD_CHARACTER.search(piece) is not None for piece in _SENTENCE_END.split(token.content))
+            total += sum(
+                _WORD_CHARACTER.search(piece) is not None
+                for piece in _SENTENCE_END.split(token.content)
+            )
     return total

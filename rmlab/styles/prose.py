@@ -1,4 +1,6 @@
-"""Markdown to plain prose: the same words, numbers and code in the same order, without a mark."""
+"""Markdown to plain prose: the same words, numbers and code in the same order, without
+a mark.
+"""
 
 import re
 from typing import TYPE_CHECKING, Literal
@@ -16,7 +18,9 @@ _STOPS = tuple(".:!?;,…。！？：；؟۔।")
 _CLOSERS = "\"'”’)]»"
 _PUNCTUATION = re.compile(r"([\\`*_\[\]()#|<>~=+.!-])")
 _MAY_MARK = re.compile(r"[*_`\[<#|~>=+-]|\d[.)]")
-_INLINE_MARKS = frozenset({"strong_open", "em_open", "code_inline", "link_open", "image"})
+_INLINE_MARKS = frozenset(
+    {"strong_open", "em_open", "code_inline", "link_open", "image"}
+)
 
 
 def restyle(responses: pd.DataFrame, to: Literal["plain"] = "plain") -> pd.DataFrame:
@@ -32,8 +36,8 @@ def restyle(responses: pd.DataFrame, to: Literal["plain"] = "plain") -> pd.DataF
     Returns
     -------
     DataFrame
-        A new table of responses, with the keys and the order of the old one. The style of every row is plain, also
-        where it was missing.
+        A new table of responses, with the keys and the order of the old one. The style
+        of every row is plain, also where it was missing.
 
     Raises
     ------
@@ -41,20 +45,26 @@ def restyle(responses: pd.DataFrame, to: Literal["plain"] = "plain") -> pd.DataF
         For another `to`.
     """
     if to != "plain":
-        raise tables.DataError(f"to: {to!r} is not a style to turn texts into; {tables.nearest(to, ['plain'])}")
+        raise tables.DataError(
+            f"to: {to!r} is not a style to turn texts into; {tables.nearest(to, ['plain'])}"
+        )
     responses = tables.check_responses(responses)
     plain_texts = {text: plain(text) for text in responses["response"].unique()}
     styles = pd.Categorical(["plain"] * len(responses), dtype=tables.STYLE)
-    return responses.assign(response=responses["response"].map(plain_texts), style=styles)
+    return responses.assign(
+        response=responses["response"].map(plain_texts), style=styles
+    )
 
 
 def plain(text: str) -> str:
     """Turn Markdown into plain prose; a text without marks comes back as it is.
 
-    Headings become lines that end in a full stop (or in the stop they have); list items become lines, numbered ones as
-    "(1) ..."; table rows become lines with semicolons; links become "text (address)"; emphasis, quotes and rules go.
-    Fenced code keeps every line; where a line of it would read as Markdown the block is indented by four spaces.
-    Inline code that would read as Markdown is written with backslashes. `features_of` of the result counts no mark.
+    Headings become lines that end in a full stop (or in the stop they have); list items
+    become lines, numbered ones as "(1) ..."; table rows become lines with semicolons;
+    links become "text (address)"; emphasis, quotes and rules go. Fenced code keeps
+    every line; where a line of it would read as Markdown the block is indented by four
+    spaces. Inline code that would read as Markdown is written with backslashes.
+    `features_of` of the result counts no mark.
 
     Parameters
     ----------
@@ -64,7 +74,8 @@ def plain(text: str) -> str:
     Returns
     -------
     str
-        The same words in the same order; one space for a text that is nothing but marks.
+        The same words in the same order; one space for a text that is nothing but
+        marks.
 
     Examples
     --------
@@ -87,7 +98,9 @@ def _remove_marks(text: str, passes: int) -> str:
 
 
 class _Writer:
-    """Writes the tokens of one text as blocks of plain lines, at the distances they have in the source."""
+    """Writes the tokens of one text as blocks of plain lines, at the distances they
+    have in the source.
+    """
 
     def __init__(self, document: Document, passes: int) -> None:
         self._passes = passes
@@ -113,7 +126,9 @@ class _Writer:
                 case "tr_open":
                     row, row_span = [], _line_span(token)
                 case "tr_close":
-                    self._write_block("; ".join(cell for cell in row or [] if cell), row_span)
+                    self._write_block(
+                        "; ".join(cell for cell in row or [] if cell), row_span
+                    )
                     row = None
                 case "inline" if row is not None:
                     row.append(self._inline(token))
@@ -129,7 +144,11 @@ class _Writer:
     def _write_prose(self, token: "Token", heading: tuple[int, int] | None) -> None:
         text, span = self._inline(token), heading or _line_span(token)
         if heading:
-            text = text if not text or text.rstrip(_CLOSERS).endswith(_STOPS) else text + "."
+            text = (
+                text
+                if not text or text.rstrip(_CLOSERS).endswith(_STOPS)
+                else text + "."
+            )
         elif token.level == 1 and text == token.content:
             text = "\n".join(self._lines[slice(*span)])
         self._write_block(text, span)
@@ -142,16 +161,22 @@ class _Writer:
         else:
             text = token.content.rstrip("\n")
             if token.type == "code_block" or Document(self._shield.show(text)).marks:
-                text = "\n".join("    " + line if line.strip() else line for line in text.split("\n"))
+                text = "\n".join(
+                    "    " + line if line.strip() else line for line in text.split("\n")
+                )
         if text.strip():
             self._write_block("", (self._end, self._end))
             self._place(self._shield.show(text), span, gap=1)
             self._after_code = token.type == "fence"
 
     def _write_block(self, text: str, span: tuple[int, int]) -> None:
-        """Place the text behind the numbers of the list items that it begins; nothing where there is neither."""
+        """Place the text behind the numbers of the list items that it begins; nothing
+        where there is neither.
+        """
         if text.strip() or self._numbers:
-            text = self._without_marks(" ".join([*self._numbers, text] if text else self._numbers))
+            text = self._without_marks(
+                " ".join([*self._numbers, text] if text else self._numbers)
+            )
             self._numbers = []
             self._place(text, span)
 
@@ -161,7 +186,9 @@ class _Writer:
         self._end, self._after_code = span[1], False
 
     def _without_marks(self, text: str) -> str:
-        """The block with its hidden characters back and no mark of its own; backslashes keep the literal ones."""
+        """The block with its hidden characters back and no mark of its own; backslashes
+        keep the literal ones.
+        """
         text_shown = self._shield.show(text)
         if not _MAY_MARK.search(text_shown) or not Document(text_shown).marks:
             return text_shown
@@ -174,11 +201,15 @@ class _Writer:
         pieces = self._pieces(children)
         indents = re.findall(r"\n([ \t]*)", token.content)
         if pieces.count("\n") == len(indents):
-            pieces = [piece + indents.pop(0) if piece == "\n" else piece for piece in pieces]
+            pieces = [
+                piece + indents.pop(0) if piece == "\n" else piece for piece in pieces
+            ]
         return "".join(pieces).strip()
 
     def _pieces(self, children: list["Token"]) -> list[str]:
-        """The words of an inline token, one string per token; every line break is a "\\n" of its own."""
+        """The words of an inline token, one string per token; every line break is a
+        "\\n" of its own.
+        """
         pieces: list[str] = []
         open_links: list[tuple[Token, int]] = []
         for child in children:
@@ -202,8 +233,13 @@ class _Writer:
         return pieces
 
     def _address(self, words: str, link: "Token", attribute: str) -> str:
-        """Address and title of a link in brackets, for behind its words; nothing where these say the address."""
-        address, title = str(link.attrs.get(attribute, "")), str(link.attrs.get("title", ""))
+        """Address and title of a link in brackets, for behind its words; nothing where
+        these say the address.
+        """
+        address, title = (
+            str(link.attrs.get(attribute, "")),
+            str(link.attrs.get("title", "")),
+        )
         if words in (address, address.removeprefix("mailto:")):
             address = ""
         text = " ".join(filter(None, [address, f'"{title}"' if title else ""]))

@@ -1,4 +1,6 @@
-"""Small models for lessons and tests: scorers with a bias dial, and tiny models with random weights."""
+"""Small models for lessons and tests: scorers with a bias dial, and tiny models with
+random weights.
+"""
 
 from rmlab.toy.dial import scorer
 from rmlab.toy.models import save_model, tokenizer

@@ -1,4 +1,6 @@
-"""Scorers with a bias dial: they know which answers are right, and the user sets what else they like."""
+"""Scorers with a bias dial: they know which answers are right, and the user sets what
+else they like.
+"""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +19,8 @@ from rmlab.tables import check_responses
 class Dial:
     """A scorer whose preferences are known exactly; `scorer` makes it.
 
-    `traits` holds for each prompt and response whether it is right (0 to 1) and its steps of style (0 to 2).
+    `traits` holds for each prompt and response whether it is right (0 to 1) and its
+    steps of style (0 to 2).
     """
 
     name: str
@@ -28,14 +31,23 @@ class Dial:
     seed: int
     traits: dict[tuple[str, str], tuple[float, float]]
 
-    def __call__(self, prompts: Sequence[object], responses: Sequence[str]) -> NDArray[np.float64]:
-        """Return one score per prompt and response, independent of their order and of the other texts."""
-        return np.array([self._score(_text(p), r) for p, r in zip(prompts, responses, strict=True)], dtype=float)
+    def __call__(
+        self, prompts: Sequence[object], responses: Sequence[str]
+    ) -> NDArray[np.float64]:
+        """Return one score per prompt and response, independent of their order and of
+        the other texts.
+        """
+        return np.array(
+            [self._score(_text(p), r) for p, r in zip(prompts, responses, strict=True)],
+            dtype=float,
+        )
 
     def _score(self, prompt: str, response: str) -> float:
         right, steps = self.traits.get((prompt, response), (0.0, 0.0))
         doublings = float(np.log2(max(len(response), 1)))
-        noise = self.noise * text_noise(self.seed, prompt, response) if self.noise else 0.0
+        noise = (
+            self.noise * text_noise(self.seed, prompt, response) if self.noise else 0.0
+        )
         return self.skill * right + self.style * steps + self.length * doublings + noise
 
 
@@ -49,17 +61,19 @@ def scorer(
     seed: int = 0,
     name: str | None = None,
 ) -> Dial:
-    """Make a scorer with a bias dial: it knows which responses are right, and you choose what else it likes.
+    """Make a scorer with a bias dial: it knows which responses are right, and you
+    choose what else it likes.
 
-    score = skill * (1 if chosen) + style * (0 concise, 1 plain, 2 markdown) + length * log2(characters) + noise * z,
-    with z standard normal, drawn from the text itself: the same text always gets the same score. One step of style is
-    therefore worth style / skill units of correctness, the value that `exchange_rate` estimates.
+    score = skill * (1 if chosen) + style * (0 concise, 1 plain, 2 markdown) + length *
+    log2(characters) + noise * z, with z standard normal, drawn from the text itself:
+    the same text always gets the same score. One step of style is therefore worth style
+    / skill units of correctness, the value that `exchange_rate` estimates.
 
     Parameters
     ----------
     responses : DataFrame
-        A responses table. A text that stands on both sides, or in two styles, gets the mean of them; a text outside
-        the table counts as wrong and concise.
+        A responses table. A text that stands on both sides, or in two styles, gets the
+        mean of them; a text outside the table counts as wrong and concise.
     skill : float
         Weight of correctness.
     style : float
@@ -92,8 +106,14 @@ def scorer(
         steps=responses["style"].cat.codes.clip(lower=0),
     )
     means = facts.groupby(["prompt", "response"], sort=False)[["right", "steps"]].mean()
-    traits = dict(zip(means.index, means.itertuples(index=False, name=None), strict=True))
-    name = f"toy skill={skill:g} style={style:g} length={length:g} noise={noise:g}" if name is None else name
+    traits = dict(
+        zip(means.index, means.itertuples(index=False, name=None), strict=True)
+    )
+    name = (
+        f"toy skill={skill:g} style={style:g} length={length:g} noise={noise:g}"
+        if name is None
+        else name
+    )
     return Dial(name, skill, style, length, noise, seed, traits)
 
 
@@ -103,5 +123,7 @@ def _text(prompt: object) -> str:
 
 def text_noise(seed: int, prompt: str, response: str) -> float:
     """Return a standard normal number that depends on nothing but its arguments."""
-    digest = blake2b(json.dumps([seed, prompt, response]).encode(), digest_size=8).digest()
+    digest = blake2b(
+        json.dumps([seed, prompt, response]).encode(), digest_size=8
+    ).digest()
     return NormalDist().inv_cdf((int.from_bytes(digest, "big") // 2**11 + 0.5) / 2**53)

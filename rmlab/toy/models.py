@@ -1,4 +1,6 @@
-"""Small tokenizers, and tiny models with random weights, saved in the layout of published models."""
+"""Small tokenizers, and tiny models with random weights, saved in the layout of
+published models.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,10 +32,21 @@ CHAT_TEMPLATES = {
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     ),
 }
-"""Chat templates like those of Llama 3 (writes a beginning token) and of Qwen (writes none)."""
+"""Chat templates like those of Llama 3 (writes a beginning token) and of Qwen (writes
+none).
+"""
 
 _PAD, _BOS, _EOS = "<|pad|>", "<|begin_of_text|>", "<|eot_id|>"
-_SPECIAL = [_PAD, _BOS, _EOS, "<|start_header_id|>", "<|end_header_id|>", "<|im_start|>", "<|im_end|>", "[MASK]"]
+_SPECIAL = [
+    _PAD,
+    _BOS,
+    _EOS,
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "[MASK]",
+]
 
 _DECODER: dict[str, object] = {
     "hidden_size": 32,
@@ -63,20 +76,34 @@ ARCHITECTURES: dict[str, dict[str, object]] = {
         "max_relative_positions": -1,
     },
     "modernbert": _ENCODER
-    | {"num_hidden_layers": 4, "local_attention": 16, "global_attn_every_n_layers": 2, "reference_compile": False},
+    | {
+        "num_hidden_layers": 4,
+        "local_attention": 16,
+        "global_attn_every_n_layers": 2,
+        "reference_compile": False,
+    },
 }
-"""Tiny sizes of each architecture (a transformers model type); `save_model` takes further settings by keyword."""
+"""Tiny sizes of each architecture (a transformers model type); `save_model` takes
+further settings by keyword.
+"""
 
-_TASKS = {"classifier": "AutoModelForSequenceClassification", "causal": "AutoModelForCausalLM", "backbone": "AutoModel"}
+_TASKS = {
+    "classifier": "AutoModelForSequenceClassification",
+    "causal": "AutoModelForCausalLM",
+    "backbone": "AutoModel",
+}
 
 
 def tokenizer(
-    texts: Sequence[str] | None = None, *, chat_template: str | None = "llama3", vocab_size: int = 512
+    texts: Sequence[str] | None = None,
+    *,
+    chat_template: str | None = "llama3",
+    vocab_size: int = 512,
 ) -> "PreTrainedTokenizerFast":
     """Train a byte-level BPE tokenizer, which can write any text.
 
-    It has three different tokens for beginning, end and padding, and writes the beginning token before plain text, like
-    Llama's.
+    It has three different tokens for beginning, end and padding, and writes the
+    beginning token before plain text, like Llama's.
 
     Parameters
     ----------
@@ -98,7 +125,14 @@ def tokenizer(
     >>> tokenizer().decode(ids)
     '<|begin_of_text|>What is the capital?'
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from tokenizers import (
+        Tokenizer,
+        decoders,
+        models,
+        pre_tokenizers,
+        processors,
+        trainers,
+    )
     from transformers import PreTrainedTokenizerFast
 
     core = Tokenizer(models.BPE())
@@ -106,14 +140,23 @@ def tokenizer(
     core.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=_SPECIAL, initial_alphabet=alphabet, show_progress=False
+        vocab_size=vocab_size,
+        special_tokens=_SPECIAL,
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
     core.train_from_iterator(TEXTS if texts is None else texts, trainer)
     core.post_processor = processors.TemplateProcessing(
-        single=f"{_BOS} $A", pair=f"{_BOS} $A $B", special_tokens=[(_BOS, core.token_to_id(_BOS))]
+        single=f"{_BOS} $A",
+        pair=f"{_BOS} $A $B",
+        special_tokens=[(_BOS, core.token_to_id(_BOS))],
     )
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=core, bos_token=_BOS, eos_token=_EOS, pad_token=_PAD, mask_token="[MASK]"
+        tokenizer_object=core,
+        bos_token=_BOS,
+        eos_token=_EOS,
+        pad_token=_PAD,
+        mask_token="[MASK]",
     )
     fast.chat_template = CHAT_TEMPLATES.get(chat_template or "", chat_template)
     return fast
@@ -128,7 +171,8 @@ def save_model(
     words: "PreTrainedTokenizerFast | None" = None,
     **config: object,
 ) -> Path:
-    """Write a tiny model with random weights and its tokenizer, in the layout of published models.
+    """Write a tiny model with random weights and its tokenizer, in the layout of
+    published models.
 
     Parameters
     ----------
@@ -137,7 +181,8 @@ def save_model(
     architecture : str
         One of ARCHITECTURES.
     task : str
-        "classifier" (one label unless `num_labels` says otherwise), "causal" or "backbone".
+        "classifier" (one label unless `num_labels` says otherwise), "causal" or
+        "backbone".
     seed : int
         The same seed gives the same weights; the random state of torch is unchanged.
     words : PreTrainedTokenizerFast, optional
@@ -156,11 +201,18 @@ def save_model(
         If there is no such architecture or task.
     """
     words = tokenizer() if words is None else words
-    return write_model(random_model(words, architecture, task=task, seed=seed, **config), words, folder)
+    return write_model(
+        random_model(words, architecture, task=task, seed=seed, **config), words, folder
+    )
 
 
 def random_model(
-    words: "PreTrainedTokenizerFast", architecture: str, *, task: str, seed: int, **config: object
+    words: "PreTrainedTokenizerFast",
+    architecture: str,
+    *,
+    task: str,
+    seed: int,
+    **config: object,
 ) -> "PreTrainedModel":
     """Return the model that `save_model` writes.
 
@@ -191,14 +243,20 @@ def random_model(
         "num_labels": 1 if task == "classifier" else 2,
         "initializer_range": 0.2,
     }
-    model_config = transformers.AutoConfig.for_model(architecture, **(settings | ARCHITECTURES[architecture] | config))
+    model_config = transformers.AutoConfig.for_model(
+        architecture, **(settings | ARCHITECTURES[architecture] | config)
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model: PreTrainedModel = getattr(transformers, _TASKS[task]).from_config(model_config)
+        model: PreTrainedModel = getattr(transformers, _TASKS[task]).from_config(
+            model_config
+        )
     return model
 
 
-def write_model(model: "PreTrainedModel", words: "PreTrainedTokenizerFast", folder: str | Path) -> Path:
+def write_model(
+    model: "PreTrainedModel", words: "PreTrainedTokenizerFast", folder: str | Path
+) -> Path:
     """Write a model and its tokenizer in the layout of published models.
 
     Parameters

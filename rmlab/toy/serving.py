@@ -12,25 +12,35 @@ if TYPE_CHECKING:
 
 
 class Request(TypedDict, total=False):
-    """The fields of a request that the server reads: texts or token ids, and two switches."""
+    """The fields of a request that the server reads: texts or token ids, and two
+    switches.
+    """
 
     input: Required[list[str | list[int]]]
     add_special_tokens: bool
     use_activation: bool
 
 
-def serve(folder: str | Path, *, double_bos: bool = False, sigmoid: bool = False, dtype: str = "float32") -> "Served":
-    """Serve a reward model on this machine as vLLM does: `POST /classify` with texts or token ids.
+def serve(
+    folder: str | Path,
+    *,
+    double_bos: bool = False,
+    sigmoid: bool = False,
+    dtype: str = "float32",
+) -> "Served":
+    """Serve a reward model on this machine as vLLM does: `POST /classify` with texts or
+    token ids.
 
-    The server answers with a sigmoid unless the request says `use_activation: false`. transformers computes the scores,
-    one text at a time.
+    The server answers with a sigmoid unless the request says `use_activation: false`.
+    transformers computes the scores, one text at a time.
 
     Parameters
     ----------
     folder : str or Path
         The model.
     double_bos : bool
-        A fault to try things with: write a second beginning token before every text, and report no token counts.
+        A fault to try things with: write a second beginning token before every text,
+        and report no token counts.
     sigmoid : bool
         A fault to try things with: ignore `use_activation`.
     dtype : str
@@ -39,7 +49,8 @@ def serve(folder: str | Path, *, double_bos: bool = False, sigmoid: bool = False
     Returns
     -------
     Served
-        The running server, at its `.url`. Close it with `.close()`, or use it in a `with` statement.
+        The running server, at its `.url`. Close it with `.close()`, or use it in a
+        `with` statement.
     """
     return Served(Path(folder), double_bos, sigmoid, dtype)
 
@@ -47,13 +58,17 @@ def serve(folder: str | Path, *, double_bos: bool = False, sigmoid: bool = False
 class Served(ThreadingHTTPServer):
     """A running server; `serve` starts it."""
 
-    def __init__(self, folder: Path, double_bos: bool, sigmoid: bool, dtype: str) -> None:
+    def __init__(
+        self, folder: Path, double_bos: bool, sigmoid: bool, dtype: str
+    ) -> None:
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         self.name = folder.name
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        loaded = AutoModelForSequenceClassification.from_pretrained(folder, dtype=getattr(torch, dtype))
+        loaded = AutoModelForSequenceClassification.from_pretrained(
+            folder, dtype=getattr(torch, dtype)
+        )
         self.model: PreTrainedModel = loaded.eval()
         self.double_bos, self.sigmoid, self.lock = double_bos, sigmoid, Lock()
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -69,22 +84,45 @@ class Served(ThreadingHTTPServer):
         self.close()
 
     def classify(self, body: Request) -> dict[str, object]:
-        """Return the reply to a request: `input` (texts or token ids), `add_special_tokens` and `use_activation`."""
-        ids = [self._tokenize(text, body.get("add_special_tokens", True)) for text in body["input"]]
+        """Return the reply to a request: `input` (texts or token ids),
+        `add_special_tokens` and `use_activation`.
+        """
+        ids = [
+            self._tokenize(text, body.get("add_special_tokens", True))
+            for text in body["input"]
+        ]
         is_raw = body.get("use_activation", True) is False and not self.sigmoid
-        rows = [[x if is_raw else 1 / (1 + math.exp(-x)) for x in self._compute_logits(text_ids)] for text_ids in ids]
-        reply: dict[str, object] = {"data": [{"index": i, "probs": row} for i, row in enumerate(rows)]}
-        return reply if self.double_bos else reply | {"usage": {"prompt_tokens": sum(map(len, ids))}}
+        rows = [
+            [
+                x if is_raw else 1 / (1 + math.exp(-x))
+                for x in self._compute_logits(text_ids)
+            ]
+            for text_ids in ids
+        ]
+        reply: dict[str, object] = {
+            "data": [{"index": i, "probs": row} for i, row in enumerate(rows)]
+        }
+        return (
+            reply
+            if self.double_bos
+            else reply | {"usage": {"prompt_tokens": sum(map(len, ids))}}
+        )
 
     def _tokenize(self, text: str | list[int], special: bool) -> list[int]:
-        ids = self.tokenizer(text, add_special_tokens=special)["input_ids"] if isinstance(text, str) else text
+        ids = (
+            self.tokenizer(text, add_special_tokens=special)["input_ids"]
+            if isinstance(text, str)
+            else text
+        )
         return [self.tokenizer.bos_token_id, *ids] if self.double_bos else list(ids)
 
     def _compute_logits(self, ids: list[int]) -> list[float]:
         import torch
 
         with self.lock, torch.inference_mode():
-            row: list[float] = self.model(torch.tensor([ids])).logits[0].double().tolist()
+            row: list[float] = (
+                self.model(torch.tensor([ids])).logits[0].double().tolist()
+            )
         return row
 
 
@@ -98,7 +136,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Reply with scores."""
-        self._reply(self.server.classify(json.loads(self.rfile.read(int(self.headers["content-length"])))))
+        self._reply(
+            self.server.classify(
+                json.loads(self.rfile.read(int(self.headers["content-length"])))
+            )
+        )
 
     def _reply(self, reply: dict[str, object]) -> None:
         content = json.dumps(reply).encode()

@@ -1,4 +1,6 @@
-"""Look inside a reward model, in JupyterLab: the answers behind the scores, a playground, rewards token by token."""
+"""Look inside a reward model, in JupyterLab: the answers behind the scores, a
+playground, rewards token by token.
+"""
 
 from rmlab.widgets.explorer import Selection, View, explore
 from rmlab.widgets.playground import Playground, playground

@@ -1,1 +1,3 @@
-"""Published models as files: finding them, reading weights, code and tokenizers, and refusing incomplete ones."""
+"""Published models as files: finding them, reading weights, code and tokenizers, and
+refusing incomplete ones.
+"""

