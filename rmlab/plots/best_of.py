@@ -280,7 +280,8 @@ def tie_points(detail: pd.DataFrame) -> pd.DataFrame:
     detail = canvas.table_to_draw(
         detail, metrics.ties_detail, needed, argument="detail"
     )
-    tied = detail[detail["kind"] == "tied"].dropna(subset=["spread", "gap"])
+    tied = detail[detail["kind"] == "tied"]
+    tied = tied.dropna(subset=["spread", "gap"])
     if tied.empty:
         problem = (
             "detail: no prompt with several right answers and scores for all of them."

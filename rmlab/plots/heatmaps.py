@@ -389,19 +389,24 @@ def plot_significance(
     models = {*contests["model_a"], *contests["model_b"]}
     n_left_out = len(models) - n_models
     canvas.label_values(ax, "", n_left_out, "without a score left out")
-    middle = np.arange(n_models) + 0.5
-    ax.set(xticks=middle, yticks=middle)
     ax.tick_params(labelsize=label_size)
-    numbers = [str(i + 1) for i in range(n_models)]
-    canvas.set_column_names(ax, numbers, len(numbers[-1]))
-    endings = [f"  {number}" for number in numbers]
-    canvas.set_row_names(ax, list(square.index), endings)
+    _number_models(ax, list(square.index))
 
     note = f"grey: not clearly\ndifferent (adjusted\np at least {alpha:g})"
     if (clear < 0).any():
         note = f"hatched: the row\nis worse\n{note}"
     ax.text(0.02, 0.02, note, transform=ax.transAxes, fontsize="small", va="bottom")
     return ax
+
+
+def _number_models(ax: "Axes", models: list[str]) -> None:
+    """Name the rows, each with its number, and number the columns."""
+    middle = np.arange(len(models)) + 0.5
+    ax.set(xticks=middle, yticks=middle)
+    numbers = [str(i + 1) for i in range(len(models))]
+    endings = [f"  {number}" for number in numbers]
+    canvas.set_column_names(ax, numbers, len(numbers[-1]))
+    canvas.set_row_names(ax, models, endings)
 
 
 def _draw_differences(

@@ -100,7 +100,8 @@ def plot_forest(
     if value is None:
         value = _usual_value(table)
     table = canvas.table_to_draw(table, metrics.estimates, [value], value)
-    rows = table.dropna(subset=[value]).iloc[::-1]
+    rows = table.dropna(subset=[value])
+    rows = rows.iloc[::-1]
     if sort:
         rows = rows.sort_values(value, kind="stable")
     if reference is None:
@@ -169,8 +170,8 @@ def plot_rank(
     needed = ["model", "rank", "rank_low", "rank_high", "group", "value"]
     ranks = canvas.table_to_draw(ranks, stats.rank, needed, "rank", argument="ranks")
     limits = ["rank", "rank_low", "rank_high"]
-    rows = ranks.dropna(subset=["rank"]).head(most).iloc[::-1]
-    rows = rows.astype(dict.fromkeys(limits, float))
+    rows = ranks.dropna(subset=["rank"]).head(most)
+    rows = rows.iloc[::-1].astype(dict.fromkeys(limits, float))
 
     ax = canvas.new_rows(ax, list(rows["model"]))
     y = np.arange(len(rows))

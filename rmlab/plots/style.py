@@ -311,13 +311,7 @@ def plot_scatter(
         problem = f"table: none of {len(table)} rows has both {x} and {y}."
         raise DataError(f"{problem} {canvas.AVERAGE_HINT}")
 
-    groups: list[tuple[object, pd.DataFrame]] = [("", points)]
-    if group is not None:
-        groups = list(points.groupby(group, sort=False))
-    most = len(SERIES_COLOURS)
-    if len(groups) > most:
-        problem = f"group: {group!r} has {len(groups)} values"
-        raise DataError(f"{problem}; at most {most} can be told apart.")
+    groups = _group_points(points, group)
 
     ax = canvas.new_axes(ax, (4.6, 4.0))
     for i, (value, part) in enumerate(groups):
@@ -343,6 +337,19 @@ def plot_scatter(
     if group is not None:
         canvas.add_legend(ax)
     return ax
+
+
+def _group_points(
+    points: pd.DataFrame, group: str | None
+) -> list[tuple[object, pd.DataFrame]]:
+    if group is None:
+        return [("", points)]
+    n_groups = points[group].nunique()
+    most = len(SERIES_COLOURS)
+    if n_groups > most:
+        problem = f"group: {group!r} has {n_groups} values"
+        raise DataError(f"{problem}; at most {most} can be told apart.")
+    return list(points.groupby(group, sort=False))
 
 
 def _name_points(
