@@ -3,7 +3,7 @@ with many right answers.
 """
 
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,17 +11,28 @@ import pandas as pd
 from rmlab import metrics
 from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.plots import canvas
-from rmlab.plots.canvas import COLOURS, MARKERS
+from rmlab.plots.canvas import SERIES_COLOURS
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_RESULTS = {  # of a prompt with several right answers: words, colour, marker
-    "clear": ("clear: gap above spread", COLOURS[0], "o"),
-    "right": ("right: every right answer on top", COLOURS[5], "D"),
-    "wrong": ("wrong: a wrong answer above a right one", COLOURS[1], "X"),
+
+class _TieResult(NamedTuple):
+    """How a prompt with several right answers is drawn."""
+
+    label: str
+    colour: str
+    marker: str
+
+
+_RESULTS = {
+    "clear": _TieResult("clear: gap above spread", SERIES_COLOURS[0], "o"),
+    "right": _TieResult("right: every right answer on top", SERIES_COLOURS[5], "D"),
+    "wrong": _TieResult(
+        "wrong: a wrong answer above a right one", SERIES_COLOURS[1], "X"
+    ),
 }
 
 
@@ -51,44 +62,50 @@ def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     >>> import rmlab
     >>> scores = rmlab.papers.results("math-prm")
     >>> two = scores[scores["model"].isin(scores["model"].unique()[:2])]
-    >>> [label.get_text() for label in rmlab.plots.plot_subsets(two).get_yticklabels()]
+    >>> ax = rmlab.plots.plot_subsets(two)
+    >>> [label.get_text() for label in ax.get_yticklabels()]
     ['math-prm']
     """
     columns = ["model", "quantity", "name", "value", "low", "high", "chance"]
-    table = canvas.read_table(table, metrics.estimates, columns).query(
-        "quantity == 'subset'"
-    )
+    table = canvas.table_to_draw(table, metrics.estimates, columns)
+    table = table[table["quantity"] == "subset"]
     canvas.refuse_blank(table, "value")
-    models, n_subsets = _name_models(table["model"]), table["name"].nunique()
+    models = _name_models(table["model"])
+    n_subsets = table["name"].nunique()
     table = table.dropna(subset=["value"])
-    subsets = list(table["name"].unique()[::-1])
-    titles = {
-        column: name
-        for b in benchmarks_by_name().values()
-        for name, column in b.subset_names.items()
-    }
-    ax = canvas.new_rows(
-        ax,
-        [titles.get(name, name.replace("_", " ")) for name in subsets],
-        n_series=len(models),
-    )
-    for i, (model, name) in enumerate(models.items()):
-        rows = table[table["model"] == model]
-        rows = rows.assign(
-            y=rows["name"].map(subsets.index) + canvas.row_offset(i, len(models))
-        )
-        canvas.draw_dots(ax, rows, "value", (COLOURS[i], MARKERS[i]), name)
+    subsets = list(table["name"].unique())
+    subsets.reverse()
+
+    titles = _subset_titles(subsets)
+    ax = canvas.new_rows(ax, titles, n_series=len(models))
+    for i, (model, label) in enumerate(models.items()):
+        dots = table[table["model"] == model]
+        offset = canvas.row_offset(i, len(models))
+        dots = dots.assign(y=dots["name"].map(subsets.index) + offset)
+        canvas.draw_dots(ax, dots, "value", canvas.series_style(i), label)
+
     chance = table.groupby("name")["chance"].first().reindex(subsets)
-    place = np.arange(len(subsets))
-    ax.vlines(chance, place - 0.45, place + 0.45, color="black", ls=":", lw=1.2)
-    ax.hlines(place[1:] - 0.5, 0, 1.02, color="#dddddd", lw=0.8, zorder=0)
+    rows = np.arange(len(subsets))
+    ax.vlines(chance, rows - 0.45, rows + 0.45, color="black", ls=":", lw=1.2)
+    ax.hlines(rows[1:] - 0.5, 0, 1.02, color="#dddddd", lw=0.8, zorder=0)
     ax.set_xlim(0, 1.02)
-    label = "score (dotted: chance)" if chance.notna().any() else "score"
-    canvas.label_values(
-        ax, label, n_subsets - len(subsets), "without numbers left out", "subset"
-    )
+
+    label = "score"
+    if chance.notna().any():
+        label = "score (dotted: chance)"
+    n_left_out = n_subsets - len(subsets)
+    canvas.label_values(ax, label, n_left_out, "without numbers left out", "subset")
     canvas.add_legend(ax)
     return ax
+
+
+def _subset_titles(subsets: list[str]) -> list[str]:
+    """Subsets as their benchmark writes them."""
+    titles = {}
+    for benchmark in benchmarks_by_name().values():
+        for title, column in benchmark.subset_names.items():
+            titles[column] = title
+    return [titles.get(name, name.replace("_", " ")) for name in subsets]
 
 
 def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
@@ -116,49 +133,44 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
     --------
     >>> import rmlab
     >>> scores = rmlab.score(rmlab.load("mini"), ["longest"])
-    >>> keys = ["label", "slot"]
-    >>> figure = rmlab.plots.plot_best_of(scores[(scores["label"] == "rejected") | (scores["slot"] == 0)])
+    >>> first_of_each = scores[(scores["label"] == "rejected") | (scores["slot"] == 0)]
+    >>> figure = rmlab.plots.plot_best_of(first_of_each)
     >>> figure.axes[0].get_title()
     'chat'
     """
     needed = ["model", "domain", "n", "accuracy", "low", "high", "chance"]
-    curve = canvas.read_table(
+    curve = canvas.table_to_draw(
         curve, metrics.best_of_curve, needed, "accuracy", argument="curve"
     )
-    models, panels = (
-        _name_models(curve["model"]),
-        list(curve.groupby("domain", sort=False)),
-    )
+    models = _name_models(curve["model"])
+    panels = list(curve.groupby("domain", sort=False))
+
     figure, axes = canvas.new_panels(len(panels), columns, (2.5, 2.2))
     for ax, (domain, panel) in zip(axes, panels, strict=True):
-        for i, (model, name) in enumerate(models.items()):
-            rows = panel[panel["model"] == model].sort_values("n")
-            x = rows["n"] + (i - (len(models) - 1) / 2) * min(0.1, 0.5 / len(models))
-            ax.vlines(x, rows["low"], rows["high"], color=COLOURS[i], lw=1)
-            ax.plot(
-                x,
-                rows["accuracy"],
-                color=COLOURS[i],
-                marker=MARKERS[i],
-                ms=4,
-                label=name,
-            )
-        ax.plot(
-            panel.groupby("n")["chance"].first(),
-            color="black",
-            ls=":",
-            lw=1.2,
-            label="chance",
-        )
-        ax.set(
-            xticks=sorted(curve["n"].unique()),
-            ylim=(0, 1.05),
-            xlabel="answers (n)",
-            ylabel="right one on top",
-        )
-        ax.set_title(canvas.plain(domain), fontsize="medium")
+        _draw_curves(ax, panel, models)
+        ax.set_xticks(sorted(curve["n"].unique()))
+        ax.set_ylim(0, 1.05)
+        ax.set_xlabel("answers (n)")
+        ax.set_ylabel("right one on top")
+        ax.set_title(canvas.escape_name(domain), fontsize="medium")
     canvas.add_legend(axes[0], figure)
     return figure
+
+
+def _draw_curves(ax: "Axes", curve: pd.DataFrame, models: dict[str, str]) -> None:
+    """A line for each model, a little beside the others, and the line of chance."""
+    step = min(0.1, 0.5 / len(models))
+    middle = (len(models) - 1) / 2
+    for i, (model, label) in enumerate(models.items()):
+        colour, marker, _ = canvas.series_style(i)
+        points = curve[curve["model"] == model].sort_values("n")
+        x = points["n"] + (i - middle) * step
+        y = points["accuracy"]
+        ax.vlines(x, points["low"], points["high"], color=colour, lw=1)
+        ax.plot(x, y, color=colour, marker=marker, ms=4, label=label)
+
+    chance = curve.groupby("n")["chance"].first()
+    ax.plot(chance, color="black", ls=":", lw=1.2, label="chance")
 
 
 def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":
@@ -190,7 +202,8 @@ def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":
     Examples
     --------
     >>> import rmlab
-    >>> detail = pd.DataFrame({"model": "m", "id": ["0", "1"], "kind": "tied", "spread": [1.0, 3.0], "gap": [2.0, 1.0]})
+    >>> detail = pd.DataFrame({"id": ["0", "1"], "spread": [1.0, 3.0], "gap": [2.0, 1.0]})
+    >>> detail = detail.assign(model="m", kind="tied")
     >>> rmlab.plots.plot_ties(detail).axes[0].get_title().split("\\n")[1]
     '1 clear, 1 right, 0 wrong'
     """
@@ -198,33 +211,40 @@ def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":
     panels = list(points.groupby("model", sort=False))
     figure, axes = canvas.new_panels(len(panels), columns, (2.9, 3.0))
     right = 1.05 * max(points["spread"].max(), 1e-9)
-    for ax, (model, rows) in zip(axes, panels, strict=True):
-        for result, (words, colour, marker) in _RESULTS.items():
-            part = rows[rows["result"] == result]
-            ax.scatter(
-                part["spread"],
-                part["gap"],
-                s=30,
-                color=colour,
-                marker=marker,
-                alpha=0.75,
-                lw=0,
-                label=words,
-            )
+    for ax, (model, prompts) in zip(axes, panels, strict=True):
+        _draw_prompts(ax, prompts)
         ax.axhline(0, color="black", lw=0.8)
         ax.plot([0, right], [0, right], color="black", lw=0.8, ls="--")
-        counts = ", ".join(
-            f"{(rows['result'] == result).sum()} {result}" for result in _RESULTS
-        )
-        ax.set_title(
-            f"{textwrap.fill(canvas.plain(model), 26)}\n{counts}", fontsize="small"
-        )
+
+        title = textwrap.fill(canvas.escape_name(model), 26)
+        n_prompts = prompts["result"].value_counts().reindex([*_RESULTS], fill_value=0)
+        counts = ", ".join(f"{n} {result}" for result, n in n_prompts.items())
+        ax.set_title(f"{title}\n{counts}", fontsize="small")
         ax.set_xlabel("spread of right answers", fontsize="small")
         ax.set_ylabel("smallest right\nminus largest wrong", fontsize="small")
-    bottom, top = min(points["gap"].min(), -0.05), max(points["gap"].max(), 0.05)
-    axes[0].set(xlim=(-0.03 * right, right), ylim=(1.1 * bottom, 1.1 * top))
+
+    bottom = min(points["gap"].min(), -0.05)
+    top = max(points["gap"].max(), 0.05)
+    axes[0].set_xlim(-0.03 * right, right)
+    axes[0].set_ylim(1.1 * bottom, 1.1 * top)
     canvas.add_legend(axes[0], figure)
     return figure
+
+
+def _draw_prompts(ax: "Axes", prompts: pd.DataFrame) -> None:
+    """A point for each prompt of one model."""
+    for result, (label, colour, marker) in _RESULTS.items():
+        points = prompts[prompts["result"] == result]
+        ax.scatter(
+            points["spread"],
+            points["gap"],
+            s=30,
+            color=colour,
+            marker=marker,
+            alpha=0.75,
+            lw=0,
+            label=label,
+        )
 
 
 def tie_points(detail: pd.DataFrame) -> pd.DataFrame:
@@ -251,37 +271,40 @@ def tie_points(detail: pd.DataFrame) -> pd.DataFrame:
     Examples
     --------
     >>> import rmlab
-    >>> detail = pd.DataFrame({"model": "m", "id": ["0", "1"], "kind": "tied", "spread": [1.0, 3.0], "gap": [2.0, 1.0]})
+    >>> detail = pd.DataFrame({"id": ["0", "1"], "spread": [1.0, 3.0], "gap": [2.0, 1.0]})
+    >>> detail = detail.assign(model="m", kind="tied")
     >>> rmlab.plots.tie_points(detail)["result"].tolist()
     ['clear', 'right']
     """
     needed = ["model", "id", "kind", "spread", "gap"]
-    detail = canvas.read_table(detail, metrics.ties_detail, needed, argument="detail")
-    tied = detail[detail["kind"] == "tied"].dropna(subset=["spread", "gap"])
+    detail = canvas.table_to_draw(
+        detail, metrics.ties_detail, needed, argument="detail"
+    )
+    tied = detail[detail["kind"] == "tied"]
+    tied = tied.dropna(subset=["spread", "gap"])
     if tied.empty:
-        raise DataError(
-            "detail: no prompt with several right answers and scores for all of them. Score subset Ties."
+        problem = (
+            "detail: no prompt with several right answers and scores for all of them."
         )
-    sizes = (
-        tied.assign(gap=tied["gap"].abs())
-        .groupby("model")[["spread", "gap"]]
-        .mean()
-        .replace(0, np.nan)
-    )
-    unit = (
-        tied["model"]
-        .map(sizes["spread"].fillna(sizes["gap"]).fillna(1.0))
-        .to_numpy(float)
-    )
-    spread, gap = (
-        tied["spread"].to_numpy(float) / unit,
-        tied["gap"].to_numpy(float) / unit,
-    )
+        raise DataError(f"{problem} Score subset Ties.")
+    tied = tied.reset_index(drop=True)
+
+    mean_spread = tied["spread"].groupby(tied["model"]).mean().replace(0, np.nan)
+    mean_gap = tied["gap"].abs().groupby(tied["model"]).mean().replace(0, np.nan)
+    unit_of_model = mean_spread.fillna(mean_gap).fillna(1.0)
+    unit = tied["model"].map(unit_of_model).to_numpy(float)
+
+    spread = tied["spread"].to_numpy(float) / unit
+    gap = tied["gap"].to_numpy(float) / unit
     result = np.select([gap > spread, gap > 0], ["clear", "right"], "wrong")
-    return (
-        tied[["model", "id"]]
-        .assign(spread=spread, gap=gap, result=result)
-        .reset_index(drop=True)
+    return pd.DataFrame(
+        {
+            "model": tied["model"],
+            "id": tied["id"],
+            "spread": spread,
+            "gap": gap,
+            "result": result,
+        }
     )
 
 
@@ -290,10 +313,10 @@ def _name_models(models: pd.Series) -> dict[str, str]:
     told apart.
     """
     names = list(dict.fromkeys(models))
-    if len(names) > len(COLOURS):
-        raise DataError(
-            f"table: {len(names)} models; at most {len(COLOURS)} can be told apart. Keep fewer."
-        )
-    return dict(
-        zip(names, map(canvas.plain, canvas.shorten_names(names, 40)), strict=True)
-    )
+    most = len(SERIES_COLOURS)
+    if len(names) > most:
+        problem = f"table: {len(names)} models"
+        raise DataError(f"{problem}; at most {most} can be told apart. Keep fewer.")
+    short_names = canvas.shorten_names(names, 40)
+    labels = [canvas.escape_name(name) for name in short_names]
+    return dict(zip(names, labels, strict=True))

@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Maker = Callable[
-    [pd.DataFrame], pd.DataFrame
-]  # of a table to draw, from scores or pairs
+# Makes the table to draw from scores or pairs.
+TableMaker = Callable[[pd.DataFrame], pd.DataFrame]
 
-POINT, BASELINE = "#2166ac", "#888888"
+POINT = "#2166ac"
+BASELINE = "#888888"
 # Okabe and Ito's colours without yellow and black: told apart with any colour vision;
 # in grey the markers tell.
-COLOURS = (
+SERIES_COLOURS = (
     "#0072b2",
     "#d55e00",
     "#009e73",
@@ -38,29 +38,44 @@ COLOURS = (
     "#7f7f7f",
     "#5b3a8e",
 )
-MARKERS = "osD^vPX*"
-LINES = ("-", "--", "-.", ":")
-WAY_OUT = (
+_MARKERS = "osD^vPX*"
+_LINES = ("-", "--", "-.", ":")
+AVERAGE_HINT = (
     'Draw a table made with average="domains", which counts the domains that are there.'
 )
 _MARGIN = 0.012  # of the width of a figure, left free at both sides
 _NAMES_SHARE = 0.46  # of a figure's width: the names of its rows take no more
 _FIRST_WORD = 10  # letters that a shortened name keeps of its first word
 _LEGEND_LETTERS = 46  # that fit into a row of a legend, beside its marks
+_MARK_AREA = 26  # square points
 
 Width = Literal["column", "text", "slide"]
 
-WIDTHS = {
-    "column": 3.25,
-    "text": 6.75,
-}  # inches, as in the two-column styles of the field's conferences
-SLIDE = (
-    6.4,
-    3.6,
-)  # inches, sixteen by nine: texts of 10 points are of 21 on a slide of 13.3 inches
+# Inches, as in the two-column styles of the field's conferences.
+WIDTHS = {"column": 3.25, "text": 6.75}
+# Inches, sixteen by nine: texts of 10 points are of 21 on a slide of 13.3 inches.
+_SLIDE_WIDTH = 6.4
+_SLIDE_HEIGHT = 3.6
 SMALLEST = 6.0  # points; smaller print is not read
 _SCALE = 0.75  # a text of 10 points on the screen is one of 7.5 points in print
 _PANEL = 1.3  # inches that a panel needs
+
+
+class MarkStyle(NamedTuple):
+    """How the marks of a series look: one colour, or one for each mark."""
+
+    colour: str | list[str]
+    marker: str
+    line: str = "-"
+
+
+def series_style(i: int) -> MarkStyle:
+    """The look of the series `i` of a figure."""
+    return MarkStyle(
+        colour=SERIES_COLOURS[i % len(SERIES_COLOURS)],
+        marker=_MARKERS[i % len(_MARKERS)],
+        line=_LINES[i % len(_LINES)],
+    )
 
 
 def new_axes(
@@ -69,7 +84,8 @@ def new_axes(
     """Return `ax`, or the Axes of a new figure of `size` inches; never the current
     Axes, which may hold a plot.
     """
-    ax = ax if ax is not None else _new_figure(size, squares).add_subplot()
+    if ax is None:
+        ax = _new_figure(size, squares).add_subplot()
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
@@ -79,33 +95,28 @@ def _new_figure(size: tuple[float, float], squares: bool) -> "Figure":
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     page = (_MARGIN, 0.0, 1 - 2 * _MARGIN, 1.0)
-    return plt.figure(
-        figsize=size,
-        layout=ConstrainedLayoutEngine(
-            w_pad=0.06, h_pad=0.08, rect=page, compress=squares
-        ),
+    layout = ConstrainedLayoutEngine(
+        w_pad=0.06, h_pad=0.08, rect=page, compress=squares
     )
+    return plt.figure(figsize=size, layout=layout)
 
 
 def new_panels(
     n_panels: int, columns: int, size: tuple[float, float], *, squares: bool = False
 ) -> "tuple[Figure, list[Axes]]":
-    """A figure of `n_panels` panels of `size` inches with the same scales, `columns` in
-    a row.
-    """
+    """A figure of panels of `size` inches with the same scales, `columns` in a row."""
     columns = min(columns, n_panels)
-    rows = -(-n_panels // columns)
-    figure = _new_figure(
-        (max(size[0] * columns + 0.6, 4.4), size[1] * rows + 0.9), squares
-    )
+    rows = math.ceil(n_panels / columns)
+    panel_width, panel_height = size
+    width = max(panel_width * columns + 0.6, 4.4)
+    height = panel_height * rows + 0.9
+    figure = _new_figure((width, height), squares)
+
     first = new_axes(figure.add_subplot(), size)
-    axes = [
-        first,
-        *(
-            new_axes(figure.add_subplot(sharex=first, sharey=first), size)
-            for _ in range(n_panels - 1)
-        ),
-    ]
+    axes = [first]
+    for _ in range(n_panels - 1):
+        panel = figure.add_subplot(sharex=first, sharey=first)
+        axes.append(new_axes(panel, size))
     arrange_panels(axes, columns)
     return figure, axes
 
@@ -116,13 +127,17 @@ def arrange_panels(axes: "Sequence[Axes]", columns: int) -> None:
     """
     from matplotlib.gridspec import GridSpec
 
-    grid = GridSpec(
-        -(-len(axes) // columns), columns, figure=axes[0].get_figure(root=True)
-    )
+    figure = axes[0].get_figure(root=True)
+    n_rows = math.ceil(len(axes) / columns)
+    grid = GridSpec(n_rows, columns, figure=figure)
+
     for i, ax in enumerate(axes):
         ax.set_subplotspec(grid[divmod(i, columns)])
-        if len(ax.get_shared_y_axes().get_siblings(ax)) > 1:
-            at_left, at_bottom = i % columns == 0, i + columns >= len(axes)
+
+        same_scale = ax.get_shared_y_axes().get_siblings(ax)
+        if len(same_scale) > 1:
+            at_left = i % columns == 0
+            at_bottom = i + columns >= len(axes)
             ax.tick_params(labelleft=at_left, labelbottom=at_bottom)
             ax.yaxis.label.set_visible(at_left)
             ax.xaxis.label.set_visible(at_bottom)
@@ -134,15 +149,20 @@ def new_rows(
     """Axes for a list of named rows, the last name on top, with room for `n_series`
     marks in a row.
     """
-    ax = new_axes(ax, (6.4, (0.16 + 0.1 * n_series) * max(len(names), 2) + 1.1))
-    ax.set_yticks(range(len(names)))
-    set_row_names(ax, list(map(str, names)))
-    for label, name in zip(ax.get_yticklabels(), names, strict=True):
-        if is_baseline(str(name)):
+    row_names = [str(name) for name in names]
+    row_height = 0.16 + 0.1 * n_series
+    height = row_height * max(len(row_names), 2) + 1.1
+    ax = new_axes(ax, (6.4, height))
+
+    ax.set_yticks(range(len(row_names)))
+    set_row_names(ax, row_names)
+    for label, name in zip(ax.get_yticklabels(), row_names, strict=True):
+        if is_baseline(name):
             label.set(color=BASELINE, style="italic")
+
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
-    ax.set_ylim(-0.6, len(names) - 0.4)
+    ax.set_ylim(-0.6, len(row_names) - 0.4)
     return ax
 
 
@@ -150,9 +170,10 @@ def set_row_names(ax: "Axes", names: list[str], endings: Sequence[str] = ()) -> 
     """Name the rows, each with its ending, shortened and thinned out to what the size
     of the figure allows.
     """
-    ax.yaxis.set_major_formatter(
-        partial(_format_row_name, ax, names, endings or [""] * len(names))
-    )
+    if not endings:
+        endings = [""] * len(names)
+    # The axes are an argument, so that a copy of a figure measures its own.
+    ax.yaxis.set_major_formatter(partial(_format_row_name, ax, names, endings))
 
 
 def set_column_names(ax: "Axes", names: list[str], letters: int) -> None:
@@ -162,86 +183,92 @@ def set_column_names(ax: "Axes", names: list[str], letters: int) -> None:
     ax.xaxis.set_major_formatter(partial(_format_column_name, ax, names, letters))
 
 
-# The axes are an argument, so that a copy of a figure measures its own. There is no
-# position under the mouse.
 def _format_row_name(
     ax: "Axes", names: list[str], endings: Sequence[str], _: float, position: int | None
 ) -> str:
-    i, spec, size = (
-        position or 0,
-        ax.get_subplotspec(),
-        float(ax.yaxis.label.get_fontsize()),
-    )
-    width = (
-        72
-        * ax.figure.bbox.width
-        / ax.figure.dpi
-        / (spec.get_gridspec().ncols if spec is not None else 1)
-    )
-    short_names = shorten_names(names, int(_NAMES_SHARE * width / (0.55 * size)))
-    return _thin_out(
-        plain(short_names[i]) + endings[i],
-        i,
-        0.8 * size * len(names),
-        ax,
-        ax.get_window_extent().height,
-    )
+    i = position or 0  # there is none under the mouse
+    font_size = float(ax.yaxis.label.get_fontsize())
+
+    letters = _NAMES_SHARE * _panel_width(ax) / (0.55 * font_size)
+    short_names = shorten_names(names, int(letters))
+    name = escape_name(short_names[i]) + endings[i]
+
+    all_rows = 0.8 * font_size * len(names)
+    return _thin_out(name, i, all_rows, ax, ax.get_window_extent().height)
+
+
+def _panel_width(ax: "Axes") -> float:
+    """Points that a panel and the names of its rows have together."""
+    width = 72 * ax.figure.bbox.width / ax.figure.dpi
+    spec = ax.get_subplotspec()
+    if spec is None:
+        return width
+    return width / spec.get_gridspec().ncols
 
 
 def _format_column_name(
     ax: "Axes", names: list[str], letters: int, _: float, position: int | None
 ) -> str:
-    i, size = position or 0, float(ax.yaxis.label.get_fontsize())
-    return _thin_out(
-        names[i], i, 0.6 * letters * size * len(names), ax, ax.get_window_extent().width
-    )
+    i = position or 0
+    font_size = float(ax.yaxis.label.get_fontsize())
+    all_columns = 0.6 * letters * font_size * len(names)
+    return _thin_out(names[i], i, all_columns, ax, ax.get_window_extent().width)
 
 
 def _thin_out(name: str, i: int, points: float, ax: "Axes", room: float) -> str:
     """The name; nothing where all together need more `points` than there is room for
     and it is not this one's turn.
     """
-    return name if i % math.ceil(points * ax.figure.dpi / (72 * room)) == 0 else ""
+    step = math.ceil(points * ax.figure.dpi / (72 * room))
+    if i % step:
+        return ""
+    return name
 
 
 def row_offset(i: int, n_series: int) -> float:
     """Rows by which the mark of the series `i` stands above the middle of its row."""
-    return ((n_series - 1) / 2 - i) * 0.8 / max(n_series, 2)
+    steps_above_middle = (n_series - 1) / 2 - i
+    return steps_above_middle * 0.8 / max(n_series, 2)
 
 
 def draw_dots(
     ax: "Axes",
     dots: pd.DataFrame,
     value: str,
-    style: tuple[str | list[str], str],
+    style: MarkStyle,
     label: str | None = None,
 ) -> None:
     """A dot for each row of a table, at its height `y`, with its interval where it has
     low and high.
 
-    `style`: the colour of all, or one for each, and the marker. A row that is `hollow`
-    is drawn so.
+    A row that is `hollow` is drawn so.
     """
-    colour, marker = style
+    colour = style.colour
     if {"low", "high"} <= set(dots.columns):
         ax.hlines(dots["y"], dots["low"], dots["high"], color=colour, lw=1.4, zorder=2)
-    faces = np.where(
-        dots.get("hollow", False), "white", np.broadcast_to(colour, len(dots))
-    ).tolist()
-    x = dots[value].to_numpy(float)
+
+    filled = np.broadcast_to(colour, len(dots))
+    faces = np.where(dots.get("hollow", False), "white", filled)
     ax.scatter(
-        x,
+        dots[value].to_numpy(float),
         dots["y"],
-        facecolors=faces,
+        facecolors=faces.tolist(),
         edgecolors=colour,
-        marker=marker,
-        s=26,
+        marker=style.marker,
+        s=_MARK_AREA,
         lw=1.2,
         zorder=3,
         clip_on=False,
     )
-    if label is not None:  # a legend shows it filled
-        ax.scatter([], [], color=colour, marker=marker, s=26, label=label)
+    if label is not None:
+        name_series(ax, style, label)
+
+
+def name_series(ax: "Axes", style: MarkStyle, label: str) -> None:
+    """A filled mark for the legend, also of a series whose dots are hollow."""
+    ax.scatter(
+        [], [], color=style.colour, marker=style.marker, s=_MARK_AREA, label=label
+    )
 
 
 def margin_column(ax: "Axes", heading: str, texts: Sequence[str], at: float) -> None:
@@ -263,8 +290,23 @@ def margin_column(ax: "Axes", heading: str, texts: Sequence[str], at: float) -> 
 
 def list_ties(ax: "Axes", n_ties: pd.Series) -> None:
     """The number of ties of each row at its right, where there are any."""
-    if n_ties.gt(0).any():
-        margin_column(ax, "ties", [f"{n:,.0f}" if n > 0 else "" for n in n_ties], 0.6)
+    if not n_ties.gt(0).any():
+        return
+    texts = []
+    for n in n_ties:
+        texts.append(f"{n:,.0f}" if n > 0 else "")
+    margin_column(ax, "ties", texts, 0.6)
+
+
+def format_ties(n_ties: float) -> str:
+    """The number of ties in words.
+
+    >>> format_ties(1), format_ties(1200)
+    ('1 tie', '1,200 ties')
+    """
+    if n_ties == 1:
+        return "1 tie"
+    return f"{n_ties:,.0f} ties"
 
 
 def write_beside(
@@ -277,7 +319,7 @@ def write_beside(
 ) -> None:
     """A text at the right of the axes."""
     note = ax.annotate(
-        plain(text),
+        escape_name(text),
         (1, float(y)),
         (at, 0),
         ("axes fraction", "data"),
@@ -287,9 +329,11 @@ def write_beside(
     note.set(fontsize=size, color=color, annotation_clip=False)
 
 
-def mark_line(ax: "Axes", value: float, name: str) -> None:
-    """A dotted vertical line with its name above the frame."""
+def mark_line(ax: "Axes", value: float, name: str = "") -> None:
+    """A dotted vertical line, its name above the frame."""
     ax.axvline(value, color="black", lw=0.8, ls=":", zorder=0)
+    if not name:
+        return
     ax.annotate(
         name,
         (value, 1),
@@ -308,83 +352,102 @@ def add_legend(
     one panel's over its figure.
     """
     handles, names = ax.get_legend_handles_labels()
-    most = max(
-        1, min(4, len(names), _LEGEND_LETTERS // (5 + max(map(len, names), default=1)))
-    )
-    # Few rows, and no name alone in the last one.
-    n_columns = min(
-        range(1, most + 1), key=lambda n: (-(-len(names) // n), -len(names) % n)
-    )
-    over_axes = {
-        "loc": "lower right",
-        "bbox_to_anchor": (1.0, 1.0),
-        "borderaxespad": above,
-        "handletextpad": 0.3,
-    }
-    place = over_axes if figure is None else {"loc": "outside upper center"}
-    (figure or ax).legend(
-        handles, names, ncols=n_columns, frameon=False, fontsize="small", **place
+    options = {"ncols": _legend_columns(names), "frameon": False, "fontsize": "small"}
+    if figure is not None:
+        figure.legend(handles, names, loc="outside upper center", **options)
+        return
+    ax.legend(
+        handles,
+        names,
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        borderaxespad=above,
+        handletextpad=0.3,
+        **options,
     )
 
 
-def is_items(table: pd.DataFrame) -> bool:
+def _legend_columns(names: Sequence[str]) -> int:
+    """Columns that make few rows, and then leave few places of the last row empty."""
+    longest = max(map(len, names), default=1)
+    fitting = _LEGEND_LETTERS // (5 + longest)
+    most = max(1, min(4, len(names), fitting))
+
+    def rows_and_empty_places(n_columns: int) -> tuple[int, int]:
+        n_rows = math.ceil(len(names) / n_columns)
+        return n_rows, n_rows * n_columns - len(names)
+
+    return min(range(1, most + 1), key=rows_and_empty_places)
+
+
+def is_items(table: object) -> bool:
     """Whether a table holds scores or pairs, of which the numbers to draw are still to
     be made.
     """
-    columns = set(table.columns) if isinstance(table, pd.DataFrame) else set()
-    return {"model", *PROMPT} <= columns and bool(
-        {"score", "margin", "outcome"} & columns
-    )
+    if not isinstance(table, pd.DataFrame):
+        return False
+    columns = set(table.columns)
+    has_keys = {"model", *PROMPT} <= columns
+    has_results = not columns.isdisjoint({"score", "margin", "outcome"})
+    return has_keys and has_results
 
 
-def read_table(
+def table_to_draw(
     table: pd.DataFrame,
-    make: Maker,
+    make: TableMaker,
     columns: list[str],
     number: str = "",
     argument: str = "table",
-    hint: str = WAY_OUT,
+    hint: str = AVERAGE_HINT,
 ) -> pd.DataFrame:
     """The table to draw, made of scores or pairs where these are given.
 
     DataError for a column that it lacks, and where no row has the `number` to draw.
     """
-    table = make(table) if is_items(table) else table
+    if is_items(table):
+        table = make(table)
     for column in columns:
         if column not in table.columns:
-            source = f"{make.__module__.rsplit('.', 1)[0]}.{make.__name__}"
-            raise DataError(
-                f"{argument}: no column {column!r}. Pass scores, pairs or the result of {source}."
-            )
+            module = make.__module__.rsplit(".", 1)[0]
+            remedy = f"Pass scores, pairs or the result of {module}.{make.__name__}."
+            raise DataError(f"{argument}: no column {column!r}. {remedy}")
     if number:
         refuse_blank(table, number, argument, hint)
     return table
 
 
+def columns_before(table: pd.DataFrame, column: str) -> list[str]:
+    """The columns that stand left of one, which say what a row is about."""
+    return list(table.columns[: table.columns.get_loc(column)])
+
+
+def join_names(table: pd.DataFrame, columns: list[str], between: str) -> pd.Series:
+    """A name for each row, of several columns."""
+    return table[columns].astype(str).agg(between.join, axis=1)
+
+
 def refuse_blank(
-    table: pd.DataFrame, column: str, argument: str = "table", hint: str = WAY_OUT
+    table: pd.DataFrame,
+    column: str,
+    argument: str = "table",
+    hint: str = AVERAGE_HINT,
 ) -> None:
-    """Raise DataError where no row has the number to draw, with the table's own reason
-    and the way out.
+    """Raise DataError with the table's own reason and the hint where no row has the
+    number to draw.
     """
     if table.empty:
-        raise DataError(
-            f"{argument}: no rows, so there is nothing to draw. Look at how the rows were selected."
-        )
+        problem = f"{argument}: no rows, so there is nothing to draw."
+        raise DataError(f"{problem} Look at how the rows were selected.")
     if table[column].isna().all():
-        reasons = [
-            str(reason)
-            for reason in table.get("reason", [])
-            if isinstance(reason, str) and reason
-        ]
-        reason = (
-            f" ({textwrap.shorten(reasons[0], 150, placeholder='…')})"
-            if reasons
-            else ""
-        )
-        raise DataError(
-            f"{argument}: {column} is missing in all {len(table)} rows{reason}. {hint}"
-        )
+        problem = f"{argument}: {column} is missing in all {len(table)} rows"
+        raise DataError(f"{problem}{_first_reason(table)}. {hint}")
+
+
+def _first_reason(table: pd.DataFrame) -> str:
+    for reason in table.get("reason", []):
+        if isinstance(reason, str) and reason:
+            return f" ({textwrap.shorten(reason, 150, placeholder='…')})"
+    return ""
 
 
 def label_values(
@@ -393,18 +456,16 @@ def label_values(
     """The label below the rows, with a line that says how many models are not drawn, if
     any.
     """
-    left_out = (
-        f"\n({n_left_out} {noun}{'' if n_left_out == 1 else 's'} {why})"
-        if n_left_out
-        else ""
-    )
-    ax.set_xlabel((label + left_out).lstrip(), loc="right")
+    if n_left_out:
+        plural = "" if n_left_out == 1 else "s"
+        label += f"\n({n_left_out} {noun}{plural} {why})"
+    ax.set_xlabel(label.lstrip(), loc="right")
 
 
-def plain(name: object) -> str:
+def escape_name(name: object) -> str:
     r"""A name on one line, in which dollar signs are not formulas.
 
-    >>> plain("a$b$")
+    >>> escape_name("a$b$")
     'a\\$b\\$'
     """
     return line(name).replace("$", r"\$")
@@ -414,32 +475,40 @@ def shorten_names(names: Sequence[str], letters: int) -> list[str]:
     """Names of at most so many letters where they still differ: all without owners,
     then without their middles.
 
-    >>> shorten_names(["nvidia/Nemotron-4-340B-Reward", "Skywork/Skywork-Reward-V2-Llama-3.1-8B-40M"], 26)
+    >>> llama = "Skywork/Skywork-Reward-V2-Llama-3.1-8B-40M"
+    >>> shorten_names(["nvidia/Nemotron-4-340B-Reward", llama], 26)
     ['Nemotron-4-340B-Reward', 'Skywork…Llama-3.1-8B-40M']
     """
+    full_names = list(names)
     if all(len(name) <= letters for name in names):
-        return list(names)
-    bare = [name.split("/", 1)[-1] for name in names]
-    full = bare if len(set(bare)) == len(set(names)) else names
-    cuts = (
-        [_cut_middle(name, length) for name in full]
-        for length in range(letters, max(map(len, full)) + 1)
-    )
-    return next(
-        (texts for texts in cuts if len(set(texts)) == len(set(full))), list(full)
-    )
+        return full_names
+
+    n_different = len(set(names))
+    bare_names = [name.split("/", 1)[-1] for name in names]
+    if len(set(bare_names)) == n_different:
+        full_names = bare_names
+
+    longest = max(map(len, full_names))
+    for length in range(letters, longest + 1):
+        cut_names = [_cut_middle(name, length) for name in full_names]
+        if len(set(cut_names)) == n_different:
+            return cut_names
+    return full_names
 
 
 def _cut_middle(name: str, letters: int) -> str:
-    """The first word says whose model it is, the end how the models of a family differ."""
+    """The first word says whose model it is, the end how a family's models differ."""
     if len(name) <= letters:
         return name
-    first = re.split(r"[-_ …]", name)[0][:_FIRST_WORD]
-    ending = name[1 + len(first) - max(letters, len(first) + 9) :]
-    boundary = re.search(
-        r"[-_ ](?=.{8})", ending
-    )  # a word's begin, where enough is left of the name
-    return f"{first}…{ending[boundary.end() :] if boundary else ending}"
+    first_word = re.split(r"[-_ …]", name)[0][:_FIRST_WORD]
+    n_ending = max(letters - len(first_word), 9) - 1
+    ending = name[-n_ending:]
+
+    # The ending begins with a word, where enough is left of the name.
+    boundary = re.search(r"[-_ ](?=.{8})", ending)
+    if boundary:
+        ending = ending[boundary.end() :]
+    return f"{first_word}…{ending}"
 
 
 def resize(figure: "Figure", width: Width) -> "Figure":
@@ -452,56 +521,74 @@ def resize(figure: "Figure", width: Width) -> "Figure":
     import matplotlib.pyplot as plt
 
     if width not in (*WIDTHS, "slide"):
-        raise DataError(
-            f"width: {width!r}. Allowed are 'column' (3.25 in), 'text' (6.75 in) and 'slide' (16:9)."
-        )
+        allowed = "'column' (3.25 in), 'text' (6.75 in) and 'slide' (16:9)"
+        raise DataError(f"width: {width!r}. Allowed are {allowed}.")
     page = copy.deepcopy(figure)
     plt.close(page)  # pyplot would show it as a figure of its own
-    wide, high = page.get_size_inches()
     if width == "slide":
-        inches = max(SLIDE[0], wide, high * SLIDE[0] / SLIDE[1])
-        page.set_size_inches(inches, inches * SLIDE[1] / SLIDE[0])
-        return page
-    _scale_type_and_marks(page)
-    page.set_size_inches(
-        WIDTHS[width], _SCALE * high * _fit_panels(page, WIDTHS[width])
-    )
-    page.draw_without_rendering()
-    if any(
-        ax.get_aspect() != "auto" for ax in page.axes
-    ):  # squares leave room above or below them
-        page.set_size_inches(WIDTHS[width], page.get_tightbbox().height + 0.1)
-        page.draw_without_rendering()
-    for ax in page.axes:
-        cell = ax.transData.transform((1, 0))[0] - ax.transData.transform((0, 0))[0]
-        numbers = [text for text in ax.texts if text.get_gid() == "cell"]
-        # One that is wider than its cell would hide its neighbours.
-        plt.setp(
-            numbers,
-            visible=all(text.get_window_extent().width <= cell for text in numbers),
-        )
+        _fit_slide(page)
+    else:
+        _fit_print(page, WIDTHS[width])
     return page
 
 
-def _scale_type_and_marks(figure: "Figure") -> None:
+def _fit_slide(page: "Figure") -> None:
+    width, height = page.get_size_inches()
+    slide_width = max(_SLIDE_WIDTH, width, height * _SLIDE_WIDTH / _SLIDE_HEIGHT)
+    page.set_size_inches(slide_width, slide_width * _SLIDE_HEIGHT / _SLIDE_WIDTH)
+
+
+def _fit_print(page: "Figure", width: float) -> None:
+    _scale_marks(page)
+    _scale_type(page)
+    height = _SCALE * page.get_size_inches()[1]
+    page.set_size_inches(width, height * _fit_panels(page, width))
+    page.draw_without_rendering()
+
+    # Squares leave room above or below them.
+    if any(ax.get_aspect() != "auto" for ax in page.axes):
+        page.set_size_inches(width, page.get_tightbbox().height + 0.1)
+        page.draw_without_rendering()
+
+    for ax in page.axes:
+        _hide_wide_numbers(ax)
+
+
+def _hide_wide_numbers(ax: "Axes") -> None:
+    """Hide the numbers of all cells where one is wider than its cell, and so would hide
+    its neighbours.
+    """
+    left, _ = ax.transData.transform((0, 0))
+    right, _ = ax.transData.transform((1, 0))
+    numbers = [text for text in ax.texts if text.get_gid() == "cell"]
+    widths = [number.get_window_extent().width for number in numbers]
+    all_fit = max(widths, default=0.0) <= right - left
+    for number in numbers:
+        number.set_visible(all_fit)
+
+
+def _scale_marks(figure: "Figure") -> None:
+    """Shrink marks with the rows, which come closer and would bring them to overlap."""
     from matplotlib.collections import PathCollection
+
+    for marks in figure.findobj(PathCollection):
+        areas = _SCALE**2 * marks.get_sizes()
+        line_widths = _SCALE * np.asarray(marks.get_linewidth())
+        marks.set(sizes=areas, linewidths=line_widths)
+
+
+def _scale_type(figure: "Figure") -> None:
     from matplotlib.text import Text
 
-    for marks in figure.findobj(
-        PathCollection
-    ):  # rows that come closer would bring them to overlap
-        marks.set(
-            sizes=_SCALE**2 * marks.get_sizes(),
-            linewidths=_SCALE * np.asarray(marks.get_linewidth()),
-        )
     sizes = [(text, float(text.get_fontsize())) for text in figure.findobj(Text)]
-    for axis in (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)):
-        # Another width may bring other ticks, which take their size from here.
-        size = max(
-            (float(label.get_fontsize()) for label in axis.get_ticklabels()),
-            default=10.0,
-        )
-        axis.set_tick_params(labelsize=max(_SCALE * size, SMALLEST))
+
+    # Another width may bring other ticks, which take their size from the axis.
+    for ax in figure.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            tick_sizes = [float(text.get_fontsize()) for text in axis.get_ticklabels()]
+            tick_size = max(tick_sizes, default=10.0)
+            axis.set_tick_params(labelsize=max(_SCALE * tick_size, SMALLEST))
+
     for text, size in sizes:
         text.set_fontsize(max(_SCALE * size, SMALLEST))
 
@@ -510,17 +597,21 @@ def _fit_panels(figure: "Figure", width: float) -> float:
     """Set as many panels in a row as have room, and return how many times the rows they
     then are.
     """
-    axes = {
-        ax: spec for ax in figure.axes if (spec := ax.get_subplotspec()) is not None
-    }
-    n_rows, n_columns = (
-        len({getattr(spec, span).start for spec in axes.values()})
-        for span in ("rowspan", "colspan")
-    )
+    panels = []
+    first_rows = set()
+    first_columns = set()
+    for ax in figure.axes:
+        spec = ax.get_subplotspec()
+        if spec is not None:
+            panels.append(ax)
+            first_rows.add(spec.rowspan.start)
+            first_columns.add(spec.colspan.start)
+    n_columns = len(first_columns)
+
     # Beside its text, which is scaled too, a panel keeps at least half of its width.
-    panel = max(_PANEL, _SCALE / 2 * figure.get_size_inches()[0] / n_columns)
-    fitting = max(1, int((width - 0.4) // panel))
+    half_panel = _SCALE / 2 * figure.get_size_inches()[0] / n_columns
+    fitting = max(1, int((width - 0.4) // max(_PANEL, half_panel)))
     if fitting >= n_columns:
         return 1.0
-    arrange_panels([*axes], fitting)
-    return -(-len(axes) // fitting) / n_rows
+    arrange_panels(panels, fitting)
+    return math.ceil(len(panels) / fitting) / len(first_rows)

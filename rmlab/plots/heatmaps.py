@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
 
-# red below chance, white at chance, blue above; safe for the common colour blindnesses
-COLOURS = "RdBu"
+# Red below chance, white at chance, blue above; safe for the common colour blindnesses.
+_SHARE_COLOURS = "RdBu"
+_SHARE_TICKS = [0, 0.25, 0.5, 0.75, 1]
 _CELL = ["chosen_style", "rejected_style"]
 _CELLS = pd.MultiIndex.from_product([STYLES, STYLES], names=_CELL)
-_NUMBERS = ["accuracy", "low", "high", "n_pairs", "n_ties", "reason"]
+_COUNTED = ["accuracy", "low", "high", "n_pairs", "n_ties"]
+_NUMBERS = [*_COUNTED, "reason"]
 _LEVELS = ("normal", "hard", "hard", "easy", "normal", "hard", "easy", "easy", "normal")
 _NARROW = ["concise", "plain", "mark-\ndown"]  # below the small panels of a grid
 _MIDDLE = [0.5, 1.5, 2.5]
-_ROUNDED = (
-    0.0051  # a matrix of two decimals still belongs to the cells that came with it
-)
+# A matrix of two decimals still belongs to the cells that came with it.
+_ROUNDED = 0.0051
 PALE = "#ebebeb"  # lighter, in print without colour too, than any clear difference
 _WITH_NUMBERS = 14  # models up to which the differences are written into the cells
 _LARGE = 30  # models from which cells have no lines between them
-_EQUAL_CONTRAST = (
-    0.179  # luminance on which black and white text have the same contrast, 4.58 to 1
-)
+# Luminance on which black and white text have the same contrast, 4.58 to 1.
+_EQUAL_CONTRAST = 0.179
 
 
 def plot_matrix(
@@ -93,26 +93,31 @@ def plot_matrix(
     >>> ax.get_xlabel()
     'style of the rejected answer'
     """
-    cells = _read_cells(metrics.matrix(matrix) if canvas.is_items(matrix) else matrix)
-    canvas.refuse_blank(
-        cells, "accuracy", "matrix", 'Pass rmlab.matrix(table, average="domains").'
-    )
+    if canvas.is_items(matrix):
+        matrix = metrics.matrix(matrix)
+    cells = _read_cells(matrix)
+    hint = 'Pass rmlab.matrix(table, average="domains").'
+    canvas.refuse_blank(cells, "accuracy", "matrix", hint)
     if intervals and cells["low"].isna().all():
-        raise DataError(
-            "intervals: this matrix has none. Pass rmlab.matrix(table) of at least 5 prompts, unchanged."
-        )
+        remedy = "Pass rmlab.matrix(table) of at least 5 prompts, unchanged."
+        raise DataError(f"intervals: this matrix has none. {remedy}")
+
     ax = canvas.new_axes(ax, (4.6, 3.8), squares=True)
-    _draw_heatmap(ax, cells, chance, colorbar=colorbar)
-    _write_shares(
-        ax,
-        cells,
-        levels=names,
-        intervals=intervals,
-        ties=True,
-        size="small" if intervals else "medium",
-    )
-    ax.set(xlabel="style of the rejected answer", ylabel="style of the chosen answer")
-    ax.set_title("" if title is None else canvas.plain(title), fontsize="medium")
+    mesh = _draw_shares(ax, cells, chance)
+    if colorbar:
+        label = "share of comparisons won"
+        bar = ax.figure.colorbar(
+            mesh, ax=ax, ticks=_SHARE_TICKS, shrink=0.75, label=label
+        )
+        bar.outline.set_visible(False)
+    size = "small" if intervals else "medium"
+    _write_shares(ax, cells, levels=names, intervals=intervals, ties=True, size=size)
+
+    if title is None:
+        title = ""
+    ax.set_title(canvas.escape_name(title), fontsize="medium")
+    ax.set_xlabel("style of the rejected answer")
+    ax.set_ylabel("style of the chosen answer")
     return ax
 
 
@@ -164,76 +169,68 @@ def plot_matrices(
     >>> [ax.get_title() for ax in figure.axes[:2]]
     ['longest', 'shortest']
     """
+    panels = {}
     if isinstance(table, Mapping):
-        panels = {name: _read_cells(matrix) for name, matrix in table.items()}
+        for name, matrix in table.items():
+            panels[name] = _read_cells(matrix)
     else:
         cells = metrics.accuracy(table, by=[by, *_CELL], average=average, ties=ties)
-        panels = {
-            str(value): _read_cells(cells[cells[by] == value])
-            for value in cells[by].unique()
-        }
-    numbers = pd.concat(panels.values()) if panels else pd.DataFrame(columns=_NUMBERS)
-    canvas.refuse_blank(
-        numbers,
-        "accuracy",
-        hint='Pass average="domains" to count the domains that are there.',
-    )
+        for value in cells[by].unique():
+            panels[str(value)] = _read_cells(cells[cells[by] == value])
+    numbers = pd.DataFrame(columns=_NUMBERS)
+    if panels:
+        numbers = pd.concat(panels.values())
+    hint = 'Pass average="domains" to count the domains that are there.'
+    canvas.refuse_blank(numbers, "accuracy", hint=hint)
+
     figure, axes = canvas.new_panels(len(panels), columns, (2.5, 2.5), squares=True)
     for ax, (name, cells) in zip(axes, panels.items(), strict=True):
-        _draw_heatmap(ax, cells, chance)
-        _write_shares(
-            ax, cells, levels=False, intervals=intervals, ties=False, size="small"
-        )
-        if cells["accuracy"].isna().all():
-            ax.text(
-                1.5,
-                1.5,
-                textwrap.fill(f"missing: {cells['reason'].iloc[0]}", 20),
-                ha="center",
-                va="center",
-            )
-        ax.set_title(textwrap.fill(canvas.plain(name), 20), fontsize="small")
-        ax.set_xticks(_MIDDLE, _NARROW, fontsize="small")
-        ax.set_yticks(_MIDDLE, STYLES, fontsize="small")
-        ax.set_xlabel("rejected answer", fontsize="small")
-        ax.set_ylabel("chosen answer", fontsize="small")
+        _draw_panel(ax, name, cells, chance, intervals=intervals)
+
+    mesh = axes[0].collections[0]
     bar = figure.colorbar(
-        axes[0].collections[0],
-        ax=axes,
-        ticks=_TICKS,
-        location="top",
-        shrink=0.6,
-        aspect=25,
+        mesh, ax=axes, ticks=_SHARE_TICKS, location="top", shrink=0.6, aspect=25
     )
-    bar.set_label(
-        "share of comparisons won"
-        + (" (hatched: ties)" if numbers["n_ties"].gt(0).any() else "")
-    )
+    label = "share of comparisons won"
+    if numbers["n_ties"].gt(0).any():
+        label += " (hatched: ties)"
+    bar.set_label(label)
     bar.outline.set_visible(False)
     return figure
 
 
-_TICKS = [0, 0.25, 0.5, 0.75, 1]
-
-
-def _draw_heatmap(
-    ax: "Axes", cells: pd.DataFrame, chance: float, *, colorbar: bool = False
+def _draw_panel(
+    ax: "Axes", name: str, cells: pd.DataFrame, chance: float, *, intervals: bool
 ) -> None:
+    """One matrix of a grid, with small type; one without numbers says why."""
+    _draw_shares(ax, cells, chance)
+    _write_shares(
+        ax, cells, levels=False, intervals=intervals, ties=False, size="small"
+    )
+    if cells["accuracy"].isna().all():
+        reason = textwrap.fill(f"missing: {cells['reason'].iloc[0]}", 20)
+        ax.text(1.5, 1.5, reason, ha="center", va="center")
+
+    ax.set_title(textwrap.fill(canvas.escape_name(name), 20), fontsize="small")
+    ax.set_xticks(_MIDDLE, _NARROW, fontsize="small")
+    ax.set_yticks(_MIDDLE, STYLES, fontsize="small")
+    ax.set_xlabel("rejected answer", fontsize="small")
+    ax.set_ylabel("chosen answer", fontsize="small")
+
+
+def _draw_shares(ax: "Axes", cells: pd.DataFrame, chance: float) -> "QuadMesh":
     from matplotlib.colors import TwoSlopeNorm
 
     shares = cells["accuracy"].to_numpy(float).reshape(3, 3)
-    mesh = _draw_squares(
-        ax, shares, cmap=COLOURS, norm=TwoSlopeNorm(chance, 0, 1), linewidth=1.5
-    )
-    if colorbar:
-        bar = ax.figure.colorbar(
-            mesh, ax=ax, ticks=_TICKS, shrink=0.75, label="share of comparisons won"
-        )
-        bar.outline.set_visible(False)
+    norm = TwoSlopeNorm(chance, 0, 1)
+    mesh = _draw_squares(ax, shares, cmap=_SHARE_COLOURS, norm=norm, linewidth=1.5)
     ax.set_xticks(_MIDDLE, STYLES)
     ax.set_yticks(_MIDDLE, STYLES)
+    return mesh
 
 
+# `seaborn.heatmap` draws the whole figure for every panel: a grid of twelve takes four
+# times as long.
 def _draw_squares(
     ax: "Axes", numbers: np.ndarray, *, linewidth: float, **options: Any
 ) -> "QuadMesh":
@@ -256,22 +253,27 @@ def _write_shares(
     """Write the share, the level, the interval and the ties into every cell, each on a
     line.
     """
-    numbers = cells[_NUMBERS[:-1]].to_numpy(float)
     texts = []
+    numbers = cells[_COUNTED].to_numpy(float)
     for level, (share, low, high, _, n_ties) in zip(_LEVELS, numbers, strict=True):
-        lines = [f"{share:.2f}", *([level] if levels else [])]
-        lines += [f"{low:.2f}–{high:.2f}"] if intervals and not np.isnan(low) else []
-        lines += (
-            [f"{n_ties:,.0f} {'tie' if n_ties == 1 else 'ties'}"]
-            if ties and n_ties > 0
-            else []
-        )
-        texts.append("" if np.isnan(share) else "\n".join(lines))
-    hatched = (cells["n_ties"] / cells["n_pairs"]).to_numpy(float)
+        if np.isnan(share):
+            texts.append("")
+            continue
+        lines = [f"{share:.2f}"]
+        if levels:
+            lines.append(level)
+        if intervals and not np.isnan(low):
+            lines.append(f"{low:.2f}–{high:.2f}")
+        if ties and n_ties > 0:
+            lines.append(canvas.format_ties(n_ties))
+        texts.append("\n".join(lines))
+
+    square = (3, 3)
+    share_of_ties = (cells["n_ties"] / cells["n_pairs"]).to_numpy(float)
     _fill_cells(
         ax,
-        np.array(texts, dtype=object).reshape(3, 3),
-        hatched.reshape(3, 3),
+        np.array(texts, dtype=object).reshape(square),
+        share_of_ties.reshape(square),
         size=size,
     )
 
@@ -282,35 +284,44 @@ def _read_cells(matrix: pd.DataFrame) -> pd.DataFrame:
     """
     if not isinstance(matrix, pd.DataFrame):
         raise TypeError(
-            f"matrix: {type(matrix).__name__} is not the DataFrame that rmlab.matrix(table) returns."
+            f"matrix: {type(matrix).__name__} is not the DataFrame that "
+            "rmlab.matrix(table) returns."
         )
     if {*_CELL, "accuracy"} <= set(matrix.columns):
-        if matrix.duplicated(_CELL).any():
-            raise DataError(
-                "matrix: a cell stands in several rows. Keep one model, or use plot_matrices."
-            )
-        cells = matrix.set_index(
-            [matrix[column].astype("str") for column in _CELL]
-        ).reindex(_CELLS)
-    elif list(matrix.index) != list(STYLES) or list(matrix.columns) != list(STYLES):
-        raise DataError(
-            f"matrix: rows {list(matrix.index[:4])} are not the styles. Pass rmlab.matrix(table)."
-        )
+        cells = _cells_of_rows(matrix)
     else:
-        shares = matrix.to_numpy(float).ravel()
-        if len(outside := shares[(shares < 0) | (shares > 1)]):
-            raise DataError(
-                f"matrix: {outside[0]:g} is not a share from 0 to 1. Divide percentages by 100."
-            )
-        cells = pd.DataFrame(matrix.attrs.get("cells"), index=_CELLS, columns=_NUMBERS)
-        # pandas hands the notes on to whatever is made of a frame: they are of this
-        # matrix only if the shares agree.
-        if not np.allclose(
-            cells["accuracy"].astype(float), shares, atol=_ROUNDED, equal_nan=True
-        ):
-            cells = pd.DataFrame(index=_CELLS)
-        cells = cells.assign(accuracy=shares, reason=matrix.attrs.get("reason", ""))
-    return cells.reindex(columns=_NUMBERS).astype(dict.fromkeys(_NUMBERS[:-1], float))
+        cells = _cells_of_square(matrix)
+    return cells.reindex(columns=_NUMBERS).astype(dict.fromkeys(_COUNTED, float))
+
+
+def _cells_of_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The cells of a table with a row for each."""
+    if table.duplicated(_CELL).any():
+        problem = "matrix: a cell stands in several rows."
+        raise DataError(f"{problem} Keep one model, or use plot_matrices.")
+    styles = [table[column].astype("str") for column in _CELL]
+    return table.set_index(styles).reindex(_CELLS)
+
+
+def _cells_of_square(matrix: pd.DataFrame) -> pd.DataFrame:
+    """The cells of a 3x3 frame of shares, with the numbers that were noted about it."""
+    styles = list(STYLES)
+    if list(matrix.index) != styles or list(matrix.columns) != styles:
+        problem = f"matrix: rows {list(matrix.index[:4])} are not the styles."
+        raise DataError(f"{problem} Pass rmlab.matrix(table).")
+    shares = matrix.to_numpy(float).ravel()
+    outside = shares[(shares < 0) | (shares > 1)]
+    if len(outside):
+        problem = f"matrix: {outside[0]:g} is not a share from 0 to 1."
+        raise DataError(f"{problem} Divide percentages by 100.")
+
+    noted = pd.DataFrame(matrix.attrs.get("cells"), index=_CELLS, columns=_NUMBERS)
+    noted_shares = noted["accuracy"].astype(float)
+    # pandas hands the notes on to whatever is made of a frame: they are of this matrix
+    # only if the shares agree.
+    if not np.allclose(noted_shares, shares, atol=_ROUNDED, equal_nan=True):
+        noted = pd.DataFrame(index=_CELLS)
+    return noted.assign(accuracy=shares, reason=matrix.attrs.get("reason", ""))
 
 
 def plot_significance(
@@ -348,62 +359,91 @@ def plot_significance(
     Examples
     --------
     >>> import rmlab
-    >>> contests = rmlab.stats.compare_all(rmlab.papers.results("math-prm"), average="domains")
+    >>> scores = rmlab.papers.results("math-prm")
+    >>> contests = rmlab.stats.compare_all(scores, average="domains")
     >>> ax = rmlab.plots.plot_significance(contests)
     >>> len(ax.get_yticklabels())
     9
+    """
+    contests = canvas.table_to_draw(
+        contests, stats.compare_all, ["difference"], "difference", "contests"
+    )
+    square = differences(contests.dropna(subset=["difference"]), alpha=alpha)
+    n_models = len(square)
+    is_above = np.triu(np.ones(square.shape, bool), 1)
+    clear = square.where(is_above).to_numpy(float)
+    unclear = np.where(is_above & np.isnan(clear), 0.0, np.nan)
+
+    if n_models > _LARGE:
+        size = (9.5, 8.5)
+        line_width = 0.0
+        label_size: float | str = 6
+    else:
+        side = 0.42 * n_models
+        size = (side + 3, side + 1.4)
+        line_width = 0.5
+        label_size = "small"
+    ax = canvas.new_axes(ax, size, squares=True)
+    _draw_differences(ax, clear, unclear, linewidth=line_width)
+
+    models = {*contests["model_a"], *contests["model_b"]}
+    n_left_out = len(models) - n_models
+    canvas.label_values(ax, "", n_left_out, "without a score left out")
+    ax.tick_params(labelsize=label_size)
+    _number_models(ax, list(square.index))
+
+    note = f"grey: not clearly\ndifferent (adjusted\np at least {alpha:g})"
+    if (clear < 0).any():
+        note = f"hatched: the row\nis worse\n{note}"
+    ax.text(0.02, 0.02, note, transform=ax.transAxes, fontsize="small", va="bottom")
+    return ax
+
+
+def _number_models(ax: "Axes", models: list[str]) -> None:
+    """Name the rows, each with its number, and number the columns."""
+    middle = np.arange(len(models)) + 0.5
+    ax.set(xticks=middle, yticks=middle)
+    numbers = [str(i + 1) for i in range(len(models))]
+    endings = [f"  {number}" for number in numbers]
+    canvas.set_column_names(ax, numbers, len(numbers[-1]))
+    canvas.set_row_names(ax, models, endings)
+
+
+def _draw_differences(
+    ax: "Axes", clear: np.ndarray, unclear: np.ndarray, *, linewidth: float
+) -> None:
+    """The squares of clear differences with their numbers and the bar of their colours,
+    and those of unclear ones.
     """
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
     # Red to blue without the pale middle: a cell that is coloured is a clear
     # difference, however small.
-    strong = colormaps["RdBu"](np.r_[0:0.36:128j, 0.64:1:128j])
-    contests = canvas.read_table(
-        contests, stats.compare_all, ["difference"], "difference", "contests"
-    )
-    square = differences(contests.dropna(subset=["difference"]), alpha=alpha)
-    n_models, is_above = len(square), np.triu(np.ones(square.shape, bool), 1)
-    clear = square.where(is_above).to_numpy(float)
-    largest = float(np.nanmax(np.abs(clear), initial=0.0)) or 1.0
-    is_large = n_models > _LARGE
-    size = (9.5, 8.5) if is_large else (0.42 * n_models + 3, 0.42 * n_models + 1.4)
-    ax = canvas.new_axes(ax, size, squares=True)
-    lines = 0.0 if is_large else 0.5
+    far_from_middle = np.r_[0:0.36:128j, 0.64:1:128j]
+    strong = ListedColormap(colormaps["RdBu"](far_from_middle))
+    pale = ListedColormap([PALE])
+    is_clear = ~np.isnan(clear)
+    smallest = np.nanmin(clear, initial=0.0)
+    largest = np.nanmax(clear, initial=0.0)
+    limit = max(-smallest, largest)
+    if limit == 0:
+        limit = 1.0
     mesh = _draw_squares(
-        ax,
-        clear,
-        linewidth=lines,
-        cmap=ListedColormap(strong),
-        vmin=-largest,
-        vmax=largest,
+        ax, clear, linewidth=linewidth, cmap=strong, vmin=-limit, vmax=limit
     )
-    unclear = np.where(is_above & np.isnan(clear), 0.0, np.nan)
-    _draw_squares(ax, unclear, linewidth=lines, cmap=ListedColormap([PALE]))
+    _draw_squares(ax, unclear, linewidth=linewidth, cmap=pale)
+
     texts = np.full(clear.shape, "", dtype=object)
-    if n_models <= _WITH_NUMBERS:
-        texts[~np.isnan(clear)] = [
-            f"{gap:.3f}".replace("0.", ".", 1) for gap in clear[~np.isnan(clear)]
-        ]
+    if len(clear) <= _WITH_NUMBERS:
+        numbers = [f"{gap:.3f}" for gap in clear[is_clear]]
+        texts[is_clear] = [number.replace("0.", ".", 1) for number in numbers]
     _fill_cells(ax, texts, (clear < 0).astype(float), size="small")
-    if not np.isnan(clear).all():
+
+    if is_clear.any():
         bar = ax.figure.colorbar(mesh, ax=ax, location="top", shrink=0.7, aspect=25)
         bar.set_label("difference in score: row minus column", loc="right")
-        bar.ax.set_xlim(np.nanmin(clear, initial=0.0), np.nanmax(clear, initial=0.0))
-    n_left_out = len({*contests["model_a"], *contests["model_b"]}) - n_models
-    canvas.label_values(ax, "", n_left_out, "without a score left out")
-    ax.set(xticks=np.arange(n_models) + 0.5, yticks=np.arange(n_models) + 0.5)
-    ax.tick_params(labelsize=6 if is_large else "small")
-    canvas.set_column_names(
-        ax, [str(i + 1) for i in range(n_models)], len(str(n_models))
-    )
-    canvas.set_row_names(
-        ax, list(square.index), [f"  {i + 1}" for i in range(n_models)]
-    )
-    worse = "hatched: the row\nis worse\n" if (clear < 0).any() else ""
-    note = f"{worse}grey: not clearly\ndifferent (adjusted\np at least {alpha:g})"
-    ax.text(0.02, 0.02, note, transform=ax.transAxes, fontsize="small", va="bottom")
-    return ax
+        bar.ax.set_xlim(smallest, largest)
 
 
 def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
@@ -432,35 +472,29 @@ def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     Examples
     --------
     >>> import rmlab
-    >>> contests = pd.DataFrame({"model_a": ["a"], "model_b": ["b"], "difference": [0.1], "p_holm": [0.01]})
+    >>> contests = pd.DataFrame({"model_a": ["a"], "model_b": ["b"], "p_holm": [0.01]})
+    >>> contests["difference"] = 0.1
     >>> rmlab.plots.differences(contests).loc["b", "a"].item()
     -0.1
     """
     columns = ["model_a", "model_b", "difference", "p_holm"]
-    contests = canvas.read_table(
+    contests = canvas.table_to_draw(
         contests, stats.compare_all, columns, argument="contests"
     )
     if contests.duplicated(["model_a", "model_b"]).any():
-        raise DataError(
-            "contests: a pair of models stands in several rows. Draw it with plot_forest."
-        )
-    swapped = {"model_a": "model_b", "model_b": "model_a"}
-    both_ways = pd.concat(
-        [
-            contests,
-            contests.rename(columns=swapped).assign(difference=-contests["difference"]),
-        ]
-    )
-    gaps, p_holm = (
-        both_ways.pivot(index="model_a", columns="model_b", values=name)
-        for name in columns[2:]
-    )
-    order = gaps.mean(axis=1).sort_values(ascending=False, kind="stable").index
-    return (
-        gaps.where(p_holm < alpha)
-        .loc[order, order]
-        .rename_axis(index=None, columns=None)
-    )
+        problem = "contests: a pair of models stands in several rows."
+        raise DataError(f"{problem} Draw it with plot_forest.")
+
+    swapped = contests.rename(columns={"model_a": "model_b", "model_b": "model_a"})
+    swapped["difference"] = -contests["difference"]
+    both_ways = pd.concat([contests, swapped])
+    gaps = both_ways.pivot(index="model_a", columns="model_b", values="difference")
+    p_holm = both_ways.pivot(index="model_a", columns="model_b", values="p_holm")
+
+    mean_gap = gaps.mean(axis=1).sort_values(ascending=False, kind="stable")
+    best_first = mean_gap.index
+    clear = gaps.where(p_holm < alpha).loc[best_first, best_first]
+    return clear.rename_axis(index=None, columns=None)
 
 
 def _fill_cells(
@@ -480,34 +514,28 @@ def _fill_cells(
     colours = np.asarray(mesh.get_facecolor()).reshape(*texts.shape, 4)
     for (row, column), share in np.ndenumerate(hatched):
         red, green, blue, _ = colours[row, column].tolist()
-        ink = (
-            "black"
-            if relative_luminance((red, green, blue)) > _EQUAL_CONTRAST
-            else "white"
-        )
+        colour = (red, green, blue)
+        is_light = relative_luminance(colour) > _EQUAL_CONTRAST
+        ink = "black" if is_light else "white"
+
         if share > 0:
-            place = (column, row + 1 - share)
-            ax.add_patch(
-                Rectangle(
-                    place,
-                    1,
-                    share,
-                    fill=False,
-                    hatch="////",
-                    linewidth=0,
-                    edgecolor=ink,
-                    alpha=0.55,
-                )
-            )
-        if texts[row, column]:
-            text = ax.text(
+            corner = (column, row + 1 - share)
+            hatching = Rectangle(corner, 1, share, fill=False, hatch="////", alpha=0.55)
+            hatching.set(linewidth=0, edgecolor=ink)
+            ax.add_patch(hatching)
+
+        text = str(texts[row, column])
+        if text:
+            # The outline keeps hatching away from the strokes of the digits.
+            outline = withStroke(linewidth=2.5, foreground=colour)
+            ax.text(
                 column + 0.5,
                 row + 0.5,
-                str(texts[row, column]),
+                text,
                 ha="center",
                 va="center",
                 fontsize=size,
+                color=ink,
+                gid="cell",
+                path_effects=[outline],
             )
-            # The outline keeps hatching away from the strokes of the digits.
-            outline = withStroke(linewidth=2.5, foreground=(red, green, blue))
-            text.set(color=ink, gid="cell", path_effects=[outline])

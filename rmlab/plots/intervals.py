@@ -8,7 +8,7 @@ import pandas as pd
 from rmlab import bias, metrics, stats
 from rmlab.benchmarks.registry import with_columns
 from rmlab.plots import canvas
-from rmlab.plots.canvas import BASELINE, COLOURS, MARKERS, POINT
+from rmlab.plots.canvas import BASELINE, POINT, MarkStyle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,12 +26,14 @@ _AXES = {
     "rate": "worth in units of correctness\n(1 = being right)",
 }
 _LETTERED = 40  # rows up to which letters of groups are written unless asked for
+# What stands in the columns that a table of overall scores lacks.
 _BOARD: dict[str, str | float] = {
     "kind": "model",
     "low": np.nan,
     "high": np.nan,
     "group": "",
 }
+_KIND_STYLES = {"model": MarkStyle(POINT, "o"), "baseline": MarkStyle(BASELINE, "D")}
 _TERMS = {
     "correct": "right instead of wrong",
     "step": "one step of style",
@@ -39,7 +41,7 @@ _TERMS = {
     "step_markdown": "Markdown instead of plain",
     "markdown": "Markdown marks doubled",
 }
-# beyond this a model looks at style alone, and its number would squeeze all others
+# Beyond this a model looks at style alone, and its number would squeeze all others.
 _WIDEST_RATE = 4.0
 
 
@@ -87,40 +89,42 @@ def plot_forest(
     --------
     >>> import rmlab
     >>> pairs = rmlab.pairs(rmlab.papers.results("smollm2-mini"))
-    >>> ax = rmlab.plots.plot_forest(rmlab.compare(pairs, "SmolLM2-135M sum", "SmolLM2-135M mean", by="level"))
+    >>> by_level = rmlab.compare(
+    ...     pairs, "SmolLM2-135M sum", "SmolLM2-135M mean", by="level"
+    ... )
+    >>> ax = rmlab.plots.plot_forest(by_level)
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['hard', 'normal', 'easy']
     """
-    table = canvas.read_table(table, metrics.accuracy, ["low", "high"])
-    value = value or next(
-        (column for column in [*_AXES, "overall"] if column in table.columns), "value"
-    )
-    table = canvas.read_table(table, metrics.estimates, [value], value)
-    rows = table.dropna(subset=[value]).iloc[::-1]
-    rows = rows.sort_values(value, kind="stable") if sort else rows
+    table = canvas.table_to_draw(table, metrics.accuracy, ["low", "high"])
+    if value is None:
+        value = _usual_value(table)
+    table = canvas.table_to_draw(table, metrics.estimates, [value], value)
+    rows = table.dropna(subset=[value])
+    rows = rows.iloc[::-1]
+    if sort:
+        rows = rows.sort_values(value, kind="stable")
+    if reference is None:
+        reference = 0.0 if value in _AROUND_ZERO else 0.5
+
     ax = canvas.new_rows(ax, _row_names(rows, value, label))
-    usual_reference = 0.0 if value in _AROUND_ZERO else 0.5
-    ax.axvline(
-        usual_reference if reference is None else reference,
-        color="black",
-        lw=0.8,
-        ls=":",
-        zorder=0,
-    )
-    canvas.draw_dots(
-        ax,
-        rows.assign(y=np.arange(len(rows)), hollow=rows["low"].isna()),
-        value,
-        (POINT, "o"),
-    )
-    canvas.label_values(
-        ax,
-        _value_label(table, value),
-        len(table) - len(rows),
-        "without a value left out",
-        "row",
-    )
+    canvas.mark_line(ax, reference)
+    dots = rows.assign(y=np.arange(len(rows)))
+    dots["hollow"] = dots["low"].isna()
+    canvas.draw_dots(ax, dots, value, MarkStyle(POINT, "o"))
+
+    x_label = _value_label(table, value)
+    n_left_out = len(table) - len(rows)
+    canvas.label_values(ax, x_label, n_left_out, "without a value left out", "row")
     return ax
+
+
+def _usual_value(table: pd.DataFrame) -> str:
+    """The column that low and high belong to."""
+    for column in [*_AXES, "overall"]:
+        if column in table.columns:
+            return column
+    return "value"
 
 
 def plot_rank(
@@ -158,36 +162,35 @@ def plot_rank(
     Examples
     --------
     >>> import rmlab
-    >>> ax = rmlab.plots.plot_rank(rmlab.rank(rmlab.papers.results("math-prm"), average="domains"))
+    >>> ranks = rmlab.rank(rmlab.papers.results("math-prm"), average="domains")
+    >>> ax = rmlab.plots.plot_rank(ranks)
     >>> ax.get_xlabel()
     'rank (1 is best)'
     """
     needed = ["model", "rank", "rank_low", "rank_high", "group", "value"]
-    ranks = canvas.read_table(ranks, stats.rank, needed, "rank", argument="ranks")
-    rows = (
-        ranks.dropna(subset=["rank"])
-        .head(most)
-        .iloc[::-1]
-        .astype(dict.fromkeys(needed[1:4], float))
-    )
+    ranks = canvas.table_to_draw(ranks, stats.rank, needed, "rank", argument="ranks")
+    limits = ["rank", "rank_low", "rank_high"]
+    rows = ranks.dropna(subset=["rank"]).head(most)
+    rows = rows.iloc[::-1].astype(dict.fromkeys(limits, float))
+
     ax = canvas.new_rows(ax, list(rows["model"]))
     y = np.arange(len(rows))
-    ax.hlines(
-        y, rows["rank_low"], rows["rank_high"], color=POINT, lw=5, alpha=0.35, zorder=1
-    )
+    low = rows["rank_low"]
+    high = rows["rank_high"]
+    ax.hlines(y, low, high, color=POINT, lw=5, alpha=0.35, zorder=1)
     ax.scatter(rows["rank"], y, color=POINT, s=26, zorder=2, clip_on=False)
-    canvas.label_values(
-        ax,
-        "rank (1 is best)",
-        len(ranks) - len(rows),
-        "further down or without a score not drawn",
-    )
-    ax.set_xlim(0.5, max(len(rows), rows["rank_high"].max()) + 0.5)
+
+    n_left_out = len(ranks) - len(rows)
+    why = "further down or without a score not drawn"
+    canvas.label_values(ax, "rank (1 is best)", n_left_out, why)
+    ax.set_xlim(0.5, max(len(rows), high.max()) + 0.5)
     ax.locator_params(axis="x", integer=True, min_n_ticks=2)
-    canvas.margin_column(ax, "score", [f"{score:.3f}" for score in rows["value"]], 0.6)
-    if (rows["group"] != "").any() and (
-        ranks["rank"].count() <= min(most, _LETTERED) if groups is None else groups
-    ):
+
+    scores = [f"{score:.3f}" for score in rows["value"]]
+    canvas.margin_column(ax, "score", scores, 0.6)
+    if groups is None:
+        groups = ranks["rank"].count() <= min(most, _LETTERED)
+    if groups and (rows["group"] != "").any():
         canvas.margin_column(ax, "group", list(rows["group"]), 4.4)
     return ax
 
@@ -235,79 +238,85 @@ def plot_leaderboard(
     >>> len(ax.get_yticklabels())
     10
     """
-    board = canvas.read_table(
+    board = canvas.table_to_draw(
         board, metrics.summary, ["model", "overall"], "overall", argument="board"
     )
-    board = board.assign(
-        **{
-            column: value
-            for column, value in _BOARD.items()
-            if column not in board.columns
-        }
-    )
-    scored = board.dropna(subset=["overall"]).sort_values(
-        "overall", ascending=False, kind="stable"
-    )
-    is_blind = scored["kind"] == "baseline"
-    rows = (
-        scored[is_blind | ((~is_blind).cumsum() <= most)]
-        .iloc[::-1]
-        .reset_index(drop=True)
-    )
+    rows = _board_rows(board, most)
+
     ax = canvas.new_rows(ax, list(rows["model"]))
-    for kind, style in (("model", (POINT, "o")), ("baseline", (BASELINE, "D"))):
-        part = rows[rows["kind"] == kind]
-        canvas.draw_dots(ax, part.assign(y=part.index), "overall", style)
-    if chance is None and isinstance(
-        usual := with_columns(board.columns).chance, float
-    ):
-        chance = usual
+    for kind, style in _KIND_STYLES.items():
+        dots = rows[rows["kind"] == kind]
+        canvas.draw_dots(ax, dots.assign(y=dots.index), "overall", style)
+
+    if chance is None:
+        usual = with_columns(board.columns).chance
+        if isinstance(usual, float):
+            chance = usual
     if chance is not None:
         canvas.mark_line(ax, chance, f"chance ({chance:g})")
+
     if (rows["group"] != "").any():
-        canvas.margin_column(
-            ax,
-            "group",
-            [text if len(text) < 9 else text[:7] + "…" for text in rows["group"]],
-            0.6,
-        )
-    canvas.label_values(
-        ax,
-        "overall score",
-        len(board) - len(rows),
-        "further down or without a score not drawn",
-    )
+        canvas.margin_column(ax, "group", _shorten_groups(rows["group"]), 0.6)
+    n_left_out = len(board) - len(rows)
+    why = "further down or without a score not drawn"
+    canvas.label_values(ax, "overall score", n_left_out, why)
     return ax
+
+
+def _board_rows(board: pd.DataFrame, most: int) -> pd.DataFrame:
+    """The best models and all baselines, the best in the last row."""
+    for column, value in _BOARD.items():
+        if column not in board.columns:
+            board = board.assign(**{column: value})
+    scored = board.dropna(subset=["overall"])
+    scored = scored.sort_values("overall", ascending=False, kind="stable")
+    is_blind = scored["kind"] == "baseline"
+    n_models = (~is_blind).cumsum()
+    rows = scored[is_blind | (n_models <= most)].iloc[::-1]
+    return rows.reset_index(drop=True)
+
+
+def _shorten_groups(groups: pd.Series) -> list[str]:
+    """Letters of groups, at most eight signs wide."""
+    texts = []
+    for letters in groups:
+        if len(letters) > 8:
+            letters = f"{letters[:7]}…"
+        texts.append(letters)
+    return texts
 
 
 def _row_names(
     rows: pd.DataFrame, value: str, label: str | list[str] | None
 ) -> list[str]:
-    columns = [label] if isinstance(label, str) else label
-    if columns is None:
-        keys = rows.loc[:, :value].select_dtypes(exclude="number")
-        columns = [str(column) for column in keys if len(set(keys[column])) > 1] or [
-            *keys.columns[:1]
-        ]
-        columns = [
-            column
-            for column in columns
-            if column != "quantity" or "name" not in columns
-        ]
-    canvas.read_table(rows, metrics.estimates, columns)
-    return (
-        list(rows[columns].astype(str).agg(" · ".join, axis=1))
-        if columns
-        else list(rows.index.astype(str))
-    )
+    if label is None:
+        columns = _naming_columns(rows.loc[:, :value])
+    elif isinstance(label, str):
+        columns = [label]
+    else:
+        columns = label
+    canvas.table_to_draw(rows, metrics.estimates, columns)
+    if not columns:
+        return list(rows.index.astype(str))
+    return list(canvas.join_names(rows, columns, " · "))
+
+
+def _naming_columns(rows: pd.DataFrame) -> list[str]:
+    """The columns of words that tell the rows apart, else the first of words."""
+    words = rows.select_dtypes(exclude="number")
+    columns = [str(column) for column in words if len(set(words[column])) > 1]
+    if not columns:
+        return list(words.columns[:1])
+    if "name" in columns and "quantity" in columns:
+        columns.remove("quantity")
+    return columns
 
 
 def _value_label(table: pd.DataFrame, value: str) -> str:
-    names = table.reindex(columns=["model_a", "model_b"]).drop_duplicates()
-    if value == "difference" and len(names.dropna()) == len(names) == 1:
-        first, second = (
-            canvas.plain(name) for name in canvas.shorten_names(list(names.iloc[0]), 40)
-        )
+    models = table.reindex(columns=["model_a", "model_b"]).drop_duplicates()
+    if value == "difference" and len(models) == len(models.dropna()) == 1:
+        names = canvas.shorten_names(list(models.iloc[0]), 40)
+        first, second = [canvas.escape_name(name) for name in names]
         return f"difference in accuracy:\n{first}\nminus {second}"
     if value == "change" and "standardised" in table.columns:  # of `probe`
         return "change in score"
@@ -349,17 +358,20 @@ def plot_effects(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     """
     value = "rate" if "rate" in table.columns else "effect"
     needed = ["term", value, "low", "high"]
-    table = canvas.read_table(
+    table = canvas.table_to_draw(
         table, bias.style_effects, needed, value, hint="Pass other models or terms."
     )
-    series = table["term"].map(lambda term: _TERMS.get(term, f"{term} doubled"))
-    ax = _draw_series(
-        table, value, series, list(table.columns[: table.columns.get_loc("term")]), ax
-    )
+    series = table["term"].map(_name_term)
+    keys = canvas.columns_before(table, "term")
+    ax = _draw_series(table, value, series, keys, ax)
     ax.axvline(0.0, color="black", lw=0.8, zorder=0)
     if value == "rate":
-        ax.axvline(1.0, color="black", lw=0.8, ls=":", zorder=0)
+        canvas.mark_line(ax, 1.0)
     return ax
+
+
+def _name_term(term: str) -> str:
+    return _TERMS.get(term, f"{term} doubled")
 
 
 def plot_preference(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
@@ -391,13 +403,13 @@ def plot_preference(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     >>> [text.get_text() for text in ax.get_legend().get_texts()][0]
     'plain over concise'
     """
-    table = canvas.read_table(
-        table, bias.style_preference, ["preference", "low", "high"], "preference"
-    )
-    keys = table.columns[: table.columns.get_loc("preference")]
-    styles = [name for name in ("fancier", "plainer") if name in keys]
-    series = table[styles].astype(str).agg(" over ".join, axis=1)
-    ax = _draw_series(table, "preference", series, list(keys.drop(styles)), ax)
+    needed = ["preference", "low", "high"]
+    table = canvas.table_to_draw(table, bias.style_preference, needed, "preference")
+    columns = canvas.columns_before(table, "preference")
+    keys = [column for column in columns if column not in ("fancier", "plainer")]
+    styles: list[str] = [name for name in ("fancier", "plainer") if name in columns]
+    series = canvas.join_names(table, styles, " over ")
+    ax = _draw_series(table, "preference", series, keys, ax)
     canvas.mark_line(ax, 0.5, "no preference (0.5)")
     ax.set_xlim(-0.02, 1.02)
     return ax
@@ -413,96 +425,128 @@ def _draw_series(
     """A row per combination of the keys, the first on top, with a mark per series; for
     one row, a row per series.
     """
-    names = (
-        table[keys].astype(str).agg(" · ".join, axis=1)
-        if keys
-        else pd.Series("", index=table.index)
-    )
-    title = names.iloc[0] if len(set(names)) == 1 else ""
-    if title and len(set(series)) > 1:
-        names, series = series, pd.Series("", index=table.index)
-    rows, labels, is_share = (
-        list(names.unique())[::-1],
-        list(series.unique()),
-        value == "preference",
-    )
+    names, series, title = _name_rows(table, series, keys)
+    rows = list(names.unique())
+    rows.reverse()
+    labels = list(series.unique())
+
     ax = canvas.new_rows(ax, rows, n_series=len(labels))
     ax.set_xlim(*_limits(table, value))
+    y = names.map(rows.index)
     for i, label in enumerate(labels):
-        part = table[series == label].assign(
-            y=names.map(rows.index) + canvas.row_offset(i, len(labels))
-        )
-        _draw_estimates(
-            ax,
-            part,
-            value,
-            (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]),
-            canvas.plain(label),
-        )
-    for name, reasons in table[table[value].isna()].groupby(names)["reason"]:
+        offset = canvas.row_offset(i, len(labels))
+        estimates = table.assign(y=y + offset)[series == label]
+        style = canvas.series_style(i)
+        _draw_estimates(ax, estimates, value, style, canvas.escape_name(label))
+    unknown = table[table[value].isna()]
+    for name, reasons in unknown.groupby(names)["reason"]:
         canvas.write_beside(ax, rows.index(name), "; ".join(reasons.unique()))
-    if is_share:
-        canvas.list_ties(ax, table.groupby(names)["n_ties"].sum().reindex(rows))
+
+    legend_above = 0.2
+    title_pad = None
+    if value == "preference":
+        # The names of the line and of the column of ties stand above the frame.
+        legend_above = 1.6
+        title_pad = 16
+        n_ties = table.groupby(names)["n_ties"].sum()
+        canvas.list_ties(ax, n_ties.reindex(rows))
     if len(labels) > 1:
-        canvas.add_legend(ax, above=1.6 if is_share else 0.2)
+        canvas.add_legend(ax, above=legend_above)
     canvas.label_values(ax, _AXES[value])
-    ax.set_title(canvas.plain(title), fontsize="medium", pad=16 if is_share else None)
+    ax.set_title(canvas.escape_name(title), fontsize="medium", pad=title_pad)
     return ax
 
 
+def _name_rows(
+    table: pd.DataFrame, series: pd.Series, keys: list[str]
+) -> tuple[pd.Series, pd.Series, str]:
+    """The row of every estimate, its series, and the title of a figure of one row."""
+    unnamed = pd.Series("", index=table.index)
+    names = unnamed
+    if keys:
+        names = canvas.join_names(table, keys, " · ")
+    if len(set(names)) > 1:
+        return names, series, ""
+
+    title = names.iloc[0]
+    if title and len(set(series)) > 1:
+        return series, unnamed, title
+    return names, series, title
+
+
 def _draw_estimates(
-    ax: "Axes", table: pd.DataFrame, value: str, style: tuple[str, str], label: str
+    ax: "Axes", table: pd.DataFrame, value: str, style: MarkStyle, label: str
 ) -> None:
     """Dots and intervals of one series; unbounded intervals as dashed lines, values
     outside the axes as arrows.
     """
-    left, right = ax.get_xlim()
-    unbounded = table[np.isinf(table[["low", "high"]].to_numpy(float)).any(axis=1)]
-    table = table.dropna(subset=[value]).drop(unbounded.index)
-    is_inside = table[value].between(left, right)
-    inside = table[is_inside]
+    limits = table[["low", "high"]].to_numpy(float)
+    is_unbounded = np.isinf(limits).any(axis=1)
+    bounded = table[~is_unbounded].dropna(subset=[value])
     if value == "preference":
-        inside = inside.assign(hollow=inside["n_ties"] > inside["n_pairs"] / 2)
+        is_mostly_ties = bounded["n_ties"] > bounded["n_pairs"] / 2
+        bounded = bounded.assign(hollow=is_mostly_ties)
+    is_inside = bounded[value].between(*ax.get_xlim())
+    inside = bounded[is_inside]
     canvas.draw_dots(ax, inside, value, style, label)
-    for y in unbounded["y"]:
-        ax.axhline(y, color=style[0], lw=1.2, ls="--", alpha=0.6, zorder=1)
+
+    for y in table["y"][is_unbounded]:
+        ax.axhline(y, color=style.colour, lw=1.2, ls="--", alpha=0.6, zorder=1)
         canvas.write_beside(ax, y, "unbounded")
-    for row in table[~is_inside].to_dict("records"):
-        edge, marker, side = (
-            (left, "<", "left") if row[value] < left else (right, ">", "right")
-        )
-        ax.hlines(
-            row["y"],
-            max(left, row["low"]),
-            min(right, row["high"]),
-            color=style[0],
-            lw=1.4,
-        )
-        ax.plot(edge, row["y"], marker, color=style[0], ms=6, zorder=3, clip_on=False)
-        # Above the line: the interval may reach under it.
-        number = ax.annotate(
-            f"{row[value]:.3g}",
-            (edge, row["y"]),
-            (0, 0.25),
-            textcoords="offset fontsize",
-            ha=side,
-        )
-        number.set(va="bottom", fontsize="x-small", color=style[0])
+
+    outside = bounded[~is_inside]
+    columns = [outside[name] for name in ("y", value, "low", "high")]
+    for y, number, low, high in zip(*columns, strict=True):
+        _draw_arrow(ax, y, number, (low, high), style)
+
+
+def _draw_arrow(
+    ax: "Axes",
+    y: float,
+    number: float,
+    interval: tuple[float, float],
+    style: MarkStyle,
+) -> None:
+    """An arrow at the edge with the number that lies beyond it, and what is inside of
+    its interval.
+    """
+    left, right = ax.get_xlim()
+    low, high = interval
+    colour = style.colour
+    shown_low = max(left, low)
+    shown_high = min(right, high)
+    ax.hlines(y, shown_low, shown_high, color=colour, lw=1.4)
+
+    edge = right
+    marker = ">"
+    alignment = "right"
+    if number < left:
+        edge = left
+        marker = "<"
+        alignment = "left"
+    ax.plot(edge, y, marker, color=colour, ms=6, zorder=3, clip_on=False)
+    ax.annotate(
+        f"{number:.3g}",
+        (edge, y),
+        (0, 0.25),
+        textcoords="offset fontsize",
+        ha=alignment,
+        va="bottom",  # above the line: the interval may reach under it
+        fontsize="x-small",
+        color=colour,
+    )
 
 
 def _limits(table: pd.DataFrame, value: str) -> tuple[float, float]:
     """All finite numbers and the reference lines, with a margin; rates end at 4, and
     unbounded ones do not count.
     """
-    bounded = (
-        table[[value, "low", "high"]]
-        .replace([np.inf, -np.inf], np.nan)
-        .dropna()
-        .to_numpy()
-    )
-    numbers = np.append(bounded, [0.0, 1.0] if value == "rate" else [0.0])
-    numbers = (
-        np.clip(numbers, -_WIDEST_RATE, _WIDEST_RATE) if value == "rate" else numbers
-    )
-    margin = 0.06 * max(float(np.ptp(numbers)), 0.1)
-    return float(numbers.min()) - margin, float(numbers.max()) + margin
+    estimates = table[[value, "low", "high"]].to_numpy(float)
+    is_finite = np.isfinite(estimates).all(axis=1)
+    numbers = np.append(estimates[is_finite], 0.0)
+    if value == "rate":
+        numbers = np.append(numbers, 1.0).clip(-_WIDEST_RATE, _WIDEST_RATE)
+    lowest = float(numbers.min())
+    highest = float(numbers.max())
+    margin = 0.06 * max(highest - lowest, 0.1)
+    return lowest - margin, highest + margin

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rmlab import metrics, stats, tables
 from rmlab.plots import canvas
-from rmlab.plots.canvas import COLOURS, LINES, MARKERS
+from rmlab.plots.canvas import MarkStyle
 from rmlab.plots.style import LEVEL_STYLES
 from rmlab.tables import DataError
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _BINS = (12, 60)  # few enough that an outline shows more than noise
 _JOINED = 10  # comparisons from which on a bin is joined to its neighbours
 _ERROR = ["ece", "ece_low", "ece_high"]
-_RISE, _FALL = "#2166ac", "#ef8a62"  # dark and light in grey
+# Dark and light in grey.
+_RISE = "#2166ac"
+_FALL = "#ef8a62"
 _NAMED = 60  # more pieces than this leave no room for their text
 _LETTERS = 24  # of the text of a piece
 
@@ -67,51 +69,59 @@ def plot_margins(
     >>> ax.get_legend().get_texts()[0].get_text()
     'all comparisons: 0.61 won of 447'
     """
-    margins = _group_margins(
-        tables.check_pairs(pairs if "chosen_slot" in pairs else metrics.pairs(pairs)),
-        by,
-    )
-    ax = canvas.new_axes(ax, (6.4, 3.6))
+    if "chosen_slot" not in pairs:
+        pairs = metrics.pairs(pairs)
+    margins = _group_margins(tables.check_pairs(pairs), by)
     pooled = np.concatenate(list(margins.values()))
-    edges = _edges(
-        pooled,
-        bins or int(np.clip(2 * np.sqrt(min(map(len, margins.values()))), *_BINS)),
-    )
+    if not bins:
+        smallest_group = min(map(len, margins.values()))
+        bins = int(np.clip(2 * np.sqrt(smallest_group), *_BINS))
+    edges = _edges(pooled, bins)
+
+    ax = canvas.new_axes(ax, (6.4, 3.6))
     for i, (name, margin) in enumerate(margins.items()):
-        colour = (
-            LEVEL_STYLES[name][0] if name in LEVEL_STYLES else COLOURS[i % len(COLOURS)]
-        )
-        density = (
-            np.histogram(margin[margin != 0], edges)[0] / len(margin) / np.diff(edges)
-        )
-        n_ties = int((margin == 0).sum())
-        label = (
-            f"{canvas.plain(name)}: {(margin > 0).mean():.2f} won of {len(margin):,}"
-        )
-        label += f", {n_ties:,} {'tie' if n_ties == 1 else 'ties'}" if n_ties else ""
-        ax.stairs(density, edges, color=colour, fill=True, alpha=0.12)
-        ax.stairs(
-            density, edges, color=colour, lw=1.6, ls=LINES[i % len(LINES)], label=label
-        )
-        ax.plot(
-            np.median(margin),
-            0,
-            marker="^",
-            color=colour,
-            ms=7,
-            clip_on=False,
-            zorder=3,
-        )
+        style = canvas.series_style(i)
+        if name in LEVEL_STYLES:
+            style = style._replace(colour=LEVEL_STYLES[name].colour)
+        _draw_distribution(ax, name, margin, edges, style)
     ax.axvline(0, color="black", lw=0.8, ls=":")
-    n_outside = int(((pooled < edges[0]) | (pooled > edges[-1])).sum())
-    outside = f"; {n_outside:,} of {len(pooled):,} lie outside" if n_outside else ""
-    ax.set(
-        xlabel=f"margin: chosen minus rejected\n(triangle: median{outside})",
-        ylabel="density",
-    )
-    ax.set(xlim=(edges[0], edges[-1]), ylim=(0, None))
+
+    is_outside = (pooled < edges[0]) | (pooled > edges[-1])
+    n_outside = int(is_outside.sum())
+    explanation = "triangle: median"
+    if n_outside:
+        explanation += f"; {n_outside:,} of {len(pooled):,} lie outside"
+    ax.set_xlabel(f"margin: chosen minus rejected\n({explanation})")
+    ax.set_ylabel("density")
+    ax.set_xlim(edges[0], edges[-1])
+    ax.set_ylim(bottom=0)
     canvas.add_legend(ax)
     return ax
+
+
+def _draw_distribution(
+    ax: "Axes",
+    name: str,
+    margin: NDArray[np.float64],
+    edges: NDArray[np.float64],
+    style: MarkStyle,
+) -> None:
+    """The density of one group's margins, its median, and its results in the legend."""
+    n_pairs = len(margin)
+    counts, _ = np.histogram(margin[margin != 0], edges)
+    density = counts / n_pairs / np.diff(edges)
+
+    share_won = (margin > 0).mean()
+    label = f"{canvas.escape_name(name)}: {share_won:.2f} won of {n_pairs:,}"
+    n_ties = int((margin == 0).sum())
+    if n_ties:
+        label += f", {canvas.format_ties(n_ties)}"
+
+    colour = style.colour
+    ax.stairs(density, edges, color=colour, fill=True, alpha=0.12)
+    ax.stairs(density, edges, color=colour, lw=1.6, ls=style.line, label=label)
+    median = np.median(margin)
+    ax.plot(median, 0, marker="^", color=colour, ms=7, clip_on=False, zorder=3)
 
 
 def _group_margins(
@@ -119,23 +129,23 @@ def _group_margins(
 ) -> dict[str, NDArray[np.float64]]:
     models = list(pairs["model"].unique())
     if len(models) != 1:
-        raise DataError(
-            f"pairs: {len(models)} models {models[:5]}, whose margins have no common unit. Keep one."
-        )
+        problem = f"pairs: {len(models)} models {models[:5]}"
+        raise DataError(f"{problem}, whose margins have no common unit. Keep one.")
+
     if by is None and pairs["level"].notna().any():
         by = "level"
-    tables.require_columns(pairs, [] if by is None else [by], "pairs")
-    groups = (
-        pd.Series("all comparisons", index=pairs.index) if by is None else pairs[by]
-    )
-    rows = pairs["margin"].notna() & groups.notna()
-    if not rows.any():
-        raise DataError(
-            f"pairs: no row has a margin{f' and a {by}' if by else ''}. Judges give none: use scores."
-        )
-    margins = pairs["margin"][rows].groupby(
-        groups[rows], sort=isinstance(groups.dtype, pd.CategoricalDtype)
-    )
+    groups = pd.Series("all comparisons", index=pairs.index)
+    if by is not None:
+        tables.require_columns(pairs, [by], "pairs")
+        groups = pairs[by]
+
+    is_drawn = pairs["margin"].notna() & groups.notna()
+    if not is_drawn.any():
+        condition = "" if by is None else f" and a {by}"
+        remedy = "Judges give none: use scores."
+        raise DataError(f"pairs: no row has a margin{condition}. {remedy}")
+    is_ordered = isinstance(groups.dtype, pd.CategoricalDtype)
+    margins = pairs["margin"][is_drawn].groupby(groups[is_drawn], sort=is_ordered)
     return {str(name): group.to_numpy(float) for name, group in margins if len(group)}
 
 
@@ -143,11 +153,15 @@ def _edges(margin: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
     """About `bins` bins of equal width over all but the outermost margins; zero is an
     edge.
     """
-    left, right = np.clip(
-        np.quantile(margin, [0.005, 0.995]), (-np.inf, 0), (0, np.inf)
-    )
-    width = (right - left or 1.0) / bins
-    return width * np.arange(np.floor(left / width), max(np.ceil(right / width), 1) + 1)
+    low, high = np.quantile(margin, [0.005, 0.995])
+    left = min(float(low), 0.0)
+    right = max(float(high), 0.0)
+    width = (right - left) / bins
+    if width == 0:
+        width = 1 / bins
+    first = np.floor(left / width)
+    last = max(np.ceil(right / width), 1.0)
+    return width * np.arange(first, last + 1)
 
 
 def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
@@ -186,57 +200,58 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
     """
     columns = ["model", "predicted", "accuracy", "low", "high", "n_pairs", *_ERROR]
     hint = "Judges give no margins: pass a reward model's scores."
-    table = canvas.read_table(table, stats.calibration, columns, "accuracy", hint=hint)
-    ax = canvas.new_axes(ax, (4.6, 3.9 + 0.3 * table["model"].nunique()))
-    ax.plot([0.5, 1], [0.5, 1], color="black", lw=0.8, ls=":", zorder=0)
-    names = canvas.shorten_names(list(table["model"].unique()), 40)
-    for i, (name, (_, model_bins)) in enumerate(
-        zip(names, table.groupby("model", sort=False), strict=True)
-    ):
-        filled = model_bins[model_bins["n_pairs"] > 0]
-        colour, joined = COLOURS[i % len(COLOURS)], filled[filled["n_pairs"] >= _JOINED]
-        ax.vlines(
-            joined["predicted"],
-            joined["low"],
-            joined["high"],
-            color=colour,
-            lw=1,
-            alpha=0.6,
-            zorder=1,
-        )
-        ax.plot(
-            joined["predicted"],
-            joined["accuracy"],
-            color=colour,
-            lw=1,
-            ls=LINES[i % len(LINES)],
-            zorder=2,
-        )
-        points = ax.scatter(
-            filled["predicted"],
-            filled["accuracy"],
-            marker=MARKERS[i % len(MARKERS)],
-            zorder=3,
-        )
-        points.set(
-            sizes=12 + 80 * filled["n_pairs"] / filled["n_pairs"].sum(),
-            clip_on=False,
-            edgecolor=colour,
-        )
-        points.set_facecolor(
-            np.where(filled["n_pairs"] >= _JOINED, colour, "white").tolist()
-        )
-        label = f"{canvas.plain(name)}\n{_format_error(filled)}"
-        ax.scatter(
-            [], [], color=colour, marker=MARKERS[i % len(MARKERS)], s=26, label=label
-        )
-    ax.set(
-        xlabel="predicted probability\nof the preferred answer",
-        ylabel="share where it is right",
+    table = canvas.table_to_draw(
+        table, stats.calibration, columns, "accuracy", hint=hint
     )
-    ax.set(xlim=(0.49, 1.01), ylim=(None, 1.02))
+    models = list(table["model"].unique())
+    names = canvas.shorten_names(models, 40)
+
+    ax = canvas.new_axes(ax, (4.6, 3.9 + 0.3 * len(models)))
+    ax.plot([0.5, 1], [0.5, 1], color="black", lw=0.8, ls=":", zorder=0)
+    for i, (model, name) in enumerate(zip(models, names, strict=True)):
+        is_filled = (table["model"] == model) & (table["n_pairs"] > 0)
+        _draw_calibration(ax, name, table[is_filled], canvas.series_style(i))
+
+    ax.set_xlabel("predicted probability\nof the preferred answer")
+    ax.set_ylabel("share where it is right")
+    ax.set_xlim(0.49, 1.01)
+    ax.set_ylim(top=1.02)
     canvas.add_legend(ax)
     return ax
+
+
+def _draw_calibration(
+    ax: "Axes", name: str, bins: pd.DataFrame, style: MarkStyle
+) -> None:
+    """The bins of one model, and its calibration error in the legend."""
+    colour = style.colour
+    is_joined = bins["n_pairs"] >= _JOINED
+    joined = bins[is_joined]
+    predicted = joined["predicted"]
+    ax.vlines(
+        predicted,
+        joined["low"],
+        joined["high"],
+        color=colour,
+        lw=1,
+        alpha=0.6,
+        zorder=1,
+    )
+    ax.plot(predicted, joined["accuracy"], color=colour, lw=1, ls=style.line, zorder=2)
+
+    areas = 12 + 80 * bins["n_pairs"] / bins["n_pairs"].sum()
+    ax.scatter(
+        bins["predicted"],
+        bins["accuracy"],
+        s=areas,
+        facecolors=np.where(is_joined, colour, "white").tolist(),
+        edgecolors=colour,
+        marker=style.marker,
+        zorder=3,
+        clip_on=False,
+    )
+    label = f"{canvas.escape_name(name)}\n{_format_error(bins)}"
+    canvas.name_series(ax, style, label)
 
 
 def _format_error(bins: pd.DataFrame) -> str:
@@ -244,12 +259,10 @@ def _format_error(bins: pd.DataFrame) -> str:
     if bins.empty:
         return "no margins"
     value, low, high = bins[_ERROR].iloc[0]
+    if np.isnan(value):
+        return "ECE of one prompt is unknown"
     limits = "" if np.isnan(low) else f" ({low:.3f} to {high:.3f})"
-    return (
-        f"ECE {value:.3f}{limits}"
-        if not np.isnan(value)
-        else "ECE of one prompt is unknown"
-    )
+    return f"ECE {value:.3f}{limits}"
 
 
 def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
@@ -284,13 +297,41 @@ def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axe
     """
     for column in ("text", "reward", "change", "method"):
         if column not in table.columns:
-            raise DataError(
-                f"table: no column {column!r}. Pass rmlab.widgets.token_rewards(scorer, prompt, response)."
-            )
+            remedy = "Pass rmlab.widgets.token_rewards(scorer, prompt, response)."
+            raise DataError(f"table: no column {column!r}. {remedy}")
     canvas.refuse_blank(table, "reward")
-    ax = canvas.new_axes(ax, (min(max(0.24 * len(table) + 1.5, 5.0), 14.0), 3.4))
-    x, reward = np.arange(len(table)), table["reward"].to_numpy(float)
-    change = np.nan_to_num(table["change"].to_numpy(float))
+
+    width = min(max(0.24 * len(table) + 1.5, 5.0), 14.0)
+    ax = canvas.new_axes(ax, (width, 3.4))
+    x = np.arange(len(table))
+    reward = table["reward"].to_numpy(float)
+    _draw_changes(ax, x, reward, table["change"].to_numpy(float))
+    ax.step(x, reward, where="mid", color="#333333", lw=0.7)
+
+    score = f"{reward[-1]:.2f}".replace("-", "\N{MINUS SIGN}")
+    end = (x[-1] + 0.5, reward[-1])
+    ax.annotate(score, end, (0.4, 0), textcoords="offset fontsize", va="center")
+    is_by_token = (table["method"] == "token").all()
+    ax.set_xlabel("token" if is_by_token else "sentence")
+    ax.set_ylabel("reward")
+    ax.set_xlim(-0.8, len(table) + 0.9)
+    if len(table) <= _NAMED:
+        _name_pieces(ax, table["text"])
+
+    # Bars would end at the frame, and the marks of the extremes would be cut by it.
+    ax.use_sticky_edges = False
+    ax.margins(y=0.08)
+    return ax
+
+
+def _draw_changes(
+    ax: "Axes",
+    x: NDArray[np.int64],
+    reward: NDArray[np.float64],
+    change: NDArray[np.float64],
+) -> None:
+    """A bar from each reward to the next."""
+    change = np.nan_to_num(change)
     colours = np.where(change < 0, _FALL, _RISE)
     # The edge keeps the smallest change in sight at a column's width.
     ax.bar(
@@ -302,29 +343,15 @@ def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axe
         edgecolor=colours,
         linewidth=1,
     )
-    ax.step(x, reward, where="mid", color="#333333", lw=0.7)
-    score = f"{reward[-1]:.2f}".replace("-", "\N{MINUS SIGN}")
-    ax.annotate(
-        score,
-        (x[-1] + 0.5, reward[-1]),
-        (0.4, 0),
-        textcoords="offset fontsize",
-        va="center",
-    )
-    ax.set(
-        ylabel="reward",
-        xlabel="token" if (table["method"] == "token").all() else "sentence",
-    )
-    ax.set(xlim=(-0.8, len(table) + 0.9))
-    if len(table) <= _NAMED:
-        names = [text.replace("\n", "⏎").strip() for text in table["text"]]
-        names = [
-            canvas.plain(name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…")
-            for name in names
-        ]
-        ax.set_xticks(x, names, rotation=90, fontsize="small")
-        canvas.set_column_names(ax, names, 2)
-    # bars would end at the frame, and the marks of the extremes would be cut by it
-    ax.use_sticky_edges = False
-    ax.margins(y=0.08)
-    return ax
+
+
+def _name_pieces(ax: "Axes", texts: pd.Series) -> None:
+    """The text of every piece below its bar, as many letters as have room."""
+    names = []
+    for text in texts:
+        name = text.replace("\n", "⏎").strip()
+        if len(name) > _LETTERS:
+            name = f"{name[: _LETTERS - 1]}…"
+        names.append(canvas.escape_name(name))
+    ax.set_xticks(range(len(names)), names, rotation=90, fontsize="small")
+    canvas.set_column_names(ax, names, 2)

@@ -11,7 +11,7 @@ from rmlab import metrics
 from rmlab.baselines import is_baseline
 from rmlab.metrics.weights import Average
 from rmlab.plots import canvas
-from rmlab.plots.canvas import BASELINE, COLOURS, MARKERS
+from rmlab.plots.canvas import BASELINE, SERIES_COLOURS, MarkStyle
 from rmlab.tables import LABELS, LEVELS, DataError, check_responses, require_columns
 
 if TYPE_CHECKING:
@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 # Light, middle and dark, and of three shapes, so that they are told apart without
 # colour.
 LEVEL_STYLES = {
-    "easy": ("#67a9cf", "o"),
-    "normal": ("#777777", "s"),
-    "hard": ("#b2182b", "D"),
+    "easy": MarkStyle("#67a9cf", "o"),
+    "normal": MarkStyle("#777777", "s"),
+    "hard": MarkStyle("#b2182b", "D"),
 }
-_LABEL_STYLES = {"chosen": ("#2166ac", "o"), "rejected": ("#d6604d", "D")}
+_LABEL_STYLES = {
+    "chosen": MarkStyle("#2166ac", "o"),
+    "rejected": MarkStyle("#d6604d", "D"),
+}
+_LEVEL_NUMBERS = ["accuracy", "low", "high", "n_ties", "n_pairs", "reason"]
 _LETTERS = 26  # of a name beside its point
 _LINES = 20  # of small text, one above the other, that the axes have room for
 
@@ -80,69 +84,70 @@ def plot_style_gap(
         table = metrics.accuracy(table, by=["model", "level"], average=average)
     levels, n_ties = _read_levels(table)
     canvas.refuse_blank(levels, "accuracy")
-    wide = levels.pivot(index="name", columns="level", values="accuracy").reindex(
-        levels["name"].unique()
-    )
-    n_models, wide = (
-        len(wide),
-        wide.dropna(how="all")[[level for level in LEVELS if level in wide]],
-    )
+
+    wide = levels.pivot(index="name", columns="level", values="accuracy")
+    wide = wide.reindex(levels["name"].unique())
+    n_models = len(wide)
+    drawn_levels = [level for level in LEVELS if level in wide]
+    wide = wide.dropna(how="all")[drawn_levels]
     if sort:
         wide = wide.sort_values("hard", na_position="first", kind="stable")
-    ax = canvas.new_rows(ax, list(wide.index), n_series=len(wide.columns))
-    rows, is_blind = np.arange(len(wide)), wide.index.map(is_baseline)
-    ax.hlines(rows, wide.min(axis=1), wide.max(axis=1), color="#dddddd", lw=4, zorder=1)
-    for i, level in enumerate(wide.columns):
-        values = levels[levels["level"] == level].set_index("name").reindex(wide.index)
-        y, hollow = (
-            rows + canvas.row_offset(i, len(wide.columns)),
-            values["n_ties"] > values["n_pairs"] / 2,
-        )
-        colour, marker = LEVEL_STYLES[level]
-        style = (np.where(is_blind, BASELINE, colour).tolist(), marker)
-        canvas.draw_dots(ax, values.assign(y=y, hollow=hollow), "accuracy", style)
-        ax.scatter([], [], color=colour, marker=marker, s=26, label=level)
+
+    ax = canvas.new_rows(ax, list(wide.index), n_series=len(drawn_levels))
+    rows = np.arange(len(wide))
+    lowest = wide.min(axis=1)
+    highest = wide.max(axis=1)
+    ax.hlines(rows, lowest, highest, color="#dddddd", lw=4, zorder=1)
+    for i, level in enumerate(drawn_levels):
+        dots = levels[levels["level"] == level].set_index("name")
+        dots = dots.reindex(wide.index)
+        dots["y"] = rows + canvas.row_offset(i, len(drawn_levels))
+        dots["hollow"] = dots["n_ties"] > dots["n_pairs"] / 2
+        _draw_level(ax, dots, LEVEL_STYLES[level], level)
+
     canvas.mark_line(ax, chance, f"chance ({chance:g})")
     ax.set_xlim(-0.02, 1.02)
-    canvas.label_values(
-        ax,
-        "share of comparisons won",
-        n_models - len(wide),
-        "without these numbers left out",
-    )
+    label = "share of comparisons won"
+    n_left_out = n_models - len(wide)
+    canvas.label_values(ax, label, n_left_out, "without these numbers left out")
     canvas.list_ties(ax, n_ties.reindex(wide.index))
     canvas.add_legend(ax, above=1.6)
     return ax
+
+
+def _draw_level(ax: "Axes", dots: pd.DataFrame, style: MarkStyle, level: str) -> None:
+    """A mark for each name, grey for baselines."""
+    is_blind = dots.index.map(is_baseline)
+    colours = np.where(is_blind, BASELINE, style.colour).tolist()
+    canvas.draw_dots(ax, dots, "accuracy", style._replace(colour=colours))
+    canvas.name_series(ax, style, level)
 
 
 def _read_levels(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
     """One row per name and level with its accuracy, limits and counts, and the number
     of ties per name.
     """
-    if {"model", "level", "accuracy"} <= set(table.columns):
-        levels = table.assign(
-            name=table["model"].astype(str), level=table["level"].astype(str)
-        )
-        levels = levels.reindex(
-            columns=levels.columns.union(
-                ["low", "high", "n_ties", "n_pairs"], sort=False
-            )
-        )
+    columns = set(table.columns)
+    if {"model", "level", "accuracy"} <= columns:
+        levels = table.reindex(columns=_LEVEL_NUMBERS)
+        levels["name"] = table["model"].astype(str)
+        levels["level"] = table["level"].astype(str)
         return levels, levels.groupby("name")["n_ties"].sum()
-    is_gap = {"easy", "hard", "gap"} <= set(table.columns)
-    keys = list(table.columns[: table.columns.get_loc("easy")]) if is_gap else ["model"]
-    present = ["easy", "hard"] if is_gap else list(LEVELS)
-    table = canvas.read_table(table, metrics.summary, [*keys, *present])
-    rows = table[present].assign(
-        name=table[keys].astype(str).agg(" · ".join, axis=1),
-        reason=table.get("reason", ""),
-    )
-    levels = rows.melt(
-        ["name", "reason"], var_name="level", value_name="accuracy"
-    ).assign(n_ties=0.0, n_pairs=np.nan)
-    return levels, pd.Series(table.get("n_ties", 0), index=table.index).set_axis(
-        rows["name"]
-    )
+
+    keys = ["model"]
+    present_levels = list(LEVELS)
+    if {"easy", "hard", "gap"} <= columns:  # of `style_gap`
+        keys = canvas.columns_before(table, "easy")
+        present_levels = ["easy", "hard"]
+    table = canvas.table_to_draw(table, metrics.summary, [*keys, *present_levels])
+    names = canvas.join_names(table, keys, " · ")
+
+    wide = table[present_levels].assign(name=names, reason=table.get("reason", ""))
+    levels = wide.melt(["name", "reason"], var_name="level", value_name="accuracy")
+    levels["n_ties"] = 0.0
+    levels["n_pairs"] = np.nan
+    n_ties = pd.Series(table.get("n_ties", 0), index=table.index)
+    return levels, n_ties.set_axis(names)
 
 
 def plot_lengths(
@@ -178,20 +183,28 @@ def plot_lengths(
     'chat concise'
     """
     table = lengths(responses, by=by).iloc[::-1]
-    names = [
-        " ".join(map(str, key)) if isinstance(key, tuple) else str(key)
-        for key in table.index
-    ]
-    ax = canvas.new_rows(ax, names, n_series=2)
-    rows = np.arange(len(names))
+    keys = table.index.to_frame()
+    names = canvas.join_names(keys, list(keys.columns), " ")
+    ax = canvas.new_rows(ax, list(names), n_series=2)
+    rows = np.arange(len(table))
     ax.hlines(rows, table["chosen"], table["rejected"], color="#cccccc", lw=2, zorder=1)
+
     for i, (label, style) in enumerate(_LABEL_STYLES.items()):
-        mean, half = table[label], 1.96 * table[f"{label}_se"].fillna(0)
-        dots = pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
-        canvas.draw_dots(
-            ax, dots.assign(y=rows + canvas.row_offset(i, 2)), "mean", style, label
+        mean = table[label]
+        half = 1.96 * table[f"{label}_se"].fillna(0)
+        dots = pd.DataFrame(
+            {
+                "y": rows + canvas.row_offset(i, 2),
+                "mean": mean,
+                "low": mean - half,
+                "high": mean + half,
+            }
         )
-    for row in rows[1:][np.diff(pd.factorize(table.index.get_level_values(0))[0]) != 0]:
+        canvas.draw_dots(ax, dots, "mean", style, label)
+
+    groups, _ = pd.factorize(table.index.get_level_values(0))
+    first_rows = rows[1:][np.diff(groups) != 0]
+    for row in first_rows:
         ax.axhline(row - 0.5, color="#dddddd", lw=0.8, zorder=0)
     canvas.label_values(ax, "mean length (characters)")
     ax.set_xlim(left=0)
@@ -230,17 +243,20 @@ def lengths(responses: pd.DataFrame, *, by: str = "subset") -> pd.DataFrame:
     responses = check_responses(responses)
     require_columns(responses, [by], "responses")
     canvas.refuse_blank(responses, "response", "responses")
-    keys = [by] if responses["style"].isna().all() else [by, "style"]
-    characters = responses.assign(characters=responses["response"].str.len())
+    keys = [by]
+    if responses["style"].notna().any():
+        keys.append("style")
     order = pd.CategoricalDtype(list(dict.fromkeys(responses[by])), ordered=True)
-    groups = characters.astype({by: order}).groupby([*keys, "label"], observed=True)[
-        "characters"
-    ]
+    characters = responses.assign(characters=responses["response"].str.len())
+    characters = characters.astype({by: order})
+
+    groups = characters.groupby([*keys, "label"], observed=True)["characters"]
     wide = groups.agg(["mean", "sem", "size"]).unstack("label")
-    table: pd.DataFrame = wide["mean"][[*LABELS]].join(
-        wide["sem"][[*LABELS]].add_suffix("_se")
-    )
-    return table.assign(n=wide[("size", "chosen")]).rename_axis(columns=None)
+    means = wide["mean"][[*LABELS]]
+    errors = wide["sem"][[*LABELS]].add_suffix("_se")
+    table: pd.DataFrame = means.join(errors)
+    table["n"] = wide[("size", "chosen")]
+    return table.rename_axis(columns=None)
 
 
 def plot_scatter(
@@ -286,22 +302,20 @@ def plot_scatter(
     >>> len(ax.texts)
     1
     """
-    table = canvas.read_table(
-        table, metrics.summary, ["model", x, y, *([] if group is None else [group])]
-    )
+    columns = ["model", x, y]
+    if group is not None:
+        columns.append(group)
+    table = canvas.table_to_draw(table, metrics.summary, columns)
     points = table.dropna(subset=[x, y])
     if points.empty:
-        raise DataError(
-            f"table: none of {len(table)} rows has both {x} and {y}. {canvas.WAY_OUT}"
-        )
-    groups = [("", points)] if group is None else [*points.groupby(group, sort=False)]
-    if len(groups) > len(COLOURS):
-        raise DataError(
-            f"group: {group!r} has {len(groups)} values; at most {len(COLOURS)} can be told apart."
-        )
+        problem = f"table: none of {len(table)} rows has both {x} and {y}."
+        raise DataError(f"{problem} {canvas.AVERAGE_HINT}")
+
+    groups = _group_points(points, group)
+
     ax = canvas.new_axes(ax, (4.6, 4.0))
-    for (value, part), colour, marker in zip(groups, COLOURS, MARKERS, strict=False):
-        label = canvas.plain(value)
+    for i, (value, part) in enumerate(groups):
+        colour, marker, _ = canvas.series_style(i)
         ax.scatter(
             part[x],
             part[y],
@@ -310,17 +324,32 @@ def plot_scatter(
             marker=marker,
             alpha=0.7,
             lw=0,
-            label=label,
+            label=canvas.escape_name(value),
             zorder=2,
         )
-    _name_points(ax, outliers(table, x, y, most=named).sort_values(y), x, y, points)
-    canvas.label_values(
-        ax, canvas.plain(x), len(table) - len(points), "without both numbers left out"
-    )
-    ax.set(xlabel=ax.get_xlabel(), ylabel=canvas.plain(y))  # in the middle
+    named_points = outliers(table, x, y, most=named).sort_values(y)
+    _name_points(ax, named_points, x, y, points)
+
+    n_left_out = len(table) - len(points)
+    x_label = canvas.escape_name(x)
+    canvas.label_values(ax, x_label, n_left_out, "without both numbers left out")
+    ax.set(xlabel=ax.get_xlabel(), ylabel=canvas.escape_name(y))  # in the middle
     if group is not None:
         canvas.add_legend(ax)
     return ax
+
+
+def _group_points(
+    points: pd.DataFrame, group: str | None
+) -> list[tuple[object, pd.DataFrame]]:
+    if group is None:
+        return [("", points)]
+    n_groups = points[group].nunique()
+    most = len(SERIES_COLOURS)
+    if n_groups > most:
+        problem = f"group: {group!r} has {n_groups} values"
+        raise DataError(f"{problem}; at most {most} can be told apart.")
+    return list(points.groupby(group, sort=False))
 
 
 def _name_points(
@@ -331,31 +360,32 @@ def _name_points(
     """
     from matplotlib.patheffects import withStroke
 
-    middle, bottom = points[x].median(), -np.inf
+    middle = points[x].median()
     line_height = max(float(np.ptp(points[y])), 1e-9) / _LINES
-    # Lines that callers draw may run through a name, which stays readable so.
-    outline = [
-        withStroke(linewidth=2, foreground=ax.get_facecolor(), alpha=0.6)
-    ]  # points shine through
-    names = canvas.shorten_names(
-        [name.split("/")[-1] for name in named["model"]], _LETTERS
-    )
-    for name, (across, up) in zip(
-        names, named[[x, y]].itertuples(index=False), strict=True
-    ):
-        bottom = max(up, bottom + line_height)
-        side, sign = ("left", 1) if across < middle else ("right", -1)
+    # Lines that callers draw may run through a name, which stays readable so; points
+    # shine through.
+    outline = withStroke(linewidth=2, foreground=ax.get_facecolor(), alpha=0.6)
+    bare_names = [name.split("/")[-1] for name in named["model"]]
+    names = canvas.shorten_names(bare_names, _LETTERS)
+
+    height = -np.inf
+    for name, across, up in zip(names, named[x], named[y], strict=True):
+        height = max(up, height + line_height)
+        shift = -0.7
+        alignment = "right"
+        if across < middle:
+            shift = 0.7
+            alignment = "left"
         text = ax.annotate(
-            canvas.plain(name),
-            (across, bottom),
-            (0.7 * sign, 0),
+            canvas.escape_name(name),
+            (across, height),
+            (shift, 0),
             "data",
             "offset fontsize",
-            ha=side,
+            ha=alignment,
+            annotation_clip=False,
         )
-        text.set(
-            va="center", fontsize="x-small", annotation_clip=False, path_effects=outline
-        )
+        text.set(va="center", fontsize="x-small", path_effects=[outline])
 
 
 def outliers(table: pd.DataFrame, x: str, y: str, *, most: int = 4) -> pd.DataFrame:
@@ -389,16 +419,18 @@ def outliers(table: pd.DataFrame, x: str, y: str, *, most: int = 4) -> pd.DataFr
     """
     from scipy.stats import theilslopes
 
-    points = canvas.read_table(table, metrics.summary, ["model", x, y]).dropna(
-        subset=[x, y]
-    )
-    across, up = points[x].to_numpy(float), points[y].to_numpy(float)
+    points = canvas.table_to_draw(table, metrics.summary, ["model", x, y])
+    points = points.dropna(subset=[x, y])
+    across = points[x].to_numpy(float)
+    up = points[y].to_numpy(float)
     if len(points) < 3 or np.ptp(across) == 0:
         return points.head(0).assign(residual=0.0)
+
     sloping = theilslopes(up, across).slope * across
     # The median of what the slope leaves is the line's height; medians of x and y apart
     # would let a far point shift it.
-    residual = up - np.median(up - sloping) - sloping
-    order = np.argsort(-np.abs(residual), kind="stable")[:most]
-    ordered: pd.DataFrame = points.assign(residual=residual).iloc[order]
+    height = np.median(up - sloping)
+    residual = up - height - sloping
+    farthest = np.argsort(-np.abs(residual), kind="stable")[:most]
+    ordered: pd.DataFrame = points.assign(residual=residual).iloc[farthest]
     return ordered
