@@ -297,7 +297,7 @@ def _predict_outcomes(
         log_odds = margin / temperature
     probability = 1 / (1 + np.exp(-np.abs(log_odds)))
     bin_number = (2 * bins * (probability - 0.5)).astype(np.intp)
-    # Certainty, a probability of 1, is the upper edge of the last bin: it belongs to it.
+    # Certainty, a probability of 1, is the upper edge of the last bin and inside it.
     bin_number = np.minimum(bin_number, bins - 1)
     return models, _Predictions(
         model=model,
