@@ -225,8 +225,7 @@ def margins(table: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
     if pairs[by].isna().all():
         raise DataError(f"by: {by!r} is missing in all comparisons. Use by='domain'.")
     model_order = pd.CategoricalDtype(pairs["model"].unique().tolist())
-    dtype = pairs[by].dtype
-    is_ordered = isinstance(dtype, pd.CategoricalDtype)
+    is_ordered = isinstance(pairs[by].dtype, pd.CategoricalDtype)
     pairs = pairs.assign(
         model=pairs["model"].astype(model_order),
         prompt=group_codes(pairs, default_cluster(pairs))[0],
@@ -236,7 +235,8 @@ def margins(table: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
     margin = groups["margin"]
     n_pairs = margin.count()
     # A comparison without a margin counts nowhere.
-    is_positive = (pairs["margin"] > 0).where(pairs["margin"].notna()).astype(float)
+    has_margin = pairs["margin"].notna()
+    is_positive = (pairs["margin"] > 0).astype(float).where(has_margin)
     positive = is_positive.groupby(
         [pairs[key] for key in keys], sort=is_ordered, observed=True
     )
@@ -254,7 +254,7 @@ def margins(table: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
     frame = pd.DataFrame(columns).reset_index()
     if not is_ordered:
         frame = frame.sort_values("model", kind="stable", ignore_index=True)
-    return frame.astype({"model": "str", by: dtype})
+    return frame.astype({"model": "str", by: pairs[by].dtype})
 
 
 class _Predictions(NamedTuple):
@@ -330,7 +330,10 @@ def _mean_loss(
 def _calibration_errors(
     predictions: _Predictions, bins: int, n_models: int, confidence: float
 ) -> pd.DataFrame:
-    """ece, ece_low and ece_high of each model."""
+    """ece, ece_low and ece_high of each model.
+
+    Section "Margins as probabilities" of docs/statistics.md.
+    """
     group = predictions.group
     n_groups = n_models * bins
     residual = predictions.correct - predictions.probability
@@ -352,9 +355,9 @@ def _calibration_errors(
     block, first_rows = group_codes(codes, ["group", "cluster"])
     squared_sums = np.bincount(block, residual, len(first_rows)) ** 2
     variance = np.bincount(group[first_rows], squared_sums, n_groups)
-    deviation = np.sqrt(variance).reshape(n_models, bins).sum(axis=1)
+    deviation = np.sqrt(variance).reshape(n_models, bins)
     with np.errstate(invalid="ignore"):
-        chance = np.sqrt(2 / np.pi) * deviation / ece.n_pairs
+        chance = np.sqrt(2 / np.pi) * deviation.sum(axis=1) / ece.n_pairs
     return pd.DataFrame(
         {
             "ece": ece.value,

@@ -158,7 +158,7 @@ def compare_all(
     first, second = np.triu_indices(len(items.models), 1)
     frame = _compare_pairs(items, weights, first, second, confidence)
 
-    is_blind = np.array([is_baseline(name) for name in items.models])
+    is_blind = find_baselines(items.models)
     between_models = ~is_blind[first] & ~is_blind[second]
     p = frame["p"].to_numpy()
     p_holm = holm(p)
@@ -277,7 +277,8 @@ def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.Da
     rows = pairs[columns].dropna(subset=["outcome"])
     rows_a = rows[rows["model"] == a].drop(columns="model")
     rows_b = rows[rows["model"] == b].drop(columns=["model", *described])
-    merged = rows_a.merge(rows_b, on=ITEM, suffixes=("_a", "_b"), validate="one_to_one")
+    suffixes = ("_a", "_b")
+    merged = rows_a.merge(rows_b, on=ITEM, suffixes=suffixes, validate="one_to_one")
 
     is_flip = merged["outcome_a"] != merged["outcome_b"]
     order = [*ITEM, *described, "outcome_a", "outcome_b", "margin_a", "margin_b"]
@@ -295,6 +296,11 @@ def select_models(table: pd.DataFrame, a: str, b: str | None) -> pd.DataFrame:
             nearest = tables.nearest(name, models)
             raise DataError(f"{argument}: no model {name!r} in table; {nearest}.")
     return table[table["model"].isin([a, b])]
+
+
+def find_baselines(models: Sequence[str]) -> BoolArray:
+    """Whether each model is a content-blind baseline."""
+    return np.array([is_baseline(name) for name in models])
 
 
 def add_hint(reasons: Iterable[str], values: Iterable[float]) -> pd.Series:

@@ -119,7 +119,9 @@ def _item_rest_correlation(credit: FloatArray) -> FloatArray:
     x = _center(credit)
     y = _center(rest_mean)
     covariance = (x * y).sum(axis=0)
-    spread = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
+    squares_x = (x**2).sum(axis=0)
+    squares_y = (y**2).sum(axis=0)
+    spread = np.sqrt(squares_x * squares_y)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(spread > 1e-12, covariance / spread, np.nan)
 
@@ -207,33 +209,29 @@ def error_correlation(
         square[second, first] = pairs[column]
         squares[column] = pd.DataFrame(square, index=names, columns=names)
     frame = squares.pop("correlation")
-    reasons = pairs["reason"]
-    frame.attrs = squares | {"reason": "; ".join(reasons[reasons != ""].unique())}
+    reasons = pairs.loc[pairs["reason"] != "", "reason"].unique()
+    frame.attrs = squares | {"reason": "; ".join(reasons)}
     return frame
 
 
 def _correlate_pairs(
     items: Items, first: IntArray, second: IntArray, confidence: float
 ) -> pd.DataFrame:
-    """One row per pair of models: correlation, se, low, high, n_pairs, reason."""
-    observed = (~np.isnan(items.credit)).astype(float)
-    credit = np.nan_to_num(items.credit)
-    both_right = (credit @ credit.T)[first, second]
-    right_a = (credit @ observed.T)[first, second]
-    right_b = (observed @ credit.T)[first, second]
-    n = (observed @ observed.T)[first, second]
+    """One row per pair of models: correlation, se, low, high, n_pairs, reason.
 
-    has_spread = (right_a > 0) & (right_a < n) & (right_b > 0) & (right_b < n)
+    Section "Shared errors" of docs/statistics.md.
+    """
+    counts = _count_outcomes(items, first, second)
+    n = counts.sum(axis=0)
+    n_right = np.stack([counts[0] + counts[1], counts[0] + counts[2]])
+    has_spread = np.all((n_right > 0) & (n_right < n), axis=0)
     reason = np.full(len(n), "", object)
     reason[~has_spread] = "a model wins all or nothing"
     reason[n < MIN_COMPARISONS] = f"fewer than {MIN_COMPARISONS} comparisons"
+
     known = np.flatnonzero(reason == "")
-    only_a = (right_a - both_right)[known]
-    only_b = (right_b - both_right)[known]
-    both_wrong = n[known] - both_right[known] - only_a - only_b
-    counts = np.stack([both_right[known], only_a, only_b, both_wrong])
-    n_right = np.stack([both_right[known] + only_a, both_right[known] + only_b])
-    cuts = ndtri(n_right / n[known])
+    counts = counts[:, known]
+    cuts = ndtri(n_right[:, known] / n[known])
     never_seen = np.any(counts <= 0, axis=0)
     correlation = _tetrachoric(counts)
 
@@ -248,9 +246,10 @@ def _correlate_pairs(
     se = np.array([spread.se for spread in spreads])
     design_effect = np.array([spread.design_effect for spread in spreads])
     df = np.array([spread.df for spread in spreads])
+    reason[known[never_seen]] = _NEVER_SEEN
+
     deviance = t_quantile(df, confidence) ** 2 * design_effect
     low, high = _likelihood_limits(counts, cuts, correlation, deviance)
-    reason[known[never_seen]] = _NEVER_SEEN
 
     frame = pd.DataFrame(
         {"correlation": correlation, "se": se, "low": low, "high": high}
@@ -259,6 +258,18 @@ def _correlate_pairs(
     frame["n_pairs"] = n
     frame["reason"] = reason
     return frame
+
+
+def _count_outcomes(items: Items, first: IntArray, second: IntArray) -> FloatArray:
+    """Counts of both right, only the first, only the second, both wrong (4, pairs)."""
+    observed = (~np.isnan(items.credit)).astype(float)
+    credit = np.nan_to_num(items.credit)
+    both_right = (credit @ credit.T)[first, second]
+    only_a = (credit @ observed.T)[first, second] - both_right
+    only_b = (observed @ credit.T)[first, second] - both_right
+    n = (observed @ observed.T)[first, second]
+    both_wrong = n - both_right - only_a - only_b
+    return np.stack([both_right, only_a, only_b, both_wrong])
 
 
 def normal_below(h: FloatArray, k: FloatArray, correlation: FloatArray) -> FloatArray:
@@ -300,8 +311,9 @@ def _tetrachoric(counts: FloatArray) -> FloatArray:
 
     end = np.full(len(cut_a), _LIMIT)
     correlation = _bisect(is_below, -end, end)
-    correlation = np.where(is_telling[1] | is_telling[2], 1.0, correlation)
-    return np.where(is_telling[0] | is_telling[3], -1.0, correlation)
+    no_both_right, no_only_a, no_only_b, no_both_wrong = is_telling
+    correlation = np.where(no_only_a | no_only_b, 1.0, correlation)
+    return np.where(no_both_right | no_both_wrong, -1.0, correlation)
 
 
 def _likelihood_limits(

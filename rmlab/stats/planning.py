@@ -10,11 +10,10 @@ from scipy.special import ndtri, stdtrit
 from scipy.stats import binom
 
 from rmlab import tables
-from rmlab.baselines import is_baseline
 from rmlab.metrics.estimate import MIN_PROMPTS, ClusterSums, Estimate, estimate
 from rmlab.metrics.items import FloatArray
 from rmlab.metrics.weights import Average, overall_weights, prepare
-from rmlab.stats.comparing import add_hint, select_models
+from rmlab.stats.comparing import add_hint, find_baselines, select_models
 from rmlab.stats.difference import differences
 from rmlab.tables import IntArray
 
@@ -73,9 +72,11 @@ def power(
           difference; it holds for two models that disagree on as many prompts as these;
         - alpha: of the test;
         - adjust, average;
-        - reason: why `detectable` is missing, with the remedy. It is so for fewer than
-          30 prompts, or 6 on which the models differ, and where it is more than such
-          models can differ by. Where only the agreement is known, use `plan`.
+        - reason: why `detectable` is missing, with the remedy: there are fewer than 30
+          prompts, or 6 on which the models differ, or it is more than such models can
+          differ by.
+
+        Where only the agreement is known, use `plan`.
     """
     _check_shares(power=power, alpha=alpha)
     tables.check_option("adjust", adjust, ("none", "holm"))
@@ -87,7 +88,9 @@ def power(
     weights = overall_weights(items, prepared.parts)
     result = estimate(items, weights, contrasts=[0])
     names = np.array(items.models, object)
-    is_other = names != a if b is None else names == b
+    is_other = names != a
+    if b is not None:
+        is_other = names == b
     second = np.flatnonzero(is_other)
     first = np.full(len(second), items.models.index(a))
 
@@ -97,7 +100,9 @@ def power(
     if adjust == "holm":
         level = alpha / _count_tests(result, first, second)
     # Section "Power" of docs/statistics.md.
-    detectable = (ndtri(1 - level / 2) + ndtri(power)) * difference.se
+    z_level = ndtri(1 - level / 2)
+    z_power = ndtri(power)
+    detectable = (z_level + z_power) * difference.se
 
     # The first of these that holds is the reason.
     reason = np.select(
@@ -162,7 +167,7 @@ def _count_tests(result: Estimate, first: IntArray, second: IntArray) -> FloatAr
     They are those between all models if one of the pair is a baseline, else those
     between models that are none.
     """
-    is_blind = np.array([is_baseline(name) for name in result.models])
+    is_blind = find_baselines(result.models)
     has_error = ~np.isnan(result.se[:, 0])
     n_with_baselines = has_error.sum()
     n_without = (has_error & ~is_blind).sum()

@@ -5,11 +5,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from rmlab.baselines import is_baseline
 from rmlab.metrics.estimate import Estimate, estimate
 from rmlab.metrics.summaries import estimate_frame
 from rmlab.metrics.weights import Average, overall_weights, prepare
-from rmlab.stats.comparing import add_hint
+from rmlab.stats.comparing import add_hint, find_baselines
 from rmlab.stats.difference import differences, holm
 from rmlab.tables import IntArray, copy_provenance
 
@@ -88,17 +87,19 @@ def rank(
 def rank_columns(result: Estimate, *, confidence: float = 0.95) -> dict[str, pd.Series]:
     """The columns rank, rank_low, rank_high, group and reason of every model.
 
-    Baselines have no rank and no group.
+    Baselines have no rank and no group. Section "Many models" of docs/statistics.md.
     """
     n_models = len(result.models)
     value = result.value[:, 0]
-    is_blind = np.array([is_baseline(name) for name in result.models])
-    is_ranked = ~np.isnan(value) & ~is_blind
-    too_many = is_ranked.sum() > MOST_MODELS
-    is_compared = is_ranked & ~np.isnan(result.se[:, 0]) & ~too_many
+    has_error = ~np.isnan(result.se[:, 0])
+    is_ranked = ~np.isnan(value) & ~find_baselines(result.models)
+    n_ranked = is_ranked.sum()
+    too_many = n_ranked > MOST_MODELS
+    is_compared = is_ranked & has_error & ~too_many
 
     rank = np.zeros(n_models, np.intp)
-    rank[is_ranked] = rankdata(-np.round(value[is_ranked], DECIMALS), method="min")
+    ranked_value = np.round(value[is_ranked], DECIMALS)
+    rank[is_ranked] = rankdata(-ranked_value, method="min")
     rank_low = np.zeros(n_models, np.intp)
     rank_high = np.zeros(n_models, np.intp)
     group = np.full(n_models, "", object)
@@ -112,7 +113,7 @@ def rank_columns(result: Estimate, *, confidence: float = 0.95) -> dict[str, pd.
         rank_low[models] = np.minimum(1 + n_better, rank[models])
         # A model without an error can be clearly worse than nobody, so it counts among
         # the places of others.
-        rank_high[models] = np.maximum(is_ranked.sum() - n_worse, rank[models])
+        rank_high[models] = np.maximum(n_ranked - n_worse, rank[models])
 
         # From the best down, so that its letter is "a".
         order = np.argsort(-value[models], kind="stable")
@@ -166,9 +167,10 @@ def _clear_leads(
     a, b = np.triu_indices(len(models), 1)
     difference = differences(result, models[a], models[b], confidence=confidence)
     is_clear = holm(difference.p) < 1 - confidence
+    sign = np.sign(difference.value)
 
     lead = np.zeros((len(models), len(models)), np.intp)
-    lead[a, b] = np.where(is_clear, np.sign(difference.value), 0)
+    lead[a, b] = np.where(is_clear, sign, 0)
     return lead - lead.T
 
 
