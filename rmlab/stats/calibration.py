@@ -1,29 +1,23 @@
-"""Margins as probabilities: how they spread, and whether they are calibrated as win
-probabilities.
-"""
+"""Margins: their spread, and their calibration as probabilities of a win."""
+
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from rmlab.metrics.estimate import group_means
+from rmlab.metrics.estimate import Measured, group_means
 from rmlab.metrics.items import (
+    FloatArray,
     as_pairs,
     cluster_columns,
     refuse_result_names,
     require_item_columns,
 )
-from rmlab.tables import DataError, default_cluster, group_codes
+from rmlab.tables import DataError, IntArray, default_cluster, group_codes
 
 _QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
-_MARGIN_NUMBERS = (
-    "n_pairs",
-    "n_prompts",
-    "missing",
-    "mean",
-    "sd",
-    *_QUANTILES,
-    "positive",
-)
+_MARGIN_COUNTS = ("n_pairs", "n_prompts", "missing")
+_MARGIN_NUMBERS = (*_MARGIN_COUNTS, "mean", "sd", *_QUANTILES, "positive")
 
 
 def calibration(
@@ -34,8 +28,7 @@ def calibration(
     cluster: str | None = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """How often the preferred answer is the right one, against the probability that the
-    margin stands for.
+    """Compare how often the preferred answer is right with what the margins promise.
 
     In the Bradley-Terry model that reward models are trained with, the answer with the
     higher score is better with probability 1 / (1 + exp(-|margin| / temperature)).
@@ -57,12 +50,18 @@ def calibration(
     Returns
     -------
     DataFrame
-        One row per model and bin: model, bin (from 0), left, right (its edges),
-        predicted (mean probability), accuracy (share of comparisons whose preferred
-        answer is the chosen one; a tie counts half), se, low, high (clustered by
-        prompt; missing below five prompts), n_pairs, n_prompts, missing (of the model),
-        and the model's ece, ece_low, ece_high, see `calibration_error`. A bin without
-        comparisons is NaN with n = 0.
+        One row per model and bin, with the columns
+
+        - model, and bin (from 0);
+        - left, right: the edges of the bin;
+        - predicted: mean probability;
+        - accuracy: share of comparisons whose preferred answer is the chosen one; a tie
+          counts half;
+        - se, low, high: clustered by prompt, missing below five prompts;
+        - n_pairs, n_prompts, and missing (of the model);
+        - ece, ece_low, ece_high: the model's, see `calibration_error`.
+
+        A bin without comparisons is NaN with n = 0.
 
     Raises
     ------
@@ -73,34 +72,44 @@ def calibration(
     ----------
     Guo et al. (arXiv 1706.04599), section 2.
     """
-    models, predictions = _predictions(table, bins, temperature, cluster)
-    group, clusters, correct = (
-        predictions[name].to_numpy() for name in ("group", "cluster", "correct")
-    )
+    models, predictions = _predict_outcomes(table, bins, temperature, cluster)
+    group = predictions.group
     n_groups = len(models) * bins
-    accuracy = group_means(correct, group, clusters, n_groups, confidence=confidence)
-    with np.errstate(
-        invalid="ignore"
-    ):  # 0 / 0 in an empty bin is the NaN that is promised
-        predicted = (
-            np.bincount(group, predictions["predicted"], n_groups) / accuracy.n_pairs
-        )
-    number = np.tile(np.arange(bins), len(models))
-    rows = models.loc[np.repeat(models.index, bins)].reset_index(drop=True)
-    frame = pd.DataFrame(
-        {"model": rows["model"], "bin": number, "left": 0.5 + number / (2 * bins)}
+    accuracy = group_means(
+        predictions.correct,
+        group,
+        predictions.cluster,
+        n_groups,
+        confidence=confidence,
     )
-    frame = frame.assign(
-        right=0.5 + (number + 1) / (2 * bins),
-        predicted=predicted,
-        accuracy=accuracy.value,
-    )
-    frame = frame.assign(se=accuracy.se, low=accuracy.low, high=accuracy.high)
-    frame = frame.assign(
-        n_pairs=accuracy.n_pairs, n_prompts=accuracy.n_prompts, missing=rows["missing"]
-    )
+    # An empty bin is 0 / 0, the NaN that is promised.
+    with np.errstate(invalid="ignore"):
+        total = np.bincount(group, predictions.probability, n_groups)
+        predicted = total / accuracy.n_pairs
+
     errors = _calibration_errors(predictions, bins, len(models), confidence)
-    return frame.join(errors.loc[np.repeat(errors.index, bins)].reset_index(drop=True))
+    by_model = models.join(errors)
+    by_bin = by_model.loc[np.repeat(models.index, bins)].reset_index(drop=True)
+    bin_number = np.tile(np.arange(bins), len(models))
+    return pd.DataFrame(
+        {
+            "model": by_bin["model"],
+            "bin": bin_number,
+            "left": 0.5 + bin_number / (2 * bins),
+            "right": 0.5 + (bin_number + 1) / (2 * bins),
+            "predicted": predicted,
+            "accuracy": accuracy.value,
+            "se": accuracy.se,
+            "low": accuracy.low,
+            "high": accuracy.high,
+            "n_pairs": accuracy.n_pairs,
+            "n_prompts": accuracy.n_prompts,
+            "missing": by_bin["missing"],
+            "ece": by_bin["ece"],
+            "ece_low": by_bin["ece_low"],
+            "ece_high": by_bin["ece_high"],
+        }
+    )
 
 
 def calibration_error(
@@ -121,13 +130,20 @@ def calibration_error(
     Returns
     -------
     DataFrame
-        One row per model: model; ece (expected calibration error: mean over bins of
-        |accuracy - predicted|, weighted by their comparisons), ece_low, ece_high; brier
-        (mean squared distance of the probability from what happened; a flat 0.5 has
-        0.25) and log_loss (mean of log(1 + exp(-margin / temperature)), the loss that
-        reward models are trained with; a flat 0.5 has 0.693), each with _low and _high;
-        n_pairs, n_prompts, n_ties (half a win each), missing, reason. Fewer than five
-        prompts give no interval.
+        One row per model, with the columns
+
+        - model;
+        - ece, ece_low, ece_high: expected calibration error, the mean over bins of
+          |accuracy - predicted|, weighted by their comparisons;
+        - brier, brier_low, brier_high: mean squared distance of the probability from
+          the outcome; a flat 0.5 has 0.25;
+        - log_loss, log_loss_low, log_loss_high: mean of log(1 + exp(-margin /
+          temperature)), the loss that reward models are trained with; a flat 0.5 has
+          0.693;
+        - n_pairs, n_prompts, n_ties (half a win each), missing;
+        - reason: why a number or its interval is missing.
+
+        Fewer than five prompts give no interval.
 
     Notes
     -----
@@ -140,45 +156,40 @@ def calibration_error(
     ----------
     Guo et al. (arXiv 1706.04599).
     """
-    models, predictions = _predictions(table, bins, temperature, cluster)
-    names = ("model", "cluster", "correct", "predicted", "log_loss")
-    model, clusters, correct, predicted, log_loss = (
-        predictions[name].to_numpy() for name in names
-    )
-    frame = models[["model"]].join(
-        _calibration_errors(predictions, bins, len(models), confidence)
-    )
-    squared = correct * (1 - predicted) ** 2 + (1 - correct) * predicted**2
-    for name, value, upper_bound in (
-        ("brier", squared, 1.0),
-        ("log_loss", log_loss, np.inf),
-    ):
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # margins beyond the floats: an infinite loss
-            means = group_means(
-                value,
-                model,
-                clusters,
-                len(models),
-                bounds=(0.0, upper_bound),
-                confidence=confidence,
-            )
-        low = np.maximum(means.low, 0.0)
-        frame = frame.assign(
-            **{name: means.value, f"{name}_low": low, f"{name}_high": means.high}
+    models, predictions = _predict_outcomes(table, bins, temperature, cluster)
+    n_models = len(models)
+    ece = _calibration_errors(predictions, bins, n_models, confidence)
+
+    correct = predictions.correct
+    probability = predictions.probability
+    squared = correct * (1 - probability) ** 2 + (1 - correct) * probability**2
+    brier = _mean_loss(squared, predictions, n_models, 1.0, confidence)
+    # Margins beyond the floats: an infinite loss.
+    with np.errstate(over="ignore", invalid="ignore"):
+        log_loss = _mean_loss(
+            predictions.log_loss, predictions, n_models, np.inf, confidence
         )
-    n_ties = np.bincount(model[correct == 0.5], minlength=len(models))
-    frame = frame.assign(
-        n_pairs=means.n_pairs,
-        n_prompts=means.n_prompts,
-        n_ties=n_ties,
-        missing=models["missing"],
-    )
-    return frame.assign(
-        reason=pd.Series(
-            np.where(means.n_pairs == 0, "no margins", means.reason), dtype="str"
-        )
+
+    is_tie = correct == 0.5
+    reason = np.where(brier.n_pairs == 0, "no margins", log_loss.reason)
+    return pd.DataFrame(
+        {
+            "model": models["model"],
+            "ece": ece["ece"],
+            "ece_low": ece["ece_low"],
+            "ece_high": ece["ece_high"],
+            "brier": brier.value,
+            "brier_low": brier.low,
+            "brier_high": brier.high,
+            "log_loss": log_loss.value,
+            "log_loss_low": np.maximum(log_loss.low, 0.0),
+            "log_loss_high": log_loss.high,
+            "n_pairs": brier.n_pairs,
+            "n_prompts": brier.n_prompts,
+            "n_ties": np.bincount(predictions.model[is_tie], minlength=n_models),
+            "missing": models["missing"],
+            "reason": pd.Series(reason, dtype="str"),
+        }
     )
 
 
@@ -195,9 +206,13 @@ def margins(table: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per model and value of `by`: model, `by`, n_pairs, n_prompts, missing,
-        mean, sd, q05, q25, q50, q75, q95 (quantiles, in the model's own units of
-        score), positive (share above zero: the accuracy with ties lost).
+        One row per model and value of `by`, with the columns
+
+        - model, and `by`;
+        - n_pairs, n_prompts, missing;
+        - mean, sd, and the quantiles q05, q25, q50, q75, q95, in the model's own units
+          of score;
+        - positive: share above zero, the accuracy with ties lost.
 
     Raises
     ------
@@ -209,117 +224,153 @@ def margins(table: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
     refuse_result_names([by], _MARGIN_NUMBERS)
     if pairs[by].isna().all():
         raise DataError(f"by: {by!r} is missing in all comparisons. Use by='domain'.")
-    order = pd.CategoricalDtype(pairs["model"].unique().tolist())
+    model_order = pd.CategoricalDtype(pairs["model"].unique().tolist())
     is_ordered = isinstance(pairs[by].dtype, pd.CategoricalDtype)
     pairs = pairs.assign(
-        model=pairs["model"].astype(order),
+        model=pairs["model"].astype(model_order),
         prompt=group_codes(pairs, default_cluster(pairs))[0],
     )
     keys = list(dict.fromkeys(["model", by]))
     groups = pairs.groupby(keys, sort=is_ordered, observed=True)
     margin = groups["margin"]
-    frame = pd.DataFrame(
-        {"n_pairs": margin.count(), "n_prompts": groups["prompt"].nunique()}
+    n_pairs = margin.count()
+    # A comparison without a margin counts nowhere.
+    has_margin = pairs["margin"].notna()
+    is_positive = (pairs["margin"] > 0).astype(float).where(has_margin)
+    positive = is_positive.groupby(
+        [pairs[key] for key in keys], sort=is_ordered, observed=True
     )
-    frame = frame.assign(
-        missing=groups.size() - frame["n_pairs"],
-        mean=margin.mean(),
-        sd=margin.std(ddof=0),
-    )
-    frame = frame.assign(
-        **{name: margin.quantile(share) for name, share in _QUANTILES.items()}
-    )
-    is_positive = (pairs["margin"] > 0).where(pairs["margin"].notna()).astype(float)
-    positive = is_positive.groupby([pairs[key] for key in keys], observed=True).mean()
-    frame = frame.assign(positive=positive).reset_index()
-    frame = (
-        frame
-        if is_ordered
-        else frame.sort_values("model", kind="stable", ignore_index=True)
-    )
+
+    columns = {
+        "n_pairs": n_pairs,
+        "n_prompts": groups["prompt"].nunique(),
+        "missing": groups.size() - n_pairs,
+        "mean": margin.mean(),
+        "sd": margin.std(ddof=0),
+    }
+    for name, share in _QUANTILES.items():
+        columns[name] = margin.quantile(share)
+    columns["positive"] = positive.mean()
+    frame = pd.DataFrame(columns).reset_index()
+    if not is_ordered:
+        frame = frame.sort_values("model", kind="stable", ignore_index=True)
     return frame.astype({"model": "str", by: pairs[by].dtype})
 
 
-def _predictions(
-    table: pd.DataFrame, bins: int, temperature: float, cluster: str | None
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Models with their comparisons that have no margin, and the probability that each
-    other margin stands for.
+class _Predictions(NamedTuple):
+    """The comparisons that have a margin, (comparisons,) each.
 
-    The second frame has model, group (of model and bin) and cluster as numbers,
-    predicted (probability that the preferred answer is the right one, 0.5 to 1),
-    correct (1 where it is, 0 where it is not, 0.5 for a tie), log_loss.
+    `model`, `group` (of model and bin) and `cluster` are numbers; `probability` (0.5 to
+    1) is that of the preferred answer to be the right one; `correct` is 1 where it is,
+    0 where it is not, 0.5 for a tie.
     """
+
+    model: IntArray
+    group: IntArray
+    cluster: IntArray
+    probability: FloatArray
+    correct: FloatArray
+    log_loss: FloatArray
+
+
+def _predict_outcomes(
+    table: pd.DataFrame, bins: int, temperature: float, cluster: str | None
+) -> tuple[pd.DataFrame, _Predictions]:
+    """Models with their number of missing margins, and what the others predict."""
     if not isinstance(bins, int) or bins < 1 or not temperature > 0:
+        allowed = "whole bins from 1, a temperature above 0"
         raise ValueError(
-            f"bins, temperature: {bins!r}, {temperature!r}; allowed: whole bins from 1, a temperature above 0"
+            f"bins, temperature: {bins!r}, {temperature!r}; allowed: {allowed}"
         )
     pairs = _with_margins(table)
     clusters_by = cluster_columns(pairs, cluster)
-    model, first_rows = group_codes(pairs, ["model"])
+    model_codes, first_rows = group_codes(pairs, ["model"])
+    cluster_codes, _ = group_codes(pairs, clusters_by)
     has_margin = pairs["margin"].notna().to_numpy()
-    margin = pairs["margin"].to_numpy()[has_margin]
-    with np.errstate(over="ignore"):  # a margin beyond the floats promises certainty
-        log_odds = margin / temperature
-    predicted = 1 / (1 + np.exp(-np.abs(log_odds)))
-    # Certainty, a probability of 1, is the upper edge of the last bin and belongs to
-    # it.
-    group = bins * model[has_margin] + np.minimum(
-        (2 * bins * (predicted - 0.5)).astype(np.intp), bins - 1
-    )
-    frame = pd.DataFrame(
-        {
-            "model": model[has_margin],
-            "group": group,
-            "cluster": group_codes(pairs, clusters_by)[0][has_margin],
-            "predicted": predicted,
-            "correct": 0.5 + 0.5 * np.sign(margin),
-            "log_loss": np.logaddexp(0, -log_odds),
-        }
-    )
     models = pairs[["model"]].iloc[first_rows].reset_index(drop=True)
-    models["missing"] = np.bincount(model[~has_margin], minlength=len(models))
-    return models, frame
+    models["missing"] = np.bincount(model_codes[~has_margin], minlength=len(models))
+
+    model = model_codes[has_margin]
+    margin = pairs["margin"].to_numpy()[has_margin]
+    # A margin beyond the floats promises certainty.
+    with np.errstate(over="ignore"):
+        log_odds = margin / temperature
+    probability = 1 / (1 + np.exp(-np.abs(log_odds)))
+    bin_number = (2 * bins * (probability - 0.5)).astype(np.intp)
+    # Certainty, a probability of 1, is the upper edge of the last bin and inside it.
+    bin_number = np.minimum(bin_number, bins - 1)
+    return models, _Predictions(
+        model=model,
+        group=bins * model + bin_number,
+        cluster=cluster_codes[has_margin],
+        probability=probability,
+        correct=0.5 + 0.5 * np.sign(margin),
+        log_loss=np.logaddexp(0, -log_odds),
+    )
+
+
+def _mean_loss(
+    loss: FloatArray,
+    predictions: _Predictions,
+    n_models: int,
+    upper_bound: float,
+    confidence: float,
+) -> Measured:
+    """Mean over the comparisons of each model."""
+    return group_means(
+        loss,
+        predictions.model,
+        predictions.cluster,
+        n_models,
+        bounds=(0.0, upper_bound),
+        confidence=confidence,
+    )
 
 
 def _calibration_errors(
-    predictions: pd.DataFrame, bins: int, n_models: int, confidence: float
+    predictions: _Predictions, bins: int, n_models: int, confidence: float
 ) -> pd.DataFrame:
-    """ece, ece_low and ece_high of each model."""
-    model, group, clusters = (
-        predictions[name].to_numpy() for name in ("model", "group", "cluster")
-    )
-    residual = (predictions["correct"] - predictions["predicted"]).to_numpy()
-    sign = np.sign(np.bincount(group, residual, n_models * bins))[group]
-    unbounded = (-np.inf, np.inf)
+    """ece, ece_low and ece_high of each model.
+
+    Section "Margins as probabilities" of docs/statistics.md.
+    """
+    group = predictions.group
+    n_groups = n_models * bins
+    residual = predictions.correct - predictions.probability
+
     # With the signs of the bins as they are, the ECE is a mean of signed residuals.
-    signed = group_means(
-        sign * residual,
-        model,
-        clusters,
+    sign = np.sign(np.bincount(group, residual, n_groups))
+    ece = group_means(
+        sign[group] * residual,
+        predictions.model,
+        predictions.cluster,
         n_models,
-        bounds=unbounded,
+        bounds=(-np.inf, np.inf),
         confidence=confidence,
     )
-    block, first_rows = group_codes(predictions, ["group", "cluster"])
-    squares = np.bincount(block, residual, len(first_rows)) ** 2
-    deviation = np.sqrt(
-        np.bincount(group[first_rows], squares, n_models * bins)
-    ).reshape(n_models, bins)
+
+    # The part of the ECE that a calibrated model has by chance: the mean of |x| for a
+    # normal x around zero, over bins.
+    codes = pd.DataFrame({"group": group, "cluster": predictions.cluster})
+    block, first_rows = group_codes(codes, ["group", "cluster"])
+    squared_sums = np.bincount(block, residual, len(first_rows)) ** 2
+    variance = np.bincount(group[first_rows], squared_sums, n_groups)
+    deviation = np.sqrt(variance).reshape(n_models, bins)
     with np.errstate(invalid="ignore"):
-        # The mean of |x| for a normal x around zero, over bins: the chance part of a
-        # calibrated model.
-        chance = np.sqrt(2 / np.pi) * deviation.sum(axis=1) / signed.n_pairs
-    low = np.maximum(signed.low - chance, 0.0)
+        chance = np.sqrt(2 / np.pi) * deviation.sum(axis=1) / ece.n_pairs
     return pd.DataFrame(
-        {"ece": signed.value, "ece_low": low, "ece_high": np.minimum(signed.high, 1.0)}
+        {
+            "ece": ece.value,
+            "ece_low": np.maximum(ece.low - chance, 0.0),
+            "ece_high": np.minimum(ece.high, 1.0),
+        }
     )
 
 
 def _with_margins(table: pd.DataFrame) -> pd.DataFrame:
     pairs = as_pairs(table)
     if pairs["margin"].isna().all():
-        raise DataError(
-            f"pairs: no margin in any of {len(pairs)} rows. Use scores; a judge has outcomes only."
-        )
+        problem = f"pairs: no margin in any of {len(pairs)} rows."
+        remedy = "Use scores; a judge has outcomes only."
+        raise DataError(f"{problem} {remedy}")
     return pairs

@@ -1,11 +1,11 @@
-"""Two models on a benchmark: differences with one test and its interval, equivalence,
-agreement, and flips.
-"""
+"""Two models on a benchmark: differences, equivalence, agreement, and flips."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.baselines import is_baseline
@@ -15,6 +15,8 @@ from rmlab.metrics.items import (
     MISSING,
     TIE,
     WIN,
+    BoolArray,
+    FloatArray,
     Items,
     as_pairs,
     comparison_items,
@@ -26,6 +28,11 @@ from rmlab.stats.difference import differences, holm
 from rmlab.tables import ITEM, DataError, IntArray
 
 HINT = "compare the parts with by='domain', or all answers alike with average='prompts'"
+
+_EQUIVALENCE = [
+    *("difference", "low", "high", "margin", "equivalent", "smallest_margin"),
+    *("n_prompts", "average", "reason"),
+]
 
 
 def compare(
@@ -58,13 +65,20 @@ def compare(
     Returns
     -------
     DataFrame
-        One row, or one per combination of the `by` columns: model_a, model_b, the `by`
-        columns, value_a, value_b, difference (a minus b, each model on its own
-        answers), se (clustered by prompt), low, high, p (two-sided, unadjusted: the
-        interval excludes zero exactly where p < 1 - confidence), p_holm (Holm over the
-        rows), agreement (share of items with the same outcome), n_prompts, n_pairs
-        (items that both models answered), n_ties_a, n_ties_b, missing, average, reason
-        (why a number is missing, with the way out).
+        One row, or one per combination of the `by` columns, with the columns
+
+        - model_a, model_b, and the `by` columns;
+        - value_a, value_b: each model's number on its own answers;
+        - difference: value_a minus value_b;
+        - se: its error, clustered by prompt;
+        - low, high: its interval;
+        - p: two-sided and unadjusted; the interval excludes zero exactly where p < 1 -
+          confidence;
+        - p_holm: adjusted over the rows by Holm's method;
+        - agreement: share of items with the same outcome;
+        - n_prompts, and n_pairs: prompts, and items that both models answered;
+        - n_ties_a, n_ties_b, missing, average;
+        - reason: why a number is missing, with the remedy.
 
     Raises
     ------
@@ -84,22 +98,30 @@ def compare(
     >>> rmlab.compare(scores, "longest", "shortest")["difference"].round(3).item()
     0.002
     """
-    columns = [] if by is None else [by] if isinstance(by, str) else list(by)
-    selected = select_models(table, a, b)
-    table = table if common else selected
+    if by is None:
+        columns = []
+    elif isinstance(by, str):
+        columns = [by]
+    else:
+        columns = list(by)
+    two_models = select_models(table, a, b)
+    if not common:
+        table = two_models
     prepared = prepare(
         table, average, ties, common, options, by=columns, cluster=cluster, min_models=2
     )
-    weights, models = group_weights(prepared, columns), prepared.items.models
-    first, second = np.array([[models.index(a)], [models.index(b)]])
+    weights = group_weights(prepared, columns)
+    models = prepared.items.models
+    first = np.array([models.index(a)])
+    second = np.array([models.index(b)])
+
     frame = _compare_pairs(prepared.items, weights, first, second, confidence)
-    for place, column in enumerate(columns):
-        frame.insert(2 + place, column, weights.numbers[column].array)
+    for place, column in enumerate(columns, start=2):
+        frame.insert(place, column, weights.numbers[column].array)
     frame["p_holm"] = holm(frame["p"].to_numpy())
     if not columns:
-        frame["reason"] = add_hint(
-            frame["reason"], frame["difference"]
-        )  # rows by domain are that way out already
+        # Rows by domain need no hint to compare by domain.
+        frame["reason"] = add_hint(frame["reason"], frame["difference"])
     return tables.copy_provenance(table, frame)
 
 
@@ -132,18 +154,17 @@ def compare_all(
         table, average, ties, common, options, cluster=cluster, min_models=2
     )
     items = prepared.items
+    weights = overall_weights(items, prepared.parts)
     first, second = np.triu_indices(len(items.models), 1)
-    frame = _compare_pairs(
-        items, overall_weights(items, prepared.parts), first, second, confidence
-    )
-    p, is_blind = (
-        frame["p"].to_numpy(),
-        np.array([is_baseline(name) for name in items.models]),
-    )
+    frame = _compare_pairs(items, weights, first, second, confidence)
+
+    is_blind = find_baselines(items.models)
     between_models = ~is_blind[first] & ~is_blind[second]
+    p = frame["p"].to_numpy()
     p_holm = holm(p)
     p_holm[between_models] = holm(p[between_models])
-    return tables.copy_provenance(table, frame.assign(p_holm=p_holm))
+    frame["p_holm"] = p_holm
+    return tables.copy_provenance(table, frame)
 
 
 def equivalence(
@@ -177,11 +198,16 @@ def equivalence(
     Returns
     -------
     DataFrame
-        One row, or one per combination of the `by` columns: model_a, model_b, the `by`
-        columns, difference, low, high (the interval at 1 - 2 alpha), margin, equivalent
-        (the interval lies inside -margin to margin), smallest_margin (the least for
-        which it would), n_prompts, average, reason. Rows are not adjusted for their
-        number.
+        One row, or one per combination of the `by` columns, not adjusted for the number
+        of rows, with the columns
+
+        - model_a, model_b, and the `by` columns;
+        - difference;
+        - low, high: the interval at 1 - 2 alpha;
+        - margin;
+        - equivalent: whether the interval lies inside -margin to margin;
+        - smallest_margin: the least for which it would;
+        - n_prompts, average, reason.
 
     References
     ----------
@@ -189,40 +215,34 @@ def equivalence(
     alpha lies inside the margin.
     """
     if not 0 < margin < 1:
-        raise ValueError(
-            f"margin: {margin!r}; allowed: a difference of scores between 0 and 1, for example 0.02"
-        )
+        allowed = "a difference of scores between 0 and 1, for example 0.02"
+        raise ValueError(f"margin: {margin!r}; allowed: {allowed}")
     if not 0 < alpha < 0.5:
-        raise ValueError(
-            f"alpha: {alpha!r}; allowed: between 0 and 0.5, for example 0.05"
-        )
-    shared = {
-        "by": by,
-        "average": average,
-        "ties": ties,
-        "common": common,
-        "cluster": cluster,
-    }
-    frame = compare(table, a, b, confidence=1 - 2 * alpha, **shared, **options)  # type: ignore[arg-type]
-    farthest = np.maximum(-frame["low"].to_numpy(), frame["high"].to_numpy())
-    is_inside = (
-        pd.Series(farthest < margin).astype("boolean").where(frame["low"].notna())
+        allowed = "between 0 and 0.5, for example 0.05"
+        raise ValueError(f"alpha: {alpha!r}; allowed: {allowed}")
+    compared = compare(
+        table,
+        a,
+        b,
+        by=by,
+        average=average,
+        ties=ties,
+        common=common,
+        cluster=cluster,
+        confidence=1 - 2 * alpha,
+        **options,
     )
-    frame = frame.assign(margin=margin, equivalent=is_inside, smallest_margin=farthest)
-    order = [
-        "difference",
-        "low",
-        "high",
-        "margin",
-        "equivalent",
-        "smallest_margin",
-        "n_prompts",
-        "average",
-        "reason",
-    ]
-    keys = frame.columns[: frame.columns.get_loc("value_a")]
-    refuse_result_names(keys, order)
-    return frame[[*keys, *order]]
+    keys = compared.columns[: compared.columns.get_loc("value_a")]
+    refuse_result_names(keys, _EQUIVALENCE)
+
+    smallest_margin = np.maximum(-compared["low"], compared["high"])
+    is_inside = (smallest_margin < margin).astype("boolean")
+    frame = compared.assign(
+        margin=margin,
+        equivalent=is_inside.where(compared["low"].notna()),
+        smallest_margin=smallest_margin,
+    )
+    return frame[[*keys, *_EQUIVALENCE]]
 
 
 def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.DataFrame:
@@ -241,113 +261,129 @@ def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.Da
     Returns
     -------
     DataFrame
-        One row per comparison whose outcomes differ: benchmark, domain, id,
-        chosen_slot, rejected_slot, subset, chosen_style, rejected_style, level,
-        outcome_a, outcome_b, margin_a, margin_b. A comparison without an answer of
-        either model is not a flip.
+        One row per comparison whose outcomes differ, with the columns
+
+        - benchmark, domain, id, chosen_slot, rejected_slot;
+        - subset, chosen_style, rejected_style, level;
+        - outcome_a, outcome_b, margin_a, margin_b.
+
+        A comparison without an answer of either model is not a flip.
     """
     pairs = as_pairs(select_models(table, a, b))
     if not common:
         comparison_items(pairs).require_same()
     described = ["subset", "chosen_style", "rejected_style", "level"]
-    rows = pairs[["model", *ITEM, *described, "outcome", "margin"]].dropna(
-        subset=["outcome"]
-    )
-    rows_a, rows_b = (
-        rows[rows["model"] == name].drop(columns="model") for name in (a, b)
-    )
-    merged = rows_a.merge(
-        rows_b.drop(columns=described),
-        on=ITEM,
-        suffixes=("_a", "_b"),
-        validate="one_to_one",
-    )
+    columns = ["model", *ITEM, *described, "outcome", "margin"]
+    rows = pairs[columns].dropna(subset=["outcome"])
+    rows_a = rows[rows["model"] == a].drop(columns="model")
+    rows_b = rows[rows["model"] == b].drop(columns=["model", *described])
+    suffixes = ("_a", "_b")
+    merged = rows_a.merge(rows_b, on=ITEM, suffixes=suffixes, validate="one_to_one")
+
+    is_flip = merged["outcome_a"] != merged["outcome_b"]
     order = [*ITEM, *described, "outcome_a", "outcome_b", "margin_a", "margin_b"]
-    return merged.loc[merged["outcome_a"] != merged["outcome_b"], order].reset_index(
-        drop=True
-    )
+    return merged.loc[is_flip, order].reset_index(drop=True)
 
 
 def select_models(table: pd.DataFrame, a: str, b: str | None) -> pd.DataFrame:
-    """The rows of the models `a` and `b`; DataError where they are the same or not in
-    the table.
-    """
+    """The rows of models `a` and `b`; DataError where one is absent or both are one."""
     tables.require_columns(table, ["model"], "pairs")
     if a == b:
         raise DataError(f"a, b: both are {a!r}. Name two models.")
     models = list(table["model"].unique())
     for argument, name in (("a", a), ("b", b)):
         if name is not None and name not in models:
-            raise DataError(
-                f"{argument}: no model {name!r} in table; {tables.nearest(name, models)}."
-            )
+            nearest = tables.nearest(name, models)
+            raise DataError(f"{argument}: no model {name!r} in table; {nearest}.")
     return table[table["model"].isin([a, b])]
 
 
+def find_baselines(models: Sequence[str]) -> BoolArray:
+    """Whether each model is a content-blind baseline."""
+    return np.array([is_baseline(name) for name in models])
+
+
 def add_hint(reasons: Iterable[str], values: Iterable[float]) -> pd.Series:
-    """The reasons of overall numbers; those of missing ones with the way out."""
-    hinted = [
-        f"{reason}; {HINT}" if np.isnan(value) else reason
-        for reason, value in zip(reasons, values, strict=True)
-    ]
+    """The reasons of overall scores, with the remedy where a score is missing."""
+    hinted = []
+    for reason, value in zip(reasons, values, strict=True):
+        if np.isnan(value):
+            hinted.append(f"{reason}; {HINT}")
+        else:
+            hinted.append(reason)
     return pd.Series(hinted, dtype="str")
 
 
 def _compare_pairs(
-    items: Items, weights: Weights, first: IntArray, second: IntArray, confidence: float
+    items: Items,
+    weights: Weights,
+    first: IntArray,
+    second: IntArray,
+    confidence: float,
 ) -> pd.DataFrame:
-    """One row per number and pair of models (their places); p_holm is not adjusted yet."""
+    """One row per number and pair of models (their places), with p_holm still p."""
     result = estimate(items, weights, confidence, contrasts=range(len(weights.means)))
-    names, frames = np.array(result.models, object), []
+    names = np.array(result.models, object)
+    frames = []
     for number, mean in enumerate(weights.means):
         difference = differences(
             result, first, second, number=number, confidence=confidence
         )
-        counted = np.concatenate(
-            [items.rows_of_cell[cell] for cell in mean.cells] or [np.zeros(0, np.intp)]
-        )
-        outcome = items.outcome[:, counted]
-        # Counts by matrix products; single precision counts exactly up to 16 million
-        # items.
-        flags = [
-            flag.astype(np.float32)
-            for flag in (outcome > MISSING, *(outcome == o for o in (LOSS, TIE, WIN)))
-        ]
-        n_pairs, *n_alike = (
-            (flag @ flag.T)[first, second].astype(np.intp) for flag in flags
-        )
-        with np.errstate(invalid="ignore"):
-            agreement = np.sum(n_alike, axis=0) / n_pairs
-        value, n_ties, n_prompts = (
-            column[:, number]
-            for column in (result.value, result.n_ties, result.n_prompts)
-        )
+        value = result.value[:, number]
+        n_ties = result.n_ties[:, number]
+        n_prompts = result.n_prompts[:, number]
+
+        counted = np.isin(items.cell, mean.cells)
+        agreement = _count_agreement(items.outcome[:, counted], first, second)
+
         frame = pd.DataFrame(
-            {"model_a": names[first], "model_b": names[second]}, dtype="str"
+            {
+                "model_a": names[first],
+                "model_b": names[second],
+                "value_a": value[first],
+                "value_b": value[second],
+                "difference": difference.value,
+                "se": difference.se,
+                "low": difference.low,
+                "high": difference.high,
+                "p": difference.p,
+                "p_holm": difference.p,
+                "agreement": agreement.share,
+                "n_prompts": np.minimum(n_prompts[first], n_prompts[second]),
+                "n_pairs": agreement.n_pairs,
+                "n_ties_a": n_ties[first],
+                "n_ties_b": n_ties[second],
+                "missing": counted.sum() - agreement.n_pairs,
+                "average": result.label,
+                "reason": difference.reason,
+            }
         )
-        frame = frame.assign(
-            value_a=value[first],
-            value_b=value[second],
-            difference=difference.value,
-            se=difference.se,
-        )
-        frame = frame.assign(
-            low=difference.low,
-            high=difference.high,
-            p=difference.p,
-            p_holm=difference.p,
-        )
-        frame = frame.assign(
-            agreement=agreement,
-            n_prompts=np.minimum(n_prompts[first], n_prompts[second]),
-        )
-        frame = frame.assign(
-            n_pairs=n_pairs, n_ties_a=n_ties[first], n_ties_b=n_ties[second]
-        )
-        frame = frame.assign(
-            missing=len(counted) - n_pairs,
-            average=result.label,
-            reason=difference.reason,
-        )
-        frames.append(frame.astype({"average": "str", "reason": "str"}))
-    return pd.concat(frames, ignore_index=True)
+        frames.append(frame)
+    texts = dict.fromkeys(("model_a", "model_b", "average", "reason"), "str")
+    return pd.concat(frames, ignore_index=True).astype(texts)
+
+
+class _Agreement(NamedTuple):
+    """Items that both models of a pair answered, and their share of same outcomes."""
+
+    n_pairs: IntArray
+    share: FloatArray
+
+
+def _count_agreement(
+    outcome: NDArray[np.int8], first: IntArray, second: IntArray
+) -> _Agreement:
+    """Compare the outcomes (models, items) of each pair of models."""
+
+    def count_shared(has_outcome: BoolArray) -> IntArray:
+        # A matrix product counts; single precision is exact up to 16 million items.
+        weight = has_outcome.astype(np.float32)
+        return (weight @ weight.T)[first, second].astype(np.intp)
+
+    n_pairs = count_shared(outcome > MISSING)
+    n_losses = count_shared(outcome == LOSS)
+    n_ties = count_shared(outcome == TIE)
+    n_wins = count_shared(outcome == WIN)
+    with np.errstate(invalid="ignore"):
+        share = (n_losses + n_ties + n_wins) / n_pairs
+    return _Agreement(n_pairs, share)

@@ -1,6 +1,4 @@
-"""Comparisons and the models that fail them: how hard each is, and which models err
-alike.
-"""
+"""Difficulty of comparisons, and correlation of the errors of models."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -24,10 +22,12 @@ from rmlab.tables import ITEM, PROMPT, IntArray, check_option
 MIN_COMPARISONS = 400
 """Comparisons below which a tetrachoric correlation says too little."""
 
+_NEVER_SEEN = "an outcome was never seen: a correlation has an interval only"
+
 _HALVINGS = 20  # of the interval from -1 to 1: to 2e-6
 _LIMIT = 0.9999  # where the likelihood is still finite
-# of independent models; from there on an outcome that was never seen is telling:
-# exp(-3) = 0.05
+# An outcome that independent models would show as often is telling where it was never
+# seen: exp(-3) = 0.05.
 _EXPECTED = 3.0
 
 
@@ -54,29 +54,42 @@ def item_difficulty(
     Returns
     -------
     DataFrame
-        One row per item, in the order of the table: benchmark, domain, id (and
-        chosen_slot, rejected_slot, level where the unit is a comparison), subset,
-        n_models (that answered), missing, difficulty (share of credit that the models
-        fail to earn), discrimination (correlation over models between the credit on
-        this item and the mean credit on the others: below 0 good models tend to fail;
-        NaN where all earn the same), none_right, all_right.
+        One row per item, in the order of the table, with the columns
+
+        - benchmark, domain, id, and chosen_slot, rejected_slot, level where the unit is
+          a comparison;
+        - subset;
+        - n_models: models that answered, and missing;
+        - difficulty: share of credit that the models fail to earn;
+        - discrimination: correlation over models between the credit on this item and
+          the mean credit on the others; below 0 good models tend to fail; NaN where all
+          earn the same;
+        - none_right, all_right.
     """
     check_option("unit", unit, ("comparison", "prompt"))
     items = _shared_comparisons(table, ties, common)
-    frame, credit = items.frame[[*ITEM, "level", "subset"]], items.credit
     if unit == "prompt":
         first_rows = np.unique(items.prompt, return_index=True)[1]
-        frame = frame.iloc[first_rows][[*PROMPT, "subset"]].reset_index(drop=True)
-        credit = pd.DataFrame(credit.T).groupby(items.prompt).mean().to_numpy().T
+        frame = items.frame[[*PROMPT, "subset"]].iloc[first_rows]
+        frame = frame.reset_index(drop=True)
+        by_prompt = pd.DataFrame(items.credit.T).groupby(items.prompt)
+        credit = by_prompt.mean().to_numpy().T
+    else:
+        frame = items.frame[[*ITEM, "level", "subset"]]
+        credit = items.credit
+
     n_models = (~np.isnan(credit)).sum(axis=0)
     with np.errstate(invalid="ignore"):
         easiness = np.nansum(credit, axis=0) / n_models
-    frame = frame.assign(
-        n_models=n_models, missing=len(items.models) - n_models, difficulty=1 - easiness
+    return frame.assign(
+        n_models=n_models,
+        missing=len(items.models) - n_models,
+        difficulty=1 - easiness,
+        discrimination=_item_rest_correlation(credit),
+        # Sums of 0, 1/2 and 1 are exact, so these need no tolerance.
+        none_right=easiness == 0,
+        all_right=easiness == 1,
     )
-    frame = frame.assign(discrimination=_item_rest_correlation(credit))
-    # Sums of 0, 1/2 and 1 are exact, so these need no tolerance.
-    return frame.assign(none_right=easiness == 0, all_right=easiness == 1)
 
 
 def _shared_comparisons(
@@ -85,30 +98,38 @@ def _shared_comparisons(
     """Comparisons, which must be the same for all models."""
     rows = as_pairs(table)
     items = comparison_items(rows, ties, cluster=cluster_columns(rows, cluster))
-    items = items.common() if common else items
+    if common:
+        items = items.common()
     items.require_same()
     return items
 
 
 def _item_rest_correlation(credit: FloatArray) -> FloatArray:
-    """Correlation over models (rows) of each item's credit with the mean credit on the
-    other items.
+    """Correlation over models of an item's credit with the mean credit on the others.
+
+    With the item itself among them, even noise would correlate with the total.
     """
     answered = ~np.isnan(credit)
-    filled = np.where(answered, credit, 0.0)
+    earned = np.where(answered, credit, 0.0)
+    rest_total = earned.sum(axis=1, keepdims=True) - earned
+    n_rest = answered.sum(axis=1, keepdims=True) - answered
     with np.errstate(invalid="ignore", divide="ignore"):
-        # Of the other items: with the item itself among them, even noise would
-        # correlate with the total.
-        rest_mean = (filled.sum(axis=1)[:, None] - filled) / (
-            answered.sum(axis=1)[:, None] - answered
-        )
-        sides = [
-            pd.DataFrame(np.where(answered, side, np.nan))
-            for side in (credit, rest_mean)
-        ]
-        x, y = (side.sub(side.mean()).fillna(0.0).to_numpy() for side in sides)
-        spread = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
-        return np.where(spread > 1e-12, (x * y).sum(axis=0) / spread, np.nan)
+        rest_mean = np.where(answered, rest_total / n_rest, np.nan)
+
+    x = _center(credit)
+    y = _center(rest_mean)
+    covariance = (x * y).sum(axis=0)
+    squares_x = (x**2).sum(axis=0)
+    squares_y = (y**2).sum(axis=0)
+    spread = np.sqrt(squares_x * squares_y)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(spread > 1e-12, covariance / spread, np.nan)
+
+
+def _center(values: FloatArray) -> FloatArray:
+    """Deviations from the mean of each column; 0 where a value is NaN."""
+    frame = pd.DataFrame(values)
+    return frame.sub(frame.mean()).fillna(0.0).to_numpy()
 
 
 def error_correlation(
@@ -174,20 +195,21 @@ def error_correlation(
     diagonal = np.where(is_known, 1.0, np.nan)
 
     names = pd.Index(items.models, name="model")
-    squares = {}
-    for column, model_values in {
+    on_diagonal = {
         "correlation": diagonal,
         "se": 0.0 * diagonal,
         "low": diagonal,
         "high": diagonal,
         "n_pairs": n_observed.astype(float),
-    }.items():
+    }
+    squares = {}
+    for column, model_values in on_diagonal.items():
         square = np.diag(model_values)
         square[first, second] = pairs[column]
         square[second, first] = pairs[column]
         squares[column] = pd.DataFrame(square, index=names, columns=names)
-    reasons = dict.fromkeys(filter(None, pairs["reason"]))
     frame = squares.pop("correlation")
+    reasons = pairs.loc[pairs["reason"] != "", "reason"].unique()
     frame.attrs = squares | {"reason": "; ".join(reasons)}
     return frame
 
@@ -195,30 +217,21 @@ def error_correlation(
 def _correlate_pairs(
     items: Items, first: IntArray, second: IntArray, confidence: float
 ) -> pd.DataFrame:
-    """One row per pair of models: correlation, se, low, high, n_pairs, reason."""
-    observed = (~np.isnan(items.credit)).astype(float)
-    credit = np.nan_to_num(items.credit)
-    both_right = (credit @ credit.T)[first, second]
-    right_a = (credit @ observed.T)[first, second]
-    right_b = (observed @ credit.T)[first, second]
-    n = (observed @ observed.T)[first, second]
+    """One row per pair of models: correlation, se, low, high, n_pairs, reason.
 
-    has_spread = (right_a > 0) & (right_a < n) & (right_b > 0) & (right_b < n)
+    Section "Shared errors" of docs/statistics.md.
+    """
+    counts = _count_outcomes(items, first, second)
+    n = counts.sum(axis=0)
+    n_right = np.stack([counts[0] + counts[1], counts[0] + counts[2]])
+    has_spread = np.all((n_right > 0) & (n_right < n), axis=0)
     reason = np.full(len(n), "", object)
     reason[~has_spread] = "a model wins all or nothing"
     reason[n < MIN_COMPARISONS] = f"fewer than {MIN_COMPARISONS} comparisons"
+
     known = np.flatnonzero(reason == "")
-    only_a = (right_a - both_right)[known]
-    only_b = (right_b - both_right)[known]
-    counts = np.stack(
-        [
-            both_right[known],
-            only_a,
-            only_b,
-            n[known] - both_right[known] - only_a - only_b,
-        ]
-    )
-    cuts = ndtri(np.stack([counts[0] + counts[1], counts[0] + counts[2]]) / n[known])
+    counts = counts[:, known]
+    cuts = ndtri(n_right[:, known] / n[known])
     never_seen = np.any(counts <= 0, axis=0)
     correlation = _tetrachoric(counts)
 
@@ -226,46 +239,56 @@ def _correlate_pairs(
     for place, pair in enumerate(known):
         answers = _common_answers(items, first[pair], second[pair])
         if never_seen[place]:
-            spreads.append(_unknown_spread(answers))
+            spread = _unknown_spread(answers)
         else:
-            spreads.append(
-                _clustered_spread(answers, correlation[place], cuts[:, place])
-            )
+            spread = _clustered_spread(answers, correlation[place], cuts[:, place])
+        spreads.append(spread)
     se = np.array([spread.se for spread in spreads])
     design_effect = np.array([spread.design_effect for spread in spreads])
     df = np.array([spread.df for spread in spreads])
+    reason[known[never_seen]] = _NEVER_SEEN
+
     deviance = t_quantile(df, confidence) ** 2 * design_effect
     low, high = _likelihood_limits(counts, cuts, correlation, deviance)
-    reason[known[never_seen]] = (
-        "an outcome was never seen: a correlation has an interval only"
-    )
 
-    columns = np.full((4, len(n)), np.nan)
-    columns[:, known] = correlation, se, low, high
     frame = pd.DataFrame(
-        dict(zip(("correlation", "se", "low", "high"), columns, strict=True))
+        {"correlation": correlation, "se": se, "low": low, "high": high}
     )
-    return frame.assign(n_pairs=n, reason=reason)
+    frame = frame.set_axis(known).reindex(range(len(n)))
+    frame["n_pairs"] = n
+    frame["reason"] = reason
+    return frame
+
+
+def _count_outcomes(items: Items, first: IntArray, second: IntArray) -> FloatArray:
+    """Counts of both right, only the first, only the second, both wrong (4, pairs)."""
+    observed = (~np.isnan(items.credit)).astype(float)
+    credit = np.nan_to_num(items.credit)
+    both_right = (credit @ credit.T)[first, second]
+    only_a = (credit @ observed.T)[first, second] - both_right
+    only_b = (observed @ credit.T)[first, second] - both_right
+    n = (observed @ observed.T)[first, second]
+    both_wrong = n - both_right - only_a - only_b
+    return np.stack([both_right, only_a, only_b, both_wrong])
 
 
 def normal_below(h: FloatArray, k: FloatArray, correlation: FloatArray) -> FloatArray:
-    """P(x <= h, y <= k) of two standard normal variables, by Owen's T function (Owen
-    1956).
-    """
+    """P(x <= h, y <= k) of two standard normal variables, by Owen's T (Owen 1956)."""
     # At zero the slopes are infinite; a step that no digit shows avoids 0 / 0.
-    h, k = (np.where(np.abs(cut) < 1e-12, 1e-12, cut) for cut in (h, k))
+    h = np.where(np.abs(h) < 1e-12, 1e-12, h)
+    k = np.where(np.abs(k) < 1e-12, 1e-12, k)
     root = np.sqrt(1 - correlation**2)
-    triangles = owens_t(h, (k / h - correlation) / root) + owens_t(
-        k, (h / k - correlation) / root
-    )
-    return np.asarray(
-        (ndtr(h) + ndtr(k)) / 2 - triangles - np.where(h * k < 0, 0.5, 0.0)
-    )
+    slope_h = (k / h - correlation) / root
+    slope_k = (h / k - correlation) / root
+    triangles = owens_t(h, slope_h) + owens_t(k, slope_k)
+    opposite = np.where(h * k < 0, 0.5, 0.0)
+    return np.asarray((ndtr(h) + ndtr(k)) / 2 - triangles - opposite)
 
 
 def _tetrachoric(counts: FloatArray) -> FloatArray:
-    """Correlation of each pair of models, from counts of both right, only the first,
-    only the second, both wrong.
+    """Correlation of each pair of models.
+
+    `counts` are those of both right, only the first, only the second, both wrong.
     """
     both_right, only_a, only_b, both_wrong = counts
     right_a = both_right + only_a
@@ -282,12 +305,15 @@ def _tetrachoric(counts: FloatArray) -> FloatArray:
     shares = shares / shares.sum(axis=0)
     cut_a = ndtri(shares[0] + shares[1])
     cut_b = ndtri(shares[0] + shares[2])
+
+    def is_below(middle: FloatArray) -> BoolArray:
+        return np.asarray(normal_below(cut_a, cut_b, middle) < shares[0])
+
     end = np.full(len(cut_a), _LIMIT)
-    correlation = _bisect(
-        lambda middle: normal_below(cut_a, cut_b, middle) < shares[0], -end, end
-    )
-    correlation = np.where(is_telling[1] | is_telling[2], 1.0, correlation)
-    return np.where(is_telling[0] | is_telling[3], -1.0, correlation)
+    correlation = _bisect(is_below, -end, end)
+    no_both_right, no_only_a, no_only_b, no_both_wrong = is_telling
+    correlation = np.where(no_only_a | no_only_b, 1.0, correlation)
+    return np.where(no_both_right | no_both_wrong, -1.0, correlation)
 
 
 def _likelihood_limits(
@@ -299,12 +325,14 @@ def _likelihood_limits(
     largest = _log_likelihood(counts, cuts, best)
 
     def is_outside(middle: FloatArray) -> BoolArray:
-        return np.asarray(
-            2 * (largest - _log_likelihood(counts, cuts, middle)) > deviance
-        )
+        distance = largest - _log_likelihood(counts, cuts, middle)
+        return np.asarray(2 * distance > deviance)
+
+    def is_inside(middle: FloatArray) -> BoolArray:
+        return ~is_outside(middle)
 
     low = _bisect(is_outside, -end, best)
-    high = _bisect(lambda middle: ~is_outside(middle), best, end)
+    high = _bisect(is_inside, best, end)
     # Where no value next to 1 or -1 is outside, the end is the limit itself.
     low = np.where(is_outside(-end), low, -1.0)
     high = np.where(is_outside(end), high, 1.0)
@@ -315,24 +343,24 @@ def _log_likelihood(
     counts: FloatArray, cuts: FloatArray, correlation: FloatArray
 ) -> FloatArray:
     """Of the four outcomes, at the accuracies seen."""
-    both_right = normal_below(cuts[0], cuts[1], correlation)
     right_a, right_b = ndtr(cuts)
-    shares = np.stack(
-        [
-            both_right,
-            right_a - both_right,
-            right_b - both_right,
-            1 - right_a - right_b + both_right,
-        ]
-    )
+    both_right = normal_below(cuts[0], cuts[1], correlation)
+    only_a = right_a - both_right
+    only_b = right_b - both_right
+    both_wrong = 1 - right_a - right_b + both_right
+    shares = np.stack([both_right, only_a, only_b, both_wrong])
     # An outcome next to the impossible may come out below zero.
-    return np.asarray((counts * np.log(np.maximum(shares, 1e-300))).sum(axis=0))
+    log_shares = np.log(np.maximum(shares, 1e-300))
+    return np.asarray((counts * log_shares).sum(axis=0))
 
 
 def _bisect(
     is_below: Callable[[FloatArray], BoolArray], low: FloatArray, high: FloatArray
 ) -> FloatArray:
-    """Where `is_below` turns from true to false, for all pairs at once."""
+    """Where `is_below` turns from true to false, for all pairs at once.
+
+    From SciPy 1.15 on, `scipy.optimize.elementwise.find_root` does the same.
+    """
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         below = is_below(middle)
@@ -342,8 +370,9 @@ def _bisect(
 
 
 class _Answers(NamedTuple):
-    """Credit of two models (2, comparisons) on the comparisons that both answered, and
-    the cluster of each.
+    """The comparisons that both models answered.
+
+    `credit` is (2, comparisons); `cluster` numbers the cluster of each comparison.
     """
 
     credit: FloatArray
@@ -371,32 +400,31 @@ def _common_answers(items: Items, first: int, second: int) -> _Answers:
 def _unknown_spread(answers: _Answers) -> _Spread:
     """Where no outcome deviates: the comparisons of a cluster count as one."""
     sizes = np.bincount(answers.cluster)
-    return _Spread(np.nan, float((sizes**2).sum() / sizes.sum()), len(sizes) - 1.0)
+    mean_size = (sizes**2).sum() / sizes.sum()  # of a comparison's cluster
+    return _Spread(se=np.nan, design_effect=float(mean_size), df=len(sizes) - 1.0)
 
 
 def _clustered_spread(
     answers: _Answers, correlation: float, cuts: FloatArray
 ) -> _Spread:
-    """By the delta method (Plackett 1954): the influence of each comparison, summed by
-    cluster.
-    """
+    """By the delta method (Plackett 1954): influences of comparisons, by cluster."""
     root = np.sqrt(1 - correlation**2)
     slopes = ndtr((cuts[::-1] - correlation * cuts) / root)
-    density = np.exp(-(cuts @ cuts - 2 * correlation * cuts.prod()) / (2 * root**2)) / (
-        2 * np.pi * root
-    )
-    product = answers.credit.prod(axis=0)
+    # The bivariate normal density at the cuts.
+    distance = cuts @ cuts - 2 * correlation * cuts.prod()
+    density = np.exp(-distance / (2 * root**2)) / (2 * np.pi * root)
+
+    both_right = answers.credit.prod(axis=0)
     deviation = answers.credit - answers.credit.mean(axis=1, keepdims=True)
-    residual = product - product.mean() - slopes @ deviation
+    residual = both_right - both_right.mean() - slopes @ deviation
 
     sums = np.bincount(answers.cluster, residual)
-    variance = (sums**2).sum() * len(sums) / max(len(sums) - 1, 1)
+    n_clusters = len(sums)
+    total = (sums**2).sum()
+    variance = total * n_clusters / max(n_clusters - 1, 1)
     design_effect = max(variance / (residual**2).sum(), 1.0)
     # Clusters that deviate much are few where most comparisons are won: they are the
     # ones that count.
-    df = (sums**2).sum() ** 2 / (sums**4).sum()
-    return _Spread(
-        float(np.sqrt(variance) / (len(product) * density)),
-        float(design_effect),
-        float(df),
-    )
+    df = total**2 / (sums**4).sum()
+    se = np.sqrt(variance) / (len(residual) * density)
+    return _Spread(float(se), float(design_effect), float(df))

@@ -1,6 +1,4 @@
-"""How reliable a judge is: what moves its verdicts that should not, each with an
-interval and a test.
-"""
+"""Reports on a judge: what moves its verdicts that should not."""
 
 from bisect import bisect_left
 from collections.abc import Callable
@@ -19,19 +17,24 @@ from rmlab.stats.planning import exact_power
 from rmlab.tables import PROMPT, DataError
 
 _COLUMNS = ["model", *PROMPT, "condition", "order", "sample", "vote", "status"]
+_RESULTS = [
+    *("share", "effect", "se", "low", "high", "p", "p_holm", "detectable"),
+    *("n_prompts", "missing", "reason"),
+]
 _HALVINGS = 20  # of the effects from 0 to 1: to 1e-6
 _SINGLE = "alone"  # the order of a judge that is shown one answer at a time
 _NO_ORDER = "does not apply: answers are rated one by one, and none is shown first"
 
 
 class _Effect(NamedTuple):
-    """An effect by prompt: `value` minus `baseline`, from 0 to 1, NaN where a prompt
-    says nothing; the quoted share.
+    """An effect by prompt: `value` minus `baseline`, NaN where a prompt says nothing.
+
+    `share` is the number that people quote, where it is not the effect.
     """
 
     value: pd.Series
     baseline: pd.Series | float = 0.0
-    share: float | None = None  # where it is not the effect
+    share: float | None = None
 
 
 def judge_report(
@@ -58,11 +61,19 @@ def judge_report(
     Returns
     -------
     DataFrame
-        One row per model and probe: model, probe, share (as people quote it), effect (0
-        for a judge without this fault), se, low, high (clustered by prompt), p, p_holm
-        (over the probes of a model), detectable (the smallest effect that the run would
-        have found with probability `power`), n_prompts, missing (prompts without a
-        verdict that the probe needs), reason. The probes:
+        One row per model and probe, with the columns
+
+        - model, probe;
+        - share: the number that people quote;
+        - effect: 0 for a judge without this fault;
+        - se, low, high: clustered by prompt;
+        - p, and p_holm: adjusted over the probes of a model;
+        - detectable: the smallest effect that the run would have found with probability
+          `power`;
+        - n_prompts, and missing: prompts without a verdict that the probe needs;
+        - reason: why a number is missing.
+
+        The probes:
 
         - position: how much more often an answer wins where it is shown first (1: the
           order decides alone).
@@ -84,131 +95,135 @@ def judge_report(
     """
     missing = [column for column in _COLUMNS if column not in judgements.columns]
     if missing or judgements.empty:
-        raise DataError(
-            f"judgements: {len(judgements)} rows, no {missing}. Give what rmlab.judges.examine returns."
-        )
+        problem = f"judgements: {len(judgements)} rows, no {missing}."
+        raise DataError(f"{problem} Give what rmlab.judges.examine returns.")
     clusters_by = cluster_columns(judgements, cluster)
+    # `detectable` is planned at the first and hardest step of Holm's method.
+    level = alpha / len(_PROBES)
     frames = []
     for model, rows in judgements.groupby("model", sort=False, observed=True):
         votes = _Votes(rows)
-        # `detectable` is planned at the first and hardest step of Holm's adjustment
-        # over the probes.
-        columns = [
-            "share",
-            "effect",
-            "se",
-            "low",
-            "high",
-            "p",
-            "detectable",
-            "n_prompts",
-            "missing",
-            "reason",
-        ]
-        level = alpha / len(_PROBES)
         clusters = rows.drop_duplicates(PROMPT)[clusters_by].set_axis(votes.prompts)
-        tests = [
-            _test_effect(probe(votes), clusters, confidence, level, power)
-            for probe in _PROBES.values()
-        ]
-        frame = pd.DataFrame(tests, columns=columns)
-        frame.insert(
-            columns.index("detectable"), "p_holm", holm(frame["p"].to_numpy(float))
-        )
-        frames.append(pd.DataFrame({"model": model, "probe": [*_PROBES]}).join(frame))
-    return pd.concat(frames, ignore_index=True).astype(
-        {"model": "str", "probe": "str", "reason": "str"}
-    )
+        tests = []
+        for name, probe in _PROBES.items():
+            test = _test_effect(probe(votes), clusters, confidence, level, power)
+            tests.append({"model": model, "probe": name, **test})
+        frame = pd.DataFrame(tests, columns=["model", "probe", *_RESULTS])
+        frame["p_holm"] = holm(frame["p"].to_numpy(float))
+        frames.append(frame)
+    report = pd.concat(frames, ignore_index=True)
+    return report.astype(dict.fromkeys(("model", "probe", "reason"), "str"))
 
 
 class _Votes:
-    """The votes of one model: one column per condition, order and sample, one row per
-    prompt.
+    """The votes of one model, prompts by conditions, orders and samples.
+
+    Attributes
+    ----------
+    prompts : MultiIndex
+        The prompts.
+    table : DataFrame
+        A row per prompt, a column per condition, order and sample: 1 for the left
+        answer, -1 for the right one, 0 for a draw.
+    shares : DataFrame
+        Share of wins of the left answer, a column per condition and order.
+    orders : tuple of str
+        The orders in which answers were shown.
+    unreadable : Series
+        Share of answers without a verdict, by prompt.
+    unreadable_share : float
+        The same of all answers.
     """
 
     def __init__(self, rows: pd.DataFrame) -> None:
-        self.is_unreadable = (
-            (rows["status"] != "read")
-            .astype(float)
-            .groupby([rows[c] for c in PROMPT], sort=False)
-        )
         self.prompts = pd.MultiIndex.from_frame(rows[PROMPT]).unique()
         key = ["condition", "order", "sample"]
-        # Votes are 1 for the left answer, -1 for the right one, 0 for a draw; one per
-        # key.
-        self.table = (
-            rows.set_index([*PROMPT, *key])["vote"].unstack(key).reindex(self.prompts)
-        )
-        self.shares = (self.table.T.groupby(level=key[:2]).mean().T + 1) / 2
-        self.orders = (
-            ("first", "second") if set(rows["order"]) != {_SINGLE} else (_SINGLE,)
-        )
+        votes = rows.set_index([*PROMPT, *key])["vote"]
+        self.table = votes.unstack(key).reindex(self.prompts)
+        mean_vote = self.table.T.groupby(level=["condition", "order"]).mean().T
+        self.shares = (mean_vote + 1) / 2
+        self.orders: tuple[str, ...] = ("first", "second")
+        if set(rows["order"]) == {_SINGLE}:
+            self.orders = (_SINGLE,)
+
+        is_unreadable = (rows["status"] != "read").astype(float)
+        by_prompt = is_unreadable.groupby([rows[name] for name in PROMPT], sort=False)
+        self.unreadable = by_prompt.mean().reindex(self.prompts)
+        self.unreadable_share = float(is_unreadable.mean())
 
     def samples(self, condition: str, order: str) -> list[pd.Series]:
         """Votes of every sample of a condition in one order."""
-        return [
-            votes
-            for key, votes in self.table.items()
-            if isinstance(key, tuple) and key[:2] == (condition, order)
-        ]
+        samples = []
+        for key, votes in self.table.items():
+            if isinstance(key, tuple) and key[:2] == (condition, order):
+                samples.append(votes)
+        return samples
 
     def win_share(self, condition: str, order: str | None = None) -> pd.Series:
-        """Share of wins of the left answer, in one order or over both; missing where an
-        order has no vote.
+        """Share of wins of the left answer, in one order or over both.
+
+        Missing where an order has no vote.
         """
         orders = self.orders if order is None else (order,)
         shares = self.shares.reindex(columns=[(condition, name) for name in orders])
         return shares.mean(axis=1, skipna=False)
 
     def noise(self) -> pd.Series:
-        """How often two answers to one question contradict each other; 0 where each was
-        answered once.
+        """How often two answers to one question contradict each other.
+
+        0 where each question was answered once.
         """
-        pairs = [
-            pair
-            for order in self.orders
-            for pair in combinations(self.samples("as is", order), 2)
-        ]
-        return (
-            _mean_contradiction(pairs) if pairs else pd.Series(0.0, index=self.prompts)
-        )
+        pairs: list[tuple[pd.Series, pd.Series]] = []
+        for order in self.orders:
+            pairs += combinations(self.samples("as is", order), 2)
+        if not pairs:
+            return pd.Series(0.0, index=self.prompts)
+        return _mean_contradiction(pairs)
 
 
 def _mean_contradiction(
     pairs: list[tuple[pd.Series, pd.Series]], winner: int = 0
 ) -> pd.Series:
-    """Share of pairs of votes that name different winners, the first one `winner`; a
-    draw contradicts nothing.
+    """Share of pairs of votes that name different winners, the first one `winner`.
+
+    A draw contradicts nothing.
     """
-    is_opposed = [
-        ((a * b < 0) & (a * winner >= 0)).astype(float).where(a.notna() & b.notna())
-        for a, b in pairs
-    ]
-    return pd.concat(is_opposed, axis=1).mean(axis=1)
+    columns = []
+    for first, second in pairs:
+        is_opposed = (first * second < 0) & (first * winner >= 0)
+        has_both = first.notna() & second.notna()
+        columns.append(is_opposed.astype(float).where(has_both))
+    contradictions = pd.concat(columns, axis=1)
+    return contradictions.mean(axis=1)
 
 
 def _probe_position(votes: _Votes) -> _Effect | str:
     if votes.orders == (_SINGLE,):
         return _NO_ORDER
-    return _Effect(
-        votes.win_share("as is", "first"), votes.win_share("as is", "second")
-    )
+    shown_first = votes.win_share("as is", "first")
+    shown_second = votes.win_share("as is", "second")
+    return _Effect(shown_first, shown_second)
 
 
 def _probe_swap(votes: _Votes) -> _Effect | str:
-    pairs = [
-        *product(votes.samples("as is", "first"), votes.samples("as is", "second"))
-    ]
+    if votes.orders == (_SINGLE,):
+        return _NO_ORDER
+    first = votes.samples("as is", "first")
+    second = votes.samples("as is", "second")
+    pairs = list(product(first, second))
     if not pairs:
-        return _NO_ORDER if votes.orders == (_SINGLE,) else "not asked"
+        return "not asked"
     # The left answer shown first: a vote for it is a vote for the first place; shown
     # second, one against it is.
-    to_first, to_second = (_mean_contradiction(pairs, winner) for winner in (1, -1))
+    to_first = _mean_contradiction(pairs, winner=1)
+    to_second = _mean_contradiction(pairs, winner=-1)
+    changed = to_first + to_second
+
     # A lean to one place makes only changes towards it. Those the other way are chance,
     # and half of chance goes each way: half of the contradictions between samples is
     # the baseline.
     rarer = to_second if to_first.mean() >= to_second.mean() else to_first
-    return _Effect(rarer, votes.noise() / 2, float((to_first + to_second).mean()))
+    return _Effect(rarer, votes.noise() / 2, float(changed.mean()))
 
 
 def _probe_samples(votes: _Votes) -> _Effect | str:
@@ -225,31 +240,30 @@ def _probe_cycles(votes: _Votes) -> _Effect | str:
         samples = votes.samples(condition, "first") + votes.samples(condition, "second")
         if not samples or (condition == "as is" and len(samples) < 2):
             return "no prompt has three different answers"
-        signs = pd.concat(samples, axis=1)
+        verdicts = pd.concat(samples, axis=1)
         # A verdict that changes with the order or from sample to sample is no
         # preference, so it closes no circle.
-        edges.append(
-            signs.iloc[:, 0].where(
-                signs.nunique(axis=1, dropna=False).eq(1) & signs.iloc[:, 0].ne(0)
-            )
-        )
-    total = sum(edges[1:], start=edges[0])
-    return _Effect((total.abs() == 3).astype(float).where(total.notna()))
+        is_unanimous = verdicts.nunique(axis=1, dropna=False).eq(1)
+        verdict = verdicts.iloc[:, 0]
+        edges.append(verdict.where(is_unanimous & (verdict != 0)))
+    total = pd.concat(edges, axis=1).sum(axis=1, skipna=False)
+    is_cycle = (total.abs() == 3).astype(float)
+    return _Effect(is_cycle.where(total.notna()))
 
 
 def _probe_change(votes: _Votes, change: str) -> _Effect | str:
     # The left answer with the change, then the right one: how much its own side gains.
-    return _Effect(
-        votes.win_share(f"{change}, left"), votes.win_share(f"{change}, right")
-    )
+    left_changed = votes.win_share(f"{change}, left")
+    right_changed = votes.win_share(f"{change}, right")
+    return _Effect(left_changed, right_changed)
 
 
 def _probe_wording(votes: _Votes) -> _Effect | str:
-    pairs = [
-        pair
-        for o in votes.orders
-        for pair in product(votes.samples("as is", o), votes.samples("reworded", o))
-    ]
+    pairs: list[tuple[pd.Series, pd.Series]] = []
+    for order in votes.orders:
+        as_is = votes.samples("as is", order)
+        reworded = votes.samples("reworded", order)
+        pairs += product(as_is, reworded)
     if not pairs:
         return "not asked in other words"
     changed = _mean_contradiction(pairs)
@@ -257,10 +271,7 @@ def _probe_wording(votes: _Votes) -> _Effect | str:
 
 
 def _probe_unreadable(votes: _Votes) -> _Effect | str:
-    total = votes.is_unreadable.sum().sum() / max(votes.is_unreadable.count().sum(), 1)
-    return _Effect(
-        votes.is_unreadable.mean().reindex(votes.prompts), share=float(total)
-    )
+    return _Effect(votes.unreadable, share=votes.unreadable_share)
 
 
 _PROBES: dict[str, Callable[[_Votes], _Effect | str]] = {

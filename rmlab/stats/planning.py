@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -10,16 +10,22 @@ from scipy.special import ndtri, stdtrit
 from scipy.stats import binom
 
 from rmlab import tables
-from rmlab.baselines import is_baseline
-from rmlab.metrics.estimate import MIN_PROMPTS, estimate
+from rmlab.metrics.estimate import MIN_PROMPTS, ClusterSums, Estimate, estimate
+from rmlab.metrics.items import FloatArray
 from rmlab.metrics.weights import Average, overall_weights, prepare
-from rmlab.stats.comparing import add_hint, select_models
+from rmlab.stats.comparing import add_hint, find_baselines, select_models
 from rmlab.stats.difference import differences
+from rmlab.tables import IntArray
 
-_MIN_CLUSTERS, _MIN_DIFFERING = 30, 6  # fewer say too little of how two models differ
+# Fewer say too little of how two models differ.
+_MIN_CLUSTERS = 30
+_MIN_DIFFERING = 6
+_FEW_CLUSTERS = f"fewer than {_MIN_CLUSTERS} prompts; use plan"
+_FEW_DIFFERING = f"fewer than {_MIN_DIFFERING} prompts differ; use plan"
+_BEYOND = "more than models that disagree on so few prompts can differ by; use plan"
+
 _ROUNDING = 1e-12
 _UNLIKELY = 1e-13  # numbers of differing prompts beyond this tail are left out
-_BEYOND = "more than models that disagree on so few prompts can differ by; use plan"
 _LOOK_AHEAD = 30  # prompts; the power was seen to fall again within 3
 
 
@@ -56,13 +62,21 @@ def power(
     Returns
     -------
     DataFrame
-        One row per pair of models: model_a, model_b, difference (in this table),
-        agreement (share of prompts on which both earn the same), n_prompts, detectable,
-        alpha (of the test), adjust, average, reason. `detectable` is (z(1 - alpha / 2)
-        + z(power)) times the standard error of the difference; it holds for two models
-        that disagree on as many prompts as these. Fewer than 30 prompts, or 6 on which
-        they differ, give a reason instead; so does a `detectable` beyond what such
-        models can differ by. Where only the agreement is known, use `plan`.
+        One row per pair of models, with the columns
+
+        - model_a, model_b;
+        - difference: in this table;
+        - agreement: share of prompts on which both earn the same;
+        - n_prompts;
+        - detectable: (z(1 - alpha / 2) + z(power)) times the standard error of the
+          difference; it holds for two models that disagree on as many prompts as these;
+        - alpha: of the test;
+        - adjust, average;
+        - reason: why `detectable` is missing, with the remedy: there are fewer than 30
+          prompts, or 6 on which the models differ, or it is more than such models can
+          differ by.
+
+        Where only the agreement is known, use `plan`.
     """
     _check_shares(power=power, alpha=alpha)
     tables.check_option("adjust", adjust, ("none", "holm"))
@@ -70,69 +84,96 @@ def power(
     prepared = prepare(
         table, average, ties, common, options, cluster=cluster, min_models=2
     )
-    names = prepared.items.models
-    result = estimate(
-        prepared.items, overall_weights(prepared.items, prepared.parts), contrasts=[0]
+    items = prepared.items
+    weights = overall_weights(items, prepared.parts)
+    result = estimate(items, weights, contrasts=[0])
+    names = np.array(items.models, object)
+    is_other = names != a
+    if b is not None:
+        is_other = names == b
+    second = np.flatnonzero(is_other)
+    first = np.full(len(second), items.models.index(a))
+
+    difference = differences(result, first, second)
+    differing = _count_differing(result.clusters[0], first, second)
+    level = np.full(len(second), alpha)
+    if adjust == "holm":
+        level = alpha / _count_tests(result, first, second)
+    # Section "Power" of docs/statistics.md.
+    z_level = ndtri(1 - level / 2)
+    z_power = ndtri(power)
+    detectable = (z_level + z_power) * difference.se
+
+    # The first of these that holds is the reason.
+    reason = np.select(
+        [
+            difference.reason != "",
+            differing.n_prompts < _MIN_CLUSTERS,
+            differing.n_differing < _MIN_DIFFERING,
+            detectable > differing.largest,
+        ],
+        [
+            add_hint(difference.reason, difference.se).to_numpy(object),
+            _FEW_CLUSTERS,
+            _FEW_DIFFERING,
+            _BEYOND,
+        ],
+        default="",
     )
-    second = np.array(
-        [place for place, name in enumerate(names) if name != a and b in (None, name)]
-    )
-    first = np.full(len(second), names.index(a))
-    difference, sums = differences(result, first, second), result.clusters[0]
-    n_prompts = ((sums.share[first] > 0) | (sums.share[second] > 0)).sum(axis=1)
-    n_differing = (
-        np.abs(sums.contribution[first] - sums.contribution[second]) > _ROUNDING
-    ).sum(axis=1)
-    # As in `compare_all`: over all pairs, or over those of models where no baseline is
-    # in the pair.
-    is_blind, has_error = (
-        np.array([is_baseline(name) for name in names]),
-        ~np.isnan(result.se[:, 0]),
-    )
-    n = np.where(
-        is_blind[first] | is_blind[second],
-        has_error.sum(),
-        (has_error & ~is_blind).sum(),
-    )
-    level = alpha / (
-        np.maximum(n * (n - 1) / 2, 1.0) if adjust == "holm" else np.ones(len(second))
-    )
-    reason = add_hint(
-        difference.reason, np.where(difference.reason == "", 0.0, np.nan)
-    ).to_numpy(object)
-    few_prompts = np.where(
-        n_prompts < _MIN_CLUSTERS, f"fewer than {_MIN_CLUSTERS} prompts; use plan", ""
-    )
-    few_differ = np.where(
-        n_differing < _MIN_DIFFERING,
-        f"fewer than {_MIN_DIFFERING} prompts differ; use plan",
-        "",
-    )
-    reason = np.where(
-        reason != "", reason, np.where(few_prompts != "", few_prompts, few_differ)
-    )
-    detectable = (ndtri(1 - level / 2) + ndtri(power)) * difference.se
-    # All the clusters that differ, were they to favour the same model.
-    largest = np.abs(sums.contribution[first] - sums.contribution[second]).sum(axis=1)
-    reason = np.where((reason == "") & (detectable > largest), _BEYOND, reason)
-    detectable = np.where(reason == "", detectable, np.nan)
     frame = pd.DataFrame(
         {
             "model_a": a,
-            "model_b": [names[place] for place in second],
+            "model_b": names[second],
             "difference": difference.value,
+            "agreement": 1 - differing.n_differing / differing.n_prompts,
+            "n_prompts": differing.n_prompts,
+            "detectable": np.where(reason == "", detectable, np.nan),
+            "alpha": level,
+            "adjust": adjust,
+            "average": result.label,
+            "reason": reason,
         }
     )
-    frame = frame.assign(
-        agreement=1 - n_differing / n_prompts,
-        n_prompts=n_prompts,
-        detectable=detectable,
-        alpha=level,
+    texts = ("model_a", "model_b", "adjust", "average", "reason")
+    return frame.astype(dict.fromkeys(texts, "str"))
+
+
+class _Differing(NamedTuple):
+    """Prompts of pairs of models, (pairs,) each, and those on which the two differ.
+
+    `largest` is the difference if all of these favoured the same model.
+    """
+
+    n_prompts: IntArray
+    n_differing: IntArray
+    largest: FloatArray
+
+
+def _count_differing(
+    sums: ClusterSums, first: IntArray, second: IntArray
+) -> _Differing:
+    has_share = sums.share > 0
+    gap = np.abs(sums.contribution[first] - sums.contribution[second])
+    return _Differing(
+        n_prompts=(has_share[first] | has_share[second]).sum(axis=1),
+        n_differing=(gap > _ROUNDING).sum(axis=1),
+        largest=gap.sum(axis=1),
     )
-    frame = frame.assign(adjust=adjust, average=result.label, reason=reason)
-    return frame.astype(
-        dict.fromkeys(("model_a", "model_b", "adjust", "average", "reason"), "str")
-    )
+
+
+def _count_tests(result: Estimate, first: IntArray, second: IntArray) -> FloatArray:
+    """Tests that `compare_all` adjusts over, for each pair of models.
+
+    They are those between all models if one of the pair is a baseline, else those
+    between models that are none.
+    """
+    is_blind = find_baselines(result.models)
+    has_error = ~np.isnan(result.se[:, 0])
+    n_with_baselines = has_error.sum()
+    n_without = (has_error & ~is_blind).sum()
+    has_baseline = is_blind[first] | is_blind[second]
+    n = np.where(has_baseline, n_with_baselines, n_without)
+    return np.maximum(n * (n - 1) / 2, 1.0)
 
 
 def plan(
@@ -161,52 +202,47 @@ def plan(
     Returns
     -------
     DataFrame
-        One row per difference and agreement: difference, agreement, n_prompts (the
-        fewest from which on the test of `compare` has the power; missing where a
-        difference cannot be, as it is at most 1 - agreement), power (there), alpha.
+        One row per difference and agreement, with the columns
+
+        - difference, agreement;
+        - n_prompts: the fewest from which on the test of `compare` has the power;
+          missing where the difference is more than 1 - agreement, so that it cannot be;
+        - power: with as many prompts;
+        - alpha: of each test.
+
         Several comparisons a prompt are worth less than as many prompts.
 
     Examples
     --------
-    >>> plan(0.02, agreement=[0.9, 0.95])[["agreement", "n_prompts"]].to_numpy().tolist()
-    [[0.9, 1957], [0.95, 978]]
+    >>> plan(0.02, agreement=[0.9, 0.95])["n_prompts"].tolist()
+    [1957, 978]
     """
     _check_shares(power=power, alpha=alpha)
     if not comparisons >= 1:
         raise ValueError(f"comparisons: {comparisons!r}; allowed: 1 or more")
     level = alpha / comparisons
     rows = []
-    for delta in map(float, np.atleast_1d(difference)):
-        for share in map(float, np.atleast_1d(agreement)):
+    for delta in np.atleast_1d(difference).astype(float).tolist():
+        for share in np.atleast_1d(agreement).astype(float).tolist():
             if not 0 < share < 1 or not 0 < abs(delta) < 1:
+                values = f"{delta!r}, {share!r}"
                 raise ValueError(
-                    f"difference, agreement: {delta!r}, {share!r}; allowed: between 0 and 1"
+                    f"difference, agreement: {values}; allowed: between 0 and 1"
                 )
-            n = (
-                _fewest_prompts(abs(delta), share, power, level)
-                if abs(delta) <= 1 - share + _ROUNDING
-                else pd.NA
-            )
-            reached = (
-                exact_power(n, abs(delta), share, level)
-                if isinstance(n, int)
-                else np.nan
-            )
-            rows.append(
-                {
-                    "difference": delta,
-                    "agreement": share,
-                    "n_prompts": n,
-                    "power": reached,
-                    "alpha": level,
-                }
-            )
-    return pd.DataFrame(rows).astype({"n_prompts": "Int64"})
+            row = {"difference": delta, "agreement": share, "alpha": level}
+            if abs(delta) <= 1 - share + _ROUNDING:
+                n = _fewest_prompts(abs(delta), share, power, level)
+                row["n_prompts"] = n
+                row["power"] = exact_power(n, abs(delta), share, level)
+            rows.append(row)
+    columns = ["difference", "agreement", "n_prompts", "power", "alpha"]
+    return pd.DataFrame(rows, columns=columns).astype(
+        {"n_prompts": "Int64", "power": "float64"}
+    )
 
 
 def exact_power(n: int, difference: float, agreement: float, alpha: float) -> float:
-    """Probability that the test of `compare` rejects for n prompts with one comparison
-    each.
+    """Probability that the test of `compare` rejects, with n prompts of one comparison.
 
     Summed over how many prompts differ, and over how many of these each model wins.
     """
@@ -218,20 +254,20 @@ def exact_power(n: int, difference: float, agreement: float, alpha: float) -> fl
     m = np.arange(fewest, most + 1)
 
     # `adjust` for one stratum of n equal clusters, of which m differ, solved for the
-    # lead at which |center| = t * se.
+    # lead at which |center| = t * se (section "Two models" of docs/statistics.md).
     t = stdtrit(n - 1, 1 - alpha / 2)
-    squared_lead = (
-        t**2 * (n * m / (n - 1) + 2) / (1 + t**2 * (1 / (n - 1) - 2 / (n + 2) ** 2))
-    )
+    numerator = t**2 * (n * m / (n - 1) + 2)
+    denominator = 1 + t**2 * (1 / (n - 1) - 2 / (n + 2) ** 2)
+    lead = np.sqrt(numerator / denominator)
     # The most that the worse model may win of m; -1: with so few differing prompts
     # nothing is significant.
-    limit = np.maximum(np.ceil((m - np.sqrt(squared_lead)) / 2) - 1, -1)
+    limit = np.maximum(np.ceil((m - lead) / 2) - 1, -1)
 
-    won = min((disagreement + difference) / 2 / disagreement, 1.0)
-    rejected = binom.cdf(limit, m, won) + binom.cdf(
-        limit, m, 1 - won
-    )  # the wrong way counts too
-    return float((binom.pmf(m, n, disagreement) * rejected).sum())
+    better_wins = min((disagreement + difference) / 2 / disagreement, 1.0)
+    rejected = binom.cdf(limit, m, better_wins)
+    rejected += binom.cdf(limit, m, 1 - better_wins)  # the wrong way counts too
+    probability = binom.pmf(m, n, disagreement)
+    return float((probability * rejected).sum())
 
 
 def _fewest_prompts(
@@ -247,13 +283,15 @@ def _fewest_prompts(
         high *= 2
     n = bisect_left(range(high), power, lo=high // 2 + 1, key=power_of)
     # The test is discrete, so that a prompt more may lower the power.
-    too_few = [later for later in range(n, n + _LOOK_AHEAD) if power_of(later) < power]
-    return too_few[-1] + 1 if too_few else n
+    fewest = n
+    for later in range(n, n + _LOOK_AHEAD):
+        if power_of(later) < power:
+            fewest = later + 1
+    return fewest
 
 
 def _check_shares(**shares: float) -> None:
     for argument, value in shares.items():
         if not 0 < value < 1:
-            raise ValueError(
-                f"{argument}: {value!r}; allowed: a probability between 0 and 1"
-            )
+            allowed = "a probability between 0 and 1"
+            raise ValueError(f"{argument}: {value!r}; allowed: {allowed}")
