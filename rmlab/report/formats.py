@@ -91,11 +91,7 @@ def to_markdown(board: pd.DataFrame) -> str:
     """
     cells = _escape_cells(board, escape_markdown, "*{}*")
     header = [escape_markdown(heading(name)) for name in cells.columns]
-    rule = []
-    for name in cells.columns:
-        is_number = is_numeric_dtype(board[name])
-        rule.append("--:" if is_number else "---")
-
+    rule = _mark_columns(board[cells.columns], "--:", "---")
     rows = [header, rule, *cells.to_numpy().tolist()]
     lines = ["| " + " | ".join(row) + " |\n" for row in rows]
     return "".join(lines)
@@ -124,10 +120,7 @@ def to_latex(
     if label is None:
         label = f"tab:{kind}"
     cells = _escape_cells(board, escape_latex, r"\textit{{{}}}")
-    alignment = ""
-    for name in cells.columns:
-        alignment += "r" if is_numeric_dtype(board[name]) else "l"
-
+    alignment = _mark_columns(board[cells.columns], "r", "l")
     headings = [escape_latex(heading(name)) for name in cells.columns]
     latex: str = (
         cells.set_axis(headings, axis="columns")
@@ -135,7 +128,7 @@ def to_latex(
         .to_latex(
             hrules=True,
             position_float="centering",
-            column_format=alignment,
+            column_format="".join(alignment),
             label=label,
             caption=escape_latex(caption),
         )
@@ -221,7 +214,10 @@ def show(table: pd.DataFrame) -> ShownTable:
     short        7
     """
     if table.index.name is not None or not is_integer_dtype(table.index.dtype):
-        labels = ["" if name is None else name for name in table.index.names]
+        labels = []
+        for name in table.index.names:
+            label = "" if name is None else name
+            labels.append(label)
         table = table.reset_index(names=labels, allow_duplicates=True)
     cells = table.astype(object).map(_format_value)
     caption = ""
@@ -247,8 +243,8 @@ def _join_intervals(cells: pd.DataFrame) -> pd.DataFrame:
     cells = cells.drop(columns="se", errors="ignore")
     for low in [*cells.columns]:
         if low == "low":
-            position = cells.columns.get_loc("low")
-            value = cells.columns[position - 1]
+            columns = [*cells.columns]
+            value = columns[columns.index("low") - 1]
         elif str(low).endswith("_low"):
             value = low.removesuffix("_low")
         else:
@@ -319,6 +315,15 @@ def _escape_cells(
     return cells
 
 
+def _mark_columns(table: pd.DataFrame, of_numbers: str, of_texts: str) -> list[str]:
+    """How each column is aligned, in the signs of the format."""
+    marks = []
+    for name in table.columns:
+        mark = of_numbers if is_numeric_dtype(table[name]) else of_texts
+        marks.append(mark)
+    return marks
+
+
 def _check_board(board: pd.DataFrame) -> str:
     """Whether a table is a leaderboard or a comparison; DataError if it is neither."""
     for kind, columns in _COLUMNS.items():
@@ -340,7 +345,7 @@ def _format_numbers(values: pd.Series, form: str) -> pd.Series:
     return values.map(form.format).where(values.notna(), "")
 
 
-def _format_rank(rank: float, low: float, high: float) -> str:
+def _format_rank(rank: float | None, low: float | None, high: float | None) -> str:
     if pd.isna(rank):
         return ""
     if pd.isna(low) or low == high:

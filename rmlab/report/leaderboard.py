@@ -12,6 +12,7 @@ from rmlab.benchmarks.registry import adopt_name
 from rmlab.metrics import pairs
 from rmlab.metrics.summaries import summary, summary_columns
 from rmlab.metrics.weights import Average, prepare
+from rmlab.report.sources import check_table
 from rmlab.stats.ranking import DECIMALS, rank_columns
 from rmlab.tables import ITEM, KEY, PROMPT, DataError, refuse_repeats
 
@@ -63,11 +64,7 @@ def leaderboard(
         unless `common`.
     """
     benchmark_of(table)  # one at a time
-    if "score" in table:
-        checked = tables.check_scores(table, allow_missing=True)
-    else:
-        checked = tables.check_pairs(table)
-    entries = with_baselines(checked, responses, seed=seed)
+    entries = with_baselines(check_table(table), responses, seed=seed)
     prepared = prepare(
         entries, average, ties, common, options, cluster=cluster, min_models=1
     )
@@ -123,20 +120,21 @@ def compare_benchmarks(
         As in `rmlab.summary`.
     """
     summaries = []
-    for name, table in _tables_by_benchmark(tables):
+    for name, table in _split_benchmarks(tables):
         scores = summary(table, average=average, confidence=confidence)
-        summaries.append(scores.assign(benchmark=str(name)))
+        summaries.append(scores.assign(benchmark=name))
     rows = pd.concat(summaries, ignore_index=True)
     refuse_repeats(rows, ["benchmark", "model"], "tables")
     numbers = rows.pivot(index="model", columns="benchmark")
     benchmarks = rows["benchmark"].unique()
 
-    columns = {"mean_rank": _mean_rank(numbers["overall"][benchmarks])}
+    overall = pd.DataFrame(numbers["overall"][benchmarks])
+    columns = {"mean_rank": _mean_rank(overall)}
     reasons = pd.Series("", index=numbers.index)
     for name in benchmarks:
         is_taken = name in ("model", "mean_rank", "reason")
         column = f"benchmark {name}" if is_taken else name
-        columns[column] = numbers["overall"][name]
+        columns[column] = overall[name]
         columns[f"{column}_low"] = numbers["low"][name]
         columns[f"{column}_high"] = numbers["high"][name]
         reason = numbers["reason"][name].fillna("not scored")
@@ -147,16 +145,17 @@ def compare_benchmarks(
     return frame.sort_values("mean_rank", kind="stable", ignore_index=True)
 
 
-def _tables_by_benchmark(
+def _split_benchmarks(
     tables: pd.DataFrame | Iterable[pd.DataFrame] | Mapping[str, pd.DataFrame],
 ) -> list[tuple[str, pd.DataFrame]]:
     """The argument of `compare_benchmarks` as names and tables of one benchmark."""
     if isinstance(tables, Mapping):
-        return list(tables.items())
+        return [(str(name), table) for name, table in tables.items()]
     frames = [tables] if isinstance(tables, pd.DataFrame) else tables
     parts: list[tuple[str, pd.DataFrame]] = []
     for frame in frames:
-        parts.extend(frame.groupby("benchmark", sort=False))
+        for name, part in frame.groupby("benchmark", sort=False):
+            parts.append((str(name), part))
     return parts
 
 
@@ -193,7 +192,8 @@ def with_baselines(
 def _draw_rows(table: pd.DataFrame, seed: int) -> pd.DataFrame:
     """The rows of a model whose scores (or margins) are drawn."""
     is_scores = "score" in table
-    items = table.drop_duplicates(KEY if is_scores else ITEM)
+    item = KEY if is_scores else ITEM
+    items = table.drop_duplicates(item)
     draw = np.random.default_rng(seed).normal(size=len(items))
     if is_scores:
         return items.assign(model=baselines.DRAWN, score=draw)

@@ -170,7 +170,8 @@ def _section(
     models = board[board["kind"] == "model"]
 
     benchmark = benchmark_of(table)
-    styles = table.get("style", table.get("chosen_style"))
+    style_column = "style" if "style" in table else "chosen_style"
+    styles = table[style_column]
     links: dict[str, dict[str, str]] = {}
     explorer = None
     if len(table) <= MOST_ROWS:
@@ -178,8 +179,8 @@ def _section(
         links = _links(data)
         explorer = explorer_data(data, text_limit, average, seed)
 
-    has_lengths = responses is not None and bool(styles.isna().all())
-    if has_lengths and benchmark.needs == "pairs":
+    lacks_styles = bool(styles.isna().all())
+    if lacks_styles and benchmark.needs == "pairs" and responses is not None:
         table = style_differences(table, responses)
     findings = [
         *describe_models(table, models["model"].head(MODELS), average),

@@ -63,7 +63,7 @@ def read_results(
     `columns`: our names to those of files of pairs, as in `rmlab.load_pairs`.
     """
     if isinstance(source, pd.DataFrame):
-        tables = _tables_by_benchmark([_check_table(source)])
+        tables = _tables_by_benchmark([check_table(source)])
         return Results(tables, [], {})
 
     paths = _result_files(source)
@@ -73,7 +73,8 @@ def read_results(
     return Results(tables, paths, match_texts(responses, tables))
 
 
-def _check_table(table: pd.DataFrame) -> pd.DataFrame:
+def check_table(table: pd.DataFrame) -> pd.DataFrame:
+    """A checked table of scores or pairs."""
     if "score" in table.columns:
         return check_scores(table, allow_missing=True)
     return check_pairs(table)

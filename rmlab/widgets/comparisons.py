@@ -127,16 +127,18 @@ class Comparisons:
     @cached_property
     def choices(self) -> dict[str, list[str]]:
         """The values that each field of `Selection` may have."""
-        has_styles = bool(self.items["level"].notna().any())
-        return {
+        choices = {
             "models": self.models,
             "domain": self.prompts["domain"].unique().tolist(),
             "subset": [*self.prompts["subset"].unique(), *self.benchmark.sections],
-            "cell": list(STYLES) if has_styles else [],
-            "level": list(LEVELS) if has_styles else [],
+            "cell": list(STYLES),
+            "level": list(LEVELS),
             "outcome": [*OUTCOMES, "flip"],
             "order": ["worst", "best", "data"],
         }
+        if self.items["level"].isna().all():
+            choices |= {"cell": [], "level": []}
+        return choices
 
     @cached_property
     def searchable(self) -> list[str]:
@@ -195,7 +197,8 @@ class Comparisons:
             if values is not None:
                 columns[name] = _encode_column(values, as_text)
         prompts = self.prompts.get("prompt", [""] * len(self.prompts))
-        tie_credit = CREDIT_OF_TIE.get(self.benchmark.ties[0], 0.0)
+        credit = CREDIT_OF_TIE.get(self.benchmark.ties[0], 0.0)
+        tie_credit = None if np.isnan(credit) else credit
         sections = self.benchmark.sections.items()
         return {
             "benchmark": self.prompts["benchmark"].iloc[0],
@@ -206,17 +209,17 @@ class Comparisons:
             "heads": [_shorten_prompt(prompt) for prompt in prompts],
             "features": list(styles.FEATURES),
             "hasMargins": self.has_margins,
-            "tieCredit": None if np.isnan(tie_credit) else tie_credit,
+            "tieCredit": tie_credit,
             "reasons": reasons,
             "columns": columns,
         }
 
     def _columns(self, shares: FloatArray | None) -> dict[str, object]:
         """Columns by the names that explorer.js reads; None where it has no use."""
-        has_scores = self.score is not None
+        margin = self.margin if self.score is None else None
         return {
             "shares": shares,
-            "margin": None if has_scores else self.margin,
+            "margin": margin,
             "chosen": self.chosen,
             "rejected": self.rejected,
             "outcome": self.outcome,
@@ -282,10 +285,11 @@ def _shorten_prompt(prompt: object) -> str:
 def _with_html(text: str, style: str | float) -> dict[str, object]:
     """A text as it is and as HTML, and its length where it is cut."""
     is_cut = len(text) > markup.LIMIT
+    length = len(text) if is_cut else 0
     return {
         "raw": visible(text[: markup.LIMIT]),
         "html": markup.text_html(text, style),
-        "length": len(text) if is_cut else 0,
+        "length": length,
     }
 
 
@@ -297,7 +301,7 @@ def _encode_column(values: object, as_text: bool) -> dict[str, object]:
         dtype = "float32" if as_text else "float64"
     else:
         dtype = "int8" if array.itemsize == 1 else "int32"
-    data: str | bytes = np.ascontiguousarray(array, dtype).tobytes()
+    data = np.ascontiguousarray(array, dtype).tobytes()
     if as_text:
-        data = base64.b64encode(data).decode()
+        return {"dtype": dtype, "data": base64.b64encode(data).decode()}
     return {"dtype": dtype, "data": data}

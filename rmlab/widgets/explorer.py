@@ -120,8 +120,10 @@ def explore(
     16
     """
     if scorer is not None and not callable(scorer):
-        remedy = "Give a scorer such as rmlab.classifier(...)."
-        raise TypeError(f"scorer: {scorer!r} cannot be called. {remedy}")
+        raise TypeError(
+            f"scorer: {scorer!r} cannot be called. "
+            "Give a scorer such as rmlab.classifier(...)."
+        )
     if selection is None:
         selection = Selection()
     return View(Comparisons(scores, responses), selection, scorer)
@@ -135,7 +137,7 @@ class WidgetDisplay:
     def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
         bundle = self.widget._repr_mimebundle_(**options)
         data = bundle[0] if isinstance(bundle, tuple) else bundle
-        return data | {"text/plain": repr(self)}
+        return {**data, "text/plain": repr(self)}
 
 
 class View(WidgetDisplay):

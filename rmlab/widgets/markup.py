@@ -166,7 +166,9 @@ def _show_formulas(match: re.Match[str]) -> str:
         if is_hidden and match["code"]:
             character = escape_html(character)
         text += character
-    return text if match["code"] else _MARKUP.sub(_formula_html, text)
+    if match["code"]:
+        return text
+    return _MARKUP.sub(_formula_html, text)
 
 
 def _formula_html(match: re.Match[str]) -> str:
@@ -181,10 +183,11 @@ def _formula_html(match: re.Match[str]) -> str:
         return source
 
     is_inline = bool(match["inline"] or match["dollar"])
+    display = "inline" if is_inline else "block"
     # latex2mathml 3.81 does not lay `aligned` out.
     body = body.replace("{aligned}", "{align*}")
     try:
-        tree = convert_to_element(body, display="inline" if is_inline else "block")
+        tree = convert_to_element(body, display=display)
     except Exception:  # whatever is wrong with the formula: the reader sees its source
         return source
     if _is_garbled(body, tree):
@@ -205,8 +208,10 @@ def _is_garbled(body: str, tree: Element) -> bool:
     """
     if "\\\\" in body and tree.find(".//mtable") is None:
         return True
-    texts = [element.text or "" for element in tree.iter()]
-    return any(re.match(r"&$|\\[A-Za-z]", text) for text in texts)
+    for element in tree.iter():
+        if re.match(r"&$|\\[A-Za-z]", element.text or ""):
+            return True
+    return False
 
 
 def _highlight(code: str, language: str, attributes: str = "") -> str:

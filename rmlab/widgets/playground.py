@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rmlab.benchmarks import load
 from rmlab.bias.probe import probe
@@ -151,8 +152,12 @@ class Playground(WidgetDisplay):
     @property
     def steps(self) -> dict[str, int]:
         """The number of steps of each change of style that is moved."""
-        steps = {name: self.controls[name].value for name in _CHANGES}
-        return {name: step for name, step in steps.items() if step}
+        steps = {}
+        for name in _CHANGES:
+            step = self.controls[name].value
+            if step:
+                steps[name] = step
+        return steps
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -250,10 +255,10 @@ class Playground(WidgetDisplay):
         name = self.controls["restyle"].value
         return _restyle(self.controls[name].value, self.steps | steps)
 
-    def _score(self, texts: list[str]) -> pd.Series:
+    def _score(self, texts: list[str]) -> NDArray[np.float64]:
         """Scores of the texts; those of empty ones are missing."""
         rows = [row for row, text in enumerate(texts) if text.strip()]
-        scores = pd.Series(np.nan, range(len(texts)))
+        scores = np.full(len(texts), np.nan)
         if rows:
             prompts = [self.controls["prompt"].value] * len(rows)
             filled = [texts[row] for row in rows]
