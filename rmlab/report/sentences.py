@@ -62,7 +62,7 @@ def sentences(table: pd.DataFrame) -> list[str]:
     >>> finding
     'longest prefers the fancier style'
     >>> numbers
-    'easy minus hard is 0.578 (95 % CI 0.459 to 0.662, 64 prompts).'
+    'easy minus hard is 0.578 (95 % CI 0.454 to 0.667, 64 prompts).'
     """
     columns = {*table.columns}
     if {"difference", "model_a", "model_b", "p"} <= columns:
