@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import rmlab
 from rmlab import baselines, cli, io, metrics, report, scoring, toy
-from rmlab.report.results import read_results
 from rmlab.report.sentences import describe_models
+from rmlab.report.sources import read_results
 from rmlab.tables import DataError
 from rmlab.text import escape_html
 

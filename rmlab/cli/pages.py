@@ -13,7 +13,7 @@ from rmlab.cli.options import TextOptions, split_columns, with_shared_options
 from rmlab.cli.terminal import say, say_aligned
 from rmlab.records import is_clone
 from rmlab.report.page import write_explorer
-from rmlab.report.results import read_results
+from rmlab.report.sources import read_results
 from rmlab.tables import DataError
 
 _CLUSTER = "Column of prompts that stand or fall together; else family, or the prompt."

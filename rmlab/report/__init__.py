@@ -3,10 +3,10 @@ offline.
 """
 
 from rmlab.report.figures import save_figure
+from rmlab.report.formats import show, to_csv, to_latex, to_markdown
 from rmlab.report.leaderboard import compare_benchmarks, leaderboard
 from rmlab.report.page import write_report
 from rmlab.report.sentences import sentences
-from rmlab.report.tables import show, to_csv, to_latex, to_markdown
 
 __all__ = [
     "compare_benchmarks",

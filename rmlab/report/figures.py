@@ -1,7 +1,7 @@
 """Figures to files, each with its numbers beside it."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
 AnyFigure: TypeAlias = "Axes | Figure"
-FORMATS = ("png", "pdf", "svg")
+_FORMATS = ("png", "pdf", "svg")
 _UNDATED: dict[str, dict[str, str | None]] = {
     "png": {},
     "pdf": {"CreationDate": None},
@@ -31,10 +31,11 @@ _EMBEDDED: "dict[RcKeyType, object]" = {
     "svg.fonttype": "path",
     "svg.hashsalt": "rmlab",
 }
-_DOTS, _PRINT_DOTS = 150, 300  # per inch, of PNG
-_SLIDE_DOTS = (
-    1920.000001  # across a slide; matplotlib 3.10 cuts the fraction of a dot off
-)
+# Per inch, of PNG.
+_DOTS = 150
+_PRINT_DOTS = 300
+# Across a slide; matplotlib 3.10 cuts the fraction of a dot off.
+_SLIDE_DOTS = 1920.000001
 
 
 def save_figure(
@@ -75,46 +76,62 @@ def save_figure(
     DataError
         For a suffix of another kind of image, before anything is written.
     """
-    path, root = Path(path), root_figure(figure)
-    formats = [formats] if isinstance(formats, str) else list(formats)
-    suffix = path.suffix.lstrip(".")
-    if suffix in FORMATS:
-        path, formats, suffix = path.with_suffix(""), [suffix], ""
-    for name in formats:
-        if name not in FORMATS:
-            raise DataError(f"formats: {name!r}; {nearest(name, FORMATS)}")
-    if suffix.lower() in root.canvas.get_supported_filetypes():  # not of "gemma-2.5"
-        raise DataError(
-            f"path: {path.name!r} ends in {path.suffix!r}; {nearest(suffix, FORMATS)}, or no suffix at all"
-        )
+    root = root_figure(figure)
+    image_kinds = root.canvas.get_supported_filetypes()
+    stem, format_names = _split_formats(Path(path), formats, image_kinds)
     page = root if width is None else resize(root, width)
-    dots = (
-        _SLIDE_DOTS / page.get_size_inches()[0]
-        if width == "slide"
-        else _DOTS
-        if width is None
-        else _PRINT_DOTS
-    )
-    contents: dict[str, str | bytes] = {
-        name: draw_figure(page, name, dots) for name in formats
-    }
+    dots = _dots_per_inch(page, width)
+
+    contents: dict[str, str | bytes] = {}
+    for name in format_names:
+        contents[name] = draw_figure(page, name, dots)
     if table is not None:
-        contents["csv"] = format_csv(
-            table, index=not isinstance(table.index, pd.RangeIndex)
+        has_labels = not isinstance(table.index, pd.RangeIndex)
+        contents["csv"] = format_csv(table, index=has_labels)
+
+    files = []
+    for name, content in contents.items():
+        file = stem.with_name(f"{stem.name}.{name}")
+        files.append(write_file(file, content))
+    return files
+
+
+def _split_formats(
+    path: Path, formats: str | Sequence[str], image_kinds: Container[str]
+) -> tuple[Path, list[str]]:
+    """The path without the suffix of a format, and the formats to write."""
+    suffix = path.suffix.removeprefix(".")
+    if suffix in _FORMATS:
+        return path.with_suffix(""), [suffix]
+
+    names = [formats] if isinstance(formats, str) else list(formats)
+    for name in names:
+        if name not in _FORMATS:
+            raise DataError(f"formats: {name!r}; {nearest(name, _FORMATS)}")
+    if suffix.lower() in image_kinds:  # not of "gemma-2.5"
+        raise DataError(
+            f"path: {path.name!r} ends in {path.suffix!r}; "
+            f"{nearest(suffix, _FORMATS)}, or no suffix at all"
         )
-    return [
-        write_file(path.with_name(f"{path.name}.{name}"), content)
-        for name, content in contents.items()
-    ]
+    return path, names
+
+
+def _dots_per_inch(page: "Figure", width: Width | None) -> float:
+    if width is None:
+        return _DOTS
+    if width == "slide":
+        return _SLIDE_DOTS / float(page.get_size_inches()[0])
+    return _PRINT_DOTS
 
 
 def root_figure(figure: AnyFigure) -> "Figure":
     """The figure that an Axes stands in, or the figure itself."""
-    root = figure.get_figure(root=True) if hasattr(figure, "get_figure") else None
+    root = None
+    if hasattr(figure, "get_figure"):
+        root = figure.get_figure(root=True)
     if root is None:
-        raise TypeError(
-            f"figure: {type(figure).__name__} without a figure. Pass what a plot returned."
-        )
+        problem = f"figure: {type(figure).__name__} without a figure."
+        raise TypeError(f"{problem} Pass what a plot returned.")
     return root
 
 

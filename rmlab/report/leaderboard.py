@@ -1,8 +1,6 @@
-"""A leaderboard: the benchmark's summary with intervals, ranks, groups, and
-content-blind baselines as rows.
-"""
+"""A leaderboard: a benchmark's summary with ranks, groups and baselines."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,6 +12,7 @@ from rmlab.benchmarks.registry import adopt_name
 from rmlab.metrics import pairs
 from rmlab.metrics.summaries import summary, summary_columns
 from rmlab.metrics.weights import Average, prepare
+from rmlab.report.sources import check_table
 from rmlab.stats.ranking import DECIMALS, rank_columns
 from rmlab.tables import ITEM, KEY, PROMPT, DataError, refuse_repeats
 
@@ -65,27 +64,18 @@ def leaderboard(
         unless `common`.
     """
     benchmark_of(table)  # one at a time
-    checked = (
-        tables.check_scores(table, allow_missing=True)
-        if "score" in table
-        else tables.check_pairs(table)
-    )
-    entries = with_baselines(checked, responses, seed=seed)
+    entries = with_baselines(check_table(table), responses, seed=seed)
     prepared = prepare(
         entries, average, ties, common, options, cluster=cluster, min_models=1
     )
     frame, overall = summary_columns(prepared, confidence, contrasts=True)
-    kind = pd.Series(
-        np.where(frame["model"].map(is_baseline), "baseline", "model"), dtype="str"
-    )
+
+    is_blind = frame["model"].map(is_baseline)
+    kind = pd.Series(np.where(is_blind, "baseline", "model"), dtype="str")
     frame = frame.assign(kind=kind, **rank_columns(overall, confidence=confidence))
-    frame = frame.drop(
-        columns=[
-            name
-            for name in ("prior_sets",)
-            if name in frame and frame[name].isna().all()
-        ]
-    )
+    if "prior_sets" in frame and frame["prior_sets"].isna().all():
+        frame = frame.drop(columns="prior_sets")
+
     others = frame.columns.difference([*_FIRST, *_LAST], sort=False)
     frame = frame[[*_FIRST, *others, *_LAST]]
     ordered = frame.sort_values(
@@ -129,51 +119,59 @@ def compare_benchmarks(
     DataError
         As in `rmlab.summary`.
     """
-    if isinstance(tables, Mapping):
-        parts = list(tables.items())
-    else:
-        frames = [tables] if isinstance(tables, pd.DataFrame) else tables
-        parts = [
-            part for frame in frames for part in frame.groupby("benchmark", sort=False)
-        ]
-    summaries = [
-        summary(table, average=average, confidence=confidence).assign(
-            benchmark=str(name)
-        )
-        for name, table in parts
-    ]
+    summaries = []
+    for name, table in _split_benchmarks(tables):
+        scores = summary(table, average=average, confidence=confidence)
+        summaries.append(scores.assign(benchmark=name))
     rows = pd.concat(summaries, ignore_index=True)
     refuse_repeats(rows, ["benchmark", "model"], "tables")
     numbers = rows.pivot(index="model", columns="benchmark")
     benchmarks = rows["benchmark"].unique()
 
     overall = pd.DataFrame(numbers["overall"][benchmarks])
+    columns = {"mean_rank": _mean_rank(overall)}
+    reasons = pd.Series("", index=numbers.index)
+    for name in benchmarks:
+        is_taken = name in ("model", "mean_rank", "reason")
+        column = f"benchmark {name}" if is_taken else name
+        columns[column] = overall[name]
+        columns[f"{column}_low"] = numbers["low"][name]
+        columns[f"{column}_high"] = numbers["high"][name]
+        reason = numbers["reason"][name].fillna("not scored")
+        reasons += (f"; {name}: " + reason).where(reason != "", "")
+    columns["reason"] = reasons.str.removeprefix("; ")
+
+    frame = pd.DataFrame(columns).reset_index()
+    return frame.sort_values("mean_rank", kind="stable", ignore_index=True)
+
+
+def _split_benchmarks(
+    tables: pd.DataFrame | Iterable[pd.DataFrame] | Mapping[str, pd.DataFrame],
+) -> list[tuple[str, pd.DataFrame]]:
+    """The argument of `compare_benchmarks` as names and tables of one benchmark."""
+    if isinstance(tables, Mapping):
+        return [(str(name), table) for name, table in tables.items()]
+    frames = [tables] if isinstance(tables, pd.DataFrame) else tables
+    parts: list[tuple[str, pd.DataFrame]] = []
+    for frame in frames:
+        for name, part in frame.groupby("benchmark", sort=False):
+            parts.append((str(name), part))
+    return parts
+
+
+def _mean_rank(overall: pd.DataFrame) -> pd.Series:
+    """Mean over the benchmarks of the rank among the models that have all of them."""
     complete = overall.dropna()
     is_ranked = [not is_baseline(name) for name in complete.index]
-    ranks = complete[is_ranked].round(DECIMALS).rank(ascending=False, method="min")
-    frame = pd.DataFrame(
-        {"mean_rank": ranks.mean(axis=1)}, index=overall.index
-    ).reset_index()
-
-    reasons = pd.Series("", index=frame.index)
-    for name in benchmarks:
-        column = (
-            f"benchmark {name}" if name in ("model", "mean_rank", "reason") else name
-        )
-        frame[column] = overall[name].array
-        frame[f"{column}_low"] = numbers["low"][name].array
-        frame[f"{column}_high"] = numbers["high"][name].array
-        reason = numbers["reason"][name].fillna("not scored").reset_index(drop=True)
-        reasons += (f"; {name}: " + reason).where(reason != "", "")
-    frame["reason"] = reasons.str.removeprefix("; ")
-    return frame.sort_values("mean_rank", kind="stable", ignore_index=True)
+    scores = complete[is_ranked].round(DECIMALS)
+    ranks = scores.rank(ascending=False, method="min")
+    return ranks.mean(axis=1).reindex(overall.index)
 
 
 def with_baselines(
     table: pd.DataFrame, responses: pd.DataFrame | None = None, *, seed: int = 0
 ) -> pd.DataFrame:
-    """`table` (scores or pairs) with the rows of content-blind baselines that it lacks,
-    at the end.
+    """Add rows of the content-blind baselines that scores or pairs lack, at the end.
 
     With `responses` all of `rmlab.baselines`, scored on the texts that `table` has;
     without, one named "random draw", whose scores are drawn, unless there is a baseline
@@ -183,35 +181,48 @@ def with_baselines(
     missing = [scorer for name, scorer in baselines.ALL.items() if name not in present]
     if not missing or (present and responses is None):
         return table
-    is_scores = "score" in table.columns
+    if responses is None:
+        return pd.concat([table, _draw_rows(table, seed)], ignore_index=True)
+
+    rows = _score_rows(table, responses, missing)
+    parts = [part for _, part in rows.groupby("model", sort=False)]
+    return pd.concat([table, *parts], ignore_index=True)
+
+
+def _draw_rows(table: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """The rows of a model whose scores (or margins) are drawn."""
+    is_scores = "score" in table
     item = KEY if is_scores else ITEM
     items = table.drop_duplicates(item)
-    if responses is None:
-        draw = np.random.default_rng(seed).normal(size=len(items))
-        values = (
-            {"score": draw}
-            if is_scores
-            else {"margin": draw, "outcome": tables.outcome(draw)}
-        )
-        return pd.concat(
-            [table, items.assign(model=baselines.DRAWN, **values)], ignore_index=True
-        )
+    draw = np.random.default_rng(seed).normal(size=len(items))
+    if is_scores:
+        return items.assign(model=baselines.DRAWN, score=draw)
+    outcome = tables.outcome(draw)
+    return items.assign(model=baselines.DRAWN, margin=draw, outcome=outcome)
+
+
+def _score_rows(
+    table: pd.DataFrame, responses: pd.DataFrame, scorers: Sequence[baselines.Baseline]
+) -> pd.DataFrame:
+    """The rows of scorers that read the texts of `table`."""
+    is_scores = "score" in table
+    item = KEY if is_scores else ITEM
+    items = table.drop_duplicates(item)
     responses = adopt_name(responses, table)
-    texts = responses[
-        pd.MultiIndex.from_frame(responses[PROMPT]).isin(
-            pd.MultiIndex.from_frame(items[PROMPT])
-        )
-    ]
-    scores = scoring.score(texts, missing, progress=False)
-    family = items.columns.intersection(["family"])
+    prompts = pd.MultiIndex.from_frame(items[PROMPT])
+    has_rows = pd.MultiIndex.from_frame(responses[PROMPT]).isin(prompts)
+
+    scores = scoring.score(responses[has_rows], scorers, progress=False)
     scored = scores if is_scores else pairs(scores)
+    family = items.columns.intersection(["family"])
     scored = scored.drop(columns=family, errors="ignore")
     rows = items[[*item, *family]].merge(scored, how="left", on=item)
+
     without_text = rows[rows["model"].isna()]
     if len(without_text):
         first = without_text[PROMPT].iloc[0].to_dict()
         raise DataError(
-            f"responses: no text in responses for {len(without_text)} rows, the first {first}."
+            "responses: no text in responses for "
+            f"{len(without_text)} rows, the first {first}."
         )
-    by_model = rows.reindex(columns=table.columns).groupby("model", sort=False)
-    return pd.concat([table, *(part for _, part in by_model)], ignore_index=True)
+    return rows.reindex(columns=table.columns)

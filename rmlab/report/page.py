@@ -1,6 +1,4 @@
-"""A report on any number of models and several benchmarks as one HTML file, which opens
-offline.
-"""
+"""A report on models and benchmarks as one HTML file, which opens offline."""
 
 import base64
 import hashlib
@@ -8,8 +6,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 import numpy as np
@@ -25,17 +25,17 @@ from rmlab.metrics.items import require_item_columns
 from rmlab.metrics.ties import TIES
 from rmlab.metrics.weights import Average
 from rmlab.records import __version__, expand_path, write_file
-from rmlab.report import tables
+from rmlab.report import formats
 from rmlab.report.figures import AnyFigure, draw_figure, root_figure
 from rmlab.report.leaderboard import leaderboard, with_baselines
-from rmlab.report.results import (
+from rmlab.report.sentences import MODELS, describe_models, may_be_first
+from rmlab.report.sources import (
     Paths,
     Results,
     match_texts,
     provenance_table,
     read_results,
 )
-from rmlab.report.sentences import MODELS, describe_models, may_be_first
 from rmlab.stats.ranking import MOST_MODELS
 from rmlab.tables import LEVELS, PROMPT, DataError
 from rmlab.text import escape_html, format_csv, visible
@@ -43,15 +43,28 @@ from rmlab.widgets.comparisons import Comparisons
 
 _MOST_PANELS = 6  # models with a figure of their own: the best
 _MOST_BARS = 30  # models in the figure of easy, normal, hard
-_Figures = Iterator[
-    tuple[str, AnyFigure, pd.DataFrame]
-]  # their names, which page.html explains, and numbers
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
 _MIB = 2**20
 _DOTS = 120  # per inch, of the figures in a page
-# rows of one benchmark beyond which no browser would open a page with all of them
+# Rows of one benchmark beyond which no browser would open a page with all of them.
 MOST_ROWS = 12_000_000
+
+
+class _Drawing(NamedTuple):
+    """A figure, the name by which page.html explains it, and its numbers."""
+
+    name: str
+    figure: AnyFigure
+    numbers: pd.DataFrame
+
+
+class _Ranking(NamedTuple):
+    """A leaderboard, its average, and why the benchmark's own average is missing."""
+
+    board: pd.DataFrame
+    average: Average
+    missing: str
 
 
 def write_report(
@@ -119,23 +132,23 @@ def write_report(
     models are too large for a page, their prompts are left out.
     """
     if Path(out).suffix.lower() not in (".html", ".htm"):
-        raise DataError(
-            f"out: {str(out)!r} does not end in .html. Tables for papers: rmlab.report.to_latex(board)."
-        )
+        problem = f"out: {str(out)!r} does not end in .html."
+        raise DataError(f"{problem} Tables for papers: rmlab.report.to_latex(board).")
     results = read_results(source, columns)
-    texts_by_benchmark = (
-        results.texts if responses is None else match_texts(responses, results.tables)
-    )
+    if responses is None:
+        texts_by_benchmark = results.texts
+    else:
+        texts_by_benchmark = match_texts(responses, results.tables)
     if texts and not texts_by_benchmark:
-        raise DataError(
-            "texts: there are no texts. Pass responses=rmlab.load(...), the benchmark that was scored."
-        )
+        remedy = "Pass responses=rmlab.load(...), the benchmark that was scored."
+        raise DataError(f"texts: there are no texts. {remedy}")
+
     limit = text_limit if texts else 0.0
     sections = []
     for name in [*results.tables]:
-        sections.append(
-            _section(name, results, texts_by_benchmark.get(name), limit, seed, cluster)
-        )
+        benchmark_texts = texts_by_benchmark.get(name)
+        section = _section(name, results, benchmark_texts, limit, seed, cluster)
+        sections.append(section)
     return write_page(out, title, sections, results.files)
 
 
@@ -147,64 +160,79 @@ def _section(
     seed: int,
     cluster: str | None,
 ) -> dict[str, object]:
+    """The section of a benchmark, as page.html reads it."""
     # Taken out: a table of millions of rows is not held beside the one with baselines.
     table = results.tables.pop(name)
     provenance = table.attrs.pop("provenance")
     table = _add_family(table, responses, cluster)
     table = with_baselines(table, responses, seed=seed)
-    average: Average = "benchmark"
-    board, reason = leaderboard(table, common=True, seed=seed), ""
-    if board["overall"].isna().all():
-        fallback = leaderboard(table, common=True, seed=seed, average="domains")
-        if fallback["overall"].notna().any():
-            reason = metrics.summary(table, common=True)["reason"].iloc[0]
-            board, average = fallback, "domains"
+    board, average, missing = _rank_models(table, seed)
     models = board[board["kind"] == "model"]
-    benchmark, styles = (
-        benchmark_of(table),
-        table["style" if "style" in table else "chosen_style"],
-    )
-    has_styles = bool(styles.notna().all())
-    data = None if len(table) > MOST_ROWS else Comparisons(table, responses)
-    if benchmark.needs == "pairs" and styles.isna().all() and responses is not None:
+
+    benchmark = benchmark_of(table)
+    style_column = "style" if "style" in table else "chosen_style"
+    styles = table[style_column]
+    links: dict[str, dict[str, str]] = {}
+    explorer = None
+    if len(table) <= MOST_ROWS:
+        data = Comparisons(table, responses)
+        links = _links(data)
+        explorer = explorer_data(data, text_limit, average, seed)
+
+    lacks_styles = bool(styles.isna().all())
+    if lacks_styles and benchmark.needs == "pairs" and responses is not None:
+        # Of its own table, not columns of the same name in the results.
         table = table.drop(columns=["length", "markdown"], errors="ignore")
         table = style_differences(table, responses)
-    drawings = (
-        _figures(table, board, average, has_styles)
-        if board["overall"].notna().any()
-        else []
-    )
+    findings = [
+        *describe_models(table, models["model"].head(MODELS), average),
+        *may_be_first(models),
+    ]
+
+    has_styles = bool(styles.notna().all())
+    figures = []
+    if board["overall"].notna().any():
+        for drawing in _figures(table, board, average, has_styles):
+            image = encode_figure(drawing.figure)
+            figures.append((drawing.name, image, drawing.numbers))
+
     return {
         "title": benchmark_title(name),
         "file": re.sub(r"[^\w.-]+", "-", name).strip("-."),
         "benchmark": benchmark,
         "domains": table["domain"].unique(),
         "has_styles": has_styles,
-        "missing": reason,
+        "missing": missing,
         "n_models": len(models),
         "n_ranked": MOST_MODELS,
-        "findings": [
-            *describe_models(table, models["model"].head(MODELS), average),
-            *may_be_first(models),
-        ],
+        "findings": findings,
         "numbers": board,
-        "board": board_html(board, {} if data is None else _links(data), name),
-        "caption": tables.CAPTIONS["leaderboard"],
+        "board": board_html(board, links, name),
+        "caption": formats.CAPTIONS["leaderboard"],
         "provenance": provenance_table(provenance),
-        "figures": [
-            (kind, encode_figure(figure), numbers) for kind, figure, numbers in drawings
-        ],
-        "explorer": None
-        if data is None
-        else explorer_data(data, text_limit, average, seed),
+        "figures": figures,
+        "explorer": explorer,
     }
+
+
+def _rank_models(table: pd.DataFrame, seed: int) -> _Ranking:
+    """The leaderboard; domains count alike where no model has the overall score."""
+    board = leaderboard(table, common=True, seed=seed)
+    if board["overall"].notna().any():
+        return _Ranking(board, "benchmark", "")
+    fallback = leaderboard(table, common=True, seed=seed, average="domains")
+    if fallback["overall"].isna().all():
+        return _Ranking(board, "benchmark", "")
+    reasons = metrics.summary(table, common=True)["reason"]
+    return _Ranking(fallback, "domains", reasons.iloc[0])
 
 
 def _add_family(
     table: pd.DataFrame, responses: pd.DataFrame | None, cluster: str | None
 ) -> pd.DataFrame:
-    """The table with the family that all its intervals go by: the column `cluster`, or
-    the family of its texts.
+    """The table with the family of prompts that all its intervals go by.
+
+    It is the column `cluster`, or the family of its texts.
     """
     column = cluster or "family"
     if column not in table and responses is not None and column in responses:
@@ -217,62 +245,71 @@ def _add_family(
 
 
 def _links(data: Comparisons) -> dict[str, dict[str, str]]:
-    """Column of the leaderboard to what its number counts, as fields of the explorer's
-    selection.
-    """
+    """What the numbers of each column count, as fields of the explorer's selection."""
     columns = data.benchmark.subset_names
-    links = {
-        columns.get(name, name): {"subset": name}
-        for name in data.prompts["subset"].unique()
-    }
-    links |= {name: {"domain": name} for name in data.prompts["domain"].unique()}
-    links |= {name: {"subset": name} for name in data.benchmark.sections}
-    return links | {level: {"level": level} for level in LEVELS} | {"overall": {}}
+    links: dict[str, dict[str, str]] = {}
+    for name in data.prompts["subset"].unique():
+        links[columns.get(name, name)] = {"subset": name}
+    for name in data.prompts["domain"].unique():
+        links[name] = {"domain": name}
+    for name in data.benchmark.sections:
+        links[name] = {"subset": name}
+    for level in LEVELS:
+        links[level] = {"level": level}
+    links["overall"] = {}
+    return links
 
 
 def _figures(
     table: pd.DataFrame, board: pd.DataFrame, average: Average, has_styles: bool
-) -> _Figures:
-    yield (
-        "overall",
-        plots.plot_leaderboard(board),
-        board[["model", "kind", "overall", "low", "high", "group"]],
-    )
-    models, blind = (
-        board["model"][board["kind"] == kind] for kind in ("model", "baseline")
-    )
-    panels = [
-        table[table["model"] == model] for model in [*models[:_MOST_PANELS], *blind[:1]]
-    ]
+) -> Iterator[_Drawing]:
+    numbers = board[["model", "kind", "overall", "low", "high", "group"]]
+    yield _Drawing("overall", plots.plot_leaderboard(board), numbers)
+
+    models = board["model"][board["kind"] == "model"]
+    blind = board["model"][board["kind"] == "baseline"]
+    panels = []
+    for model in [*models[:_MOST_PANELS], *blind[:1]]:
+        panels.append(table[table["model"] == model])
     best = pd.concat(panels, ignore_index=True)
+
     if benchmark_of(table).needs == "scores":
         yield from _best_of_figures(best)
     elif has_styles:
-        bars = table[table["model"].isin([*models[:_MOST_BARS], *blind])]
-        levels = metrics.accuracy(bars, by=["model", "level"], average=average)
-        yield "levels", plots.plot_style_gap(levels), levels
-        cells = metrics.accuracy(
-            best, by=["model", "chosen_style", "rejected_style"], average=average
-        )
-        yield "matrices", plots.plot_matrices(best, average=average), cells
+        bar_models = [*models[:_MOST_BARS], *blind]
+        bars = table[table["model"].isin(bar_models)]
+        yield from _style_figures(bars, best, average)
     elif "length" in table:
-        lengths = metrics.accuracy(
-            best, by=["model", "length"], average="prompts"
-        ).dropna(subset=["low"])
-        if len(lengths):
-            yield "length", plots.plot_forest(lengths), lengths
+        yield from _length_figures(best)
 
 
-def _best_of_figures(scores: pd.DataFrame) -> _Figures:
+def _style_figures(
+    bars: pd.DataFrame, best: pd.DataFrame, average: Average
+) -> Iterator[_Drawing]:
+    levels = metrics.accuracy(bars, by=["model", "level"], average=average)
+    yield _Drawing("levels", plots.plot_style_gap(levels), levels)
+    by = ["model", "chosen_style", "rejected_style"]
+    cells = metrics.accuracy(best, by=by, average=average)
+    yield _Drawing("matrices", plots.plot_matrices(best, average=average), cells)
+
+
+def _length_figures(pairs: pd.DataFrame) -> Iterator[_Drawing]:
+    shares = metrics.accuracy(pairs, by=["model", "length"], average="prompts")
+    lengths = shares.dropna(subset=["low"])
+    if len(lengths):
+        yield _Drawing("length", plots.plot_forest(lengths), lengths)
+
+
+def _best_of_figures(scores: pd.DataFrame) -> Iterator[_Drawing]:
     subsets = metrics.estimates(scores).query("quantity == 'subset'")
-    yield "subsets", plots.plot_subsets(subsets), subsets
+    yield _Drawing("subsets", plots.plot_subsets(subsets), subsets)
     is_tie = scores["domain"] == TIES
     if not is_tie.all():
         curve = metrics.best_of_curve(scores[~is_tie])
-        yield "best-of", plots.plot_best_of(curve), curve
+        yield _Drawing("best-of", plots.plot_best_of(curve), curve)
     if is_tie.any():
         detail = metrics.ties_detail(scores)
-        yield "ties", plots.plot_ties(detail), plots.tie_points(detail)
+        yield _Drawing("ties", plots.plot_ties(detail), plots.tie_points(detail))
 
 
 def write_page(
@@ -284,28 +321,29 @@ def write_page(
     """Write the page, its only script allowed by its hash."""
     from jinja2 import Environment, PackageLoader
 
-    widgets, report = files("rmlab.widgets"), files("rmlab.report")
-    script = "".join(
-        file.read_text("utf-8")
-        for file in (widgets / "explorer.js", report / "page.js")
-    )
-    environment = Environment(
-        loader=PackageLoader("rmlab.report", "."), autoescape=True
-    )
+    widgets = files("rmlab.widgets")
+    report = files("rmlab.report")
+    script = _join_files(widgets / "explorer.js", report / "page.js")
+    digest = hashlib.sha256(script.encode()).digest()
+
+    loader = PackageLoader("rmlab.report", ".")
+    environment = Environment(loader=loader, autoescape=True)
     environment.filters |= {"csv": encode_csv, "sha256": sha256, "visible": visible}
     html = environment.get_template("page.html").render(
         title=title,
         sections=sections,
-        style="".join(
-            file.read_text("utf-8")
-            for file in (report / "page.css", widgets / "explorer.css")
-        ),
+        style=_join_files(report / "page.css", widgets / "explorer.css"),
         script=script,
-        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        digest=base64.b64encode(digest).decode(),
         files=sources,
         version=__version__,
     )
     return write_file(expand_path(out), html)
+
+
+def _join_files(*paths: Traversable) -> str:
+    texts = [path.read_text("utf-8") for path in paths]
+    return "".join(texts)
 
 
 def write_explorer(
@@ -315,97 +353,93 @@ def write_explorer(
     *,
     title: str,
 ) -> Path:
-    """Write a page with nothing but the explorer of scores or pairs and all their
-    texts.
-    """
-    return write_page(
-        out,
-        title,
-        [{"explorer": explorer_data(Comparisons(table, responses), text_limit=np.inf)}],
-    )
+    """Write a page with the explorer alone, of scores or pairs and all their texts."""
+    explorer = explorer_data(Comparisons(table, responses), text_limit=np.inf)
+    return write_page(out, title, [{"explorer": explorer}])
 
 
 def explorer_data(
     data: Comparisons, text_limit: float, average: Average = "benchmark", seed: int = 0
 ) -> dict[str, object]:
-    """The explorer's data as lines of JSON: all columns, then a line for each prompt
-    with its texts.
+    """The explorer's data, as lines of JSON: all columns, then a prompt's texts a line.
 
     `text_limit`: MiB of texts; beyond it those of a random sample of prompts.
     """
-    name, size = (
-        str(data.prompts["benchmark"].iloc[0]),
-        np.array([len(text) for text in data.searchable]) / _MIB,
-    )
-    order = np.random.default_rng(seed).permutation(len(size))
-    with_text = {
-        *order[
-            (np.cumsum(size[order]) <= text_limit) & (data.responses is not None)
-        ].tolist()
-    }
-    lines = [data.payload(average=average, as_text=True)]
-    lines += [
-        data.texts(number) if number in with_text else {} for number in range(len(size))
-    ]
-    # Plain ASCII without an end tag or a comment, as it may stand in a script element.
-    texts = [
-        json.dumps(line, separators=(",", ":"), allow_nan=False).translate(_UNSAFE)
-        for line in lines
-    ]
+    sizes = np.array([len(text) for text in data.searchable]) / _MIB
+    has_text = np.zeros(len(sizes), bool)
+    if data.responses is not None:
+        order = np.random.default_rng(seed).permutation(len(sizes))
+        fits = np.cumsum(sizes[order]) <= text_limit
+        has_text[order[fits]] = True
+
+    lines = [_script_json(data.payload(average=average, as_text=True))]
+    for number in range(len(sizes)):
+        texts = data.texts(number) if has_text[number] else {}
+        lines.append(_script_json(texts))
+
+    name = str(data.prompts["benchmark"].iloc[0])
     return {
         "benchmark": visible(name),
         "title": benchmark_title(name),
-        "n_texts": len(with_text),
-        "n_prompts": len(size),
-        "mib": (size[[*with_text]].sum(), size.sum()),
-        "data": "\n".join(texts),
+        "n_texts": int(has_text.sum()),
+        "n_prompts": len(sizes),
+        "mib": (sizes[has_text].sum(), sizes.sum()),
+        "data": "\n".join(lines),
     }
+
+
+def _script_json(value: dict[str, object]) -> str:
+    """A line of JSON for a script element: ASCII, with no end tag or comment."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.translate(_UNSAFE)
 
 
 def board_html(
     board: pd.DataFrame, links: Mapping[str, Mapping[str, str]], benchmark: str
 ) -> str:
-    """A leaderboard as an HTML table: its numbers lead to the prompts that they count."""
-    cells = tables.printed_board(board).map(escape_html)
-    hub = [
-        f"https://huggingface.co/{quote(name)}" if _HUB_NAME.fullmatch(name) else ""
-        for name in board["model"]
-    ]
-    cells["model"] = [
-        _link(address, text) for address, text in zip(hub, cells["model"], strict=True)
-    ]
-    for name in cells.columns.intersection([*links]):
-        fields = {"b": visible(benchmark), **links[name]}
-        addresses = [
-            f"#{urlencode(fields | {'models': model})}" for model in board["model"]
-        ]
-        cells[name] = [
-            _link(address, text)
-            for address, text in zip(addresses, cells[name], strict=True)
-        ]
+    """A leaderboard as an HTML table, whose numbers lead to the prompts they count."""
+    cells = formats.printed_board(board).map(escape_html)
+    names = zip(board["model"], cells["model"], strict=True)
+    cells["model"] = [_link(_hub_address(name), text) for name, text in names]
+    for column in cells.columns.intersection([*links]):
+        fields = {"b": visible(benchmark), **links[column]}
+        linked = []
+        for model, text in zip(board["model"], cells[column], strict=True):
+            query = urlencode(fields | {"models": model})
+            linked.append(_link(f"#{query}", text))
+        cells[column] = linked
+
     parts = board.loc[:, "kind":"se"].columns[1:-1]
     shares = board[["overall", *parts]].round(3).astype("str")
+    properties = "--share: " + shares  # page.css colours it
+    kinds = pd.DataFrame(dict.fromkeys(cells.columns, board["kind"]))
+    identity = hashlib.sha256(benchmark.encode()).hexdigest()[:8]
     html: str = (
         cells.style.hide(axis="index")
-        .set_uuid(hashlib.sha256(benchmark.encode()).hexdigest()[:8])
-        .set_td_classes(pd.DataFrame(dict.fromkeys(cells.columns, board["kind"])))
-        .apply(
-            lambda column: "--share: " + shares[column.name], subset=shares.columns
-        )  # page.css colours it
-        .format_index(
-            lambda name: escape_html(tables.heading(str(name))), axis="columns"
-        )
+        .set_uuid(identity)
+        .set_td_classes(kinds)
+        .apply(lambda _: properties, axis=None, subset=shares.columns)
+        .format_index(_format_heading, axis="columns")
         .to_html(table_attributes='class="sortable"')
     )
     return html
 
 
+def _format_heading(column: object) -> str:
+    return escape_html(formats.heading(str(column)))
+
+
+def _hub_address(model: str) -> str:
+    """The model's page on the hub, empty where its name is of another form."""
+    if not _HUB_NAME.fullmatch(model):
+        return ""
+    return f"https://huggingface.co/{quote(model)}"
+
+
 def _link(address: str, text: str) -> str:
-    return (
-        f'<a rel="noopener noreferrer" href="{escape_html(address)}">{text}</a>'
-        if address and text
-        else text
-    )
+    if not address or not text:
+        return text
+    return f'<a rel="noopener noreferrer" href="{escape_html(address)}">{text}</a>'
 
 
 def encode_figure(figure: AnyFigure) -> str:
@@ -424,5 +458,6 @@ def encode_csv(table: pd.DataFrame) -> str:
 
 
 def benchmark_title(name: str) -> str:
-    """A benchmark's name in print; of data of one's own the name itself."""
-    return benchmarks_by_name()[name].title if name in benchmarks_by_name() else name
+    """A benchmark's name in print; of custom data the name itself."""
+    benchmarks = benchmarks_by_name()
+    return benchmarks[name].title if name in benchmarks else name

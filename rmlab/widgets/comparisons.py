@@ -1,6 +1,4 @@
-"""Scores or pairs as arrays, models by comparisons: what the explorer shows, in Jupyter
-and in a report.
-"""
+"""Scores or pairs as arrays, models by comparisons, as the explorer shows them."""
 
 import base64
 from functools import cached_property
@@ -70,11 +68,10 @@ class Comparisons:
         self, table: pd.DataFrame, responses: pd.DataFrame | None = None
     ) -> None:
         is_scores = isinstance(table, pd.DataFrame) and "score" in table
-        self.table = (
-            tables.check_scores(table, allow_missing=True)
-            if is_scores
-            else tables.check_pairs(table)
-        )
+        if is_scores:
+            self.table = tables.check_scores(table, allow_missing=True)
+        else:
+            self.table = tables.check_pairs(table)
         pairs = as_pairs(self.table)
         self.benchmark = benchmark_of(self.table)
         outcome = np.asarray(pairs["outcome"].cat.codes, np.int8)
@@ -93,191 +90,203 @@ class Comparisons:
             items.credit,
         )
         self.items = items.frame.assign(number=items.prompt)
-        self.prompts = self.items.drop_duplicates("number")[
-            [*PROMPT, "subset"]
-        ].reset_index(drop=True)
-        sides = [
-            self.items.rename(
-                columns={f"{label}_slot": "slot", f"{label}_style": "style"}
-            ).assign(label=label)
-            for label in LABELS
-        ]
-        answers = (
-            pd.concat(sides)[[*KEY, "style", "number"]]
-            .drop_duplicates(KEY)
-            .astype({"label": tables.LABEL})
-        )
-        self.answers = answers.sort_values(
+
+        prompts = self.items.drop_duplicates("number")
+        self.prompts = prompts[[*PROMPT, "subset"]].reset_index(drop=True)
+        sides = [_answers_of(self.items, label) for label in LABELS]
+        answers = pd.concat(sides).drop_duplicates(KEY)
+        self.answers = answers.astype({"label": tables.LABEL}).sort_values(
             ["number", "label", "slot"], ignore_index=True
         )
-        self.chosen, self.rejected = (_find_rows(self.answers, side) for side in sides)
-        self.score, self.responses = None, responses
+        self.chosen = _find_rows(self.answers, sides[0])
+        self.rejected = _find_rows(self.answers, sides[1])
+
+        self.score = None
         if is_scores:
-            scores = self.table.assign(answer=_find_rows(self.answers, self.table))
-            self.score = (
-                scores.pivot(index="model", columns="answer", values="score")
-                .loc[self.models]
-                .to_numpy()
-            )
+            self.score = self._spread_scores()
+        self.responses = None
         if responses is not None:
-            responses = adopt_name(responses, self.table)
-            tables.check_match(self.answers, tables.check_responses(responses))
-            self.responses = responses.iloc[
-                _find_rows(responses, self.answers)
-            ].reset_index(drop=True)
-            self.prompts["prompt"] = (
-                self.responses["prompt"].groupby(self.answers["number"]).first()
-            )
+            self.responses = self._match_responses(responses)
+            by_prompt = self.responses["prompt"].groupby(self.answers["number"])
+            self.prompts["prompt"] = by_prompt.first()
+
+    def _spread_scores(self) -> FloatArray:
+        """Scores, models by answers."""
+        answer = _find_rows(self.answers, self.table)
+        scores = self.table.assign(answer=answer)
+        by_model = scores.pivot(index="model", columns="answer", values="score")
+        return by_model.loc[self.models].to_numpy()
+
+    def _match_responses(self, responses: pd.DataFrame) -> pd.DataFrame:
+        """The response of each row of `answers`."""
+        responses = adopt_name(responses, self.table)
+        tables.check_match(self.answers, tables.check_responses(responses))
+        rows = _find_rows(responses, self.answers)
+        return responses.iloc[rows].reset_index(drop=True)
 
     @cached_property
     def choices(self) -> dict[str, list[str]]:
-        """What a selection may name, in Jupyter and in a page alike: the values of each
-        field of `Selection`.
-        """
-        has_styles = bool(self.items["level"].notna().any())
-        return {
+        """The values that each field of `Selection` may have."""
+        choices = {
             "models": self.models,
             "domain": self.prompts["domain"].unique().tolist(),
             "subset": [*self.prompts["subset"].unique(), *self.benchmark.sections],
-            "cell": list(STYLES) if has_styles else [],
-            "level": list(LEVELS) if has_styles else [],
+            "cell": list(STYLES),
+            "level": list(LEVELS),
             "outcome": [*OUTCOMES, "flip"],
             "order": ["worst", "best", "data"],
         }
+        if self.items["level"].isna().all():
+            choices |= {"cell": [], "level": []}
+        return choices
 
     @cached_property
     def searchable(self) -> list[str]:
         """The id of every prompt and its texts, in lower case."""
         if self.responses is None:
             return self.prompts["id"].str.lower().tolist()
-        answers = (
-            self.responses["response"].groupby(self.answers["number"]).agg("\n".join)
-        )
-        parts = zip(self.prompts["id"], self.prompts["prompt"], answers, strict=True)
-        return [
-            f"{name}\n{markup.prompt_text(prompt)}\n{text}".lower()
-            for name, prompt, text in parts
-        ]
+        by_prompt = self.responses["response"].groupby(self.answers["number"])
+        answers = by_prompt.agg("\n".join)
+        searchable = []
+        for name, prompt, text in zip(
+            self.prompts["id"], self.prompts["prompt"], answers, strict=True
+        ):
+            whole = f"{name}\n{markup.prompt_text(prompt)}\n{text}"
+            searchable.append(whole.lower())
+        return searchable
 
     def find(self, text: str) -> list[int]:
-        """The prompts whose id, text or one of whose answers holds `text`, whatever the
-        case.
-        """
+        """The prompts whose id, text or answers hold `text`, whatever the case."""
         words = text.strip().lower()
-        return [
-            number
-            for number, searched in enumerate(self.searchable)
-            if words in searched
-        ]
+        numbers = []
+        for number, searched in enumerate(self.searchable):
+            if words in searched:
+                numbers.append(number)
+        return numbers
 
     def texts(self, number: int) -> dict[str, object]:
-        """What is shown of one prompt: texts as they are and as HTML, notes, and counts
-        of style features.
-        """
+        """Everything shown of one prompt: texts and their HTML, notes, style counts."""
         if self.responses is None:
             return {}
-        rows = self.responses[self.answers["number"] == number].reset_index(drop=True)
-        counts = styles.features(rows)[list(styles.FEATURES)].to_numpy().tolist()
-        notes = (
-            rows.reindex(columns=[*_NOTES])
-            .rename(columns=_NOTES)
-            .melt()
-            .dropna()
-            .drop_duplicates()
-        )
-        notes = notes.map(lambda text: visible(text)[: markup.LIMIT].strip())
-        answers = zip(
-            rows["response"],
-            rows.get("style", [np.nan] * len(rows)),
-            counts,
-            strict=True,
-        )
+        is_here = self.answers["number"] == number
+        rows = self.responses[is_here].reset_index(drop=True)
+        features = styles.features(rows)[list(styles.FEATURES)]
+
+        row_styles = rows.get("style", [np.nan] * len(rows))
+        answers = []
+        for text, style, counts in zip(
+            rows["response"], row_styles, features.to_numpy().tolist(), strict=True
+        ):
+            answers.append(_with_html(text, style) | {"counts": counts})
+        prompt = markup.prompt_text(rows["prompt"].iloc[0])
         return {
-            "prompt": _with_html(markup.prompt_text(rows["prompt"].iloc[0]), "plain"),
-            "notes": notes[notes["value"] != ""].to_numpy().tolist(),
-            "answers": [
-                _with_html(text, style) | {"counts": features}
-                for text, style, features in answers
-            ],
+            "prompt": _with_html(prompt, "plain"),
+            "notes": _list_notes(rows),
+            "answers": answers,
         }
 
     def payload(
         self, *, average: Average = "benchmark", as_text: bool = False
     ) -> dict[str, object]:
-        """What explorer.js starts with: names, and columns as bytes, or with `as_text`
-        as base 64 in less precision.
+        """The data that explorer.js starts with: names, and columns.
+
+        Columns are bytes, or with `as_text` base 64 in less precision.
         """
         shares, reasons = self._matrices(average)
-        columns: dict[str, object] = {
-            "shares": shares,
-            "margin": self.margin if self.score is None else None,
-        }
-        columns |= {
-            name: getattr(self, name)
-            for name in ("chosen", "rejected", "outcome", "score")
-        }
-        columns |= {
-            name: self.items[name]
-            for name in ("number", "chosen_style", "rejected_style")
-        }
-        columns |= {
-            f"answer_{name}": self.answers[name]
-            for name in ("number", "label", "slot", "style")
-        }
+        columns = {}
+        for name, values in self._columns(shares).items():
+            if values is not None:
+                columns[name] = _encode_column(values, as_text)
         prompts = self.prompts.get("prompt", [""] * len(self.prompts))
-        tie_credit = CREDIT_OF_TIE.get(self.benchmark.ties[0], 0.0)
+        credit = CREDIT_OF_TIE.get(self.benchmark.ties[0], 0.0)
+        tie_credit = None if np.isnan(credit) else credit
+        sections = self.benchmark.sections.items()
         return {
             "benchmark": self.prompts["benchmark"].iloc[0],
             "models": self.models,
             "choices": self.choices,
-            "sections": {
-                name: list(members) for name, members in self.benchmark.sections.items()
-            },
+            "sections": {name: list(members) for name, members in sections},
             "prompts": self.prompts[["id", "domain", "subset"]].to_dict("list"),
-            "heads": [
-                " ".join(visible(markup.prompt_text(prompt))[:_HEAD].split())
-                for prompt in prompts
-            ],
+            "heads": [_shorten_prompt(prompt) for prompt in prompts],
             "features": list(styles.FEATURES),
             "hasMargins": self.has_margins,
-            "tieCredit": None if np.isnan(tie_credit) else tie_credit,
+            "tieCredit": tie_credit,
             "reasons": reasons,
-            "columns": {
-                name: _column(values, as_text)
-                for name, values in columns.items()
-                if values is not None
-            },
+            "columns": columns,
+        }
+
+    def _columns(self, shares: FloatArray | None) -> dict[str, object]:
+        """Columns by the names that explorer.js reads; None where it has no use."""
+        margin = self.margin if self.score is None else None
+        return {
+            "shares": shares,
+            "margin": margin,
+            "chosen": self.chosen,
+            "rejected": self.rejected,
+            "outcome": self.outcome,
+            "score": self.score,
+            "number": self.items["number"],
+            "chosen_style": self.items["chosen_style"],
+            "rejected_style": self.items["rejected_style"],
+            "answer_number": self.answers["number"],
+            "answer_label": self.answers["label"],
+            "answer_slot": self.answers["slot"],
+            "answer_style": self.answers["style"],
         }
 
     def _matrices(self, average: Average) -> tuple[FloatArray | None, list[str]]:
-        """Every model's `rmlab.matrix`, row by row, and why it is missing; None where
-        answers have no styles.
+        """Every model's `rmlab.matrix`, row by row, and why it is missing.
+
+        The matrices are None where answers have no styles.
         """
         if self.items["level"].isna().any():
             return None, []
-        cells = metrics.accuracy(
-            self.table, by=["model", "chosen_style", "rejected_style"], average=average
-        )
+        by = ["model", "chosen_style", "rejected_style"]
+        cells = metrics.accuracy(self.table, by=by, average=average)
         by_model = cells.groupby("model")
         shares = by_model["accuracy"].agg(list).loc[self.models]
-        return np.array(shares.tolist()), by_model["reason"].max().loc[
-            self.models
-        ].tolist()
+        reasons = by_model["reason"].max().loc[self.models]
+        return np.array(shares.tolist()), reasons.tolist()
+
+
+def _answers_of(items: pd.DataFrame, label: str) -> pd.DataFrame:
+    """The chosen or the rejected answer of each comparison."""
+    names = {f"{label}_slot": "slot", f"{label}_style": "style"}
+    answers = items.rename(columns=names).assign(label=label)
+    return answers[[*KEY, "style", "number"]]
 
 
 def _find_rows(table: pd.DataFrame, frame: pd.DataFrame) -> IntArray:
-    """Row in `table`, whose keys are unique, of each row of `frame`; -1 where it has
-    none.
-    """
-    keys = [
-        pd.MultiIndex.from_frame(rows[KEY].astype({"label": "str"}))
-        for rows in (table, frame)
-    ]
-    return keys[0].get_indexer(keys[1])
+    """Row in `table`, whose keys are unique, of each row of `frame`; -1 for none."""
+    return _index_keys(table).get_indexer(_index_keys(frame))
+
+
+def _index_keys(rows: pd.DataFrame) -> pd.MultiIndex:
+    return pd.MultiIndex.from_frame(rows[KEY].astype({"label": "str"}))
+
+
+def _list_notes(rows: pd.DataFrame) -> list[list[str]]:
+    """Headings and texts of the notes on a prompt's answers, each once."""
+    notes = rows.reindex(columns=[*_NOTES]).rename(columns=_NOTES)
+    notes = notes.melt().dropna().drop_duplicates()
+    notes = notes.map(_cut_note)
+    return notes[notes["value"] != ""].to_numpy().tolist()
+
+
+def _cut_note(text: object) -> str:
+    return visible(text)[: markup.LIMIT].strip()
+
+
+def _shorten_prompt(prompt: object) -> str:
+    """The beginning of a prompt on one line."""
+    text = visible(markup.prompt_text(prompt))
+    return " ".join(text[:_HEAD].split())
 
 
 def _with_html(text: str, style: str | float) -> dict[str, object]:
-    length = len(text) if len(text) > markup.LIMIT else 0
+    """A text as it is and as HTML, and its length where it is cut."""
+    is_cut = len(text) > markup.LIMIT
+    length = len(text) if is_cut else 0
     return {
         "raw": visible(text[: markup.LIMIT]),
         "html": markup.text_html(text, style),
@@ -285,18 +294,15 @@ def _with_html(text: str, style: str | float) -> dict[str, object]:
     }
 
 
-def _column(values: object, as_text: bool) -> dict[str, object]:
-    array = np.asarray(values.cat.codes if hasattr(values, "cat") else values)
-    is_float = array.dtype.kind == "f"
-    dtype = (
-        ("float32" if as_text else "float64")
-        if is_float
-        else "int8"
-        if array.itemsize == 1
-        else "int32"
-    )
+def _encode_column(values: object, as_text: bool) -> dict[str, object]:
+    if hasattr(values, "cat"):
+        values = values.cat.codes
+    array = np.asarray(values)
+    if array.dtype.kind == "f":
+        dtype = "float32" if as_text else "float64"
+    else:
+        dtype = "int8" if array.itemsize == 1 else "int32"
     data = np.ascontiguousarray(array, dtype).tobytes()
-    return {
-        "dtype": dtype,
-        "data": base64.b64encode(data).decode() if as_text else data,
-    }
+    if as_text:
+        return {"dtype": dtype, "data": base64.b64encode(data).decode()}
+    return {"dtype": dtype, "data": data}

@@ -1,4 +1,4 @@
-"""The explorer in Jupyter: one widget, whose selection can be read and set from code."""
+"""The explorer in Jupyter: a widget whose selection is read and set from code."""
 
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.resources import files
@@ -65,16 +65,19 @@ class Selection:
 
     def __post_init__(self) -> None:
         for name in ("models", "cell", "margin", "prompt"):
-            if (value := getattr(self, name)) is not None:
-                values = tuple(value) if isinstance(value, list | tuple) else (value,)
-                object.__setattr__(self, name, values)
+            value = getattr(self, name)
+            if isinstance(value, list):
+                object.__setattr__(self, name, tuple(value))
+            elif value is not None and not isinstance(value, tuple):
+                object.__setattr__(self, name, (value,))
 
     def __repr__(self) -> str:
-        values = [
-            (field.name, getattr(self, field.name), field.default)
-            for field in fields(self)
-        ]
-        return f"Selection({', '.join(f'{name}={value!r}' for name, value, default in values if value != default)})"
+        changes = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                changes.append(f"{field.name}={value!r}")
+        return f"Selection({', '.join(changes)})"
 
 
 def explore(
@@ -118,28 +121,23 @@ def explore(
     """
     if scorer is not None and not callable(scorer):
         raise TypeError(
-            f"scorer: {scorer!r} cannot be called. Give a scorer such as rmlab.classifier(...)."
+            f"scorer: {scorer!r} cannot be called. "
+            "Give a scorer such as rmlab.classifier(...)."
         )
-    return View(
-        Comparisons(scores, responses),
-        Selection() if selection is None else selection,
-        scorer,
-    )
+    if selection is None:
+        selection = Selection()
+    return View(Comparisons(scores, responses), selection, scorer)
 
 
 class WidgetDisplay:
-    """Display an object in Jupyter as its widget, and on pages without widgets as its
-    text.
-    """
+    """Display an object in Jupyter as its widget, elsewhere as its text."""
 
     widget: Any
 
     def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
         bundle = self.widget._repr_mimebundle_(**options)
-        return {
-            **(bundle[0] if isinstance(bundle, tuple) else bundle),
-            "text/plain": repr(self),
-        }
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        return {**data, "text/plain": repr(self)}
 
 
 class View(WidgetDisplay):
@@ -156,17 +154,18 @@ class View(WidgetDisplay):
     def __init__(
         self, data: Comparisons, selection: Selection, scorer: PlainScorer | None = None
     ) -> None:
-        self.data, self._scorer = data, scorer
+        self.data = data
+        self._scorer = scorer
         payload = data.payload() | {"hasTokens": scorer is not None}
-        self.widget = _explorer_widget(
-            payload, asdict(check_selection(data, selection))
-        )
+        selection = check_selection(data, selection)
+        self.widget = _explorer_widget(payload, asdict(selection))
         self.widget.on_msg(self.answer_page)
 
     @property
     def selection(self) -> Selection:
-        """The filters on the page, and the prompt that was opened. Set it, or use
-        `select`, to show something else.
+        """The filters on the page, and the prompt that was opened.
+
+        Set it, or use `select`, to show something else.
         """
         return check_selection(self.data, Selection(**self.widget.selection))
 
@@ -175,8 +174,7 @@ class View(WidgetDisplay):
         self.widget.selection = asdict(check_selection(self.data, selection))
 
     def select(self, **changes: Any) -> "View":
-        """Change some fields of the selection; the first prompt of the new list is
-        opened.
+        """Change some fields of the selection, and open the new list's first prompt.
 
         Parameters
         ----------
@@ -188,40 +186,41 @@ class View(WidgetDisplay):
         View
             The view itself.
         """
-        self.selection = replace(self.selection, **({"prompt": None} | changes))
+        changes = {"prompt": None} | changes
+        self.selection = replace(self.selection, **changes)
         return self
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Prompts that fit, in the order shown: benchmark, domain, id, subset, prompt,
-        n_pairs, lost, margin.
+        """Prompts that fit, in the order shown.
 
-        n_pairs: comparisons that fit; lost: comparisons that the first model gets
-        wrong; margin: their mean. With two models also other (the second one's mean
-        margin) and flips (comparisons on which the two disagree).
+        - benchmark, domain, id, subset, prompt;
+        - n_pairs: comparisons that fit;
+        - lost: comparisons that the first model gets wrong;
+        - margin: their mean;
+        - other, flips: with two models, the mean margin of the second one, and the
+          comparisons on which the two disagree.
         """
-        return matching_prompts(self.data, self.selection).reset_index(drop=True)
+        prompts = matching_prompts(self.data, self.selection)
+        return prompts.reset_index(drop=True)
 
     @property
     def annotations(self) -> pd.DataFrame:
-        """Notes that were written on the page, one row each: benchmark, domain, id,
-        annotation.
-        """
-        notes = {
-            int(number): note
-            for number, note in self.widget.annotations.items()
-            if note.strip()
-        }
+        """Notes that were written on the page: benchmark, domain, id, annotation."""
+        notes = {}
+        for number, note in self.widget.annotations.items():
+            if note.strip():
+                notes[int(number)] = note
         column = pd.Series(notes, dtype="str", name="annotation").sort_index()
-        return (
-            self.data.prompts[PROMPT].join(column, how="right").reset_index(drop=True)
-        )
+        annotated = self.data.prompts[PROMPT].join(column, how="right")
+        return annotated.reset_index(drop=True)
 
     def answer_page(
         self, widget: "AnyWidget", message: dict[str, Any], buffers: list[bytes]
     ) -> None:
-        """Answer a question of the page; an error is shown there, since nobody reads a
-        callback's traceback.
+        """Answer a question of the page.
+
+        An error is shown there, since nobody reads a callback's traceback.
         """
         answers: Any = {
             "texts": self.data.texts,
@@ -229,146 +228,156 @@ class View(WidgetDisplay):
             "tokens": self._token_rewards,
         }
         try:
-            widget.send(
-                {
-                    "id": message["id"],
-                    "answer": answers[message["kind"]](message["about"]),
-                }
-            )
+            answer = answers[message["kind"]](message["about"])
+            reply = {"id": message["id"], "answer": answer}
+            widget.send(reply)
         except Exception as error:
-            widget.send(
-                {"id": message["id"], "error": f"{type(error).__name__}: {error}"}
-            )
+            problem = f"{type(error).__name__}: {error}"
+            widget.send({"id": message["id"], "error": problem})
 
     def _token_rewards(self, answer: int) -> object:
         if self._scorer is None or self.data.responses is None:
             return None
         row = self.data.responses.iloc[answer]
-        table = token_rewards(self._scorer, row["prompt"], row["response"]).astype(
-            object
-        )
-        return table.where(table.notna(), None).to_dict("list")
+        rewards = token_rewards(self._scorer, row["prompt"], row["response"])
+        values = rewards.astype(object)
+        return values.where(values.notna(), None).to_dict("list")
 
     def __repr__(self) -> str:
-        return f"explore: {len(self.frame)} of {len(self.data.prompts)} prompts, {self.selection!r}"
+        n_prompts = f"{len(self.frame)} of {len(self.data.prompts)} prompts"
+        return f"explore: {n_prompts}, {self.selection!r}"
 
 
 def _explorer_widget(
     payload: dict[str, object], selection: dict[str, object]
 ) -> "AnyWidget":
-    """A widget with the data, which never changes, and the selection and annotations of
-    page and kernel alike.
+    """A widget with data that never change, and a selection and annotations.
+
+    Page and kernel share these two.
     """
     from anywidget import AnyWidget
     from traitlets import Dict
 
     class Explorer(AnyWidget):
-        _esm, _css = (
-            (FOLDER / f"explorer.{kind}").read_text("utf-8") for kind in ("js", "css")
-        )
-        data, selection, annotations = (Dict().tag(sync=True) for _ in range(3))
+        _esm = (FOLDER / "explorer.js").read_text("utf-8")
+        _css = (FOLDER / "explorer.css").read_text("utf-8")
+        data = Dict().tag(sync=True)
+        selection = Dict().tag(sync=True)
+        annotations = Dict().tag(sync=True)
 
     return Explorer(data=payload, selection=selection)
 
 
 def check_selection(data: Comparisons, selection: Selection) -> Selection:
-    """The selection with its models filled in; DataError where it names something that
-    the data does not have.
-    """
-    selection = replace(selection, models=selection.models or tuple(data.models[:1]))
-    n_models = len(selection.models)
-    for name, choices in data.choices.items():
-        if name == "outcome" and n_models < 2:
-            choices = [*OUTCOMES]
-        values = getattr(selection, name)
-        for value in values if isinstance(values, tuple) else (values,):
-            if value not in (None, *choices):
-                raise DataError(
-                    f"selection: {name}={value!r}; {nearest(value, choices)}"
-                )
-
-    problem = None
-    if len({*selection.models}) < n_models or n_models > 2:
-        problem = f"models={selection.models!r}; give one model or two different ones"
-    elif selection.cell is not None and len(selection.cell) != 2:
-        problem = f"cell={selection.cell!r}; give the chosen and the rejected style"
-    elif not _is_range(selection.margin):
-        problem = f"margin={selection.margin!r}; give the lowest and the highest, or None for no limit"
-    elif selection.prompt not in {
-        None,
-        *data.prompts[PROMPT].itertuples(index=False, name=None),
-    }:
-        problem = (
-            f"prompt={selection.prompt!r}; give benchmark, domain and id of a prompt"
-        )
+    """The selection with its models filled in; DataError if the data lack a value."""
+    if not selection.models:
+        selection = replace(selection, models=tuple(data.models[:1]))
+    _check_choices(data, selection)
+    problem = _find_problem(data, selection)
     if problem:
         raise DataError(f"selection: {problem}")
     return selection
 
 
+def _check_choices(data: Comparisons, selection: Selection) -> None:
+    """Whether each field has one of its values."""
+    for name, choices in data.choices.items():
+        if name == "outcome" and len(selection.models) < 2:
+            choices = [*OUTCOMES]
+        values = getattr(selection, name)
+        if not isinstance(values, tuple):
+            values = (values,)
+        for value in values:
+            if value not in (None, *choices):
+                problem = f"{name}={value!r}; {nearest(value, choices)}"
+                raise DataError(f"selection: {problem}")
+
+
+def _find_problem(data: Comparisons, selection: Selection) -> str:
+    """The first thing wrong with models, cell, margin or prompt; empty for none."""
+    models = selection.models
+    if len(models) > 2 or len({*models}) < len(models):
+        return f"models={models!r}; give one model or two different ones"
+    if selection.cell is not None and len(selection.cell) != 2:
+        return f"cell={selection.cell!r}; give the chosen and the rejected style"
+    if not _is_range(selection.margin):
+        remedy = "give the lowest and the highest, or None for no limit"
+        return f"margin={selection.margin!r}; {remedy}"
+
+    prompts = data.prompts[PROMPT].itertuples(index=False, name=None)
+    if selection.prompt not in {None, *prompts}:
+        remedy = "give benchmark, domain and id of a prompt"
+        return f"prompt={selection.prompt!r}; {remedy}"
+    return ""
+
+
 def _is_range(margin: tuple[Any, ...]) -> bool:
     if len(margin) != 2:
         return False
+    for limit in margin:
+        if limit is not None and not isinstance(limit, Real):
+            return False
     low, high = margin
-    if not all(limit is None or isinstance(limit, Real) for limit in margin):
-        return False
     return low is None or high is None or bool(low <= high)
 
 
 def matching_prompts(data: Comparisons, selection: Selection) -> pd.DataFrame:
-    """The prompts with a comparison that fits, in the selection's order: the table of
-    `View.frame`.
-    """
-    models = [
-        data.models.index(model)
-        for model in (selection.models[0], selection.models[-1])
-    ]
-    outcome, (margin, other) = data.outcome[models], data.margin[models]
+    """The prompts with a comparison that fits, in the selection's order."""
+    first = data.models.index(selection.models[0])
+    second = data.models.index(selection.models[-1])
+    outcome = data.outcome[first]
+    other_outcome = data.outcome[second]
+    has_both = (outcome >= LOSS) & (other_outcome >= LOSS)
     rows = data.items.assign(
-        outcome=outcome[0], lost=outcome[0] == LOSS, margin=margin, other=other
+        outcome=outcome,
+        lost=outcome == LOSS,
+        margin=data.margin[first],
+        other=data.margin[second],
+        flips=has_both & (outcome != other_outcome),
     )
-    rows["flips"] = (outcome >= LOSS).all(axis=0) & (outcome[0] != outcome[1])
+    by_prompt = rows[_fits(data, selection, rows)].groupby("number")
+    means = by_prompt[["margin", "other"]].mean()
+    counts = by_prompt[["lost", "flips"]].sum()
+    prompts = means.join(counts).assign(n_pairs=by_prompt.size())
+
+    columns = ["n_pairs", "lost", "margin"]
+    order = ["margin"]
+    is_ascending = selection.order == "worst"
+    if len(selection.models) > 1:
+        # The worst order of two models begins with the most disagreement.
+        prompts["apart"] = (means["margin"] - means["other"]).abs()
+        columns += ["other", "flips"]
+        order = ["flips", "apart"]
+        is_ascending = not is_ascending
+    if selection.order != "data":
+        prompts = prompts.sort_values(order, ascending=is_ascending, kind="stable")
+    return data.prompts.loc[prompts.index].join(prompts[columns])
+
+
+def _fits(data: Comparisons, selection: Selection, rows: pd.DataFrame) -> pd.Series:
+    """Whether each comparison is one of those that the selection asks for."""
     fits = rows["outcome"] > NO_ROW
-    if selection.subset is not None:
-        fits &= rows["subset"].isin(
-            [selection.subset, *data.benchmark.sections.get(selection.subset, ())]
-        )
-    required = {
+    required: dict[str, object] = {
         "domain": selection.domain,
         "level": selection.level,
         "outcome": OUTCOMES.get(selection.outcome or ""),
     }
-    required |= dict(
-        zip(("chosen_style", "rejected_style"), selection.cell or (), strict=False)
-    )
-    required |= {"flips": True} if selection.outcome == "flip" else {}
+    if selection.cell is not None:
+        required["chosen_style"], required["rejected_style"] = selection.cell
+    if selection.outcome == "flip":
+        required["flips"] = True
     for column, value in required.items():
-        fits &= value is None or rows[column] == value
+        if value is not None:
+            fits &= rows[column] == value
+
+    if selection.subset is not None:
+        members = data.benchmark.sections.get(selection.subset, ())
+        fits &= rows["subset"].isin([selection.subset, *members])
     low, high = selection.margin
-    fits &= (low is None or rows["margin"] >= low) & (
-        high is None or rows["margin"] <= high
-    )
+    if low is not None:
+        fits &= rows["margin"] >= low
+    if high is not None:
+        fits &= rows["margin"] <= high
     if selection.text.strip():
         fits &= rows["number"].isin(data.find(selection.text))
-    by_prompt = rows[fits].groupby("number")
-    means = (
-        by_prompt[["margin", "other"]].mean().join(by_prompt[["lost", "flips"]].sum())
-    )
-    means = means.assign(
-        n_pairs=by_prompt.size(), apart=(means["margin"] - means["other"]).abs()
-    )
-    is_compared = len(selection.models) > 1
-    if selection.order != "data":
-        order = (
-            ["flips", "apart"] if is_compared else ["margin"]
-        )  # the least margin, or the most disagreement first
-        means = means.sort_values(
-            order, ascending=(selection.order == "worst") != is_compared, kind="stable"
-        )
-    columns = [
-        "n_pairs",
-        "lost",
-        "margin",
-        *(["other", "flips"] if is_compared else []),
-    ]
-    return data.prompts.loc[means.index].join(means[columns])
+    return fits

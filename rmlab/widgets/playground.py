@@ -1,6 +1,4 @@
-"""The playground: type a prompt and answers, restyle one of them, and watch the reward
-move.
-"""
+"""The playground: type a prompt and answers, restyle one, and watch the reward."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rmlab.benchmarks import load
 from rmlab.bias.probe import probe
@@ -19,14 +18,22 @@ from rmlab.widgets.explorer import FOLDER, WidgetDisplay
 from rmlab.widgets.markup import markdown_html
 
 if TYPE_CHECKING:
+    from ipywidgets import HBox, VBox, Widget
     from pandas.io.formats.style import Styler
 
-_RIGHT = "Air scatters blue light more strongly than red light. Blue light therefore reaches us from all over the sky."
-_WRONG = "The sky mirrors the sea. The sea is blue because water absorbs red light. Far from it the sky is paler."
+_RIGHT = (
+    "Air scatters blue light more strongly than red light. "
+    "Blue light therefore reaches us from all over the sky."
+)
+_WRONG = (
+    "The sky mirrors the sea. The sea is blue because water absorbs red light. "
+    "Far from it the sky is paler."
+)
 _CHANGES = {
     name: transform for name, transform in TRANSFORMS.items() if not transform.null
 }
-_BAR = "#5b9bd580"  # translucent, so that numbers can be read on it in light and dark
+# Translucent, so that numbers can be read on it in light and dark.
+_BAR = "#5b9bd580"
 
 
 def playground(
@@ -80,69 +87,102 @@ class Playground(WidgetDisplay):
     ) -> None:
         import ipywidgets as w
 
-        self._scorer, self._sample, self._last_change = _Memory(scorer), sample, "bold"
+        self._scorer = _Memory(scorer)
+        self._sample = sample
+        self._last_change = "bold"
         self._names = [f"answer {number + 1}" for number in range(len(answers))]
-        self.controls: dict[str, Any] = {
-            name: w.Textarea(text, rows=5, continuous_update=False)
-            for name, text in zip(
-                ("prompt", *self._names), (prompt, *answers), strict=True
-            )
-        }
-        self.controls["restyle"] = w.Dropdown(options=self._names)
-        self.controls |= {
-            name: w.IntSlider(0, 0, _CHANGES[name].steps, continuous_update=False)
-            for name in _CHANGES
-        }
+        self.result = w.HTML()
+        self.trial = w.HTML()
+        self.problem = w.HTML()
+        self.controls = self._make_controls(prompt, answers)
         for name, control in self.controls.items():
             control.description = name.replace("_", " ").capitalize()
             control.observe(partial(self._update, name), "value")
-        prompt_box, *controls = self.controls.values()
-        answer_boxes = w.Box(controls[: len(answers)]).add_class("rmlab-answers")
-        sample_size = w.BoundedIntText(20, 2, 5000, description="Prompts")
-        try_button = w.Button(description="Try on more prompts")
-        self.result, self.trial, self.problem = (w.HTML() for _ in range(3))
-        side = w.VBox(controls[len(answers) :]).add_class("rmlab-side")
-        main = w.VBox(
-            [self.result, w.HBox([sample_size, try_button]), self.trial]
-        ).add_class("rmlab-main")
-        css = w.HTML(f"<style>{(FOLDER / 'explorer.css').read_text('utf-8')}</style>")
-        columns = w.Box([side, main]).add_class("rmlab-columns")
-        self.widget = w.VBox([prompt_box, answer_boxes, self.problem, columns, css])
-        self.widget.add_class("rmlab").add_class("rmlab-play")
-        try_button.on_click(
-            lambda _: self._attempt(lambda: self.try_on(sample_size.value))
-        )
+        self.widget = self._lay_out()
         self._attempt(self._draw)
+
+    def _make_controls(
+        self, prompt: str, answers: Sequence[str]
+    ) -> "dict[str, Widget]":
+        """The boxes, the menu and the sliders by name."""
+        import ipywidgets as w
+
+        texts = {"prompt": prompt} | dict(zip(self._names, answers, strict=True))
+        controls = {}
+        for name, text in texts.items():
+            controls[name] = w.Textarea(text, rows=5, continuous_update=False)
+        controls["restyle"] = w.Dropdown(options=self._names)
+        for name, change in _CHANGES.items():
+            slider = w.IntSlider(0, 0, change.steps, continuous_update=False)
+            controls[name] = slider
+        return controls
+
+    def _lay_out(self) -> "VBox":
+        """Everything on the page in its place."""
+        import ipywidgets as w
+
+        prompt_box = self.controls["prompt"]
+        answer_boxes = w.Box([self.controls[name] for name in self._names])
+        answer_boxes.add_class("rmlab-answers")
+        side = w.VBox([self.controls[name] for name in ("restyle", *_CHANGES)])
+        side.add_class("rmlab-side")
+        main = w.VBox([self.result, self._trial_row(), self.trial])
+        main.add_class("rmlab-main")
+        columns = w.Box([side, main])
+        columns.add_class("rmlab-columns")
+
+        css = (FOLDER / "explorer.css").read_text("utf-8")
+        style = w.HTML(f"<style>{css}</style>")
+        page = w.VBox([prompt_box, answer_boxes, self.problem, columns, style])
+        return page.add_class("rmlab").add_class("rmlab-play")
+
+    def _trial_row(self) -> "HBox":
+        """The button that calls `try_on`, and its number of prompts."""
+        import ipywidgets as w
+
+        sample_size = w.BoundedIntText(20, 2, 5000, description="Prompts")
+        button = w.Button(description="Try on more prompts")
+
+        def try_on(_: object) -> None:
+            self._attempt(partial(self.try_on, sample_size.value))
+
+        button.on_click(try_on)
+        return w.HBox([sample_size, button])
 
     @property
     def steps(self) -> dict[str, int]:
         """The number of steps of each change of style that is moved."""
-        return {
-            name: self.controls[name].value
-            for name in _CHANGES
-            if self.controls[name].value
-        }
+        steps = {}
+        for name in _CHANGES:
+            step = self.controls[name].value
+            if step:
+                steps[name] = step
+        return steps
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row per answer, and one for the restyled answer: name, score (missing for
-        an empty box), answer.
+        """One row per answer, the restyled one last: name, score, answer.
+
+        The score of an empty box is missing.
         """
         names = [*self._names, f"{self.controls['restyle'].value} restyled"]
-        texts = [*(self.controls[name].value for name in self._names), self._restyle()]
+        texts = [self.controls[name].value for name in self._names]
+        texts.append(self._restyle())
         return pd.DataFrame(
             {"name": names, "score": self._score(texts), "answer": texts}
         )
 
     @property
     def line(self) -> pd.DataFrame:
-        """Score by step of the change that was moved last, the others as they stand:
-        change, step, score.
+        """Score by step of the change that was moved last: change, step, score.
+
+        The other changes are as they stand.
         """
-        steps = range(_CHANGES[self._last_change].steps + 1)
-        texts = [self._restyle(**{self._last_change: step}) for step in steps]
+        change = self._last_change
+        steps = range(_CHANGES[change].steps + 1)
+        texts = [self._restyle(**{change: step}) for step in steps]
         return pd.DataFrame(
-            {"change": self._last_change, "step": steps, "score": self._score(texts)}
+            {"change": change, "step": steps, "score": self._score(texts)}
         )
 
     def set(self, *, answers: Sequence[str] = (), **values: Any) -> "Playground":
@@ -162,23 +202,22 @@ class Playground(WidgetDisplay):
         Playground
             The playground itself.
         """
-        values |= {f"answer {number + 1}": text for number, text in enumerate(answers)}
-        choices = {
-            "restyle": self._names,
-            **{name: [*range(_CHANGES[name].steps + 1)] for name in _CHANGES},
-        }
+        for number, text in enumerate(answers):
+            values[f"answer {number + 1}"] = text
+        choices = {"restyle": self._names}
+        for name, change in _CHANGES.items():
+            choices[name] = [*range(change.steps + 1)]
         for name, value in values.items():
             if name not in self.controls or value not in choices.get(name, [value]):
-                raise ValueError(
-                    f"{name}={value!r}; allowed are {choices.get(name, [*self.controls])}"
-                )
+                allowed = choices.get(name, [*self.controls])
+                raise ValueError(f"{name}={value!r}; allowed are {allowed}")
+
         for name, value in values.items():
             self.controls[name].value = value
         return self
 
     def try_on(self, n: int = 50) -> pd.DataFrame:
-        """Make the same changes to answers of more prompts, and show the result on the
-        page.
+        """Make the same changes to answers of more prompts, and show the result.
 
         Parameters
         ----------
@@ -191,51 +230,47 @@ class Playground(WidgetDisplay):
             One row, the columns of `rmlab.probe`.
         """
         responses = load("mini") if self._sample is None else self._sample
-        steps = self.steps or {self._last_change: _CHANGES[self._last_change].steps}
         prompt = responses.groupby(PROMPT, sort=False).ngroup()
-        numbers = np.linspace(0, prompt.max(), min(n, prompt.max() + 1)).round()
+        last = prompt.max()
+        numbers = np.linspace(0, last, min(n, last + 1)).round()
+        sample = responses[prompt.isin(numbers)].reset_index(drop=True)
+
+        steps = self.steps
+        if not steps:
+            steps = {self._last_change: _CHANGES[self._last_change].steps}
         name = " + ".join(f"{change} {step}" for change, step in steps.items())
-        change = Transform(name, lambda text, _: _restyle(text, steps), steps=1)
-        table = probe(
-            responses[prompt.isin(numbers)].reset_index(drop=True),
-            self._scorer,
-            [change],
-            by="transform",
-        )
+        transform = Transform(name, lambda text, _: _restyle(text, steps), steps=1)
+        table = probe(sample, self._scorer, [transform], by="transform")
         columns = ["transform", "change", "low", "high", "n", "n_prompts", "reason"]
         self.trial.value = _style_table(table[columns]).to_html()
         return table
 
     def __repr__(self) -> str:
-        moved = (
-            ", ".join(f"{name} {step}" for name, step in self.steps.items())
-            or "nothing moved"
-        )
+        moved = "nothing moved"
+        if self.steps:
+            moved = ", ".join(f"{name} {step}" for name, step in self.steps.items())
         return f"playground: {len(self._names)} answers, {moved}"
 
     def _restyle(self, **steps: int) -> str:
-        return _restyle(
-            self.controls[self.controls["restyle"].value].value, self.steps | steps
-        )
+        name = self.controls["restyle"].value
+        return _restyle(self.controls[name].value, self.steps | steps)
 
-    def _score(self, texts: list[str]) -> pd.Series:
-        filled = {row: text for row, text in enumerate(texts) if text.strip()}
-        scores = (
-            self._scorer(
-                [self.controls["prompt"].value] * len(filled), [*filled.values()]
-            )
-            if filled
-            else []
-        )
-        return pd.Series(
-            dict(zip(filled, scores, strict=True)), range(len(texts)), dtype=float
-        )
+    def _score(self, texts: list[str]) -> NDArray[np.float64]:
+        """Scores of the texts; those of empty ones are missing."""
+        rows = [row for row, text in enumerate(texts) if text.strip()]
+        scores = np.full(len(texts), np.nan)
+        if rows:
+            prompts = [self.controls["prompt"].value] * len(rows)
+            filled = [texts[row] for row in rows]
+            scores[rows] = self._scorer(prompts, filled)
+        return scores
 
     def _update(self, name: str, event: dict[str, object]) -> None:
-        self._last_change = name if name in _CHANGES else self._last_change
-        self.result.value = self.trial.value = (
-            ""  # an old number must not stand beside a new text
-        )
+        if name in _CHANGES:
+            self._last_change = name
+        # An old number must not stand beside a new text.
+        self.result.value = ""
+        self.trial.value = ""
         self._attempt(self._draw)
 
     def _attempt(self, action: Callable[[], object]) -> None:
@@ -244,23 +279,26 @@ class Playground(WidgetDisplay):
             action()
             self.problem.value = ""
         except Exception as error:
-            message = escape_html(
-                f"The scorer raised {type(error).__name__}: {error}"[:2000]
-            )
+            problem = f"The scorer raised {type(error).__name__}: {error}"
+            message = escape_html(problem[:2000])
             self.problem.value = (
                 f'<div class="rmlab-problem" role="alert">{message}</div>'
             )
 
     def _draw(self) -> None:
-        frame, line = self.frame, self.line
-        html = f'<div role="status">{_style_table(frame[["name", "score"]]).to_html()}</div>'
+        frame = self.frame
+        line = self.line
+        scores = _style_table(frame[["name", "score"]])
+        html = f'<div role="status">{scores.to_html()}</div>'
         if self.steps:
-            html += f'<div class="rmlab-text" dir="auto">{markdown_html(frame["answer"].iloc[-1])}</div>'
+            answer = markdown_html(frame["answer"].iloc[-1])
+            html += f'<div class="rmlab-text" dir="auto">{answer}</div>'
         if line["score"].notna().all():
+            change = self._last_change.replace("_", " ")
             bars = _style_table(line[["step", "score"]]).bar(
                 ["score"], align="left", width=80, color=_BAR
             )
-            html += f"<h4>Reward against {self._last_change.replace('_', ' ')}</h4>{bars.to_html()}"
+            html += f"<h4>Reward against {change}</h4>{bars.to_html()}"
         self.result.value = html
 
 
@@ -268,43 +306,38 @@ class _Memory:
     """A scorer that scores each text once."""
 
     def __init__(self, scorer: PlainScorer) -> None:
-        self.scorer, self.name = scorer, name_of(scorer)
+        self.scorer = scorer
+        self.name = name_of(scorer)
         self._scores: dict[tuple[str, str], float] = {}
 
     def __call__(
         self, prompts: Sequence[Prompt], responses: Sequence[str]
     ) -> list[float]:
-        keys = [
-            (repr(prompt), response)
-            for prompt, response in zip(prompts, responses, strict=True)
-        ]
-        if rows := {
-            key: row for row, key in enumerate(keys) if key not in self._scores
-        }.values():
-            scores = np.asarray(
-                self.scorer(
-                    [prompts[row] for row in rows], [responses[row] for row in rows]
-                ),
-                float,
-            )
-            self._scores |= {
-                keys[row]: score
-                for row, score in zip(rows, scores.tolist(), strict=True)
-            }
+        keys = []
+        unknown = {}
+        for prompt, response in zip(prompts, responses, strict=True):
+            key = (repr(prompt), response)
+            keys.append(key)
+            if key not in self._scores:
+                unknown[key] = (prompt, response)
+
+        if unknown:
+            new_prompts = [prompt for prompt, _ in unknown.values()]
+            new_responses = [response for _, response in unknown.values()]
+            scores = np.asarray(self.scorer(new_prompts, new_responses), float)
+            self._scores |= dict(zip(unknown, scores.tolist(), strict=True))
         return [self._scores[key] for key in keys]
 
 
 def _style_table(table: pd.DataFrame) -> "Styler":
-    """A table without row numbers; numbers with four figures, an en dash where missing."""
-    return table.style.hide(axis="index").format(
-        "{:.4g}", list(table.select_dtypes(float)), na_rep="–"
-    )
+    """A table without row numbers; its numbers have four figures."""
+    numbers = list(table.select_dtypes(float))
+    style = table.style.hide(axis="index")
+    return style.format("{:.4g}", numbers, na_rep="–")
 
 
 def _restyle(text: str, steps: dict[str, int]) -> str:
-    """All changes in their fixed order: first Markdown off, then the marks, then the
-    words.
-    """
+    """Apply all changes in their order: Markdown off, then marks, then words."""
     for name, transform in _CHANGES.items():
         text = transform(text, steps.get(name, 0))
     return text

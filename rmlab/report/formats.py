@@ -1,4 +1,4 @@
-"""A leaderboard or a comparison as Markdown, LaTeX or CSV, and any table in a notebook."""
+"""A leaderboard or a comparison as Markdown, LaTeX or CSV; any table in a notebook."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,10 +23,15 @@ _LETTERS = (
     " Models that share a letter are not clearly different (paired, all pairs at once)."
 )
 CAPTIONS = {
-    "leaderboard": "Scores from 0 to 1; 95 % interval of the overall score, clustered by prompt."
-    f"{_LETTERS} Baselines do not read the answer.",
-    "comparison": "Scores from 0 to 1 and their difference (A minus B) with its 95 % interval, clustered by prompt and "
-    "paired. The adjusted p allows for all the rows of the table.",
+    "leaderboard": (
+        "Scores from 0 to 1; 95 % interval of the overall score, clustered by prompt."
+        f"{_LETTERS} Baselines do not read the answer."
+    ),
+    "comparison": (
+        "Scores from 0 to 1 and their difference (A minus B) with its 95 % interval, "
+        "clustered by prompt and paired. "
+        "The adjusted p allows for all the rows of the table."
+    ),
 }
 _HEADINGS = {
     "n_prompts": "prompts",
@@ -34,8 +39,9 @@ _HEADINGS = {
     "p_holm": "adjusted p",
     "model_a": "A",
     "model_b": "B",
+    "value_a": "score of A",
+    "value_b": "score of B",
 }
-_HEADINGS |= {"value_a": "score of A", "value_b": "score of B"}
 _COLUMNS = {
     "leaderboard": {
         "rank",
@@ -64,7 +70,10 @@ _COLUMNS = {
 _NOT_PRINTED = {"kind", "se", "high", "rank_low", "rank_high", "average", "reason"}
 _NOT_COMPARED = {"agreement", "n_pairs", "n_ties_a", "n_ties_b"}
 _MOST_COLUMNS = 10  # that a notebook's page holds
-_CSS = "<style>.rmlab-table :is(th, td) {text-align: left !important; white-space: pre-wrap; max-width: 70ch}</style>"
+_CSS = (
+    "<style>.rmlab-table :is(th, td) "
+    "{text-align: left !important; white-space: pre-wrap; max-width: 70ch}</style>"
+)
 
 
 def to_markdown(board: pd.DataFrame) -> str:
@@ -81,20 +90,17 @@ def to_markdown(board: pd.DataFrame) -> str:
         Scores from 0 to 1 with intervals; names are escaped.
     """
     cells = _escape_cells(board, escape_markdown, "*{}*")
-    rule = ["--:" if is_numeric_dtype(board[name]) else "---" for name in cells.columns]
-    lines = [
-        [escape_markdown(heading(name)) for name in cells.columns],
-        rule,
-        *cells.to_numpy().tolist(),
-    ]
-    return "".join("| " + " | ".join(texts) + " |\n" for texts in lines)
+    header = [escape_markdown(heading(name)) for name in cells.columns]
+    rule = _mark_columns(board[cells.columns], "--:", "---")
+    rows = [header, rule, *cells.to_numpy().tolist()]
+    lines = ["| " + " | ".join(row) + " |\n" for row in rows]
+    return "".join(lines)
 
 
 def to_latex(
     board: pd.DataFrame, *, caption: str | None = None, label: str | None = None
 ) -> str:
-    r"""Write a leaderboard or a comparison as a LaTeX table with booktabs rules
-    (`\usepackage{booktabs}`).
+    r"""Write a leaderboard or a comparison as a LaTeX table (`\usepackage{booktabs}`).
 
     Parameters
     ----------
@@ -109,18 +115,22 @@ def to_latex(
         The table, written by a pandas Styler; all names are escaped.
     """
     kind = _check_board(board)
+    if caption is None:
+        caption = CAPTIONS[kind]
+    if label is None:
+        label = f"tab:{kind}"
     cells = _escape_cells(board, escape_latex, r"\textit{{{}}}")
+    alignment = _mark_columns(board[cells.columns], "r", "l")
+    headings = [escape_latex(heading(name)) for name in cells.columns]
     latex: str = (
-        cells.rename(columns=lambda name: escape_latex(heading(name)))
+        cells.set_axis(headings, axis="columns")
         .style.hide(axis="index")
         .to_latex(
             hrules=True,
             position_float="centering",
-            column_format="".join(
-                "r" if is_numeric_dtype(board[name]) else "l" for name in cells.columns
-            ),
-            label=f"tab:{kind}" if label is None else label,
-            caption=escape_latex(CAPTIONS[kind] if caption is None else caption),
+            column_format="".join(alignment),
+            label=label,
+            caption=escape_latex(caption),
         )
     )
     return latex
@@ -170,7 +180,8 @@ class ShownTable:
         return f"{_CSS}<p>{escape_html(self.caption)}</p>{table}"
 
     def __repr__(self) -> str:
-        text = self.cells.map(line).rename(columns=line).to_string(index=False)
+        cells = self.cells.map(line).rename(columns=line)
+        text = cells.to_string(index=False)
         return f"{self.caption}\n{text}" if self.caption else text
 
 
@@ -196,32 +207,30 @@ def show(table: pd.DataFrame) -> ShownTable:
 
     Examples
     --------
-    >>> show(pd.DataFrame({"model": ["long", "short"], "share": [0.123456, float("nan")], "n": [12, 7]}))
+    >>> share = [0.123456, float("nan")]
+    >>> show(pd.DataFrame({"model": ["long", "short"], "share": share, "n": [12, 7]}))
     model share  n
      long 0.123 12
     short        7
     """
     if table.index.name is not None or not is_integer_dtype(table.index.dtype):
-        labels = ["" if name is None else name for name in table.index.names]
+        labels = []
+        for name in table.index.names:
+            label = "" if name is None else name
+            labels.append(label)
         table = table.reset_index(names=labels, allow_duplicates=True)
     cells = table.astype(object).map(_format_value)
     caption = ""
     if {*table.columns} >= _COLUMNS["leaderboard"]:
         caption = CAPTIONS["leaderboard"]
-        cells["model"] += pd.Series(" (baseline)", index=cells.index).where(
-            table["kind"] == "baseline", ""
-        )
+        is_blind = table["kind"] == "baseline"
+        marks = pd.Series(" (baseline)", index=cells.index)
+        cells["model"] += marks.where(is_blind, "")
+
     if len(cells.columns) > _MOST_COLUMNS:
         cells = _join_intervals(cells)
-        is_blank = cells.isin(["", "0"]).all()  # counts of nothing
-        names = cells.columns[~is_blank].drop(["kind", "average"], errors="ignore")
-        n_reasons = int("reason" in names)
-        shown = [
-            *names.drop("reason", errors="ignore")[: _MOST_COLUMNS - n_reasons],
-            *["reason"] * n_reasons,
-        ]
-        hidden = names.drop(shown)
-        if len(hidden):
+        shown, hidden = _choose_columns(cells)
+        if hidden:
             caption = f"{caption} Also in the table: {', '.join(hidden)}.".strip()
         if "group" not in shown:
             caption = caption.replace(_LETTERS, "")
@@ -232,107 +241,132 @@ def show(table: pd.DataFrame) -> ShownTable:
 def _join_intervals(cells: pd.DataFrame) -> pd.DataFrame:
     """Put the limits of each interval behind its value, and leave its error out."""
     cells = cells.drop(columns="se", errors="ignore")
-    for low in [
-        name for name in cells.columns if name == "low" or str(name).endswith("_low")
-    ]:
+    for low in [*cells.columns]:
+        if low == "low":
+            columns = [*cells.columns]
+            value = columns[columns.index("low") - 1]
+        elif str(low).endswith("_low"):
+            value = low.removesuffix("_low")
+        else:
+            continue
         high = f"{low.removesuffix('low')}high"
-        value = (
-            list(cells.columns)[list(cells.columns).index("low") - 1]
-            if low == "low"
-            else low.removesuffix("_low")
-        )
         is_wide = cells[low] != cells[high]
-        cells[value] += (" (" + cells[low] + " to " + cells[high] + ")").where(
-            is_wide, ""
-        )
+        interval = " (" + cells[low] + " to " + cells[high] + ")"
+        cells[value] += interval.where(is_wide, "")
         cells = cells.drop(columns=[low, high])
     return cells
 
 
+def _choose_columns(cells: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """The columns that fit on a page, `reason` among them, and those that do not."""
+    is_blank = cells.isin(["", "0"]).all()  # counts of nothing
+    names = [*cells.columns[~is_blank]]
+    others = [name for name in names if name not in ("kind", "average", "reason")]
+    if "reason" in names:
+        n_shown = _MOST_COLUMNS - 1
+        return [*others[:n_shown], "reason"], others[n_shown:]
+    return others[:_MOST_COLUMNS], others[_MOST_COLUMNS:]
+
+
 def printed_board(board: pd.DataFrame) -> pd.DataFrame:
-    """The columns of a leaderboard or a comparison as they are printed; counts that are
-    all zero are left out.
+    """The columns of a leaderboard or a comparison as they are printed.
+
+    Counts that are all zero are left out.
     """
-    is_comparison = _check_board(board) == "comparison"
     cells = board.astype(object).map(_format_value)
-    numbers = board[["low", "high", "difference"] if is_comparison else ["low", "high"]]
-    signed = numbers.map(("{:+.3f}" if is_comparison else "{:.3f}").format).where(
-        numbers.notna(), ""
-    )
-    cells["low"] = (signed["low"] + " to " + signed["high"]).replace(" to ", "")
-    if is_comparison:
-        cells["difference"] = signed["difference"]
-        cells[["p", "p_holm"]] = cells[["p", "p_holm"]].mask(
-            board[["p", "p_holm"]] < 0.001, "< 0.001"
-        )
+    hidden = {*_NOT_PRINTED}
+    for name in ("n_ties", "missing"):
+        if name in board and not board[name].any():
+            hidden.add(name)
+    if len(board) == 1:
+        hidden.add("p_holm")
+
+    if _check_board(board) == "comparison":
+        hidden |= _NOT_COMPARED
+        cells["low"] = _format_intervals(board, "{:+.3f}")
+        cells["difference"] = _format_numbers(board["difference"], "{:+.3f}")
+        for name in ("p", "p_holm"):
+            cells[name] = cells[name].mask(board[name] < 0.001, "< 0.001")
     else:
-        cells["rank"] = [
-            _format_rank(*ranks)
-            for ranks in board[["rank", "rank_low", "rank_high"]].to_numpy()
-        ]
-    hidden = (
-        _NOT_PRINTED
-        | (_NOT_COMPARED if is_comparison else set())
-        | ({"p_holm"} if len(board) == 1 else set())
-    )
-    hidden |= {
-        name
-        for name in ("n_ties", "missing")
-        if name in board and not board[name].any()
-    }
+        cells["low"] = _format_intervals(board, "{:.3f}")
+        ranks = zip(board["rank"], board["rank_low"], board["rank_high"], strict=True)
+        cells["rank"] = [_format_rank(rank, low, high) for rank, low, high in ranks]
     return cells.drop(columns=[*hidden], errors="ignore")
 
 
 def heading(column: str) -> str:
-    """A column's name as it is printed: in words, `low` as the interval that it begins."""
-    return _HEADINGS.get(column, visible(column).replace("_", " "))
+    """A column's name in words; `low` is the interval that it begins."""
+    in_words = visible(column).replace("_", " ")
+    return _HEADINGS.get(column, in_words)
 
 
 def _escape_cells(
     board: pd.DataFrame, escape: Callable[[str], str], baseline: str
 ) -> pd.DataFrame:
-    """The columns as they are printed, every cell escaped; `baseline` formats the name
-    of a baseline.
+    """The columns as they are printed, every cell escaped.
+
+    `baseline` formats the name of a baseline.
     """
-    cells = printed_board(board).reset_index(drop=True).map(escape)
+    cells = printed_board(board).map(escape).reset_index(drop=True)
     if "kind" in board:
         is_blind = (board["kind"] == "baseline").to_numpy()
-        cells.loc[is_blind, "model"] = [
-            f"{baseline.format(name)} (baseline)" for name in cells["model"][is_blind]
-        ]
+        names = cells["model"][is_blind].map(baseline.format)
+        cells.loc[is_blind, "model"] = names + " (baseline)"
     return cells
 
 
+def _mark_columns(table: pd.DataFrame, of_numbers: str, of_texts: str) -> list[str]:
+    """How each column is aligned, in the signs of the format."""
+    marks = []
+    for name in table.columns:
+        mark = of_numbers if is_numeric_dtype(table[name]) else of_texts
+        marks.append(mark)
+    return marks
+
+
 def _check_board(board: pd.DataFrame) -> str:
-    """Whether a table is a leaderboard or a comparison; DataError where it is neither."""
+    """Whether a table is a leaderboard or a comparison; DataError if it is neither."""
     for kind, columns in _COLUMNS.items():
         if columns <= {*board.columns}:
             return kind
     missing = min(_COLUMNS["leaderboard"] - {*board.columns})
-    raise DataError(
-        f"board: no column {missing!r}. Pass what rmlab.leaderboard or rmlab.compare returns."
-    )
+    remedy = "Pass what rmlab.leaderboard or rmlab.compare returns."
+    raise DataError(f"board: no column {missing!r}. {remedy}")
 
 
-def _format_rank(rank: float, low: float, high: float) -> str:
-    is_alone = pd.isna(low) or low == high
-    return (
-        "" if pd.isna(rank) else f"{rank}" if is_alone else f"{rank} ({low} to {high})"
-    )
+def _format_intervals(board: pd.DataFrame, form: str) -> pd.Series:
+    """The intervals as text, empty where there is none."""
+    low = _format_numbers(board["low"], form)
+    high = _format_numbers(board["high"], form)
+    return (low + " to " + high).replace(" to ", "")
+
+
+def _format_numbers(values: pd.Series, form: str) -> pd.Series:
+    return values.map(form.format).where(values.notna(), "")
+
+
+def _format_rank(rank: float | None, low: float | None, high: float | None) -> str:
+    if pd.isna(rank):
+        return ""
+    if pd.isna(low) or low == high:
+        return f"{rank}"
+    return f"{rank} ({low} to {high})"
 
 
 def _format_value(value: object) -> str:
-    """A cell as text: three decimals, more for small numbers, thousands with commas,
-    empty where missing.
-    """
+    """A cell as text: three decimals (more for small numbers), empty where missing."""
+    if value is None or value is pd.NA or value is pd.NaT:
+        return ""
     if isinstance(value, float):
-        return (
-            ""
-            if np.isnan(value)
-            else f"{value:.1g}"
-            if 0 < abs(value) < 0.001
-            else f"{value:z.3f}"
-        )
+        return _format_number(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return "" if value is None or value is pd.NA or value is pd.NaT else visible(value)
+    return visible(value)
+
+
+def _format_number(value: float) -> str:
+    if np.isnan(value):
+        return ""
+    if 0 < abs(value) < 0.001:
+        return f"{value:.1g}"
+    return f"{value:z.3f}"
