@@ -885,7 +885,8 @@ def _exercise(
     """
 
     def register(diagnose: Callable[[Answer], str | None]) -> None:
-        EXERCISES[number] = Exercise(wants, kind, diagnose.__doc__ or "", diagnose)
+        explanation = " ".join((diagnose.__doc__ or "").split())
+        EXERCISES[number] = Exercise(wants, kind, explanation, diagnose)
 
     return register
 
