@@ -236,7 +236,7 @@ def equivalence(
     refuse_result_names(keys, _EQUIVALENCE)
 
     smallest_margin = np.maximum(-compared["low"], compared["high"])
-    is_inside = (smallest_margin < margin).astype("boolean")
+    is_inside = pd.Series(smallest_margin < margin, dtype="boolean")
     frame = compared.assign(
         margin=margin,
         equivalent=is_inside.where(compared["low"].notna()),

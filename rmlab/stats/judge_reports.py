@@ -1,6 +1,5 @@
 """Reports on a judge: what moves its verdicts that should not."""
 
-from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from itertools import combinations, product
@@ -8,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import brentq
 
 from rmlab.metrics.estimate import estimate
 from rmlab.metrics.items import WIN, build_items, cluster_columns
@@ -21,7 +21,7 @@ _RESULTS = [
     *("share", "effect", "se", "low", "high", "p", "p_holm", "detectable"),
     *("n_prompts", "missing", "reason"),
 ]
-_HALVINGS = 20  # of the effects from 0 to 1: to 1e-6
+_SMALLEST_EFFECT = 1e-6
 _SINGLE = "alone"  # the order of a judge that is shown one answer at a time
 _NO_ORDER = "does not apply: answers are rated one by one, and none is shown first"
 
@@ -343,18 +343,18 @@ def _test_effect(
 
 
 def _detectable_effect(differing: float, n: int, alpha: float, power: float) -> float:
-    """The smallest effect that the paired t finds with this power, where as many
-    prompts differ as do here.
+    """The smallest effect that the paired t finds with this power.
 
-    NaN where no effect would be found: below six or so prompts none is.
+    As many prompts differ as do here. NaN where no effect would be found: below six or
+    so prompts none is.
     """
-    effects = np.arange(2**_HALVINGS) / 2**_HALVINGS
-    # An effect is at most the share of prompts that differ, so more must differ for a
-    # large one.
-    place = bisect_left(
-        effects,
-        power,
-        lo=1,
-        key=lambda delta: exact_power(n, delta, 1 - max(differing, delta), alpha),
-    )
-    return float(effects[place]) if place < len(effects) else float("nan")
+
+    def excess_power(effect: float) -> float:
+        # An effect is at most the share of prompts that differ, so more must differ for
+        # a large one.
+        agreement = 1 - max(differing, effect)
+        return exact_power(n, effect, agreement, alpha) - power
+
+    if excess_power(1.0) < 0:
+        return float("nan")
+    return float(brentq(excess_power, _SMALLEST_EFFECT, 1.0))

@@ -173,7 +173,7 @@ def _count_tests(result: Estimate, first: IntArray, second: IntArray) -> FloatAr
     n_without = (has_error & ~is_blind).sum()
     has_baseline = is_blind[first] | is_blind[second]
     n = np.where(has_baseline, n_with_baselines, n_without)
-    return np.maximum(n * (n - 1) / 2, 1.0)
+    return np.asarray(np.maximum(n * (n - 1) / 2, 1.0))
 
 
 def plan(
