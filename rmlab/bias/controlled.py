@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.special import expit, fdtrc
 
 from rmlab import tables
@@ -16,8 +15,6 @@ from rmlab.bias.gap import WITHIN_A_QUARTER
 from rmlab.metrics.estimate import MIN_PROMPTS, TOO_FEW, indicator, t_quantile
 from rmlab.metrics.items import BoolArray, FloatArray, Ties, as_pairs, credit
 from rmlab.tables import (
-    STYLE,
-    DataError,
     IntArray,
     copy_provenance,
     default_cluster,
@@ -45,6 +42,9 @@ _MIN_NEAR = 10  # prompts of nearly equal length below which a row carries a cav
 _SEPARATION = (
     "perfect separation: the differences alone decide every comparison;"
     " no finite answer"
+)
+_NO_STYLE = (
+    "controls: 'style' needs styles, but some are missing in pairs. Leave it out."
 )
 
 # How many columns the outcomes of some rows can bear.
@@ -262,13 +262,14 @@ def _fit_groups(
 
     groups = []
     for rows in regression.group_rows(pairs, columns):
-        counted = rows[~np.isnan(earned[rows])]
+        counted_rows = rows[~np.isnan(earned[rows])]
         outcome = pairs["outcome"].iloc[rows]
         group = pairs[columns].iloc[rows[0]].to_dict()
         group["caveat"] = ""
-        group |= fit(earned[counted], partial(make_design, counted), clusters[counted])
-        group["n_pairs"] = len(counted)
-        group["n_prompts"] = len(np.unique(prompts[counted]))
+        design_of_budget = partial(make_design, counted_rows)
+        group |= fit(earned[counted_rows], design_of_budget, clusters[counted_rows])
+        group["n_pairs"] = len(counted_rows)
+        group["n_prompts"] = len(np.unique(prompts[counted_rows]))
         group["n_ties"] = (outcome == "tie").sum()
         group["missing"] = outcome.isna().sum()
         groups.append(group)
@@ -297,7 +298,8 @@ def _fit(
     if not len(y):
         return {"reason": "no outcome"}
     if not np.ptp(y):
-        ending = {0.0: "lost or tied", 1.0: "won"}.get(float(y[0]), "a tie")
+        endings = {0.0: "lost or tied", 1.0: "won"}
+        ending = endings.get(float(y[0]), "a tie")
         reason = f"every comparison is {ending}: nothing to fit"
         return {"accuracy": y[0], "reason": reason}
     observed_clusters, cluster = np.unique(cluster, return_inverse=True)
@@ -540,7 +542,8 @@ def _test_fit(
 
 
 def _cluster_sums(rows: FloatArray, cluster: IntArray) -> FloatArray:
-    return np.asarray(indicator(cluster, int(cluster.max()) + 1).T @ rows, np.float64)
+    n_clusters = int(cluster.max()) + 1
+    return np.asarray(indicator(cluster, n_clusters).T @ rows)
 
 
 def _length_design(
@@ -555,13 +558,15 @@ def _length_design(
     n_rows = len(rows)
     difference = lengths[:, 0] - lengths[:, 1]
     if not difference.any():
-        nothing = np.empty((n_rows, 0))
-        return _Design(nothing, nothing[:1], nothing, [f"{measure} does not vary"])
+        no_columns = np.empty((n_rows, 0))
+        reasons = [f"{measure} does not vary"]
+        return _Design(no_columns, no_columns[:1], no_columns, reasons)
 
     # The last row: one answer twice as long as the other, at the typical sum of both.
     log_sum = np.log(lengths.sum(axis=1) + 2)
     typical_sum = np.exp(log_sum.mean()) - 2
-    l_c, l_r = np.vstack([lengths, typical_sum * np.array([2 / 3, 1 / 3])]).T
+    doubled = typical_sum * np.array([2 / 3, 1 / 3])
+    l_c, l_r = np.vstack([lengths, doubled]).T
     log_c = np.log(l_c + 1)
     log_r = np.log(l_r + 1)
     bent = np.tanh((l_c - l_r) / difference.std())
@@ -682,12 +687,13 @@ def _spline_change(
 
     knots = np.unique(values)
     if len(knots) > few or n_knots < 3:
-        knots = np.unique(np.quantile(values, np.linspace(0, 1, n_knots)))
+        shares = np.linspace(0, 1, n_knots)
+        knots = np.unique(np.quantile(values, shares))
     spline = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")
     spline_above = spline(np.clip(above, knots[0], knots[-1]))
     spline_below = spline(np.clip(below, knots[0], knots[-1]))
     change = spline_above - spline_below
-    return np.asarray(change[:, 1:], np.float64)
+    return np.asarray(change[:, 1:])
 
 
 def _compare_controls(
@@ -701,8 +707,8 @@ def _compare_controls(
     for place, name in enumerate(controls):
         if name == "style":
             # Steps are no counts: no ratio.
-            chosen_step = _style_steps(pairs, "chosen")
-            rejected_step = _style_steps(pairs, "rejected")
+            chosen_step = regression.style_steps(pairs["chosen_style"], _NO_STYLE)
+            rejected_step = regression.style_steps(pairs["rejected_style"], _NO_STYLE)
             differences[:, place] = chosen_step - rejected_step
             sums[:, place] = chosen_step + rejected_step
             continue
@@ -714,16 +720,6 @@ def _compare_controls(
         differences[:, place] = difference / (total + 1)
         sums[:, place] = np.log1p(total)
     return differences, sums
-
-
-def _style_steps(pairs: pd.DataFrame, label: str) -> NDArray[np.int8]:
-    steps = pd.Categorical(pairs[f"{label}_style"], dtype=STYLE).codes
-    if steps.min(initial=0) < 0:
-        raise DataError(
-            "controls: 'style' needs styles, but some are missing in pairs."
-            " Leave it out."
-        )
-    return steps
 
 
 def _outside(difference: FloatArray, name: str) -> str:

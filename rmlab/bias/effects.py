@@ -166,13 +166,13 @@ def exchange_rate(
         unit = fit.terms.index("correct")
         effect = fit.effects.value
         unit_effect = effect[unit] if effect[unit] != 0 else np.nan
-        limits = _rate_limits(fit, unit, confidence)
+        limits = pd.DataFrame(_rate_limits(fit, unit, confidence))
         columns = {
             "rate": effect / unit_effect,
-            "low": np.array([limit.low for limit in limits]),
-            "high": np.array([limit.high for limit in limits]),
+            "low": limits["low"],
+            "high": limits["high"],
         }
-        frame = fit.tabulate(columns, [limit.reason for limit in limits])
+        frame = fit.tabulate(columns, limits["reason"].tolist())
         frames.append(frame.drop(index=unit))
     return copy_provenance(scores, pd.concat(frames, ignore_index=True))
 
@@ -187,7 +187,7 @@ class _Effects(NamedTuple):
     covariance: FloatArray
     df: FloatArray
     reasons: list[str]
-    misfit: str = ""
+    misfit: str
 
 
 class _Fit(NamedTuple):
@@ -206,7 +206,7 @@ class _Fit(NamedTuple):
         return [reason or few_prompts for reason in self.effects.reasons]
 
     def tabulate(
-        self, columns: Mapping[str, FloatArray], reasons: list[str]
+        self, columns: Mapping[str, object], reasons: list[str]
     ) -> pd.DataFrame:
         """One row per term: the group, the columns, and what is behind them."""
         caveats = []
@@ -315,39 +315,35 @@ def _estimate_effects(
     terms: list[str],
 ) -> _Effects:
     """Least squares with an intercept for every prompt (docs/statistics.md, Style)."""
-    n_terms = len(terms)
-    value = np.full(n_terms, np.nan)
-    covariance = np.full((n_terms, n_terms), np.nan)
-    df = np.zeros(n_terms)
-    if not len(y):
-        reason = "no prompt with two scores"
-        return _Effects(value, covariance, df, [reason] * n_terms)
-    if not regression.within_spread(y, level):
-        reason = "scores do not vary within a prompt"
-        return _Effects(value, covariance, df, [reason] * n_terms)
-
     # Without the prompts' means the intercept of each prompt is out of the regression
     # (Frisch, Waugh and Lovell).
     x = regression.demean(design, level)
-    y = regression.demean(y, level)
     # Measured by the column before its means went off: what varies only between prompts
     # leaves rounding behind.
     scale = np.linalg.norm(design, axis=0)
-    reasons = regression.dependence_reasons(
-        x, terms, scale=scale, where="within a prompt"
-    )
-    places = [place for place, reason in enumerate(reasons) if not reason]
-    if not places:
-        return _Effects(value, covariance, df, reasons)
+    if not len(y):
+        reasons = ["no prompt with two scores"] * len(terms)
+    elif not regression.within_spread(y, level):
+        reasons = ["scores do not vary within a prompt"] * len(terms)
+    else:
+        reasons = regression.dependence_reasons(
+            x, terms, scale=scale, where="within a prompt"
+        )
 
-    fit = regression.fit_clustered(y, x[:, places], cluster)
-    value[places] = fit.effect
-    if cluster.max() + 1 < MIN_PROMPTS:
-        return _Effects(value, covariance, df, reasons)
-    covariance[np.ix_(places, places)] = fit.covariance
-    df[places] = fit.df
-    estimated_terms = [terms[place] for place in places]
-    misfit = _find_misfit(y, design[:, places], level, cluster, estimated_terms)
+    value = np.full(len(terms), np.nan)
+    covariance = np.full((len(terms), len(terms)), np.nan)
+    df = np.zeros(len(terms))
+    misfit = ""
+    places = [place for place, reason in enumerate(reasons) if not reason]
+    if places:
+        y = regression.demean(y, level)
+        fit = regression.fit_clustered(y, x[:, places], cluster)
+        value[places] = fit.effect
+        if cluster.max() + 1 >= MIN_PROMPTS:
+            covariance[np.ix_(places, places)] = fit.covariance
+            df[places] = fit.df
+            estimated_terms = [terms[place] for place in places]
+            misfit = _find_misfit(y, design[:, places], level, cluster, estimated_terms)
     return _Effects(value, covariance, df, reasons, misfit)
 
 
@@ -401,10 +397,11 @@ def _design(
     terms = [terms] if isinstance(terms, str) else list(terms)
     if not terms or len(set(terms)) < len(terms):
         raise ValueError(f"terms: {terms}; name at least one term, each once")
+    known_terms = ["correct", *_STEPS, *counts]
     columns = []
     for term in terms:
-        if term not in ("correct", *_STEPS, *counts):
-            allowed = tables.nearest(term, ["correct", *_STEPS, *counts])
+        if term not in known_terms:
+            allowed = tables.nearest(term, known_terms)
             raise DataError(f"terms: {term!r}; {allowed}.")
         columns.append(_term_column(scores, features, term))
     return terms, np.column_stack(columns)

@@ -127,14 +127,13 @@ def probe(
 
 def _two_sided_p(mean: Measured) -> FloatArray:
     """p of the test whether each mean is zero; NaN without degrees of freedom."""
-    # Where all answers moved alike the error is 0 and p with it. Where none moved at
-    # all, 0 / 0 is no effect: p = 1.
+    # Where all answers moved alike the error is 0 and p with it.
     with np.errstate(invalid="ignore", divide="ignore"):
         t = np.abs(mean.value) / mean.se
-    has_no_effect = (mean.se == 0) & (mean.value == 0)
-    t = np.where(has_no_effect, 0.0, t)
+    # Where none moved at all, 0 / 0 is no effect: p = 1.
+    t[(mean.se == 0) & (mean.value == 0)] = 0.0
     p = 2 * stdtr(np.maximum(mean.df, 1.0), -t)
-    return np.minimum(p, 1.0)
+    return np.asarray(np.minimum(p, 1.0))
 
 
 def _score_changes(

@@ -23,6 +23,10 @@ from rmlab.tables import (
 
 # Share of a column's length below which it is a sum of the columns before it.
 _DEPENDENT = 1e-7
+_NO_STYLE = (
+    "'step' needs styles, but style is missing in some scores."
+    " Name columns of features."
+)
 
 
 def group_columns(
@@ -191,7 +195,7 @@ def answer_column(
     "step" (concise 0, plain 1, markdown 2), or log2 of a column of `features`.
     """
     if name == "step":
-        return _style_steps(scores)
+        return style_steps(scores["style"], _NO_STYLE)
     count = look_up(scores, features, [name], "scores")[:, 0]
     # One rule for the whole column, or equal counts would differ.
     if count.min(initial=1.0) < 1:
@@ -199,13 +203,11 @@ def answer_column(
     return np.log2(count)
 
 
-def _style_steps(scores: pd.DataFrame) -> FloatArray:
-    steps = pd.Categorical(scores["style"], dtype=STYLE).codes.astype(np.float64)
+def style_steps(style: pd.Series, problem: str) -> FloatArray:
+    """Concise 0, plain 1, markdown 2; DataError with `problem` where one is missing."""
+    steps = pd.Categorical(style, dtype=STYLE).codes.astype(np.float64)
     if steps.min(initial=0) < 0:
-        raise DataError(
-            "'step' needs styles, but style is missing in some scores."
-            " Name columns of features."
-        )
+        raise DataError(problem)
     return steps
 
 
