@@ -472,7 +472,8 @@ def _sum_products(
     x: FloatArray, y: FloatArray, prompt: IntArray, n_prompts: int
 ) -> FloatArray:
     """Sums of x' [x y] by prompt: a resample or a fold is a weighted sum of them."""
-    products = x[:, :, None] * np.column_stack([x, y])[:, None, :]
+    columns = np.column_stack([x, y])
+    products = x[:, :, None] * columns[:, None, :]
     flat_products = products.reshape(len(y), -1)
     sums = indicator(prompt, n_prompts).T @ flat_products
     return np.asarray(sums.reshape(n_prompts, *products.shape[1:]))

@@ -282,7 +282,8 @@ def _inverse_root(leverage: FloatArray) -> FloatArray:
     value, vector = np.linalg.eigh(leverage)
     with np.errstate(divide="ignore", invalid="ignore"):
         root = np.where(value < 1 - _DEPENDENT, 1 / np.sqrt(1 - value), 0.0)
-    return np.asarray((vector * root[:, None, :]) @ vector.transpose(0, 2, 1))
+    scaled = vector * root[:, None, :]
+    return np.asarray(scaled @ vector.transpose(0, 2, 1))
 
 
 def _satterthwaite_df(leverage: FloatArray, direction: FloatArray) -> FloatArray:
