@@ -308,7 +308,9 @@ def style_differences(table: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFr
     chosen, rejected = regression.look_up_sides(
         pairs, features(responses), ["characters", "markdown"]
     )
-    log_ratio = np.log(chosen[:, 0] + 1) - np.log(rejected[:, 0] + 1)
+    chosen_log = np.log(chosen[:, 0] + 1)
+    rejected_log = np.log(rejected[:, 0] + 1)
+    log_ratio = chosen_log - rejected_log
     is_unequal = np.abs(log_ratio) > WITHIN_A_QUARTER
     length = np.sign(log_ratio) * is_unequal
     markdown = np.sign(chosen[:, 1] - rejected[:, 1])

@@ -310,7 +310,8 @@ def _products_by_cluster(columns: FloatArray, cluster: IntArray) -> FloatArray:
     products = np.empty((n_clusters, n_columns, n_columns))
     for i in range(n_columns):
         for j in range(i + 1):
-            product = np.bincount(cluster, columns[:, i] * columns[:, j], n_clusters)
-            products[:, i, j] = product
-            products[:, j, i] = product
+            product = columns[:, i] * columns[:, j]
+            sums = np.bincount(cluster, product, n_clusters)
+            products[:, i, j] = sums
+            products[:, j, i] = sums
     return products
