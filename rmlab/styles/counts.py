@@ -136,7 +136,8 @@ def features_of(text: str) -> dict[str, int]:
 class Document:
     """A Markdown text as CommonMark reads it, with source code and formulas hidden.
 
-    Escapes have their source in `markup`. `marks` counts each kind of mark, block quotes and rules included.
+    Escapes have their source in `markup`. `marks` counts each kind of mark, block
+    quotes and rules included.
     """
 
     def __init__(self, text: str) -> None:

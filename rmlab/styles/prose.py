@@ -227,7 +227,8 @@ class _Writer:
         text_shown = self._shield.show(text)
         if not _MAY_MARK.search(text_shown) or not Document(text_shown).marks:
             return text_shown
-        return _remove_marks(self._shield.show(text, escape=True), self._passes - 1)
+        text_escaped = self._shield.show(text, escape=True)
+        return _remove_marks(text_escaped, self._passes - 1)
 
     def _inline(self, token: "Token") -> str:
         """The text of an inline token; its lines keep their indents."""

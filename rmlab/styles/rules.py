@@ -29,6 +29,7 @@ _NEGATION = re.compile(
     r"|refuse[ds]?|fail(?:s|ed)?|avoid(?:s|ed)?|except|unless|hardly|barely)\b|n['’]t\b",
     re.IGNORECASE,
 )
+_SUBSTANCE = {"numbers": _NUMBER, "negations": _NEGATION}
 _WORD = re.compile(r"\w+")
 _OTHER_CODE_LINE = re.compile(
     r"\s*(?:#\s*(?:include|define|pragma|ifn?def|endif)\b|#!|use \w+::|package \w+"
@@ -126,7 +127,8 @@ def restyle_pairs(responses: pd.DataFrame) -> Restyled:
             rule=version["rule"],
         )
         by_style.append(restyled)
-    answers = pd.concat(by_style).sort_index(kind="stable").reset_index(drop=True)
+    answers = pd.concat(by_style).sort_index(kind="stable")
+    answers = answers.reset_index(drop=True)
     return Restyled(tables.check_responses(answers), report)
 
 
@@ -174,10 +176,15 @@ def _make_markdown(plain_text: str) -> _Version:
 def _make_concise(plain_text: str, code: list[str]) -> _Version:
     text = _shorten(plain_text, code)
     problem = _find_loss(plain_text, text, code)
-    is_shorter = len(" ".join(text.split())) < len(" ".join(plain_text.split()))
-    if not problem and not is_shorter:
+    if not problem and _count_characters(text) >= _count_characters(plain_text):
         problem = _TOO_SHORT
     return _Version(text, _CONCISE_RULE, problem)
+
+
+def _count_characters(text: str) -> int:
+    """Characters of a text, any white space as one of them."""
+    words = text.split()
+    return len(" ".join(words))
 
 
 def _report_problems(
@@ -277,8 +284,9 @@ class _Block(NamedTuple):
 
 
 def _split_blocks(text: str, code: Collection[str] = ()) -> list[_Block]:
-    """Blocks of a text; code are those with a line of it, and those between two such."""
-    texts = GAP.split(unify_line_ends(text).strip("\n"))[::2]
+    """Blocks of a text; code are those with a line of code, and those between two."""
+    text = unify_line_ends(text).strip("\n")
+    texts = GAP.split(text)[::2]  # without the gaps
     has_code = [_has_code(block, code) for block in texts]
     blocks = []
     for i, block in enumerate(texts):
@@ -290,10 +298,8 @@ def _split_blocks(text: str, code: Collection[str] = ()) -> list[_Block]:
 
 def _has_code(block: str, code: Collection[str]) -> bool:
     """Whether a line looks like code, or is one of these pieces of code."""
-    for line in block.split("\n"):
-        if _looks_like_code(line) or line.strip() in code:
-            return True
-    return False
+    lines = block.split("\n")
+    return any(_looks_like_code(line) or line.strip() in code for line in lines)
 
 
 def _list_code(text: str) -> list[str]:
@@ -326,10 +332,10 @@ def _looks_like_code(line: str) -> bool:
 
 def _find_loss(before: str, after: str, code: Iterable[str]) -> str:
     """Which of the numbers, negations and code differ; empty where none does."""
-    for name, pattern in (("numbers", _NUMBER), ("negations", _NEGATION)):
-        difference = _count_difference(
-            pattern.findall(before.lower()), pattern.findall(after.lower())
-        )
+    for name, pattern in _SUBSTANCE.items():
+        words_before = pattern.findall(before.lower())
+        words_after = pattern.findall(after.lower())
+        difference = _count_difference(words_before, words_after)
         if difference:
             return f"{name} would change: {difference}"
     for piece in code:
@@ -344,19 +350,20 @@ def _find_lost_words(before: str, after: str) -> str:
     The names of fences' languages do not count.
     """
     document = Document(before)
-    languages = [token.info for token in document.tokens if token.type == "fence"]
+    fences = [token.info for token in document.tokens if token.type == "fence"]
+    languages = document.shield.show(" ".join(fences))
     words_before = _WORD.findall(before)
-    words_after = _WORD.findall(after)
-    words_after += _WORD.findall(document.shield.show(" ".join(languages)))
+    words_after = _WORD.findall(f"{after} {languages}")
     difference = _count_difference(words_before, words_after)
     return f"words would change: {difference}" if difference else ""
 
 
 def _count_difference(before: list[str], after: list[str]) -> str:
-    """Up to five pieces of which one list has more than the other."""
+    """Up to five words of which one list has more than the other."""
     lost = Counter(before) - Counter(after)
     gained = Counter(after) - Counter(before)
-    return ", ".join(sorted((lost + gained).elements())[:5])
+    words = sorted((lost + gained).elements())
+    return ", ".join(words[:5])
 
 
 def _strip_filled(pieces: Iterable[str]) -> list[str]:

@@ -24,18 +24,20 @@ _CODE_LINE = re.compile(
 _LINE_COMMENT = re.compile(r" {0,3}#[ \t]")
 
 
+_Accepts = Callable[[str], bool] | None
+
+
 class _Rule(NamedTuple):
     """Which matches of a pattern are hidden: its group, or without one all of it."""
 
     pattern: re.Pattern[str]
     needed: str  # no match in a text without it
-    accepts: Callable[[str], bool] | None
+    accepts: _Accepts
 
 
-def _rule(
-    pattern: str, *, needed: str = "", accepts: Callable[[str], bool] | None = None
-) -> _Rule:
-    return _Rule(re.compile(pattern, re.MULTILINE), needed, accepts)
+def _rule(pattern: str, *, needed: str = "", accepts: _Accepts = None) -> _Rule:
+    compiled = re.compile(pattern, re.MULTILINE)
+    return _Rule(compiled, needed, accepts)
 
 
 def _is_not_bold(formula: str) -> bool:
@@ -141,13 +143,12 @@ class Shield:
             text = text.translate(self._backslashes)
         return text.translate(self._back)
 
-    def _hide_match(
-        self, accepts: Callable[[str], bool] | None, match: re.Match[str]
-    ) -> str:
+    def _hide_match(self, accepts: _Accepts, match: re.Match[str]) -> str:
         if accepts and not accepts(match[0]):
             return match[0]
-        hidden = match[match.lastindex or 0]
-        return match[0].removesuffix(hidden) + hidden.translate(self._to_hidden)
+        special = match[match.lastindex or 0]
+        before = match[0].removesuffix(special)
+        return before + special.translate(self._to_hidden)
 
     def _hide_line_comments(self, text: str) -> str:
         number_sign = "#".translate(self._to_hidden)
