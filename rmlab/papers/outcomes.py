@@ -158,10 +158,10 @@ def _read_letters(path: Path) -> pd.DataFrame:
     mean_probability = (expit(first) + expit(last)) / 2
 
     model = f"{_SMOLLM2} letters"
-    both = rows.assign(model=model, margin=logit(mean_probability))
+    averaged = rows.assign(model=model, margin=logit(mean_probability))
     as_a = rows.assign(model=f"{model}, right one is A", margin=first)
     as_b = rows.assign(model=f"{model}, right one is B", margin=last)
-    return tables.check_pairs(pd.concat([both, as_a, as_b], ignore_index=True))
+    return tables.check_pairs(pd.concat([averaged, as_a, as_b], ignore_index=True))
 
 
 def _read_verdicts(path: Path) -> pd.DataFrame:

@@ -275,8 +275,9 @@ class _Numbers:
             return _Explanation(rule, self.computed[rule][quantity])
         for other in self.printed:
             if self._are_swapped(quantity, other):
-                two = [str(name) for name in self.printed if name in (quantity, other)]
-                rule = f"{' and '.join(two)} are swapped"
+                swapped = (quantity, other)
+                names = [str(name) for name in self.printed if name in swapped]
+                rule = f"{' and '.join(names)} are swapped"
                 return _Explanation(rule, self.computed[_OWN][other])
         return _Explanation("", np.nan)
 
@@ -308,7 +309,7 @@ class _Numbers:
         return is_there and is_here
 
     def _overall_with_printed_prior_sets(self) -> float:
-        """The overall of RewardBench 1 where the items of the prior sets are missing."""
+        """RewardBench 1's overall, where the items of the prior sets are missing."""
         computed = self.computed[_OWN]
         if "prior_sets" not in self.printed or not np.isnan(computed["prior_sets"]):
             return np.nan
@@ -349,7 +350,7 @@ def _as_pairs(table: pd.DataFrame) -> pd.DataFrame:
 def _select_pairs(
     table: pd.DataFrame, quantity: str, benchmark: Benchmark
 ) -> pd.DataFrame:
-    """The comparisons behind a number: of a section, domain, subset or level, or all."""
+    """The comparisons behind a number: of a section, domain, subset or level."""
     subsets = set(benchmark.sections.get(quantity, ()))
     for subset, domain in benchmark.subsets.items():
         if quantity in (subset, domain, benchmark.subset_names.get(subset)):
