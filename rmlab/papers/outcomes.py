@@ -97,13 +97,14 @@ def _read_pairs(path: Path) -> pd.DataFrame:
     with np.load(path) as file:
         n_items = int(file["n_items"])
         pairs = _reward_bench_rows(model=file["models"], id=range(n_items))
-        won = np.unpackbits(file["won"], axis=1, count=n_items).ravel()
-        answered = np.unpackbits(file["answered"], axis=1, count=n_items).ravel()
+        won = np.unpackbits(file["won"], axis=1, count=n_items)
+        answered = np.unpackbits(file["answered"], axis=1, count=n_items)
 
-    outcome = pd.Series(np.where(won, "win", "loss"), dtype=tables.OUTCOME)
+    outcome = np.where(won.ravel(), "win", "loss")
+    has_outcome = answered.ravel() == 1
     pairs["chosen_slot"] = 0
     pairs["rejected_slot"] = 0
-    pairs["outcome"] = outcome.where(answered == 1)
+    pairs["outcome"] = pd.Series(outcome, dtype=tables.OUTCOME).where(has_outcome)
     return tables.check_pairs(pairs)
 
 
@@ -141,7 +142,8 @@ def _read_likelihoods(path: Path) -> pd.DataFrame:
     per_token = log_probability / likelihoods["tokens"]
     by_sum = rows.assign(model=f"{_SMOLLM2} sum", score=log_probability)
     by_mean = rows.assign(model=f"{_SMOLLM2} mean", score=per_token)
-    return tables.check_scores(pd.concat([by_sum, by_mean], ignore_index=True))
+    scores = pd.concat([by_sum, by_mean], ignore_index=True)
+    return tables.check_scores(scores)
 
 
 def _read_letters(path: Path) -> pd.DataFrame:
@@ -161,7 +163,8 @@ def _read_letters(path: Path) -> pd.DataFrame:
     averaged = rows.assign(model=model, margin=logit(mean_probability))
     as_a = rows.assign(model=f"{model}, right one is A", margin=first)
     as_b = rows.assign(model=f"{model}, right one is B", margin=last)
-    return tables.check_pairs(pd.concat([averaged, as_a, as_b], ignore_index=True))
+    pairs = pd.concat([averaged, as_a, as_b], ignore_index=True)
+    return tables.check_pairs(pairs)
 
 
 def _read_verdicts(path: Path) -> pd.DataFrame:

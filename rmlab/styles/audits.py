@@ -98,7 +98,8 @@ def _find_same_texts(frame: pd.DataFrame) -> Iterator[Finding]:
     texts = frame[frame.duplicated(same_text, keep=False)]
     slots = "slot " + texts["slot"].astype("str")
     styles = texts["style"].astype("object")
-    texts = texts.assign(row=texts.index, name=styles.where(styles.notna(), slots))
+    names = styles.where(styles.notna(), slots)
+    texts = texts.assign(row=texts.index, name=names)
 
     # Every answer beside each answer of its prompt with the same text.
     others = texts[[*same_text, "label", "row", "name"]]

@@ -85,7 +85,8 @@ def features(responses: pd.DataFrame) -> pd.DataFrame:
     counts_by_text = {text: features_of(text) for text in texts.unique()}
     counts = [counts_by_text[text] for text in texts]
     columns = pd.DataFrame(counts, columns=list(FEATURES), dtype="int64")
-    return pd.concat([responses[[*tables.KEY, "subset", "style"]], columns], axis=1)
+    keys = responses[[*tables.KEY, "subset", "style"]]
+    return pd.concat([keys, columns], axis=1)
 
 
 def features_of(text: str) -> dict[str, int]:

@@ -194,9 +194,10 @@ def _report_problems(
 
     A rejected answer has none in a style in which it becomes a chosen one.
     """
-    chosen = responses[responses["label"] == "chosen"]
+    is_chosen = responses["label"] == "chosen"
+    chosen = responses.loc[is_chosen, [*PROMPT, "response"]]
     chosen_texts = set()
-    for *prompt, text in chosen[[*PROMPT, "response"]].itertuples(index=False):
+    for *prompt, text in chosen.itertuples(index=False):
         for style, version in versions[text].items():
             chosen_texts.add((*prompt, style, version.text))
 

@@ -41,7 +41,8 @@ class Dial:
     def _score(self, prompt: str, response: str) -> float:
         right, steps = self.traits.get((prompt, response), (0.0, 0.0))
         doublings = float(np.log2(max(len(response), 1)))
-        score = self.skill * right + self.style * steps + self.length * doublings
+        score = self.skill * right + self.style * steps
+        score += self.length * doublings
         if self.noise:
             score += self.noise * text_noise(self.seed, prompt, response)
         return score
