@@ -1,6 +1,6 @@
 """Results of real models that ship with rmlab, item by item and without the texts."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from pathlib import Path
 
 import numpy as np
@@ -121,12 +121,12 @@ def _read_scores(path: Path) -> pd.DataFrame:
     return tables.check_scores(scores)
 
 
-def _reward_bench_rows(**levels: Collection[object]) -> pd.DataFrame:
+def _reward_bench_rows(**levels: Collection[Hashable]) -> pd.DataFrame:
     """All combinations of models, items and labels.
 
     The subset of an item is its domain.
     """
-    index = pd.MultiIndex.from_product(levels.values(), names=levels.keys())
+    index = pd.MultiIndex.from_product([*levels.values()], names=[*levels])
     rows = index.to_frame(index=False).astype("str")
     domains = {name: subset_of_item(name) for name in rows["id"].unique()}
     rows["benchmark"] = "reward-bench"

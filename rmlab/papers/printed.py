@@ -94,7 +94,7 @@ def published(benchmark: str, table: str | None = None) -> pd.DataFrame:
 
     file, percentages = tables[table]
     frame = pd.read_csv(shipped("published") / file, dtype={"model": "str"})
-    percent = frame.columns.intersection(percentages)
+    percent = frame.columns.intersection(list(percentages))
     frame[percent] = (frame[percent].astype("float64") / 100).round(6)
     if "model" in frame:
         frame = frame[["model", *frame.columns.drop("model")]]

@@ -125,9 +125,10 @@ def _check_published(published: pd.DataFrame, benchmark: Benchmark) -> None:
         remedy = f"pass scores or pairs of one of {', '.join(with_tables)}"
         raise DataError(f"{problem}; {remedy}")
     if not isinstance(published, pd.DataFrame):
-        problem = f"published: a {type(published).__name__}"
-        remedy = f"pass rmlab.papers.published({benchmark.name!r})"
-        raise TypeError(f"{problem}; {remedy}")
+        raise TypeError(
+            f"published: a {type(published).__name__}; "
+            f"pass rmlab.papers.published({benchmark.name!r})"
+        )
     if _has_items(published):
         theirs = benchmark_of(published)
         if theirs != benchmark:
@@ -211,17 +212,18 @@ def _explain_differences(
     ours: pd.DataFrame, printed: pd.DataFrame, benchmark: Benchmark, tolerance: float
 ) -> pd.DataFrame:
     """One row per model and printed number: both values, and the rule that explains."""
-    by_rule = {_OWN: _count_numbers(ours, benchmark, {})}
-    for rule, options in benchmark.variants.items():
-        by_rule[rule] = _count_numbers(ours, benchmark, options)
+    rules: dict[str, Mapping[str, str]] = {_OWN: {}, **benchmark.variants}
+    by_rule = {}
+    for rule, options in rules.items():
+        by_rule[rule] = _count_numbers(ours, benchmark, options).to_dict("index")
 
     rows = []
     for model, printed_numbers in printed.iterrows():
-        computed = {rule: table.loc[model].to_dict() for rule, table in by_rule.items()}
-        numbers = _Numbers(printed_numbers.dropna().to_dict(), computed, tolerance)
-        for quantity, number in numbers.printed.items():
+        computed = {rule: numbers[model] for rule, numbers in by_rule.items()}
+        of_model = _Numbers(printed_numbers.dropna().to_dict(), computed, tolerance)
+        for quantity, number in of_model.printed.items():
             value = computed[_OWN][quantity]
-            explanation = numbers.explain(quantity)
+            explanation = of_model.explain(quantity)
             rows.append(
                 {
                     "model": model,
