@@ -18,9 +18,9 @@ from coverage_worlds.simulated import (
     normal_models,
     overall,
 )
-from rmlab.metrics.estimate import estimate
-from rmlab.metrics.weights import domain_parts, overall_weights
-from rmlab.stats.difference import differences
+from rmlab.estimation.difference import differences
+from rmlab.estimation.estimate import estimate
+from rmlab.estimation.weights import domain_parts, overall_weights
 from rmlab.stats.ranking import rank_columns
 
 

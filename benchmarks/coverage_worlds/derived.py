@@ -17,7 +17,7 @@ from coverage_worlds import (
     world,
 )
 from rmlab.bias import exchange_rate, style_effects
-from rmlab.metrics.items import WIN, Items
+from rmlab.estimation.items import WIN, Items
 from rmlab.stats.item_analysis import _correlate_pairs
 
 BATCH = 100

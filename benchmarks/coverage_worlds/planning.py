@@ -14,7 +14,7 @@ from coverage_worlds.simulated import (
     paired_outcomes,
 )
 from rmlab import stats, tables
-from rmlab.stats.difference import differences
+from rmlab.estimation.difference import differences
 
 PLANS = (
     (0.02, 0.92),

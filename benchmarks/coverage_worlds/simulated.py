@@ -12,17 +12,12 @@ from designs import CHOSEN, REJECTED, SIZES, Design
 from scipy.special import stdtrit
 
 from coverage_worlds import MEAN_FLOOR, WORST_FLOOR, Measure
+from rmlab.benchmarks.prepare import Prepared
 from rmlab.benchmarks.registry import OWN
-from rmlab.metrics.estimate import Estimate, estimate
-from rmlab.metrics.items import LOSS, MISSING, NO_STYLE, TIE, WIN, Items
-from rmlab.metrics.weights import (
-    Average,
-    Prepared,
-    Weights,
-    domain_parts,
-    overall_weights,
-)
-from rmlab.stats.difference import differences
+from rmlab.estimation.difference import differences
+from rmlab.estimation.estimate import Estimate, estimate
+from rmlab.estimation.items import LOSS, MISSING, NO_STYLE, TIE, WIN, Items
+from rmlab.estimation.weights import Average, Weights, domain_parts, overall_weights
 
 BATCH = 100
 LEVELS = np.array(["hard", "normal", "easy"])[1 + np.sign(CHOSEN - REJECTED)]

@@ -30,7 +30,7 @@ from coverage_worlds.simulated import (
     true_numbers,
 )
 from rmlab import tables
-from rmlab.stats.difference import differences
+from rmlab.estimation.difference import differences
 from rmlab.stats.ranking import rank_columns
 
 RARE = 0.02

@@ -10,8 +10,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from rmlab import tables
-from rmlab.metrics.items import FloatArray
-from rmlab.tables import KEY, PROMPT, DataError, group_codes
+from rmlab.tables import KEY, PROMPT, DataError, FloatArray, group_codes
 
 How = Literal["mean", "zscore", "rank", "vote"]
 HOW = ("mean", "zscore", "rank", "vote")

@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.metrics.estimate import Estimate, estimate
-from rmlab.metrics.items import NO_STYLE, as_pairs, refuse_result_names
-from rmlab.metrics.weights import Average, Prepared, Weights, prepare, weighted_mean
+from rmlab.benchmarks.prepare import Prepared, prepare
+from rmlab.estimation.estimate import Estimate, estimate
+from rmlab.estimation.items import NO_STYLE, as_pairs, refuse_result_names
+from rmlab.estimation.weights import Average, Weights, weighted_mean
 from rmlab.tables import ITEM, LEVELS, STYLES, DataError, copy_provenance, group_codes
 
 _MAX_DOMAINS = 8
@@ -172,7 +173,7 @@ def estimates(
     Notes
     -----
     Intervals add one cluster that wins everything and one that loses everything, then
-    take a clustered t; see `rmlab.metrics.estimate`.
+    take a clustered t; see `rmlab.estimation.estimate`.
 
     References
     ----------

@@ -5,8 +5,8 @@ probabilities.
 import numpy as np
 import pandas as pd
 
-from rmlab.metrics.estimate import group_means
-from rmlab.metrics.items import (
+from rmlab.estimation.clustered import group_means
+from rmlab.estimation.items import (
     as_pairs,
     cluster_columns,
     refuse_result_names,

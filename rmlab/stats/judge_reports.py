@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from rmlab.metrics.estimate import estimate
-from rmlab.metrics.items import WIN, build_items, cluster_columns
-from rmlab.metrics.weights import domain_parts, overall_weights
-from rmlab.stats.difference import differences, holm
+from rmlab.estimation.difference import differences, holm
+from rmlab.estimation.estimate import estimate
+from rmlab.estimation.items import WIN, build_items, cluster_columns
+from rmlab.estimation.weights import domain_parts, overall_weights
 from rmlab.stats.planning import exact_power
 from rmlab.tables import PROMPT, DataError
 

@@ -11,10 +11,12 @@ from scipy.stats import binom
 
 from rmlab import tables
 from rmlab.baselines import is_baseline
-from rmlab.metrics.estimate import MIN_PROMPTS, estimate
-from rmlab.metrics.weights import Average, overall_weights, prepare
+from rmlab.benchmarks.prepare import prepare
+from rmlab.estimation.clustered import MIN_PROMPTS
+from rmlab.estimation.difference import differences
+from rmlab.estimation.estimate import estimate
+from rmlab.estimation.weights import Average, overall_weights
 from rmlab.stats.comparing import add_hint, select_models
-from rmlab.stats.difference import differences
 
 _MIN_CLUSTERS, _MIN_DIFFERING = 30, 6  # fewer say too little of how two models differ
 _ROUNDING = 1e-12

@@ -11,19 +11,18 @@ import pandas as pd
 from rmlab import metrics, styles, tables
 from rmlab.benchmarks import benchmark_of
 from rmlab.benchmarks.registry import adopt_name
-from rmlab.metrics.items import (
+from rmlab.estimation.items import (
     CREDIT_OF_TIE,
     DESCRIBED,
     LOSS,
     MISSING,
     TIE,
     WIN,
-    FloatArray,
     as_pairs,
     build_items,
 )
-from rmlab.metrics.weights import Average
-from rmlab.tables import ITEM, KEY, LABELS, LEVELS, PROMPT, STYLES, IntArray
+from rmlab.estimation.weights import Average
+from rmlab.tables import ITEM, KEY, LABELS, LEVELS, PROMPT, STYLES, FloatArray, IntArray
 from rmlab.text import visible
 from rmlab.widgets import markup
 
@@ -54,7 +53,7 @@ class Comparisons:
     chosen, rejected : ndarray
         (comparisons,): rows of `answers`.
     outcome, margin : ndarray
-        (models, comparisons): codes as in `rmlab.metrics.items`; margins, NaN where
+        (models, comparisons): codes as in `rmlab.estimation.items`; margins, NaN where
         missing. Without any margins (`has_margins`) they are 1 for a win, 0 for a tie
         and -1 for a loss.
     score : ndarray or None

@@ -8,17 +8,16 @@ from numpy.typing import NDArray
 from scipy.special import comb
 
 from rmlab import tables
-from rmlab.metrics.estimate import group_means
-from rmlab.metrics.items import (
+from rmlab.estimation.clustered import group_means
+from rmlab.estimation.items import (
     LOSS,
     MISSING,
     TIE,
     WIN,
-    FloatArray,
     cluster_columns,
     count_labels,
 )
-from rmlab.tables import PROMPT, DataError, IntArray, group_codes
+from rmlab.tables import PROMPT, DataError, FloatArray, IntArray, group_codes
 
 SharedCredit = Literal["share", "loss", "win"]
 SHARED_CREDIT: tuple[SharedCredit, ...] = ("share", "loss", "win")

@@ -8,16 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr
 
-from rmlab.metrics.estimate import (
+from rmlab.estimation.clustered import (
     ClusterSums,
-    Estimate,
     Strata,
     adjust,
     indicator,
     limits_around,
 )
-from rmlab.metrics.items import FloatArray
-from rmlab.tables import IntArray
+from rmlab.estimation.estimate import Estimate
+from rmlab.tables import FloatArray, IntArray
 
 FLAT = 1e-10  # a variance below this share of the two models' own is rounding noise
 

@@ -12,10 +12,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import tables
-from rmlab.tables import ITEM, PROMPT, DataError, IntArray, group_codes
+from rmlab.tables import (
+    ITEM,
+    PROMPT,
+    BoolArray,
+    DataError,
+    FloatArray,
+    IntArray,
+    group_codes,
+)
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 Ties = Literal["loss", "half", "drop"]
 
 NO_ROW, MISSING, LOSS, TIE, WIN = -2, -1, 0, 1, 2
