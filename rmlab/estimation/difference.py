@@ -9,11 +9,14 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from rmlab.estimation.clustered import (
+    MIN_PROMPTS,
+    TOO_FEW,
     ClusterSums,
     Strata,
     adjust,
     indicator,
     limits_around,
+    sum_weighted_means,
 )
 from rmlab.estimation.estimate import Estimate
 from rmlab.tables import FloatArray, IntArray
@@ -66,19 +69,39 @@ def differences(
     """
     value = estimate.value[first, number] - estimate.value[second, number]
     strata = _difference_by_stratum(estimate.clusters[number], first, second)
-    adjusted = adjust(value, strata)
-    low, high = limits_around(value, adjusted, confidence)
-    low = np.maximum(low, strata.low.sum(axis=1))
-    high = np.minimum(high, strata.high.sum(axis=1))
-    p = 2 * stdtr(adjusted.df, -np.abs(adjusted.center) / adjusted.se)
-    se = np.sqrt(strata.variance.sum(axis=1))
+    reason_of_first = estimate.reason[first, number]
+    reason_of_second = estimate.reason[second, number]
+    reason = np.where(reason_of_first == "", reason_of_second, reason_of_first)
+    return _test_difference(value, strata, reason, confidence)
 
-    reason = estimate.reason[first, number]
-    reason = np.where(reason == "", estimate.reason[second, number], reason)
-    withheld = np.where(reason == "", 0.0, np.nan)
-    return Difference(
-        value, se + withheld, low + withheld, high + withheld, p + withheld, reason
+
+def mean_difference(
+    difference: FloatArray, cluster: IntArray, confidence: float = 0.95
+) -> Difference:
+    """Mean of paired differences from -1 to 1, with the test of `differences`.
+
+    Parameters
+    ----------
+    difference, cluster : ndarray
+        (values,): the differences, NaN where missing, and the number of their cluster.
+    confidence : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Difference
+        (1,): one mean.
+    """
+    mean = sum_weighted_means(
+        difference[None],
+        pool=np.zeros(len(difference), np.intp),
+        cluster=cluster,
+        weight=np.ones((1, 1)),
+        bounds=np.array([[-1.0, 1.0]]),
+        confidence=confidence,
     )
+    reason = np.where(mean.n_clusters[:, 0] < MIN_PROMPTS, TOO_FEW, "").astype(object)
+    return _test_difference(mean.value, mean.sums.by_stratum(), reason, confidence)
 
 
 def holm(p: FloatArray) -> FloatArray:
@@ -126,4 +149,26 @@ def _difference_by_stratum(
         n_effective=np.minimum(sums.n_effective[first], sums.n_effective[second]),
         low=sums.low[first] - sums.high[second],
         high=sums.high[first] - sums.low[second],
+    )
+
+
+def _test_difference(
+    value: FloatArray, strata: Strata, reason: NDArray[np.object_], confidence: float
+) -> Difference:
+    """Test each difference, and take its limits; none where there is a reason."""
+    adjusted = adjust(value, strata)
+    low, high = limits_around(value, adjusted, confidence)
+    low = np.maximum(low, strata.low.sum(axis=1))
+    high = np.minimum(high, strata.high.sum(axis=1))
+    p = 2 * stdtr(adjusted.df, -np.abs(adjusted.center) / adjusted.se)
+    se = np.sqrt(strata.variance.sum(axis=1))
+
+    withheld = np.where(reason == "", 0.0, np.nan)
+    return Difference(
+        value=value,
+        se=se + withheld,
+        low=low + withheld,
+        high=high + withheld,
+        p=p + withheld,
+        reason=reason,
     )

@@ -148,7 +148,8 @@ def _estimate_number(
 
 def _count_prompts(observed: BoolArray, prompt: IntArray) -> IntArray:
     codes, prompts = pd.factorize(prompt)
-    return np.count_nonzero(observed @ indicator(codes, len(prompts)), axis=1)
+    n_observed = observed @ indicator(codes, len(prompts))
+    return np.asarray((n_observed > 0).sum(axis=1), np.intp)
 
 
 def _explain(

@@ -5,13 +5,14 @@ numbers are means of it.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import tables
+from rmlab.estimation.clustered import rows_by_code
 from rmlab.tables import (
     ITEM,
     PROMPT,
@@ -23,6 +24,7 @@ from rmlab.tables import (
 )
 
 Ties = Literal["loss", "half", "drop"]
+T = TypeVar("T", bound=np.generic)
 
 NO_ROW, MISSING, LOSS, TIE, WIN = -2, -1, 0, 1, 2
 """Codes of an outcome: the model has no row for the item, or has one without an answer,
@@ -31,19 +33,23 @@ or lost, tied, won.
 
 CREDIT_OF_TIE = {"loss": 0.0, "half": 0.5, "drop": np.nan}
 
-# style code of a comparison without styles; above it the level, where that alone is
-# known
 NO_STYLE = 9
+"""Style code of a comparison without styles; above it the level, where that alone is
+known.
+"""
+
 N_STYLE_CODES = NO_STYLE + 1 + len(tables.LEVELS)
 DESCRIBED = ["subset", "chosen_style", "rejected_style", "level"]
 _NAMES = ["model", *PROMPT, "subset"]
 _PAIR_TYPES: dict[str, object] = {
+    **dict.fromkeys(_NAMES, "str"),
     "chosen_slot": "int64",
     "rejected_slot": "int64",
+    "chosen_style": tables.STYLE,
+    "rejected_style": tables.STYLE,
+    "level": tables.LEVEL,
     "margin": "float64",
-}
-_PAIR_TYPES |= dict.fromkeys(_NAMES, "str") | {
-    name: tables.CLOSED[name] for name in ("outcome", *DESCRIBED[1:])
+    "outcome": tables.OUTCOME,
 }
 
 
@@ -89,42 +95,31 @@ class Items:
     @property
     def has_levels(self) -> bool:
         """Whether every comparison has a level, as in RM-Bench."""
-        return bool(len(self.cells)) and bool(
-            (self.cells["style_code"] != NO_STYLE).all()
-        )
+        style_code = self.cells["style_code"]
+        return bool(len(self.cells)) and bool((style_code != NO_STYLE).all())
 
     @cached_property
     def rows_of_cell(self) -> list[IntArray]:
         """Items of each cell."""
-        order = np.argsort(self.cell, kind="stable")
-        return np.split(
-            order, np.searchsorted(self.cell[order], np.arange(1, len(self.cells)))
-        )
+        return rows_by_code(self.cell, len(self.cells))
 
     def common(self) -> "Items":
         """The items for which every model has a row; DataError where there is none."""
         in_all = (self.outcome != NO_ROW).all(axis=0)
         if not in_all.any():
-            raise DataError(
-                "common: no item was scored by all models. Leave some models out."
-            )
-        arrays = {
-            name: getattr(self, name)[..., in_all]
-            for name in ("credit", "outcome", "prompt", "cluster")
-        }
-        frame = self.frame[in_all].reset_index(drop=True)
+            problem = "common: no item was scored by all models."
+            raise DataError(f"{problem} Leave some models out.")
         cells, cell = np.unique(self.cell[in_all], return_inverse=True)
-        cells_frame, bounds = (
-            self.cells.iloc[cells].reset_index(drop=True),
-            self.bounds[cells],
-        )
         return replace(
             self,
-            frame=frame,
+            frame=self.frame[in_all].reset_index(drop=True),
+            credit=self.credit[:, in_all],
+            outcome=self.outcome[:, in_all],
+            prompt=self.prompt[in_all],
+            cluster=self.cluster[in_all],
             cell=cell.astype(np.intp),
-            cells=cells_frame,
-            bounds=bounds,
-            **arrays,
+            cells=self.cells.iloc[cells].reset_index(drop=True),
+            bounds=self.bounds[cells],
         )
 
     def require_same(self, counts: BoolArray | None = None) -> None:
@@ -133,17 +128,40 @@ class Items:
         `counts` (models, items) says which items count for which model; a row that
         counts nowhere may be absent.
         """
-        lacks = (self.outcome == NO_ROW) & (True if counts is None else counts)
-        if lacks.any():
-            worst = int(lacks.sum(axis=1).argmax())
-            n, key = (
-                lacks[worst].sum(),
-                self.frame.filter(ITEM).iloc[int(lacks[worst].argmax())].to_dict(),
-            )
-            message = f"table: {self.models[worst]!r} lacks {n} of {len(self.frame)} items, first {key}."
-            raise DataError(
-                f"{message} Pass common=True to use the {(~lacks.any(axis=0)).sum()} that all models have."
-            )
+        lacks = self.outcome == NO_ROW
+        if counts is not None:
+            lacks &= counts
+        if not lacks.any():
+            return
+        worst = int(lacks.sum(axis=1).argmax())
+        n_lacking = lacks[worst].sum()
+        first = self.frame.filter(ITEM).iloc[int(lacks[worst].argmax())].to_dict()
+        n_common = (~lacks.any(axis=0)).sum()
+        problem = (
+            f"table: {self.models[worst]!r} lacks {n_lacking} of {len(self.frame)} "
+            f"items, first {first}."
+        )
+        remedy = f"Pass common=True to use the {n_common} that all models have."
+        raise DataError(f"{problem} {remedy}")
+
+
+class Grid(NamedTuple):
+    """Where rows, each of one model and one item, stand among models by items.
+
+    `model` and `item` are (rows,); `first_rows` (items,) is an item's first row.
+    """
+
+    models: list[str]
+    model: IntArray
+    item: IntArray
+    first_rows: IntArray
+
+    def spread(self, values: NDArray[T], absent: float) -> NDArray[T]:
+        """Values (rows,) as (models, items), with `absent` where there is no row."""
+        shape = (len(self.models), len(self.first_rows))
+        grid = np.full(shape, absent, values.dtype)
+        grid[self.model, self.item] = values
+        return grid
 
 
 def pairs(scores: pd.DataFrame) -> pd.DataFrame:
@@ -173,68 +191,83 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
     # Models with the same answers in the same order have the same comparisons: those of
     # `answers`, once per model. Of other tables `answers` are all the rows, and
     # n_models is 1.
-    n_models, answers = (
-        max(len(scores), 1) // max(len(prompt), 1),
-        scores[: len(prompt)],
-    )
-    n_rejected, is_chosen = (
-        count_labels(answers, prompt)[1],
-        (answers["label"] == "chosen").to_numpy(),
-    )
-    # Each chosen answer as often as its prompt has rejected ones, beside these, in the
-    # order of the scores.
-    chosen, rejected = np.flatnonzero(is_chosen), np.flatnonzero(~is_chosen)
-    rejected = rejected[np.argsort(prompt[rejected], kind="stable")]
-    first_rejected, repeats = (
-        (np.cumsum(n_rejected) - n_rejected)[prompt[chosen]],
-        n_rejected[prompt[chosen]],
-    )
-    offset = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    chosen, rejected = (
-        np.repeat(chosen, repeats),
-        rejected[np.repeat(first_rejected, repeats) + offset],
-    )
-    columns = {name: answers[name].array.take(chosen) for name in [*PROMPT, "subset"]}
-    for label, rows in zip(tables.LABELS, (chosen, rejected), strict=True):
-        columns |= {
-            f"{label}_{name}": answers[name].array.take(rows)
-            for name in ("slot", "style")
-        }
-    columns["level"] = tables.level(columns["chosen_style"], columns["rejected_style"])
-    frame = pd.concat(
-        [pd.DataFrame(columns, columns=tables.PAIRS[1:-2])] * n_models,
-        ignore_index=True,
-    )
+    n_models = max(len(scores), 1) // max(len(prompt), 1)
+    answers = scores[: len(prompt)]
+    count_labels(answers, prompt)  # every prompt must have both
+    is_chosen = (answers["label"] == "chosen").to_numpy()
+    chosen, rejected = cross_answers(prompt, is_chosen)
+    described = _describe_pairs(answers, chosen, rejected)
+    frame = pd.concat([described] * n_models, ignore_index=True)
+
     score = scores["score"].to_numpy().reshape(n_models, -1)
     margin = (score[:, chosen] - score[:, rejected]).ravel()
-    rows = (len(prompt) * np.arange(n_models)[:, None] + chosen).ravel()
-    known = [*tables.SCORES, *tables.PAIRS]
-    extra = tables.prompt_columns(scores, known) if {*scores.columns} - {*known} else []
-    further = {name: scores[name].array.take(rows) for name in extra}
+    first_row_of_model = len(prompt) * np.arange(n_models)
+    rows = (first_row_of_model[:, None] + chosen).ravel()
+    further = {
+        name: scores[name].array.take(rows) for name in _find_further_columns(scores)
+    }
     frame.insert(0, "model", scores["model"].array.take(rows))
     frame = frame.assign(margin=margin, outcome=tables.outcome(margin), **further)
     return tables.copy_provenance(scores, frame)
+
+
+def cross_answers(prompt: IntArray, is_chosen: BoolArray) -> tuple[IntArray, IntArray]:
+    """Rows of the chosen and of the rejected answer of every comparison.
+
+    Each chosen answer meets every rejected answer of its prompt.
+    """
+    chosen = np.flatnonzero(is_chosen)
+    rejected = np.flatnonzero(~is_chosen)
+    rejected = rejected[np.argsort(prompt[rejected], kind="stable")]  # prompt by prompt
+
+    n_rejected = np.bincount(prompt[rejected], minlength=prompt.max(initial=-1) + 1)
+    first_rejected = np.cumsum(n_rejected) - n_rejected
+
+    n_partners = n_rejected[prompt[chosen]]
+    chosen_rows = np.repeat(chosen, n_partners)
+    first_row = np.cumsum(n_partners) - n_partners
+    partner = np.arange(len(chosen_rows)) - np.repeat(first_row, n_partners)
+    rejected_rows = rejected[first_rejected[prompt[chosen_rows]] + partner]
+    return chosen_rows, rejected_rows
+
+
+def _describe_pairs(
+    answers: pd.DataFrame, chosen: IntArray, rejected: IntArray
+) -> pd.DataFrame:
+    """The columns of comparisons that do not depend on the model."""
+    columns = {name: answers[name].array.take(chosen) for name in [*PROMPT, "subset"]}
+    columns["chosen_slot"] = answers["slot"].array.take(chosen)
+    columns["rejected_slot"] = answers["slot"].array.take(rejected)
+    columns["chosen_style"] = answers["style"].array.take(chosen)
+    columns["rejected_style"] = answers["style"].array.take(rejected)
+    columns["level"] = tables.level(columns["chosen_style"], columns["rejected_style"])
+    return pd.DataFrame(columns, columns=[*ITEM, *DESCRIBED])
+
+
+def _find_further_columns(scores: pd.DataFrame) -> list[str]:
+    """The columns beyond the contract that are constant within a prompt."""
+    known = [*tables.SCORES, *tables.PAIRS]
+    if set(scores.columns) <= set(known):
+        return []
+    return tables.prompt_columns(scores, known)
 
 
 def count_labels(scores: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntArray]:
     """Chosen and rejected answers of each prompt; DataError where a prompt has answers
     of one label only.
     """
-    is_chosen, n_prompts = (
-        (scores["label"] == "chosen").to_numpy(),
-        int(prompt.max(initial=-1)) + 1,
-    )
-    n_chosen, n_rejected = (
-        np.bincount(prompt[rows], minlength=n_prompts)
-        for rows in (is_chosen, ~is_chosen)
-    )
+    is_chosen = (scores["label"] == "chosen").to_numpy()
+    n_prompts = int(prompt.max(initial=-1)) + 1
+    n_chosen = np.bincount(prompt[is_chosen], minlength=n_prompts)
+    n_rejected = np.bincount(prompt[~is_chosen], minlength=n_prompts)
     one_sided = (n_chosen == 0) | (n_rejected == 0)
     if one_sided.any():
-        row = (
-            scores.loc[one_sided[prompt], ["model", *PROMPT, "label"]].iloc[0].to_dict()
+        rows = scores.loc[one_sided[prompt], ["model", *PROMPT, "label"]]
+        problem = (
+            f"scores: {one_sided.sum()} prompts of a model have answers of one label "
+            f"only, first {rows.iloc[0].to_dict()}"
         )
-        message = f"scores: {one_sided.sum()} prompts of a model have answers of one label only, first {row}"
-        raise DataError(f"{message}. Score both.")
+        raise DataError(f"{problem}. Score both.")
     return n_chosen, n_rejected
 
 
@@ -254,30 +287,45 @@ def credit(pairs: pd.DataFrame, *, ties: Ties = "loss") -> FloatArray:
         One entry per row: 1 for a win, 0 for a loss, NaN where the outcome is missing.
     """
     tables.check_option("ties", ties, tuple(CREDIT_OF_TIE))
+    outcome = pd.Categorical(pairs["outcome"], dtype=tables.OUTCOME)
+    # The code of a missing outcome is -1, the last entry.
     credit_of_outcome = np.array([0.0, CREDIT_OF_TIE[ties], 1.0, np.nan])
-    return np.asarray(
-        credit_of_outcome[pd.Categorical(pairs["outcome"], dtype=tables.OUTCOME).codes]
-    )
+    return np.asarray(credit_of_outcome[outcome.codes])
 
 
 def as_pairs(table: pd.DataFrame) -> pd.DataFrame:
     """A table of scores or pairs as checked pairs; DataError where it has no rows."""
     columns = set(table.columns) if isinstance(table, pd.DataFrame) else set()
-    # Columns and types that `pairs` gives need no second check, unless a name is
-    # missing.
-    is_checked = {*tables.PAIRS} <= columns and not any(
-        table[name].hasnans for name in _NAMES
-    )
-    is_checked = is_checked and all(
-        table[name].dtype == dtype for name, dtype in _PAIR_TYPES.items()
-    )
     if "score" in columns and "outcome" not in columns:
         table = pairs(table)
-    elif not is_checked:
+    elif not _is_checked(table, columns):
         table = tables.check_pairs(table)
     if table.empty:
         raise DataError("table: no rows. Look at the selection that it comes from.")
     return table
+
+
+def _is_checked(table: pd.DataFrame, columns: set[str]) -> bool:
+    """Whether the columns are those that `pairs` gives, and no name is missing."""
+    if not set(tables.PAIRS) <= columns:
+        return False
+    if any(table[name].dtype != dtype for name, dtype in _PAIR_TYPES.items()):
+        return False
+    return not any(table[name].hasnans for name in _NAMES)
+
+
+def place_rows(rows: pd.DataFrame, key: Sequence[str]) -> Grid:
+    """Number the models and the items of rows, each in order of appearance.
+
+    Raises DataError where a model has two rows of one item.
+    """
+    item, first_rows = group_codes(rows, key)
+    model, models = pd.factorize(rows["model"])
+    grid = Grid(models.tolist(), model, item, first_rows)
+    has_row = grid.spread(np.ones(len(rows), np.bool_), absent=False)
+    if np.count_nonzero(has_row) < len(rows):
+        tables.refuse_repeats(rows, ["model", *key], "table")
+    return grid
 
 
 def build_items(
@@ -315,64 +363,67 @@ def build_items(
         column of `by` or `cluster` differs between models.
     """
     require_item_columns(rows, by, cluster)
-    item, first_rows = group_codes(rows, key)
-    for name in {*by, *cluster} - {*key, *columns}:
+    grid = place_rows(rows, key)
+    described = dict.fromkeys([*key, *columns])
+    grouping = dict.fromkeys([*by, *cluster])
+    undescribed = [name for name in grouping if name not in described]
+    _require_constant(rows, key, undescribed, grid)
+
+    names = [*described, *undescribed]
+    frame = rows[names].iloc[grid.first_rows].reset_index(drop=True)
+    cell, cells = _number_cells(frame, by)
+    prompt = group_codes(frame, [name for name in PROMPT if name in frame])[0]
+    is_default = list(cluster) == PROMPT
+    return Items(
+        models=grid.models,
+        frame=frame,
+        credit=grid.spread(credit, np.nan),
+        outcome=grid.spread(outcome, NO_ROW),
+        prompt=prompt,
+        cluster=prompt if is_default else cluster_codes(frame, cluster, key),
+        cell=cell,
+        cells=cells,
+        bounds=np.tile(np.array(bounds, np.float64), (len(cells), 1)),
+    )
+
+
+def _require_constant(
+    rows: pd.DataFrame, key: Sequence[str], names: Iterable[str], grid: Grid
+) -> None:
+    """Raise DataError where a column differs between the models' rows of an item."""
+    for name in names:
         codes = pd.factorize(rows[name])[0]
-        differs = codes != codes[first_rows][item]
+        differs = codes != codes[grid.first_rows][grid.item]
         if differs.any():
             first = rows[list(key)].iloc[int(differs.argmax())].to_dict()
             raise DataError(
                 f"by, cluster: {name!r} differs between the models, first in {first}."
             )
-    model, models = pd.factorize(rows["model"])
-    shape = (len(models), len(first_rows))
-    outcomes, credits = np.full(shape, NO_ROW, np.int8), np.full(shape, np.nan)
-    outcomes[model, item], credits[model, item] = outcome, credit
-    if np.count_nonzero(outcomes != NO_ROW) < len(rows):
-        tables.refuse_repeats(
-            rows.assign(outcome=outcome, credit=credit), ["model", *key], "table"
-        )
-    frame = (
-        rows[[*dict.fromkeys([*key, *columns, *by, *cluster])]]
-        .iloc[first_rows]
-        .reset_index(drop=True)
-    )
-    if frame[list(cluster)].isna().any(axis=None):
-        first = (
-            frame.loc[frame[list(cluster)].isna().any(axis=1), list(key)]
-            .iloc[0]
-            .to_dict()
-        )
-        raise DataError(
-            f"cluster: {list(cluster)} is missing in some items, first {first}. Fill it in."
-        )
-    defining = list(
-        dict.fromkeys([*(c for c in ("domain", *DESCRIBED) if c in frame), *by])
-    )
-    cell, cell_rows = group_codes(frame, defining)
-    cells = frame[defining].iloc[cell_rows].reset_index(drop=True)
-    prompt = group_codes(frame, [c for c in PROMPT if c in frame])[0]
-    style_code: IntArray = np.full(len(cells), NO_STYLE)
-    if "chosen_style" in cells:
-        styles = [
-            pd.Categorical(cells[f"{label}_style"], dtype=tables.STYLE).codes
-            for label in tables.LABELS
-        ]
-        level = pd.Categorical(cells["level"], dtype=tables.LEVEL).codes
-        style_code = np.where(
-            np.minimum(*styles) < 0, NO_STYLE + 1 + level, 3 * styles[0] + styles[1]
-        ).astype(np.intp)
-    return Items(
-        models=models.tolist(),
-        frame=frame,
-        credit=credits,
-        outcome=outcomes,
-        prompt=prompt,
-        cluster=prompt if list(cluster) == PROMPT else group_codes(frame, cluster)[0],
-        cell=cell,
-        cells=cells.assign(style_code=style_code),
-        bounds=np.tile(np.array(bounds, np.float64), (len(cells), 1)),
-    )
+
+
+def _number_cells(
+    frame: pd.DataFrame, by: Sequence[str]
+) -> tuple[IntArray, pd.DataFrame]:
+    """The cell of each item, and the cells with their style codes."""
+    described = [name for name in ("domain", *DESCRIBED) if name in frame]
+    defining = [*dict.fromkeys([*described, *by])]
+    cell, first_items = group_codes(frame, defining)
+    cells = frame[defining].iloc[first_items].reset_index(drop=True)
+    return cell, cells.assign(style_code=_number_styles(cells))
+
+
+def _number_styles(cells: pd.DataFrame) -> IntArray:
+    """The style code of each cell: 3 times the style of the chosen answer plus that of
+    the rejected one.
+    """
+    if "chosen_style" not in cells:
+        return np.full(len(cells), NO_STYLE)
+    chosen = pd.Categorical(cells["chosen_style"], dtype=tables.STYLE).codes
+    rejected = pd.Categorical(cells["rejected_style"], dtype=tables.STYLE).codes
+    level = pd.Categorical(cells["level"], dtype=tables.LEVEL).codes
+    has_styles = np.minimum(chosen, rejected) >= 0
+    code = np.where(has_styles, 3 * chosen + rejected, NO_STYLE + 1 + level)
+    return code.astype(np.intp)
 
 
 def comparison_items(
@@ -386,15 +437,11 @@ def comparison_items(
     loss, a tie as `ties` says.
     """
     rows = as_pairs(table)
-    outcome = (
-        rows["outcome"].cat.codes.to_numpy().astype(np.int8)
-    )  # 0 loss, 1 tie, 2 win, -1 missing
-    earned = credit(rows, ties=ties)  # type: ignore[arg-type]
     return build_items(
         rows,
         key=ITEM,
-        outcome=outcome,
-        credit=earned,
+        outcome=rows["outcome"].cat.codes.to_numpy().astype(np.int8),
+        credit=credit(rows, ties=ties),  # type: ignore[arg-type]
         columns=DESCRIBED,
         by=by,
         cluster=cluster,
@@ -410,18 +457,29 @@ def cluster_columns(table: pd.DataFrame, cluster: str | None) -> list[str]:
     return columns
 
 
+def cluster_codes(
+    frame: pd.DataFrame, cluster: Sequence[str], key: Sequence[str]
+) -> IntArray:
+    """Number the clusters of items; DataError where one is missing."""
+    is_missing = frame[list(cluster)].isna().any(axis=1)
+    if is_missing.any():
+        first = frame.loc[is_missing, list(key)].iloc[0].to_dict()
+        problem = f"cluster: {list(cluster)} is missing in some items, first {first}."
+        raise DataError(f"{problem} Fill it in.")
+    return group_codes(frame, cluster)[0]
+
+
 def require_item_columns(
     rows: pd.DataFrame, by: Sequence[str], cluster: Sequence[str]
 ) -> None:
     """Raise DataError unless `rows` has the columns that items are grouped by."""
-    for argument, name in [
-        *(("by", name) for name in by),
-        *(("cluster", name) for name in cluster),
-    ]:
-        if name not in rows.columns:
-            raise DataError(
-                f"{argument}: {name!r} is not a column here; {tables.nearest(name, list(rows.columns))}."
-            )
+    for argument, names in (("by", by), ("cluster", cluster)):
+        for name in names:
+            if name not in rows.columns:
+                similar = tables.nearest(name, list(rows.columns))
+                raise DataError(
+                    f"{argument}: {name!r} is not a column here; {similar}."
+                )
 
 
 def refuse_result_names(by: Iterable[str], results: Collection[str]) -> None:

@@ -16,10 +16,11 @@ from rmlab.estimation.items import (
     DESCRIBED,
     LOSS,
     MISSING,
+    NO_ROW,
     TIE,
     WIN,
     as_pairs,
-    build_items,
+    place_rows,
 )
 from rmlab.estimation.weights import Average
 from rmlab.tables import ITEM, KEY, LABELS, LEVELS, PROMPT, STYLES, FloatArray, IntArray
@@ -83,15 +84,12 @@ class Comparisons:
             if self.has_margins
             else np.where(outcome < 0, np.nan, outcome - 1.0)
         )
-        items = build_items(
-            pairs, key=ITEM, outcome=outcome, credit=margin, columns=DESCRIBED
-        )
-        self.models, self.outcome, self.margin = (
-            items.models,
-            items.outcome,
-            items.credit,
-        )
-        self.items = items.frame.assign(number=items.prompt)
+        grid = place_rows(pairs, ITEM)
+        self.models = grid.models
+        self.outcome = grid.spread(outcome, NO_ROW)
+        self.margin = grid.spread(margin, np.nan)
+        items = pairs[[*ITEM, *DESCRIBED]].iloc[grid.first_rows].reset_index(drop=True)
+        self.items = items.assign(number=tables.group_codes(items, PROMPT)[0])
         self.prompts = self.items.drop_duplicates("number")[
             [*PROMPT, "subset"]
         ].reset_index(drop=True)
