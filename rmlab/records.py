@@ -22,10 +22,6 @@ from rmlab.text import short
 if TYPE_CHECKING:
     import pyarrow
 
-__version__ = (
-    "0.1.0"  # not in `rmlab`, which imports the modules that write it into their files
-)
-
 CSV = (".csv", ".tsv")
 SUFFIXES = (".json", ".jsonl", ".ndjson", *CSV, ".parquet")
 

@@ -7,6 +7,7 @@ from typing import Annotated, cast
 
 import typer
 
+from rmlab import __version__
 from rmlab.cli import terminal
 from rmlab.cli.gate import gate
 from rmlab.cli.judging import judge_benchmark
@@ -18,7 +19,6 @@ from rmlab.cli.scoring import (
     prefer_benchmark,
     score_benchmark,
 )
-from rmlab.records import __version__
 from rmlab.tables import DataError
 from rmlab.text import line
 

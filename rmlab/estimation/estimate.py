@@ -86,7 +86,7 @@ def estimate(
 
     References
     ----------
-    Miller (arXiv 2411.00640) for the clusters; `benchmarks/coverage.py` for the
+    Miller (arXiv 2411.00640) for the clusters; `performance/coverage.py` for the
     coverage.
     """
     numbers = []

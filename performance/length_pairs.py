@@ -5,7 +5,7 @@ and is the preference reported?
 A comparison is won with probability 0.7, plus the planted cost where the chosen answer
 is longer, less it where it is shorter.
 
-    python benchmarks/length_pairs.py      # writes results/length_pairs.csv
+    python performance/length_pairs.py      # writes results/length_pairs.csv
 """
 
 import argparse

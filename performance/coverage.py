@@ -1,8 +1,8 @@
 """How often intervals hold the true value, tests give false alarms and ranks hold, in
 simulated worlds.
 
-    python benchmarks/coverage.py [--draws 2000] [--only NAME] [--jobs 2] [--out
-    benchmarks/results/coverage.csv]
+    python performance/coverage.py [--draws 2000] [--only NAME] [--jobs 2] [--out
+    performance/results/coverage.csv]
 
 Every interval, test and rank is the one that rmlab's functions give; the true values
 are known. The worlds are the functions of the folder `coverage_worlds`. A bound counts

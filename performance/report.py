@@ -8,8 +8,8 @@ Chromium has opened a page of 2,000 RM-Bench prompts from a file, without a netw
 until a number's prompts are listed, and until an answer is shown (each in a fresh
 page).
 
-    python benchmarks/report.py [--models 200] [--repeats 3] [--out
-    benchmarks/results/report.csv] [--opening]
+    python performance/report.py [--models 200] [--repeats 3] [--out
+    performance/results/report.csv] [--opening]
 """
 
 import argparse
@@ -197,7 +197,7 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
-        "--out", type=Path, default=Path("benchmarks/results/report.csv")
+        "--out", type=Path, default=Path("performance/results/report.csv")
     )
     parser.add_argument(
         "--opening",

@@ -1,8 +1,8 @@
 """Speed of the statistics on the real RewardBench matrix, as ratios to plain numpy in
 the same run.
 
-    python benchmarks/stats.py [--data ../shared/data] [--rounds 5] [--out
-    benchmarks/results/stats.csv]
+    python performance/stats.py [--data ../shared/data] [--rounds 5] [--out
+    performance/results/stats.csv]
 
 149 models x 2,985 items. The yardstick is what a script would do with the same matrix
 and nothing else: weighted subset means, and the t statistic of every pair from one

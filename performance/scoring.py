@@ -14,9 +14,9 @@ from the public behaviour of the runners:
   rmlab                          the classifier as users call it: texts in, scores out
   forward alone                  rmlab's forward passes on a ready plan: what the rest of rmlab adds to them
 
-    python benchmarks/scoring.py                                    # CPU, 32 M parameters, float32
-    python benchmarks/scoring.py --dtype bfloat16 --architecture qwen3
-    python benchmarks/scoring.py --device cuda --size 8b --dtype bfloat16 --prompts 0
+    python performance/scoring.py                                    # CPU, 32 M parameters, float32
+    python performance/scoring.py --dtype bfloat16 --architecture qwen3
+    python performance/scoring.py --device cuda --size 8b --dtype bfloat16 --prompts 0
 
 "share of peak": operations of the weights on the tokens that a way forwards (2 a weight
 and token), over what a large matrix product reaches on the same threads. `--ways` names

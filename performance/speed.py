@@ -8,7 +8,7 @@ three times, long prompts up to 3,500 tokens five times; ratios are of medians. 
 is multiplied: these texts have nothing to do with one another. There sorted batches
 hold one or two texts, and are left out.
 
-    python benchmarks/speed.py            # --quick: tiny models, to see that it runs
+    python performance/speed.py            # --quick: tiny models, to see that it runs
 """
 
 import argparse

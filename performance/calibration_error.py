@@ -5,8 +5,8 @@ Margins are log-odds times a factor: 1 is calibrated. Outcomes follow the log-od
 nine comparisons of a prompt depend on each other through a normal variable they share.
 The truth is the error of the bins, from many draws.
 
-    python benchmarks/calibration_error.py [--draws 2000] [--comparisons 1 9]
-        [--out benchmarks/results/calibration_error.csv]
+    python performance/calibration_error.py [--draws 2000] [--comparisons 1 9]
+        [--out performance/results/calibration_error.csv]
 """
 
 import argparse

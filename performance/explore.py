@@ -1,11 +1,11 @@
 """The explorer on 10,000 prompts and 50 models: how long filtering and the first paint
 take.
 
-    python benchmarks/explore.py
+    python performance/explore.py
 
 Every question is one of `view.select` and `view.frame`. Beside it the plain way:
 boolean masks over the pairs table. Texts are synthetic, about 1,500 characters each
-(RM-Bench's are 1,400 on average). Writes benchmarks/results/explore.csv: question,
+(RM-Bench's are 1,400 on average). Writes performance/results/explore.csv: question,
 prompts, models, found, median_ms, worst_ms, plain_ms, ratio.
 """
 

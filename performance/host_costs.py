@@ -7,7 +7,7 @@ kernel. A layer is all that a model's attention calls. The launch of a kernel it
 to 10 microseconds each on most machines) and the model's own layers come on top.
 Process time, median of several rounds.
 
-    python benchmarks/host_costs.py
+    python performance/host_costs.py
 """
 
 import statistics

@@ -5,8 +5,8 @@ Small models with random weights: does attention go over kernels, do packs come 
 texts alone, in float32 and in half precision; how fast, and how much of a pack's time
 is the host's.
 
-    make gpu-check                      # or: python benchmarks/gpu_check.py --device cuda:0
-    python benchmarks/gpu_check.py --device cpu --quick      # what a machine without a GPU can show
+    make gpu-check                      # or: python performance/gpu_check.py --device cuda:0
+    python performance/gpu_check.py --device cpu --quick      # what a machine without a GPU can show
 """
 
 import argparse

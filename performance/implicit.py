@@ -14,8 +14,8 @@ the run: resident memory sampled every millisecond on a CPU (Linux), the allocat
 peak on a GPU. In bfloat16 on a CPU the public ways multiply in bfloat16, which rounds
 each logit; rmlab multiplies in float32, and is slower for it.
 
-    python benchmarks/implicit.py [--device cuda --dtype bfloat16] [--repeats 3] [--out
-    benchmarks/results/implicit.csv]
+    python performance/implicit.py [--device cuda --dtype bfloat16] [--repeats 3] [--out
+    performance/results/implicit.csv]
 """
 
 import argparse

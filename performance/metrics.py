@@ -4,8 +4,8 @@ Processor times, interleaved, median of several. The loops are those the tests u
 oracle (tests/oracles.py). Two layers of rmlab are timed: arrays (`win_matrix`) and
 tables (`rmlab.matrix`, `rmlab.summary` on a pairs frame).
 
-    OMP_NUM_THREADS=1 python benchmarks/metrics.py [--repeats 7] [--out
-    benchmarks/results/metrics.csv]
+    OMP_NUM_THREADS=1 python performance/metrics.py [--repeats 7] [--out
+    performance/results/metrics.csv]
 """
 
 import argparse

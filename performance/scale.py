@@ -7,9 +7,9 @@ leaves them. Every size is a process of its own; its peak is the most memory tha
 ever held (`ru_maxrss`). The scores are let go once they are paired, the pairs once they
 are ranked; the report reads the files again, as `rmlab report` does.
 
-    python benchmarks/scale.py [--prompts 2000 10000 50000 200000] [--out benchmarks/results/scale.csv]
-    python benchmarks/scale.py --part models    pairs() of 1,000 models x 1,327 prompts, from a fresh table
-    python benchmarks/scale.py --part domains   one model on 2,000 domains of four prompts
+    python performance/scale.py [--prompts 2000 10000 50000 200000] [--out performance/results/scale.csv]
+    python performance/scale.py --part models    pairs() of 1,000 models x 1,327 prompts, from a fresh table
+    python performance/scale.py --part domains   one model on 2,000 domains of four prompts
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """Do the measures recover planted effects? Scorers with a known preference, and toy
 models trained with a dial.
 
-    python benchmarks/planted.py scorers --draws 100     # instruments against the truth, about ten minutes
-    python benchmarks/planted.py seeds --seeds 20        # the dial's effect over training seeds, about ten minutes
+    python performance/planted.py scorers --draws 100     # instruments against the truth, about ten minutes
+    python performance/planted.py seeds --seeds 20        # the dial's effect over training seeds, about ten minutes
 
-`scorers` writes its table and a figure to benchmarks/results, `seeds` what
+`scorers` writes its table and a figure to performance/results, `seeds` what
 `rmlab.papers.results("toy-dial")` gives. A training that is in its table is not made
 again: remove the file to start anew. One thread; minutes are those of a core that has
 nothing else to do.

@@ -1,7 +1,7 @@
 """Real results that ship with rmlab: from the files they were published in to small
 ones in data/results.
 
-    python benchmarks/results.py response_matrix.csv math_prm.jsonl
+    python performance/results.py response_matrix.csv math_prm.jsonl
 
 `response_matrix.csv`: 149 models by 2,985 items of RewardBench, 1, 0 or empty
 (aims-foundations/torch_measure, commit a2ef142, MIT). `math_prm.jsonl`: 447 pairs with

@@ -1,14 +1,14 @@
 """What a real language model says of a benchmark's answers: SmolLM2-135M-Instruct, as
 likelihoods and as a judge.
 
-    python benchmarks/smollm2.py mini
-    python benchmarks/smollm2.py rm-bench --path FOLDER
-    python benchmarks/smollm2.py math --path math_concise_only.json
-    python benchmarks/smollm2.py letters --path FOLDER --prompts 8
-    python benchmarks/smollm2.py judge
-    python benchmarks/smollm2.py doctor
-    python benchmarks/smollm2.py tokens
-    python benchmarks/smollm2.py check --path FOLDER --prompts 20
+    python performance/smollm2.py mini
+    python performance/smollm2.py rm-bench --path FOLDER
+    python performance/smollm2.py math --path math_concise_only.json
+    python performance/smollm2.py letters --path FOLDER --prompts 8
+    python performance/smollm2.py judge
+    python performance/smollm2.py doctor
+    python performance/smollm2.py tokens
+    python performance/smollm2.py check --path FOLDER --prompts 20
 
 One thread, float32. Run it again and it resumes (`--store`). Writes
 data/results/smollm2_*.csv.gz, without texts:

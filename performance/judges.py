@@ -1,7 +1,7 @@
 """How fast a judge behind a server is asked: throughput against the ideal, processor
 time and memory.
 
-    python benchmarks/judges.py [--judgements 2000] [--concurrency 64] [--delay 0.05]
+    python performance/judges.py [--judgements 2000] [--concurrency 64] [--delay 0.05]
     [--rounds 5]
 
 A server in a process of its own answers every request after `delay` seconds. Ideal is

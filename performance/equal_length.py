@@ -6,9 +6,9 @@ preferences for length of six shapes, a style that is worth more on right answer
 on wrong ones. The truth is the probability of a win where lengths (or styles) are
 equal. `caveat`: share of draws in which the row says that its form does not fit.
 
-    python benchmarks/equal_length.py [--draws 2000] [--data ../shared/data] [--texts
+    python performance/equal_length.py [--draws 2000] [--data ../shared/data] [--texts
     safety] [--preferences none]
-        [--forms spline] [--out benchmarks/results/equal_length.csv]
+        [--forms spline] [--out performance/results/equal_length.csv]
 """
 
 import argparse
