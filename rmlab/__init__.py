@@ -14,8 +14,6 @@ the job: `rmlab.metrics`, `.stats`, `.bias`, `.styles`, `.plots`, `.scorers`, `.
 `.widgets`, `.report`, `.io`, `.tables`, `.toy`.
 """
 
-__version__ = "0.1.0"  # before the imports: some modules write it into their files
-
 from rmlab import (
     baselines,
     benchmarks,
@@ -42,6 +40,7 @@ from rmlab.io import read_pairs, read_scores, write_pairs, write_scores
 from rmlab.judges import judge
 from rmlab.metrics import accuracy, estimates, matrix, pairs, summary
 from rmlab.plots import plot_matrices, plot_matrix, plot_style_gap
+from rmlab.records import __version__
 from rmlab.report import leaderboard, save_figure, write_report
 from rmlab.scorers import classifier, implicit_reward, pairwise, remote
 from rmlab.scoring import merge, prefer, score

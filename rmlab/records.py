@@ -22,6 +22,10 @@ from rmlab.text import short
 if TYPE_CHECKING:
     import pyarrow
 
+# Not in `rmlab/__init__.py`: modules that it imports write the version into files, and
+# would import it in a circle.
+__version__ = "0.1.0"
+
 CSV = (".csv", ".tsv")
 SUFFIXES = (".json", ".jsonl", ".ndjson", *CSV, ".parquet")
 

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rmlab
-from rmlab import __version__
 from rmlab import store as store_module
 from rmlab.baselines import longest
+from rmlab.records import __version__
 from rmlab.scoring import merge, score
 from rmlab.store import Store
 from rmlab.tables import DataError

@@ -7,7 +7,6 @@ from typing import Annotated, cast
 
 import typer
 
-from rmlab import __version__
 from rmlab.cli import terminal
 from rmlab.cli.gate import gate
 from rmlab.cli.judging import judge_benchmark
@@ -19,6 +18,7 @@ from rmlab.cli.scoring import (
     prefer_benchmark,
     score_benchmark,
 )
+from rmlab.records import __version__
 from rmlab.tables import DataError
 from rmlab.text import line
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import numpy as np
 import pandas as pd
 
-from rmlab import __version__, metrics, plots
+from rmlab import metrics, plots
 from rmlab.benchmarks import benchmark_of
 from rmlab.benchmarks.layouts import Columns
 from rmlab.benchmarks.registry import benchmarks_by_name
@@ -24,7 +24,7 @@ from rmlab.estimation.items import require_item_columns
 from rmlab.estimation.ties import TIES
 from rmlab.estimation.weights import Average
 from rmlab.io.native import sha256
-from rmlab.records import write_file
+from rmlab.records import __version__, write_file
 from rmlab.report import tables
 from rmlab.report.figures import AnyFigure, draw_figure, root_figure
 from rmlab.report.leaderboard import leaderboard, with_baselines

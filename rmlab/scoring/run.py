@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Never
 
 import numpy as np
 
-from rmlab import __version__
+from rmlab.records import __version__
 from rmlab.scorers.base import (
     Floats,
     Ints,
