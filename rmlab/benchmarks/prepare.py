@@ -1,8 +1,9 @@
 """A table as its benchmark counts it: items, parts, and every number as weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,11 +15,21 @@ from rmlab.estimation.items import Items
 from rmlab.estimation.weights import (
     Average,
     Parts,
+    WeightedMean,
     Weights,
     domain_parts,
     weighted_mean,
 )
-from rmlab.tables import DataError
+from rmlab.tables import BoolArray, DataError, FloatArray
+
+
+class _Selection(NamedTuple):
+    """A number: its name, the cells that count, and the parts that must be there."""
+
+    quantity: str
+    name: str
+    cells: BoolArray
+    parts: Collection[str]
 
 
 @dataclass(frozen=True)
@@ -40,85 +51,91 @@ class Prepared:
         """Every number, named by quantity (overall, section, domain, subset, level,
         cell) and name.
         """
-        benchmark, items, parts = self.benchmark, self.items, self.parts
-        domain, subset = (
-            items.cells[column].to_numpy(object) for column in ("domain", "subset")
-        )
-        # Quantity, name, the cells that count, and the names of the parts that must be
-        # there.
-        rows = [("overall", "overall", np.ones(len(domain), bool), parts.names)]
-        rows += [
-            ("section", name, np.isin(subset, names), [*names])
-            for name, names in benchmark.sections.items()
+        everything = np.ones(len(self.items.cells), bool)
+        selections = [
+            _Selection("overall", "overall", everything, self.parts.names),
+            *self._select_sections(),
+            *self._select_domains(),
+            *self._select_styles(),
         ]
-        # A row's name must not depend on which rows there are: chat alone is still a
-        # domain of RM-Bench.
-        domain_of = benchmark.subsets
-        one_to_one = bool(domain_of) and all(
-            name == domain_of[name] for name in domain_of
-        )
-        for name in dict.fromkeys(domain_of.values() if domain_of else domain):
-            members = [
-                name,
-                *(member for member in domain_of if domain_of[member] == name),
-            ]
-            quantity = "subset" if one_to_one else "domain"
-            rows.append(
-                (
-                    quantity,
-                    benchmark.subset_names.get(name, name),
-                    domain == name,
-                    members,
-                )
-            )
-        if not one_to_one:
-            rows += [
-                ("subset", name, subset == name, [name])
-                for name in dict.fromkeys(subset[domain != subset])
-            ]
-        if items.has_levels:
-            level, style_code = (
-                items.cells["level"].to_numpy(object),
-                items.cells["style_code"].to_numpy(),
-            )
-            rows += [
-                ("level", name, level == name, parts.names) for name in tables.LEVELS
-            ]
-            for code, styles in enumerate(product(tables.STYLES, repeat=2)):
-                rows.append(
-                    ("cell", " > ".join(styles), style_code == code, parts.names)
-                )
+        place_of_part = {name: place for place, name in enumerate(self.parts.names)}
         means = []
-        for _, _, is_counted, members in rows:
-            places = [
-                place for place, name in enumerate(parts.names) if name in members
+        for selection in selections:
+            named = [
+                place_of_part[name] for name in selection.parts if name in place_of_part
             ]
-            required = np.union1d(parts.of_cell[is_counted], places).astype(np.intp)
-            means.append(weighted_mean(items, parts, is_counted, required))
+            present = self.parts.of_cell[selection.cells]
+            required = np.union1d(present, named).astype(np.intp)
+            mean = weighted_mean(self.items, self.parts, selection.cells, required)
+            means.append(mean)
         numbers = pd.DataFrame(
-            [row[:2] for row in rows], columns=["quantity", "name"], dtype="str"
+            {
+                "quantity": [selection.quantity for selection in selections],
+                "name": [selection.name for selection in selections],
+            },
+            dtype="str",
         )
-        return Weights(numbers, means, parts.label)
+        return Weights(numbers, means, self.parts.label)
+
+    def _select_sections(self) -> Iterator[_Selection]:
+        subset = self.items.cells["subset"].to_numpy(object)
+        for name, subsets in self.benchmark.sections.items():
+            yield _Selection("section", name, np.isin(subset, subsets), subsets)
+
+    def _select_domains(self) -> Iterator[_Selection]:
+        """Domains, and the subsets that are not domains themselves.
+
+        A row's name must not depend on which rows there are: chat alone is still a
+        domain of RM-Bench.
+        """
+        domain = self.items.cells["domain"].to_numpy(object)
+        subset = self.items.cells["subset"].to_numpy(object)
+        domain_of = self.benchmark.subsets
+        subsets_of: dict[str, list[str]] = {}
+        for member, name in domain_of.items():
+            subsets_of.setdefault(name, []).append(member)
+        are_domains = bool(domain_of) and list(domain_of) == list(domain_of.values())
+
+        quantity = "subset" if are_domains else "domain"
+        for name in subsets_of or dict.fromkeys(domain):
+            title = self.benchmark.subset_names.get(name, name)
+            members = [name, *subsets_of.get(name, [])]
+            yield _Selection(quantity, title, domain == name, members)
+        if not are_domains:
+            for name in dict.fromkeys(subset[domain != subset]):
+                yield _Selection("subset", name, subset == name, [name])
+
+    def _select_styles(self) -> Iterator[_Selection]:
+        """Levels, and pairs of styles, where all comparisons have them."""
+        if not self.items.has_levels:
+            return
+        level = self.items.cells["level"].to_numpy(object)
+        for name in tables.LEVELS:
+            yield _Selection("level", name, level == name, self.parts.names)
+        style_code = self.items.cells["style_code"].to_numpy()
+        for code, styles in enumerate(product(tables.STYLES, repeat=2)):
+            name = " > ".join(styles)
+            yield _Selection("cell", name, style_code == code, self.parts.names)
 
     def chance(self, weights: Weights) -> list[float]:
         """Expected value of random scores, for each number; NaN where it is not known."""
-        chance = np.array(
-            [self.benchmark.chance_of(name) for name in self.items.cells["subset"]]
-        )
-        chances = []
-        for mean in weights.means:
-            # The first cell of each pool stands for it: a pool has one subset, or
-            # subsets of one chance.
-            pools, first_cells = np.unique(mean.pool, return_index=True)
-            weight, pool_chance = mean.weight[0, pools], chance[mean.cells[first_cells]]
-            is_counted = weight > 0
-            total = weight[is_counted].sum()
-            chances.append(
-                float(weight[is_counted] @ pool_chance[is_counted] / total)
-                if total > 0
-                else float("nan")
-            )
-        return chances
+        subsets = self.items.cells["subset"]
+        chance = np.array([self.benchmark.chance_of(subset) for subset in subsets])
+        return [_mean_chance(mean, chance) for mean in weights.means]
+
+
+def _mean_chance(mean: WeightedMean, chance: FloatArray) -> float:
+    """The chance of a number from the chance of each cell."""
+    # The first cell of each pool stands for it: a pool has one subset, or subsets of
+    # one chance.
+    pools, first_cells = np.unique(mean.pool, return_index=True)
+    weight = mean.weight[0, pools]
+    pool_chance = chance[mean.cells[first_cells]]
+    counts = weight > 0
+    total = weight[counts].sum()
+    if not total > 0:
+        return float("nan")
+    return float(weight[counts] @ pool_chance[counts] / total)
 
 
 def prepare(
@@ -169,23 +186,27 @@ def prepare(
     items = benchmark.items(table, ties, by=by, cluster=cluster)
     if require_complete:
         benchmark.check_complete(items)
-    items = items.common() if common else items
+    if common:
+        items = items.common()
     parts = benchmark.parts(items, average, options)
     if not require_complete and average == "benchmark" and len(parts.names) > 1:
-        alone = [
-            values[0]
-            for c in ("subset", "domain")
-            if len(values := items.cells[c].unique()) == 1
-        ]
-        parts = (
-            replace(domain_parts(items, "domains"), label=f"{alone[0]} alone")
-            if alone
-            else parts
-        )
+        alone = _parts_of_one_domain(items)
+        parts = parts if alone is None else alone
+
     if len(items.models) < min_models:
-        raise DataError(
-            f"table: only the model {items.models}; a comparison needs 2. Add another with pd.concat."
-        )
+        problem = f"table: only the model {items.models}; a comparison needs 2."
+        raise DataError(f"{problem} Add another with pd.concat.")
     if min_models:
-        items.require_same((parts.weight != 0)[:, parts.of_cell[items.cell]])
+        has_weight = parts.weight != 0
+        items.require_same(has_weight[:, parts.of_cell[items.cell]])
     return Prepared(benchmark, items, parts)
+
+
+def _parts_of_one_domain(items: Items) -> Parts | None:
+    """The parts of a table of one subset or one domain; None for other tables."""
+    for column in ("subset", "domain"):
+        names = items.cells[column].unique()
+        if len(names) == 1:
+            parts = domain_parts(items, "domains")
+            return replace(parts, label=f"{names[0]} alone")
+    return None

@@ -235,13 +235,22 @@ def _describe_pairs(
     answers: pd.DataFrame, chosen: IntArray, rejected: IntArray
 ) -> pd.DataFrame:
     """The columns of comparisons that do not depend on the model."""
-    columns = {name: answers[name].array.take(chosen) for name in [*PROMPT, "subset"]}
-    columns["chosen_slot"] = answers["slot"].array.take(chosen)
-    columns["rejected_slot"] = answers["slot"].array.take(rejected)
-    columns["chosen_style"] = answers["style"].array.take(chosen)
-    columns["rejected_style"] = answers["style"].array.take(rejected)
-    columns["level"] = tables.level(columns["chosen_style"], columns["rejected_style"])
-    return pd.DataFrame(columns, columns=[*ITEM, *DESCRIBED])
+    answers = answers[[*PROMPT, "subset", "slot", "style"]]
+    of_chosen = answers.iloc[chosen].reset_index(drop=True)
+    of_rejected = answers.iloc[rejected].reset_index(drop=True)
+    return pd.DataFrame(
+        {
+            "benchmark": of_chosen["benchmark"],
+            "domain": of_chosen["domain"],
+            "id": of_chosen["id"],
+            "chosen_slot": of_chosen["slot"],
+            "rejected_slot": of_rejected["slot"],
+            "subset": of_chosen["subset"],
+            "chosen_style": of_chosen["style"],
+            "rejected_style": of_rejected["style"],
+            "level": tables.level(of_chosen["style"], of_rejected["style"]),
+        }
+    )
 
 
 def _find_further_columns(scores: pd.DataFrame) -> list[str]:

@@ -103,8 +103,10 @@ def weighted_parts(
     label : str
         What the column `average` of a table says.
     """
-    names, values = list(weight), np.array([[*weight.values()]], np.float64)
-    of_cell = np.array([names.index(name) for name in part_of_cell], np.intp)
+    names = list(weight)
+    place_of_name = {name: place for place, name in enumerate(names)}
+    of_cell = np.array([place_of_name[name] for name in part_of_cell], np.intp)
+    values = np.array([list(weight.values())], np.float64)
     return Parts(names, of_cell, values, label)
 
 
@@ -120,16 +122,14 @@ def domain_parts(items: Items, average: Average) -> Parts:
         tables.check_option("average", average, ("benchmark", "domains", "prompts"))
         names = ["all prompts"] * len(domains) if average == "prompts" else domains
         return weighted_parts(items, names, dict.fromkeys(names, 1.0), label=average)
-    without = [domain for domain in domains if domain not in average]
-    if without:
-        allowed = tables.nearest(without[0], list(average))
-        raise DataError(
-            f"average: no weight for domain {without[0]!r}; {allowed}. Weigh every domain, if only with 0."
-        )
+    for domain in domains:
+        if domain not in average:
+            similar = tables.nearest(domain, list(average))
+            problem = f"average: no weight for domain {domain!r}; {similar}."
+            raise DataError(f"{problem} Weigh every domain, if only with 0.")
     if not (min(average.values()) >= 0 and 0 < sum(average.values()) < np.inf):
-        raise ValueError(
-            f"average: weights {dict(average)}; none may be negative, and not all zero"
-        )
+        problem = f"average: weights {dict(average)}"
+        raise ValueError(f"{problem}; none may be negative, and not all zero")
     return weighted_parts(items, domains, average, label="given weights")
 
 
@@ -145,62 +145,76 @@ def weighted_mean(
     `required` part the number does not exist; by default these are the parts of the
     selected cells. If all of a model's weights are zero, the parts count equally.
     """
-    cells = (
-        np.arange(len(items.cells)) if selected is None else np.flatnonzero(selected)
-    )
-    style_codes = items.cells["style_code"].to_numpy()[cells]
-    pools, pool_of_cell = np.unique(
-        parts.of_cell[cells] * N_STYLE_CODES + style_codes, return_inverse=True
-    )
+    if selected is None:
+        cells = np.arange(len(items.cells))
+    else:
+        cells = np.flatnonzero(selected)
+    style_code = items.cells["style_code"].to_numpy()[cells]
+    pool_codes = parts.of_cell[cells] * N_STYLE_CODES + style_code
+    pools, pool_of_cell = np.unique(pool_codes, return_inverse=True)
     part_of_pool = pools // N_STYLE_CODES
-    required = np.unique(part_of_pool) if required is None else required
-    total = parts.weight[:, required].sum(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.where(
-            total > 0, parts.weight[:, required] / total, 1 / max(len(required), 1)
-        )
-    n_pools = np.bincount(part_of_pool, minlength=len(parts.names))
+    if required is None:
+        required = np.unique(part_of_pool)
+
     # A required part without items is an empty pool: the estimate then gives the
     # reason.
-    empty = required[n_pools[required] == 0]
-    column_of_part = np.full(len(parts.names), -1)
-    column_of_part[required] = np.arange(len(required))
-    columns = column_of_part[np.concatenate([part_of_pool, empty])]
-    n_sharing = np.concatenate([n_pools[part_of_pool], np.ones(len(empty))])
-    weight = np.where(columns >= 0, share[:, columns], 0.0) / n_sharing
-    names = [parts.names[part] for part in (*part_of_pool, *empty)]
-    needed = set(required.tolist())
+    n_pools = np.bincount(part_of_pool, minlength=len(parts.names))
+    empty_parts = required[n_pools[required] == 0]
+    part_of_pool = np.concatenate([part_of_pool, empty_parts])
+
+    share = _share_among(parts.weight, required)
+    n_sharing = np.maximum(n_pools[part_of_pool], 1)
+    return WeightedMean(
+        cells=cells,
+        pool=pool_of_cell,
+        weight=share[:, part_of_pool] / n_sharing,
+        parts=[parts.names[part] for part in part_of_pool],
+        reasons=_reasons_of_models(parts, share),
+    )
+
+
+def _share_among(weight: FloatArray, required: IntArray) -> FloatArray:
+    """Each part's share of the weight of the required parts; 0 for the others."""
+    weight_of_required = weight[:, required]
+    total = weight_of_required.sum(axis=1, keepdims=True)
+    equal_share = 1 / max(len(required), 1)
+    share = np.zeros(weight.shape)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scaled = weight_of_required / total
+    share[:, required] = np.where(total > 0, scaled, equal_share)
+    return share
+
+
+def _reasons_of_models(parts: Parts, share: FloatArray) -> dict[int, str]:
+    """Why a part that counts for a model is incomplete."""
     reasons: dict[int, str] = {}
     for (model, part), reason in parts.reasons.items():
-        if (
-            part in needed
-            and share[min(model, len(share) - 1), column_of_part[part]] > 0
-        ):
-            reasons[model] = (
-                f"{reasons[model]}; {reason}" if model in reasons else reason
-            )
-    return WeightedMean(cells, pool_of_cell, weight, names, reasons)
+        row = min(model, len(share) - 1)  # one row serves all models
+        if share[row, part] > 0:
+            earlier = reasons.get(model)
+            reasons[model] = f"{earlier}; {reason}" if earlier else reason
+    return reasons
 
 
 def contrast(means: Sequence[WeightedMean], factors: Sequence[float]) -> WeightedMean:
     """The sum of the means times their factors as one number, such as a mean less
     another.
     """
-    n_pools = np.array([len(mean.parts) for mean in means])
-    first_pool = np.cumsum(n_pools) - n_pools
+    first_pool = 0
+    pools = []
+    weights = []
     parts: list[str] = []
     reasons: dict[int, str] = {}
-    for mean in means:
+    for mean, factor in zip(means, factors, strict=True):
+        pools.append(mean.pool + first_pool)
+        weights.append(factor * mean.weight)
+        first_pool += len(mean.parts)
         parts += mean.parts
         reasons |= mean.reasons
     return WeightedMean(
         cells=np.hstack([mean.cells for mean in means]),
-        pool=np.hstack(
-            [mean.pool + start for mean, start in zip(means, first_pool, strict=True)]
-        ),
-        weight=np.hstack(
-            [factor * mean.weight for mean, factor in zip(means, factors, strict=True)]
-        ),
+        pool=np.hstack(pools),
+        weight=np.hstack(weights),
         parts=parts,
         reasons=reasons,
     )
