@@ -118,7 +118,7 @@ class Prepared:
             yield _Selection("cell", name, style_code == code, self.parts.names)
 
     def chance(self, weights: Weights) -> list[float]:
-        """Expected value of random scores, for each number; NaN where it is not known."""
+        """What random scores earn, for each number; NaN where it is not known."""
         subsets = self.items.cells["subset"]
         chance = np.array([self.benchmark.chance_of(subset) for subset in subsets])
         return [_mean_chance(mean, chance) for mean in weights.means]

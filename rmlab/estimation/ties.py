@@ -32,11 +32,15 @@ def ties_detail(scores: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per model and prompt: model, benchmark, id, kind ("ref" with one right
-        answer, "tied" with several), number (shared by the two prompts of a pair),
-        n_correct, n_incorrect, spread (largest minus smallest score of the right
-        answers; NaN with one), gap (smallest right minus largest wrong), accurate (gap
-        > 0; missing where a score is).
+        One row per model and prompt:
+
+        - model, benchmark, id;
+        - kind: "ref" with one right answer, "tied" with several;
+        - number: shared by the two prompts of a pair;
+        - n_correct, n_incorrect;
+        - spread: largest minus smallest score of the right answers; NaN with one;
+        - gap: smallest right minus largest wrong score;
+        - accurate: gap > 0; missing where a score is.
 
     Raises
     ------
@@ -52,37 +56,43 @@ def ties_detail(scores: pd.DataFrame) -> pd.DataFrame:
     scores = tables.check_scores(scores, allow_missing=True)
     scores = scores[scores["domain"] == TIES]
     name = scores["id"].str.extract(r"^(?P<kind>ref|tied):(?P<number>.+)$")
-    if name["kind"].isna().any():
-        strange = scores["id"][name["kind"].isna()].iloc[0]
-        raise DataError(
-            f"scores: id {strange!r} in Ties is neither 'ref:N' nor 'tied:N'; load with reward-bench-2"
-        )
-    prompt = ["model", "benchmark", "id"]
+    is_strange = name["kind"].isna()
+    if is_strange.any():
+        strange = scores["id"][is_strange].iloc[0]
+        problem = f"scores: id {strange!r} in Ties is neither 'ref:N' nor 'tied:N'"
+        raise DataError(f"{problem}; load with reward-bench-2")
     _check_whole(scores)
     frame = scores.assign(kind=name["kind"], number=name["number"])
-    sides = {
-        label: frame[frame["label"] == label].groupby(prompt, sort=False)["score"]
-        for label in tables.LABELS
-    }
-    right, wrong = (
-        side.agg(["min", "max", "size", "count"]) for side in sides.values()
-    )
-    detail = frame.drop_duplicates(prompt)[[*prompt, "kind", "number"]].set_index(
-        prompt
-    )
-    is_complete = (right["count"] == right["size"]) & (
-        wrong["count"] == wrong["size"]
-    ).reindex(right.index)
+    prompt = ["model", "benchmark", "id"]
+    right = _summarise_scores(frame[frame["label"] == "chosen"], prompt)
+    wrong = _summarise_scores(frame[frame["label"] == "rejected"], prompt)
+
+    has_right = right["count"] == right["size"]
+    has_wrong = (wrong["count"] == wrong["size"]).reindex(right.index)
+    is_complete = has_right & has_wrong
     gap = (right["min"] - wrong["max"]).where(is_complete)
-    spread = (right["max"] - right["min"]).where(is_complete & (right["size"] > 1))
-    detail = detail.assign(
-        n_correct=right["size"], n_incorrect=wrong["size"], spread=spread, gap=gap
-    )
-    detail = detail.assign(
-        accurate=(gap > 0).astype("boolean").where(gap.notna())
+    spread = right["max"] - right["min"]
+    prompts = frame.drop_duplicates(prompt).set_index(prompt)
+    detail = pd.DataFrame(
+        {
+            "kind": prompts["kind"],
+            "number": prompts["number"],
+            "n_correct": right["size"],
+            "n_incorrect": wrong["size"],
+            "spread": spread.where(is_complete & (right["size"] > 1)),
+            "gap": gap,
+            "accurate": (gap > 0).astype("boolean").where(gap.notna()),
+        },
+        index=prompts.index,
     ).reset_index()
     _check_partners(detail)
     return detail
+
+
+def _summarise_scores(answers: pd.DataFrame, prompt: list[str]) -> pd.DataFrame:
+    """Lowest and highest score, number of answers and of scores of each prompt."""
+    scores = answers.groupby(prompt, sort=False)["score"]
+    return scores.agg(["min", "max", "size", "count"])
 
 
 def ties_score(scores: pd.DataFrame) -> pd.DataFrame:
@@ -96,13 +106,17 @@ def ties_score(scores: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per model and pair of prompts (ref:N, tied:N): model, benchmark, number,
-        accuracy_tied, accuracy_ref, prefers (gap of the tied prompt above its spread),
-        prefers_both (the smaller of the two gaps above that spread), margin
-        (tanh(smaller gap / spread - 1); 0 where that is NaN), score (their sum with the
-        weights 0.30, 0.30,
-        0.20, 0.20, 0.01). A model's Ties score is the mean of `score`; it may reach 1.01. A pair with a missing score
-        is missing.
+        One row per model and pair of prompts (ref:N, tied:N):
+
+        - model, benchmark, number;
+        - accuracy_tied, accuracy_ref;
+        - prefers: gap of the tied prompt above its spread;
+        - prefers_both: the smaller of the two gaps above that spread;
+        - margin: tanh(smaller gap / spread - 1); 0 where that is NaN;
+        - score: their sum with the weights 0.30, 0.30, 0.20, 0.20, 0.01.
+
+        A model's Ties score is the mean of `score`; it may reach 1.01. A pair with a
+        missing score is missing.
 
     Raises
     ------
@@ -115,38 +129,31 @@ def ties_score(scores: pd.DataFrame) -> pd.DataFrame:
     """
     detail = ties_detail(scores)
     if detail.empty:
-        raise DataError(
-            "scores: no prompt is in RewardBench 2's domain 'Ties'; score load('reward-bench-2')"
-        )
-    wide = detail.set_index(["model", "benchmark", "number", "kind"])[
-        ["gap", "spread"]
-    ].unstack("kind")
-    gap_ref, gap_tied, spread = (
-        wide[("gap", "ref")],
-        wide[("gap", "tied")],
-        wide[("spread", "tied")],
-    )
+        problem = "scores: no prompt is in RewardBench 2's domain 'Ties'"
+        raise DataError(f"{problem}; score load('reward-bench-2')")
+    pair = ["model", "benchmark", "number"]
+    wide = detail.set_index([*pair, "kind"])[["gap", "spread"]].unstack("kind")
+    gap_ref = wide[("gap", "ref")]
+    gap_tied = wide[("gap", "tied")]
+    spread = wide[("spread", "tied")]
     smaller = np.minimum(gap_ref, gap_tied)
-    with np.errstate(
-        divide="ignore", invalid="ignore"
-    ):  # a spread of 0 gives an infinite ratio, or 0 / 0
-        margin = np.nan_to_num(np.tanh(smaller / spread - 1), nan=0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # A spread of 0 gives an infinite ratio, or 0 / 0.
+        margin = np.tanh(smaller / spread - 1)
+
     parts = pd.DataFrame(
         {
             "accuracy_tied": gap_tied > 0,
             "accuracy_ref": gap_ref > 0,
             "prefers": gap_tied > spread,
+            "prefers_both": smaller > spread,
+            "margin": np.nan_to_num(margin, nan=0.0),
         }
-    )
-    parts = parts.assign(prefers_both=smaller > spread, margin=margin).astype(float)
+    ).astype(float)
     parts = parts.where(gap_ref.notna() & gap_tied.notna())
-    score = sum(weight * parts[part] for part, weight in WEIGHTS.items())
-    order = (
-        detail.drop_duplicates(["model", "benchmark", "number"])
-        .set_index(["model", "benchmark", "number"])
-        .index
-    )
-    return parts.assign(score=score).loc[order].reset_index()
+    parts["score"] = sum(weight * parts[part] for part, weight in WEIGHTS.items())
+    in_order = pd.MultiIndex.from_frame(detail[pair].drop_duplicates())
+    return parts.loc[in_order].reset_index()
 
 
 def _check_whole(scores: pd.DataFrame) -> None:
@@ -154,27 +161,30 @@ def _check_whole(scores: pd.DataFrame) -> None:
     that another model scored.
     """
     side = ["benchmark", "id", "label"]
-    size = scores.groupby(["model", *side], sort=False, observed=True)[
-        "slot"
-    ].transform("size")
-    expected = (
-        scores.groupby(side, sort=False, observed=True)["slot"].transform("max") + 1
-    )
-    short = scores[size < expected]
-    if len(short):
-        row = short[["model", "id", "label"]].iloc[0].to_dict()
-        counts = f"{size[short.index[0]]} of {expected[short.index[0]]}"
-        raise DataError(
-            f"scores: Ties prompts lack answers, first {row}: {counts} are there. Score all of them."
+    slots_of_model = scores.groupby(["model", *side], sort=False, observed=True)["slot"]
+    slots_of_all = scores.groupby(side, sort=False, observed=True)["slot"]
+    size = slots_of_model.transform("size")
+    expected = slots_of_all.transform("max") + 1
+    is_short = size < expected
+    if is_short.any():
+        row = int(is_short.argmax())
+        first = scores[["model", "id", "label"]].iloc[row].to_dict()
+        counts = f"{size.iloc[row]} of {expected.iloc[row]}"
+        problem = (
+            f"scores: Ties prompts lack answers, first {first}: {counts} are there"
         )
+        raise DataError(f"{problem}. Score all of them.")
 
 
 def _check_partners(detail: pd.DataFrame) -> None:
-    partners = detail.groupby(["model", "benchmark", "number"], sort=False)["kind"].agg(
-        ["nunique", "first"]
-    )
-    unpaired = partners[partners["nunique"] < 2]
+    """Raise DataError where one of the two prompts of a pair is not there."""
+    kinds = detail.groupby(["model", "benchmark", "number"])["kind"]
+    unpaired = detail[kinds.transform("nunique") < 2]
     if len(unpaired):
-        (model, _, number), kind = unpaired.index[0], unpaired["first"].iloc[0]
-        message = f"scores: {len(unpaired)} Ties prompts have no partner, first {kind}:{number} of {model!r}."
-        raise DataError(f"{message} Score both ref:{number} and tied:{number}.")
+        first = unpaired.iloc[0]
+        problem = (
+            f"scores: {len(unpaired)} Ties prompts have no partner, first "
+            f"{first['kind']}:{first['number']} of {first['model']!r}."
+        )
+        remedy = f"Score both ref:{first['number']} and tied:{first['number']}."
+        raise DataError(f"{problem} {remedy}")
