@@ -88,9 +88,7 @@ class Strata(NamedTuple):
 
 
 class Adjusted(NamedTuple):
-    """Numbers after adding a won and a lost cluster, (rows,): center, error, degrees of
-    freedom.
-    """
+    """Center, error and degrees of freedom after adding two clusters, (rows,)."""
 
     center: FloatArray
     se: FloatArray
@@ -272,17 +270,18 @@ def group_means(
         )
         means.append(mean)
 
-    n_values = np.array([mean.n_values.item() for mean in means], np.intp)
-    n_clusters = np.array([mean.n_clusters.item() for mean in means], np.intp)
+    n_values = np.concatenate([mean.n_values[:, 0] for mean in means])
+    n_clusters = np.concatenate([mean.n_clusters[:, 0] for mean in means])
+    interval = Interval(*np.hstack([mean.interval for mean in means]))
     reason = np.where(n_clusters < MIN_PROMPTS, TOO_FEW, "").astype(object)
     reason[n_values == 0] = "nothing in group"
     withheld = np.where(reason == "", 0.0, np.nan)
     return Measured(
-        value=np.array([mean.value.item() for mean in means]),
-        se=np.array([mean.interval.se.item() for mean in means]) + withheld,
-        df=np.array([mean.interval.df.item() for mean in means]),
-        low=np.array([mean.interval.low.item() for mean in means]) + withheld,
-        high=np.array([mean.interval.high.item() for mean in means]) + withheld,
+        value=np.concatenate([mean.value for mean in means]),
+        se=interval.se + withheld,
+        df=interval.df,
+        low=interval.low + withheld,
+        high=interval.high + withheld,
         n_prompts=n_clusters,
         n_pairs=n_values,
         missing=np.bincount(group, minlength=n_groups) - n_values,
@@ -293,10 +292,10 @@ def group_means(
 def t_quantile(df: FloatArray, confidence: float) -> FloatArray:
     """Student's t for a two-sided interval; NaN without degrees of freedom."""
     if not isinstance(confidence, int | float | np.floating) or not 0 < confidence < 1:
-        raise ValueError(
-            f"confidence: {confidence!r}; allowed: between 0 and 1, for example 0.95"
-        )
-    return np.where(df > 0, stdtrit(np.maximum(df, 1e-3), 0.5 + confidence / 2), np.nan)
+        allowed = "between 0 and 1, for example 0.95"
+        raise ValueError(f"confidence: {confidence!r}; allowed: {allowed}")
+    quantile = stdtrit(np.maximum(df, 1e-3), 0.5 + confidence / 2)
+    return np.where(df > 0, quantile, np.nan)
 
 
 def satterthwaite(variance: FloatArray, df: FloatArray) -> FloatArray:
@@ -305,20 +304,20 @@ def satterthwaite(variance: FloatArray, df: FloatArray) -> FloatArray:
     """
     total = variance.sum(axis=-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Shares of the total, since the square of a large variance is beyond the
-        # floats.
-        inverse = np.where(variance > 0, (variance / total) ** 2 / df, 0.0).sum(axis=-1)
-        return np.asarray(
-            np.where(total[..., 0] > _ROUNDING**2, 1 / inverse, df.sum(axis=-1))
-        )
+        # Not their squares: those of large variances are beyond the floats.
+        share = variance / total
+        inverse = np.where(variance > 0, share**2 / df, 0.0)
+        combined = 1 / inverse.sum(axis=-1)
+    has_variance = total[..., 0] > _ROUNDING**2
+    return np.asarray(np.where(has_variance, combined, df.sum(axis=-1)))
 
 
 def indicator(codes: IntArray, size: int) -> sparse.csr_array:
-    """(items, groups): 1 where an item is in the group."""
-    return sparse.csr_array(
-        (np.ones(len(codes)), codes, np.arange(len(codes) + 1)),
-        shape=(len(codes), size),
-    )
+    """(values, groups): 1 where a value is in the group."""
+    n_values = len(codes)
+    row_starts = np.arange(n_values + 1)  # one entry in each row
+    entries = (np.ones(n_values), codes, row_starts)
+    return sparse.csr_array(entries, shape=(n_values, size))
 
 
 def rows_by_code(codes: IntArray, size: int) -> list[IntArray]:
@@ -364,21 +363,24 @@ def _sum_clusters(
         # CR2; a cluster that is its whole pool has no residual to scale.
         factor = np.where(h < 1, 1 / np.sqrt(1 - h), 0.0)
     residual = blocks.total - blocks.n * np.nan_to_num(mean)[:, blocks.pool]
-
-    share = (np.abs(value_weight) * blocks.n) @ in_cluster
+    cluster_weight = (np.abs(value_weight) * blocks.n) @ in_cluster
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.nan_to_num(share / share.sum(axis=1, keepdims=True))
+        share = cluster_weight / cluster_weight.sum(axis=1, keepdims=True)
+    share = np.nan_to_num(share)
 
-    n_pools = weight.shape[1]
-    stratum_of_pool = _number_strata(blocks, n_pools)
+    stratum_of_pool = _number_strata(blocks, n_pools=weight.shape[1])
     n_strata = int(stratum_of_pool.max(initial=-1)) + 1
     stratum = np.zeros(n_clusters, np.intp)
     stratum[blocks.cluster] = stratum_of_pool[blocks.pool]
     df, n_effective = _count_freedom(share, stratum, n_strata)
 
+    at_lowest = weight * bounds[:, 0]
+    at_highest = weight * bounds[:, 1]
+    pool_in_stratum = indicator(stratum_of_pool, n_strata).toarray()
     # A negative weight turns the bounds over.
-    ends = np.sort([weight * bounds[:, 0], weight * bounds[:, 1]], axis=0)
-    low, high = ends @ indicator(stratum_of_pool, n_strata).toarray()
+    low = np.minimum(at_lowest, at_highest) @ pool_in_stratum
+    high = np.maximum(at_lowest, at_highest) @ pool_in_stratum
+
     n_rows = len(blocks.total)
     by_stratum = (n_rows, n_strata)
     return ClusterSums(
@@ -414,12 +416,14 @@ def _count_freedom(
     Equal clusters give their number less one.
     """
     in_stratum = indicator(stratum, n_strata)
+    share_of_stratum = share @ in_stratum
     with np.errstate(divide="ignore", invalid="ignore"):
-        h = np.nan_to_num(share / (share @ in_stratum)[:, stratum])
-        n_effective = 1 / (h**2 @ in_stratum)
+        h = np.nan_to_num(share / share_of_stratum[:, stratum])
+        squares = h**2 @ in_stratum
         q = np.where(h < 1, h**2 / (1 - h), np.inf)
         pairs = (q @ in_stratum) ** 2 - q**2 @ in_stratum
-        df = 1 / (h**2 @ in_stratum + pairs)
+        df = 1 / (squares + pairs)
+        n_effective = 1 / squares  # Kish
     return np.where(np.isfinite(df), df, 0.0), n_effective
 
 
@@ -442,19 +446,24 @@ def adjust(value: FloatArray, strata: Strata) -> Adjusted:
     would otherwise pull it to the middle of the scale. See "The interval of a number"
     in docs/statistics.md.
     """
-    span = strata.high - strata.low
+    k = strata.n_effective
+    w = strata.high - strata.low
     low = strata.low.sum(axis=1)
-    width = span.sum(axis=1)
-    n = strata.n_effective
+    width = w.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        _, added_variance = add_two_clusters((strata.value - strata.low) / span, n)
-        variance = (n / (n + 2)) ** 2 * strata.variance + span**2 * added_variance
-        variance = np.where(span > 0, variance, 0.0)
+        p = (strata.value - strata.low) / w
+        _, added_variance = add_two_clusters(p, k)
+        own_variance = (k / (k + 2)) ** 2 * strata.variance
+        variance = np.where(w > 0, own_variance + w**2 * added_variance, 0.0)
 
-        n_in_all = 1 / ((span / width[:, None]) ** 2 / n).sum(axis=1)
-        center, _ = add_two_clusters((value - low) / width, n_in_all)
-    se = np.sqrt(variance.sum(axis=1))
-    return Adjusted(low + width * center, se, satterthwaite(variance, strata.df))
+        share = w / width[:, None]
+        k_of_all = 1 / (share**2 / k).sum(axis=1)
+        center, _ = add_two_clusters((value - low) / width, k_of_all)
+    return Adjusted(
+        center=low + width * center,
+        se=np.sqrt(variance.sum(axis=1)),
+        df=satterthwaite(variance, strata.df),
+    )
 
 
 def limits_around(
@@ -464,9 +473,9 @@ def limits_around(
     may lie beside the center.
     """
     half = t_quantile(adjusted.df, confidence) * adjusted.se
-    return np.minimum(adjusted.center - half, value), np.maximum(
-        adjusted.center + half, value
-    )
+    low = np.minimum(adjusted.center - half, value)
+    high = np.maximum(adjusted.center + half, value)
+    return low, high
 
 
 def add_two_clusters(share: FloatArray, n: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -474,4 +483,5 @@ def add_two_clusters(share: FloatArray, n: FloatArray) -> tuple[FloatArray, Floa
     the two add.
     """
     center = (n * share + 1) / (n + 2)
-    return center, (center**2 + (1 - center) ** 2) / (n + 2) ** 2
+    added_variance = (center**2 + (1 - center) ** 2) / (n + 2) ** 2
+    return center, added_variance

@@ -3,7 +3,6 @@ columns, the style matrix.
 """
 
 from collections.abc import Sequence
-from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -239,7 +238,9 @@ def accuracy(
         For a column that the table does not have, or that is missing in some
         comparisons.
     """
-    by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
+    if isinstance(by, str):
+        by = [by]
+    by = list(dict.fromkeys(by))
     columns = [column for column in by if column != "model"]
     frames = []
     for rows in _split_models(table, columns):
@@ -278,18 +279,19 @@ def group_weights(prepared: Prepared, columns: Sequence[str]) -> Weights:
     parts = prepared.parts
     categories = _ordered_categories(items.frame, columns)
     open_columns = [column for column in columns if column not in categories]
-    open_group, first_cells = group_codes(items.cells, open_columns)
-    group_of_cell = open_group
+    group_of_cell, first_cells = group_codes(items.cells, open_columns)
+    shape = [len(first_cells)]
     for column, dtype in categories.items():
+        n_categories = len(dtype.categories)
         codes = items.cells[column].astype(dtype).cat.codes.to_numpy()
-        group_of_cell = group_of_cell * len(dtype.categories) + codes
+        group_of_cell = group_of_cell * n_categories + codes
+        shape.append(n_categories)
 
-    closed = [*product(*(dtype.categories for dtype in categories.values()))]
-    first_cell = np.repeat(first_cells, len(closed))
+    open_code, *closed_codes = np.indices(shape).reshape(len(shape), -1)
+    first_cell = first_cells[open_code]
     groups = items.cells[open_columns].iloc[first_cell].reset_index(drop=True)
-    for place, (column, dtype) in enumerate(categories.items()):
-        values = [combination[place] for combination in closed] * len(first_cells)
-        groups[column] = pd.Categorical(values, dtype=dtype)
+    for codes, (column, dtype) in zip(closed_codes, categories.items(), strict=True):
+        groups[column] = pd.Categorical.from_codes(codes, dtype=dtype)
 
     has_styles_only = set(columns) <= set(_STYLE_COLUMNS)
     required = np.arange(len(parts.names)) if has_styles_only else None
