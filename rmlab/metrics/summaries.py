@@ -104,7 +104,7 @@ def summary(
 def summary_columns(
     prepared: Prepared, confidence: float, *, contrasts: bool = False
 ) -> tuple[pd.DataFrame, Estimate]:
-    """The table of `summary` and its estimate; the first number is the overall score."""
+    """The table of `summary`, and its estimate with the overall score as number 0."""
     weights = prepared.weights()
     places = [0, *_column_places(weights.numbers, prepared.benchmark.columns)]
     selected = Weights(
