@@ -118,14 +118,15 @@ def _tie_credit(answers: _Answers, ties: SharedCredit) -> FloatArray:
     """What the best chosen answer earns where rejected ones share its score."""
     if ties == "share":
         with np.errstate(invalid="ignore"):  # 0 / 0: no chosen answer has a score
-            return answers.winners / (answers.winners + answers.level)
+            share = answers.winners / (answers.winners + answers.level)
+        return np.asarray(share, np.float64)
     return np.full(len(answers.level), 1.0 if ties == "win" else 0.0)
 
 
 def _ties_before(answers: _Answers, ties: SharedCredit) -> FloatArray:
     """How many of the rejected answers of equal score come before the chosen one."""
     share_before = {"share": 0.5, "loss": 1.0, "win": 0.0}
-    return answers.level * share_before[ties]
+    return np.asarray(answers.level * share_before[ties], np.float64)
 
 
 def best_of_outcome(table: pd.DataFrame) -> NDArray[np.int8]:

@@ -129,7 +129,11 @@ def _estimate_number(
     withheld = np.where(no_interval == "", 0.0, np.nan)
 
     counts = (mean.weight != 0)[:, pool]  # a prior set may weigh nothing for a model
-    observed = ~np.isnan(credit) & counts
+    if items.cluster is items.prompt:  # every cluster with a share is a prompt
+        n_prompts = np.count_nonzero(result.sums.share, axis=1)
+    else:
+        n_prompts = _count_prompts(~np.isnan(credit) & counts, items.prompt[rows])
+    n_pairs = result.n_values.sum(axis=1)
     outcome = items.outcome[:, rows]
     number = _Number(
         value=value,
@@ -137,8 +141,8 @@ def _estimate_number(
         df=result.interval.df,
         low=result.interval.low + withheld,
         high=result.interval.high + withheld,
-        n_prompts=_count_prompts(observed, items.prompt[rows]),
-        n_pairs=observed.sum(axis=1),
+        n_prompts=np.asarray(n_prompts, np.intp),
+        n_pairs=np.broadcast_to(n_pairs, value.shape),
         missing=((outcome == MISSING) & counts).sum(axis=1),
         reason=no_interval,
         n_ties=((outcome == TIE) & counts).sum(axis=1),

@@ -86,7 +86,8 @@ def ensemble(
     values, answers = _spread_models(scores, names)
     is_known = ~np.isnan(values).any(axis=0)
     score = np.full(len(answers), np.nan)
-    score[is_known] = _combine(values[:, is_known], answers[is_known], how)
+    known_answers = answers.iloc[np.flatnonzero(is_known)]
+    score[is_known] = _combine(values[:, is_known], known_answers, how)
     frame = answers.assign(model=result_name, score=score)[tables.SCORES]
     frame.attrs = {"provenance": {result_name: {"ensemble": how, "models": names}}}
     return frame
