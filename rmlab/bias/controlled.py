@@ -12,9 +12,11 @@ from scipy.special import expit, fdtrc
 from rmlab import tables
 from rmlab.bias import regression
 from rmlab.bias.gap import WITHIN_A_QUARTER
-from rmlab.metrics.estimate import MIN_PROMPTS, TOO_FEW, indicator, t_quantile
-from rmlab.metrics.items import BoolArray, FloatArray, Ties, as_pairs, credit
+from rmlab.estimation.clustered import MIN_PROMPTS, TOO_FEW, indicator, t_quantile
+from rmlab.estimation.items import Ties, as_pairs, credit
 from rmlab.tables import (
+    BoolArray,
+    FloatArray,
     IntArray,
     copy_provenance,
     default_cluster,

@@ -8,13 +8,15 @@ import pandas as pd
 
 from rmlab import metrics, tables
 from rmlab.bias import regression
-from rmlab.metrics.estimate import MIN_PROMPTS, group_means, indicator
-from rmlab.metrics.items import CREDIT_OF_TIE, BoolArray, FloatArray, Ties
+from rmlab.estimation.clustered import MIN_PROMPTS, group_means, indicator
+from rmlab.estimation.items import CREDIT_OF_TIE, Ties
 from rmlab.tables import (
     KEY,
     LEVELS,
     PROMPT,
+    BoolArray,
     DataError,
+    FloatArray,
     IntArray,
     copy_provenance,
     group_codes,

@@ -9,9 +9,16 @@ from scipy.special import stdtr
 
 from rmlab import tables
 from rmlab.bias import regression
-from rmlab.metrics.estimate import MIN_PROMPTS, t_quantile
-from rmlab.metrics.items import BoolArray, FloatArray
-from rmlab.tables import PROMPT, DataError, IntArray, copy_provenance, group_codes
+from rmlab.estimation.clustered import MIN_PROMPTS, t_quantile
+from rmlab.tables import (
+    PROMPT,
+    BoolArray,
+    DataError,
+    FloatArray,
+    IntArray,
+    copy_provenance,
+    group_codes,
+)
 
 _DEFAULT_COUNTS = ("characters", "markdown")
 _LENGTHS = {"characters", "tokens", "words", "sentences"}

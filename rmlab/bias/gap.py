@@ -7,18 +7,19 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
+from rmlab.benchmarks.prepare import prepare
 from rmlab.bias import regression
-from rmlab.metrics.estimate import estimate, group_means
-from rmlab.metrics.items import (
-    FloatArray,
+from rmlab.estimation.clustered import group_means
+from rmlab.estimation.estimate import estimate
+from rmlab.estimation.items import (
     Ties,
     as_pairs,
     credit,
     refuse_result_names,
     require_item_columns,
 )
+from rmlab.estimation.weights import Average, Weights, contrast
 from rmlab.metrics.summaries import estimate_frame, group_weights
-from rmlab.metrics.weights import Average, Weights, contrast, prepare
 from rmlab.styles import features
 from rmlab.tables import (
     LEVELS,
@@ -26,6 +27,7 @@ from rmlab.tables import (
     STYLE,
     STYLES,
     DataError,
+    FloatArray,
     copy_provenance,
     default_cluster,
     group_codes,
@@ -87,7 +89,7 @@ def style_gap(
 
     Notes
     -----
-    The gap is one number of `rmlab.metrics.estimate`: a prompt's easy and hard
+    The gap is one number of `rmlab.estimation.estimate`: a prompt's easy and hard
     comparisons are in one cluster, so that what makes a whole prompt hard drops out of
     the error.
 

@@ -9,12 +9,19 @@ from scipy.special import stdtr
 
 from rmlab import tables
 from rmlab.bias import regression
-from rmlab.metrics.estimate import Measured, group_means
-from rmlab.metrics.items import FloatArray, cluster_columns
+from rmlab.estimation.clustered import Measured, group_means
+from rmlab.estimation.difference import holm
+from rmlab.estimation.items import cluster_columns
 from rmlab.scorers.base import PlainScorer, Prompt, name_of
-from rmlab.stats.difference import holm
 from rmlab.styles.transforms import TRANSFORMS, Transform
-from rmlab.tables import PROMPT, DataError, default_cluster, group_codes, nearest
+from rmlab.tables import (
+    PROMPT,
+    DataError,
+    FloatArray,
+    default_cluster,
+    group_codes,
+    nearest,
+)
 
 Change = Callable[[str], str]
 _Changes: TypeAlias = Sequence[str | Transform | Change]

@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 
 from rmlab.benchmarks.registry import adopt_name
-from rmlab.metrics.estimate import MIN_PROMPTS, TOO_FEW, t_quantile
-from rmlab.metrics.items import FloatArray, refuse_result_names, require_item_columns
+from rmlab.estimation.clustered import MIN_PROMPTS, TOO_FEW, t_quantile
+from rmlab.estimation.items import refuse_result_names, require_item_columns
 from rmlab.tables import (
     KEY,
     PROMPT,
     STYLE,
     DataError,
+    FloatArray,
     IntArray,
     default_cluster,
     group_codes,

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.baselines import is_baseline
-from rmlab.metrics.estimate import estimate
-from rmlab.metrics.items import (
+from rmlab.benchmarks.prepare import prepare
+from rmlab.estimation.difference import differences, holm
+from rmlab.estimation.estimate import estimate
+from rmlab.estimation.items import (
     LOSS,
     MISSING,
     TIE,
@@ -22,9 +24,8 @@ from rmlab.metrics.items import (
     comparison_items,
     refuse_result_names,
 )
+from rmlab.estimation.weights import Average, Weights, overall_weights
 from rmlab.metrics.summaries import group_weights
-from rmlab.metrics.weights import Average, Weights, overall_weights, prepare
-from rmlab.stats.difference import differences, holm
 from rmlab.tables import ITEM, DataError, IntArray
 
 HINT = "compare the parts with by='domain', or all answers alike with average='prompts'"
@@ -89,7 +90,7 @@ def compare(
     Notes
     -----
     A paired clustered t with Satterthwaite's degrees of freedom over strata; see
-    `rmlab.stats.difference`.
+    `rmlab.estimation.difference`.
 
     Examples
     --------

@@ -5,14 +5,11 @@ from functools import partial
 from itertools import combinations, product
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from rmlab.metrics.estimate import estimate
-from rmlab.metrics.items import WIN, build_items, cluster_columns
-from rmlab.metrics.weights import domain_parts, overall_weights
-from rmlab.stats.difference import differences, holm
+from rmlab.estimation.difference import holm, mean_difference
+from rmlab.estimation.items import cluster_codes, cluster_columns
 from rmlab.stats.planning import exact_power
 from rmlab.tables import PROMPT, DataError
 
@@ -103,10 +100,13 @@ def judge_report(
     frames = []
     for model, rows in judgements.groupby("model", sort=False, observed=True):
         votes = _Votes(rows)
-        clusters = rows.drop_duplicates(PROMPT)[clusters_by].set_axis(votes.prompts)
+        codes = cluster_codes(rows.drop_duplicates(PROMPT), clusters_by, PROMPT)
+        cluster_of_prompt = pd.Series(codes, index=votes.prompts)
         tests = []
         for name, probe in _PROBES.items():
-            test = _test_effect(probe(votes), clusters, confidence, level, power)
+            test = _test_effect(
+                probe(votes), cluster_of_prompt, confidence, level, power
+            )
             tests.append({"model": model, "probe": name, **test})
         frame = pd.DataFrame(tests, columns=["model", "probe", *_RESULTS])
         frame["p_holm"] = holm(frame["p"].to_numpy(float))
@@ -288,58 +288,46 @@ _PROBES: dict[str, Callable[[_Votes], _Effect | str]] = {
 
 def _test_effect(
     effect: _Effect | str,
-    clusters: pd.DataFrame,
+    cluster: pd.Series,
     confidence: float,
     alpha: float,
     power: float,
 ) -> dict[str, object]:
-    """The columns of one probe: the paired test of `compare`, with and without the
-    change as two models.
+    """The columns of one probe: a paired test of prompts with and without the change.
 
-    `clusters` has one row per prompt, with the columns that name its cluster.
+    `cluster` has the number of each prompt's cluster.
     """
     if isinstance(effect, str):
-        return {"n_prompts": 0, "missing": len(clusters), "reason": effect}
+        return {"n_prompts": 0, "missing": len(cluster), "reason": effect}
     sides = pd.DataFrame(
-        {"with": effect.value, "without": effect.baseline}, index=clusters.index
+        {"with": effect.value, "without": effect.baseline}, index=cluster.index
     )
-    answered = sides.dropna()
-    difference_by_prompt = sides["with"] - sides["without"]
-    share = float(difference_by_prompt.mean()) if effect.share is None else effect.share
+    differences = (sides["with"] - sides["without"]).dropna()
     columns: dict[str, object] = {
-        "share": share,
-        "n_prompts": len(answered),
-        "missing": len(sides) - len(answered),
+        "share": float(differences.mean()) if effect.share is None else effect.share,
+        "n_prompts": len(differences),
+        "missing": len(sides) - len(differences),
     }
-    if answered.empty:
+    if differences.empty:
         return columns | {"reason": "no prompt has the verdicts that this needs"}
-    rows = answered.melt(
-        var_name="model", value_name="credit", ignore_index=False
-    ).reset_index()
-    further = clusters[clusters.columns.difference(PROMPT)]
-    rows = rows.join(further, on=PROMPT)
-    outcome = np.full(len(rows), WIN, np.int8)  # nobody reads it: the credit counts
-    items = build_items(
-        rows,
-        key=PROMPT,
-        outcome=outcome,
-        credit=rows["credit"].to_numpy(float),
-        cluster=[*clusters],
-    )
-    result = estimate(
-        items,
-        overall_weights(items, domain_parts(items, "prompts")),
+
+    test = mean_difference(
+        differences.to_numpy(),
+        cluster[differences.index].to_numpy(),
         confidence,
-        contrasts=[0],
     )
-    difference = differences(
-        result, np.array([0]), np.array([1]), confidence=confidence
-    )
-    columns |= {name: numbers[0] for name, numbers in difference._asdict().items()}
     detectable = _detectable_effect(
-        float(difference_by_prompt.abs().mean()), len(answered), alpha, power
+        float(differences.abs().mean()), len(differences), alpha, power
     )
-    return columns | {"effect": columns["value"], "detectable": detectable}
+    return columns | {
+        "effect": test.value[0],
+        "se": test.se[0],
+        "low": test.low[0],
+        "high": test.high[0],
+        "p": test.p[0],
+        "detectable": detectable,
+        "reason": test.reason[0],
+    }
 
 
 def _detectable_effect(differing: float, n: int, alpha: float, power: float) -> float:

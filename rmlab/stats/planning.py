@@ -10,12 +10,13 @@ from scipy.special import ndtri, stdtrit
 from scipy.stats import binom
 
 from rmlab import tables
-from rmlab.metrics.estimate import MIN_PROMPTS, ClusterSums, Estimate, estimate
-from rmlab.metrics.items import FloatArray
-from rmlab.metrics.weights import Average, overall_weights, prepare
+from rmlab.benchmarks.prepare import prepare
+from rmlab.estimation.clustered import MIN_PROMPTS, ClusterSums
+from rmlab.estimation.difference import differences
+from rmlab.estimation.estimate import Estimate, estimate
+from rmlab.estimation.weights import Average, overall_weights
 from rmlab.stats.comparing import add_hint, find_baselines, select_models
-from rmlab.stats.difference import differences
-from rmlab.tables import IntArray
+from rmlab.tables import FloatArray, IntArray
 
 # Fewer say too little of how two models differ.
 _MIN_CLUSTERS = 30
