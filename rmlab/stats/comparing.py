@@ -17,8 +17,6 @@ from rmlab.estimation.items import (
     MISSING,
     TIE,
     WIN,
-    BoolArray,
-    FloatArray,
     Items,
     as_pairs,
     comparison_items,
@@ -26,7 +24,7 @@ from rmlab.estimation.items import (
 )
 from rmlab.estimation.weights import Average, Weights, overall_weights
 from rmlab.metrics.summaries import group_weights
-from rmlab.tables import ITEM, DataError, IntArray
+from rmlab.tables import ITEM, BoolArray, DataError, FloatArray, IntArray
 
 HINT = "compare the parts with by='domain', or all answers alike with average='prompts'"
 
