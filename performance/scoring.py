@@ -1,11 +1,9 @@
-"""Scoring speed: rmlab beside the ways people score today, in one run, interleaved,
-median of several.
+"""Scoring speed: rmlab beside the ways people score today, in one run, interleaved, median of several.
 
-The texts are RM-Bench's; the tokenizer is a byte-level BPE trained on them; the models
-have random weights (speed does not depend on their values). On a CPU every way has a
-process of its own, so that none finds the memory that another one left behind, and is
-timed by the clock, on one thread and on all. The other ways are written plainly below
-from the public behaviour of the runners:
+The texts are RM-Bench's; the tokenizer is a byte-level BPE trained on them; the models have random weights (speed does
+not depend on their values). On a CPU every way has a process of its own, so that none finds the memory that another one
+left behind, and is timed by the clock, on one thread and on all. The other ways are written plainly below from the
+public behaviour of the runners:
 
   RewardBench 2, batches of 64   file order, padded to the longest of the batch
   RM-Bench, batches of 8         one style at a time, chosen and rejected apart, file order
@@ -18,10 +16,9 @@ from the public behaviour of the runners:
     python performance/scoring.py --dtype bfloat16 --architecture qwen3
     python performance/scoring.py --device cuda --size 8b --dtype bfloat16 --prompts 0
 
-"share of peak": operations of the weights on the tokens that a way forwards (2 a weight
-and token), over what a large matrix product reaches on the same threads. `--ways` names
-ways; CrossEncoder needs sentence-transformers (the extra `bench`). On a machine with
-other work take `--clock process`.
+"share of peak": operations of the weights on the tokens that a way forwards (2 a weight and token), over what a large
+matrix product reaches on the same threads. `--ways` names ways; CrossEncoder needs sentence-transformers (the extra
+`bench`). On a machine with other work take `--clock process`.
 """
 
 import argparse
