@@ -38,11 +38,11 @@ test-oldest: pyproject.toml  ## an environment of its own in .venv/oldest
 	  --editable '.[judge]' 'pytest>=8.2' 'hypothesis>=6.100' 'ipython>=8.20'
 	.venv/oldest/bin/python -m pytest $(wildcard $(CORE:%=tests/test_%.py)) $(wildcard tests/test_plots*.py)
 
-mutants: .venv/mutmut  ## how many of 400 changed lines the tests notice: see benchmarks/README.md
-	$(BIN)/python benchmarks/mutants.py
+mutants: .venv/mutmut  ## how many of 400 changed lines the tests notice: see performance/README.md
+	$(BIN)/python performance/mutants.py
 
 gpu-check: .venv/dev  ## five minutes on a GPU: what rmlab does there, as text to paste into an issue
-	$(BIN)/python benchmarks/gpu_check.py --device $(or $(DEVICE),cuda)
+	$(BIN)/python performance/gpu_check.py --device $(or $(DEVICE),cuda)
 
 check: lint typecheck
 

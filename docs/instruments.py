@@ -1,4 +1,4 @@
-"""The tables of the page on planted preferences, measured by benchmarks/planted.py."""
+"""The tables of the page on planted preferences, measured by performance/planted.py."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from scipy.stats import t
 
 import rmlab
 
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[1] / "performance" / "results"
 MEASURE = ("probe", "style_effects", "exchange_rate")
 
 

@@ -16,8 +16,7 @@ Prompt = str | Sequence[Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Baseline:
-    """A scorer that gives each answer `reward(prompt, response)`, whatever else is
-    scored with it.
+    """A scorer that gives each answer `reward(prompt, response)`, whatever its company.
 
     Called with prompts and responses of equal length it returns one float64 reward per
     response.
@@ -29,20 +28,18 @@ class Baseline:
     def __call__(
         self, prompts: Sequence[Prompt], responses: Sequence[str]
     ) -> NDArray[np.float64]:
-        """Rewards of the responses, in their order; raises ValueError where the lengths
-        differ.
-        """
-        rewards = (
-            self.reward(prompt, response)
-            for prompt, response in zip(prompts, responses, strict=True)
-        )
-        return np.fromiter(rewards, np.float64, len(responses))
+        """Rewards of the responses, in order; ValueError where the lengths differ."""
+        rewards = np.empty(len(responses))
+        for i, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+            rewards[i] = self.reward(prompt, response)
+        return rewards
 
 
 def random_with(seed: int) -> Baseline:
     """A `random` baseline with another seed, named "random-<seed>".
 
-    >>> random_with(7).name, bool(random_with(7)(["p"], ["r"])[0] == random_with(8)(["p"], ["r"])[0])
+    >>> a, b = random_with(7), random_with(8)
+    >>> a.name, a(["p"], ["r"]).tolist() == b(["p"], ["r"]).tolist()
     ('random-7', False)
     """
     return Baseline(f"random-{seed}", partial(_draw, seed=seed))
@@ -65,14 +62,13 @@ def _zero(prompt: Prompt, response: str) -> float:
 
 
 def _draw(prompt: Prompt, response: str, *, seed: int) -> float:
-    """A uniform number in [0, 1) that depends on seed, prompt and response only, on any
-    machine and in any order.
-    """
+    """A uniform number in [0, 1) that depends on seed, prompt and response only."""
     # JSON keeps the parts apart and turns lone surrogates, which UTF-8 cannot hold,
     # into escapes.
     text = json.dumps(["random", seed, prompt, response], sort_keys=True)
     digest = blake2b(text.encode(), digest_size=8).digest()
-    return (int.from_bytes(digest, "big") >> 11) / 2**53
+    bits = int.from_bytes(digest, "big") >> 11
+    return bits / 2**53
 
 
 longest = Baseline("longest", _characters)
@@ -81,21 +77,18 @@ most_markdown = Baseline("most_markdown", _marks)
 random = Baseline("random", partial(_draw, seed=0))
 constant = Baseline("constant", _zero)
 
-ALL = {
-    baseline.name: baseline
-    for baseline in (longest, shortest, most_markdown, random, constant)
-}
+_BASELINES = (longest, shortest, most_markdown, random, constant)
+ALL = {baseline.name: baseline for baseline in _BASELINES}
 NAMES = tuple(ALL)
 DRAWN = "random draw"
-"""Name of scores drawn for a table whose texts are not there: `random` reads the text,
-so its scores are others.
-"""
+"""Name of scores drawn for a table without texts; `random` reads them and differs."""
 
 
 def is_baseline(name: str) -> bool:
-    """Whether a model's name is that of a content-blind baseline: it is compared, but
-    has no rank among models.
+    """Whether a model's name is that of a content-blind baseline.
+
+    A baseline is compared, but has no rank among models.
     """
-    return name in (*NAMES, DRAWN) or (
-        name.startswith("random-") and name[7:].isdecimal()
-    )
+    if name in (*NAMES, DRAWN):
+        return True
+    return name.startswith("random-") and name.removeprefix("random-").isdecimal()

@@ -1,7 +1,6 @@
 """The main job on the bundled data, in one call: scores, table, figures."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -11,14 +10,9 @@ from rmlab.report import save_figure
 from rmlab.scorers.base import PlainScorer
 from rmlab.scoring import score
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 
 def demo(folder: str | Path = "figures") -> tuple[pd.DataFrame, list[Path]]:
-    """Score the bundled benchmark with content-blind baselines and two toy reward
-    models, and draw the result.
+    """Score the bundled benchmark with baselines and two toy reward models, and draw.
 
     The toy models know the right answers: one weighs substance, the other mostly style.
 
@@ -43,16 +37,18 @@ def demo(folder: str | Path = "figures") -> tuple[pd.DataFrame, list[Path]]:
         toy.scorer(responses, skill=2.0, style=0.2, name="toy: substance"),
         toy.scorer(responses, skill=0.7, style=1.5, name="toy: style-biased"),
     ]
-    pairs = metrics.pairs(score(responses, scorers))
+    scores = score(responses, scorers)
+    pairs = metrics.pairs(scores)
+
     cells = metrics.accuracy(pairs, by=["model", "chosen_style", "rejected_style"])
     levels = metrics.accuracy(pairs, by=["model", "level"])
-    figures: dict[str, tuple[Axes | Figure, pd.DataFrame]] = {
-        "demo_matrices": (plots.plot_matrices(pairs, columns=3), cells),
-        "demo_style_gap": (plots.plot_style_gap(levels), levels),
-        "demo_lengths": (plots.plot_lengths(responses), plots.lengths(responses)),
-    }
+    lengths = plots.lengths(responses)
+
+    folder = Path(folder)
+    matrices_figure = plots.plot_matrices(pairs, columns=3)
     files = [
-        save_figure(figure, Path(folder) / name, table)
-        for name, (figure, table) in figures.items()
+        *save_figure(matrices_figure, folder / "demo_matrices", cells),
+        *save_figure(plots.plot_style_gap(levels), folder / "demo_style_gap", levels),
+        *save_figure(plots.plot_lengths(responses), folder / "demo_lengths", lengths),
     ]
-    return metrics.summary(pairs), [file for group in files for file in group]
+    return metrics.summary(pairs), files

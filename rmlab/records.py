@@ -25,9 +25,9 @@ from rmlab.text import short
 if TYPE_CHECKING:
     import pyarrow
 
-__version__ = (
-    "0.1.0"  # not in `rmlab`, which imports the modules that write it into their files
-)
+# Not in `rmlab/__init__.py`: modules that it imports write the version into files, and
+# would import it in a circle.
+__version__ = "0.1.0"
 
 CSV = (".csv", ".tsv")
 SUFFIXES = (".json", ".jsonl", ".ndjson", *CSV, ".parquet")

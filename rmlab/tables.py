@@ -58,6 +58,8 @@ _STRINGS = ("model", "benchmark", "domain", "id", "subset")
 _MAX_SLOT = 10**9
 
 IntArray = NDArray[np.intp]
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
 
 class DataError(ValueError):

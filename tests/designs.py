@@ -16,11 +16,12 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri, stdtrit
 
+from rmlab.benchmarks.prepare import Prepared
 from rmlab.benchmarks.registry import OWN
 from rmlab.benchmarks.rm_bench import RM_BENCH
-from rmlab.metrics.estimate import estimate
-from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, build_items
-from rmlab.metrics.weights import Prepared, overall_weights
+from rmlab.estimation.estimate import estimate
+from rmlab.estimation.items import LOSS, MISSING, TIE, WIN, build_items
+from rmlab.estimation.weights import overall_weights
 from rmlab.tables import ITEM, LEVEL, STYLE
 
 SIZES = {"chat": 129, "math": 529, "code": 228, "safety": 441}  # RM-Bench's prompts

@@ -21,7 +21,7 @@ from rmlab.bias.effects import exchange_rate, style_effects
 from rmlab.bias.gap import style_gap, style_preference
 from rmlab.tables import DataError, check_pairs
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "performance"))
 import length_worlds
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmlab.metrics.weights import domain_parts
-from rmlab.stats.difference import differences
+from rmlab.estimation.difference import differences
+from rmlab.estimation.weights import domain_parts
 
 
 def two_models(won, per=1):

@@ -16,8 +16,9 @@ from scipy.stats import t
 
 import rmlab
 from rmlab import metrics
-from rmlab.metrics.estimate import estimate, group_means
-from rmlab.metrics.weights import prepare
+from rmlab.benchmarks.prepare import prepare
+from rmlab.estimation.clustered import group_means
+from rmlab.estimation.estimate import estimate
 from rmlab.tables import DataError
 
 

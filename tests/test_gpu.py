@@ -836,7 +836,7 @@ def test_the_check_for_a_users_gpu(capsys):
     others.
     """
     spec = spec_from_file_location(
-        "gpu_check", Path(__file__).parents[1] / "benchmarks" / "gpu_check.py"
+        "gpu_check", Path(__file__).parents[1] / "performance" / "gpu_check.py"
     )
     check = module_from_spec(spec)
     spec.loader.exec_module(check)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from rmlab import metrics, tables
-from rmlab.metrics.estimate import MIN_PROMPTS
+from rmlab.estimation.clustered import MIN_PROMPTS
 from rmlab.tables import DataError, group_codes
 
 ENOUGH = dict.fromkeys(("chat", "math", "code", "safety-refuse", "safety-response"), 6)

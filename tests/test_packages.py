@@ -82,7 +82,7 @@ def test_the_built_sdist_holds_what_tests_and_lessons_read(unpacked):
         "notebooks",
         "figures",
         ".ci",
-        "benchmarks",
+        "performance",
         *named,
     ]
     kept = subprocess.run(
@@ -96,7 +96,7 @@ def test_the_built_sdist_holds_what_tests_and_lessons_read(unpacked):
         file for name in names for file in files(name)
     }
     assert wanted >= set(named)
-    assert any(re.fullmatch(r"benchmarks/\w+\.py", name) for name in wanted)
+    assert any(re.fullmatch(r"performance/\w+\.py", name) for name in wanted)
     assert {name for name in wanted if (ROOT / name).is_file()} - held == set()
 
 

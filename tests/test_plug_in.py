@@ -13,7 +13,7 @@ PLUG_IN = '''
 import pandas as pd
 
 from rmlab.benchmarks import Benchmark
-from rmlab.metrics.weights import weighted_parts
+from rmlab.estimation.weights import weighted_parts
 from rmlab.tables import check_responses
 
 

@@ -99,7 +99,7 @@ def test_no_file_tells_anyone_to_install_the_other_project():
     )
     assert stranger.search("pip install -q 'rmlab[lab]'")
     assert stranger.search("pip install rmlab")
-    folders = ("rmlab", "docs", "notebooks", "benchmarks")
+    folders = ("rmlab", "docs", "notebooks", "performance")
     paths = [
         *ROOT.glob("*"),
         *(path for folder in folders for path in (ROOT / folder).rglob("*")),

@@ -30,9 +30,9 @@ def folder():
 
 @pytest.fixture(scope="module")
 def script():
-    """The command that made the shipped results, benchmarks/smollm2.py."""
+    """The command that made the shipped results, performance/smollm2.py."""
     return SimpleNamespace(
-        **runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "smollm2.py"))
+        **runpy.run_path(str(Path(__file__).parents[1] / "performance" / "smollm2.py"))
     )
 
 
@@ -87,7 +87,7 @@ def test_texts_in_packs_equal_texts_alone(likelihood):
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["smollm2-mini", "smollm2-rm-bench", "smollm2-math"])
 def test_shipped_results_come_out_again(likelihood, script, name, request):
-    """One answer to each of 20 random prompts; `benchmarks/smollm2.py check` takes all
+    """One answer to each of 20 random prompts; `performance/smollm2.py check` takes all
     answers to them.
     """
     responses = rmlab.load("mini")

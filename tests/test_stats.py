@@ -13,7 +13,7 @@ from statsmodels.stats.multitest import multipletests
 
 import rmlab
 from rmlab import metrics, stats, tables
-from rmlab.stats.difference import differences
+from rmlab.estimation.difference import differences
 from rmlab.stats.item_analysis import normal_below
 from rmlab.stats.planning import exact_power
 from rmlab.stats.ranking import group_letters

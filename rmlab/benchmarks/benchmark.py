@@ -10,8 +10,8 @@ from typing import Literal, Protocol
 import pandas as pd
 
 from rmlab.benchmarks.hub import Source
-from rmlab.metrics.items import Items, comparison_items
-from rmlab.metrics.weights import Average, Parts, Prepared, Weights, domain_parts
+from rmlab.estimation.items import Items, comparison_items
+from rmlab.estimation.weights import Average, Parts, domain_parts
 from rmlab.records import SUFFIXES, Row
 from rmlab.tables import PROMPT, DataError, check_option, default_cluster, nearest
 
@@ -241,26 +241,6 @@ class Benchmark:
             if value != self.options[name][0]
         ]
         return replace(parts, label=", ".join(["benchmark", *changed]))
-
-    def weights(
-        self,
-        items: Items,
-        options: Mapping[str, str] | None = None,
-        average: Average = "benchmark",
-    ) -> Weights:
-        """Every number of a table as weights of cells.
-
-        Parameters
-        ----------
-        items, options, average
-            As in `parts`.
-
-        Returns
-        -------
-        Weights
-            Named by quantity (overall, section, domain, subset, level, cell) and name.
-        """
-        return Prepared(self, items, self.parts(items, average, options)).weights()
 
     def chance_of(self, subset: str) -> float:
         """What random scores earn in a subset."""

@@ -15,7 +15,7 @@ from rmlab import tables
 from rmlab.benchmarks.benchmark import Benchmark, Files, all_files, refuse_strange
 from rmlab.benchmarks.hub import Source
 from rmlab.benchmarks.rows import Record, hash_prompt, read_renamed
-from rmlab.metrics.items import Items, comparison_items
+from rmlab.estimation.items import Items, comparison_items
 from rmlab.records import Row, refuse_rows
 
 _DOMAIN_OF_SOURCE = {

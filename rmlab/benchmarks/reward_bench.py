@@ -13,8 +13,8 @@ from rmlab import records
 from rmlab.benchmarks.benchmark import Benchmark, Files, refuse_strange
 from rmlab.benchmarks.hub import Source
 from rmlab.benchmarks.rows import read_answers
-from rmlab.metrics.items import Items, comparison_items
-from rmlab.metrics.weights import Parts
+from rmlab.estimation.items import Items, comparison_items
+from rmlab.estimation.weights import Parts
 from rmlab.tables import PROMPT, IntArray
 
 SECTIONS: dict[str, dict[str, int]] = {

@@ -12,10 +12,10 @@ from rmlab import tables
 from rmlab.benchmarks.benchmark import Benchmark, Files, refuse_strange
 from rmlab.benchmarks.hub import Source
 from rmlab.benchmarks.rows import Record, read_answers
-from rmlab.metrics.best_of_n import SHARED_CREDIT, best_of, best_of_outcome
-from rmlab.metrics.items import LOSS, MISSING, WIN, Items, build_items
-from rmlab.metrics.ties import TIES, WEIGHTS, ties_score
-from rmlab.metrics.weights import Parts, weighted_parts
+from rmlab.estimation.best_of_n import SHARED_CREDIT, best_of, best_of_outcome
+from rmlab.estimation.items import LOSS, MISSING, WIN, Items, build_items
+from rmlab.estimation.ties import TIES, WEIGHTS, ties_score
+from rmlab.estimation.weights import Parts, weighted_parts
 from rmlab.records import Row
 from rmlab.tables import LABELS, PROMPT, DataError
 

@@ -15,8 +15,8 @@ from rmlab import tables
 from rmlab.benchmarks.benchmark import Benchmark, Files, refuse_strange
 from rmlab.benchmarks.hub import Source
 from rmlab.benchmarks.rows import Record, read_answers
-from rmlab.metrics.items import NO_ROW, Items, comparison_items
-from rmlab.metrics.weights import Parts, weighted_parts
+from rmlab.estimation.items import NO_ROW, Items, comparison_items
+from rmlab.estimation.weights import Parts, weighted_parts
 from rmlab.records import Row, refuse_rows
 from rmlab.tables import LEVELS, PROMPT, STYLES, DataError
 

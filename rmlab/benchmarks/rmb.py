@@ -12,8 +12,8 @@ import pandas as pd
 from rmlab import tables
 from rmlab.benchmarks.benchmark import Benchmark, Files, all_files, refuse_strange
 from rmlab.benchmarks.rows import Record, read_renamed
-from rmlab.metrics.items import CREDIT_OF_TIE, WIN, Items, as_pairs, build_items
-from rmlab.metrics.weights import Parts, weighted_parts
+from rmlab.estimation.items import CREDIT_OF_TIE, WIN, Items, as_pairs, build_items
+from rmlab.estimation.weights import Parts, weighted_parts
 from rmlab.records import Row, refuse_rows
 from rmlab.tables import PROMPT, group_codes
 

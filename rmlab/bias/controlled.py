@@ -1,6 +1,4 @@
-"""Accuracy at equal length or equal style: a logistic curve per model, read off where
-the two answers do not differ.
-"""
+"""Accuracy at equal length or style: a logistic curve per model, at no difference."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,36 +12,45 @@ from scipy.special import expit, fdtrc
 from rmlab import tables
 from rmlab.bias import regression
 from rmlab.bias.gap import WITHIN_A_QUARTER
-from rmlab.metrics.estimate import MIN_PROMPTS, TOO_FEW, indicator, t_quantile
-from rmlab.metrics.items import BoolArray, FloatArray, Ties, as_pairs, credit
+from rmlab.estimation.clustered import MIN_PROMPTS, TOO_FEW, indicator, t_quantile
+from rmlab.estimation.items import Ties, as_pairs, credit
 from rmlab.tables import (
-    STYLE,
-    DataError,
+    BoolArray,
+    FloatArray,
     IntArray,
     copy_provenance,
     default_cluster,
     group_codes,
 )
 
-_OUTCOMES_PER_COLUMN = 6  # prompts of the rarer ending that each column of a fit needs
+# Prompts of the rarer ending that each column of a fit needs.
+_OUTCOMES_PER_COLUMN = 6
 _MAX_KNOTS = {"length": 5, "style": 4}
-_FEW_VALUES = (
-    7  # up to so many different values, a curve passes through each of them freely
-)
-_MAX_STEPS = (
-    25  # as R's glm; where no maximum exists each adds about one to the log-odds
-)
-_MAX_STEPS_FIRTH = 100  # always has a maximum, but its steps shrink more slowly
+# Up to so many different values, a curve passes through each of them freely.
+_FEW_VALUES = 7
+# As R's glm; where no maximum exists each step adds about one to the log-odds.
+_MAX_STEPS = 25
+# With the penalty there is always a maximum, but the steps shrink more slowly.
+_MAX_STEPS_FIRTH = 100
 _LONGEST_STEP = 5.0  # in log-odds, as R's logistf
 _CONVERGED = 1e-8  # in log-odds
 _RUNAWAY = 10.0  # at zero difference: beyond, a fit has run away
 # p of the test of fit below which a row carries a caveat: in a table of 100 rows one by
-# chance
+# chance.
 _MISFIT = 0.01
-_PROMPTS_PER_DIRECTION = (
-    5  # prompts that the test of fit needs for each column it looks for
-)
+# Prompts that the test of fit needs for each column it looks for.
+_PROMPTS_PER_DIRECTION = 5
 _MIN_NEAR = 10  # prompts of nearly equal length below which a row carries a caveat
+_SEPARATION = (
+    "perfect separation: the differences alone decide every comparison;"
+    " no finite answer"
+)
+_NO_STYLE = (
+    "controls: 'style' needs styles, but some are missing in pairs. Leave it out."
+)
+
+# How many columns the outcomes of some rows can bear.
+_Budget = Callable[[BoolArray], int]
 
 
 def length_controlled(
@@ -122,13 +129,12 @@ def length_controlled(
     """
     tables.check_option("form", form, ("spline", "tanh"))
     pairs = as_pairs(table)
-    counts = np.hstack(regression.look_up_sides(pairs, features, [measure]))
+    lengths = np.hstack(regression.look_up_sides(pairs, features, [measure]))
 
-    design_of = partial(_length_design, counts, measure, form)
-    fit = partial(_fit, is_penalised=False, confidence=confidence)
-    return copy_provenance(
-        table, _fit_groups(pairs, design_of, fit, ["effect"], by, ties, cluster)
-    )
+    make_design = partial(_length_design, lengths, measure, form)
+    fit = partial(_fit, ["effect"], is_penalised=False, confidence=confidence)
+    frame = _fit_groups(pairs, make_design, fit, ["effect"], by, ties, cluster)
+    return copy_provenance(table, frame)
 
 
 def style_controlled(
@@ -142,8 +148,7 @@ def style_controlled(
     cluster: str | None = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Estimate how often the chosen answer wins where the answers do not differ in any
-    of the controls.
+    """Estimate how often the chosen answer wins where no control differs.
 
     Parameters
     ----------
@@ -196,40 +201,48 @@ def style_controlled(
     tables.check_option("form", form, ("spline", "linear"))
     names = [controls] if isinstance(controls, str) else list(controls)
     pairs = as_pairs(table)
-    design_of = partial(
-        _style_design, *_compare_controls(pairs, features, names), names, form
-    )
+    differences, sums = _compare_controls(pairs, features, names)
+
+    make_design = partial(_style_design, differences, sums, names, form)
     effects = [f"effect_{name}" for name in names]
-    fit = partial(_fit, is_penalised=True, confidence=confidence)
-    return copy_provenance(
-        table, _fit_groups(pairs, design_of, fit, effects, by, ties, cluster)
-    )
-
-
-_Budget = Callable[
-    [BoolArray], int
-]  # how many columns the outcomes of some rows can bear
+    fit = partial(_fit, effects, is_penalised=True, confidence=confidence)
+    frame = _fit_groups(pairs, make_design, fit, effects, by, ties, cluster)
+    return copy_provenance(table, frame)
 
 
 class _Design(NamedTuple):
     """Columns of a regression, all zero where the answers do not differ.
 
-    columns (rows + effects, k): the last rows are the differences whose effects are
-    reported; alternatives (rows, q): what the test of fit looks for; reasons
-    (effects,): why a control was left out, else ""; outside: why zero difference lies
-    outside the data; is_near (rows,): lengths that differ by less than a quarter.
+    columns (rows, k); effects (effects, k): the differences whose effects are reported;
+    alternatives (rows, q): what the test of fit looks for; reasons (effects,): why a
+    control was left out, else ""; outside: why zero difference lies outside the data;
+    is_near (rows,): lengths that differ by less than a quarter.
     """
 
     columns: FloatArray
+    effects: FloatArray
     alternatives: FloatArray
     reasons: list[str]
     outside: str = ""
     is_near: BoolArray | slice = slice(None)
 
 
+class _Curve(NamedTuple):
+    """A fitted logistic regression: log-odds and probabilities of the rows of x.
+
+    inverse is that of the information, (k, k).
+    """
+
+    x: FloatArray
+    coefficients: FloatArray
+    inverse: FloatArray
+    log_odds: FloatArray
+    p: FloatArray
+
+
 def _fit_groups(
     pairs: pd.DataFrame,
-    design_of: Callable[[IntArray, _Budget], _Design],
+    make_design: Callable[[IntArray, _Budget], _Design],
     fit: Callable[..., dict[str, object]],
     effects: list[str],
     by: str | Sequence[str],
@@ -237,129 +250,159 @@ def _fit_groups(
     cluster: str | None,
 ) -> pd.DataFrame:
     """One row per group."""
-    names = [f"{name}{end}" for name in effects for end in ("", "_low", "_high")]
-    results = ["accuracy", "controlled", "se", "low", "high", *names, "fit_p"]
-    results += ["n_pairs", "n_prompts", "n_ties", "missing", "caveat", "reason"]
+    results = ["accuracy", "controlled", "se", "low", "high"]
+    for name in effects:
+        results += [name, f"{name}_low", f"{name}_high"]
+    results += ["fit_p", "n_pairs", "n_prompts", "n_ties", "missing"]
+    results += ["caveat", "reason"]
     columns, cluster_columns = regression.group_columns(
         pairs, by, cluster, results=results
     )
     clusters = group_codes(pairs, cluster_columns)[0]
     prompts = group_codes(pairs, default_cluster(pairs))[0]
     earned = credit(pairs, ties=ties)
-    frames = []
+
+    groups = []
     for rows in regression.group_rows(pairs, columns):
-        counted_rows, outcome = (
-            rows[~np.isnan(earned[rows])],
-            pairs["outcome"].iloc[rows],
-        )
-        row = pairs[columns].iloc[rows[0]].to_dict()
-        design = partial(design_of, counted_rows)
-        row |= {
-            "caveat": "",
-            **fit(earned[counted_rows], design, clusters[counted_rows], names),
-        }
-        row |= {
-            "n_pairs": len(counted_rows),
-            "n_prompts": len(np.unique(prompts[counted_rows])),
-        }
-        frames.append(
-            row | {"n_ties": (outcome == "tie").sum(), "missing": outcome.isna().sum()}
-        )
-    frame = pd.DataFrame(frames).reindex(columns=[*columns, *results])
+        counted_rows = rows[~np.isnan(earned[rows])]
+        outcome = pairs["outcome"].iloc[rows]
+        group = pairs[columns].iloc[rows[0]].to_dict()
+        group["caveat"] = ""
+        design_of_budget = partial(make_design, counted_rows)
+        group |= fit(earned[counted_rows], design_of_budget, clusters[counted_rows])
+        group["n_pairs"] = len(counted_rows)
+        group["n_prompts"] = len(np.unique(prompts[counted_rows]))
+        group["n_ties"] = (outcome == "tie").sum()
+        group["missing"] = outcome.isna().sum()
+        groups.append(group)
+    frame = pd.DataFrame(groups).reindex(columns=[*columns, *results])
+
     misfits = frame.loc[frame["fit_p"] < _MISFIT, columns].to_dict("records")
     if misfits:
         warnings.warn(
-            f"form: it does not fit in {len(misfits)} of {len(frame)} rows, first {misfits[0]}",
+            f"form: it does not fit in {len(misfits)} of {len(frame)} rows,"
+            f" first {misfits[0]}",
             stacklevel=3,
         )
     return frame
 
 
 def _fit(
+    effects: Sequence[str],
     y: FloatArray,
     make_design: Callable[[_Budget], _Design],
     cluster: IntArray,
-    effects: Sequence[str],
     *,
     is_penalised: bool,
     confidence: float,
 ) -> dict[str, object]:
-    """Numbers of one group, as far as there are any, with columns for the effects, and
-    the reason.
-    """
+    """Numbers of one group, as far as there are any, and why others are missing."""
     if not len(y):
         return {"reason": "no outcome"}
     if not np.ptp(y):
-        ending = {0.0: "lost or tied", 1.0: "won"}.get(float(y[0]), "a tie")
-        return {
-            "accuracy": y[0],
-            "reason": f"every comparison is {ending}: nothing to fit",
-        }
-    cluster = np.unique(cluster, return_inverse=True)[1]
-    n_clusters = int(cluster.max()) + 1
+        endings = {0.0: "lost or tied", 1.0: "won"}
+        ending = endings.get(float(y[0]), "a tie")
+        reason = f"every comparison is {ending}: nothing to fit"
+        return {"accuracy": y[0], "reason": reason}
+    observed_clusters, cluster = np.unique(cluster, return_inverse=True)
     design = make_design(partial(_count_columns, y, cluster))
-    reasons = [design.outside, *design.reasons, regression.few_prompts(n_clusters)]
+    few_prompts = regression.few_prompts(len(observed_clusters))
+    reasons = [design.outside, *design.reasons, few_prompts]
     if design.outside:
-        return {"accuracy": y.mean(), "reason": _join(*reasons)}
+        return {"accuracy": y.mean(), "reason": _join(reasons)}
+    curve = _fit_curve(y, design.columns, is_penalised)
+    if _has_no_limit(y, curve):
+        return {"accuracy": y.mean(), "reason": _join([_SEPARATION, *reasons])}
 
-    x = np.column_stack([np.ones(len(y)), design.columns[: len(y)]])
-    coefficients, inverse = _maximise(y, x, is_penalised)
-    log_odds = x @ coefficients
-    # If every win has higher odds than every loss, the differences alone decide.
-    is_apart = log_odds[y > 0.5].min(initial=np.inf) > log_odds[y < 0.5].max(
-        initial=-np.inf
-    )
-    if is_apart or abs(coefficients[0]) > _RUNAWAY:
-        separation = "perfect separation: the differences alone decide every comparison; no finite answer"
-        return {"accuracy": y.mean(), "reason": _join(separation, *reasons)}
-
-    # The intercept (log-odds at no difference) and the effects; limits of odds keep
-    # those of a share between 0 and 1.
-    points = np.vstack(
-        [np.eye(1, x.shape[1]), np.pad(design.columns[len(y) :], ((0, 0), (1, 0)))]
-    )
-    value = np.where([False, *map(bool, design.reasons)], np.nan, points @ coefficients)
-    p = expit(log_odds)
-    error, df = _cluster_errors(
-        y - p, x, p * (1 - p), inverse @ points.T, cluster, is_penalised
-    )
-    is_few = df < MIN_PROMPTS - 1
-    half = t_quantile(np.where(is_few, 0.0, df), confidence) * error
-    limits = np.column_stack([value, value - half, value + half])
-    controlled, low, high = expit(limits[0])
-    # By the delta method; without an interval there is no error.
-    se = controlled * (1 - controlled) * error[0] if half[0] >= 0 else np.nan
+    points = _read_points(y, curve, design, cluster, is_penalised, confidence)
+    share = expit(points.value[0])
     numbers = {
         "accuracy": y.mean(),
-        "controlled": controlled,
-        "se": se,
-        "low": low,
-        "high": high,
+        "controlled": share,
+        "se": share * (1 - share) * points.se[0],  # by the delta method
+        # Limits of odds keep those of a share between 0 and 1.
+        "low": expit(points.low[0]),
+        "high": expit(points.high[0]),
     }
-    numbers |= dict(zip(effects, limits[1:].ravel(), strict=True))
-    for name, is_unsure, value_given in zip(
-        effects[::3], is_few[1:], ~np.isnan(value[1:]), strict=True
-    ):
-        if is_unsure and value_given and not is_few[0]:
+    for place, name in enumerate(effects, start=1):
+        numbers[name] = points.value[place]
+        numbers[f"{name}_low"] = points.low[place]
+        numbers[f"{name}_high"] = points.high[place]
+        has_value = not np.isnan(points.value[place])
+        if has_value and points.is_few[place] and not points.is_few[0]:
             reasons.append(f"{name}: {TOO_FEW}")
-    fit_p = _test_fit(y, x, p, design.alternatives, cluster)
-    caveats = [f"the form does not fit (p = {fit_p:.1g})" if fit_p < _MISFIT else ""]
-    if _is_separated(y, x):
+
+    fit_p = _test_fit(y, curve, design.alternatives, cluster)
+    caveats = _list_caveats(y, curve, design, cluster, fit_p)
+    return {
+        **numbers,
+        "fit_p": fit_p,
+        "caveat": _join(caveats),
+        "reason": _join(reasons),
+    }
+
+
+def _join(texts: list[str]) -> str:
+    return "; ".join(text for text in texts if text)
+
+
+def _list_caveats(
+    y: FloatArray, curve: _Curve, design: _Design, cluster: IntArray, fit_p: float
+) -> list[str]:
+    caveats = []
+    if fit_p < _MISFIT:
+        caveats.append(f"the form does not fit (p = {fit_p:.1g})")
+    if _is_separated(y, curve.x):
         caveats.append("separation: the differences alone decide some comparisons")
     n_near = len(np.unique(cluster[design.is_near]))
     if n_near < _MIN_NEAR:
         caveats.append(
-            f"equal length is hardly observed: {n_near} prompts have lengths within a quarter of each other"
+            f"equal length is hardly observed: {n_near} prompts have lengths within a"
+            " quarter of each other"
         )
-    return numbers | {
-        "fit_p": fit_p,
-        "caveat": _join(*caveats),
-        "reason": _join(*reasons),
-    }
+    return caveats
 
 
-def _join(*texts: str) -> str:
-    return "; ".join(filter(None, texts))
+def _fit_curve(y: FloatArray, columns: FloatArray, is_penalised: bool) -> _Curve:
+    """Logistic regression with an intercept, by Newton's method.
+
+    The penalty is Firth's (1993): half of each row's leverage is added to its wins and
+    to its losses. No effect then runs away where a difference alone decides, and a rare
+    difference has little bias.
+    """
+    x = np.column_stack([np.ones(len(y)), columns])
+    coefficients = np.zeros(x.shape[1])
+    max_steps = _MAX_STEPS_FIRTH if is_penalised else _MAX_STEPS
+    for _ in range(max_steps):
+        p = expit(x @ coefficients)
+        weight = p * (1 - p)
+        information = (x * weight[:, None]).T @ x
+        # A pseudo-inverse, so that columns that repeat each other share one effect.
+        inverse = np.linalg.pinv(information, rcond=1e-14, hermitian=True)
+        residual = y - p
+        if is_penalised:
+            leverage = weight * ((x @ inverse) * x).sum(axis=1)
+            residual = residual + leverage * (0.5 - p)
+
+        step = inverse @ (x.T @ residual)
+        length = np.abs(x @ step).max()
+        damping = min(1.0, _LONGEST_STEP / max(length, _CONVERGED))
+        coefficients = coefficients + step * damping
+        if length < _CONVERGED:
+            break
+    log_odds = x @ coefficients
+    return _Curve(x, coefficients, np.asarray(inverse), log_odds, expit(log_odds))
+
+
+def _has_no_limit(y: FloatArray, curve: _Curve) -> bool:
+    """Whether the fit has run away, or every win has higher odds than every loss.
+
+    In the second case the differences alone decide.
+    """
+    lowest_win = curve.log_odds[y > 0.5].min(initial=np.inf)
+    highest_loss = curve.log_odds[y < 0.5].max(initial=-np.inf)
+    is_apart = lowest_win > highest_loss
+    return bool(is_apart or abs(curve.coefficients[0]) > _RUNAWAY)
 
 
 def _count_columns(y: FloatArray, cluster: IntArray, rows: BoolArray) -> int:
@@ -371,155 +414,189 @@ def _count_columns(y: FloatArray, cluster: IntArray, rows: BoolArray) -> int:
     return min(n_won, n_lost) // _OUTCOMES_PER_COLUMN
 
 
-def _maximise(
-    y: FloatArray, x: FloatArray, is_penalised: bool
-) -> tuple[FloatArray, FloatArray]:
-    """Coefficients of a logistic regression, and the inverse of their information, by
-    Newton's method.
-
-    The penalty is Firth's (1993): half of each row's leverage is added to its wins and
-    to its losses. No effect then runs away where a difference alone decides, and a rare
-    difference has little bias.
-    """
-    coefficients = np.zeros(x.shape[1])
-    for _ in range(_MAX_STEPS_FIRTH if is_penalised else _MAX_STEPS):
-        p = expit(x @ coefficients)
-        weight = p * (1 - p)
-        # A pseudo-inverse, so that columns that repeat each other share one effect.
-        inverse = np.linalg.pinv(
-            (x * weight[:, None]).T @ x, rcond=1e-14, hermitian=True
-        )
-        residual = y - p
-        if is_penalised:
-            leverage = weight * ((x @ inverse) * x).sum(axis=1)
-            residual = residual + leverage * (0.5 - p)
-        step = inverse @ (x.T @ residual)
-        length = np.abs(x @ step).max()
-        coefficients = coefficients + step * min(
-            1.0, _LONGEST_STEP / max(length, _CONVERGED)
-        )
-        if length < _CONVERGED:
-            break
-    return coefficients, np.asarray(inverse, np.float64)
-
-
 def _is_separated(y: FloatArray, x: FloatArray) -> bool:
-    """Whether in some direction no win lies below a loss, and some above: larger slopes
-    fit better (Konis 2007).
+    """Whether larger slopes in some direction fit better (Konis 2007).
+
+    There no win lies below a loss, and some lie above.
     """
     from scipy.optimize import linprog
 
     side = np.sign(y - 0.5)
     distance = side[:, None] * x
     is_tie = side == 0
+    n_ties = is_tie.sum()
     result = linprog(
         -distance.sum(axis=0),
         A_ub=-distance[~is_tie],
-        b_ub=np.zeros((~is_tie).sum()),
+        b_ub=np.zeros(len(y) - n_ties),
         A_eq=x[is_tie],
-        b_eq=np.zeros(is_tie.sum()),
+        b_eq=np.zeros(n_ties),
         bounds=(-1, 1),
     )
     return (result.fun or 0.0) < -1e-6
 
 
+class _Points(NamedTuple):
+    """Log-odds at no difference, then the effects; NaN where one was left out.
+
+    Without an interval there is no error; is_few says where too few prompts tell of it.
+    """
+
+    value: FloatArray
+    se: FloatArray
+    low: FloatArray
+    high: FloatArray
+    is_few: BoolArray
+
+
+def _read_points(
+    y: FloatArray,
+    curve: _Curve,
+    design: _Design,
+    cluster: IntArray,
+    is_penalised: bool,
+    confidence: float,
+) -> _Points:
+    intercept = np.eye(1, curve.x.shape[1])
+    effects = np.pad(design.effects, ((0, 0), (1, 0)))
+    points = np.vstack([intercept, effects])
+    value = points @ curve.coefficients
+    is_left_out = [reason != "" for reason in design.reasons]
+    value = np.where([False, *is_left_out], np.nan, value)
+
+    error, df = _cluster_errors(y, curve, points, cluster, is_penalised)
+    is_few = df < MIN_PROMPTS - 1
+    half = t_quantile(np.where(is_few, 0.0, df), confidence) * error
+    return _Points(
+        value=value,
+        se=np.where(np.isnan(half), np.nan, error),
+        low=value - half,
+        high=value + half,
+        is_few=is_few,
+    )
+
+
 def _cluster_errors(
-    residual: FloatArray,
-    x: FloatArray,
-    weight: FloatArray,
-    sensitivity: FloatArray,
+    y: FloatArray,
+    curve: _Curve,
+    points: FloatArray,
     cluster: IntArray,
     is_penalised: bool,
 ) -> tuple[FloatArray, FloatArray]:
-    """Error and degrees of freedom of each point of a curve; `sensitivity` (columns,
-    points) is inverse @ points.T.
-    """
-    leverage = x @ sensitivity
+    """Error and degrees of freedom of each point of a curve."""
+    sensitivity = curve.inverse @ points.T
+    leverage = curve.x @ sensitivity
+    residual = y - curve.p
     influence = _cluster_sums(leverage * residual[:, None], cluster)
-    n_clusters = len(influence)
+
     # CR1, as cov_type="cluster" in statsmodels.
-    small_sample = (
-        n_clusters / max(n_clusters - 1, 1) * (len(x) - 1) / max(len(x) - x.shape[1], 1)
-    )
+    n_clusters = len(influence)
+    n, k = curve.x.shape
+    small_sample = n_clusters / max(n_clusters - 1, 1) * (n - 1) / max(n - k, 1)
     variance = small_sample * (influence**2).sum(axis=0)
-    df = np.full(len(variance), n_clusters - 1.0)
-    if is_penalised:
-        # Residuals vanish where a difference decides: the error is at least the
-        # model's. A rare difference has only as many degrees of freedom as there are
-        # clusters that tell of it (Kish).
-        information = _cluster_sums(leverage**2 * weight[:, None], cluster)
-        model_variance = information.sum(axis=0)
-        variance = np.maximum(variance, model_variance)
-        with np.errstate(invalid="ignore"):
-            df = 1 / ((information / model_variance) ** 2).sum(axis=0) - 1
+    if not is_penalised:
+        df = np.full(len(points), n_clusters - 1.0)
+        return np.sqrt(variance), df
+
+    # Residuals vanish where a difference decides: the error is at least the model's.
+    weight = curve.p * (1 - curve.p)
+    information = _cluster_sums(leverage**2 * weight[:, None], cluster)
+    model_variance = information.sum(axis=0)
+    variance = np.maximum(variance, model_variance)
+    # A rare difference has only as many degrees of freedom as there are clusters that
+    # tell of it (Kish).
+    with np.errstate(invalid="ignore"):
+        share = information / model_variance
+        df = 1 / (share**2).sum(axis=0) - 1
     return np.sqrt(variance), df
 
 
 def _test_fit(
-    y: FloatArray,
-    x: FloatArray,
-    p: FloatArray,
-    alternatives: FloatArray,
-    cluster: IntArray,
+    y: FloatArray, curve: _Curve, alternatives: FloatArray, cluster: IntArray
 ) -> float:
-    """p of the score test whether `alternatives` would improve the fit; NaN with too
-    few clusters.
+    """p of the score test whether `alternatives` would improve the fit.
 
     Hotelling's test of the clusters' scores, in the part of the alternatives that the
-    fitted columns do not explain.
+    fitted columns do not explain. NaN with too few clusters.
     """
-    root = np.sqrt(np.maximum(p * (1 - p), 1e-12))[:, None]
+    variance = curve.p * (1 - curve.p)
+    root = np.sqrt(np.maximum(variance, 1e-12))[:, None]
+    x = root * curve.x
     columns = root * alternatives
-    residual = columns - root * x @ np.linalg.lstsq(root * x, columns)[0]
-    residual = residual[
-        :, np.linalg.norm(residual, axis=0) > 1e-6 * np.linalg.norm(columns, axis=0)
-    ]
-    scores = _cluster_sums(residual / root * (y - p)[:, None], cluster)
-    n, mean = len(scores), scores.mean(axis=0)
-    _, size, directions = np.linalg.svd(scores - mean, full_matrices=False)
+    unexplained = columns - x @ np.linalg.lstsq(x, columns)[0]
+    length = np.linalg.norm(unexplained, axis=0)
+    is_new = length > 1e-6 * np.linalg.norm(columns, axis=0)
+    residual = y - curve.p
+    scores = unexplained[:, is_new] / root * residual[:, None]
+
+    cluster_scores = _cluster_sums(scores, cluster)
+    n = len(cluster_scores)
+    mean = cluster_scores.mean(axis=0)
+    _, size, directions = np.linalg.svd(cluster_scores - mean, full_matrices=False)
     is_free = size > 1e-8 * size.max(initial=0.0)
     q = int(is_free.sum())
     if q == 0 or n < _PROMPTS_PER_DIRECTION * q:
         return float("nan")
-    t_squared = (
-        n * (n - 1) * float(((directions[is_free] @ mean / size[is_free]) ** 2).sum())
-    )
-    return float(fdtrc(q, n - q, t_squared * (n - q) / (q * (n - 1))))
+    standardised = directions[is_free] @ mean / size[is_free]
+    t_squared = n * (n - 1) * float((standardised**2).sum())
+    f = t_squared * (n - q) / (q * (n - 1))
+    return float(fdtrc(q, n - q, f))
 
 
 def _cluster_sums(rows: FloatArray, cluster: IntArray) -> FloatArray:
-    return np.asarray(indicator(cluster, int(cluster.max()) + 1).T @ rows, np.float64)
+    n_clusters = int(cluster.max()) + 1
+    return np.asarray(indicator(cluster, n_clusters).T @ rows)
 
 
 def _length_design(
-    counts: FloatArray, measure: str, form: str, rows: IntArray, budget: _Budget
+    lengths: FloatArray, measure: str, form: str, rows: IntArray, budget: _Budget
 ) -> _Design:
-    """For both lengths of each comparison, (comparisons, 2)."""
-    counts = counts[rows]
-    difference, total = counts @ [1.0, -1.0], np.log(counts.sum(axis=1) + 2)
+    """Columns of m(log l_c) - m(log l_r) + g(tanh((l_c - l_r) / sd)).
+
+    docs/statistics.md, Style: accuracy at equal length. `lengths` holds l_c and l_r,
+    those of the chosen and of the rejected answer, (comparisons, 2).
+    """
+    lengths = lengths[rows]
+    n_rows = len(rows)
+    difference = lengths[:, 0] - lengths[:, 1]
     outside = _outside(difference, measure)
-    if outside or not difference.any():
-        reason = "" if outside else f"{measure} does not vary"
-        return _Design(
-            np.empty((len(counts) + 1, 0)),
-            np.empty((len(counts), 0)),
-            [reason],
-            outside,
-        )
+    no_columns = np.empty((n_rows, 0))
+    if outside:
+        return _Design(no_columns, no_columns[:1], no_columns, [""], outside)
+    if not difference.any():
+        reasons = [f"{measure} does not vary"]
+        return _Design(no_columns, no_columns[:1], no_columns, reasons)
+
     # The last row: one answer twice as long as the other, at the typical sum of both.
-    counts = np.vstack([counts, (np.exp(total.mean()) - 2) * np.array([2 / 3, 1 / 3])])
-    bent, lengths = np.tanh(counts @ [1.0, -1.0] / difference.std()), np.log(counts + 1)
-    n_knots = min(2 + budget(np.ones(len(rows), bool)), _MAX_KNOTS["length"])
-    merit = _spline_change(lengths[:-1].ravel(), n_knots, lengths[:, 0], lengths[:, 1])
-    spline = np.hstack([merit, _spline_change(bent[:-1], n_knots, bent, np.zeros(1))])
-    ratio = lengths[:-1, 0] - lengths[:-1, 1]
-    crossed = ratio * (total - total.mean())
-    powers = np.column_stack([ratio**2, crossed, ratio * crossed])
-    columns, alternatives = (
-        (bent[:, None], spline[:-1]) if form == "tanh" else (spline, powers)
-    )
+    log_sum = np.log(lengths.sum(axis=1) + 2)
+    typical_sum = np.exp(log_sum.mean()) - 2
+    doubled = typical_sum * np.array([2 / 3, 1 / 3])
+    l_c, l_r = np.vstack([lengths, doubled]).T
+    log_c = np.log(l_c + 1)
+    log_r = np.log(l_r + 1)
+    bent = np.tanh((l_c - l_r) / difference.std())
+
+    n_knots = min(2 + budget(np.ones(n_rows, bool)), _MAX_KNOTS["length"])
+    observed_logs = np.concatenate([log_c[:n_rows], log_r[:n_rows]])
+    m = _spline_change(observed_logs, n_knots, log_c, log_r)
+    g = _spline_change(bent[:n_rows], n_knots, bent, np.zeros(1))
+    spline = np.hstack([m, g])
+
+    log_ratio = log_c[:n_rows] - log_r[:n_rows]
+    crossed = log_ratio * (log_sum - log_sum.mean())
+    if form == "tanh":
+        columns = bent[:, None]
+        alternatives = spline[:n_rows]
+    else:
+        columns = spline
+        alternatives = np.column_stack([log_ratio**2, crossed, log_ratio * crossed])
     return _Design(
-        columns, alternatives, [""], is_near=np.abs(ratio) <= WITHIN_A_QUARTER
+        columns=columns[:n_rows],
+        effects=columns[n_rows:],
+        alternatives=alternatives,
+        reasons=[""],
+        outside=outside,
+        is_near=np.abs(log_ratio) <= WITHIN_A_QUARTER,
     )
 
 
@@ -531,50 +608,71 @@ def _style_design(
     rows: IntArray,
     budget: _Budget,
 ) -> _Design:
-    """For the relative difference and the sum of each control, (comparisons, controls)."""
-    differences, sums = differences[rows], sums[rows]
-    columns = np.column_stack([np.ones(len(rows)), differences])
-    reasons = regression.dependence_reasons(
-        columns, ["", *controls], scale=np.linalg.norm(columns, axis=0)
-    )[1:]
+    """For the relative difference and the sum of each control, (rows, controls)."""
+    differences = differences[rows]
+    sums = sums[rows]
+    n_rows = len(rows)
+    columns = np.column_stack([np.ones(n_rows), differences])
+    scale = np.linalg.norm(columns, axis=0)
+    reasons = regression.dependence_reasons(columns, ["", *controls], scale=scale)[1:]
     places = [place for place, reason in enumerate(reasons) if not reason]
+
     # The last rows: a standard deviation of one control, nothing of the others.
-    columns = np.vstack([differences, np.diag(differences.std(axis=0))])[:, places]
-    if form == "spline":  # less its value at zero, so that equal answers get no effect
-        share = budget(np.ones(len(rows), bool)) // len(controls)
-        blocks = [columns[:, :0]]
-        for column in columns.T:
-            values = column[: len(rows)]
-            # Comparisons that do not differ in a control say nothing of its effect.
-            n_bearable = 1 + min(share, budget(values != 0))
-            n_knots = min(max(n_bearable, 2), _MAX_KNOTS["style"])
-            few = min(n_bearable, _FEW_VALUES)
-            blocks.append(_spline_change(values, n_knots, column, np.zeros(1), few))
-        columns = np.hstack(blocks)
+    deviations = np.diag(differences.std(axis=0))
+    columns = np.vstack([differences, deviations])[:, places]
+    if form == "spline":
+        n_bearable = budget(np.ones(n_rows, bool)) // len(controls)
+        columns = _style_curves(columns, n_rows, n_bearable, budget)
+    effects = columns[n_rows:]
     for place, name in enumerate(controls):
         # A curve is constant beyond the data: zero where the chosen answer never has
         # more.
-        if not (reasons[place] or columns[len(rows) + place].any()):
+        if not reasons[place] and not effects[place].any():
             reasons[place] = f"{name} is never larger in the chosen answer"
-    products = [
-        differences[:, a] * differences[:, b]
-        for i, a in enumerate(places)
-        for b in places[: i + 1]
-    ]
+
     # A slope may change with the sum, as where style is worth more on right answers; a
     # curve has room for that.
-    alternatives = [
-        *(sums[:, place] for place in places if form == "linear"),
-        *products,
-    ]
+    alternatives = []
+    if form == "linear":
+        alternatives += list(sums[:, places].T)
+    alternatives += _products(differences[:, places])
     # Of a rare difference with next to no losses the scores are too skewed for a test.
     alternatives = [column for column in alternatives if budget(column != 0)]
-    outside = _join(
-        *(_outside(differences[:, place], controls[place]) for place in places)
-    )
+    outside = [_outside(differences[:, place], controls[place]) for place in places]
     return _Design(
-        columns, np.array(alternatives).T.reshape(len(rows), -1), reasons, outside
+        columns=columns[:n_rows],
+        effects=effects,
+        alternatives=np.array(alternatives).T.reshape(n_rows, -1),
+        reasons=reasons,
+        outside=_join(outside),
     )
+
+
+def _products(columns: FloatArray) -> list[FloatArray]:
+    """Products of every two columns, squares among them."""
+    products = []
+    for i in range(columns.shape[1]):
+        for j in range(i + 1):
+            products.append(columns[:, i] * columns[:, j])
+    return products
+
+
+def _style_curves(
+    columns: FloatArray, n_rows: int, n_bearable: int, budget: _Budget
+) -> FloatArray:
+    """A curve for each column, less its value at zero: equal answers get no effect.
+
+    The first `n_rows` rows are the data; a curve has up to `n_bearable` columns.
+    """
+    curves = [columns[:, :0]]
+    for column in columns.T:
+        values = column[:n_rows]
+        # Comparisons that do not differ in a control say nothing of its effect.
+        n_values = 1 + min(n_bearable, budget(values != 0))
+        n_knots = min(max(n_values, 2), _MAX_KNOTS["style"])
+        few = min(n_values, _FEW_VALUES)
+        curves.append(_spline_change(values, n_knots, column, np.zeros(1), few))
+    return np.hstack(curves)
 
 
 def _spline_change(
@@ -584,20 +682,23 @@ def _spline_change(
     below: FloatArray,
     few: int = _FEW_VALUES,
 ) -> FloatArray:
-    """Natural cubic splines that are one at one knot and zero at the others, `above`
-    less `below`.
+    """Natural cubic splines at `above` less the same at `below`.
 
-    They are constant beyond the outermost knots. Up to `few` different values are a
-    knot each. The first column goes, as the splines sum to one.
+    Each is one at one knot and zero at the others, and constant beyond the outermost
+    knots. Up to `few` different values are a knot each. The first column goes, as the
+    splines sum to one.
     """
     from scipy.interpolate import CubicSpline
 
     knots = np.unique(values)
     if len(knots) > few or n_knots < 3:
-        knots = np.unique(np.quantile(values, np.linspace(0, 1, n_knots)))
+        shares = np.linspace(0, 1, n_knots)
+        knots = np.unique(np.quantile(values, shares))
     spline = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")
-    ends = (np.clip(x, knots[0], knots[-1]) for x in (above, below))
-    return np.asarray(np.subtract(*map(spline, ends))[:, 1:], np.float64)
+    spline_above = spline(np.clip(above, knots[0], knots[-1]))
+    spline_below = spline(np.clip(below, knots[0], knots[-1]))
+    change = spline_above - spline_below
+    return np.asarray(change[:, 1:])
 
 
 def _compare_controls(
@@ -606,32 +707,23 @@ def _compare_controls(
     """Relative difference and sum of each control, (rows, controls)."""
     if not controls or len(set(controls)) < len(controls):
         raise ValueError(f"controls: {controls}; name at least one, each once")
-    differences, sums = np.empty((2, len(pairs), len(controls)))
+    differences = np.empty((len(pairs), len(controls)))
+    sums = np.empty_like(differences)
     for place, name in enumerate(controls):
-        if name == "style":  # steps are no counts: no ratio
-            steps = [
-                pd.Categorical(pairs[f"{label}_style"], dtype=STYLE).codes
-                for label in tables.LABELS
-            ]
-            if np.min(steps, initial=0) < 0:
-                raise DataError(
-                    "controls: 'style' needs styles, but some are missing in pairs. Leave it out."
-                )
-            differences[:, place], sums[:, place] = (
-                steps[0] - steps[1],
-                steps[0] + steps[1],
-            )
+        if name == "style":
+            # Steps are no counts: no ratio.
+            chosen_step = regression.style_steps(pairs["chosen_style"], _NO_STYLE)
+            rejected_step = regression.style_steps(pairs["rejected_style"], _NO_STYLE)
+            differences[:, place] = chosen_step - rejected_step
+            sums[:, place] = chosen_step + rejected_step
             continue
-        chosen, rejected = np.hstack(
-            regression.look_up_sides(pairs, features, [name])
-        ).T
-        # With 1 in the denominator, two answers without a heading differ by 0, not by 0
-        # / 0.
-        total = chosen + rejected
-        differences[:, place], sums[:, place] = (
-            (chosen - rejected) / (total + 1),
-            np.log1p(total),
-        )
+        chosen, rejected = regression.look_up_sides(pairs, features, [name])
+        difference = (chosen - rejected)[:, 0]
+        total = (chosen + rejected)[:, 0]
+        # With 1 in the denominator, two answers without a heading differ by 0, not by
+        # 0 / 0.
+        differences[:, place] = difference / (total + 1)
+        sums[:, place] = np.log1p(total)
     return differences, sums
 
 
@@ -639,4 +731,7 @@ def _outside(difference: FloatArray, name: str) -> str:
     """Why answers that are equal lie outside the data, else ""."""
     if difference.min() <= 0 <= difference.max():
         return ""
-    return f"{name} differs the same way in every comparison: answers that are equal lie outside the data"
+    return (
+        f"{name} differs the same way in every comparison:"
+        " answers that are equal lie outside the data"
+    )

@@ -1,6 +1,4 @@
-"""Scores with the fitted effect of style or length taken off, without looking at the
-labels; and the cost of that.
-"""
+"""Scores with the fitted effect of style or length removed, and the cost of that."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,13 +8,15 @@ import pandas as pd
 
 from rmlab import metrics, tables
 from rmlab.bias import regression
-from rmlab.metrics.estimate import MIN_PROMPTS, group_means, indicator
-from rmlab.metrics.items import CREDIT_OF_TIE, BoolArray, FloatArray, Ties
+from rmlab.estimation.clustered import MIN_PROMPTS, group_means, indicator
+from rmlab.estimation.items import CREDIT_OF_TIE, Ties
 from rmlab.tables import (
     KEY,
     LEVELS,
     PROMPT,
+    BoolArray,
     DataError,
+    FloatArray,
     IntArray,
     copy_provenance,
     group_codes,
@@ -48,8 +48,7 @@ def debias(
     seed: int = 0,
     suffix: str = " debiased",
 ) -> pd.DataFrame:
-    """Take the effect of length (or style) off the scores, without looking at the
-    labels.
+    """Take the effect of length or style off the scores without looking at the labels.
 
     Parameters
     ----------
@@ -99,25 +98,22 @@ def debias(
     """
     scores = tables.check_scores(scores, allow_missing=True)
     x = _regressors(scores, features, on)
+    y = scores["score"].to_numpy()
     removed = np.zeros(len(scores))
     # Model by model: scores of different models have no scale in common.
     for rows in regression.group_rows(scores, ["model"]):
         prompt, fold = _deal(scores.iloc[rows], folds, seed)
+        model_x = x.iloc[rows]
         weights = np.ones((1, len(fold)))
-        slopes = _fit_slopes(
-            scores["score"].to_numpy()[rows],
-            x.iloc[rows],
-            prompt,
-            fold,
-            weights,
-            within,
-        )[0]
-        removed[rows] = (x.to_numpy()[rows] * slopes[fold[prompt]]).sum(axis=1)
-    model = scores["model"] + suffix
-    return copy_provenance(
-        scores,
-        scores.assign(model=model, score=scores["score"] - removed, removed=removed),
+        slopes = _fit_slopes(y[rows], model_x, prompt, fold, weights, within)[0]
+        slopes_of_row = slopes[fold[prompt]]
+        removed[rows] = (model_x.to_numpy() * slopes_of_row).sum(axis=1)
+    debiased = scores.assign(
+        model=scores["model"] + suffix,
+        score=scores["score"] - removed,
+        removed=removed,
     )
+    return copy_provenance(scores, debiased)
 
 
 def debias_change(
@@ -187,39 +183,30 @@ def debias_change(
             f"by: {columns} has no 'model', but the table has several. Add 'model'."
         )
     x = _regressors(scores, features, on)
-    frames = []
+
+    results = []
     for rows in regression.group_rows(scores, ["model"]):
         model_scores = scores.iloc[rows].reset_index(drop=True)
         model_x = x.iloc[rows].reset_index(drop=True)
         changes = _resample(
             model_scores, model_x, cluster_columns, within, folds, seed, ties
         )
-        pairs = changes.pairs
-        for group in regression.group_rows(pairs, columns):
-            level = pairs["level"].iloc[group]
-            parts = {
-                name: group[level == name] for name in LEVELS if (level == name).any()
-            }
-            parts["all"] = group
-            if changes.is_tie[group].any():
-                parts["ties"] = group
-            for name, part in parts.items():
-                row = pairs[columns].iloc[group[0]].to_dict()
-                row["level"] = name
-                frames.append(
-                    row | changes.measure(part, confidence, ties_alone=name == "ties")
-                )
-    return copy_provenance(scores, pd.DataFrame(frames)[[*columns, *_CHANGES]])
+        for group in regression.group_rows(changes.pairs, columns):
+            keys = changes.pairs[columns].iloc[group[0]].to_dict()
+            for level, part in changes.split_levels(group).items():
+                measured = changes.measure(part, confidence, level == "ties")
+                results.append({**keys, "level": level, **measured})
+    frame = pd.DataFrame(results).reindex(columns=[*columns, *_CHANGES])
+    return copy_provenance(scores, frame)
 
 
 class _Changes(NamedTuple):
-    """Comparisons of one model before and after the correction, as they are and in
-    every resample.
+    """Comparisons of one model before and after the correction.
 
     is_tie: tied before, and counted; differs: the two answers differ in a regressor;
     before, after: credit, NaN where missing; weight: how often the comparison was
-    drawn. All are (pairs,), after and weight (draws, pairs), of which the first draw is
-    the table as it is.
+    drawn. All are (pairs,), but after and weight are (draws, pairs): the first draw is
+    the table as it is, the others are resamples.
     """
 
     pairs: pd.DataFrame
@@ -232,37 +219,72 @@ class _Changes(NamedTuple):
     flipped: BoolArray
     weight: FloatArray
 
+    def split_levels(self, group: IntArray) -> dict[str, IntArray]:
+        """Comparisons of a group by level, then all, then all again if some tie."""
+        level = self.pairs["level"].iloc[group]
+        parts = {}
+        for name in LEVELS:
+            part = group[level == name]
+            if len(part):
+                parts[name] = part
+        parts["all"] = group
+        if self.is_tie[group].any():
+            parts["ties"] = group
+        return parts
+
     def measure(
         self, part: IntArray, confidence: float, ties_alone: bool
     ) -> dict[str, object]:
         """Means of the comparisons of a part, with error and limits of the change."""
         is_counted = ~np.isnan(self.before[part] + self.after[0, part])
         part = part[is_counted]
+        n_prompts = len(np.unique(self.prompt[part]))
+        reason = regression.few_prompts(n_prompts)
+        if not len(part):
+            return {"n_pairs": 0, "n_prompts": 0, "reason": reason}
+
         change = self.after[:, part] - self.before[part]
+        flipped = self.flipped[part]
         if ties_alone:
             change = change * self.is_tie[part]
-        weight = self.weight[:, part] * ~np.isnan(change)
-        with np.errstate(invalid="ignore"):
-            changes = (weight * np.nan_to_num(change)).sum(axis=1) / weight.sum(axis=1)
-        flipped = self.flipped[part] & (self.is_tie[part] | (not ties_alone))
-        n_prompts = len(np.unique(self.prompt[part]))
-        if len(part) and not self.differs[part].any():
-            interval = dict.fromkeys(("se", "low", "high"), 0.0)
-            reason = "zero by algebra: the answers of no comparison differ in the columns of on="
+            flipped = flipped & self.is_tie[part]
+        mean_change = _weighted_means(change, self.weight[:, part])
+        if self.differs[part].any():
+            limits = _change_limits(
+                mean_change, change[0], self.cluster[part], confidence
+            )
         else:
-            interval = _interval(changes, change[0], self.cluster[part], confidence)
-            reason = regression.few_prompts(n_prompts)
-        before = self.before[part].mean() if len(part) else np.nan
+            limits = _Limits(0.0, 0.0, 0.0)
+            reason = (
+                "zero by algebra:"
+                " the answers of no comparison differ in the columns of on="
+            )
+
+        before = self.before[part].mean()
         return {
             "before": before,
-            "after": before + changes[0],
-            "change": changes[0],
-            **interval,
-            "flipped": flipped.mean() if len(part) else np.nan,
+            "after": before + mean_change[0],
+            "change": mean_change[0],
+            **limits._asdict(),
+            "flipped": flipped.mean(),
             "n_pairs": len(part),
             "n_prompts": n_prompts,
             "reason": reason,
         }
+
+
+class _Limits(NamedTuple):
+    se: float
+    low: float
+    high: float
+
+
+def _weighted_means(values: FloatArray, weight: FloatArray) -> FloatArray:
+    """Mean of each row of values that are there; NaN in a row without weight."""
+    weight = weight * ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        sums = (weight * np.nan_to_num(values)).sum(axis=1)
+        return np.asarray(sums / weight.sum(axis=1))
 
 
 def _resample(
@@ -274,17 +296,14 @@ def _resample(
     seed: int,
     ties: Ties,
 ) -> _Changes:
-    """Fit and count one model's scores as they are, and in resamples of its clusters."""
+    """Fit and count a model's scores as they are, and in resamples of its clusters."""
     prompt, fold = _deal(scores, folds, seed)
-    codes, first_rows = group_codes(scores, cluster_columns)
+    clusters, first_rows = group_codes(scores, cluster_columns)
     cluster_of_prompt = np.zeros(len(fold), np.intp)
-    cluster_of_prompt[prompt] = codes
-    n_clusters = len(first_rows)
-    draws = np.random.default_rng(seed).multinomial(
-        n_clusters, np.full(n_clusters, 1 / n_clusters), _RESAMPLES
-    )
-    weight = np.vstack([np.ones(n_clusters), draws])[:, cluster_of_prompt]
-    slopes = _fit_slopes(scores["score"].to_numpy(), x, prompt, fold, weight, within)
+    cluster_of_prompt[prompt] = clusters
+    weight = _draw_weights(len(first_rows), seed)[:, cluster_of_prompt]
+    y = scores["score"].to_numpy()
+    slopes = _fit_slopes(y, x, prompt, fold, weight, within)
 
     pairs = metrics.pairs(scores)
     chosen, rejected = regression.look_up_sides(
@@ -292,8 +311,9 @@ def _resample(
     )
     difference = chosen - rejected
     pair_prompt = _number_prompts(pairs)
+    pair_slopes = slopes[:, fold[pair_prompt]]
     margin = pairs["margin"].to_numpy()
-    margins = margin - np.einsum("dpc,pc->dp", slopes[:, fold[pair_prompt]], difference)
+    new_margins = margin - np.einsum("dpc,pc->dp", pair_slopes, difference)
     before = _credit_of(margin, ties)
     return _Changes(
         pairs=pairs,
@@ -302,42 +322,59 @@ def _resample(
         prompt=pair_prompt,
         cluster=cluster_of_prompt[pair_prompt],
         before=before,
-        after=_credit_of(margins, ties),
-        flipped=np.sign(margin) != np.sign(margins[0]),
+        after=_credit_of(new_margins, ties),
+        flipped=np.sign(margin) != np.sign(new_margins[0]),
         weight=weight[:, pair_prompt],
     )
 
 
+def _draw_weights(n_clusters: int, seed: int) -> FloatArray:
+    """How often each cluster counts: once as it is, then in every resample."""
+    rng = np.random.default_rng(seed)
+    share = np.full(n_clusters, 1 / n_clusters)
+    draws = rng.multinomial(n_clusters, share, _RESAMPLES)
+    return np.vstack([np.ones(n_clusters), draws])
+
+
 def _credit_of(margin: FloatArray, ties: Ties) -> FloatArray:
-    return np.select(
-        [margin > 0, margin < 0, margin == 0], [1.0, 0.0, CREDIT_OF_TIE[ties]], np.nan
-    )
+    is_won = margin > 0
+    is_lost = margin < 0
+    is_tied = margin == 0
+    credit = [1.0, 0.0, CREDIT_OF_TIE[ties]]
+    return np.select([is_won, is_lost, is_tied], credit, np.nan)
 
 
-def _interval(
-    changes: FloatArray, change: FloatArray, cluster: IntArray, confidence: float
-) -> dict[str, float]:
-    """Error and limits of the first of `changes` from those of the resamples; `change`
-    and `cluster`: (pairs,).
+def _change_limits(
+    means: FloatArray, change: FloatArray, cluster: IntArray, confidence: float
+) -> _Limits:
+    """Error and limits of the first of `means` from the others, those of the resamples.
+
+    `change` and `cluster` are those of the comparisons, (pairs,).
     """
-    value, resampled = changes[0], changes[1:]
-    quantile = regression.t_limit(confidence, len(np.unique(cluster)))
-    if np.isnan(quantile):
-        return dict.fromkeys(("se", "low", "high"), np.nan)
+    value = means[0]
+    resampled = means[1:]
+    t = regression.t_limit(confidence, len(np.unique(cluster)))
+    if np.isnan(t):
+        return _Limits(np.nan, np.nan, np.nan)
     se = float(np.nanstd(resampled, ddof=1))
-    tail = (1 - confidence) / 2
-    low = min(value - quantile * se, np.nanquantile(resampled, tail))
-    high = max(value + quantile * se, np.nanquantile(resampled, 1 - tail))
-    if (
-        se == 0
-    ):  # no resample flips anything: a gaining and a losing cluster may lie unseen
-        one_group = np.zeros(len(change), np.intp)
-        codes = np.unique(cluster, return_inverse=True)[1]
+    if se == 0:
+        # No resample flips anything: a gaining and a losing cluster may lie unseen.
         mean = group_means(
-            change, one_group, codes, 1, bounds=(-1.0, 1.0), confidence=confidence
+            change,
+            np.zeros(len(change), np.intp),
+            np.unique(cluster, return_inverse=True)[1],
+            1,
+            bounds=(-1.0, 1.0),
+            confidence=confidence,
         )
-        low, high = mean.low[0], mean.high[0]
-    return {"se": se, "low": max(low, -1.0), "high": min(high, 1.0)}
+        low = mean.low[0]
+        high = mean.high[0]
+    else:
+        # The wider of Student's t and the percentiles of the resamples.
+        tail = (1 - confidence) / 2
+        low = min(value - t * se, np.nanquantile(resampled, tail))
+        high = max(value + t * se, np.nanquantile(resampled, 1 - tail))
+    return _Limits(se, max(low, -1.0), min(high, 1.0))
 
 
 def _regressors(
@@ -347,34 +384,34 @@ def _regressors(
     names = [on] if isinstance(on, str) else list(on)
     if not names or len(set(names)) < len(names):
         raise ValueError(f"on: {names}; name at least one column, each once")
-    return pd.DataFrame(
-        {name: regression.answer_column(scores, features, name) for name in names}
-    )
+    columns = {}
+    for name in names:
+        columns[name] = regression.answer_column(scores, features, name)
+    return pd.DataFrame(columns)
 
 
 def _number_prompts(frame: pd.DataFrame) -> IntArray:
-    """Number of each row's prompt in the order of the keys, so that the order of rows
-    decides nothing.
-    """
+    """Number of each row's prompt by its key, so that the order of rows is nothing."""
     return frame.groupby(PROMPT, sort=True).ngroup().to_numpy().astype(np.intp)
 
 
 def _deal(scores: pd.DataFrame, folds: int, seed: int) -> tuple[IntArray, IntArray]:
-    """Prompt of each row, and fold of each prompt: of equal size, but for one prompt."""
+    """Prompt of each row, and fold of each prompt: sizes differ by one at most."""
     if folds < 2:
         raise ValueError(
             f"folds: {folds}; at least 2, or a prompt would be calibrated on itself"
         )
-    prompt, n_needed = _number_prompts(scores), max(folds, MIN_PROMPTS)
+    prompt = _number_prompts(scores)
     n_prompts = int(prompt.max(initial=-1)) + 1
+    n_needed = max(folds, MIN_PROMPTS)
     if n_prompts < n_needed:
         raise DataError(
-            f"scores: {n_prompts} prompts of model {scores['model'].unique()}; debias needs {n_needed}."
+            f"scores: {n_prompts} prompts of model {scores['model'].unique()};"
+            f" debias needs {n_needed}."
         )
     fold = np.empty(n_prompts, np.intp)
-    fold[np.random.default_rng(seed).permutation(n_prompts)] = (
-        np.arange(n_prompts) % folds
-    )
+    order = np.random.default_rng(seed).permutation(n_prompts)
+    fold[order] = np.arange(n_prompts) % folds
     return prompt, fold
 
 
@@ -386,34 +423,59 @@ def _fit_slopes(
     weights: FloatArray,
     within: bool,
 ) -> FloatArray:
-    """Least-squares slopes for the prompts of each fold, fitted on the other folds:
-    (draws, folds, columns).
+    """Least-squares slopes for the prompts of each fold, fitted on the other folds.
+
+    (draws, folds, columns); `weights` of the prompts are (draws, prompts).
     """
+    n_folds = int(fold.max()) + 1
+    n_columns = x.shape[1]
     observed = ~np.isnan(y)
     if not observed.any():
-        return np.zeros((len(weights), int(fold.max()) + 1, x.shape[1]))
-    y, columns, prompt = y[observed], x.to_numpy()[observed], prompt[observed]
-    centered = regression.demean(columns, prompt if within else np.zeros_like(prompt))
+        return np.zeros((len(weights), n_folds, n_columns))
+    y = y[observed]
+    prompt = prompt[observed]
+    regressors = _remove_levels(x[observed], prompt, within)
+    if within:
+        y = regression.demean(y, prompt)
+
+    sums_by_prompt = _sum_products(regressors, y, prompt, len(fold))
+    slopes = []
+    for number in range(n_folds):
+        training_weights = weights * (fold != number)
+        sums = np.einsum("dp,pij->dij", training_weights, sums_by_prompt)
+        # A pseudo-inverse, so that columns that repeat each other share one effect.
+        inverse = np.linalg.pinv(sums[..., :-1], rcond=1e-12, hermitian=True)
+        coefficients = (inverse @ sums[..., -1:])[..., 0]
+        slopes.append(coefficients[:, -n_columns:])
+    return np.stack(slopes, axis=1)
+
+
+def _remove_levels(x: pd.DataFrame, prompt: IntArray, within: bool) -> FloatArray:
+    """Regressors without their prompts' means, or beside an intercept for all prompts.
+
+    Raises DataError for a column that does not vary.
+    """
+    columns = x.to_numpy()
+    level = prompt if within else np.zeros_like(prompt)
+    centered = regression.demean(columns, level)
     is_flat = np.abs(centered).max(axis=0) <= 1e-9  # columns are of the order of 1
     if is_flat.any():
         name = x.columns[int(is_flat.argmax())]
         raise DataError(
-            f"features: {name!r} does not vary inside prompts. Choose another column with on=."
+            f"features: {name!r} does not vary inside prompts."
+            " Choose another column with on=."
         )
     if within:
-        y = regression.demean(y, prompt)
-    else:
-        centered = np.column_stack([np.ones(len(y)), columns])
-    # Sums of squares and products by prompt: a resample or a fold is a weighted sum of
-    # them.
-    products = centered[:, :, None] * np.column_stack([centered, y])[:, None, :]
-    by_prompt = (indicator(prompt, len(fold)).T @ products.reshape(len(y), -1)).reshape(
-        len(fold), *products.shape[1:]
-    )
-    slopes = []
-    for number in range(int(fold.max()) + 1):
-        sums = np.einsum("dp,pij->dij", weights * (fold != number), by_prompt)
-        # A pseudo-inverse, so that columns that repeat each other share one effect.
-        inverse = np.linalg.pinv(sums[..., :-1], rcond=1e-12, hermitian=True)
-        slopes.append((inverse @ sums[..., -1:])[:, -x.shape[1] :, 0])
-    return np.stack(slopes, axis=1)
+        return centered
+    return np.column_stack([np.ones(len(columns)), columns])
+
+
+def _sum_products(
+    x: FloatArray, y: FloatArray, prompt: IntArray, n_prompts: int
+) -> FloatArray:
+    """Sums of x' [x y] by prompt: a resample or a fold is a weighted sum of them."""
+    columns = np.column_stack([x, y])
+    products = x[:, :, None] * columns[:, None, :]
+    flat_products = products.reshape(len(y), -1)
+    sums = indicator(prompt, n_prompts).T @ flat_products
+    return np.asarray(sums.reshape(n_prompts, *products.shape[1:]))

@@ -1,6 +1,4 @@
-"""Effects on the score inside a prompt: correctness, a step of style, a doubling of
-length; and their exchange rate.
-"""
+"""Effects of correctness, style and length on the score, and their exchange rate."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,17 +9,21 @@ from scipy.special import stdtr
 
 from rmlab import tables
 from rmlab.bias import regression
-from rmlab.metrics.estimate import MIN_PROMPTS, t_quantile
-from rmlab.metrics.items import FloatArray
-from rmlab.tables import PROMPT, DataError, IntArray, copy_provenance, group_codes
+from rmlab.estimation.clustered import MIN_PROMPTS, t_quantile
+from rmlab.tables import (
+    PROMPT,
+    BoolArray,
+    DataError,
+    FloatArray,
+    IntArray,
+    copy_provenance,
+    group_codes,
+)
 
 _DEFAULT_COUNTS = ("characters", "markdown")
 _LENGTHS = {"characters", "tokens", "words", "sentences"}
-_STEPS = {
-    "step": 0,
-    "step_plain": 1,
-    "step_markdown": 2,
-}  # the step that a term asks for; 0: their mean
+# The step that a term asks for; 0: their mean.
+_STEPS = {"step": 0, "step_plain": 1, "step_markdown": 2}
 _MISFIT = 0.01  # p of the test of fit below which a table says so
 _RESULTS = (
     "term",
@@ -37,7 +39,10 @@ _RESULTS = (
     "caveat",
     "reason",
 )
-_NO_LENGTH = "length is not in the fit, so 'correct' also takes up any length difference of right and wrong answers"
+_NO_LENGTH = (
+    "length is not in the fit, so 'correct' also takes up any length difference of"
+    " right and wrong answers"
+)
 
 
 def style_effects(
@@ -49,8 +54,7 @@ def style_effects(
     cluster: str | None = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Estimate the effects of correctness, style, length and Markdown on the score,
-    inside a prompt.
+    """Estimate what correctness, style, length and Markdown add to a score in a prompt.
 
     Parameters
     ----------
@@ -108,23 +112,25 @@ def style_effects(
     """
     frames = []
     for fit in _fit_groups(scores, features, terms, by, cluster):
+        effects = fit.effects
         # A variance that is nothing but rounding may come out below zero.
-        se = np.sqrt(np.maximum(np.diag(fit.covariance), 0.0))
-        half = t_quantile(fit.df, confidence) * se
+        se = np.sqrt(np.maximum(np.diag(effects.covariance), 0.0))
+        half = t_quantile(effects.df, confidence) * se
         with np.errstate(divide="ignore", invalid="ignore"):
-            p = 2 * stdtr(fit.df, -np.abs(fit.effect) / se)
-        frame = fit.table(
-            {
-                "effect": fit.effect,
-                "se": se,
-                "low": fit.effect - half,
-                "high": fit.effect + half,
-                "p": np.where(se > 0, p, np.nan),  # no spread, no test
-            }
-        )
+            t = np.abs(effects.value) / se
+            p = 2 * stdtr(effects.df, -t)
+
+        columns = {
+            "effect": effects.value,
+            "se": se,
+            "low": effects.value - half,
+            "high": effects.value + half,
+            "p": np.where(se > 0, p, np.nan),  # no spread, no test
+        }
+        frame = fit.tabulate(columns, fit.explain_missing())
         is_correct = frame["term"] == "correct"
-        frame["caveat"] = np.where(is_correct, frame["caveat"], fit.misfit)
-        frames.append(frame.astype({"caveat": "str"}))
+        frame["caveat"] = frame["caveat"].where(is_correct, effects.misfit)
+        frames.append(frame)
     return copy_provenance(scores, pd.concat(frames, ignore_index=True))
 
 
@@ -137,8 +143,7 @@ def exchange_rate(
     cluster: str | None = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Estimate how many units of correctness one step of style, or one doubling of a
-    feature, is worth.
+    """Estimate the worth of a step of style or a doubling of length in correctness.
 
     Parameters
     ----------
@@ -166,64 +171,94 @@ def exchange_rate(
     frames = []
     for fit in _fit_groups(scores, features, terms, by, cluster):
         unit = fit.terms.index("correct")
-        frame = fit.table(
-            {
-                "rate": fit.effect / (fit.effect[unit] or np.nan),
-                "low": np.nan,
-                "high": np.nan,
-            }
-        )
-        frame["reason"] = frame["reason"].where(
-            frame["reason"] != "", frame["reason"].iloc[unit]
-        )
-        for place in np.flatnonzero(frame["reason"] == "").tolist():
-            places = [unit, place]
-            quantile = float(
-                t_quantile(fit.df[places].min(keepdims=True), confidence)[0]
-            )
-            limits = fieller(
-                fit.effect[places], fit.covariance[np.ix_(places, places)], quantile
-            )
-            frame.loc[place, ["low", "high", "reason"]] = limits
+        effect = fit.effects.value
+        unit_effect = effect[unit] if effect[unit] != 0 else np.nan
+        limits = pd.DataFrame(_rate_limits(fit, unit, confidence))
+        columns = {
+            "rate": effect / unit_effect,
+            "low": limits["low"],
+            "high": limits["high"],
+        }
+        frame = fit.tabulate(columns, limits["reason"].tolist())
         frames.append(frame.drop(index=unit))
     return copy_provenance(scores, pd.concat(frames, ignore_index=True))
 
 
-class _Fit(NamedTuple):
-    """One regression: estimates of the terms (NaN where there is none), their
-    covariance, why they are missing.
+class _Effects(NamedTuple):
+    """Estimates of the terms (NaN where there is none), and why they are missing.
 
     `misfit` says which counts have an effect that bends, else "".
     """
 
-    group: dict[str, object]
-    terms: list[str]
-    effect: FloatArray
+    value: FloatArray
     covariance: FloatArray
     df: FloatArray
     reasons: list[str]
     misfit: str
+
+
+class _Fit(NamedTuple):
+    """One regression: the values of its group, its terms, their effects, and counts."""
+
+    group: dict[str, object]
+    terms: list[str]
+    effects: _Effects
     n_prompts: int
     n: int
     missing: int
 
-    def table(self, columns: Mapping[str, FloatArray | float]) -> pd.DataFrame:
+    def explain_missing(self) -> list[str]:
+        """Why each term has no estimate or no interval, else ""."""
+        few_prompts = regression.few_prompts(self.n_prompts)
+        return [reason or few_prompts for reason in self.effects.reasons]
+
+    def tabulate(
+        self, columns: Mapping[str, object], reasons: list[str]
+    ) -> pd.DataFrame:
         """One row per term: the group, the columns, and what is behind them."""
-        reasons = [
-            reason or regression.few_prompts(self.n_prompts) for reason in self.reasons
-        ]
-        no_length = "" if _LENGTHS & {*self.terms} else _NO_LENGTH
-        caveat = "; ".join(filter(None, (no_length, self.misfit)))
-        group = pd.DataFrame([self.group] * len(self.terms))
-        frame = group.assign(
-            term=self.terms,
-            **columns,
-            n_prompts=self.n_prompts,
-            n=self.n,
-            missing=self.missing,
+        caveats = []
+        if not _LENGTHS & set(self.terms):
+            caveats.append(_NO_LENGTH)
+        if self.effects.misfit:
+            caveats.append(self.effects.misfit)
+        return pd.DataFrame(
+            {
+                **self.group,
+                "term": pd.Series(self.terms, dtype="str"),
+                **columns,
+                "n_prompts": self.n_prompts,
+                "n": self.n,
+                "missing": self.missing,
+                "caveat": "; ".join(caveats),
+                "reason": pd.Series(reasons, dtype="str"),
+            }
         )
-        frame = frame.assign(caveat=caveat, reason=reasons)
-        return frame.astype(dict.fromkeys(("term", "caveat", "reason"), "str"))
+
+
+class RatioLimits(NamedTuple):
+    """Interval of a ratio, and why it is missing or not bounded, else ""."""
+
+    low: float
+    high: float
+    reason: str
+
+
+def _rate_limits(fit: _Fit, unit: int, confidence: float) -> list[RatioLimits]:
+    """Limits of each term's effect over that of the term at place `unit`."""
+    effects = fit.effects
+    reasons = fit.explain_missing()
+    limits = []
+    for place, reason in enumerate(reasons):
+        reason = reason or reasons[unit]
+        if reason:
+            limits.append(RatioLimits(np.nan, np.nan, reason))
+            continue
+        places = [unit, place]
+        df = effects.df[places].min(keepdims=True)
+        t = float(t_quantile(df, confidence)[0])
+        covariance = effects.covariance[np.ix_(places, places)]
+        limits.append(fieller(effects.value[places], covariance, t))
+    return limits
 
 
 def _fit_groups(
@@ -245,91 +280,78 @@ def _fit_groups(
     # One unit for each model, whatever `by` is: its rows can then be compared with one
     # another.
     y = regression.standardize_models(scores)
+
     fits = []
     for rows in regression.group_rows(scores, columns):
-        group = scores[columns].iloc[rows[0]].to_dict()
-        fits.append(
-            _fit(y[rows], design[rows], level[rows], clusters[rows], terms, group)
+        observed_rows = rows[_shares_level(y[rows], level[rows])]
+        observed_clusters, cluster_of_row = np.unique(
+            clusters[observed_rows], return_inverse=True
         )
+        effects = _estimate_effects(
+            y[observed_rows],
+            design[observed_rows],
+            level[observed_rows],
+            cluster_of_row,
+            terms,
+        )
+        fit = _Fit(
+            group=scores[columns].iloc[rows[0]].to_dict(),
+            terms=terms,
+            effects=effects,
+            n_prompts=len(observed_clusters),
+            n=len(observed_rows),
+            missing=int(np.isnan(y[rows]).sum()),
+        )
+        fits.append(fit)
     return fits
 
 
-def _fit(
+def _shares_level(y: FloatArray, level: IntArray) -> BoolArray:
+    """Scores with another one in their level: a lone score tells no difference."""
+    observed = ~np.isnan(y)
+    level = np.unique(level, return_inverse=True)[1]
+    n_scores = np.bincount(level, observed)
+    return observed & (n_scores[level] > 1)
+
+
+def _estimate_effects(
     y: FloatArray,
     design: FloatArray,
     level: IntArray,
     cluster: IntArray,
     terms: list[str],
-    group: dict[str, object],
-) -> _Fit:
-    observed = ~np.isnan(y)
-    missing = int((~observed).sum())
-    level = np.unique(level, return_inverse=True)[1]
-    observed &= (
-        np.bincount(level, observed)[level] > 1
-    )  # a lone score says nothing about differences
-    y = y[observed]
-    design = design[observed]
-    level = level[observed]
-    cluster = np.unique(cluster[observed], return_inverse=True)[1]
-    n_clusters = int(cluster.max(initial=-1)) + 1
-    effect = np.full(len(terms), np.nan)
-    covariance = np.full((len(terms), len(terms)), np.nan)
-    df = np.zeros(len(terms))
-    if not len(y) or not regression.within_spread(y, level):
-        reason = (
-            "scores do not vary within a prompt"
-            if len(y)
-            else "no prompt with two scores"
-        )
-        reasons = [reason] * len(terms)
-        return _Fit(
-            group,
-            terms,
-            effect,
-            covariance,
-            df,
-            reasons,
-            "",
-            n_clusters,
-            len(y),
-            missing,
-        )
-
+) -> _Effects:
+    """Least squares with an intercept for every prompt (docs/statistics.md, Style)."""
     # Without the prompts' means the intercept of each prompt is out of the regression
     # (Frisch, Waugh and Lovell).
     x = regression.demean(design, level)
-    y = regression.demean(y, level)
     # Measured by the column before its means went off: what varies only between prompts
     # leaves rounding behind.
-    reasons = regression.dependence_reasons(
-        x, terms, scale=np.linalg.norm(design, axis=0), where="within a prompt"
-    )
-    places = np.array(
-        [i for i, reason in enumerate(reasons) if not reason], dtype=np.intp
-    )
+    scale = np.linalg.norm(design, axis=0)
+    if not len(y):
+        reasons = ["no prompt with two scores"] * len(terms)
+    elif not regression.within_spread(y, level):
+        reasons = ["scores do not vary within a prompt"] * len(terms)
+    else:
+        reasons = regression.dependence_reasons(
+            x, terms, scale=scale, where="within a prompt"
+        )
+
+    value = np.full(len(terms), np.nan)
+    covariance = np.full((len(terms), len(terms)), np.nan)
+    df = np.zeros(len(terms))
     misfit = ""
-    if len(places):
-        result = regression.fit_clustered(y, x[:, places], cluster)
-        effect[places] = result.effect
-        if n_clusters >= MIN_PROMPTS:
-            covariance[np.ix_(places, places)] = result.covariance
-            df[places] = result.df
-            misfit = _find_misfit(
-                y, design[:, places], level, cluster, [terms[place] for place in places]
-            )
-    return _Fit(
-        group,
-        terms,
-        effect,
-        covariance,
-        df,
-        reasons,
-        misfit,
-        n_clusters,
-        len(y),
-        missing,
-    )
+    places = [place for place, reason in enumerate(reasons) if not reason]
+    if places:
+        y = regression.demean(y, level)
+        fit = regression.fit_clustered(y, x[:, places], cluster)
+        value[places] = fit.effect
+        if cluster.max() + 1 >= MIN_PROMPTS:
+            covariance[np.ix_(places, places)] = fit.covariance
+            df[places] = fit.df
+            estimated_terms = [terms[place] for place in places]
+            misfit = _find_misfit(y, design[:, places], level, cluster, estimated_terms)
+    return _Effects(value, covariance, df, reasons, misfit)
 
 
 def _find_misfit(
@@ -339,30 +361,37 @@ def _find_misfit(
     cluster: IntArray,
     terms: Sequence[str],
 ) -> str:
-    """Say which counts have an effect that bends: their squares, one at a time, beside
-    all terms.
+    """Say which counts have an effect that bends, else "".
+
+    Their squares enter one at a time, beside all terms.
     """
-    counts = [
-        place for place, term in enumerate(terms) if term not in ("correct", *_STEPS)
-    ]
     x = regression.demean(design, level)
+    no_counts = ("correct", *_STEPS)
+    counts = [place for place, term in enumerate(terms) if term not in no_counts]
     bent = []
     for place in counts:
         centered = design[:, place] - design[:, place].mean()
-        with_square = np.column_stack([x, regression.demean(centered**2, level)])
-        scale = np.linalg.norm(with_square, axis=0)
-        if regression.dependence_reasons(with_square, [*terms, "square"], scale=scale)[
-            -1
-        ]:
-            continue
-        fit = regression.fit_clustered(y, with_square, cluster)
-        se = np.sqrt(fit.covariance[-1, -1])
-        p = 2 * stdtr(fit.df[-1], -abs(fit.effect[-1]) / se) if se > 0 else 1.0
+        square = regression.demean(centered**2, level)
+        p = _last_column_p(y, np.column_stack([x, square]), cluster)
         if p * len(counts) < _MISFIT:
             bent.append(terms[place])
     if not bent:
         return ""
     return f"the effect of {', '.join(bent)} bends: the other terms may hold part of it"
+
+
+def _last_column_p(y: FloatArray, x: FloatArray, cluster: IntArray) -> float:
+    """p of the effect of the last column; 1 if it is a sum of the columns before it."""
+    names = [""] * x.shape[1]
+    scale = np.linalg.norm(x, axis=0)
+    if regression.dependence_reasons(x, names, scale=scale)[-1]:
+        return 1.0
+    fit = regression.fit_clustered(y, x, cluster)
+    se = np.sqrt(fit.covariance[-1, -1])
+    if not se > 0:
+        return 1.0
+    t = fit.effect[-1] / se
+    return float(2 * stdtr(fit.df[-1], -abs(t)))
 
 
 def _design(
@@ -371,56 +400,64 @@ def _design(
     """The terms, and their columns (rows, terms)."""
     counts = [] if features is None else regression.count_columns(features)
     if terms is None:
-        steps = ["step_plain", "step_markdown"] if scores["style"].notna().all() else []
-        terms = [
-            "correct",
-            *steps,
-            *([c for c in _DEFAULT_COUNTS if c in counts] or counts),
-        ]
+        terms = _default_terms(scores, counts)
     terms = [terms] if isinstance(terms, str) else list(terms)
     if not terms or len(set(terms)) < len(terms):
         raise ValueError(f"terms: {terms}; name at least one term, each once")
+    known_terms = ["correct", *_STEPS, *counts]
     columns = []
     for term in terms:
-        if term not in ("correct", *_STEPS, *counts):
-            raise DataError(
-                f"terms: {term!r}; {tables.nearest(term, ['correct', *_STEPS, *counts])}."
-            )
-        if term == "correct":
-            columns.append((scores["label"] == "chosen").to_numpy().astype(np.float64))
-            continue
-        column = regression.answer_column(
-            scores, features, "step" if term in _STEPS else term
-        )
-        # One step each, not one style each: Markdown has taken both, so that
-        # "step_markdown" is what it adds to plain.
-        columns.append(
-            (column >= _STEPS[term]).astype(np.float64) if _STEPS.get(term) else column
-        )
+        if term not in known_terms:
+            allowed = tables.nearest(term, known_terms)
+            raise DataError(f"terms: {term!r}; {allowed}.")
+        columns.append(_term_column(scores, features, term))
     return terms, np.column_stack(columns)
 
 
-def fieller(
-    estimates: FloatArray, covariance: FloatArray, quantile: float
-) -> tuple[float, float, str]:
-    """Interval of estimates[1] / estimates[0]: all ratios r with (e1 - r e0)^2 <=
-    quantile^2 var(e1 - r e0).
+def _default_terms(scores: pd.DataFrame, counts: list[str]) -> list[str]:
+    terms = ["correct"]
+    if scores["style"].notna().all():
+        terms += ["step_plain", "step_markdown"]
+    default_counts = [count for count in _DEFAULT_COUNTS if count in counts]
+    return terms + (default_counts or counts)
 
-    Returns low, high and the reason why they are not bounded: empty where they are.
+
+def _term_column(
+    scores: pd.DataFrame, features: pd.DataFrame | None, term: str
+) -> FloatArray:
+    if term == "correct":
+        return (scores["label"] == "chosen").to_numpy().astype(np.float64)
+    if term not in _STEPS:
+        return regression.answer_column(scores, features, term)
+    step = regression.answer_column(scores, features, "step")
+    if term == "step":
+        return step
+    # One step each, not one style each: Markdown has taken both, so that
+    # "step_markdown" is what it adds to plain.
+    return (step >= _STEPS[term]).astype(np.float64)
+
+
+def fieller(estimates: FloatArray, covariance: FloatArray, t: float) -> RatioLimits:
+    """Interval of e1 / e0: all r with (e1 - r e0)^2 <= t^2 var(e1 - r e0).
+
+    docs/statistics.md, Style: exchange rate; `estimates` are e0 and e1.
     """
     # a r^2 - 2 b r + c <= 0, a parabola in the ratio r.
-    (a, b), (_, c) = (
-        np.outer(estimates, estimates) - quantile**2 * covariance
-    ).tolist()
+    coefficients = np.outer(estimates, estimates) - t**2 * covariance
+    a = float(coefficients[0, 0])
+    b = float(coefficients[0, 1])
+    c = float(coefficients[1, 1])
     # a > 0: the denominator differs from zero, the parabola opens upwards, and all
     # ratios between its zeros belong. Else it opens downwards: all ratios but those
     # between its zeros, or all of them.
-    root = b**2 - a * c
+    discriminant = b**2 - a * c
     if a > 0:
-        half = np.sqrt(max(root, 0.0)) / a  # below 0 only by rounding where a > 0
-        return b / a - half, b / a + half, ""
+        # Below 0 only by rounding.
+        half = np.sqrt(max(discriminant, 0.0)) / a
+        return RatioLimits(b / a - half, b / a + half, "")
     reason = "unbounded: the effect of correctness may be zero"
-    if a < 0 < root:
-        ends = sorted(((b - np.sqrt(root)) / a, (b + np.sqrt(root)) / a))
-        reason += f"; only rates between {ends[0]:.3g} and {ends[1]:.3g} are excluded"
-    return -np.inf, np.inf, reason
+    if a < 0 < discriminant:
+        low = (b + np.sqrt(discriminant)) / a
+        high = (b - np.sqrt(discriminant)) / a
+        reason += f"; only rates between {low:.3g} and {high:.3g} are excluded"
+    return RatioLimits(-np.inf, np.inf, reason)

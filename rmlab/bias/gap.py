@@ -1,6 +1,4 @@
-"""Style and verdicts: easy minus hard accuracy, fancier against plainer versions, pairs
-by length and Markdown.
-"""
+"""Style gap, preference for the fancier version, pairs by length and Markdown."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -9,25 +7,27 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
+from rmlab.benchmarks.prepare import prepare
 from rmlab.bias import regression
-from rmlab.metrics.estimate import estimate, group_means
-from rmlab.metrics.items import (
+from rmlab.estimation.clustered import group_means
+from rmlab.estimation.estimate import estimate
+from rmlab.estimation.items import (
     Ties,
     as_pairs,
     credit,
     refuse_result_names,
     require_item_columns,
 )
+from rmlab.estimation.weights import Average, Weights, contrast
 from rmlab.metrics.summaries import estimate_frame, group_weights
-from rmlab.metrics.weights import Average, Weights, contrast, prepare
 from rmlab.styles import features
 from rmlab.tables import (
-    LABELS,
     LEVELS,
     PROMPT,
     STYLE,
     STYLES,
     DataError,
+    FloatArray,
     copy_provenance,
     default_cluster,
     group_codes,
@@ -36,6 +36,19 @@ from rmlab.tables import (
 WITHIN_A_QUARTER = np.log(1.25)
 _LENGTH = pd.CategoricalDtype(["shorter", "equal", "longer"], ordered=True)
 _MARKDOWN = pd.CategoricalDtype(["less", "equal", "more"], ordered=True)
+_GAP_RESULTS = (
+    "easy",
+    "hard",
+    "gap",
+    "se",
+    "low",
+    "high",
+    "n_prompts",
+    "n_ties",
+    "missing",
+    "average",
+    "reason",
+)
 
 
 def style_gap(
@@ -76,7 +89,7 @@ def style_gap(
 
     Notes
     -----
-    The gap is one number of `rmlab.metrics.estimate`: a prompt's easy and hard
+    The gap is one number of `rmlab.estimation.estimate`: a prompt's easy and hard
     comparisons are in one cluster, so that what makes a whole prompt hard drops out of
     the error.
 
@@ -100,39 +113,33 @@ def style_gap(
         cluster=cluster,
         require_complete=False,
     )
-    if not prepared.items.has_levels:
+    items = prepared.items
+    if not items.has_levels:
         raise DataError(
-            "table: level is missing. Easy and hard need a benchmark whose answers have styles."
+            "table: level is missing. Easy and hard need a benchmark whose answers have"
+            " styles."
         )
-    if "model" not in by and len(prepared.items.models) > 1:
+    if "model" not in by and len(items.models) > 1:
         raise DataError(
-            f"by: {by} has no 'model', but the table has {len(prepared.items.models)}. Add 'model'."
+            f"by: {by} has no 'model', but the table has {len(items.models)}."
+            " Add 'model'."
         )
+
+    # One mean per group and level; the levels of a group stand next to each other.
     levels = group_weights(prepared, [*columns, "level"])
-    easy, hard = (
-        levels.means[LEVELS.index(name) :: len(LEVELS)] for name in ("easy", "hard")
-    )
-    keys = levels.numbers[columns].iloc[:: len(LEVELS)].reset_index(drop=True)
-    gaps = [contrast(sides, (1, -1)) for sides in zip(easy, hard, strict=True)]
-    weights = [Weights(keys, means, levels.label) for means in (easy, hard, gaps)]
-    easy_result, hard_result, result = (
-        estimate(prepared.items, numbers, confidence) for numbers in weights
-    )
-    frame = estimate_frame(result, "gap").assign(
-        easy=easy_result.value.ravel(), hard=hard_result.value.ravel()
-    )
+    easy = levels.means[LEVELS.index("easy") :: len(LEVELS)]
+    hard = levels.means[LEVELS.index("hard") :: len(LEVELS)]
+    gap = [contrast(sides, (1, -1)) for sides in zip(easy, hard, strict=True)]
+    groups = levels.numbers[columns].iloc[:: len(LEVELS)].reset_index(drop=True)
+
+    easy_estimate = estimate(items, Weights(groups, easy, levels.label), confidence)
+    hard_estimate = estimate(items, Weights(groups, hard, levels.label), confidence)
+    gap_estimate = estimate(items, Weights(groups, gap, levels.label), confidence)
+    frame = estimate_frame(gap_estimate, "gap")
+    frame["easy"] = easy_estimate.value.ravel()
+    frame["hard"] = hard_estimate.value.ravel()
     frame["gap"] = frame["easy"] - frame["hard"]
-    uncertainty = [
-        "se",
-        "low",
-        "high",
-        "n_prompts",
-        "n_ties",
-        "missing",
-        "average",
-        "reason",
-    ]
-    return copy_provenance(table, frame[[*by, "easy", "hard", "gap", *uncertainty]])
+    return copy_provenance(table, frame[[*by, *_GAP_RESULTS]])
 
 
 def style_preference(
@@ -180,86 +187,77 @@ def style_preference(
     scores = tables.check_scores(scores, allow_missing=True)
     if scores["style"].isna().all():
         raise DataError(
-            "scores: style is missing in every row. A preference needs a benchmark with styles."
+            "scores: style is missing in every row. A preference needs a benchmark with"
+            " styles."
         )
-    clusters = default_cluster(scores) if cluster is None else [cluster]
-    extra = [name for name in clusters if name not in PROMPT]
+    named_columns = default_cluster(scores) if cluster is None else [cluster]
+    extra = [name for name in named_columns if name not in PROMPT]
     require_item_columns(scores, [], extra)
-    rows = _cross_styles(scores, extra)
-    # The other names of the result are no columns of `rows`.
+    versions = _cross_styles(scores, extra)
+    # The other names of the result are no columns of `versions`.
     columns, cluster_columns = regression.group_columns(
-        rows, by, cluster, results=("difference",)
+        versions, by, cluster, results=("difference",)
     )
-    group, first_rows = group_codes(rows, columns)
+
+    group, first_rows = group_codes(versions, columns)
+    clusters = group_codes(versions, cluster_columns)[0]
+    earned = credit(versions, ties=ties)
     n_groups = len(first_rows)
-    earned = credit(rows, ties=ties)
-    share = group_means(
-        earned,
-        group,
-        group_codes(rows, cluster_columns)[0],
-        n_groups,
-        confidence=confidence,
+    share = group_means(earned, group, clusters, n_groups, confidence=confidence)
+    difference = versions["difference"].groupby(group).mean().to_numpy()
+
+    prompt = pd.Series(group_codes(versions, default_cluster(versions))[0])
+    counted_prompt = prompt.where(~np.isnan(earned))
+    is_tie = versions["outcome"] == "tie"
+    is_missing = versions["outcome"].isna()
+    no_spread = "scores do not vary within a prompt"
+    reason = np.where(np.isnan(difference), no_spread, "")
+    reason = np.where(share.reason != "", share.reason, reason)
+    reason = np.where(share.n_pairs == 0, "no outcome", reason)
+
+    keys = versions[columns].iloc[first_rows].reset_index(drop=True)
+    results = pd.DataFrame(
+        {
+            "preference": share.value,
+            "se": share.se,
+            "low": share.low,
+            "high": share.high,
+            "difference": difference,
+            "n_pairs": share.n_pairs,
+            "n_prompts": counted_prompt.groupby(group).nunique().to_numpy(),
+            "n_ties": np.bincount(group, is_tie, n_groups).astype(int),
+            "missing": np.bincount(group, is_missing, n_groups).astype(int),
+            "reason": pd.Series(reason, dtype="str"),
+        }
     )
-    prompt = pd.Series(group_codes(rows, default_cluster(rows))[0]).where(
-        ~np.isnan(earned)
-    )
-    difference = rows.groupby(group)["difference"].mean().to_numpy()
-    still = np.where(np.isnan(difference), "scores do not vary within a prompt", "")
-    reason = np.where(
-        share.n_pairs == 0,
-        "no outcome",
-        np.where(share.reason != "", share.reason, still),
-    )
-    frame = rows[columns].iloc[first_rows].reset_index(drop=True)
-    frame = frame.assign(
-        preference=share.value,
-        se=share.se,
-        low=share.low,
-        high=share.high,
-        difference=difference,
-    )
-    frame = frame.assign(
-        n_pairs=share.n_pairs, n_prompts=prompt.groupby(group).nunique().to_numpy()
-    )
-    for name, is_counted in (
-        ("n_ties", rows["outcome"] == "tie"),
-        ("missing", rows["outcome"].isna()),
-    ):
-        frame[name] = np.bincount(group, is_counted, n_groups).astype(int)
-    return copy_provenance(scores, frame.assign(reason=pd.Series(reason, dtype="str")))
+    return copy_provenance(scores, pd.concat([keys, results], axis=1))
 
 
 def _cross_styles(scores: pd.DataFrame, extra: list[str]) -> pd.DataFrame:
     """One row per two answers of a prompt with the same label and different styles."""
-    key = ["model", *PROMPT, "label"]
     units = pd.Series(regression.standardize_models(scores))
     # Units of a model without spread are all 0: a difference of 0 there would be a
     # number that nobody measured.
-    scores = scores.assign(
-        unit=units.where((units != 0).groupby(scores["model"]).transform("any"))
-    )
-    sides = {
-        style: scores.loc[
-            scores["style"] == style, [*key, "subset", *extra, "score", "unit"]
-        ]
-        for style in STYLES
-    }
+    has_spread = (units != 0).groupby(scores["model"]).transform("any")
+
+    # The label is in the key: right meets right and wrong meets wrong, so correctness
+    # cannot decide.
+    key = ["model", *PROMPT, "label"]
+    answers = scores[[*key, "subset", *extra, "score"]]
+    answers = answers.assign(unit=units.where(has_spread))
+    by_style = {style: answers[scores["style"] == style] for style in STYLES}
     frames = []
     for plainer, fancier in combinations(STYLES, 2):
-        # On the label too: right meets right and wrong meets wrong, so correctness
-        # cannot decide.
-        fancier_side = sides[fancier].drop(columns=["subset", *extra])
-        merged = sides[plainer].merge(
+        fancier_side = by_style[fancier][[*key, "score", "unit"]]
+        merged = by_style[plainer].merge(
             fancier_side, on=key, suffixes=("_plainer", "_fancier")
         )
         frames.append(merged.assign(plainer=plainer, fancier=fancier))
     crossed = pd.concat(frames, ignore_index=True)
-    outcome = tables.outcome(
-        (crossed["score_fancier"] - crossed["score_plainer"]).to_numpy()
-    )
-    crossed = crossed.assign(
-        outcome=outcome, difference=crossed["unit_fancier"] - crossed["unit_plainer"]
-    )
+
+    margin = crossed["score_fancier"] - crossed["score_plainer"]
+    crossed["outcome"] = tables.outcome(margin.to_numpy())
+    crossed["difference"] = crossed["unit_fancier"] - crossed["unit_plainer"]
     columns = [*key, "subset", *extra, "plainer", "fancier", "outcome", "difference"]
     return crossed[columns].astype({"plainer": STYLE, "fancier": STYLE})
 
@@ -303,29 +301,41 @@ def style_differences(table: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFr
     --------
     >>> import rmlab
     >>> responses = rmlab.load("mini")
-    >>> pairs = rmlab.bias.style_differences(rmlab.score(responses, "longest"), responses)
-    >>> rmlab.accuracy(pairs, by=["model", "length"])[["length", "accuracy"]].round(2).to_numpy().tolist()
+    >>> scores = rmlab.score(responses, "longest")
+    >>> pairs = rmlab.bias.style_differences(scores, responses)
+    >>> accuracy = rmlab.accuracy(pairs, by=["model", "length"])
+    >>> accuracy[["length", "accuracy"]].round(2).to_numpy().tolist()
     [['shorter', 0.0], ['equal', 0.5], ['longer', 1.0]]
     """
     pairs = as_pairs(table)
-    measures = ["characters", "markdown"]
-    chosen, rejected = regression.look_up_sides(pairs, features(responses), measures)
-    log_ratio = np.log(chosen[:, 0] + 1) - np.log(rejected[:, 0] + 1)
-    length = (np.sign(log_ratio) * (np.abs(log_ratio) > WITHIN_A_QUARTER)).astype(int)
-    markdown = np.sign(chosen[:, 1] - rejected[:, 1]).astype(int)
+    chosen, rejected = regression.look_up_sides(
+        pairs, features(responses), ["characters", "markdown"]
+    )
+    chosen_log = np.log(chosen[:, 0] + 1)
+    rejected_log = np.log(rejected[:, 0] + 1)
+    log_ratio = chosen_log - rejected_log
+    is_unequal = np.abs(log_ratio) > WITHIN_A_QUARTER
+    length = np.sign(log_ratio) * is_unequal
+    markdown = np.sign(chosen[:, 1] - rejected[:, 1])
     differences = pd.DataFrame(
         {
-            "length": pd.Categorical.from_codes(length + 1, dtype=_LENGTH),
-            "markdown": pd.Categorical.from_codes(markdown + 1, dtype=_MARKDOWN),
+            "length": _categorize_signs(length, _LENGTH),
+            "markdown": _categorize_signs(markdown, _MARKDOWN),
             "log2_length": log_ratio / np.log(2),
+            "chosen_characters": chosen[:, 0].astype(np.int64),
+            "rejected_characters": rejected[:, 0].astype(np.int64),
+            "chosen_markdown": chosen[:, 1].astype(np.int64),
+            "rejected_markdown": rejected[:, 1].astype(np.int64),
         },
         index=pairs.index,
     )
-    for place, measure in enumerate(measures):
-        for label, side in zip(LABELS, (chosen, rejected), strict=True):
-            differences[f"{label}_{measure}"] = side[:, place].astype(np.int64)
 
     for name in differences.columns.intersection(pairs.columns):
         if not pairs[name].equals(differences[name]):
             raise DataError(f"table: {name!r} is a column of the result. Rename yours.")
     return copy_provenance(table, pairs.assign(**differences))
+
+
+def _categorize_signs(sign: FloatArray, dtype: pd.CategoricalDtype) -> pd.Categorical:
+    """The first, second or third category for -1, 0 and 1."""
+    return pd.Categorical.from_codes(sign.astype(int) + 1, dtype=dtype)

@@ -1,6 +1,4 @@
-"""Counterfactual probes: the same answer in another style, and what that does to its
-score.
-"""
+"""Counterfactual probes: what another style does to the score of the same answer."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -11,12 +9,19 @@ from scipy.special import stdtr
 
 from rmlab import tables
 from rmlab.bias import regression
-from rmlab.metrics.estimate import group_means
-from rmlab.metrics.items import FloatArray, cluster_columns
+from rmlab.estimation.clustered import Measured, group_means
+from rmlab.estimation.difference import holm
+from rmlab.estimation.items import cluster_columns
 from rmlab.scorers.base import PlainScorer, Prompt, name_of
-from rmlab.stats.difference import holm
 from rmlab.styles.transforms import TRANSFORMS, Transform
-from rmlab.tables import PROMPT, DataError, default_cluster, group_codes, nearest
+from rmlab.tables import (
+    PROMPT,
+    DataError,
+    FloatArray,
+    default_cluster,
+    group_codes,
+    nearest,
+)
 
 Change = Callable[[str], str]
 _Changes: TypeAlias = Sequence[str | Transform | Change]
@@ -78,7 +83,9 @@ def probe(
     Examples
     --------
     >>> import rmlab
-    >>> table = rmlab.probe(rmlab.load("mini"), rmlab.baselines.longest, ["padding"], by="transform")
+    >>> responses = rmlab.load("mini")
+    >>> longest = rmlab.baselines.longest
+    >>> table = rmlab.probe(responses, longest, ["padding"], by="transform")
     >>> table[["transform", "null", "n"]].to_numpy().tolist()
     [['padding', False, 384]]
     """
@@ -87,46 +94,53 @@ def probe(
     changes, spread = _score_changes(responses, scorer, transforms, steps)
     columns, _ = regression.group_columns(changes, by, results=("null", "change"))
     group, first_rows = group_codes(changes, columns)
-    change = changes["change"].to_numpy()
-    clusters = np.tile(
-        group_codes(responses, clusters_by)[0], len(changes) // len(responses)
-    )
+
+    # The rows of `changes` are the responses, once per transform.
+    n_transforms = len(changes) // len(responses)
+    clusters = np.tile(group_codes(responses, clusters_by)[0], n_transforms)
     mean = group_means(
-        change,
+        changes["change"].to_numpy(),
         group,
         clusters,
         len(first_rows),
         bounds=(-np.inf, np.inf),
         confidence=confidence,
     )
-    with np.errstate(invalid="ignore", divide="ignore"):
-        # Where no score moved at all 0 / 0 is no effect, p = 1; where all moved alike
-        # the error is 0 and p with it.
-        t = np.where(
-            (mean.se == 0) & (mean.value == 0), 0.0, np.abs(mean.value) / mean.se
-        )
-    # Without degrees of freedom the error is NaN, and p with it.
-    p = np.minimum(2 * stdtr(np.maximum(mean.df, 1.0), -t), 1.0)
-    frame = changes[columns].iloc[first_rows].reset_index(drop=True)
+    p = _two_sided_p(mean)
     is_null = changes["null"].groupby(group).all().to_numpy()
-    frame.insert(0, "model", name_of(scorer))
-    frame = frame.assign(
-        null=is_null, change=mean.value, se=mean.se, low=mean.low, high=mean.high
+    reason = np.where(mean.n_pairs == 0, "no answer was altered", mean.reason)
+
+    keys = changes[columns].iloc[first_rows].reset_index(drop=True)
+    keys.insert(0, "model", name_of(scorer))
+    results = pd.DataFrame(
+        {
+            "null": is_null,
+            "change": mean.value,
+            "se": mean.se,
+            "low": mean.low,
+            "high": mean.high,
+            "standardised": mean.value / (spread or np.nan),
+            "p": p,
+            # Controls are no hypotheses: they are read, not tested.
+            "p_holm": holm(np.where(is_null, np.nan, p)),
+            "n": mean.n_pairs,
+            "untouched": np.bincount(group) - mean.n_pairs,
+            "n_prompts": mean.n_prompts,
+            "reason": pd.Series(reason, dtype="str"),
+        }
     )
-    # Controls are no hypotheses: they are read, not tested.
-    p_holm, standardised = (
-        holm(np.where(is_null, np.nan, p)),
-        mean.value / (spread or np.nan),
-    )
-    frame = frame.assign(standardised=standardised, p=p, p_holm=p_holm, n=mean.n_pairs)
-    reason = pd.Series(
-        np.where(mean.n_pairs == 0, "no answer was altered", mean.reason), dtype="str"
-    )
-    return frame.assign(
-        untouched=np.bincount(group) - mean.n_pairs,
-        n_prompts=mean.n_prompts,
-        reason=reason,
-    )
+    return pd.concat([keys, results], axis=1)
+
+
+def _two_sided_p(mean: Measured) -> FloatArray:
+    """p of the test whether each mean is zero; NaN without degrees of freedom."""
+    # Where all answers moved alike the error is 0 and p with it.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        t = np.abs(mean.value) / mean.se
+    # Where none moved at all, 0 / 0 is no effect: p = 1.
+    t[(mean.se == 0) & (mean.value == 0)] = 0.0
+    p = 2 * stdtr(np.maximum(mean.df, 1.0), -t)
+    return np.asarray(np.minimum(p, 1.0))
 
 
 def _score_changes(
@@ -135,63 +149,65 @@ def _score_changes(
     transforms: _Changes | None,
     steps: int | None,
 ) -> tuple[pd.DataFrame, float]:
-    """One row per transform and answer, and the spread of the scores within a prompt
-    before any change.
+    """One row per transform and answer, and the scores' spread within a prompt before.
 
-    The column `change` is NaN where the transform left the answer as it was.
+    The column `change` is NaN where the transform left the answer as it was: a change
+    that had nothing to do says nothing about the scorer.
     """
     if not callable(scorer):
         raise TypeError(
-            f"scorer: {scorer!r} cannot be called. Give a scorer such as rmlab.baselines.longest."
+            f"scorer: {scorer!r} cannot be called."
+            " Give a scorer such as rmlab.baselines.longest."
         )
-    if transforms is not None and (isinstance(transforms, str) or not len(transforms)):
-        raise DataError(
-            f"transforms: {transforms!r}; give a list of names or functions, or leave it out for all"
-        )
-    changes = [
-        _as_transform(item)
-        for item in (TRANSFORMS if transforms is None else transforms)
-    ]
-    names = [change.name for change in changes]
-    if len(set(names)) < len(names):
-        raise DataError(f"transforms: {names} repeats a name. Leave one of them out.")
+    changes = _resolve_transforms(transforms)
     texts = list(responses["response"])
+    prompts = list(responses["prompt"])
     changed_texts = [_apply(change, texts, steps) for change in changes]
-    before, *scores_after = _score_versions(
-        scorer, list(responses["prompt"]), [texts, *changed_texts]
-    )
+    before, *scores_after = _score_versions(scorer, prompts, [texts, *changed_texts])
+
     # Without the texts, which every transform would repeat.
-    columns = dict.fromkeys(
-        [*tables.KEY, "subset", "style", *default_cluster(responses)]
-    )
-    answers = responses[[*columns]]
+    columns = [*tables.KEY, "subset", "style", *default_cluster(responses)]
+    answers = responses[[*dict.fromkeys(columns)]]
     frames = []
     for change, changed, after in zip(
         changes, changed_texts, scores_after, strict=True
     ):
-        # A change that had nothing to do says nothing about the scorer, so it does not
-        # count as a change of zero.
-        is_altered = np.array(
-            [new != old for new, old in zip(changed, texts, strict=True)]
+        is_altered = [new != old for new, old in zip(changed, texts, strict=True)]
+        frame = answers.assign(
+            transform=change.name,
+            null=change.null,
+            change=np.where(is_altered, after - before, np.nan),
         )
-        frame = answers.assign(transform=change.name, null=change.null)
-        frames.append(frame.assign(change=np.where(is_altered, after - before, np.nan)))
+        frames.append(frame)
     spread = regression.within_spread(before, group_codes(responses, PROMPT)[0])
     return pd.concat(frames, ignore_index=True).astype({"transform": "str"}), spread
+
+
+def _resolve_transforms(transforms: _Changes | None) -> list[Transform]:
+    if transforms is None:
+        return list(TRANSFORMS.values())
+    if isinstance(transforms, str) or not len(transforms):
+        raise DataError(
+            f"transforms: {transforms!r};"
+            " give a list of names or functions, or leave it out for all"
+        )
+    changes = [_as_transform(item) for item in transforms]
+    names = [change.name for change in changes]
+    if len(set(names)) < len(names):
+        raise DataError(f"transforms: {names} repeats a name. Leave one of them out.")
+    return changes
 
 
 def _as_transform(item: str | Transform | Change) -> Transform:
     if isinstance(item, Transform):
         return item
     if callable(item):
-        return Transform(
-            getattr(item, "__name__", type(item).__name__),
-            lambda text, steps: item(text),
-            steps=1,
-        )
+        name = getattr(item, "__name__", type(item).__name__)
+        return Transform(name, lambda text, steps: item(text), steps=1)
     if item not in TRANSFORMS:
+        allowed = nearest(item, list(TRANSFORMS))
         raise DataError(
-            f"transforms: {item!r}; {nearest(item, list(TRANSFORMS))}, or a function from text to text."
+            f"transforms: {item!r}; {allowed}, or a function from text to text."
         )
     return TRANSFORMS[item]
 
@@ -202,7 +218,8 @@ def _apply(change: Transform, texts: list[str], steps: int | None) -> list[str]:
     for old, new in zip(texts, changed, strict=True):
         if not isinstance(new, str) or not new:
             raise DataError(
-                f"transforms: {change.name} made {new!r} of {old[:60]!r}; it must give a non-empty string"
+                f"transforms: {change.name} made {new!r} of {old[:60]!r};"
+                " it must give a non-empty string"
             )
     return changed
 
@@ -212,21 +229,23 @@ def _score_versions(
 ) -> list[FloatArray]:
     """Scores of every version of the texts, each different text scored once."""
     # By the text of the prompt, as it may be a list of messages.
-    keys = [
-        [(repr(prompt), text) for prompt, text in zip(prompts, texts, strict=True)]
-        for texts in versions
-    ]
-    questions = {
-        key: prompt for row in keys for key, prompt in zip(row, prompts, strict=True)
-    }
+    prompt_texts = [repr(prompt) for prompt in prompts]
+    keys = [list(zip(prompt_texts, texts, strict=True)) for texts in versions]
+    prompt_of: dict[tuple[str, str], Prompt] = {}
+    for version_keys in keys:
+        prompt_of.update(zip(version_keys, prompts, strict=True))
+
     # One call with all texts: a scorer that shares beginnings then forwards each prompt
     # once for all versions.
-    scores = np.asarray(
-        scorer(list(questions.values()), [text for _, text in questions]), float
-    )
-    if scores.shape != (len(questions),):
+    distinct_texts = [text for _, text in prompt_of]
+    scores = np.asarray(scorer(list(prompt_of.values()), distinct_texts), float)
+    if scores.shape != (len(prompt_of),):
         raise DataError(
-            f"scorer: {len(questions)} texts gave an array of shape {scores.shape}. Return one score each."
+            f"scorer: {len(prompt_of)} texts gave an array of shape {scores.shape}."
+            " Return one score each."
         )
-    score_of = dict(zip(questions, scores.tolist(), strict=True))
-    return [np.array([score_of[key] for key in row]) for row in keys]
+    score_of = dict(zip(prompt_of, scores.tolist(), strict=True))
+    version_scores = []
+    for version_keys in keys:
+        version_scores.append(np.array([score_of[key] for key in version_keys]))
+    return version_scores

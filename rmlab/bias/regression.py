@@ -1,6 +1,4 @@
-"""What the regressions share: groups of rows, means of prompts taken off, features of
-answers as regressors.
-"""
+"""What the regressions share: groups of rows, centering, features as regressors."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -9,14 +7,14 @@ import numpy as np
 import pandas as pd
 
 from rmlab.benchmarks.registry import adopt_name
-from rmlab.metrics.estimate import MIN_PROMPTS, TOO_FEW, t_quantile
-from rmlab.metrics.items import FloatArray, refuse_result_names, require_item_columns
+from rmlab.estimation.clustered import MIN_PROMPTS, TOO_FEW, t_quantile
+from rmlab.estimation.items import refuse_result_names, require_item_columns
 from rmlab.tables import (
     KEY,
-    LABELS,
     PROMPT,
     STYLE,
     DataError,
+    FloatArray,
     IntArray,
     default_cluster,
     group_codes,
@@ -24,8 +22,11 @@ from rmlab.tables import (
     refuse_repeats,
 )
 
-_DEPENDENT = (
-    1e-7  # share of a column's length below which it is a sum of the columns before it
+# Share of a column's length below which it is a sum of the columns before it.
+_DEPENDENT = 1e-7
+_NO_STYLE = (
+    "'step' needs styles, but style is missing in some scores."
+    " Name columns of features."
 )
 
 
@@ -56,7 +57,8 @@ def group_rows(frame: pd.DataFrame, by: Sequence[str]) -> list[IntArray]:
     """Rows of each combination of values, in order of appearance."""
     codes, first_rows = group_codes(frame, by)
     order = np.argsort(codes, kind="stable")
-    return np.split(order, np.searchsorted(codes[order], np.arange(1, len(first_rows))))
+    starts = np.searchsorted(codes[order], np.arange(1, len(first_rows)))
+    return np.split(order, starts)
 
 
 def few_prompts(n_prompts: int) -> str:
@@ -66,63 +68,55 @@ def few_prompts(n_prompts: int) -> str:
 
 def t_limit(confidence: float, n_prompts: int) -> float:
     """Student's t of a two-sided interval over prompts; NaN where they are too few."""
-    return float(
-        t_quantile(
-            np.array(n_prompts - 1 if n_prompts >= MIN_PROMPTS else 0.0), confidence
-        )
-    )
+    df = n_prompts - 1 if n_prompts >= MIN_PROMPTS else 0
+    return float(t_quantile(np.array(df), confidence))
 
 
 def demean(values: FloatArray, prompt: IntArray) -> FloatArray:
     """Values (rows, or rows by columns) less the mean of their prompt."""
-    means: FloatArray = (
-        pd.DataFrame(values)
-        .groupby(prompt)
-        .transform("mean")
-        .to_numpy()
-        .reshape(values.shape)
-    )
-    return values - means
+    groups = pd.DataFrame(values).groupby(prompt)
+    means: FloatArray = groups.transform("mean").to_numpy()
+    return values - means.reshape(values.shape)
 
 
 def within_spread(score: FloatArray, prompt: IntArray) -> float:
-    """Standard deviation of scores around the mean of their prompt, pooled over
-    prompts: the unit of effects.
+    """Standard deviation of scores around their prompt's mean: the unit of effects.
 
-    Zero where scores differ in no prompt, NaN without a prompt that has two scores.
+    Pooled over prompts. Zero where scores differ in no prompt, NaN without a prompt
+    that has two scores.
     """
     observed = ~np.isnan(score)
-    score, prompt = score[observed], prompt[observed]
+    score = score[observed]
+    prompt = prompt[observed]
+
     df = len(score) - len(np.unique(prompt))
+    if df == 0:
+        return float("nan")
     deviation = demean(score, prompt)
     # Means of equal scores may miss them by a last digit.
-    is_rounding = np.abs(deviation).max(initial=0.0) <= 1e-12 * np.abs(score).max(
-        initial=0.0
-    )
-    return (
-        float(np.sqrt((0.0 if is_rounding else (deviation**2).sum()) / df))
-        if df
-        else float("nan")
-    )
+    if np.abs(deviation).max() <= 1e-12 * np.abs(score).max():
+        return 0.0
+    return float(np.sqrt((deviation**2).sum() / df))
 
 
 def standardize_models(scores: pd.DataFrame) -> FloatArray:
-    """Scores in units of their model's `within_spread`; all zero where there is none."""
-    score, prompt = scores["score"].to_numpy(), group_codes(scores, PROMPT)[0]
+    """Scores in units of their model's `within_spread`; zero where there is none."""
+    score = scores["score"].to_numpy()
+    prompt = group_codes(scores, PROMPT)[0]
     units = np.full(len(score), np.nan)
     for rows in group_rows(scores, ["model"]):
         spread = within_spread(score[rows], prompt[rows])
-        units[rows] = score[rows] / spread if spread > 0 else score[rows] * 0
+        if spread > 0:
+            units[rows] = score[rows] / spread
+        else:
+            units[rows] = score[rows] * 0  # a missing score stays missing
     return units
 
 
 def count_columns(features: pd.DataFrame) -> list[str]:
     """Columns of `features` with numbers that are not part of the key."""
-    return [
-        column
-        for column in features.select_dtypes("number").columns
-        if column not in KEY
-    ]
+    numeric = features.select_dtypes("number").columns
+    return [column for column in numeric if column not in KEY]
 
 
 def look_up(
@@ -131,77 +125,91 @@ def look_up(
     columns: Sequence[str],
     table: str,
 ) -> FloatArray:
-    """Features of the answers in `keys`, (rows, columns); DataError where an answer or
-    a column is not there.
+    """Features of the answers in `keys`, (rows, columns).
+
+    Raises DataError where an answer or a column is not there.
     """
     if features is None:
         raise DataError(
-            f"features: None, but {list(columns)} need them. Pass rmlab.styles.features(responses)."
+            f"features: None, but {list(columns)} need them."
+            " Pass rmlab.styles.features(responses)."
         )
-    allowed = count_columns(features)
-    for column in [
-        *(c for c in KEY if c not in features),
-        *(c for c in columns if c not in allowed),
-    ]:
-        names = nearest(column, [*KEY, *allowed])
-        raise DataError(
-            f"features: no counts {column!r}; {names}. Use rmlab.styles.features(responses)."
-        )
+    _require_counts(features, columns)
     features = adopt_name(features, keys)
     refuse_repeats(features, KEY, "features")
-    # Labels as strings: the two tables may have categories of their own.
-    index, wanted_index = (
-        pd.MultiIndex.from_frame(frame[KEY].astype({"label": "str"}))
-        for frame in (features, keys)
-    )
+
+    index = _answer_index(features)
+    wanted_index = _answer_index(keys)
     row = index.get_indexer(wanted_index)
-    if (row < 0).any():
-        message = f"features: no row for {(row < 0).sum()} of {len(keys)} texts of {table}, first"
+    is_absent = row < 0
+    if is_absent.any():
+        first_absent = wanted_index[int(is_absent.argmax())]
         raise DataError(
-            f"{message} {wanted_index[int((row < 0).argmax())]}. Count the responses that were scored."
+            f"features: no row for {is_absent.sum()} of {len(keys)} texts of {table},"
+            f" first {first_absent}. Count the responses that were scored."
         )
+
     values = features[list(columns)].to_numpy(dtype=np.float64)[row]
     if not np.isfinite(values).all():
         raise DataError(
-            f"features: {list(columns)} hold a value that is not finite. Fill it in or name other columns."
+            f"features: {list(columns)} hold a value that is not finite."
+            " Fill it in or name other columns."
         )
     return values
+
+
+def _require_counts(features: pd.DataFrame, columns: Sequence[str]) -> None:
+    counts = count_columns(features)
+    missing = [name for name in KEY if name not in features]
+    missing += [name for name in columns if name not in counts]
+    if missing:
+        allowed = nearest(missing[0], [*KEY, *counts])
+        raise DataError(
+            f"features: no counts {missing[0]!r}; {allowed}."
+            " Use rmlab.styles.features(responses)."
+        )
+
+
+def _answer_index(frame: pd.DataFrame) -> pd.MultiIndex:
+    # Labels as strings: two tables may have categories of their own.
+    return pd.MultiIndex.from_frame(frame[KEY].astype({"label": "str"}))
 
 
 def look_up_sides(
     pairs: pd.DataFrame, features: pd.DataFrame | None, columns: Sequence[str]
 ) -> tuple[FloatArray, FloatArray]:
-    """Features of the chosen and of the rejected answer of each comparison, (rows,
-    columns).
-    """
-    chosen, rejected = (
-        look_up(
-            pairs[PROMPT].assign(label=label, slot=pairs[f"{label}_slot"]),
-            features,
-            columns,
-            "pairs",
-        )
-        for label in LABELS
-    )
+    """Features of the chosen and the rejected answer of each pair, (rows, columns)."""
+    chosen = look_up(_side_keys(pairs, "chosen"), features, columns, "pairs")
+    rejected = look_up(_side_keys(pairs, "rejected"), features, columns, "pairs")
     return chosen, rejected
+
+
+def _side_keys(pairs: pd.DataFrame, label: str) -> pd.DataFrame:
+    return pairs[PROMPT].assign(label=label, slot=pairs[f"{label}_slot"])
 
 
 def answer_column(
     scores: pd.DataFrame, features: pd.DataFrame | None, name: str
 ) -> FloatArray:
-    """Regressor of each answer: "step" (concise 0, plain 1, markdown 2), or log2 of a
-    column of `features`.
+    """Regressor of each answer.
+
+    "step" (concise 0, plain 1, markdown 2), or log2 of a column of `features`.
     """
     if name == "step":
-        steps = pd.Categorical(scores["style"], dtype=STYLE).codes.astype(np.float64)
-        if steps.min(initial=0) < 0:
-            raise DataError(
-                "'step' needs styles, but style is missing in some scores. Name columns of features."
-            )
-        return steps
+        return style_steps(scores["style"], _NO_STYLE)
     count = look_up(scores, features, [name], "scores")[:, 0]
     # One rule for the whole column, or equal counts would differ.
-    return np.log2(count) if count.min(initial=1.0) >= 1 else np.log2(1 + count)
+    if count.min(initial=1.0) < 1:
+        count = 1 + count
+    return np.log2(count)
+
+
+def style_steps(style: pd.Series, problem: str) -> FloatArray:
+    """Concise 0, plain 1, markdown 2; DataError with `problem` where one is missing."""
+    steps = pd.Categorical(style, dtype=STYLE).codes.astype(np.float64)
+    if steps.min(initial=0) < 0:
+        raise DataError(problem)
+    return steps
 
 
 def dependence_reasons(
@@ -213,23 +221,24 @@ def dependence_reasons(
     a sum of the columns before it.
     """
     reasons: list[str] = []
+    independent: list[int] = []
     for place, name in enumerate(names):
-        length = float(np.linalg.norm(x[:, place]))
-        before = x[:, [i for i, reason in enumerate(reasons) if not reason]]
-        residual = x[:, place] - before @ np.linalg.lstsq(before, x[:, place])[0]
+        column = x[:, place]
+        basis = x[:, independent]
+        residual = column - basis @ np.linalg.lstsq(basis, column)[0]
+        length = float(np.linalg.norm(column))
         if length <= _DEPENDENT * max(float(scale[place]), 1e-300):
             reasons.append(f"{name} does not vary {where}".rstrip())
         elif np.linalg.norm(residual) <= _DEPENDENT * length:
             reasons.append(f"{name} cannot be told from the terms before it")
         else:
             reasons.append("")
+            independent.append(place)
     return reasons
 
 
 class ClusteredFit(NamedTuple):
-    """Least squares: effects (k,), their covariance (k, k), and degrees of freedom
-    (k,).
-    """
+    """Least squares: effects (k,), covariance (k, k), degrees of freedom (k,)."""
 
     effect: FloatArray
     covariance: FloatArray
@@ -249,31 +258,50 @@ def fit_clustered(y: FloatArray, x: FloatArray, cluster: IntArray) -> ClusteredF
     coordinates = basis.T @ y
     residual = y - basis @ coordinates
     leverage = _products_by_cluster(basis, cluster)
+    to_effects = np.linalg.inv(triangle)
+
+    # CR2: each cluster's sums of residuals, divided by the root of 1 - leverage.
+    adjust = _inverse_root(leverage)
+    n_clusters = len(leverage)
+    residual_sums = np.empty((n_clusters, len(coordinates), 1))
+    for place, column in enumerate(basis.T):
+        residual_sums[:, place, 0] = np.bincount(cluster, column * residual, n_clusters)
+    score = (adjust @ residual_sums)[:, :, 0]
+
+    return ClusteredFit(
+        effect=to_effects @ coordinates,
+        covariance=to_effects @ (score.T @ score) @ to_effects.T,
+        df=_satterthwaite_df(leverage, adjust @ to_effects.T),
+    )
+
+
+def _inverse_root(leverage: FloatArray) -> FloatArray:
+    """(1 - leverage) to the power of -1/2, (clusters, k, k).
+
+    Zero in a direction that a cluster alone decides.
+    """
     value, vector = np.linalg.eigh(leverage)
     with np.errstate(divide="ignore", invalid="ignore"):
         root = np.where(value < 1 - _DEPENDENT, 1 / np.sqrt(1 - value), 0.0)
-    adjust = (vector * root[:, None, :]) @ vector.transpose(0, 2, 1)
+    scaled = vector * root[:, None, :]
+    return np.asarray(scaled @ vector.transpose(0, 2, 1))
 
-    n_clusters = len(leverage)
-    residual_sums = [
-        np.bincount(cluster, column * residual, n_clusters) for column in basis.T
-    ]
-    score = (adjust @ np.column_stack(residual_sums)[:, :, None])[:, :, 0]
-    to_effects = np.linalg.inv(triangle)
-    effect = to_effects @ coordinates
-    covariance = to_effects @ (score.T @ score) @ to_effects.T
 
-    # Bell and McCaffrey (2002): the clusters' contributions to the error have
-    # covariances P = diag(own) - shared shared', for independent and equally noisy
-    # answers; df = tr(P)^2 / sum of P^2.
-    direction = adjust @ to_effects.T
+def _satterthwaite_df(leverage: FloatArray, direction: FloatArray) -> FloatArray:
+    """Degrees of freedom of each effect, (k,), after Bell and McCaffrey (2002).
+
+    The clusters' contributions to the error have covariances P = diag(own) - shared
+    shared', for independent and equally noisy answers; df = tr(P)^2 / sum of P^2.
+    """
     shared = leverage @ direction
     own = (direction * shared).sum(axis=1)
     explained = (shared**2).sum(axis=1)
-    gram = np.einsum("gia,gja->aij", shared, shared)
     trace = (own - explained).sum(axis=0)
-    squares = (own**2 - 2 * own * explained).sum(axis=0) + (gram**2).sum(axis=(1, 2))
-    return ClusteredFit(effect, covariance, trace**2 / np.maximum(squares, 1e-300))
+
+    gram = np.einsum("gia,gja->aij", shared, shared)
+    diagonal = (own**2 - 2 * own * explained).sum(axis=0)
+    sum_of_squares = diagonal + (gram**2).sum(axis=(1, 2))
+    return np.asarray(trace**2 / np.maximum(sum_of_squares, 1e-300))
 
 
 def _products_by_cluster(columns: FloatArray, cluster: IntArray) -> FloatArray:
@@ -283,7 +311,8 @@ def _products_by_cluster(columns: FloatArray, cluster: IntArray) -> FloatArray:
     products = np.empty((n_clusters, n_columns, n_columns))
     for i in range(n_columns):
         for j in range(i + 1):
-            product = np.bincount(cluster, columns[:, i] * columns[:, j], n_clusters)
-            products[:, i, j] = product
-            products[:, j, i] = product
+            product = columns[:, i] * columns[:, j]
+            sums = np.bincount(cluster, product, n_clusters)
+            products[:, i, j] = sums
+            products[:, j, i] = sums
     return products

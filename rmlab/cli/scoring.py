@@ -41,15 +41,15 @@ def score_benchmark(
 
     \b
     Examples:
-      rmlab score mini longest shortest rmlab score mini longest > scores.csv rmlab
-      score rm-bench Skywork/Skywork-Reward-V2-Qwen3-0.6B --store scores -o scores.csv
-      rmlab score rm-bench ./my-model --path data/rm-bench --store scores --shard 3/16
-      -o part3.csv rmlab score mini run1/final run2/final --name run1 --name run2
-      --store scores rmlab score rm-bench ./my-dpo-policy --reference ./its-sft-model
-      --store scores rmlab score rm-bench my-rm --url http://127.0.0.1:8000 --kind vllm
-      --tokenizer ./my-rm --store scores rmlab score pairs.jsonl longest -o
-      scores.parquet rmlab score ab.csv longest --winner winner --column a=left --column
-      b=right
+      rmlab score mini longest shortest
+      rmlab score mini longest > scores.csv
+      rmlab score rm-bench Skywork/Skywork-Reward-V2-Qwen3-0.6B --store scores -o scores.csv
+      rmlab score rm-bench ./my-model --path data/rm-bench --store scores --shard 3/16 -o part3.csv
+      rmlab score mini run1/final run2/final --name run1 --name run2 --store scores
+      rmlab score rm-bench ./my-dpo-policy --reference ./its-sft-model --store scores
+      rmlab score rm-bench my-rm --url http://127.0.0.1:8000 --kind vllm --tokenizer ./my-rm --store scores
+      rmlab score pairs.jsonl longest -o scores.parquet
+      rmlab score ab.csv longest --winner winner --column a=left --column b=right
     """
     check_out(table, run, len(models))
     if server.url and len(models) > 1:
@@ -104,10 +104,10 @@ def prefer_benchmark(
 
     \b
     Examples:
-      rmlab prefer mini llm-blender/PairRM-hf -o pairs.csv rmlab prefer rm-bench
-      llm-blender/PairRM-hf --truncate right --store scores rmlab prefer rm-bench
-      llm-blender/PairRM-hf --cluster ray --store s3://bucket/scores rmlab report
-      scores/
+      rmlab prefer mini llm-blender/PairRM-hf -o pairs.csv
+      rmlab prefer rm-bench llm-blender/PairRM-hf --truncate right --store scores
+      rmlab prefer rm-bench llm-blender/PairRM-hf --cluster ray --store s3://bucket/scores
+      rmlab report scores/
     """
     check_out(table, run, len(models))
     responses = texts.load(benchmark)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from rmlab.estimation.ties import TIES
 from rmlab.judges.chat import OPENAI, Chat, estimate, read_results, write_requests
 from rmlab.judges.local import Local
 from rmlab.judges.modes import AnswerJudge, Judge, ListJudge, PairJudge
 from rmlab.judges.probes import examine
 from rmlab.judges.questions import Sampling, Template, load_template, shipped
-from rmlab.metrics.ties import TIES
 from rmlab.servers import Client
 from rmlab.tables import DataError, check_option, nearest
 

@@ -2,11 +2,11 @@
 best of n, ensembles.
 """
 
-from rmlab.metrics.best_of_n import best_of, best_of_curve
+from rmlab.estimation.best_of_n import best_of, best_of_curve
+from rmlab.estimation.items import credit, pairs
+from rmlab.estimation.ties import ties_detail, ties_score
 from rmlab.metrics.ensembles import ensemble
-from rmlab.metrics.items import credit, pairs
 from rmlab.metrics.summaries import accuracy, estimates, matrix, summary
-from rmlab.metrics.ties import ties_detail, ties_score
 
 __all__ = [
     "accuracy",

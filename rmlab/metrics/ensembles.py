@@ -10,8 +10,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from rmlab import tables
-from rmlab.metrics.items import FloatArray
-from rmlab.tables import KEY, PROMPT, DataError, group_codes
+from rmlab.tables import KEY, PROMPT, DataError, FloatArray, group_codes
 
 How = Literal["mean", "zscore", "rank", "vote"]
 HOW = ("mean", "zscore", "rank", "vote")
@@ -61,12 +60,13 @@ def ensemble(
 
     Examples
     --------
-    >>> row = {"benchmark": "b", "domain": "d", "id": "0", "slot": 0}
-    >>> rows = [row | {"model": m, "label": "chosen", "score": s} for m, s in (("a", 9.0), ("b", 0.1), ("c", 0.2))]
-    >>> rows += [row | {"model": m, "label": "rejected", "score": s} for m, s in (("a", 1.0), ("b", 0.3), ("c", 0.4))]
-    >>> scores = pd.DataFrame(rows)
-    >>> {how: ensemble(scores, how=how)["score"].round(2).tolist() for how in ("mean", "vote")}
-    {'mean': [3.1, 0.57], 'vote': [0.0, 1.0]}
+    >>> prompt = {"benchmark": "b", "domain": "d", "id": "0", "slot": 0}
+    >>> answers = {"model": [*"aabbcc"], "label": ["chosen", "rejected"] * 3}
+    >>> scores = pd.DataFrame(prompt | answers | {"score": [9, 1, 0.1, 0.3, 0.2, 0.4]})
+    >>> ensemble(scores, how="mean")["score"].round(2).tolist()
+    [3.1, 0.57]
+    >>> ensemble(scores, how="vote")["score"].tolist()
+    [0.0, 1.0]
     """
     tables.check_option("how", how, HOW)
     if isinstance(models, str):
@@ -76,21 +76,19 @@ def ensemble(
     names = present if models is None else list(models)
     for model in names:
         if model not in present or names.count(model) > 1 or len(names) < 2:
-            raise DataError(
-                f"models: {model!r} of {names}; two or more, each once; {tables.nearest(model, present)}"
-            )
-    result_name = name if name is not None else f"{how} of {len(names)} models"
+            problem = f"models: {model!r} of {names}; two or more, each once"
+            raise DataError(f"{problem}; {tables.nearest(model, present)}")
+    result_name = f"{how} of {len(names)} models" if name is None else name
     if result_name in present:
-        raise DataError(
-            f"name: {result_name!r} is already a model in scores; pass name='another name'"
-        )
+        problem = f"name: {result_name!r} is already a model in scores"
+        raise DataError(f"{problem}; pass name='another name'")
+
     values, answers = _spread_models(scores, names)
     is_known = ~np.isnan(values).any(axis=0)
-    combined = np.full(len(answers), np.nan)
-    combined[is_known] = _combine(
-        values[:, is_known], answers.iloc[np.flatnonzero(is_known)], how
-    )
-    frame = answers.assign(model=result_name, score=combined)[tables.SCORES]
+    score = np.full(len(answers), np.nan)
+    known_answers = answers.iloc[np.flatnonzero(is_known)]
+    score[is_known] = _combine(values[:, is_known], known_answers, how)
+    frame = answers.assign(model=result_name, score=score)[tables.SCORES]
     frame.attrs = {"provenance": {result_name: {"ensemble": how, "models": names}}}
     return frame
 
@@ -101,35 +99,36 @@ def _spread_models(
     """Scores (models, answers) and the answers, in the first model's order."""
     rows = scores[scores["model"].isin(names)]
     answer, first_rows = group_codes(rows, KEY)
-    n_models = np.bincount(answer)
-    if (n_models < len(names)).any():
-        first = rows.iloc[first_rows[int((n_models < len(names)).argmax())]][
-            KEY
-        ].to_dict()
-        raise DataError(
-            f"scores: {names} were scored on different responses, first {first}. Score the same for all."
-        )
+    lacks_models = np.bincount(answer) < len(names)
+    if lacks_models.any():
+        row = first_rows[int(lacks_models.argmax())]
+        first = rows[KEY].iloc[row].to_dict()
+        problem = f"scores: {names} were scored on different responses, first {first}"
+        raise DataError(f"{problem}. Score the same for all.")
+
+    score = rows["score"].to_numpy()
     values = np.empty((len(names), len(first_rows)))
     for place, name in enumerate(names):
         is_model = (rows["model"] == name).to_numpy()
-        values[place, answer[is_model]] = rows["score"].to_numpy()[is_model]
+        values[place, answer[is_model]] = score[is_model]
     is_first = (rows["model"] == names[0]).to_numpy()
     return values[:, answer[is_first]], rows[is_first].reset_index(drop=True)
 
 
-def _combine(values: FloatArray, answers: pd.DataFrame, how: str) -> FloatArray:
+def _combine(values: FloatArray, answers: pd.DataFrame, how: How) -> FloatArray:
+    """One score of each answer from those of the models (models, answers)."""
     if how == "mean":
         return np.asarray(values.mean(axis=0))
     combined = np.full(values.shape[1], 0.5)  # of an answer that meets no other
-    for rows in answers.groupby(
-        "benchmark" if how == "zscore" else PROMPT, sort=False
-    ).indices.values():
-        if how == "zscore":
+    if how == "zscore":
+        for rows in answers.groupby("benchmark", sort=False).indices.values():
             combined[rows] = _standardise(values[:, rows]).mean(axis=0)
-        elif len(rows) > 1:
-            combined[rows] = (
-                _mean_rank(values[:, rows]) if how == "rank" else _vote(values[:, rows])
-            )
+        return combined
+
+    combine_prompt = _mean_rank if how == "rank" else _vote
+    for rows in answers.groupby(PROMPT, sort=False).indices.values():
+        if len(rows) > 1:
+            combined[rows] = combine_prompt(values[:, rows])
     return combined
 
 
@@ -138,13 +137,13 @@ def _standardise(values: FloatArray) -> FloatArray:
     gives all the same score.
     """
     centred = values - values.mean(axis=1, keepdims=True)
+    deviation = values.std(axis=1, keepdims=True)
     # By the range, not the deviation: that of equal scores may come out as 1e-17
     # instead of 0.
     varies = np.ptp(values, axis=1)[:, None] > 0
-    deviation = values.std(axis=1, keepdims=True)
-    return np.asarray(
-        np.divide(centred, deviation, out=np.zeros_like(values), where=varies)
-    )
+    standardised = np.zeros_like(values)
+    np.divide(centred, deviation, out=standardised, where=varies)
+    return standardised
 
 
 def _mean_rank(values: FloatArray) -> FloatArray:
@@ -154,15 +153,16 @@ def _mean_rank(values: FloatArray) -> FloatArray:
     # Sums of ranks are exact and divided once, so that equal ranks stay equal: Ties
     # asks how far answers are apart.
     n_models, n_answers = values.shape
-    return np.asarray(
-        (rankdata(values, axis=-1).sum(axis=0) - n_models)
-        / (n_models * (n_answers - 1))
-    )
+    rank_sum = rankdata(values, axis=-1).sum(axis=0)
+    largest_sum = n_models * (n_answers - 1)  # of ranks from 0
+    return np.asarray((rank_sum - n_models) / largest_sum)
 
 
 def _vote(values: FloatArray) -> FloatArray:
     """Share of a prompt's other answers that an answer beats when most models decide,
     (models, answers).
     """
-    majority = np.sign(np.sign(values[:, :, None] - values[:, None, :]).sum(axis=0))
-    return np.asarray((majority.sum(axis=1) / (values.shape[1] - 1) + 1) / 2)
+    votes = np.sign(values[:, :, None] - values[:, None, :])
+    majority = np.sign(votes.sum(axis=0))
+    n_others = values.shape[1] - 1
+    return np.asarray((majority.sum(axis=1) / n_others + 1) / 2)

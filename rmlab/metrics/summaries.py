@@ -3,38 +3,26 @@ columns, the style matrix.
 """
 
 from collections.abc import Sequence
-from itertools import product
 
 import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.metrics.estimate import Estimate, estimate
-from rmlab.metrics.items import NO_STYLE, as_pairs, refuse_result_names
-from rmlab.metrics.weights import Average, Prepared, Weights, prepare, weighted_mean
+from rmlab.benchmarks.prepare import Prepared, prepare
+from rmlab.estimation.estimate import Estimate, estimate
+from rmlab.estimation.items import NO_STYLE, as_pairs, refuse_result_names
+from rmlab.estimation.weights import Average, Weights, weighted_mean
 from rmlab.tables import ITEM, LEVELS, STYLES, DataError, copy_provenance, group_codes
 
 _MAX_DOMAINS = 8
 _UNCERTAINTY = ["se", "low", "high", "n_prompts", "n_ties", "missing"]
-_RESERVED = {
-    *("model", "overall", *_UNCERTAINTY, "average", "reason", *LEVELS),
-    *("rank", "kind", "rank_low", "rank_high", "group"),
-}
-_RESULTS = {
-    *(
-        "accuracy",
-        "value",
-        "value_a",
-        "value_b",
-        "difference",
-        "p",
-        "p_holm",
-        "agreement",
-        "n_pairs",
-        "n_ties_a",
-    ),
-    *("n_ties_b", "model", "model_a", "model_b", *_UNCERTAINTY, "average", "reason"),
-}
+_LABELS = ["average", "reason"]
+_RANKING = ["rank", "kind", "rank_low", "rank_high", "group"]
+_COMPARISON = ["model_a", "model_b", "value_a", "value_b", "difference", "p", "p_holm"]
+_COMPARISON += ["agreement", "n_ties_a", "n_ties_b"]
+_RESERVED = {"model", "overall", *LEVELS, *_UNCERTAINTY, *_LABELS, *_RANKING}
+_RESULTS = {"model", "accuracy", "value", "n_pairs"}
+_RESULTS |= {*_UNCERTAINTY, *_LABELS, *_COMPARISON}
 _STYLE_COLUMNS = ("level", "chosen_style", "rejected_style")
 
 
@@ -74,15 +62,21 @@ def summary(
     Returns
     -------
     DataFrame
-        One row per model, in the order of the table: model; the benchmark's columns
-        (RM-Bench: chat, math, code, safety, easy, normal, hard; RewardBench 1: its
-        sections and prior_sets; RewardBench 2: its six subsets; other data: up to eight
-        domains, and the levels where answers have styles); overall; se, low, high (of
-        overall); n_prompts, n_ties, missing (items without a score or verdict: counted,
-        never lost); average; reason (why overall or its interval is missing). Shares
-        from 0 to 1 (Ties: -0.01 to 1.01). A number that lacks one of its parts is
-        missing. A domain whose name is that of another column is called, for example,
-        "domain hard".
+        One row per model, in the order of the table:
+
+        - model;
+        - the benchmark's columns (RM-Bench: chat, math, code, safety, easy, normal,
+          hard; RewardBench 1: its sections and prior_sets; RewardBench 2: its six
+          subsets; other data: up to eight domains, and the levels where answers have
+          styles);
+        - overall, and its se, low, high;
+        - n_prompts, n_ties, missing (items without a score or verdict: counted, never
+          lost);
+        - average, reason (why overall or its interval is missing).
+
+        Shares are from 0 to 1 (Ties: -0.01 to 1.01). A number that lacks one of its
+        parts is missing. A domain whose name is that of another column is called, for
+        example, "domain hard".
 
     Raises
     ------
@@ -99,7 +93,8 @@ def summary(
     --------
     >>> import rmlab
     >>> scores = rmlab.score(rmlab.load("mini"), "longest")
-    >>> rmlab.summary(scores)[["model", "easy", "normal", "hard"]].round(2).to_numpy().tolist()
+    >>> levels = rmlab.summary(scores)[["model", "easy", "normal", "hard"]]
+    >>> levels.round(2).to_numpy().tolist()
     [['longest', 0.78, 0.51, 0.2]]
     """
     prepared = prepare(table, average, ties, common, options, cluster=cluster)
@@ -109,35 +104,45 @@ def summary(
 def summary_columns(
     prepared: Prepared, confidence: float, *, contrasts: bool = False
 ) -> tuple[pd.DataFrame, Estimate]:
-    """The table of `summary` and its estimate, whose first number is the overall score."""
+    """The table of `summary`, and its estimate with the overall score as number 0."""
     weights = prepared.weights()
-    numbers = weights.numbers
-    is_named = ~numbers["quantity"].isin(["overall", "cell"])
-    places = [
-        int((is_named & (numbers["name"] == name)).argmax())
-        for name in prepared.benchmark.columns
-    ]
-    for quantity in ("domain", "level") if not places else ():
-        rows = np.flatnonzero(numbers["quantity"] == quantity).tolist()
-        places += rows if 1 < len(rows) <= _MAX_DOMAINS else []
-    places.insert(0, 0)
+    places = [0, *_column_places(weights.numbers, prepared.benchmark.columns)]
     selected = Weights(
-        numbers.iloc[places], [weights.means[place] for place in places], weights.label
+        weights.numbers.iloc[places],
+        [weights.means[place] for place in places],
+        weights.label,
     )
     result = estimate(
         prepared.items, selected, confidence, contrasts=[0] if contrasts else []
     )
-    frame = pd.DataFrame({"model": pd.Series(result.models, dtype="str")})
+
+    columns: dict[str, object] = {"model": result.models}
     for number, (quantity, name) in enumerate(selected.numbers.itertuples(index=False)):
-        while quantity == "domain" and (name in _RESERVED or name in frame):
+        while quantity == "domain" and (name in _RESERVED or name in columns):
             name = f"domain {name}"
-        frame[name] = result.value[:, number]
-    frame["overall"] = frame.pop("overall")  # behind its parts
-    uncertainty = {name: getattr(result, name)[:, 0] for name in _UNCERTAINTY}
-    label = pd.Series([weights.label] * len(frame), dtype="str")
-    return frame.assign(
-        **uncertainty, average=label, reason=pd.Series(result.reason[:, 0], dtype="str")
-    ), result
+        columns[name] = result.value[:, number]
+    columns["overall"] = columns.pop("overall")  # behind its parts
+    for name in _UNCERTAINTY:
+        columns[name] = getattr(result, name)[:, 0]
+    columns["average"] = [weights.label] * len(result.models)
+    columns["reason"] = result.reason[:, 0]
+    frame = pd.DataFrame(columns)
+    return frame.astype(dict.fromkeys(["model", *_LABELS], "str")), result
+
+
+def _column_places(numbers: pd.DataFrame, columns: Sequence[str]) -> list[int]:
+    """Places of the benchmark's columns; without any, of the domains and levels."""
+    if columns:
+        is_named = ~numbers["quantity"].isin(["overall", "cell"])
+        return [
+            int((is_named & (numbers["name"] == name)).argmax()) for name in columns
+        ]
+    places = []
+    for quantity in ("domain", "level"):
+        rows = np.flatnonzero(numbers["quantity"] == quantity)
+        if 1 < len(rows) <= _MAX_DOMAINS:
+            places += rows.tolist()
+    return places
 
 
 def estimates(
@@ -163,16 +168,20 @@ def estimates(
         One row per model, quantity and name. Quantities: overall, section (RewardBench
         1), domain, subset, level (easy, normal, hard) and cell ("concise > markdown":
         chosen against rejected style); levels and cells where all answers have styles.
-        Columns: model, quantity, name, value, se (clustered by prompt, CR2), low, high,
-        n_prompts, n_pairs (items counted), n_ties, missing, chance (what random scores
-        earn; missing where it is not known), average, reason (why there is no value or
-        no interval, else empty). Fewer than five prompts in a part that counts give no
-        interval.
+        Columns:
+
+        - model, quantity, name, value;
+        - se (clustered by prompt, CR2), low, high: fewer than five prompts in a part
+          that counts give none;
+        - n_prompts, n_pairs (items counted), n_ties, missing;
+        - chance: what random scores earn; missing where it is not known;
+        - average, reason (why there is no value or no interval, else empty).
 
     Notes
     -----
     Intervals add one cluster that wins everything and one that loses everything, then
-    take a clustered t; see `rmlab.metrics.estimate`.
+    take a clustered t; see "The interval of a number" in
+    docs/statistics.md.
 
     References
     ----------
@@ -181,7 +190,8 @@ def estimates(
     """
     prepared = prepare(table, average, ties, common, options, cluster=cluster)
     weights = prepared.weights()
-    frame = estimate_frame(estimate(prepared.items, weights, confidence), "value")
+    result = estimate(prepared.items, weights, confidence)
+    frame = estimate_frame(result, "value")
     chance = np.tile(prepared.chance(weights), len(prepared.items.models))
     frame.insert(list(frame.columns).index("average"), "chance", chance)
     return copy_provenance(table, frame)
@@ -228,7 +238,9 @@ def accuracy(
         For a column that the table does not have, or that is missing in some
         comparisons.
     """
-    by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
+    if isinstance(by, str):
+        by = [by]
+    by = list(dict.fromkeys(by))
     columns = [column for column in by if column != "model"]
     frames = []
     for rows in _split_models(table, columns):
@@ -243,19 +255,16 @@ def accuracy(
             require_complete=False,
         )
         weights = group_weights(prepared, columns)
-        frames.append(
-            estimate_frame(estimate(prepared.items, weights, confidence), "accuracy")
-        )
+        result = estimate(prepared.items, weights, confidence)
+        frames.append(estimate_frame(result, "accuracy"))
+
     frame = pd.concat(frames, ignore_index=True)
-    models = frame["model"].unique()
-    if "model" not in by and len(models) > 1:
-        raise DataError(
-            f"by: {by} has no 'model', but the table has {len(models)}. Add 'model' or keep one of them."
-        )
-    frame = frame[
-        [*by, *(column for column in frame.columns if column not in {"model", *by})]
-    ]
-    return copy_provenance(table, frame)
+    n_models = frame["model"].nunique()
+    if "model" not in by and n_models > 1:
+        problem = f"by: {by} has no 'model', but the table has {n_models}."
+        raise DataError(f"{problem} Add 'model' or keep one of them.")
+    measured = [name for name in frame.columns if name not in {"model", *by}]
+    return copy_provenance(table, frame[[*by, *measured]])
 
 
 def group_weights(prepared: Prepared, columns: Sequence[str]) -> Weights:
@@ -266,48 +275,50 @@ def group_weights(prepared: Prepared, columns: Sequence[str]) -> Weights:
     the others all parts.
     """
     refuse_result_names(columns, _RESULTS)
-    items, parts = prepared.items, prepared.parts
-    categories = {}  # of closed and ordered columns
-    for column in columns:
-        values, dtype = (
-            items.frame[column],
-            tables.CLOSED.get(column, items.frame[column].dtype),
-        )
-        if isinstance(dtype, pd.CategoricalDtype) and dtype.ordered:
-            categories[column] = dtype
-            if n := values.isna().sum():
-                raise DataError(
-                    f"by: {column!r} is missing in {n} of {len(values)} comparisons. Group by domain."
-                )
+    items = prepared.items
+    parts = prepared.parts
+    categories = _ordered_categories(items.frame, columns)
     open_columns = [column for column in columns if column not in categories]
     group_of_cell, first_cells = group_codes(items.cells, open_columns)
+    shape = [len(first_cells)]
     for column, dtype in categories.items():
-        group_of_cell = (
-            group_of_cell * len(dtype.categories)
-            + items.cells[column].astype(dtype).cat.codes.to_numpy()
-        )
-    open_values = (
-        items.cells[open_columns].iloc[first_cells].itertuples(index=False, name=None)
-    )
-    grid = product(
-        open_values if open_columns else [()],
-        *(dtype.categories for dtype in categories.values()),
-    )
-    groups = pd.DataFrame(
-        [(*first, *others) for first, *others in grid],
-        columns=[*open_columns, *categories],
-    )
-    groups = groups[[*columns]].astype(
-        {name: categories.get(name, items.cells[name].dtype) for name in columns}
-    )
-    required = (
-        np.arange(len(parts.names)) if set(columns) <= set(_STYLE_COLUMNS) else None
-    )
+        n_categories = len(dtype.categories)
+        codes = items.cells[column].astype(dtype).cat.codes.to_numpy()
+        group_of_cell = group_of_cell * n_categories + codes
+        shape.append(n_categories)
+
+    open_code, *closed_codes = np.indices(shape).reshape(len(shape), -1)
+    first_cell = first_cells[open_code]
+    groups = items.cells[open_columns].iloc[first_cell].reset_index(drop=True)
+    for codes, (column, dtype) in zip(closed_codes, categories.items(), strict=True):
+        groups[column] = pd.Categorical.from_codes(codes, dtype=dtype)
+
+    has_styles_only = set(columns) <= set(_STYLE_COLUMNS)
+    required = np.arange(len(parts.names)) if has_styles_only else None
     means = [
         weighted_mean(items, parts, group_of_cell == group, required)
         for group in range(len(groups))
     ]
-    return Weights(groups, means, parts.label)
+    return Weights(groups[[*columns]], means, parts.label)
+
+
+def _ordered_categories(
+    frame: pd.DataFrame, columns: Sequence[str]
+) -> dict[str, pd.CategoricalDtype]:
+    """Types of the closed and ordered columns; DataError where a value is missing."""
+    categories = {}
+    for column in columns:
+        dtype = tables.CLOSED.get(column, frame[column].dtype)
+        if not isinstance(dtype, pd.CategoricalDtype) or not dtype.ordered:
+            continue
+        n_missing = frame[column].isna().sum()
+        if n_missing:
+            problem = (
+                f"by: {column!r} is missing in {n_missing} of {len(frame)} comparisons."
+            )
+            raise DataError(f"{problem} Group by domain.")
+        categories[column] = dtype
+    return categories
 
 
 def _split_models(table: pd.DataFrame, columns: list[str]) -> list[pd.DataFrame]:
@@ -315,21 +326,14 @@ def _split_models(table: pd.DataFrame, columns: list[str]) -> list[pd.DataFrame]
     as bins of margins.
     """
     contract = {*ITEM, "subset", *_STYLE_COLUMNS}
-    if (
-        not isinstance(table, pd.DataFrame)
-        or set(columns) <= contract
-        or not {*ITEM, "model"} <= set(table.columns)
-    ):
+    if not isinstance(table, pd.DataFrame) or set(columns) <= contract:
+        return [table]
+    if not {*ITEM, "model"} <= set(table.columns):
         return [table]
     table = as_pairs(table)
-    extra = [
-        column
-        for column in columns
-        if column in table.columns and column not in contract
-    ]
-    n_values = table.groupby(ITEM, sort=False, observed=True)[extra].nunique(
-        dropna=False
-    )
+    extra = [name for name in columns if name in {*table.columns} - contract]
+    by_item = table.groupby(ITEM, sort=False, observed=True)
+    n_values = by_item[extra].nunique(dropna=False)
     if (n_values <= 1).all(axis=None):
         return [table]
     return [table[table["model"] == model] for model in table["model"].unique()]
@@ -375,52 +379,51 @@ def matrix(
 
     Examples
     --------
-    >>> margins = pd.DataFrame({"model": "m", "benchmark": "b", "domain": "chat", "id": ["0", "1"], "chosen_slot": 0,
-    ...     "rejected_slot": 2, "chosen_style": "concise", "rejected_style": "markdown", "margin": [0.5, -1.0]})
+    >>> pair = {"model": "m", "benchmark": "b", "domain": "chat"}
+    >>> pair |= {"chosen_slot": 0, "chosen_style": "concise"}
+    >>> pair |= {"rejected_slot": 2, "rejected_style": "markdown"}
+    >>> margins = pd.DataFrame(pair | {"id": ["0", "1"], "margin": [0.5, -1.0]})
     >>> matrix(tables.check_pairs(margins)).loc["concise", "markdown"].item()
     0.5
     """
     prepared = prepare(
         table, average, ties, common, options, cluster=cluster, require_complete=False
     )
-    items, parts = prepared.items, prepared.parts
+    items = prepared.items
     if len(items.models) != 1:
-        raise DataError(
-            f"table: a matrix shows one model, not {items.models[:5]}. Keep one of them."
-        )
+        problem = f"table: a matrix shows one model, not {items.models[:5]}."
+        raise DataError(f"{problem} Keep one of them.")
     style_code = items.cells["style_code"].to_numpy()
     if (style_code >= NO_STYLE).any():
-        raise DataError(
-            "table: level is missing in some comparisons. A matrix needs answers in styles."
-        )
-    codes, required = range(len(STYLES) ** 2), np.arange(len(parts.names))
+        problem = "table: level is missing in some comparisons."
+        raise DataError(f"{problem} A matrix needs answers in styles.")
+    codes = range(len(STYLES) ** 2)
+    every_part = np.arange(len(prepared.parts.names))
     means = [
-        weighted_mean(items, parts, style_code == code, required) for code in codes
+        weighted_mean(items, prepared.parts, style_code == code, every_part)
+        for code in codes
     ]
-    result = estimate(items, Weights(pd.DataFrame(index=codes), means, parts.label))
-    columns = {
-        "accuracy": "value",
-        "low": "low",
-        "high": "high",
-        "n_pairs": "n_pairs",
-        "n_ties": "n_ties",
-    }
-    axes = [pd.Index(STYLES, name=f"{label}_style") for label in tables.LABELS]
+    weights = Weights(pd.DataFrame(index=codes), means, prepared.parts.label)
+    result = estimate(items, weights)
+
+    value = result.value[0]
     frame = pd.DataFrame(
-        result.value[0].reshape(len(STYLES), len(STYLES)),
-        index=axes[0],
-        columns=axes[1],
+        value.reshape(len(STYLES), len(STYLES)),
+        index=pd.Index(STYLES, name="chosen_style"),
+        columns=pd.Index(STYLES, name="rejected_style"),
     )
-    frame.attrs = {"average": result.label}
+    frame.attrs["average"] = result.label
     frame.attrs["cells"] = {
-        name: getattr(result, attribute)[0].tolist()
-        for name, attribute in columns.items()
+        "accuracy": value.tolist(),
+        "low": result.low[0].tolist(),
+        "high": result.high[0].tolist(),
+        "n_pairs": result.n_pairs[0].tolist(),
+        "n_ties": result.n_ties[0].tolist(),
     }
-    reasons = result.reason[0][np.isnan(result.value[0])]
+    reasons = result.reason[0][np.isnan(value)]
     if len(reasons):
-        frame.attrs["reason"] = (
-            f"{reasons[0]}; average='domains' or 'prompts' takes the parts that are there"
-        )
+        remedy = "average='domains' or 'prompts' takes the parts that are there"
+        frame.attrs["reason"] = f"{reasons[0]}; {remedy}"
     return frame
 
 
@@ -429,18 +432,23 @@ def estimate_frame(result: Estimate, value: str) -> pd.DataFrame:
     `value`, errors and counts.
     """
     n_models, n_numbers = result.value.shape
-    frame = result.numbers.iloc[np.tile(np.arange(n_numbers), n_models)].reset_index(
-        drop=True
+    number = np.tile(np.arange(n_numbers), n_models)
+    model = np.repeat(np.array(result.models, object), n_numbers)
+    measured = pd.DataFrame(
+        {
+            value: result.value.ravel(),
+            "se": result.se.ravel(),
+            "low": result.low.ravel(),
+            "high": result.high.ravel(),
+            "n_prompts": result.n_prompts.ravel(),
+            "n_pairs": result.n_pairs.ravel(),
+            "n_ties": result.n_ties.ravel(),
+            "missing": result.missing.ravel(),
+            "average": pd.Series([result.label] * len(number), dtype="str"),
+            "reason": pd.Series(result.reason.ravel(), dtype="str"),
+        }
     )
-    frame.insert(
-        0,
-        "model",
-        pd.Series(np.repeat(np.array(result.models, object), n_numbers), dtype="str"),
-    )
-    frame[value] = result.value.ravel()
-    for name in ("se", "low", "high", "n_prompts", "n_pairs", "n_ties", "missing"):
-        frame[name] = getattr(result, name).ravel()
-    label = pd.Series([result.label] * len(frame), dtype="str")
-    return frame.assign(
-        average=label, reason=pd.Series(result.reason.ravel(), dtype="str")
-    )
+    numbers = result.numbers.iloc[number].reset_index(drop=True)
+    frame = pd.concat([numbers, measured], axis=1)
+    frame.insert(0, "model", pd.Series(model, dtype="str"))
+    return frame

@@ -1,8 +1,6 @@
-"""Results of real models that ship with rmlab: scores and comparisons item by item,
-without the texts.
-"""
+"""Results of real models that ship with rmlab, item by item and without the texts."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,16 @@ from rmlab.records import shipped
 from rmlab.tables import DataError, nearest
 
 _SMOLLM2 = "SmolLM2-135M"
+_STRINGS = [
+    "benchmark",
+    "domain",
+    "id",
+    "subset",
+    "label",
+    "style",
+    "chosen_style",
+    "rejected_style",
+]
 
 
 def results(name: str) -> pd.DataFrame:
@@ -66,18 +74,20 @@ def results(name: str) -> pd.DataFrame:
     Examples
     --------
     >>> pairs = results("reward-bench")
-    >>> pairs["model"].nunique(), pairs["id"].nunique(), pairs.attrs["source"]["licence"]
-    (149, 2985, 'MIT')
+    >>> pairs["model"].nunique(), pairs["id"].nunique()
+    (149, 2985)
+    >>> pairs.attrs["source"]["licence"]
+    'MIT'
     """
-    sources = pd.read_csv(shipped("results") / "sources.csv", dtype="str").set_index(
-        "name"
-    )
+    folder = shipped("results")
+    sources = pd.read_csv(folder / "sources.csv", dtype="str").set_index("name")
     if name not in sources.index:
-        raise DataError(
-            f"name: no results {name!r}; {nearest(str(name), list(sources.index))}"
-        )
+        names = nearest(str(name), list(sources.index))
+        raise DataError(f"name: no results {name!r}; {names}")
+
     source = {str(column): str(value) for column, value in sources.loc[name].items()}
-    table = _READERS[source["holds"]](shipped("results") / source["file"])
+    read = _READERS[source["holds"]]
+    table = read(folder / source["file"])
     table.attrs = {"source": source}
     return table
 
@@ -85,18 +95,17 @@ def results(name: str) -> pd.DataFrame:
 def _read_pairs(path: Path) -> pd.DataFrame:
     """Pairs from two bits for each model and item: answered, and won."""
     with np.load(path) as file:
-        n = int(file["n_items"])
-        pairs = _reward_bench_rows(model=file["models"], id=range(n))
-        won, answered = (
-            np.unpackbits(file[name], axis=1, count=n).ravel()
-            for name in ("won", "answered")
-        )
-    outcome = pd.Series(np.where(won, "win", "loss"), dtype=tables.OUTCOME).where(
-        answered == 1
-    )
-    return tables.check_pairs(
-        pairs.assign(chosen_slot=0, rejected_slot=0, outcome=outcome)
-    )
+        n_items = int(file["n_items"])
+        pairs = _reward_bench_rows(model=file["models"], id=range(n_items))
+        won = np.unpackbits(file["won"], axis=1, count=n_items)
+        answered = np.unpackbits(file["answered"], axis=1, count=n_items)
+
+    outcome = np.where(won.ravel(), "win", "loss")
+    has_outcome = answered.ravel() == 1
+    pairs["chosen_slot"] = 0
+    pairs["rejected_slot"] = 0
+    pairs["outcome"] = pd.Series(outcome, dtype=tables.OUTCOME).where(has_outcome)
+    return tables.check_pairs(pairs)
 
 
 def _read_scores(path: Path) -> pd.DataFrame:
@@ -105,70 +114,70 @@ def _read_scores(path: Path) -> pd.DataFrame:
         scores = _reward_bench_rows(
             model=file["models"], id=file["ids"], label=tables.LABELS
         )
-        values = np.stack([file[label] for label in tables.LABELS], axis=-1).astype(
-            np.float64
-        )
-    return tables.check_scores(scores.assign(slot=0, score=values.ravel()))
+        by_label = np.stack([file["chosen"], file["rejected"]], axis=-1)
+
+    scores["slot"] = 0
+    scores["score"] = by_label.ravel().astype("float64")
+    return tables.check_scores(scores)
 
 
-def _reward_bench_rows(**levels: Collection[object]) -> pd.DataFrame:
-    """All combinations of models, items and labels, with the subset of the item as its
-    domain.
+def _reward_bench_rows(**levels: Collection[Hashable]) -> pd.DataFrame:
+    """All combinations of models, items and labels.
+
+    The subset of an item is its domain.
     """
-    names = [
-        np.array(list(map(str, values)), dtype=object) for values in levels.values()
-    ]
-    rows = pd.MultiIndex.from_product(names, names=list(levels)).to_frame(index=False)
-    domain = {item: subset_of_item(item) for item in map(str, levels["id"])}
-    return rows.assign(benchmark="reward-bench", domain=rows["id"].map(domain))
+    index = pd.MultiIndex.from_product([*levels.values()], names=[*levels])
+    rows = index.to_frame(index=False).astype("str")
+    domains = {name: subset_of_item(name) for name in rows["id"].unique()}
+    rows["benchmark"] = "reward-bench"
+    rows["domain"] = rows["id"].map(domains)
+    return rows
 
 
 def _read_likelihoods(path: Path) -> pd.DataFrame:
-    """Scores of one language model in two ways, from the sum of log-probabilities and
-    the number of tokens.
-    """
+    """Scores of one language model: sum and mean of the log-probabilities of tokens."""
     likelihoods = _read_csv(path)
     rows = likelihoods.drop(columns=["sum", "tokens"])
-    by_sum = rows.assign(model=f"{_SMOLLM2} sum", score=likelihoods["sum"])
-    by_mean = rows.assign(
-        model=f"{_SMOLLM2} mean", score=likelihoods["sum"] / likelihoods["tokens"]
-    )
-    return tables.check_scores(pd.concat([by_sum, by_mean], ignore_index=True))
+    log_probability = likelihoods["sum"]
+    per_token = log_probability / likelihoods["tokens"]
+    by_sum = rows.assign(model=f"{_SMOLLM2} sum", score=log_probability)
+    by_mean = rows.assign(model=f"{_SMOLLM2} mean", score=per_token)
+    scores = pd.concat([by_sum, by_mean], ignore_index=True)
+    return tables.check_scores(scores)
 
 
 def _read_letters(path: Path) -> pd.DataFrame:
-    """Pairs of one model that answers A or B: by the mean of both orders, and each
-    order as a model of its own.
+    """Pairs of one model that answers A or B.
+
+    The mean of both orders, and each order, are models of their own.
     """
     from scipy.special import expit, logit
 
     log_odds = _read_csv(path)
     rows = log_odds.drop(columns=["right_first", "right_last"])
-    first, last = log_odds["right_first"].to_numpy(), log_odds["right_last"].to_numpy()
-    margins = {
-        "": logit((expit(first) + expit(last)) / 2),
-        ", right one is A": first,
-        ", right one is B": last,
-    }
-    orders = [
-        rows.assign(model=f"{_SMOLLM2} letters{order}", margin=margin)
-        for order, margin in margins.items()
-    ]
-    return tables.check_pairs(pd.concat(orders, ignore_index=True))
+    first = log_odds["right_first"].to_numpy()
+    last = log_odds["right_last"].to_numpy()
+    mean_probability = (expit(first) + expit(last)) / 2
+
+    model = f"{_SMOLLM2} letters"
+    averaged = rows.assign(model=model, margin=logit(mean_probability))
+    as_a = rows.assign(model=f"{model}, right one is A", margin=first)
+    as_b = rows.assign(model=f"{model}, right one is B", margin=last)
+    pairs = pd.concat([averaged, as_a, as_b], ignore_index=True)
+    return tables.check_pairs(pairs)
+
+
+def _read_verdicts(path: Path) -> pd.DataFrame:
+    return tables.check_pairs(_read_csv(path))
+
+
+def _read_lesson(path: Path) -> pd.DataFrame:
+    """A result of the lessons; an empty cell is missing only in the column change."""
+    return pd.read_csv(path, keep_default_na=False, na_values={"change": [""]})
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
-    text = (
-        "benchmark",
-        "domain",
-        "id",
-        "subset",
-        "label",
-        "style",
-        "chosen_style",
-        "rejected_style",
-    )
-    return pd.read_csv(path, dtype=dict.fromkeys(text, "str"))
+    return pd.read_csv(path, dtype=dict.fromkeys(_STRINGS, "str"))
 
 
 _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
@@ -176,8 +185,6 @@ _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     "scores": _read_scores,
     "likelihoods": _read_likelihoods,
     "letters": _read_letters,
-    "verdicts": lambda path: tables.check_pairs(_read_csv(path)),
-    "other": lambda path: pd.read_csv(
-        path, keep_default_na=False, na_values={"change": [""]}
-    ),
+    "verdicts": _read_verdicts,
+    "other": _read_lesson,
 }

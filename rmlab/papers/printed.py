@@ -1,6 +1,7 @@
-"""Numbers that papers and leaderboards print, each row with its source, date and link."""
+"""Numbers that papers and leaderboards print, with their source, date and link."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -19,34 +20,29 @@ _SEVEN = [
     "judgebench",
     "overall",
 ]
-_SWAPPED = "RM-Bench README prints Math 93.59 and Code 72.66: the two are swapped"
-_OTHER_MODEL = "printed is RM-R1-DeepSeek-Distilled-Qwen-7B's"
+_FINDING = ["model", "check", "quantity", "printed", "expected", "difference", "note"]
 _SOURCE_TOLERANCE = 0.0006  # the sources print two decimals of a percentage
-# What the source of a row prints, as far as it is known.
-_SOURCES = pd.DataFrame(
-    [
-        ("DeepSeek R1", "math", 0.9359, _SWAPPED),
-        ("DeepSeek R1", "code", 0.7266, _SWAPPED),
-        (
-            "DeepSeek R1",
-            "difficulty_avg",
-            0.8528,
-            "RM-Bench README prints All 85.28; 80.2 is Hard alone",
-        ),
-        (
-            "RM-R1-Qwen-Instruct-32B",
-            "math",
-            0.802,
-            f"RM-R1 paper: 80.2; {_OTHER_MODEL}",
-        ),
-        (
-            "RM-R1-Qwen-Instruct-32B",
-            "code",
-            0.668,
-            f"RM-R1 paper: 66.8; {_OTHER_MODEL}",
-        ),
-    ],
-    columns=["model", "quantity", "expected", "note"],
+
+
+class _SourceValue(NamedTuple):
+    """What the source of a leaderboard's row prints."""
+
+    model: str
+    quantity: str
+    expected: float
+    note: str
+
+
+_SWAPPED = "RM-Bench README prints Math 93.59 and Code 72.66: the two are swapped"
+_HARD_ALONE = "RM-Bench README prints All 85.28; 80.2 is Hard alone"
+_OTHER_MODEL = "printed is RM-R1-DeepSeek-Distilled-Qwen-7B's"
+_RM_R1 = "RM-R1-Qwen-Instruct-32B"
+_SOURCE_VALUES = (
+    _SourceValue("DeepSeek R1", "math", 0.9359, _SWAPPED),
+    _SourceValue("DeepSeek R1", "code", 0.7266, _SWAPPED),
+    _SourceValue("DeepSeek R1", "difficulty_avg", 0.8528, _HARD_ALONE),
+    _SourceValue(_RM_R1, "math", 0.802, f"RM-R1 paper: 80.2; {_OTHER_MODEL}"),
+    _SourceValue(_RM_R1, "code", 0.668, f"RM-R1 paper: 66.8; {_OTHER_MODEL}"),
 )
 
 
@@ -80,28 +76,29 @@ def published(benchmark: str, table: str | None = None) -> pd.DataFrame:
     >>> published("rm-bench").set_index("model")["hard"].head(1).to_dict()
     {'Skywork-Reward-V2-Llama-3.1-8B-40M': 0.935}
     """
-    files: dict[str, dict[str, tuple[str, Sequence[str]]]] = {
-        **{
-            b.name: dict(b.published)
-            for b in benchmarks_by_name().values()
-            if b.published
-        },
-        "seven-benchmarks": {"skywork-v2": ("seven_benchmarks.csv", _SEVEN)},
-    }
+    files: dict[str, Mapping[str, tuple[str, Sequence[str]]]] = {}
+    for b in benchmarks_by_name().values():
+        if b.published:
+            files[b.name] = b.published
+    files["seven-benchmarks"] = {"skywork-v2": ("seven_benchmarks.csv", _SEVEN)}
+
     if benchmark not in files:
-        raise DataError(
-            f"benchmark: no published tables of {benchmark!r}; {nearest(benchmark, list(files))}"
-        )
-    table = table or next(iter(files[benchmark]))
-    if table not in files[benchmark]:
-        raise DataError(
-            f"table: {benchmark} has no published {table!r}; {nearest(table, list(files[benchmark]))}"
-        )
-    name, percent = files[benchmark][table]
-    frame = pd.read_csv(shipped("published") / name, dtype={"model": "str"})
-    present = [column for column in percent if column in frame.columns]
-    frame[present] = (frame[present].astype("float64") / 100).round(6)
-    return frame[["model", *frame.columns.drop("model")]] if "model" in frame else frame
+        problem = f"benchmark: no published tables of {benchmark!r}"
+        raise DataError(f"{problem}; {nearest(benchmark, list(files))}")
+    tables = files[benchmark]
+    if not table:
+        table = next(iter(tables))
+    if table not in tables:
+        problem = f"table: {benchmark} has no published {table!r}"
+        raise DataError(f"{problem}; {nearest(table, list(tables))}")
+
+    file, percentages = tables[table]
+    frame = pd.read_csv(shipped("published") / file, dtype={"model": "str"})
+    percent = frame.columns.intersection(list(percentages))
+    frame[percent] = (frame[percent].astype("float64") / 100).round(6)
+    if "model" in frame:
+        frame = frame[["model", *frame.columns.drop("model")]]
+    return frame
 
 
 def audit_leaderboard(
@@ -120,13 +117,19 @@ def audit_leaderboard(
     Returns
     -------
     DataFrame
-        One row per finding: model, check, quantity, printed, expected, difference,
-        note. Checks: "domain mean is not the level mean" (the two are equal by
-        definition), "overall is neither mean", "contradicts its source" (the row's own
-        paper prints another value). `quantity` names the column that is in doubt. Where
-        the two means differ, this is domain_avg, computed from the row, although a
-        level may be the one that is wrong. A mean over columns that are not all printed
-        is not checked.
+        One row per finding. Columns:
+
+        - model
+        - check
+        - quantity: the column that is in doubt
+        - printed, expected, difference
+        - note
+
+        Checks: "domain mean is not the level mean" (the two are equal by definition),
+        "overall is neither mean", "contradicts its source" (the row's own paper prints
+        another value). Where the two means differ, `quantity` is domain_avg, computed
+        from the row, although a level may be the one that is wrong. A mean over columns
+        that are not all printed is not checked.
 
     Raises
     ------
@@ -134,67 +137,77 @@ def audit_leaderboard(
         Where a column is missing, or holds anything but shares.
     """
     require_columns(table, ["model", *_DOMAINS, *LEVELS, "overall"], "table")
-    averages = [
-        column for column in ("domain_avg", "difficulty_avg") if column in table.columns
-    ]
+    averages = [name for name in ("domain_avg", "difficulty_avg") if name in table]
     shares = read_shares(table, [*_DOMAINS, *LEVELS, "overall", *averages], "table")
-    domain, level = (
-        shares[list(columns)].mean(axis=1, skipna=False)
-        for columns in (_DOMAINS, LEVELS)
-    )
+    domain_mean = shares[list(_DOMAINS)].mean(axis=1, skipna=False)
+    level_mean = shares[list(LEVELS)].mean(axis=1, skipna=False)
     overall = shares["overall"]
-    nearer = level.where(
-        (overall - level).abs() < (overall - domain).abs(), domain
-    ).fillna(level)
-    models = pd.DataFrame(
+    level_is_nearer = (overall - level_mean).abs() < (overall - domain_mean).abs()
+    nearer_mean = level_mean.where(level_is_nearer, domain_mean)
+
+    notes: pd.Series[str] | str = ""
+    if "note" in table:
+        notes = table["note"].fillna("")
+    unequal_means = pd.DataFrame(
         {
             "model": table["model"],
-            "note": table["note"].fillna("") if "note" in table else "",
+            "check": "domain mean is not the level mean",
+            "quantity": "domain_avg",
+            "printed": domain_mean,
+            "expected": level_mean,
+            "tolerance": tolerance,
+            "note": notes,
         }
     )
-    cells = shares.assign(model=table["model"]).melt(
+    neither_mean = pd.DataFrame(
+        {
+            "model": table["model"],
+            "check": "overall is neither mean",
+            "quantity": "overall",
+            "printed": overall,
+            "expected": nearer_mean.fillna(level_mean),
+            "tolerance": tolerance,
+            "note": notes,
+        }
+    )
+    contradictions = _compare_sources(table["model"], shares)
+
+    findings = pd.concat([unequal_means, neither_mean, contradictions])
+    findings["difference"] = findings["printed"] - findings["expected"]
+    is_large = findings["difference"].abs() > findings["tolerance"]
+    return findings.loc[is_large, _FINDING].reset_index(drop=True)
+
+
+def _compare_sources(models: "pd.Series[str]", shares: pd.DataFrame) -> pd.DataFrame:
+    """Numbers of a leaderboard beside those that their sources print."""
+    printed = shares.assign(model=models).melt(
         "model", var_name="quantity", value_name="printed"
     )
-    sources = _SOURCES.merge(cells, on=["model", "quantity"])
-    unequal, neither = "domain mean is not the level mean", "overall is neither mean"
-    findings = pd.concat(
-        [
-            models.assign(
-                check=unequal, quantity="domain_avg", printed=domain, expected=level
-            ),
-            models.assign(
-                check=neither, quantity="overall", printed=overall, expected=nearer
-            ),
-            sources.assign(check="contradicts its source"),
-        ]
-    )
-    findings["difference"] = findings["printed"] - findings["expected"]
-    allowed = (
-        findings["check"]
-        .map({"contradicts its source": _SOURCE_TOLERANCE})
-        .fillna(tolerance)
-    )
-    findings = findings[findings["difference"].abs() > allowed].reset_index(drop=True)
-    return findings[
-        ["model", "check", "quantity", "printed", "expected", "difference", "note"]
-    ]
+    sources = pd.DataFrame(_SOURCE_VALUES).merge(printed, on=["model", "quantity"])
+    sources["check"] = "contradicts its source"
+    sources["tolerance"] = _SOURCE_TOLERANCE
+    return sources
 
 
 def read_shares(
     table: pd.DataFrame, columns: Sequence[str], argument: str
 ) -> pd.DataFrame:
-    """These columns as floats; DataError, naming the argument, for anything but shares
-    from 0 to 1.
+    """These columns as floats.
+
+    DataError, naming the argument, for anything but shares from 0 to 1.
     """
     try:
         shares = table[list(columns)].astype("float64")
     except (TypeError, ValueError) as error:
-        raise DataError(
-            f"{argument}: not all cells are numbers ({error}); leave missing cells empty"
-        ) from None
-    if (shares.abs() > 1.5).any(axis=None):
-        column = (shares.abs() > 1.5).any().idxmax()
-        raise DataError(
-            f"{argument}: {shares[column].abs().max():g} in column {column!r} is not a share; divide percent by 100"
+        problem = f"{argument}: not all cells are numbers ({error})"
+        raise DataError(f"{problem}; leave missing cells empty") from None
+
+    largest = shares.abs().max()
+    too_large = largest[largest > 1.5]
+    if not too_large.empty:
+        column = too_large.index[0]
+        problem = (
+            f"{argument}: {too_large[column]:g} in column {column!r} is not a share"
         )
+        raise DataError(f"{problem}; divide percent by 100")
     return shares

@@ -1,9 +1,9 @@
-"""Published numbers beside computed ones: the difference, and the rule of counting that
-explains it.
-"""
+"""Published numbers beside computed ones, and the rules that explain differences."""
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from rmlab.tables import LEVELS, PAIR_KEY, DataError, check_pairs
 
 _HEADERS = dict.fromkeys(["score", "average", "avg", "total"], "overall")
 _MOST_DECIMALS = 9
+_EXACT = 1e-9  # what floating-point numbers may differ by
 _OWN = ""  # the benchmark's own rule of counting
 _COLUMNS = [
     "model",
@@ -53,13 +54,20 @@ def reproduce(
     Returns
     -------
     DataFrame
-        One row per model and published number: model, quantity, published, computed (by
-        the benchmark's own rules), difference (published minus computed), rule,
-        by_rule, agreement, n_pairs. Models that are not in both tables are in
-        `attrs["only_ours"]` and `attrs["only_published"]`.
+        One row per model and published number. Models that are not in both tables are
+        in `attrs["only_ours"]` and `attrs["only_published"]`. Columns:
 
-        `by_rule` is the value that `rule` gives, and `rule` says what explains the
-        number:
+        - model, quantity
+        - published
+        - computed: by the benchmark's own rules
+        - difference: published minus computed
+        - rule: what explains the number
+        - by_rule: the value that `rule` gives
+        - agreement: share of the comparisons behind the number that have the same
+          outcome in both; missing with printed numbers only
+        - n_pairs: how many comparisons those are
+
+        Explanations:
 
         - "equal", or "rounding": within half a unit of the last digit; "cut off": the
           digits agree before rounding;
@@ -69,10 +77,6 @@ def reproduce(
         - "math and code are swapped", and the like for any two columns;
         - empty: nothing known explains it.
 
-        `agreement` is the share of the comparisons behind a number that have the same
-        outcome in both, and `n_pairs` how many those are; with printed numbers only it
-        is missing.
-
     Raises
     ------
     DataError
@@ -80,209 +84,241 @@ def reproduce(
         anything but shares.
     """
     benchmark = benchmark_of(ours)
-    if not benchmark.published:
-        titles = ", ".join(
-            b.title for b in benchmarks_by_name().values() if b.published
-        )
-        raise DataError(
-            f"ours: nothing is published of {benchmark.title}; pass scores or pairs of one of {titles}"
-        )
-    if not isinstance(published, pd.DataFrame):
-        raise TypeError(
-            f"published: a {type(published).__name__}; pass rmlab.papers.published({benchmark.name!r})"
-        )
-    has_items = {"id", "domain"} <= set(published.columns)
-    if has_items and benchmark_of(published) != benchmark:
-        raise DataError(
-            f"published: results of {benchmark_of(published).name}, ours are of {benchmark.name}"
-        )
-    numbers = (
-        _count_numbers(published, benchmark, {})
-        if has_items
-        else _read_numbers(published, benchmark)
-    )
-    our_names = {
-        (names or {}).get(model, model): model for model in ours["model"].unique()
-    }
-    printed = numbers[numbers.index.isin(list(our_names))].rename(index=our_names)
-    if printed.empty:
-        examples = f"ours: {', '.join(list(our_names)[:3])}; theirs: {', '.join(map(str, numbers.index[:3]))}"
-        raise DataError(
-            f"published: none of our models is in it; {examples}; pass names={{ours: theirs}}"
-        )
-    tolerance = 0.5 * 10.0 ** -(
-        _count_decimals(printed) if decimals is None else decimals
-    )
-    rules: dict[str, Mapping[str, str]] = {_OWN: {}, **benchmark.variants}
-    computed = pd.concat(
-        {
-            rule: _count_numbers(ours, benchmark, rules[rule]).reindex(printed.index)
-            for rule in rules
-        }
-    )
-    rows = [
-        (model, *explained)
-        for model, row in printed.iterrows()
-        for explained in _explain_numbers(
-            row.dropna().to_dict(), computed.xs(model, level=1).T.to_dict(), tolerance
-        )
-    ]
-    frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"model": "str"})
-    frame[["agreement", "n_pairs"]] = np.nan, 0
+    _check_published(published, benchmark)
+    has_items = _has_items(published)
+    if has_items:
+        numbers = _count_numbers(published, benchmark, {})
+    else:
+        numbers = _read_numbers(published, benchmark)
+
+    our_names: dict[str, str] = {}
+    for model in ours["model"].unique():
+        their_name = (names or {}).get(model, model)
+        our_names[their_name] = model
+    printed = _match_models(numbers, our_names)
+    if decimals is None:
+        decimals = _count_decimals(printed)
+    frame = _explain_differences(ours, printed, benchmark, 0.5 * 10.0**-decimals)
+
     if has_items:
         agreement = _agree_by_number(ours, published, our_names, benchmark)
-        frame.update(
-            frame[["quantity", "model"]].join(agreement, on=["quantity", "model"])
-        )
+        frame = frame.join(agreement, on=["quantity", "model"])
+        frame["n_pairs"] = frame["n_pairs"].fillna(0).astype("int64")
+    else:
+        frame["agreement"] = np.nan
+        frame["n_pairs"] = 0
+    only_published = numbers.index[~numbers.index.isin(list(our_names))]
     frame.attrs = {
         "only_ours": [
-            model for name, model in our_names.items() if name not in numbers.index
+            our_names[name] for name in our_names if name not in numbers.index
         ],
-        "only_published": [
-            str(model) for model in numbers.index if model not in our_names
-        ],
+        "only_published": [str(model) for model in only_published],
     }
-    return frame.astype({"n_pairs": "int64"})
+    return frame
+
+
+def _check_published(published: pd.DataFrame, benchmark: Benchmark) -> None:
+    """Raise if there is nothing to compare, or the two are of different benchmarks."""
+    if not benchmark.published:
+        with_tables = [b.title for b in benchmarks_by_name().values() if b.published]
+        problem = f"ours: nothing is published of {benchmark.title}"
+        remedy = f"pass scores or pairs of one of {', '.join(with_tables)}"
+        raise DataError(f"{problem}; {remedy}")
+    if not isinstance(published, pd.DataFrame):
+        raise TypeError(
+            f"published: a {type(published).__name__}; "
+            f"pass rmlab.papers.published({benchmark.name!r})"
+        )
+    if _has_items(published):
+        theirs = benchmark_of(published)
+        if theirs != benchmark:
+            problem = f"published: results of {theirs.name}"
+            raise DataError(f"{problem}, ours are of {benchmark.name}")
+
+
+def _has_items(published: pd.DataFrame) -> bool:
+    """Whether a table holds somebody's scores or pairs, not printed numbers."""
+    return "id" in published and "domain" in published
+
+
+def _match_models(numbers: pd.DataFrame, our_names: Mapping[str, str]) -> pd.DataFrame:
+    """The numbers of the models that are ours, too, under our names."""
+    is_ours = numbers.index.isin(list(our_names))
+    if not is_ours.any():
+        our_examples = ", ".join(list(our_names)[:3])
+        their_examples = ", ".join(map(str, numbers.index[:3]))
+        problem = "published: none of our models is in it"
+        examples = f"ours: {our_examples}; theirs: {their_examples}"
+        raise DataError(f"{problem}; {examples}; pass names={{ours: theirs}}")
+    return numbers[is_ours].rename(index=our_names)
 
 
 def _count_numbers(
     table: pd.DataFrame, benchmark: Benchmark, options: Mapping[str, str]
 ) -> pd.DataFrame:
-    """The numbers that leaderboards print, counted by one rule: one row per model
-    (index).
-    """
+    """The numbers that leaderboards print, by one rule: one row per model (index)."""
     numbers = summary(table, **options).set_index("model")  # type: ignore[arg-type]
     if benchmark.styles:
-        numbers = numbers.assign(
-            domain_avg=numbers["overall"], difficulty_avg=numbers["overall"]
-        )
+        numbers["domain_avg"] = numbers["overall"]
+        numbers["difficulty_avg"] = numbers["overall"]
     return numbers.reindex(columns=_quantities(benchmark))
 
 
 def _quantities(benchmark: Benchmark) -> list[str]:
-    return [
-        *benchmark.columns,
-        "overall",
-        *(["domain_avg", "difficulty_avg"] if benchmark.styles else []),
-    ]
+    quantities = [*benchmark.columns, "overall"]
+    if benchmark.styles:
+        quantities += ["domain_avg", "difficulty_avg"]
+    return quantities
 
 
 def _read_numbers(published: pd.DataFrame, benchmark: Benchmark) -> pd.DataFrame:
-    """The benchmark's numbers in a table of somebody else's headers: one row per model
-    (index).
-    """
-    headers = {
-        c: str(c).split("(")[0].strip().lower().replace(" ", "_")
-        for c in published.columns
-    }
-    table = published.rename(
-        columns={c: _HEADERS.get(header, header) for c, header in headers.items()}
-    )
+    """The benchmark's numbers in somebody else's table: one row per model (index)."""
+    names = {}
+    for column in published.columns:
+        header = str(column).split("(")[0].strip().lower().replace(" ", "_")
+        names[column] = _HEADERS.get(header, header)
+    table = published.rename(columns=names)
     table = table.loc[:, ~table.columns.duplicated()]
-    columns = [name for name in _quantities(benchmark) if name in table]
+
+    quantities = _quantities(benchmark)
+    columns = [name for name in quantities if name in table]
     if "model" not in table or not columns:
-        allowed, present = (
-            ", ".join(_quantities(benchmark)),
-            ", ".join(map(str, published.columns))[:200],
-        )
-        raise DataError(
-            f"published: no column 'model', or none of {allowed}; found: {present}; rename the columns"
-        )
+        problem = f"published: no column 'model', or none of {', '.join(quantities)}"
+        headers = ", ".join(map(str, published.columns))
+        raise DataError(f"{problem}; found: {headers[:200]}; rename the columns")
     for b in benchmarks_by_name().values():
-        if b.published and sum(name in table for name in _quantities(b)) > len(columns):
-            raise DataError(
-                f"published: it looks like a table of {b.name}, ours are results of {benchmark.name}"
-            )
+        shared = table.columns.intersection(_quantities(b))
+        if b.published and len(shared) > len(columns):
+            problem = f"published: it looks like a table of {b.name}"
+            raise DataError(f"{problem}, ours are results of {benchmark.name}")
     repeated = table.loc[table["model"].duplicated(), "model"].tolist()
     if repeated:
-        raise DataError(
-            f"published: {repeated[0]!r} has several rows; keep one version of the table"
-        )
+        problem = f"published: {repeated[0]!r} has several rows"
+        raise DataError(f"{problem}; keep one version of the table")
     return read_shares(table.set_index("model"), columns, "published")
 
 
 def _count_decimals(numbers: pd.DataFrame) -> int:
     """Digits after the point of the most precise number, up to nine."""
     values = numbers.to_numpy(float)
-    digits = range(_MOST_DECIMALS)
-    fitting = (
-        n
-        for n in digits
-        if np.allclose(values, values.round(n), rtol=0, atol=1e-11, equal_nan=True)
-    )
-    return next(fitting, _MOST_DECIMALS)
+    for n in range(_MOST_DECIMALS):
+        rounded = values.round(n)
+        if np.allclose(values, rounded, rtol=0, atol=1e-11, equal_nan=True):
+            return n
+    return _MOST_DECIMALS
 
 
-def _explain_numbers(
-    printed: Mapping[Hashable, float],
-    computed: Mapping[Hashable, Mapping[Hashable, float]],
-    tolerance: float,
-) -> Iterator[tuple[object, ...]]:
-    """The columns from quantity to by_rule of a model's numbers; `computed` holds these
-    by each rule of counting.
-    """
-    close = tolerance + 1e-9
-    by_own_rule = computed[_OWN]
-    rules = {
-        q: [rule for rule in computed if abs(computed[rule][q] - printed[q]) <= close]
-        for q in printed
-    }
-    n_explained = Counter(
-        rule for fitting in rules.values() if _OWN not in fitting for rule in fitting
-    )
-    unexplained = [q for q in printed if not rules[q]]
-    for quantity, number in printed.items():
-        value, fitting = by_own_rule[quantity], rules[quantity]
-        with_prior_sets = (
-            _count_printed_prior_sets(printed, by_own_rule)
-            if quantity == "overall"
-            else np.nan
-        )
-        swapped = [
-            q
-            for q in unexplained
-            if abs(number - by_own_rule[q]) <= close
-            and abs(printed[q] - value) <= close
-        ]
-        by_rule = value
-        if _OWN in fitting:
-            words = "equal" if abs(value - number) <= 1e-9 else "rounding"
-        elif (
-            abs(with_prior_sets - number) <= tolerance * 4 / 3 + 1e-9
-        ):  # the prior sets are themselves rounded
-            words, by_rule = "with the prior sets as printed", with_prior_sets
-        elif np.isnan(value):
-            words = "not computed: items are missing"
-        elif 0 <= value - number < 2 * tolerance:
-            words = "cut off"
-        elif fitting:
-            rule = max(fitting, key=n_explained.__getitem__)
-            words, by_rule = str(rule), computed[rule][quantity]
-        elif swapped:
-            words = (
-                " and ".join(str(q) for q in printed if q in (quantity, swapped[0]))
-                + " are swapped"
+def _explain_differences(
+    ours: pd.DataFrame, printed: pd.DataFrame, benchmark: Benchmark, tolerance: float
+) -> pd.DataFrame:
+    """One row per model and printed number: both values, and the rule that explains."""
+    rules: dict[str, Mapping[str, str]] = {_OWN: {}, **benchmark.variants}
+    by_rule = {}
+    for rule, options in rules.items():
+        by_rule[rule] = _count_numbers(ours, benchmark, options).to_dict("index")
+
+    rows = []
+    for model, printed_numbers in printed.iterrows():
+        computed = {rule: numbers[model] for rule, numbers in by_rule.items()}
+        of_model = _Numbers(printed_numbers.dropna().to_dict(), computed, tolerance)
+        for quantity, number in of_model.printed.items():
+            value = computed[_OWN][quantity]
+            explanation = of_model.explain(quantity)
+            rows.append(
+                {
+                    "model": model,
+                    "quantity": quantity,
+                    "published": number,
+                    "computed": value,
+                    "difference": number - value,
+                    "rule": explanation.rule,
+                    "by_rule": explanation.value,
+                }
             )
-            by_rule = by_own_rule[swapped[0]]
-        else:
-            words, by_rule = "", np.nan
-        yield quantity, number, value, number - value, words, by_rule
+    return pd.DataFrame(rows, columns=_COLUMNS).astype({"model": "str"})
 
 
-def _count_printed_prior_sets(
-    printed: Mapping[Hashable, float], computed: Mapping[Hashable, float]
-) -> float:
-    """The overall score of RewardBench 1 with the prior sets as printed, where their
-    items are not at hand.
-    """
-    if "prior_sets" not in printed or not np.isnan(computed["prior_sets"]):
-        return np.nan
-    sections = [
-        computed[column]
-        for column in benchmarks_by_name()["reward-bench"].columns
-        if column != "prior_sets"
-    ]
-    return (sum(sections) + 0.5 * printed["prior_sets"]) / 4.5
+class _Explanation(NamedTuple):
+    """What gives a printed number, and the value that it gives."""
+
+    rule: str
+    value: float
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """The numbers of one model: printed, and computed by each rule of counting."""
+
+    printed: Mapping[Hashable, float]
+    computed: Mapping[str, Mapping[Hashable, float]]
+    tolerance: float
+
+    def explain(self, quantity: Hashable) -> _Explanation:
+        """Find what explains the printed number; no rule where nothing known does."""
+        printed = self.printed[quantity]
+        computed = self.computed[_OWN][quantity]
+        if abs(computed - printed) <= _EXACT:
+            return _Explanation("equal", computed)
+        if self._is_close(computed, printed):
+            return _Explanation("rounding", computed)
+
+        if quantity == "overall":
+            with_prior_sets = self._overall_with_printed_prior_sets()
+            # The prior sets are themselves rounded.
+            if abs(with_prior_sets - printed) <= self.tolerance * 4 / 3 + _EXACT:
+                return _Explanation("with the prior sets as printed", with_prior_sets)
+        if np.isnan(computed):
+            return _Explanation("not computed: items are missing", computed)
+        if 0 <= computed - printed < 2 * self.tolerance:
+            return _Explanation("cut off", computed)
+
+        if self._fitting_rules[quantity]:
+            rule = max(self._fitting_rules[quantity], key=self._count_explained)
+            return _Explanation(rule, self.computed[rule][quantity])
+        for other in self.printed:
+            if self._are_swapped(quantity, other):
+                swapped = (quantity, other)
+                names = [str(name) for name in self.printed if name in swapped]
+                rule = f"{' and '.join(names)} are swapped"
+                return _Explanation(rule, self.computed[_OWN][other])
+        return _Explanation("", np.nan)
+
+    @cached_property
+    def _fitting_rules(self) -> dict[Hashable, list[str]]:
+        """The rules that give each printed number."""
+        fitting: dict[Hashable, list[str]] = {quantity: [] for quantity in self.printed}
+        for rule, numbers in self.computed.items():
+            for quantity, printed in self.printed.items():
+                if self._is_close(numbers[quantity], printed):
+                    fitting[quantity].append(rule)
+        return fitting
+
+    def _is_close(self, computed: float, printed: float) -> bool:
+        return abs(computed - printed) <= self.tolerance + _EXACT
+
+    def _count_explained(self, rule: str) -> int:
+        """How many numbers a rule explains that the benchmark's own does not."""
+        fitting = self._fitting_rules.values()
+        return sum(rule in rules and _OWN not in rules for rules in fitting)
+
+    def _are_swapped(self, quantity: Hashable, other: Hashable) -> bool:
+        """Whether each is printed where the other belongs, and no rule explains it."""
+        if self._fitting_rules[other]:
+            return False
+        computed = self.computed[_OWN]
+        is_there = self._is_close(computed[other], self.printed[quantity])
+        is_here = self._is_close(computed[quantity], self.printed[other])
+        return is_there and is_here
+
+    def _overall_with_printed_prior_sets(self) -> float:
+        """RewardBench 1's overall, where the items of the prior sets are missing."""
+        computed = self.computed[_OWN]
+        if "prior_sets" not in self.printed or not np.isnan(computed["prior_sets"]):
+            return np.nan
+        sections = [*benchmarks_by_name()["reward-bench"].columns]
+        sections.remove("prior_sets")
+        total = sum(computed[section] for section in sections)
+        return (total + 0.5 * self.printed["prior_sets"]) / 4.5
 
 
 def _agree_by_number(
@@ -291,34 +327,39 @@ def _agree_by_number(
     our_names: Mapping[str, str],
     benchmark: Benchmark,
 ) -> pd.DataFrame:
-    """Share of the comparisons behind each model's numbers that end alike, and how many
-    there are.
-    """
-    a, b = (
-        pairs(table) if "score" in table else check_pairs(table)
-        for table in (ours, theirs)
-    )
-    b = b.assign(model=b["model"].replace(our_names))[[*PAIR_KEY, "outcome"]]
-    matched = a.merge(b, on=PAIR_KEY, suffixes=("", "_theirs")).dropna(
-        subset=["outcome", "outcome_theirs"]
-    )
-    matched = matched.assign(agrees=matched["outcome"] == matched["outcome_theirs"])
+    """Agreement on the comparisons behind each number: one row per number and model."""
+    our_pairs = _as_pairs(ours)
+    their_pairs = _as_pairs(theirs)[[*PAIR_KEY, "outcome"]]
+    their_pairs["model"] = their_pairs["model"].replace(our_names)
+    matched = our_pairs.merge(their_pairs, on=PAIR_KEY, suffixes=("", "_theirs"))
+    matched = matched.dropna(subset=["outcome", "outcome_theirs"])
+    matched["agrees"] = matched["outcome"] == matched["outcome_theirs"]
+
     parts: dict[str, pd.DataFrame] = {}
     for quantity in _quantities(benchmark):
-        subsets = {
-            s
-            for s, d in benchmark.subsets.items()
-            if quantity in (s, d, benchmark.subset_names.get(s))
-        }
-        subsets |= set(benchmark.sections.get(quantity, ()))
-        if subsets:
-            behind = matched[matched["subset"].isin(subsets)]
-        else:
-            behind = (
-                matched[matched["level"] == quantity] if quantity in LEVELS else matched
-            )
+        behind = _select_pairs(matched, quantity, benchmark)
         agrees = behind.groupby("model")["agrees"]
         parts[quantity] = pd.DataFrame(
             {"agreement": agrees.mean(), "n_pairs": agrees.size()}
         )
     return pd.concat(parts, names=["quantity"])
+
+
+def _as_pairs(table: pd.DataFrame) -> pd.DataFrame:
+    return pairs(table) if "score" in table else check_pairs(table)
+
+
+def _select_pairs(
+    table: pd.DataFrame, quantity: str, benchmark: Benchmark
+) -> pd.DataFrame:
+    """The comparisons behind a number: of a section, domain, subset or level."""
+    subsets = set(benchmark.sections.get(quantity, ()))
+    for subset, domain in benchmark.subsets.items():
+        if quantity in (subset, domain, benchmark.subset_names.get(subset)):
+            subsets.add(subset)
+
+    if subsets:
+        return table[table["subset"].isin(subsets)]
+    if quantity in LEVELS:
+        return table[table["level"] == quantity]
+    return table

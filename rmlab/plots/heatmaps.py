@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import metrics, stats
-from rmlab.metrics.weights import Average
+from rmlab.estimation.weights import Average
 from rmlab.plots import canvas
 from rmlab.tables import STYLES, DataError
 

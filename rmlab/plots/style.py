@@ -9,7 +9,7 @@ import pandas as pd
 
 from rmlab import metrics
 from rmlab.baselines import is_baseline
-from rmlab.metrics.weights import Average
+from rmlab.estimation.weights import Average
 from rmlab.plots import canvas
 from rmlab.plots.canvas import BASELINE, SERIES_COLOURS, MarkStyle
 from rmlab.tables import LABELS, LEVELS, DataError, check_responses, require_columns

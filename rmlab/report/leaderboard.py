@@ -8,10 +8,11 @@ import pandas as pd
 from rmlab import baselines, scoring, tables
 from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of
+from rmlab.benchmarks.prepare import prepare
 from rmlab.benchmarks.registry import adopt_name
+from rmlab.estimation.weights import Average
 from rmlab.metrics import pairs
 from rmlab.metrics.summaries import summary, summary_columns
-from rmlab.metrics.weights import Average, prepare
 from rmlab.report.sources import check_table
 from rmlab.stats.ranking import DECIMALS, rank_columns
 from rmlab.tables import ITEM, KEY, PROMPT, DataError, refuse_repeats

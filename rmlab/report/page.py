@@ -20,10 +20,10 @@ from rmlab.benchmarks import benchmark_of
 from rmlab.benchmarks.layouts import Columns
 from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.bias import style_differences
+from rmlab.estimation.items import require_item_columns
+from rmlab.estimation.ties import TIES
+from rmlab.estimation.weights import Average
 from rmlab.io.native import sha256
-from rmlab.metrics.items import require_item_columns
-from rmlab.metrics.ties import TIES
-from rmlab.metrics.weights import Average
 from rmlab.records import __version__, expand_path, write_file
 from rmlab.report import formats
 from rmlab.report.figures import AnyFigure, draw_figure, root_figure

@@ -7,18 +7,12 @@ import numpy as np
 import pandas as pd
 
 from rmlab.baselines import is_baseline
+from rmlab.benchmarks.prepare import Prepared, prepare
 from rmlab.bias import style_gap
+from rmlab.estimation.estimate import Estimate, estimate
+from rmlab.estimation.weights import Average, WeightedMean, Weights, contrast
 from rmlab.metrics import estimates, summary
-from rmlab.metrics.estimate import Estimate, estimate
 from rmlab.metrics.summaries import group_weights
-from rmlab.metrics.weights import (
-    Average,
-    Prepared,
-    WeightedMean,
-    Weights,
-    contrast,
-    prepare,
-)
 from rmlab.stats import rank
 from rmlab.tables import DataError
 

@@ -15,8 +15,8 @@ from rmlab.benchmarks import benchmarks_by_name
 from rmlab.benchmarks.layouts import Columns
 from rmlab.benchmarks.own_pairs import load_pairs
 from rmlab.benchmarks.registry import adopt_name
+from rmlab.estimation.items import as_pairs
 from rmlab.io.native import SIDECAR
-from rmlab.metrics.items import as_pairs
 from rmlab.records import SUFFIXES, expand_path
 from rmlab.scorers.base import Provenance
 from rmlab.tables import KEY, PROMPT, DataError, check_pairs, check_scores

@@ -5,15 +5,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from rmlab.metrics.estimate import Measured, group_means
-from rmlab.metrics.items import (
-    FloatArray,
+from rmlab.estimation.clustered import Measured, group_means
+from rmlab.estimation.items import (
     as_pairs,
     cluster_columns,
     refuse_result_names,
     require_item_columns,
 )
-from rmlab.tables import DataError, IntArray, default_cluster, group_codes
+from rmlab.tables import DataError, FloatArray, IntArray, default_cluster, group_codes
 
 _QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
 _MARGIN_COUNTS = ("n_pairs", "n_prompts", "missing")

@@ -9,23 +9,22 @@ from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.baselines import is_baseline
-from rmlab.metrics.estimate import estimate
-from rmlab.metrics.items import (
+from rmlab.benchmarks.prepare import prepare
+from rmlab.estimation.difference import differences, holm
+from rmlab.estimation.estimate import estimate
+from rmlab.estimation.items import (
     LOSS,
     MISSING,
     TIE,
     WIN,
-    BoolArray,
-    FloatArray,
     Items,
     as_pairs,
     comparison_items,
     refuse_result_names,
 )
+from rmlab.estimation.weights import Average, Weights, overall_weights
 from rmlab.metrics.summaries import group_weights
-from rmlab.metrics.weights import Average, Weights, overall_weights, prepare
-from rmlab.stats.difference import differences, holm
-from rmlab.tables import ITEM, DataError, IntArray
+from rmlab.tables import ITEM, BoolArray, DataError, FloatArray, IntArray
 
 HINT = "compare the parts with by='domain', or all answers alike with average='prompts'"
 
@@ -89,7 +88,7 @@ def compare(
     Notes
     -----
     A paired clustered t with Satterthwaite's degrees of freedom over strata; see
-    `rmlab.stats.difference`.
+    `rmlab.estimation.difference`.
 
     Examples
     --------
@@ -236,7 +235,7 @@ def equivalence(
     refuse_result_names(keys, _EQUIVALENCE)
 
     smallest_margin = np.maximum(-compared["low"], compared["high"])
-    is_inside = (smallest_margin < margin).astype("boolean")
+    is_inside = pd.Series(smallest_margin < margin, dtype="boolean")
     frame = compared.assign(
         margin=margin,
         equivalent=is_inside.where(compared["low"].notna()),

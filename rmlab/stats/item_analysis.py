@@ -7,17 +7,15 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri, owens_t
 
-from rmlab.metrics.estimate import t_quantile
-from rmlab.metrics.items import (
-    BoolArray,
-    FloatArray,
+from rmlab.estimation.clustered import t_quantile
+from rmlab.estimation.items import (
     Items,
     Ties,
     as_pairs,
     cluster_columns,
     comparison_items,
 )
-from rmlab.tables import ITEM, PROMPT, IntArray, check_option
+from rmlab.tables import ITEM, PROMPT, BoolArray, FloatArray, IntArray, check_option
 
 MIN_COMPARISONS = 400
 """Comparisons below which a tetrachoric correlation says too little."""

@@ -1,18 +1,15 @@
 """Reports on a judge: what moves its verdicts that should not."""
 
-from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from itertools import combinations, product
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
+from scipy.optimize import brentq
 
-from rmlab.metrics.estimate import estimate
-from rmlab.metrics.items import WIN, build_items, cluster_columns
-from rmlab.metrics.weights import domain_parts, overall_weights
-from rmlab.stats.difference import differences, holm
+from rmlab.estimation.difference import holm, mean_difference
+from rmlab.estimation.items import cluster_codes, cluster_columns
 from rmlab.stats.planning import exact_power
 from rmlab.tables import PROMPT, DataError
 
@@ -21,7 +18,7 @@ _RESULTS = [
     *("share", "effect", "se", "low", "high", "p", "p_holm", "detectable"),
     *("n_prompts", "missing", "reason"),
 ]
-_HALVINGS = 20  # of the effects from 0 to 1: to 1e-6
+_SMALLEST_EFFECT = 1e-6
 _SINGLE = "alone"  # the order of a judge that is shown one answer at a time
 _NO_ORDER = "does not apply: answers are rated one by one, and none is shown first"
 
@@ -103,10 +100,13 @@ def judge_report(
     frames = []
     for model, rows in judgements.groupby("model", sort=False, observed=True):
         votes = _Votes(rows)
-        clusters = rows.drop_duplicates(PROMPT)[clusters_by].set_axis(votes.prompts)
+        codes = cluster_codes(rows.drop_duplicates(PROMPT), clusters_by, PROMPT)
+        cluster_of_prompt = pd.Series(codes, index=votes.prompts)
         tests = []
         for name, probe in _PROBES.items():
-            test = _test_effect(probe(votes), clusters, confidence, level, power)
+            test = _test_effect(
+                probe(votes), cluster_of_prompt, confidence, level, power
+            )
             tests.append({"model": model, "probe": name, **test})
         frame = pd.DataFrame(tests, columns=["model", "probe", *_RESULTS])
         frame["p_holm"] = holm(frame["p"].to_numpy(float))
@@ -288,73 +288,61 @@ _PROBES: dict[str, Callable[[_Votes], _Effect | str]] = {
 
 def _test_effect(
     effect: _Effect | str,
-    clusters: pd.DataFrame,
+    cluster: pd.Series,
     confidence: float,
     alpha: float,
     power: float,
 ) -> dict[str, object]:
-    """The columns of one probe: the paired test of `compare`, with and without the
-    change as two models.
+    """The columns of one probe: a paired test of prompts with and without the change.
 
-    `clusters` has one row per prompt, with the columns that name its cluster.
+    `cluster` has the number of each prompt's cluster.
     """
     if isinstance(effect, str):
-        return {"n_prompts": 0, "missing": len(clusters), "reason": effect}
+        return {"n_prompts": 0, "missing": len(cluster), "reason": effect}
     sides = pd.DataFrame(
-        {"with": effect.value, "without": effect.baseline}, index=clusters.index
+        {"with": effect.value, "without": effect.baseline}, index=cluster.index
     )
-    answered = sides.dropna()
-    difference_by_prompt = sides["with"] - sides["without"]
-    share = float(difference_by_prompt.mean()) if effect.share is None else effect.share
+    differences = (sides["with"] - sides["without"]).dropna()
     columns: dict[str, object] = {
-        "share": share,
-        "n_prompts": len(answered),
-        "missing": len(sides) - len(answered),
+        "share": float(differences.mean()) if effect.share is None else effect.share,
+        "n_prompts": len(differences),
+        "missing": len(sides) - len(differences),
     }
-    if answered.empty:
+    if differences.empty:
         return columns | {"reason": "no prompt has the verdicts that this needs"}
-    rows = answered.melt(
-        var_name="model", value_name="credit", ignore_index=False
-    ).reset_index()
-    further = clusters[clusters.columns.difference(PROMPT)]
-    rows = rows.join(further, on=PROMPT)
-    outcome = np.full(len(rows), WIN, np.int8)  # nobody reads it: the credit counts
-    items = build_items(
-        rows,
-        key=PROMPT,
-        outcome=outcome,
-        credit=rows["credit"].to_numpy(float),
-        cluster=[*clusters],
-    )
-    result = estimate(
-        items,
-        overall_weights(items, domain_parts(items, "prompts")),
+
+    test = mean_difference(
+        differences.to_numpy(),
+        cluster[differences.index].to_numpy(),
         confidence,
-        contrasts=[0],
     )
-    difference = differences(
-        result, np.array([0]), np.array([1]), confidence=confidence
-    )
-    columns |= {name: numbers[0] for name, numbers in difference._asdict().items()}
     detectable = _detectable_effect(
-        float(difference_by_prompt.abs().mean()), len(answered), alpha, power
+        float(differences.abs().mean()), len(differences), alpha, power
     )
-    return columns | {"effect": columns["value"], "detectable": detectable}
+    return columns | {
+        "effect": test.value[0],
+        "se": test.se[0],
+        "low": test.low[0],
+        "high": test.high[0],
+        "p": test.p[0],
+        "detectable": detectable,
+        "reason": test.reason[0],
+    }
 
 
 def _detectable_effect(differing: float, n: int, alpha: float, power: float) -> float:
-    """The smallest effect that the paired t finds with this power, where as many
-    prompts differ as do here.
+    """The smallest effect that the paired t finds with this power.
 
-    NaN where no effect would be found: below six or so prompts none is.
+    As many prompts differ as do here. NaN where no effect would be found: below six or
+    so prompts none is.
     """
-    effects = np.arange(2**_HALVINGS) / 2**_HALVINGS
-    # An effect is at most the share of prompts that differ, so more must differ for a
-    # large one.
-    place = bisect_left(
-        effects,
-        power,
-        lo=1,
-        key=lambda delta: exact_power(n, delta, 1 - max(differing, delta), alpha),
-    )
-    return float(effects[place]) if place < len(effects) else float("nan")
+
+    def excess_power(effect: float) -> float:
+        # An effect is at most the share of prompts that differ, so more must differ for
+        # a large one.
+        agreement = 1 - max(differing, effect)
+        return exact_power(n, effect, agreement, alpha) - power
+
+    if excess_power(1.0) < 0:
+        return float("nan")
+    return float(brentq(excess_power, _SMALLEST_EFFECT, 1.0))

@@ -10,12 +10,13 @@ from scipy.special import ndtri, stdtrit
 from scipy.stats import binom
 
 from rmlab import tables
-from rmlab.metrics.estimate import MIN_PROMPTS, ClusterSums, Estimate, estimate
-from rmlab.metrics.items import FloatArray
-from rmlab.metrics.weights import Average, overall_weights, prepare
+from rmlab.benchmarks.prepare import prepare
+from rmlab.estimation.clustered import MIN_PROMPTS, ClusterSums
+from rmlab.estimation.difference import differences
+from rmlab.estimation.estimate import Estimate, estimate
+from rmlab.estimation.weights import Average, overall_weights
 from rmlab.stats.comparing import add_hint, find_baselines, select_models
-from rmlab.stats.difference import differences
-from rmlab.tables import IntArray
+from rmlab.tables import FloatArray, IntArray
 
 # Fewer say too little of how two models differ.
 _MIN_CLUSTERS = 30
@@ -173,7 +174,7 @@ def _count_tests(result: Estimate, first: IntArray, second: IntArray) -> FloatAr
     n_without = (has_error & ~is_blind).sum()
     has_baseline = is_blind[first] | is_blind[second]
     n = np.where(has_baseline, n_with_baselines, n_without)
-    return np.maximum(n * (n - 1) / 2, 1.0)
+    return np.asarray(np.maximum(n * (n - 1) / 2, 1.0))
 
 
 def plan(

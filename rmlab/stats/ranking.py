@@ -5,11 +5,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from rmlab.metrics.estimate import Estimate, estimate
+from rmlab.benchmarks.prepare import prepare
+from rmlab.estimation.difference import differences, holm
+from rmlab.estimation.estimate import Estimate, estimate
+from rmlab.estimation.weights import Average, overall_weights
 from rmlab.metrics.summaries import estimate_frame
-from rmlab.metrics.weights import Average, overall_weights, prepare
 from rmlab.stats.comparing import add_hint, find_baselines
-from rmlab.stats.difference import differences, holm
 from rmlab.tables import IntArray, copy_provenance
 
 # Values that differ by less are equal: sums in another order.

@@ -1,6 +1,4 @@
-"""Defects of a benchmark's texts: repeats, styles that are not what they say, lengths
-that tell the label.
-"""
+"""Defects of a benchmark's texts: repeats, wrong styles, lengths that tell labels."""
 
 import json
 from collections.abc import Callable, Hashable, Iterator
@@ -14,19 +12,24 @@ from rmlab.styles.counts import MARKS, features
 Finding = dict[Hashable, object]
 
 _LENGTH_NOTE = (
-    "chosen {chosen_characters:.0f}, rejected {rejected_characters:.0f} characters ({ratio:.2f}x), "
-    "sign test p = {p:.1g}"
+    "chosen {chosen_characters:.0f}, rejected {rejected_characters:.0f} characters "
+    "({ratio:.2f}x), sign test p = {p:.1g}"
 )
 _PLACE = ["benchmark", "domain", "subset"]
 _TYPES: dict[str, Any] = {
-    **dict.fromkeys(["check", *_PLACE], "str"),
+    "check": "str",
+    "benchmark": "str",
+    "domain": "str",
+    "subset": "str",
     "label": tables.LABEL,
     "style": tables.STYLE,
     "other": "str",
     "n": "int64",
-    **dict.fromkeys(
-        ["share", "low", "high", "chosen_characters", "rejected_characters"], "float64"
-    ),
+    "share": "float64",
+    "low": "float64",
+    "high": "float64",
+    "chosen_characters": "float64",
+    "rejected_characters": "float64",
     "ids": "object",
     "note": "str",
 }
@@ -64,101 +67,102 @@ def audit(responses: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per kind of finding and place, none for a clean table: check, benchmark,
-        domain, subset, label, style, other, n, share, low, high, chosen_characters,
-        rejected_characters, ids (list of the prompts' ids), note.
+        One row per kind of finding and place, none for a clean table. Columns:
+
+        - check, and its place: benchmark, domain, subset, label, style, other
+        - n, share: how many prompts or answers
+        - low, high, chosen_characters, rejected_characters: of `length_tells_label`
+        - ids: list of the prompts' ids
+        - note
 
     References
     ----------
     RM-Bench: arXiv 2410.16184.
     """
-    frame = tables.check_responses(responses)[[*tables.RESPONSES]]
-    frame = frame.assign(**features(frame)[["characters", "markdown", *MARKS]])
+    frame = tables.check_responses(responses)[tables.RESPONSES]
+    counts = features(frame)[["characters", "markdown", *MARKS]]
+    frame = pd.concat([frame, counts], axis=1)
     frame["n_prompts"] = frame.groupby(_PLACE)["id"].transform("nunique")
     findings = [
         *_find_same_texts(frame),
         *_find_unexpected_styles(frame),
         *_find_same_prompts(frame),
+        *_find_telling_lengths(frame, alpha),
     ]
-    findings += _find_telling_lengths(frame, alpha)
-    return (
-        pd.DataFrame(findings, columns=list(_TYPES))
-        .astype(_TYPES)
-        .fillna({"other": ""})
-    )
+    table = pd.DataFrame(findings, columns=list(_TYPES)).astype(_TYPES)
+    return table.fillna({"other": ""})
 
 
 def _find_same_texts(frame: pd.DataFrame) -> Iterator[Finding]:
-    names = (
-        frame["style"]
-        .astype("object")
-        .where(frame["style"].notna(), "slot " + frame["slot"].astype("str"))
-    )
-    texts = frame[[*tables.KEY, "subset", "style", "n_prompts", "response"]].assign(
-        row=frame.index, name=names
-    )
-    key = [*tables.PROMPT, "response"]
-    texts = texts[texts.duplicated(key, keep=False)]
-    seconds = texts[[*key, "label", "row", "name"]].rename(columns={"name": "other"})
-    twins = texts.merge(seconds, on=key, suffixes=("", "_2"))
+    same_text = [*tables.PROMPT, "response"]
+    texts = frame[frame.duplicated(same_text, keep=False)]
+    slots = "slot " + texts["slot"].astype("str")
+    styles = texts["style"].astype("object")
+    names = styles.where(styles.notna(), slots)
+    texts = texts.assign(row=texts.index, name=names)
+
+    # Every answer beside each answer of its prompt with the same text.
+    others = texts[[*same_text, "label", "row", "name"]]
+    others = others.rename(columns={"name": "other"})
+    twins = texts.merge(others, on=same_text, suffixes=("", "_2"))
+
     same_label = twins["label"] == twins["label_2"]
-    places = [*_PLACE, "label", "style", "name", "other"]
     repeats = twins[same_label & (twins["row"] < twins["row_2"])]
-    yield from _describe(
-        "same_text_across_styles",
-        repeats,
-        places,
-        "{name} and {other} are the same text",
-    )
-    places.remove("label")
+    place = [*_PLACE, "label", "style", "name", "other"]
+    note = "{name} and {other} are the same text"
+    yield from _describe("same_text_across_styles", repeats, place, note)
+
     across = twins[~same_label & (twins["label"] == "chosen")]
+    place = [*_PLACE, "style", "name", "other"]
     note = "the chosen {name} is the rejected {other}: no score can tell them apart"
-    yield from _describe("chosen_equals_rejected", across, places, note)
+    yield from _describe("chosen_equals_rejected", across, place, note)
 
 
 def _find_unexpected_styles(frame: pd.DataFrame) -> Iterator[Finding]:
-    groups = [*_PLACE, "label", "style"]
-    frame = frame.assign(
-        n_answers=frame.groupby(groups, observed=True)["id"].transform("size")
-    )
-    has_marks, is_markdown = frame["markdown"] > 0, frame["style"] == "markdown"
+    place = [*_PLACE, "label", "style"]
+    n_answers = frame.groupby(place, observed=True)["id"].transform("size")
+    frame = frame.assign(n_answers=n_answers)
+    has_style = frame["style"].notna()
+    has_marks = frame["markdown"] > 0
+    is_markdown = frame["style"] == "markdown"
 
-    def count_marks(group: pd.DataFrame) -> str:
-        counts = (
-            (group[list(MARKS)] > 0).sum().sort_values(ascending=False, kind="stable")
-        )
-        return "answers with " + ", ".join(
-            f"{kind} {n}" for kind, n in counts.items() if n
-        )
+    plainer = frame[has_style & has_marks & ~is_markdown]
+    yield from _describe("markdown_in_plain", plainer, place, _count_marks)
 
-    plainer = frame[has_marks & ~is_markdown & frame["style"].notna()]
-    yield from _describe("markdown_in_plain", plainer, groups, count_marks)
-    yield from _describe(
-        "no_markdown", frame[~has_marks & is_markdown], groups, "no mark of any kind"
-    )
+    markless = frame[is_markdown & ~has_marks]
+    yield from _describe("no_markdown", markless, place, "no mark of any kind")
+
+
+def _count_marks(answers: pd.DataFrame) -> str:
+    has_mark = answers[list(MARKS)] > 0
+    n_with_mark = has_mark.sum().sort_values(ascending=False, kind="stable")
+    counts = ", ".join(f"{kind} {n}" for kind, n in n_with_mark.items() if n)
+    return f"answers with {counts}"
 
 
 def _find_same_prompts(frame: pd.DataFrame) -> Iterator[Finding]:
     prompts = frame.drop_duplicates(tables.PROMPT)
-    texts = [
-        prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
-        for prompt in prompts["prompt"]
-    ]
-    by_text = prompts.groupby(
-        ["benchmark", pd.Series(texts, prompts.index)], sort=False
-    )
+    texts = prompts["prompt"].map(_prompt_text)
+    by_text = prompts.groupby(["benchmark", texts], sort=False)
     prompts = prompts.assign(
         other=by_text["subset"].transform("first"),
         twins=by_text["id"].transform(", ".join),
+        n_twins=by_text["id"].transform("size"),
     )
-    repeats = prompts[by_text["id"].transform("size") > 1]
-    first_ids = repeats.groupby([*_PLACE, "other"])["twins"].transform(
-        lambda twins: "; ".join(twins.unique()[:5])
-    )
+    repeats = prompts[prompts["n_twins"] > 1]
+    place = [*_PLACE, "other"]
+    first_ids = repeats.groupby(place)["twins"].transform(_list_first)
     repeats = repeats.assign(first_ids=first_ids)
-    yield from _describe(
-        "same_prompt", repeats, [*_PLACE, "other"], "one text under the ids {first_ids}"
-    )
+    note = "one text under the ids {first_ids}"
+    yield from _describe("same_prompt", repeats, place, note)
+
+
+def _prompt_text(prompt: object) -> str:
+    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
+
+
+def _list_first(twins: "pd.Series[str]") -> str:
+    return "; ".join(twins.unique()[:5])
 
 
 def _find_telling_lengths(frame: pd.DataFrame, alpha: float) -> list[Finding]:
@@ -166,78 +170,79 @@ def _find_telling_lengths(frame: pd.DataFrame, alpha: float) -> list[Finding]:
     from statsmodels.stats.multitest import multipletests
     from statsmodels.stats.proportion import proportion_confint
 
-    groups = [*_PLACE, "style"]
-    by_label = frame.groupby(
-        [*groups, "id", frame["label"].astype("str")], observed=True, dropna=False
-    )
-    means = (
-        by_label["characters"]
-        .mean()
-        .unstack("label")
-        .reindex(columns=list(tables.LABELS))
-        .dropna()
-    )
-    means = means.assign(
-        longer=means["chosen"] > means["rejected"],
-        unequal=means["chosen"] != means["rejected"],
-    )
-    columns = {
-        "n": ("id", "size"),
-        "longer": ("longer", "sum"),
-        "unequal": ("unequal", "sum"),
-        "ids": ("id", list),
-    }
-    columns |= {f"{label}_characters": (label, "mean") for label in tables.LABELS}
-    places = (
-        means.reset_index()
-        .groupby(groups, observed=True, dropna=False)
-        .agg(**columns)
-        .reset_index()
-    )
+    places = _compare_lengths(frame)
     if places.empty:
         return []
-    tests = [
-        binomtest(n, max(total, 1))
-        for n, total in zip(places["longer"], places["unequal"], strict=True)
-    ]
+    p_values = []
+    for n_longer, n_unequal in zip(places["longer"], places["unequal"], strict=True):
+        p_values.append(binomtest(n_longer, max(n_unequal, 1)).pvalue)
     low, high = proportion_confint(places["longer"], places["n"], method="wilson")
-    places = places.assign(
-        check="length_tells_label",
-        share=places["longer"] / places["n"],
-        low=low,
-        high=high,
-    )
-    places["p"] = multipletests([test.pvalue for test in tests], method="holm")[1]
+    places["check"] = "length_tells_label"
+    places["share"] = places["longer"] / places["n"]
+    places["low"] = low
+    places["high"] = high
+    places["p"] = multipletests(p_values, method="holm")[1]
     places["ratio"] = places["chosen_characters"] / places["rejected_characters"]
+
     findings = places[places["p"] < alpha].to_dict("records")
-    return [
-        finding | {"note": _LENGTH_NOTE.format_map(finding)} for finding in findings
-    ]
+    for finding in findings:
+        finding["note"] = _LENGTH_NOTE.format_map(finding)
+    return findings
+
+
+def _compare_lengths(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per place and style: its prompts, and in how many the chosen is longer.
+
+    Answers of one style and label are averaged within the prompt.
+    """
+    place = [*_PLACE, "style"]
+    labels = frame["label"].astype("str")
+    by_label = frame.groupby([*place, "id", labels], observed=True, dropna=False)
+    lengths = by_label["characters"].mean().unstack("label")
+    lengths = lengths.reindex(columns=list(tables.LABELS)).dropna()
+    prompts = pd.DataFrame(
+        {
+            "chosen": lengths["chosen"],
+            "rejected": lengths["rejected"],
+            "longer": lengths["chosen"] > lengths["rejected"],
+            "unequal": lengths["chosen"] != lengths["rejected"],
+        }
+    )
+    by_place = prompts.reset_index().groupby(place, observed=True, dropna=False)
+    return by_place.agg(
+        n=("id", "size"),
+        longer=("longer", "sum"),
+        unequal=("unequal", "sum"),
+        ids=("id", list),
+        chosen_characters=("chosen", "mean"),
+        rejected_characters=("rejected", "mean"),
+    ).reset_index()
 
 
 def _describe(
     check: str,
     rows: pd.DataFrame,
-    by: list[str],
+    place: list[str],
     note: str | Callable[[pd.DataFrame], str],
 ) -> Iterator[Finding]:
-    """One finding per group of rows: counted in answers where these have `n_answers`,
-    else in prompts.
+    """One finding per group of rows.
+
+    Rows with `n_answers` are counted in answers, others in prompts.
     """
-    for place, group in rows.groupby(by, observed=True, dropna=False):
-        ids = list(dict.fromkeys(group["id"]))
-        n, total = (
-            (len(group), "n_answers")
-            if "n_answers" in group
-            else (len(ids), "n_prompts")
-        )
-        message = (
-            note.format_map(group.iloc[0]) if isinstance(note, str) else note(group)
-        )
-        counts: Finding = {
-            "n": n,
-            "share": n / group[total].iloc[0],
-            "ids": ids,
-            "note": message,
-        }
-        yield {"check": check, **dict(zip(by, place, strict=True)), **counts}
+    for values, group in rows.groupby(place, observed=True, dropna=False):
+        first = group.iloc[0]
+        ids = group["id"].drop_duplicates().tolist()
+        if "n_answers" in group:
+            n = len(group)
+            share = n / first["n_answers"]
+        else:
+            n = len(ids)
+            share = n / first["n_prompts"]
+
+        finding: Finding = {"check": check, "n": n, "share": share, "ids": ids}
+        finding |= dict(zip(place, values, strict=True))
+        if isinstance(note, str):
+            finding["note"] = note.format_map(first)
+        else:
+            finding["note"] = note(group)
+        yield finding

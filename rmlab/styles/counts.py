@@ -1,9 +1,8 @@
-"""Text to style features: what a reader sees of it (length, words) and what Markdown it
-carries.
-"""
+"""Text to style features: its length, words and sentences, and its Markdown marks."""
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -47,10 +46,12 @@ _SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]»*_]*+(?=\s|$)
 # version of whatever release is installed, so that the same answer could count
 # differently on two machines; and a table of features is published data.
 _FACE = (
-    "[\U0001f004\U0001f0cf\U0001f18e\U0001f191-\U0001f19a\U0001f201-\U0001f265\U0001f300-\U0001f64f"
-    "\U0001f680-\U0001f6ff\U0001f7e0-\U0001f7eb\U0001f90c-\U0001f9ff\U0001fa70-\U0001faff"
-    "\u231a\u231b\u23e9-\u23ec\u23f0\u23f3\u25fd\u25fe\u2614\u2615\u2648-\u2653\u267f\u2693\u26a1\u26aa\u26ab\u26bd"
-    "\u26be\u26c4\u26c5\u26ce\u26d4\u26ea\u26f2\u26f3\u26f5\u26fa\u26fd\u2705\u270a\u270b\u2728\u274c\u274e"
+    "[\U0001f004\U0001f0cf\U0001f18e\U0001f191-\U0001f19a\U0001f201-\U0001f265"
+    "\U0001f300-\U0001f64f\U0001f680-\U0001f6ff\U0001f7e0-\U0001f7eb"
+    "\U0001f90c-\U0001f9ff\U0001fa70-\U0001faff"
+    "\u231a\u231b\u23e9-\u23ec\u23f0\u23f3\u25fd\u25fe\u2614\u2615\u2648-\u2653"
+    "\u267f\u2693\u26a1\u26aa\u26ab\u26bd\u26be\u26c4\u26c5\u26ce\u26d4\u26ea"
+    "\u26f2\u26f3\u26f5\u26fa\u26fd\u2705\u270a\u270b\u2728\u274c\u274e"
     "\u2753-\u2755\u2757\u2795-\u2797\u27b0\u27bf\u2b1b\u2b1c\u2b50\u2b55]"
 )
 _SYMBOL = (
@@ -81,11 +82,11 @@ def features(responses: pd.DataFrame) -> pd.DataFrame:
     """
     responses = tables.check_responses(responses)
     texts = responses["response"]
-    counts = {text: features_of(text) for text in texts.unique()}
-    columns = pd.DataFrame(
-        [counts[text] for text in texts], columns=list(FEATURES), dtype="int64"
-    )
-    return pd.concat([responses[[*tables.KEY, "subset", "style"]], columns], axis=1)
+    counts_by_text = {text: features_of(text) for text in texts.unique()}
+    counts = [counts_by_text[text] for text in texts]
+    columns = pd.DataFrame(counts, columns=list(FEATURES), dtype="int64")
+    keys = responses[[*tables.KEY, "subset", "style"]]
+    return pd.concat([keys, columns], axis=1)
 
 
 def features_of(text: str) -> dict[str, int]:
@@ -113,29 +114,31 @@ def features_of(text: str) -> dict[str, int]:
 
     Examples
     --------
-    >>> count = features_of("# Cacti\\n\\nThey need **dry** soil. See [more](https://example.org).")
-    >>> count["headings"], count["bold"], count["links"], count["sentences"], count["markdown"]
-    (1, 1, 1, 3, 3)
+    >>> text = "# Cacti\\n\\nThey need **dry** soil. See [more](https://example.org)."
+    >>> count = features_of(text)
+    >>> count["headings"], count["bold"], count["links"], count["markdown"]
+    (1, 1, 1, 3)
+    >>> count["sentences"]
+    3
     """
     document = Document(text)
     marks = {kind: document.marks[kind] for kind in MARKS}
+    emoji = list(_EMOJI.finditer(text))
     return {
         "characters": len(text),
-        "words": sum(
-            _WORD_CHARACTER.search(piece) is not None for piece in text.split()
-        ),
+        "words": _count_wordy(text.split()),
         "sentences": _count_sentences(document.tokens),
         **marks,
-        "emoji": sum(1 for _ in _EMOJI.finditer(text)),
+        "emoji": len(emoji),
         "markdown": sum(marks.values()),
     }
 
 
 class Document:
-    """A Markdown text as CommonMark reads it: source code and formulas hidden, escapes
-    with their source in `markup`.
+    """A Markdown text as CommonMark reads it, with source code and formulas hidden.
 
-    `marks` counts each kind of mark, block quotes and rules included.
+    Escapes have their source in `markup`. `marks` counts each kind of mark, block
+    quotes and rules included.
     """
 
     def __init__(self, text: str) -> None:
@@ -144,16 +147,15 @@ class Document:
         blocks, inlines = _parsers()
         env: dict[str, object] = {}
         self.tokens = blocks.parse(self.source, env)
+
+        types = [token.type for token in self.tokens]
         for token in self.tokens:
             if token.type == "inline":
-                token.children = []
-                inlines.inline.parse(token.content, inlines, env, token.children)
-        every_token = (
-            part for token in self.tokens for part in (token, *(token.children or ()))
-        )
-        self.marks = Counter(
-            _KIND[token.type] for token in every_token if token.type in _KIND
-        )
+                children: list[Token] = []
+                inlines.inline.parse(token.content, inlines, env, children)
+                token.children = children
+                types += [child.type for child in children]
+        self.marks = Counter(_KIND[kind] for kind in types if kind in _KIND)
 
 
 def unify_line_ends(text: str) -> str:
@@ -163,8 +165,9 @@ def unify_line_ends(text: str) -> str:
 
 @cache
 def _parsers() -> tuple["MarkdownIt", "MarkdownIt"]:
-    """One parser for blocks, one for their content: brackets may nest less deeply, as
-    each level costs a scan.
+    """One parser for blocks, and one for their content.
+
+    In the content brackets may nest less deeply, as each level costs a scan.
     """
     from markdown_it import MarkdownIt
 
@@ -183,27 +186,26 @@ def _parsers() -> tuple["MarkdownIt", "MarkdownIt"]:
     # Without `entity` and with html off, entities and tags are text: nothing is
     # decoded, nothing is dropped, and the parser's searches that copy the rest of the
     # text never run. Without `reference`, "[Name]: Ann" is not lost.
-    blocks = (
-        Verbatim("commonmark", {"html": False, "maxNesting": 150})
-        .enable("table")
-        .disable(["reference", "inline"])
-    )
-    return blocks, Verbatim("commonmark", {"html": False, "maxNesting": 10}).disable(
-        ["entity"]
-    )
+    blocks = Verbatim("commonmark", {"html": False, "maxNesting": 150})
+    blocks.enable("table")
+    blocks.disable(["reference", "inline"])
+    inlines = Verbatim("commonmark", {"html": False, "maxNesting": 10})
+    inlines.disable("entity")
+    return blocks, inlines
 
 
 def _count_sentences(tokens: list["Token"]) -> int:
-    """Sentences of all paragraphs, headings and list items; table cells and code have
-    none.
-    """
-    total, in_table = 0, False
+    """Sentences of paragraphs, headings and list items, not of table cells and code."""
+    n_sentences = 0
+    in_table = False
     for token in tokens:
         if token.type in ("table_open", "table_close"):
             in_table = token.type == "table_open"
         elif token.type == "inline" and not in_table:
-            total += sum(
-                _WORD_CHARACTER.search(piece) is not None
-                for piece in _SENTENCE_END.split(token.content)
-            )
-    return total
+            n_sentences += _count_wordy(_SENTENCE_END.split(token.content))
+    return n_sentences
+
+
+def _count_wordy(pieces: Iterable[str]) -> int:
+    """How many pieces have a letter or a digit."""
+    return sum(_WORD_CHARACTER.search(piece) is not None for piece in pieces)

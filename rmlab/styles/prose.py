@@ -1,9 +1,7 @@
-"""Markdown to plain prose: the same words, numbers and code in the same order, without
-a mark.
-"""
+"""Markdown to plain prose: the same words, numbers and code in order, no mark."""
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pandas as pd
 
@@ -17,6 +15,7 @@ _PASSES = 8
 _STOPS = tuple(".:!?;,…。！？：；؟۔।")
 _CLOSERS = "\"'”’)]»"
 _PUNCTUATION = re.compile(r"([\\`*_\[\]()#|<>~=+.!-])")
+_FILLED_LINE = re.compile(r"^(?=.*\S)", re.MULTILINE)
 _MAY_MARK = re.compile(r"[*_`\[<#|~>=+-]|\d[.)]")
 _INLINE_MARKS = frozenset(
     {"strong_open", "em_open", "code_inline", "link_open", "image"}
@@ -46,7 +45,8 @@ def restyle(responses: pd.DataFrame, to: Literal["plain"] = "plain") -> pd.DataF
     """
     if to != "plain":
         raise tables.DataError(
-            f"to: {to!r} is not a style to turn texts into; {tables.nearest(to, ['plain'])}"
+            f"to: {to!r} is not a style to turn texts into; "
+            f"{tables.nearest(to, ['plain'])}"
         )
     responses = tables.check_responses(responses)
     plain_texts = {text: plain(text) for text in responses["response"].unique()}
@@ -79,7 +79,8 @@ def plain(text: str) -> str:
 
     Examples
     --------
-    >>> print(plain("## Soil\\n1. **Sand**: see [here](https://example.org)\\n2. `perlite`"))
+    >>> text = "## Soil\\n1. **Sand**: see [here](https://example.org)\\n2. `perlite`"
+    >>> print(plain(text))
     Soil.
     (1) Sand: see here (https://example.org)
     (2) perlite
@@ -94,12 +95,32 @@ def _remove_marks(text: str, passes: int) -> str:
     if passes == 0:
         # Marks within marks within marks: the last of them are written out literally.
         return _PUNCTUATION.sub(r"\\\1", text)
-    return _remove_marks(_Writer(document, passes).write() or " ", passes - 1)
+    prose = _Writer(document, passes).write() or " "
+    return _remove_marks(prose, passes - 1)
+
+
+class _Span(NamedTuple):
+    """First line of a block, and the line after its last one."""
+
+    start: int
+    end: int
+
+
+def _line_span(token: "Token") -> _Span:
+    return _Span(*(token.map or (0, 0)))
+
+
+class _Row(NamedTuple):
+    """A row of a table: where it stands, and its cells that hold text."""
+
+    span: _Span
+    cells: list[str]
 
 
 class _Writer:
-    """Writes the tokens of one text as blocks of plain lines, at the distances they
-    have in the source.
+    """Writes the tokens of one text as blocks of plain lines.
+
+    The blocks have the distances that they have in the source.
     """
 
     def __init__(self, document: Document, passes: int) -> None:
@@ -111,104 +132,124 @@ class _Writer:
         self._end = 0
         self._after_code = False
         self._numbers: list[str] = []
+        self._heading: _Span | None = None
+        self._row: _Row | None = None
 
     def write(self) -> str:
-        heading: tuple[int, int] | None = None
-        row: list[str] | None = None
         for token in self._tokens:
-            match token.type:
-                case "heading_open":
-                    heading = _line_span(token)
-                case "list_item_open" if token.info:
-                    self._numbers.append(f"({token.info})")
-                case "list_item_close":
-                    self._write_block("", (self._end, self._end))
-                case "tr_open":
-                    row, row_span = [], _line_span(token)
-                case "tr_close":
-                    self._write_block(
-                        "; ".join(cell for cell in row or [] if cell), row_span
-                    )
-                    row = None
-                case "inline" if row is not None:
-                    row.append(self._inline(token))
-                case "inline":
-                    self._write_prose(token, heading)
-                    heading = None
-                case "fence" | "code_block":
-                    self._write_code(token)
-                case "hr" | "tbody_open":
-                    self._end = _line_span(token)[token.type == "hr"]
+            self._write_token(token)
         return "".join(self._parts).strip("\n")
 
-    def _write_prose(self, token: "Token", heading: tuple[int, int] | None) -> None:
-        text, span = self._inline(token), heading or _line_span(token)
-        if heading:
-            text = (
-                text
-                if not text or text.rstrip(_CLOSERS).endswith(_STOPS)
-                else text + "."
-            )
+    def _write_token(self, token: "Token") -> None:
+        match token.type:
+            case "heading_open":
+                self._heading = _line_span(token)
+            case "list_item_open" if token.info:
+                self._numbers.append(f"({token.info})")
+            case "list_item_close":
+                self._write_block("", _Span(self._end, self._end))
+            case "tr_open":
+                self._row = _Row(_line_span(token), [])
+            case "tr_close" if self._row:
+                self._write_block("; ".join(self._row.cells), self._row.span)
+                self._row = None
+            case "inline":
+                self._write_inline(token)
+            case "fence" | "code_block":
+                self._write_code(token)
+            case "hr":
+                self._end = _line_span(token).end
+            case "tbody_open":
+                self._end = _line_span(token).start
+
+    def _write_inline(self, token: "Token") -> None:
+        """Write a paragraph or a heading, or keep the cell of a row."""
+        text = self._inline(token)
+        span = _line_span(token)
+        if self._row:
+            if text:
+                self._row.cells.append(text)
+            return
+
+        if self._heading:
+            span = self._heading
+            self._heading = None
+            if text and not text.rstrip(_CLOSERS).endswith(_STOPS):
+                text += "."
         elif token.level == 1 and text == token.content:
-            text = "\n".join(self._lines[slice(*span)])
+            text = self._source(span)
         self._write_block(text, span)
 
     def _write_code(self, token: "Token") -> None:
         """A fence loses its fence; indented code, in a list or not, stays indented."""
         span = _line_span(token)
-        if token.type == "code_block" and token.level == 0:
-            text = "\n".join(self._lines[slice(*span)]).rstrip()
+        is_fence = token.type == "fence"
+        if not is_fence and token.level == 0:
+            text = self._source(span).rstrip()
         else:
             text = token.content.rstrip("\n")
-            if token.type == "code_block" or Document(self._shield.show(text)).marks:
-                text = "\n".join(
-                    "    " + line if line.strip() else line for line in text.split("\n")
-                )
+            if not is_fence or Document(self._shield.show(text)).marks:
+                text = _FILLED_LINE.sub("    ", text)
+
         if text.strip():
-            self._write_block("", (self._end, self._end))
+            self._write_block("", _Span(self._end, self._end))
             self._place(self._shield.show(text), span, gap=1)
-            self._after_code = token.type == "fence"
+            self._after_code = is_fence
 
-    def _write_block(self, text: str, span: tuple[int, int]) -> None:
-        """Place the text behind the numbers of the list items that it begins; nothing
-        where there is neither.
+    def _source(self, span: _Span) -> str:
+        return "\n".join(self._lines[span.start : span.end])
+
+    def _write_block(self, text: str, span: _Span) -> None:
+        """Place the text behind the numbers of the list items that it begins.
+
+        Nothing is placed where there is neither.
         """
-        if text.strip() or self._numbers:
-            text = self._without_marks(
-                " ".join([*self._numbers, text] if text else self._numbers)
-            )
-            self._numbers = []
-            self._place(text, span)
+        if not text.strip() and not self._numbers:
+            return
+        pieces = [*self._numbers]
+        if text:
+            pieces.append(text)
+        self._numbers = []
+        self._place(self._without_marks(" ".join(pieces)), span)
 
-    def _place(self, text: str, span: tuple[int, int], *, gap: int = 0) -> None:
-        gap = max(span[0] - self._end, gap, int(self._after_code))
-        self._parts += ["\n" * (gap + 1) if self._parts else "", text]
-        self._end, self._after_code = span[1], False
+    def _place(self, text: str, span: _Span, *, gap: int = 0) -> None:
+        """Put a block behind the others, as many blank lines away as in the source."""
+        if self._parts:
+            n_blank = max(span.start - self._end, gap, int(self._after_code))
+            self._parts.append("\n" * (n_blank + 1))
+        self._parts.append(text)
+        self._end = span.end
+        self._after_code = False
 
     def _without_marks(self, text: str) -> str:
-        """The block with its hidden characters back and no mark of its own; backslashes
-        keep the literal ones.
+        """The block with its hidden characters back and no mark of its own.
+
+        Backslashes keep the literal characters.
         """
         text_shown = self._shield.show(text)
         if not _MAY_MARK.search(text_shown) or not Document(text_shown).marks:
             return text_shown
-        return _remove_marks(self._shield.show(text, escape=True), self._passes - 1)
+        text_escaped = self._shield.show(text, escape=True)
+        return _remove_marks(text_escaped, self._passes - 1)
 
     def _inline(self, token: "Token") -> str:
+        """The text of an inline token; its lines keep their indents."""
         children = token.children or []
         if not any(child.type in _INLINE_MARKS for child in children):
             return token.content
+
         pieces = self._pieces(children)
-        indents = re.findall(r"\n([ \t]*)", token.content)
-        if pieces.count("\n") == len(indents):
-            pieces = [
-                piece + indents.pop(0) if piece == "\n" else piece for piece in pieces
-            ]
+        line_breaks = [i for i, piece in enumerate(pieces) if piece == "\n"]
+        indented_breaks = re.findall(r"\n[ \t]*", token.content)
+        if len(line_breaks) == len(indented_breaks):
+            for i, indented_break in zip(line_breaks, indented_breaks, strict=True):
+                pieces[i] = indented_break
         return "".join(pieces).strip()
 
     def _pieces(self, children: list["Token"]) -> list[str]:
-        """The words of an inline token, one string per token; every line break is a
-        "\\n" of its own.
+        """The words of an inline token, one string per token.
+
+        Every line break is a "\\n" of its own.
         """
         pieces: list[str] = []
         open_links: list[tuple[Token, int]] = []
@@ -218,7 +259,8 @@ class _Writer:
                     open_links.append((child, len(pieces)))
                 case "link_close":
                     link, start = open_links.pop()
-                    pieces.append(self._address("".join(pieces[start:]), link, "href"))
+                    words = "".join(pieces[start:])
+                    pieces.append(self._address(words, link, "href"))
                 case "text_special":
                     pieces.append(child.markup)
                 case "softbreak" | "hardbreak":
@@ -233,20 +275,19 @@ class _Writer:
         return pieces
 
     def _address(self, words: str, link: "Token", attribute: str) -> str:
-        """Address and title of a link in brackets, for behind its words; nothing where
-        these say the address.
+        """Address and title of a link in brackets, for behind its words.
+
+        The address is left out where the words say it.
         """
-        address, title = (
-            str(link.attrs.get(attribute, "")),
-            str(link.attrs.get("title", "")),
-        )
-        if words in (address, address.removeprefix("mailto:")):
-            address = ""
-        text = " ".join(filter(None, [address, f'"{title}"' if title else ""]))
-        return self._shield.literal(f" ({text})" if words and text else text)
+        address = str(link.attrs.get(attribute, ""))
+        title = str(link.attrs.get("title", ""))
+        parts = []
+        if address and words not in (address, address.removeprefix("mailto:")):
+            parts.append(address)
+        if title:
+            parts.append(f'"{title}"')
 
-
-def _line_span(token: "Token") -> tuple[int, int]:
-    """First line of a block, and the line after its last one."""
-    begin, end = token.map or (0, 0)
-    return begin, end
+        text = " ".join(parts)
+        if words and text:
+            text = f" ({text})"
+        return self._shield.literal(text)

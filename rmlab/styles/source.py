@@ -5,21 +5,52 @@ signs are not Markdown.
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 _PRIVATE = 0xF0000  # Unicode's private-use planes begin here
-_BLOCK = (
-    0x200  # code points of one shield: 256 for hidden characters, 256 for literal ones
-)
+# Code points of one shield: half of them for hidden characters, half for literal ones.
+_BLOCK = 0x200
 _SPECIAL = "\\`*_#|[]<>~-+=.)"
 _ANYWHERE = "\\`*_#|[]<"
 _AT_START = ">~-+="
 
 _CODE_LINE = re.compile(
-    r"[ \t]*(?:(?:def|class|import|from|return|assert|for|while|if|elif|else|try|with|print|raise|async|await|let|const"
-    r"|var|sudo|pip|npm|git|cd|echo|export|using|public|private|static|void|int|fn|func)\b"
-    r"|[A-Za-z_][\w.\[\]'\"]*[ \t]*[-+*/%|&]?=(?!=)|[A-Za-z_][\w.]*\(|@\w|//|/\*|[})\]]|[^\n]*[;{}][ \t]*$)"
+    r"[ \t]*(?:(?:def|class|import|from|return|assert|for|while|if|elif|else|try|with"
+    r"|print|raise|async|await|let|const|var|sudo|pip|npm|git|cd|echo|export|using"
+    r"|public|private|static|void|int|fn|func)\b"
+    r"|[A-Za-z_][\w.\[\]'\"]*[ \t]*[-+*/%|&]?=(?!=)"
+    r"|[A-Za-z_][\w.]*\(|@\w|//|/\*|[})\]]|[^\n]*[;{}][ \t]*$)"
 )
 _LINE_COMMENT = re.compile(r" {0,3}#[ \t]")
+
+
+_Accepts = Callable[[str], bool] | None
+
+
+class _Rule(NamedTuple):
+    """Which matches of a pattern are hidden: its group, or without one all of it."""
+
+    pattern: re.Pattern[str]
+    needed: str  # no match in a text without it
+    accepts: _Accepts
+
+
+def _rule(pattern: str, *, needed: str = "", accepts: _Accepts = None) -> _Rule:
+    compiled = re.compile(pattern, re.MULTILINE)
+    return _Rule(compiled, needed, accepts)
+
+
+def _is_not_bold(formula: str) -> bool:
+    return "**" not in formula
+
+
+def _is_template_string(string: str) -> bool:
+    return "${" in string
+
+
+def _is_closed_comment(comment: str) -> bool:
+    return "*/" in comment.split("/*", 1)[1] and "```" not in comment
+
 
 _MARKERS = r"(?:[ \t]*+(?:>|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t]))){20}"
 _BODY = r"(?:[^\\\n`]|\n(?![ \t]*\n)|\\[^()\[\]\n`])*+"
@@ -29,49 +60,36 @@ _STARS = (
     r"|(?<=[a-z]\.)\*(?=;)"
     r"|(?<![\w*])[A-Za-z]++\*{2,}+[A-Za-z]"
 )
+_DOLLARS = r"(?<![\\$\w])\$(?=[^\s$])[^$\n`]*+(?<=[^\s\\$])\$(?![\w$])"
+_TEMPLATE_STRING = r"(?:(?<=[=(+:,])|(?<=[=(+:,] )|(?<=return ))`[^`\n]*`"
+_BLOCK_COMMENT = r"^[ \t]*/\*(?:(?s:.*?)\*/|(?s:.*)\Z)"
 
-_Accept = Callable[[str], bool]
-
-
-def _is_closed_comment(comment: str) -> bool:
-    return "*/" in comment.split("/*", 1)[1] and "```" not in comment
-
-
-# What a text must contain for the pattern to match, the pattern (its group is hidden,
-# else all of it), and which of its matches count. Each pattern takes what it may match
-# in a single forward scan, so that a long text costs linear time.
-_RULES: tuple[tuple[str, str, _Accept | None], ...] = (
-    ("", rf"\\\({_BODY}\\\)|\\\[{_BODY}\\\]|\$\$[^$`]++\$\$", None),  # formulas
-    (
-        "$",
-        r"(?<![\\$\w])\$(?=[^\s$])[^$\n`]*+(?<=[^\s\\$])\$(?![\w$])",
-        lambda formula: "**" not in formula,
-    ),
-    ("*", _STARS, None),  # products, powers, masked words
-    (".*", r"^[ \t]*import [\w.]+\.\*[ \t]*$", None),
-    ("__", r"(?<!\w)__[a-z]\w*__(?!\w)", None),
-    ("_", r"(?<=[^\s\w*_(\[{\"'“‘>-])_(?=[({])", None),  # subscripts
-    ("", r"'[*_]{1,2}'|\"[*_]{1,2}\"", None),
-    (">>>", r"^[ \t]*>>>(?=[ \t])", None),  # doctests
-    ("](", r"\[[&=]?\]\(", None),  # lambdas of C++
-    (
-        "`",
-        r"(?:(?<=[=(+:,])|(?<=[=(+:,] )|(?<=return ))`[^`\n]*`",
-        lambda string: "${" in string,
-    ),
-    ("\\\n", r"\\(?=\n)", None),  # continued lines
-    ("", rf"^(?:{_MARKERS}|[ \t]{{60}})(.*)$", None),  # deep nesting
-    ("/*", r"^[ \t]*/\*(?:(?s:.*?)\*/|(?s:.*)\Z)", _is_closed_comment),
+# Each pattern takes what it may match in a single forward scan, so that a long text
+# costs linear time.
+_RULES = (
+    # Formulas.
+    _rule(rf"\\\({_BODY}\\\)|\\\[{_BODY}\\\]|\$\$[^$`]++\$\$"),
+    _rule(_DOLLARS, needed="$", accepts=_is_not_bold),
+    # Products, powers, masked words.
+    _rule(_STARS, needed="*"),
+    # Imports, names with underscores, subscripts, quoted marks.
+    _rule(r"^[ \t]*import [\w.]+\.\*[ \t]*$", needed=".*"),
+    _rule(r"(?<!\w)__[a-z]\w*__(?!\w)", needed="__"),
+    _rule(r"(?<=[^\s\w*_(\[{\"'“‘>-])_(?=[({])", needed="_"),
+    _rule(r"'[*_]{1,2}'|\"[*_]{1,2}\""),
+    # Doctests, lambdas of C++, template strings, continued lines.
+    _rule(r"^[ \t]*>>>(?=[ \t])", needed=">>>"),
+    _rule(r"\[[&=]?\]\(", needed="]("),
+    _rule(_TEMPLATE_STRING, needed="`", accepts=_is_template_string),
+    _rule(r"\\(?=\n)", needed="\\\n"),
+    # Deep nesting.
+    _rule(rf"^(?:{_MARKERS}|[ \t]{{60}})(.*)$"),
+    _rule(_BLOCK_COMMENT, needed="/*", accepts=_is_closed_comment),
 )
-_PATTERNS = [
-    (needed, re.compile(pattern, re.MULTILINE), accept)
-    for needed, pattern, accept in _RULES
-]
 
 
 class Shield:
-    """Hides characters from the Markdown parser behind private-use code points, and
-    brings them back.
+    """Hides characters from the Markdown parser as private-use code points, and back.
 
     Hidden outside fences and inside them alike: products and powers (`2*3*4`, `a**2`),
     words masked with asterisks, `import java.util.*;`, names such as `__init__`, quoted
@@ -82,58 +100,67 @@ class Shield:
 
     def __init__(self, text: str) -> None:
         base = _free_block(text)
-        self._hidden = {ord(c): chr(base + ord(c)) for c in _SPECIAL}
-        self._literal = {
-            ord(c): chr(base + 0x100 + ord(c)) for c in _ANYWHERE + _AT_START
-        }
-        self._back = {
-            ord(hidden): chr(c)
-            for table in (self._hidden, self._literal)
-            for c, hidden in table.items()
-        }
-        self._back_escaped = {
-            ord(hidden): "\\" + chr(c) for c, hidden in self._literal.items()
+        hidden = _shift(_SPECIAL, base)
+        literal = _shift(_ANYWHERE, base + _BLOCK // 2)
+        literal_at_start = _shift(_AT_START, base + _BLOCK // 2)
+
+        self._to_hidden = str.maketrans(_SPECIAL, hidden)
+        self._to_literal = str.maketrans(_ANYWHERE, literal)
+        self._to_literal_at_start = str.maketrans(_AT_START, literal_at_start)
+
+        every_literal = literal + literal_at_start
+        every_character = _ANYWHERE + _AT_START
+        self._back = str.maketrans(hidden + every_literal, _SPECIAL + every_character)
+        self._backslashes = {
+            ord(stand_in): "\\" + character
+            for stand_in, character in zip(every_literal, every_character, strict=True)
         }
 
     def hide(self, text: str) -> str:
-        """`text` with the special characters of source code and formulas hidden; same
-        length, same lines.
-        """
-        for needed, pattern, accept in _PATTERNS:
-            if needed in text:
-                text = pattern.sub(partial(self._hide_match, accept), text)
-        return self._hide_line_comments(text) if "#" in text else text
+        """Hide special characters of code and formulas; same length, same lines."""
+        for rule in _RULES:
+            if rule.needed in text:
+                hide_match = partial(self._hide_match, rule.accepts)
+                text = rule.pattern.sub(hide_match, text)
+        if "#" in text:
+            text = self._hide_line_comments(text)
+        return text
 
     def literal(self, text: str) -> str:
-        """Text that is to stand as it is in the result: `show` writes it plainly, or
-        with backslashes if asked to.
+        """Protect text that is to stand as it is in the result.
+
+        `show` writes it plainly, or with backslashes if asked to.
         """
-        anywhere = {ord(c): self._literal[ord(c)] for c in _ANYWHERE}
-        return text[:1].translate(self._literal) + text[1:].translate(anywhere)
+        first = text[:1].translate(self._to_literal_at_start)
+        return (first + text[1:]).translate(self._to_literal)
 
     def show(self, text: str, *, escape: bool = False) -> str:
-        """Bring hidden characters back; with `escape`, those of `literal` come with a
-        backslash before them.
-        """
-        return text.translate(self._back_escaped if escape else {}).translate(
-            self._back
-        )
+        """Bring hidden characters back.
 
-    def _hide_match(self, accept: _Accept | None, match: re.Match[str]) -> str:
-        if accept and not accept(match[0]):
+        With `escape`, those of `literal` come with a backslash before them.
+        """
+        if escape:
+            text = text.translate(self._backslashes)
+        return text.translate(self._back)
+
+    def _hide_match(self, accepts: _Accepts, match: re.Match[str]) -> str:
+        if accepts and not accepts(match[0]):
             return match[0]
-        hidden = match[match.lastindex or 0]
-        return match[0].removesuffix(hidden) + hidden.translate(self._hidden)
+        special = match[match.lastindex or 0]
+        before = match[0].removesuffix(special)
+        return before + special.translate(self._to_hidden)
 
     def _hide_line_comments(self, text: str) -> str:
+        number_sign = "#".translate(self._to_hidden)
         lines = text.split("\n")
-        follows = False  # whether the line below is source code, or a comment on it
-        for i in range(len(lines) - 1, -1, -1):
+        code_below = False  # or a comment on code
+
+        for i in reversed(range(len(lines))):
             if not _LINE_COMMENT.match(lines[i]):
-                follows = is_code_line(lines[i])
-            elif follows or (i > 0 and is_code_line(lines[i - 1])):
-                lines[i] = lines[i].replace("#", self._hidden[ord("#")], 1)
-                follows = True
+                code_below = is_code_line(lines[i])
+            elif code_below or (i > 0 and is_code_line(lines[i - 1])):
+                lines[i] = lines[i].replace("#", number_sign, 1)
+                code_below = True
         return "\n".join(lines)
 
 
@@ -144,7 +171,14 @@ def is_code_line(line: str) -> bool:
 
 def _free_block(text: str) -> int:
     """Start of a block of private-use code points that `text` does not contain."""
-    clashes = {(ord(c) - _PRIVATE) // _BLOCK for c in set(text) if ord(c) >= _PRIVATE}
-    return _PRIVATE + _BLOCK * next(
-        k for k in range(len(clashes) + 1) if k not in clashes
-    )
+    private = [ord(c) - _PRIVATE for c in set(text) if ord(c) >= _PRIVATE]
+    clashes = {offset // _BLOCK for offset in private}
+    block = 0
+    while block in clashes:
+        block += 1
+    return _PRIVATE + _BLOCK * block
+
+
+def _shift(characters: str, start: int) -> str:
+    """The private-use code points that stand for these characters."""
+    return "".join(chr(start + ord(character)) for character in characters)

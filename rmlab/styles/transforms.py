@@ -1,6 +1,4 @@
-"""Small changes of an answer's style, one step at a time, that leave what it says
-alone.
-"""
+"""Small changes of an answer's style, one step at a time, without its substance."""
 
 import re
 from collections.abc import Callable
@@ -14,20 +12,20 @@ _FENCED_CODE = re.compile(
 )
 # To split a text into its paragraphs, with the gap between two of them.
 GAP = re.compile(r"(\n[ \t]*\n\s*)")
-_ABBREVIATIONS = "".join(
-    rf"(?<!\b{word}\.)"
-    for word in ("Dr", "Mr", "Mrs", "Ms", "St", "No", "Prof", "vs", "cf", "Fig")
-)
+_ABBREVIATIONS = ("Dr", "Mr", "Mrs", "Ms", "St", "No", "Prof", "vs", "cf", "Fig")
+_NO_ABBREVIATION = "".join(rf"(?<!\b{word}\.)" for word in _ABBREVIATIONS)
 # To split running text into sentences; the space between two of them stands at the
 # beginning of the second. A stop before a capital or a number, but not after an initial
 # ("J. Smith", "e.g. Latin"), or a stop that ends a line.
 SENTENCE_END = re.compile(
-    rf"{_ABBREVIATIONS}(?:(?<!\b[^\W\d_]\.)(?:(?<=[.!?…])|(?<=[.!?…][\"'”)]))(?=\s+[\"'“(\[]?[A-Z0-9])"
+    rf"{_NO_ABBREVIATION}"
+    r"(?:(?<!\b[^\W\d_]\.)(?:(?<=[.!?…])|(?<=[.!?…][\"'”)]))(?=\s+[\"'“(\[]?[A-Z0-9])"
     r"|(?<=[\w)][.!?])(?=\s*$|\n))"
 )
 _BLOCK = re.compile(
     r"\s*(?:#{1,6}\s|[-*+]\s|\d+[.)]\s|>|\||\$\$|```|~~~)|\t| {4}"
-    r"|(?:def|class|import|from|function|const|let|var|public|static|return|#include)\b.*[:;({})=]|[})]"
+    r"|(?:def|class|import|from|function|const|let|var|public|static|return|#include)\b"
+    r".*[:;({})=]|[})]"
 )
 _LONG_WORD = re.compile(r"(?<![\w*`$\\/<@.-])[^\W\d_]{4,}(?![:.]?[\w*`$\\/>@-])")
 
@@ -54,34 +52,39 @@ ASSURANCES = (
     "This is beyond question.",
 )
 _EMOJI = ("🙂", "✨", "👍", "🎉", "🚀")
-_SYNONYMS = (
-    "large big, begins starts, quickly rapidly, often frequently, therefore thus, almost nearly, entire whole, "
-    "choose select, however nevertheless, although though, perhaps maybe, exactly precisely, usually normally"
-)
-_SYNONYM_OF = {
-    a: b
-    for pair in _SYNONYMS.split(", ")
-    for a, b in (pair.split(), pair.split()[::-1])
+_SYNONYMS = {
+    "large": "big",
+    "begins": "starts",
+    "quickly": "rapidly",
+    "often": "frequently",
+    "therefore": "thus",
+    "almost": "nearly",
+    "entire": "whole",
+    "choose": "select",
+    "however": "nevertheless",
+    "although": "though",
+    "perhaps": "maybe",
+    "exactly": "precisely",
+    "usually": "normally",
 }
+_SYNONYMS |= {synonym: word for word, synonym in _SYNONYMS.items()}
 _HAS_SYNONYM = re.compile(
-    rf"(?<![\w`*$./\\(=-])(?:{'|'.join(_SYNONYM_OF)})(?![\w`*$/\\()=-])", re.IGNORECASE
+    rf"(?<![\w`*$./\\(=-])(?:{'|'.join(_SYNONYMS)})(?![\w`*$/\\()=-])",
+    re.IGNORECASE,
 )
 _SENTENCE_SPACE = re.compile(r"(?<=[a-z][.!?]) (?=[A-Z])")
 
 _ChangePart = Callable[[str, int], str]
-"""A paragraph or sentence, and its number among those that are changed, to the new
-text.
-"""
+"""From a part of a text, and its number among those that change, to the new part."""
 
 
 @dataclass(frozen=True)
 class Transform:
-    """A change of style. Call it with a text and a number of steps; no steps give the
-    text back.
+    """A change of style, called with a text and a number of steps.
 
-    `steps`: the most it can take. `null`: a control that changes neither substance nor
-    what readers call style. Code blocks are never touched. A text that offers no place
-    for the change comes back as it was.
+    No steps give the text back. `steps`: the most it can take. `null`: a control that
+    changes neither substance nor what readers call style. Code blocks are never
+    touched. A text that offers no place for the change comes back as it was.
     """
 
     name: str
@@ -91,33 +94,40 @@ class Transform:
 
     def __call__(self, text: str, steps: int | None = None) -> str:
         """The text after `steps` of the change, by default all of them."""
-        steps = self.steps if steps is None else steps
+        if steps is None:
+            steps = self.steps
         if not 0 <= steps <= self.steps:
             raise ValueError(f"steps={steps}: {self.name} takes 0 to {self.steps}")
         return self.change(text, steps) if steps else text
 
 
 def _change_paragraphs(text: str, steps: int, change: _ChangePart) -> str:
-    """Change the first `steps` paragraphs of running text; headings, lists, tables and
-    code stay as they are.
+    """Change the first `steps` paragraphs of running text.
+
+    Headings, lists, tables and code stay as they are.
     """
-    parts = _FENCED_CODE.split(text)  # every second one is code
-    pieces = [
-        piece
-        for i, part in enumerate(parts)
-        for piece in ([part] if i % 2 else GAP.split(part))
-    ]
+    pieces = []
+    for i, part in enumerate(_FENCED_CODE.split(text)):
+        is_code = i % 2 == 1
+        pieces += [part] if is_code else GAP.split(part)
+
     n_changed = 0
     for i, piece in enumerate(pieces):
-        paragraph = piece.strip()
-        if (
-            n_changed < steps
-            and paragraph
-            and not any(map(_BLOCK.match, piece.split("\n")))
-        ):
+        if n_changed < steps and _is_running_text(piece):
+            paragraph = piece.strip()
             pieces[i] = piece.replace(paragraph, change(paragraph, n_changed), 1)
             n_changed += 1
     return "".join(pieces)
+
+
+def _is_running_text(piece: str) -> bool:
+    if not piece.strip():
+        return False
+    return not any(_BLOCK.match(line) for line in piece.split("\n"))
+
+
+def _change_all_paragraphs(text: str, change: _ChangePart) -> str:
+    return _change_paragraphs(text, len(text), change)
 
 
 def _change_sentences(text: str, steps: int, change: _ChangePart) -> str:
@@ -133,24 +143,53 @@ def _change_sentences(text: str, steps: int, change: _ChangePart) -> str:
                 n_changed += sentences[i] != sentence
         return "".join(sentences)
 
-    return _change_paragraphs(text, len(text), change_paragraph)
+    return _change_all_paragraphs(text, change_paragraph)
 
 
-def _list_sentences(paragraph: str, _: int) -> str:
-    sentences = [
-        sentence.strip().replace("\n", " ")
-        for sentence in SENTENCE_END.split(paragraph)
-    ]
-    return "\n".join(f"- {sentence}" for sentence in sentences if sentence)
+def _change_matches(
+    text: str,
+    _: int,
+    pattern: re.Pattern[str],
+    replacement: str | Callable[[re.Match[str]], str],
+) -> str:
+    """Replace a pattern in all paragraphs of running text."""
+
+    def change_paragraph(paragraph: str, _: int) -> str:
+        return pattern.sub(replacement, paragraph)
+
+    return _change_all_paragraphs(text, change_paragraph)
+
+
+def _strip_markdown(text: str, _: int) -> str:
+    return plain(text)
+
+
+def _add_title(paragraph: str, i: int) -> str:
+    return f"## {_TITLES[i]}\n\n{paragraph}"
 
 
 def _mark_longest_word(sentence: str, _: int) -> str:
-    word = max(
-        _LONG_WORD.finditer(sentence), key=lambda match: len(match[0]), default=None
-    )
-    if word is None or "**" in sentence:
+    words = list(_LONG_WORD.finditer(sentence))
+    if not words or "**" in sentence:
         return sentence
-    return f"{sentence[: word.start()]}**{word[0]}**{sentence[word.end() :]}"
+    longest = max(words, key=lambda word: len(word[0]))
+    before = sentence[: longest.start()]
+    after = sentence[longest.end() :]
+    return f"{before}**{longest[0]}**{after}"
+
+
+def _list_sentences(paragraph: str, _: int) -> str:
+    items = []
+    for sentence in SENTENCE_END.split(paragraph):
+        item = sentence.strip().replace("\n", " ")
+        if item:
+            items.append(f"- {item}")
+    return "\n".join(items)
+
+
+def _pad(text: str, steps: int) -> str:
+    fillers = " ".join(FILLERS[:steps])
+    return f"{text.rstrip()}\n\n{fillers}"
 
 
 def _append_phrase(phrases: tuple[str, ...]) -> _ChangePart:
@@ -159,56 +198,39 @@ def _append_phrase(phrases: tuple[str, ...]) -> _ChangePart:
 
 
 def _swap_synonym(word: re.Match[str]) -> str:
-    synonym = _SYNONYM_OF[word[0].lower()]
+    synonym = _SYNONYMS[word[0].lower()]
     return synonym.capitalize() if word[0][0].isupper() else synonym
 
 
-def _change_all(
-    text: str,
-    _: int,
-    pattern: re.Pattern[str],
-    replacement: str | Callable[[re.Match[str]], str],
-) -> str:
-    """Replace a pattern in all paragraphs of running text."""
-    return _change_paragraphs(
-        text, len(text), lambda paragraph, _: pattern.sub(replacement, paragraph)
-    )
+def _end_line(text: str, _: int) -> str:
+    return text + "\n"
 
 
+_add_titles = partial(_change_paragraphs, change=_add_title)
+_mark_words = partial(_change_sentences, change=_mark_longest_word)
+_list_paragraphs = partial(_change_paragraphs, change=_list_sentences)
+_hedge = partial(_change_sentences, change=_append_phrase(HEDGES))
+_assure = partial(_change_sentences, change=_append_phrase(ASSURANCES))
+_add_emoji = partial(_change_sentences, change=_append_phrase(_EMOJI))
+_swap_synonyms = partial(
+    _change_matches, pattern=_HAS_SYNONYM, replacement=_swap_synonym
+)
+_double_spaces = partial(_change_matches, pattern=_SENTENCE_SPACE, replacement="  ")
+
+_TRANSFORMS = (
+    Transform("strip_markdown", _strip_markdown, steps=1),
+    Transform("headings", _add_titles),
+    Transform("bold", _mark_words),
+    Transform("bullets", _list_paragraphs),
+    Transform("padding", _pad),
+    Transform("hedging", _hedge),
+    Transform("confidence", _assure),
+    Transform("emoji", _add_emoji),
+    Transform("synonyms", _swap_synonyms, steps=1, null=True),
+    Transform("spacing", _double_spaces, steps=1, null=True),
+    Transform("final_newline", _end_line, steps=1, null=True),
+)
 TRANSFORMS: dict[str, Transform] = {
-    transform.name: transform
-    for transform in (
-        Transform("strip_markdown", lambda text, steps: plain(text), steps=1),
-        Transform(
-            "headings",
-            partial(
-                _change_paragraphs, change=lambda text, i: f"## {_TITLES[i]}\n\n{text}"
-            ),
-        ),
-        Transform("bold", partial(_change_sentences, change=_mark_longest_word)),
-        Transform("bullets", partial(_change_paragraphs, change=_list_sentences)),
-        Transform(
-            "padding",
-            lambda text, steps: f"{text.rstrip()}\n\n{' '.join(FILLERS[:steps])}",
-        ),
-        Transform("hedging", partial(_change_sentences, change=_append_phrase(HEDGES))),
-        Transform(
-            "confidence", partial(_change_sentences, change=_append_phrase(ASSURANCES))
-        ),
-        Transform("emoji", partial(_change_sentences, change=_append_phrase(_EMOJI))),
-        Transform(
-            "synonyms",
-            partial(_change_all, pattern=_HAS_SYNONYM, replacement=_swap_synonym),
-            1,
-            null=True,
-        ),
-        Transform(
-            "spacing",
-            partial(_change_all, pattern=_SENTENCE_SPACE, replacement="  "),
-            1,
-            null=True,
-        ),
-        Transform("final_newline", lambda text, steps: text + "\n", steps=1, null=True),
-    )
+    transform.name: transform for transform in _TRANSFORMS
 }
 """The changes by name; the last three are the controls."""

@@ -1,6 +1,4 @@
-"""Scorers with a bias dial: they know which answers are right, and the user sets what
-else they like.
-"""
+"""Scorers with a bias dial: they know the right answers, and users set their biases."""
 
 import json
 from collections.abc import Sequence
@@ -34,21 +32,20 @@ class Dial:
     def __call__(
         self, prompts: Sequence[object], responses: Sequence[str]
     ) -> NDArray[np.float64]:
-        """Return one score per prompt and response, independent of their order and of
-        the other texts.
-        """
-        return np.array(
-            [self._score(_text(p), r) for p, r in zip(prompts, responses, strict=True)],
-            dtype=float,
-        )
+        """Return one score per prompt and response, whatever else is scored."""
+        scores = np.empty(len(responses))
+        for i, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+            scores[i] = self._score(_text(prompt), response)
+        return scores
 
     def _score(self, prompt: str, response: str) -> float:
         right, steps = self.traits.get((prompt, response), (0.0, 0.0))
         doublings = float(np.log2(max(len(response), 1)))
-        noise = (
-            self.noise * text_noise(self.seed, prompt, response) if self.noise else 0.0
-        )
-        return self.skill * right + self.style * steps + self.length * doublings + noise
+        score = self.skill * right + self.style * steps
+        score += self.length * doublings
+        if self.noise:
+            score += self.noise * text_noise(self.seed, prompt, response)
+        return score
 
 
 def scorer(
@@ -61,8 +58,7 @@ def scorer(
     seed: int = 0,
     name: str | None = None,
 ) -> Dial:
-    """Make a scorer with a bias dial: it knows which responses are right, and you
-    choose what else it likes.
+    """Make a scorer that knows the right responses and has biases that you choose.
 
     score = skill * (1 if chosen) + style * (0 concise, 1 plain, 2 markdown) + length *
     log2(characters) + noise * z, with z standard normal, drawn from the text itself:
@@ -94,9 +90,20 @@ def scorer(
 
     Examples
     --------
-    >>> row = {"benchmark": "b", "domain": "math", "id": "0", "slot": 0, "prompt": "2 + 2?", "style": "plain"}
-    >>> texts = pd.DataFrame([row | {"label": "chosen", "response": "4"}, row | {"label": "rejected", "response": "5"}])
-    >>> scorer(texts, skill=2.0, style=0.5, noise=0.0)(["2 + 2?", "2 + 2?"], ["4", "5"]).tolist()
+    >>> texts = pd.DataFrame(
+    ...     {
+    ...         "benchmark": "b",
+    ...         "domain": "math",
+    ...         "id": "0",
+    ...         "label": ["chosen", "rejected"],
+    ...         "slot": 0,
+    ...         "style": "plain",
+    ...         "prompt": "2 + 2?",
+    ...         "response": ["4", "5"],
+    ...     }
+    ... )
+    >>> score = scorer(texts, skill=2.0, style=0.5, noise=0.0)
+    >>> score(["2 + 2?", "2 + 2?"], ["4", "5"]).tolist()
     [2.5, 0.5]
     """
     responses = check_responses(responses)
@@ -105,15 +112,13 @@ def scorer(
         right=responses["label"] == "chosen",
         steps=responses["style"].cat.codes.clip(lower=0),
     )
-    means = facts.groupby(["prompt", "response"], sort=False)[["right", "steps"]].mean()
-    traits = dict(
-        zip(means.index, means.itertuples(index=False, name=None), strict=True)
-    )
-    name = (
-        f"toy skill={skill:g} style={style:g} length={length:g} noise={noise:g}"
-        if name is None
-        else name
-    )
+    by_text = facts.groupby(["prompt", "response"], sort=False)
+    means = by_text[["right", "steps"]].mean()
+    traits = {}
+    for prompt, response, right, steps in means.reset_index().itertuples(index=False):
+        traits[prompt, response] = (right, steps)
+    if name is None:
+        name = f"toy skill={skill:g} style={style:g} length={length:g} noise={noise:g}"
     return Dial(name, skill, style, length, noise, seed, traits)
 
 
@@ -123,7 +128,8 @@ def _text(prompt: object) -> str:
 
 def text_noise(seed: int, prompt: str, response: str) -> float:
     """Return a standard normal number that depends on nothing but its arguments."""
-    digest = blake2b(
-        json.dumps([seed, prompt, response]).encode(), digest_size=8
-    ).digest()
-    return NormalDist().inv_cdf((int.from_bytes(digest, "big") // 2**11 + 0.5) / 2**53)
+    text = json.dumps([seed, prompt, response])
+    digest = blake2b(text.encode(), digest_size=8).digest()
+    bits = int.from_bytes(digest, "big") // 2**11
+    uniform = (bits + 0.5) / 2**53
+    return NormalDist().inv_cdf(uniform)

@@ -1,6 +1,4 @@
-"""Small tokenizers, and tiny models with random weights, saved in the layout of
-published models.
-"""
+"""Small tokenizers, and tiny random models in the layout of published models."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,31 +10,40 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 TEXTS = (
-    "What is the capital of France? The capital of France is Paris, a city on the river Seine.",
-    "Write a function that adds two numbers.\n\n```python\ndef add(a, b):\n    return a + b\n```\n",
-    "**Short answer:** yes.\n\n- First, look at the data.\n- Then count what is missing.\n- Then draw one figure.",
-    "I am sorry, but I cannot help with that. If you are in danger, please call for help at once.",
-    "Each training shot teaches the dog to wait; a small reward, given at once, works better than a large one later.",
-    "Seven times eight is fifty-six: 7 * 8 = 56, because 7 * 4 = 28 and twice 28 is 56.",
+    "What is the capital of France? "
+    "The capital of France is Paris, a city on the river Seine.",
+    "Write a function that adds two numbers.\n\n"
+    "```python\ndef add(a, b):\n    return a + b\n```\n",
+    "**Short answer:** yes.\n\n- First, look at the data.\n"
+    "- Then count what is missing.\n- Then draw one figure.",
+    "I am sorry, but I cannot help with that. "
+    "If you are in danger, please call for help at once.",
+    "Each training shot teaches the dog to wait; "
+    "a small reward, given at once, works better than a large one later.",
+    "Seven times eight is fifty-six: 7 * 8 = 56, "
+    "because 7 * 4 = 28 and twice 28 is 56.",
 )
 """Texts from which `tokenizer` learns its pieces by default."""
 
 CHAT_TEMPLATES = {
     "llama3": (
         "{{ bos_token }}{% for m in messages %}"
-        "<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n{{ m['content'] | trim }}<|eot_id|>{% endfor %}"
-        "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+        "<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n"
+        "{{ m['content'] | trim }}<|eot_id|>{% endfor %}"
+        "{% if add_generation_prompt %}"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
     ),
     "chatml": (
-        "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+        "{% for m in messages %}"
+        "<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     ),
 }
-"""Chat templates like those of Llama 3 (writes a beginning token) and of Qwen (writes
-none).
-"""
+"""Templates like Llama 3's (writes a beginning token) and Qwen's (writes none)."""
 
-_PAD, _BOS, _EOS = "<|pad|>", "<|begin_of_text|>", "<|eot_id|>"
+_PAD = "<|pad|>"
+_BOS = "<|begin_of_text|>"
+_EOS = "<|eot_id|>"
 _SPECIAL = [
     _PAD,
     _BOS,
@@ -48,15 +55,14 @@ _SPECIAL = [
     "[MASK]",
 ]
 
-_DECODER: dict[str, object] = {
+_ENCODER: dict[str, object] = {
     "hidden_size": 32,
     "intermediate_size": 48,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
-    "num_key_value_heads": 2,
     "max_position_embeddings": 4096,
 }
-_ENCODER = {k: v for k, v in _DECODER.items() if k != "num_key_value_heads"}
+_DECODER = _ENCODER | {"num_key_value_heads": 2}
 _HEADS = {"head_dim": 8}
 
 ARCHITECTURES: dict[str, dict[str, object]] = {
@@ -83,8 +89,9 @@ ARCHITECTURES: dict[str, dict[str, object]] = {
         "reference_compile": False,
     },
 }
-"""Tiny sizes of each architecture (a transformers model type); `save_model` takes
-further settings by keyword.
+"""Tiny sizes of each architecture (a transformers model type).
+
+`save_model` takes further settings by keyword.
 """
 
 _TASKS = {
@@ -145,7 +152,9 @@ def tokenizer(
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    core.train_from_iterator(TEXTS if texts is None else texts, trainer)
+    if texts is None:
+        texts = TEXTS
+    core.train_from_iterator(texts, trainer)
     core.post_processor = processors.TemplateProcessing(
         single=f"{_BOS} $A",
         pair=f"{_BOS} $A $B",
@@ -171,8 +180,7 @@ def save_model(
     words: "PreTrainedTokenizerFast | None" = None,
     **config: object,
 ) -> Path:
-    """Write a tiny model with random weights and its tokenizer, in the layout of
-    published models.
+    """Write a tiny random model and its tokenizer in the layout of published models.
 
     Parameters
     ----------
@@ -200,10 +208,10 @@ def save_model(
     ValueError
         If there is no such architecture or task.
     """
-    words = tokenizer() if words is None else words
-    return write_model(
-        random_model(words, architecture, task=task, seed=seed, **config), words, folder
-    )
+    if words is None:
+        words = tokenizer()
+    model = random_model(words, architecture, task=task, seed=seed, **config)
+    return write_model(model, words, folder)
 
 
 def random_model(
@@ -243,14 +251,13 @@ def random_model(
         "num_labels": 1 if task == "classifier" else 2,
         "initializer_range": 0.2,
     }
-    model_config = transformers.AutoConfig.for_model(
-        architecture, **(settings | ARCHITECTURES[architecture] | config)
-    )
+    settings |= ARCHITECTURES[architecture]
+    settings |= config
+    model_config = transformers.AutoConfig.for_model(architecture, **settings)
+    model_class = getattr(transformers, _TASKS[task])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model: PreTrainedModel = getattr(transformers, _TASKS[task]).from_config(
-            model_config
-        )
+        model: PreTrainedModel = model_class.from_config(model_config)
     return model
 
 

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 
 class Request(TypedDict, total=False):
-    """The fields of a request that the server reads: texts or token ids, and two
-    switches.
-    """
+    """What the server reads of a request: texts or token ids, and two switches."""
 
     input: Required[list[str | list[int]]]
     add_special_tokens: bool
@@ -28,11 +26,11 @@ def serve(
     sigmoid: bool = False,
     dtype: str = "float32",
 ) -> "Served":
-    """Serve a reward model on this machine as vLLM does: `POST /classify` with texts or
-    token ids.
+    """Serve a reward model on this machine as vLLM does.
 
-    The server answers with a sigmoid unless the request says `use_activation: false`.
-    transformers computes the scores, one text at a time.
+    It takes `POST /classify` with texts or token ids, and answers with a sigmoid unless
+    the request says `use_activation: false`. transformers computes the scores, one text
+    at a time.
 
     Parameters
     ----------
@@ -70,7 +68,9 @@ class Served(ThreadingHTTPServer):
             folder, dtype=getattr(torch, dtype)
         )
         self.model: PreTrainedModel = loaded.eval()
-        self.double_bos, self.sigmoid, self.lock = double_bos, sigmoid, Lock()
+        self.double_bos = double_bos
+        self.sigmoid = sigmoid
+        self.lock = Lock()
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
@@ -84,45 +84,39 @@ class Served(ThreadingHTTPServer):
         self.close()
 
     def classify(self, body: Request) -> dict[str, object]:
-        """Return the reply to a request: `input` (texts or token ids),
-        `add_special_tokens` and `use_activation`.
-        """
-        ids = [
-            self._tokenize(text, body.get("add_special_tokens", True))
-            for text in body["input"]
-        ]
+        """Return the reply to a request."""
+        special = body.get("add_special_tokens", True)
         is_raw = body.get("use_activation", True) is False and not self.sigmoid
-        rows = [
-            [
-                x if is_raw else 1 / (1 + math.exp(-x))
-                for x in self._compute_logits(text_ids)
-            ]
-            for text_ids in ids
-        ]
-        reply: dict[str, object] = {
-            "data": [{"index": i, "probs": row} for i, row in enumerate(rows)]
-        }
-        return (
-            reply
-            if self.double_bos
-            else reply | {"usage": {"prompt_tokens": sum(map(len, ids))}}
-        )
+
+        rows = []
+        n_tokens = 0
+        for i, text in enumerate(body["input"]):
+            ids = self._tokenize(text, special)
+            n_tokens += len(ids)
+            probs = self._compute_logits(ids)
+            if not is_raw:
+                probs = [1 / (1 + math.exp(-logit)) for logit in probs]
+            rows.append({"index": i, "probs": probs})
+
+        reply: dict[str, object] = {"data": rows}
+        if not self.double_bos:
+            reply["usage"] = {"prompt_tokens": n_tokens}
+        return reply
 
     def _tokenize(self, text: str | list[int], special: bool) -> list[int]:
-        ids = (
-            self.tokenizer(text, add_special_tokens=special)["input_ids"]
-            if isinstance(text, str)
-            else text
-        )
-        return [self.tokenizer.bos_token_id, *ids] if self.double_bos else list(ids)
+        ids = text
+        if isinstance(text, str):
+            ids = self.tokenizer(text, add_special_tokens=special)["input_ids"]
+        if self.double_bos:
+            return [self.tokenizer.bos_token_id, *ids]
+        return [*ids]
 
     def _compute_logits(self, ids: list[int]) -> list[float]:
         import torch
 
         with self.lock, torch.inference_mode():
-            row: list[float] = (
-                self.model(torch.tensor([ids])).logits[0].double().tolist()
-            )
+            logits = self.model(torch.tensor([ids])).logits[0]
+        row: list[float] = logits.double().tolist()
         return row
 
 
@@ -136,11 +130,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Reply with scores."""
-        self._reply(
-            self.server.classify(
-                json.loads(self.rfile.read(int(self.headers["content-length"])))
-            )
-        )
+        n_bytes = int(self.headers["content-length"])
+        request = json.loads(self.rfile.read(n_bytes))
+        self._reply(self.server.classify(request))
 
     def _reply(self, reply: dict[str, object]) -> None:
         content = json.dumps(reply).encode()

@@ -9,19 +9,19 @@ import pandas as pd
 from rmlab import metrics, styles, tables
 from rmlab.benchmarks import benchmark_of
 from rmlab.benchmarks.registry import adopt_name
-from rmlab.metrics.items import (
+from rmlab.estimation.items import (
     CREDIT_OF_TIE,
     DESCRIBED,
     LOSS,
     MISSING,
+    NO_ROW,
     TIE,
     WIN,
-    FloatArray,
     as_pairs,
-    build_items,
+    place_rows,
 )
-from rmlab.metrics.weights import Average
-from rmlab.tables import ITEM, KEY, LABELS, LEVELS, PROMPT, STYLES, IntArray
+from rmlab.estimation.weights import Average
+from rmlab.tables import ITEM, KEY, LABELS, LEVELS, PROMPT, STYLES, FloatArray, IntArray
 from rmlab.text import visible
 from rmlab.widgets import markup
 
@@ -52,7 +52,7 @@ class Comparisons:
     chosen, rejected : ndarray
         (comparisons,): rows of `answers`.
     outcome, margin : ndarray
-        (models, comparisons): codes as in `rmlab.metrics.items`; margins, NaN where
+        (models, comparisons): codes as in `rmlab.estimation.items`; margins, NaN where
         missing. Without any margins (`has_margins`) they are 1 for a win, 0 for a tie
         and -1 for a loss.
     score : ndarray or None
@@ -81,15 +81,12 @@ class Comparisons:
             if self.has_margins
             else np.where(outcome < 0, np.nan, outcome - 1.0)
         )
-        items = build_items(
-            pairs, key=ITEM, outcome=outcome, credit=margin, columns=DESCRIBED
-        )
-        self.models, self.outcome, self.margin = (
-            items.models,
-            items.outcome,
-            items.credit,
-        )
-        self.items = items.frame.assign(number=items.prompt)
+        grid = place_rows(pairs, ITEM)
+        self.models = grid.models
+        self.outcome = grid.spread(outcome, NO_ROW)
+        self.margin = grid.spread(margin, np.nan)
+        items = pairs[[*ITEM, *DESCRIBED]].iloc[grid.first_rows].reset_index(drop=True)
+        self.items = items.assign(number=tables.group_codes(items, PROMPT)[0])
 
         prompts = self.items.drop_duplicates("number")
         self.prompts = prompts[[*PROMPT, "subset"]].reset_index(drop=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from rmlab.metrics.items import LOSS, NO_ROW
+from rmlab.estimation.items import LOSS, NO_ROW
 from rmlab.scorers.base import PlainScorer
 from rmlab.tables import PROMPT, DataError, nearest
 from rmlab.widgets.comparisons import OUTCOMES, Comparisons

@@ -1,0 +1,229 @@
+"""Correlations of errors, effects of style and exchange rates."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+from style_worlds import world as draw_scores
+
+from coverage_worlds import (
+    DERIVED_FLOOR,
+    GIVEN_FLOOR,
+    Measure,
+    coverage,
+    false_alarms,
+    given,
+    world,
+)
+from rmlab.bias import exchange_rate, style_effects
+from rmlab.estimation.items import WIN, Items
+from rmlab.stats.item_analysis import _correlate_pairs
+
+BATCH = 100
+
+
+def correlated_models(
+    accuracies: tuple[float, float],
+    correlation: float,
+    *,
+    prompts: int,
+    per_prompt: int = 1,
+    shared: float = 0.0,
+) -> Callable[[int, np.random.Generator], Iterator[Measure]]:
+    """A world of pairs of models whose strengths on a comparison are normal with this
+    correlation.
+
+    Comparisons of a prompt share the part `shared` of the variance.
+    """
+
+    def run(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
+        root = np.linalg.cholesky([[1, correlation], [correlation, 1]])
+        cluster = np.repeat(np.arange(prompts), per_prompt)
+        tables = []
+        for _ in range(-(-draws // BATCH)):
+            of_prompt = rng.standard_normal((BATCH, 2, prompts))[:, :, cluster]
+            alone = rng.standard_normal((BATCH, 2, len(cluster)))
+            strength = root @ (
+                np.sqrt(shared) * of_prompt + np.sqrt(1 - shared) * alone
+            )
+            won = strength < ndtri(np.array(accuracies))[:, None]
+            items = items_of(won.reshape(2 * BATCH, -1).astype(float), cluster)
+            first = np.arange(0, 2 * BATCH, 2)
+            tables.append(_correlate_pairs(items, first, first + 1, 0.95))
+        table = pd.concat(tables)[:draws]
+        low = table["low"].to_numpy()
+        high = table["high"].to_numpy()
+        yield coverage("correlation", low, high, correlation, at_least=DERIVED_FLOOR)
+        yield given("an interval is given", low, at_least=GIVEN_FLOOR)
+        yield given("a standard error is given", table["se"].to_numpy())
+
+    return run
+
+
+def items_of(credit: np.ndarray, cluster: np.ndarray) -> Items:
+    """Models (rows) on comparisons (columns) of one cell."""
+    return Items(
+        models=[str(model) for model in range(len(credit))],
+        frame=pd.DataFrame(index=range(len(cluster))),
+        credit=credit,
+        outcome=np.full(credit.shape, WIN, np.int8),
+        prompt=cluster,
+        cluster=cluster,
+        cell=np.zeros(len(cluster), np.intp),
+        cells=pd.DataFrame(index=range(1)),
+        bounds=np.array([[0.0, 1.0]]),
+    )
+
+
+for name, run in {
+    "error_correlation: one model alone right in no comparison": correlated_models(
+        (0.95, 0.55), 0.9, prompts=400
+    ),
+    "error_correlation: nine comparisons a prompt, an empty cell": correlated_models(
+        (0.95, 0.55), 0.9, prompts=100, per_prompt=9, shared=0.5
+    ),
+    "error_correlation: 400 prompts": correlated_models((0.8, 0.65), 0.5, prompts=400),
+    "error_correlation: nine comparisons a prompt": correlated_models(
+        (0.8, 0.65), 0.5, prompts=200, per_prompt=9, shared=0.5
+    ),
+    "error_correlation: 50 prompts that nearly win or lose whole": correlated_models(
+        (0.9, 0.85), 0.8, prompts=50, per_prompt=9, shared=0.8
+    ),
+}.items():
+    world(name)(run)
+
+
+Draw = Callable[[int], tuple[pd.DataFrame, pd.DataFrame]]
+
+
+def fit_draws(
+    draws: int, draw: Draw, terms: Sequence[str], *, cluster: str | None = None
+) -> pd.DataFrame:
+    """The rows of `style_effects` of all draws."""
+    tables = []
+    for seed in range(draws):
+        scores, features = draw(seed)
+        tables.append(style_effects(scores, features, terms=terms, cluster=cluster))
+    return pd.concat(tables, ignore_index=True)
+
+
+def null_effect(table: pd.DataFrame, term: str) -> Iterator[Measure]:
+    """How often the interval of a term without effect holds zero, and its test rejects."""
+    rows = table[table["term"] == term]
+    low, high = rows["low"].to_numpy(), rows["high"].to_numpy()
+    yield coverage(f"effect of {term}", low, high, 0.0, at_least=DERIVED_FLOOR)
+    yield given(f"an interval for {term}", low, at_least=GIVEN_FLOOR)
+    yield false_alarms(f"{term} is significant", rows["p"].to_numpy() < 0.05)
+
+
+def few_marked_prompts(prompts: int) -> Draw:
+    """100 prompts, of which this many differ in Markdown, which earns nothing."""
+
+    def draw(seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+        scores, features = draw_scores(100, style=0.3, seed=seed)
+        varies = features["id"].astype(int) < prompts
+        return scores, features.assign(markdown=features["markdown"].where(varies, 0))
+
+    return draw
+
+
+@world("style_effects: a count that varies in 6 of 100 prompts")
+def six_vary(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
+    """Markdown differs in six prompts only."""
+    table = fit_draws(draws, few_marked_prompts(6), ["correct", "step", "markdown"])
+    yield from null_effect(table, "markdown")
+
+
+@world("style_effects: a count that varies in 12 of 100 prompts")
+def twelve_vary(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
+    """Markdown differs in twelve prompts only."""
+    table = fit_draws(draws, few_marked_prompts(12), ["correct", "step", "markdown"])
+    yield from null_effect(table, "markdown")
+
+
+@world("style_effects: 12 prompts in all")
+def twelve_prompts(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
+    """Twelve prompts of six answers."""
+    terms = ["correct", "step_plain", "step_markdown", "characters"]
+    table = fit_draws(
+        draws, lambda seed: draw_scores(12, style=0.0, length=0.3, seed=seed), terms
+    )
+    yield from null_effect(table, "step_plain")
+    yield from null_effect(table, "step_markdown")
+
+
+def families_of_five(seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """100 prompts in families of five that share a taste for style, of mean zero."""
+    scores, features = draw_scores(100, style=0.0, seed=seed)
+    family = scores["id"].astype(int) // 5
+    taste = np.random.default_rng([seed, 1]).normal(0, 1, 20)
+    score = scores["score"] + taste[family] * scores["slot"]
+    return scores.assign(score=score, family=family.astype(str)), features
+
+
+@world("style_effects: families of five, cluster='family'")
+def families(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
+    """Style is worth the same within a family and nothing on average."""
+    table = fit_draws(draws, families_of_five, ["correct", "step"], cluster="family")
+    yield from null_effect(table, "step")
+
+
+def linear_in_characters(seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """200 prompts and a model that likes characters, not their logarithm, and no style."""
+    scores, features = draw_scores(200, style=0.0, seed=seed)
+    characters = features["characters"].to_numpy()
+    return scores.assign(
+        score=scores["score"] + characters / characters.mean()
+    ), features
+
+
+@world("style_effects: a preference linear in characters", factor=0.5)
+def bent_length(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
+    """Steps of style may be significant here, but not without the caveat."""
+    terms = ["correct", "step_plain", "step_markdown", "characters"]
+    table = fit_draws(draws, linear_in_characters, terms)
+    for step in ("step_plain", "step_markdown"):
+        rows = table[table["term"] == step]
+        is_found = (rows["p"] < 0.05).to_numpy()
+        is_told = rows["caveat"].str.contains("bends").to_numpy()
+        yield Measure(
+            f"{step} is significant, with or without a caveat",
+            float(is_found.mean()),
+            len(rows),
+        )
+        yield false_alarms(
+            f"{step} is significant without a caveat", is_found & ~is_told
+        )
+
+
+@world("style_effects: a preference for the logarithm", factor=0.5)
+def straight_length(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
+    """The form that is fitted: no caveat."""
+    terms = ["correct", "step_plain", "step_markdown", "characters"]
+    table = fit_draws(
+        draws, lambda seed: draw_scores(200, style=0.0, length=0.3, seed=seed), terms
+    )
+    yield from null_effect(table, "step_plain")
+    caveats = table.loc[table["term"] == "step_plain", "caveat"]
+    yield false_alarms("a caveat", caveats.ne("").to_numpy())
+
+
+@world("exchange_rate: 12 prompts, a rate of 0.5")
+def few_rates(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
+    """Twice the effect of a step is that of being right."""
+    tables = []
+    for seed in range(draws):
+        scores, features = draw_scores(12, skill=1.0, style=0.5, seed=seed)
+        tables.append(exchange_rate(scores, features, terms=["correct", "step"]))
+    table = pd.concat(tables)
+    low, high = table["low"].to_numpy(), table["high"].to_numpy()
+    yield Measure(
+        "rate of a step",
+        float(((low <= 0.5) & (high >= 0.5)).mean()),
+        len(table),
+        at_least=DERIVED_FLOOR,
+    )
+    yield Measure(
+        "its interval is bounded", float(np.isfinite(high).mean()), len(table)
+    )

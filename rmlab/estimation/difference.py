@@ -1,0 +1,174 @@
+"""Differences of two models' numbers: one error, one test, and the interval that goes
+with it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr
+
+from rmlab.estimation.clustered import (
+    MIN_PROMPTS,
+    TOO_FEW,
+    ClusterSums,
+    Strata,
+    adjust,
+    indicator,
+    limits_around,
+    sum_weighted_means,
+)
+from rmlab.estimation.estimate import Estimate
+from rmlab.tables import FloatArray, IntArray
+
+FLAT = 1e-10  # a variance below this share of the two models' own is rounding noise
+
+
+class Difference(NamedTuple):
+    """Differences of pairs of models, all (pairs,): a minus b, its error, limits and p,
+    and why there are none.
+    """
+
+    value: FloatArray
+    se: FloatArray
+    low: FloatArray
+    high: FloatArray
+    p: FloatArray
+    reason: NDArray[np.object_]
+
+
+def differences(
+    estimate: Estimate,
+    first: IntArray,
+    second: IntArray,
+    *,
+    number: int = 0,
+    confidence: float = 0.95,
+) -> Difference:
+    """Difference of a number between pairs of models, each on its own items.
+
+    Student's t of the paired clusters, after a cluster that only the first model wins
+    and one that only the second wins are added to each stratum: where no cluster
+    differs, some may lie unseen. The interval excludes zero exactly where p < 1 -
+    confidence; `se` is that of the clusters alone.
+
+    Parameters
+    ----------
+    estimate : Estimate
+        Numbers with their sums by cluster (`contrasts=True`).
+    first, second : ndarray
+        (pairs,): places of the models.
+    number : int
+        Place of the number.
+    confidence : float
+        Coverage of the intervals.
+
+    Returns
+    -------
+    Difference
+    """
+    value = estimate.value[first, number] - estimate.value[second, number]
+    strata = _difference_by_stratum(estimate.clusters[number], first, second)
+    reason_of_first = estimate.reason[first, number]
+    reason_of_second = estimate.reason[second, number]
+    reason = np.where(reason_of_first == "", reason_of_second, reason_of_first)
+    return _test_difference(value, strata, reason, confidence)
+
+
+def mean_difference(
+    difference: FloatArray, cluster: IntArray, confidence: float = 0.95
+) -> Difference:
+    """Mean of paired differences from -1 to 1, with the test of `differences`.
+
+    Parameters
+    ----------
+    difference, cluster : ndarray
+        (values,): the differences, NaN where missing, and the number of their cluster.
+    confidence : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Difference
+        (1,): one mean.
+    """
+    mean = sum_weighted_means(
+        difference[None],
+        pool=np.zeros(len(difference), np.intp),
+        cluster=cluster,
+        weight=np.ones((1, 1)),
+        bounds=np.array([[-1.0, 1.0]]),
+        confidence=confidence,
+    )
+    reason = np.where(mean.n_clusters[:, 0] < MIN_PROMPTS, TOO_FEW, "").astype(object)
+    return _test_difference(mean.value, mean.sums.by_stratum(), reason, confidence)
+
+
+def holm(p: FloatArray) -> FloatArray:
+    """Adjust p values by Holm's step-down method; NaN stays NaN and does not count.
+
+    >>> holm(np.array([0.01, np.nan, 0.04, 0.03])).tolist()
+    [0.03, nan, 0.06, 0.06]
+    """
+    adjusted = np.full(len(p), np.nan)
+    with_p = np.flatnonzero(~np.isnan(p))
+    order = with_p[np.argsort(p[with_p], kind="stable")]
+    # The smallest p times m, the next times m - 1, and so on; a later one is never
+    # below an earlier one (Holm 1979).
+    steps = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
+    adjusted[order] = np.minimum(steps, 1.0)
+    return adjusted
+
+
+def _difference_by_stratum(
+    sums: ClusterSums, first: IntArray, second: IntArray
+) -> Strata:
+    """What each stratum contributes to the differences."""
+    n_strata = sums.df.shape[1]
+    contribution = sums.contribution @ indicator(sums.stratum, n_strata)
+    variance = np.zeros((len(first), n_strata))
+    # Only the models that occur: one product of all of them serves every pair, where
+    # pairs by clusters would not fit.
+    models, places = np.unique(np.concatenate([first, second]), return_inverse=True)
+    a = places[: len(first)]
+    b = places[len(first) :]
+    for stratum in range(n_strata):
+        influence = sums.influence[models][:, sums.stratum == stratum]
+        covariance = influence @ influence.T
+        own_variance = np.diag(covariance)
+        separate_variance = own_variance[a] + own_variance[b]
+        paired_variance = separate_variance - 2 * covariance[a, b]
+        is_noise = paired_variance <= FLAT * separate_variance
+        variance[:, stratum] = np.where(is_noise, 0.0, paired_variance)
+
+    return Strata(
+        value=contribution[first] - contribution[second],
+        variance=variance,
+        # With answers missing each model has its own clusters: the fewer decide.
+        df=np.minimum(sums.df[first], sums.df[second]),
+        n_effective=np.minimum(sums.n_effective[first], sums.n_effective[second]),
+        low=sums.low[first] - sums.high[second],
+        high=sums.high[first] - sums.low[second],
+    )
+
+
+def _test_difference(
+    value: FloatArray, strata: Strata, reason: NDArray[np.object_], confidence: float
+) -> Difference:
+    """Test each difference, and take its limits; none where there is a reason."""
+    adjusted = adjust(value, strata)
+    low, high = limits_around(value, adjusted, confidence)
+    low = np.maximum(low, strata.low.sum(axis=1))
+    high = np.minimum(high, strata.high.sum(axis=1))
+    p = 2 * stdtr(adjusted.df, -np.abs(adjusted.center) / adjusted.se)
+    se = np.sqrt(strata.variance.sum(axis=1))
+
+    withheld = np.where(reason == "", 0.0, np.nan)
+    return Difference(
+        value=value,
+        se=se + withheld,
+        low=low + withheld,
+        high=high + withheld,
+        p=p + withheld,
+        reason=reason,
+    )
