@@ -90,8 +90,9 @@ def implicit_reward(
     together : bool, optional
         Whether both models stay on the device. By default where both fit; otherwise
         each leaves it after its turn.
-    dtype, device, template, eos, max_length, truncate, trust_remote_code, allow_pickle,
-    budget, name
+    dtype, device, template, eos, max_length, truncate, budget
+        As in `rmlab.classifier`.
+    trust_remote_code, allow_pickle, name
         As in `rmlab.classifier`.
 
     Returns
