@@ -449,7 +449,8 @@ def test_what_loses_the_focus_gives_it_to_the_explorer(site, view):
             site.page.keyboard.press("n")
         button.focus()
         site.page.keyboard.press("Enter")
-        expect(site.page.locator(".rmlab:focus, .rmlab :focus")).to_have_count(1)
+        if site.door == "notebook":  # the page draws anew when the kernel has answered
+            expect(site.page.locator(".rmlab:focus, .rmlab :focus")).to_have_count(1)
         site.page.keyboard.press("n")
         expect(view.locator(".rmlab-pager")).to_contain_text("2 of")
         site.page.keyboard.press("p")
