@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
@@ -82,24 +82,8 @@ def score_texts(
             else f"{scorer.name} (model {number} of {len(terms)})"
         )
         rows = np.full((n, 1 + len(model.columns)), np.nan)
-        stored = (
-            {}
-            if store is None
-            else store.read(
-                str(model.fingerprint), [text.key for text in texts.distinct]
-            )
-        )
         if store is not None:
-            model.require_like(store.runs(str(model.fingerprint)).values())
-        for i, text in enumerate(texts.distinct if stored else ()):
-            value = stored.get(text.key, np.nan)
-            try:
-                rows[i] = value
-            except (TypeError, ValueError, OverflowError):
-                where = f"store: {store}/{model.fingerprint} holds {short(value)}, no score of {model.name!r}"
-                raise DataError(
-                    f"{where}. Change the scorer's fingerprint, or give store= a new folder."
-                ) from None
+            _fill_from_store(rows, model, texts, store)
         todo = np.flatnonzero(np.isnan(rows[:, 0]))
         try:
             if len(todo) >= LONG and not self_check:
@@ -129,6 +113,25 @@ def score_texts(
         start, n, int(is_new.sum()), int(np.isnan(total[:, 0]).sum())
     )
     return total, provenance | ({"terms": turns} if len(terms) > 1 else {})
+
+
+def _fill_from_store(rows: Floats, model: Scorer, texts: Texts, store: Store) -> None:
+    """Fill in the rows of the texts whose scores are in the store."""
+    fingerprint = str(model.fingerprint)
+    stored = store.read(fingerprint, [text.key for text in texts.distinct])
+    model.require_like(store.runs(fingerprint).values())
+    if not stored:
+        return
+
+    for row, text in enumerate(texts.distinct):
+        value: Any = stored.get(text.key, np.nan)  # as the file has it
+        try:
+            rows[row] = value
+        except (TypeError, ValueError, OverflowError):
+            held = f"{short(value)}, no score of {model.name!r}"
+            problem = f"store: {store}/{fingerprint} holds {held}"
+            remedy = "Change the scorer's fingerprint, or give store= a new folder"
+            raise DataError(f"{problem}. {remedy}.") from None
 
 
 def _score_missing(
