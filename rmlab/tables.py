@@ -63,9 +63,25 @@ BoolArray = NDArray[np.bool_]
 
 
 class DataError(ValueError):
-    """Data that rmlab cannot use. The message names the place, the value, what is
-    allowed and the next step.
+    """Data that rmlab cannot use.
+
+    Parameters
+    ----------
+    problem : str
+        The place, the value and what is allowed.
+    remedy : str, optional
+        The next step.
     """
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(problem, remedy)
+        self.problem = problem
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        if not self.remedy:
+            return self.problem
+        return f"{self.problem}; {self.remedy}"
 
 
 def check_responses(frame: pd.DataFrame) -> pd.DataFrame:

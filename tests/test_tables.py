@@ -2,6 +2,7 @@
 are named with their place.
 """
 
+import pickle
 from decimal import Decimal
 
 import numpy as np
@@ -212,3 +213,11 @@ def test_pairs_make_outcome_and_level_from_margin_and_styles():
     assert judged["margin"].isna().all()
     with pytest.raises(DataError, match="outcome"):
         tables.check_pairs(frame.drop(columns="margin"))
+
+
+def test_an_error_keeps_its_parts_also_from_another_process():
+    error = DataError("score: 'a' in row 3; allowed: a number", "correct the row")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.problem, copy.remedy) == (error.problem, error.remedy)
+    assert str(copy) == f"{error.problem}; {error.remedy}"
+    assert str(DataError("no rows")) == "no rows"
