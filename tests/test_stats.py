@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import multinomial, multivariate_normal, norm, t
+from scipy.stats import binom, multinomial, multivariate_normal, norm, t
 from statsmodels.stats.multitest import multipletests
 
 import rmlab
@@ -339,6 +339,21 @@ def test_equal_models_are_told_apart_in_at_most_six_per_cent_of_tables():
         assert (
             max(exact_power(n, 0.0, agreement, 0.05) for agreement in agreements) < 0.06
         )
+
+
+@pytest.mark.parametrize("n", [30, 200])
+def test_equivalence_keeps_its_level_where_one_model_alone_is_ahead(n):
+    """Tables in which only A wins prompts alone, enumerated: true differences at the
+    margins from which on one more table is called equivalent.
+    """
+    margins = []
+    for only_a in range(8):
+        table = two_models(only_a, 0, n - only_a)
+        row = stats.equivalence(table, "a", "b", margin=0.5).iloc[0]
+        margins.append(row["smallest_margin"])
+    false_alarms = binom.cdf(np.arange(8), n, margins)
+    assert false_alarms.max() < 0.06
+    assert false_alarms.max() > 0.02
 
 
 def test_plan_has_the_power_asked_for_and_no_prompt_too_many():

@@ -50,25 +50,16 @@ class Measure(NamedTuple):
 Run = Callable[[int, np.random.Generator], Iterator[Measure]]
 
 
-class World(NamedTuple):
-    """A registered function, and how many times the draws asked for it takes."""
-
-    run: Run
-    factor: float
+WORLDS: dict[str, Run] = {}
 
 
-WORLDS: dict[str, World] = {}
-
-
-def world(name: str, *, factor: float = 1.0) -> Callable[[Run], Run]:
-    """Register a function `(draws, rng) -> measures` under a name; it runs with
-    `factor` times the draws.
-    """
+def world(name: str) -> Callable[[Run], Run]:
+    """Register a function `(draws, rng) -> measures` under a name."""
 
     def register(run: Run) -> Run:
         if name in WORLDS:
             raise ValueError(f"name: {name!r} is taken")
-        WORLDS[name] = World(run, factor)
+        WORLDS[name] = run
         return run
 
     return register
@@ -116,7 +107,7 @@ def seed_of(name: str) -> int:
     return zlib.crc32(name.encode())
 
 
-def load() -> dict[str, World]:
+def load() -> dict[str, Run]:
     """All worlds, those of every module of this folder."""
     for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
         import_module(f"{__name__}.{path.stem}")

@@ -178,7 +178,7 @@ def linear_in_characters(seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     ), features
 
 
-@world("style_effects: a preference linear in characters", factor=0.5)
+@world("style_effects: a preference linear in characters")
 def bent_length(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
     """Steps of style may be significant here, but not without the caveat."""
     terms = ["correct", "step_plain", "step_markdown", "characters"]
@@ -197,7 +197,7 @@ def bent_length(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
         )
 
 
-@world("style_effects: a preference for the logarithm", factor=0.5)
+@world("style_effects: a preference for the logarithm")
 def straight_length(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
     """The form that is fitted: no caveat."""
     terms = ["correct", "step_plain", "step_markdown", "characters"]

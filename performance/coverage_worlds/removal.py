@@ -50,7 +50,7 @@ def continuous_scores(n: int, seed: int, liked: float = 0.5) -> Tables:
 def _add(
     name: str, draw: Callable[[int, int], Tables], n: int, has_effect: bool
 ) -> None:
-    @world(f"debias_change: {name}, {n} prompts", factor=0.25)
+    @world(f"debias_change: {name}, {n} prompts")
     def run(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
         seeds = rng.integers(0, 2**31, draws)
         tables = [debias_change(*draw(n, int(seed))) for seed in seeds]

@@ -8,57 +8,44 @@ import numpy as np
 import pandas as pd
 
 from coverage_worlds import Measure, false_alarms, world
-from rmlab.report import sentences
+from rmlab.report.sentences import describe_models
 from rmlab.tables import check_pairs
 
 LENGTH = pd.CategoricalDtype(["shorter", "equal", "longer"], ordered=True)
-FINDINGS = ("is weakest in", "wins more often")
+PHRASES = ("is weakest in", "wins more often")
 
 
-def draw_pairs(
-    groups: dict[str, int],
-    column: str,
-    share: float,
-    n_models: int,
-    rng: np.random.Generator,
-) -> pd.DataFrame:
-    """Single comparisons of models that win the same share in every group."""
+def lay_out_pairs(groups: dict[str, int], column: str, n_models: int) -> pd.DataFrame:
+    """Single comparisons of models, in groups named by a column; nobody wins yet."""
     group = np.repeat([*groups], [*groups.values()])
-    tables = []
-    for model in range(n_models):
-        is_won = rng.random(len(group)) < share
-        table = pd.DataFrame(
-            {
-                "id": np.arange(len(group)).astype(str),
-                "margin": np.where(is_won, 1.0, -1.0),
-            }
-        )
-        table = table.assign(
-            model=f"model {model}",
-            benchmark="own",
-            domain="own",
-            chosen_slot=0,
-            rejected_slot=0,
-        )
-        tables.append(table.assign(**{column: group}))
-    return check_pairs(pd.concat(tables, ignore_index=True))
+    table = pd.DataFrame({"id": np.arange(len(group)).astype(str), "margin": 0.0})
+    table = table.assign(
+        benchmark="own", domain="own", chosen_slot=0, rejected_slot=0
+    ).assign(**{column: group})
+    if column == "length":
+        table = table.astype({"length": LENGTH})
+    models = [table.assign(model=f"model {model}") for model in range(n_models)]
+    return check_pairs(pd.concat(models, ignore_index=True))
 
 
 def _add(
     name: str, groups: dict[str, int], column: str, share: float, n_models: int = 1
 ) -> None:
-    @world(f"sentences: {name}", factor=0.5 / n_models)
+    @world(f"sentences: {name}")
     def run(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
+        """Models that win the same share in every group."""
+        pairs = lay_out_pairs(groups, column, n_models)
+        models = [f"model {model}" for model in range(n_models)]
         is_said = np.zeros(draws, bool)
         for place in range(draws):
-            pairs = draw_pairs(groups, column, share, n_models, rng)
-            if column == "length":
-                pairs = pairs.astype({"length": LENGTH})
-            is_said[place] = any(
-                finding in sentence
-                for sentence in sentences(pairs)
-                for finding in FINDINGS
+            is_won = rng.random(len(pairs)) < share
+            pairs["margin"] = np.where(is_won, 1.0, -1.0)
+            pairs["outcome"] = pd.Categorical(
+                np.where(is_won, "win", "loss"), dtype=pairs["outcome"].dtype
             )
+            # The part of `rmlab.report.sentences` that tells of groups.
+            findings = " ".join(describe_models(pairs, models))
+            is_said[place] = any(phrase in findings for phrase in PHRASES)
         yield false_alarms("a table with a sentence", is_said)
 
 

@@ -117,7 +117,7 @@ def _add_opposite_effects(n_small: int) -> None:
             narrow = differences(
                 result, np.arange(draws), np.arange(draws) + draws, confidence=0.9
             )
-            is_inside = np.maximum(-narrow.low, narrow.high) < share / 2
+            is_inside = narrow.smallest_margin < share / 2
             yield false_alarms(f"equivalence at its margin, {share}", is_inside)
 
 
@@ -170,7 +170,7 @@ def styled_pairs(credit: np.ndarray, n_prompts: int) -> pd.DataFrame:
     return tables.check_pairs(every)
 
 
-@world("style_gap: size, power and coverage beside a paired t", factor=0.5)
+@world("style_gap: size, power and coverage beside a paired t")
 def gaps(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
     """Models that style does not move, and models that it moves; the same rows as a
     comparison of two models.

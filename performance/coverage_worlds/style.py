@@ -223,7 +223,7 @@ def _add_style_world(
     is_ordinary: bool,
     options: dict[str, object],
 ) -> None:
-    @world(f"style_controlled: {name}", factor=0.5)
+    @world(f"style_controlled: {name}")
     def run(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
         table = measure(draw, draws, rng, **options)
         yield from count_held(table, is_ordinary=is_ordinary)
@@ -255,7 +255,7 @@ def two_kinds(n: int, rows: int, rng: np.random.Generator) -> Drawn:
     )
 
 
-@world("length_controlled: hard prompts differ more in length", factor=0.5)
+@world("length_controlled: hard prompts differ more in length")
 def hard_prompts(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
     """Half of 800 prompts are hard."""
     yield from count_held(

@@ -17,6 +17,7 @@ from rmlab.estimation.clustered import (
     indicator,
     limits_around,
     sum_weighted_means,
+    t_quantile,
 )
 from rmlab.estimation.estimate import Estimate
 from rmlab.tables import FloatArray, IntArray
@@ -27,6 +28,8 @@ FLAT = 1e-10  # a variance below this share of the two models' own is rounding n
 class Difference(NamedTuple):
     """Differences of pairs of models, all (pairs,): a minus b, its error, limits and p,
     and why there are none.
+
+    smallest_margin is the least margin within which two one-sided tests show it to lie.
     """
 
     value: FloatArray
@@ -34,6 +37,7 @@ class Difference(NamedTuple):
     low: FloatArray
     high: FloatArray
     p: FloatArray
+    smallest_margin: FloatArray
     reason: NDArray[np.object_]
 
 
@@ -158,8 +162,14 @@ def _test_difference(
     """Test each difference, and take its limits; none where there is a reason."""
     adjusted = adjust(value, strata)
     low, high = limits_around(value, adjusted, confidence)
-    low = np.maximum(low, strata.low.sum(axis=1))
-    high = np.minimum(high, strata.high.sum(axis=1))
+    lowest = strata.low.sum(axis=1)
+    highest = strata.high.sum(axis=1)
+    t = t_quantile(adjusted.df, confidence)
+    size = np.abs(value)
+    score_margin = size + _score_half(size, strata, t, confidence)
+    margin = np.maximum(score_margin, np.maximum(-low, high))
+    low = np.maximum(low, lowest)
+    high = np.minimum(high, highest)
     p = 2 * stdtr(adjusted.df, -np.abs(adjusted.center) / adjusted.se)
     se = np.sqrt(strata.variance.sum(axis=1))
 
@@ -170,5 +180,34 @@ def _test_difference(
         low=low + withheld,
         high=high + withheld,
         p=p + withheld,
+        smallest_margin=np.minimum(margin, np.maximum(-lowest, highest)) + withheld,
         reason=reason,
     )
+
+
+def _score_half(
+    value: FloatArray, strata: Strata, t: FloatArray, confidence: float
+) -> FloatArray:
+    """How far beyond a value (rows,) a score test rejects (Tango 1998).
+
+    A true difference L implies that prompts differ: with s the variance of the clusters
+    and u the largest that one of them contributes, the variance at L is
+    (s + sqrt(s^2 + 4 u^2 L (L - value))) / 2. So x = L - value, which is t errors, is
+    the largest root of x^3 - t^2 (s + t^2 u^2) x - t^4 u^2 value.
+    """
+    s = strata.variance.sum(axis=1)
+    half_scale = (strata.high - strata.low) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        u = (half_scale / strata.n_effective).max(axis=1)
+    linear = t**2 * (s + t**2 * u**2)
+    constant = t**4 * u**2 * value
+
+    # Viete's root of a cubic without a square.
+    radius = np.sqrt(linear / 3)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        angle = np.emath.arccos(constant / (2 * radius**3)) / 3
+    root = 2 * radius * np.cos(angle).real
+
+    # Rule of three: fewer than 3 expected prompts are all unseen in more than 5 %.
+    least = -np.log((1 - confidence) / 2) * u
+    return np.asarray(np.maximum(root, least))

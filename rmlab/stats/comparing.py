@@ -97,31 +97,19 @@ def compare(
     >>> rmlab.compare(scores, "longest", "shortest")["difference"].round(3).item()
     0.002
     """
-    if by is None:
-        columns = []
-    elif isinstance(by, str):
-        columns = [by]
-    else:
-        columns = list(by)
-    two_models = select_models(table, a, b)
-    if not common:
-        table = two_models
-    prepared = prepare(
-        table, average, ties, common, options, by=columns, cluster=cluster, min_models=2
+    compared = _compare_two(
+        table,
+        a,
+        b,
+        by=by,
+        average=average,
+        ties=ties,
+        common=common,
+        cluster=cluster,
+        confidence=confidence,
+        options=options,
     )
-    weights = group_weights(prepared, columns)
-    models = prepared.items.models
-    first = np.array([models.index(a)])
-    second = np.array([models.index(b)])
-
-    frame = _compare_pairs(prepared.items, weights, first, second, confidence)
-    for place, column in enumerate(columns, start=2):
-        frame.insert(place, column, weights.numbers[column].array)
-    frame["p_holm"] = holm(frame["p"].to_numpy())
-    if not columns:
-        # Rows by domain need no hint to compare by domain.
-        frame["reason"] = add_hint(frame["reason"], frame["difference"])
-    return tables.copy_provenance(table, frame)
+    return compared.frame
 
 
 def compare_all(
@@ -155,7 +143,7 @@ def compare_all(
     items = prepared.items
     weights = overall_weights(items, prepared.parts)
     first, second = np.triu_indices(len(items.models), 1)
-    frame = _compare_pairs(items, weights, first, second, confidence)
+    frame = _compare_pairs(items, weights, first, second, confidence).frame
 
     is_blind = find_baselines(items.models)
     between_models = ~is_blind[first] & ~is_blind[second]
@@ -204,14 +192,20 @@ def equivalence(
         - difference;
         - low, high: the interval at 1 - 2 alpha;
         - margin;
-        - equivalent: whether the interval lies inside -margin to margin;
-        - smallest_margin: the least for which it would;
+        - equivalent: whether both one-sided tests reject a difference of the margin;
+        - smallest_margin: the least for which they would;
         - n_prompts, average, reason.
+
+    Notes
+    -----
+    Two one-sided tests reject where the interval lies inside -margin to margin
+    (Schuirmann 1987), and a score test rejects too (Tango 1998): its error is that of a
+    difference as large as the margin. It decides where few prompts differ, or all of
+    them favour one model.
 
     References
     ----------
-    Schuirmann (1987): both one-sided tests reject exactly where the interval at 1 - 2
-    alpha lies inside the margin.
+    Schuirmann (1987); Tango (1998), Statistics in Medicine 17, for paired proportions.
     """
     if not 0 < margin < 1:
         allowed = "a difference of scores between 0 and 1, for example 0.02"
@@ -219,7 +213,7 @@ def equivalence(
     if not 0 < alpha < 0.5:
         allowed = "between 0 and 0.5, for example 0.05"
         raise ValueError(f"alpha: {alpha!r}; allowed: {allowed}")
-    compared = compare(
+    compared = _compare_two(
         table,
         a,
         b,
@@ -229,17 +223,17 @@ def equivalence(
         common=common,
         cluster=cluster,
         confidence=1 - 2 * alpha,
-        **options,
+        options=options,
     )
-    keys = compared.columns[: compared.columns.get_loc("value_a")]
+    frame = compared.frame
+    keys = frame.columns[: frame.columns.get_loc("value_a")]
     refuse_result_names(keys, _EQUIVALENCE)
 
-    smallest_margin = np.maximum(-compared["low"], compared["high"])
-    is_inside = pd.Series(smallest_margin < margin, dtype="boolean")
-    frame = compared.assign(
+    is_inside = pd.Series(compared.smallest_margin < margin, dtype="boolean")
+    frame = frame.assign(
         margin=margin,
-        equivalent=is_inside.where(compared["low"].notna()),
-        smallest_margin=smallest_margin,
+        equivalent=is_inside.where(frame["low"].notna()),
+        smallest_margin=compared.smallest_margin,
     )
     return frame[[*keys, *_EQUIVALENCE]]
 
@@ -313,17 +307,68 @@ def add_hint(reasons: Iterable[str], values: Iterable[float]) -> pd.Series:
     return pd.Series(hinted, dtype="str")
 
 
+class _Compared(NamedTuple):
+    """Rows of `compare`, and the least margin that `equivalence` finds for each."""
+
+    frame: pd.DataFrame
+    smallest_margin: FloatArray
+
+
+def _compare_two(
+    table: pd.DataFrame,
+    a: str,
+    b: str,
+    *,
+    by: str | Sequence[str] | None,
+    average: Average,
+    ties: str | None,
+    common: bool,
+    cluster: str | None,
+    confidence: float,
+    options: dict[str, str],
+) -> _Compared:
+    """Compare model `a` with model `b`, one row per combination of `by`."""
+    if by is None:
+        columns = []
+    elif isinstance(by, str):
+        columns = [by]
+    else:
+        columns = list(by)
+    two_models = select_models(table, a, b)
+    if not common:
+        table = two_models
+    prepared = prepare(
+        table, average, ties, common, options, by=columns, cluster=cluster, min_models=2
+    )
+    weights = group_weights(prepared, columns)
+    models = prepared.items.models
+    first = np.array([models.index(a)])
+    second = np.array([models.index(b)])
+
+    compared = _compare_pairs(prepared.items, weights, first, second, confidence)
+    frame = compared.frame
+    for place, column in enumerate(columns, start=2):
+        frame.insert(place, column, weights.numbers[column].array)
+    frame["p_holm"] = holm(frame["p"].to_numpy())
+    if not columns:
+        # Rows by domain need no hint to compare by domain.
+        frame["reason"] = add_hint(frame["reason"], frame["difference"])
+    frame = tables.copy_provenance(table, frame)
+    return compared._replace(frame=frame)
+
+
 def _compare_pairs(
     items: Items,
     weights: Weights,
     first: IntArray,
     second: IntArray,
     confidence: float,
-) -> pd.DataFrame:
+) -> _Compared:
     """One row per number and pair of models (their places), with p_holm still p."""
     result = estimate(items, weights, confidence, contrasts=range(len(weights.means)))
     names = np.array(result.models, object)
     frames = []
+    margins = []
     for number, mean in enumerate(weights.means):
         difference = differences(
             result, first, second, number=number, confidence=confidence
@@ -358,8 +403,10 @@ def _compare_pairs(
             }
         )
         frames.append(frame)
+        margins.append(difference.smallest_margin)
     texts = dict.fromkeys(("model_a", "model_b", "average", "reason"), "str")
-    return pd.concat(frames, ignore_index=True).astype(texts)
+    frame = pd.concat(frames, ignore_index=True).astype(texts)
+    return _Compared(frame, np.concatenate(margins))
 
 
 class _Agreement(NamedTuple):
