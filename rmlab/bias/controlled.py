@@ -12,7 +12,7 @@ from scipy.special import expit, fdtrc
 from rmlab import tables
 from rmlab.bias import regression
 from rmlab.bias.gap import WITHIN_A_QUARTER
-from rmlab.estimation.clustered import MIN_PROMPTS, TOO_FEW, indicator, t_quantile
+from rmlab.estimation.clustered import MIN_PROMPTS, indicator, t_quantile
 from rmlab.estimation.items import Ties, as_pairs, credit
 from rmlab.tables import (
     BoolArray,
@@ -40,6 +40,9 @@ _RUNAWAY = 10.0  # at zero difference: beyond, a fit has run away
 _MISFIT = 0.01
 # Prompts that the test of fit needs for each column it looks for.
 _PROMPTS_PER_DIRECTION = 5
+# Effective prompts (Kish) that an effect needs for an interval: with fewer, t is wider
+# than any use.
+_MIN_TELLING = 4
 _MIN_NEAR = 10  # prompts of nearly equal length below which a row carries a caveat
 _SEPARATION = (
     "perfect separation: the differences alone decide every comparison;"
@@ -171,7 +174,7 @@ def style_controlled(
         As `length_controlled`, with effect_<control> and its limits for each control in
         place of effect: what a difference of one standard deviation adds in log-odds. A
         control that does not vary, or repeats the ones before it, is left out: its
-        effect is NaN, and `reason` says so. An effect that fewer than five prompts tell
+        effect is NaN, and `reason` says so. An effect that fewer than four prompts tell
         of (Kish) has no interval.
 
     Raises
@@ -330,7 +333,7 @@ def _fit(
         numbers[f"{name}_high"] = points.high[place]
         has_value = not np.isnan(points.value[place])
         if has_value and points.is_few[place] and not points.is_few[0]:
-            reasons.append(f"{name}: {TOO_FEW}")
+            reasons.append(f"{name}: fewer than {_MIN_TELLING} prompts tell of it")
 
     fit_p = _test_fit(y, curve, design.alternatives, cluster)
     caveats = _list_caveats(y, curve, design, cluster, fit_p)
@@ -465,7 +468,8 @@ def _read_points(
     value = np.where([False, *is_left_out], np.nan, value)
 
     error, df = _cluster_errors(y, curve, points, cluster, is_penalised)
-    is_few = df < MIN_PROMPTS - 1
+    n_clusters = len(np.unique(cluster))
+    is_few = (df < _MIN_TELLING - 1) | (n_clusters < MIN_PROMPTS)
     half = t_quantile(np.where(is_few, 0.0, df), confidence) * error
     return _Points(
         value=value,
@@ -517,7 +521,8 @@ def _test_fit(
     """p of the score test whether `alternatives` would improve the fit.
 
     Hotelling's test of the clusters' scores, in the part of the alternatives that the
-    fitted columns do not explain. NaN with too few clusters.
+    fitted columns do not explain, with the effective number of clusters (Kish): a rare
+    difference is told of by few. NaN with too few clusters.
     """
     variance = curve.p * (1 - curve.p)
     root = np.sqrt(np.maximum(variance, 1e-12))[:, None]
@@ -537,10 +542,21 @@ def _test_fit(
     q = int(is_free.sum())
     if q == 0 or n < _PROMPTS_PER_DIRECTION * q:
         return float("nan")
+    n_effective = _effective_clusters(unexplained[:, is_new], cluster)
+    df = n_effective - q
+    if df <= 0:
+        return float("nan")
     standardised = directions[is_free] @ mean / size[is_free]
     t_squared = n * (n - 1) * float((standardised**2).sum())
-    f = t_squared * (n - q) / (q * (n - 1))
-    return float(fdtrc(q, n - q, f))
+    f = t_squared * df / (q * (n_effective - 1))
+    return float(fdtrc(q, df, f))
+
+
+def _effective_clusters(columns: FloatArray, cluster: IntArray) -> float:
+    """Kish's number of clusters by their leverages in the space of the columns."""
+    basis = np.linalg.qr(columns)[0]
+    leverage = _cluster_sums(basis**2, cluster).sum(axis=1)
+    return float(leverage.sum() ** 2 / (leverage**2).sum())
 
 
 def _cluster_sums(rows: FloatArray, cluster: IntArray) -> FloatArray:
