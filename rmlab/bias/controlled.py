@@ -45,8 +45,8 @@ _SEPARATION = (
     "perfect separation: the differences alone decide every comparison;"
     " no finite answer"
 )
-_NO_STYLE = (
-    "controls: 'style' needs styles, but some are missing in pairs. Leave it out."
+_NO_STYLE = tables.DataError(
+    "controls: 'style' needs styles, but some are missing in pairs", "leave it out"
 )
 
 # How many columns the outcomes of some rows can bear.

@@ -115,15 +115,11 @@ def style_gap(
     )
     items = prepared.items
     if not items.has_levels:
-        raise DataError(
-            "table: level is missing. Easy and hard need a benchmark whose answers have"
-            " styles."
-        )
+        remedy = "easy and hard need a benchmark whose answers have styles"
+        raise DataError("table: level is missing", remedy)
     if "model" not in by and len(items.models) > 1:
-        raise DataError(
-            f"by: {by} has no 'model', but the table has {len(items.models)}."
-            " Add 'model'."
-        )
+        problem = f"by: {by} has no 'model', but the table has {len(items.models)}"
+        raise DataError(problem, "add 'model'")
 
     # One mean per group and level; the levels of a group stand next to each other.
     levels = group_weights(prepared, [*columns, "level"])
@@ -186,10 +182,8 @@ def style_preference(
     """
     scores = tables.check_scores(scores, allow_missing=True)
     if scores["style"].isna().all():
-        raise DataError(
-            "scores: style is missing in every row. A preference needs a benchmark with"
-            " styles."
-        )
+        remedy = "a preference needs a benchmark with styles"
+        raise DataError("scores: style is missing in every row", remedy)
     named_columns = default_cluster(scores) if cluster is None else [cluster]
     extra = [name for name in named_columns if name not in PROMPT]
     require_item_columns(scores, [], extra)
@@ -332,7 +326,8 @@ def style_differences(table: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFr
 
     for name in differences.columns.intersection(pairs.columns):
         if not pairs[name].equals(differences[name]):
-            raise DataError(f"table: {name!r} is a column of the result. Rename yours.")
+            problem = f"table: {name!r} is a column of the result"
+            raise DataError(problem, "rename yours")
     return copy_provenance(table, pairs.assign(**differences))
 
 

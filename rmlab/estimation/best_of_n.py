@@ -199,7 +199,7 @@ def best_of_curve(
         problem = (
             f"sizes: no prompt has one chosen and {min(sizes) - 1} rejected answers"
         )
-        raise DataError(f"{problem}. Ask for fewer.")
+        raise DataError(problem, "ask for fewer")
     order = prompts[["model", "domain"]].drop_duplicates()
     points: pd.DataFrame = order.merge(pd.concat(frames), on=["model", "domain"])
     return points.astype({"reason": "str"})

@@ -107,8 +107,8 @@ class Items:
         """The items for which every model has a row; DataError where there is none."""
         in_all = (self.outcome != NO_ROW).all(axis=0)
         if not in_all.any():
-            problem = "common: no item was scored by all models."
-            raise DataError(f"{problem} Leave some models out.")
+            problem = "common: no item was scored by all models"
+            raise DataError(problem, "leave some models out")
         cells, cell = np.unique(self.cell[in_all], return_inverse=True)
         return replace(
             self,
@@ -139,10 +139,10 @@ class Items:
         n_common = (~lacks.any(axis=0)).sum()
         problem = (
             f"table: {self.models[worst]!r} lacks {n_lacking} of {len(self.frame)} "
-            f"items, first {first}."
+            f"items, first {first}"
         )
-        remedy = f"Pass common=True to use the {n_common} that all models have."
-        raise DataError(f"{problem} {remedy}")
+        remedy = f"pass common=True to use the {n_common} that all models have"
+        raise DataError(problem, remedy)
 
 
 class Grid(NamedTuple):
@@ -276,7 +276,7 @@ def count_labels(scores: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntA
             f"scores: {one_sided.sum()} prompts of a model have answers of one label "
             f"only, first {rows.iloc[0].to_dict()}"
         )
-        raise DataError(f"{problem}. Score both.")
+        raise DataError(problem, "score both")
     return n_chosen, n_rejected
 
 
@@ -310,7 +310,7 @@ def as_pairs(table: pd.DataFrame) -> pd.DataFrame:
     elif not _is_checked(table, columns):
         table = tables.check_pairs(table)
     if table.empty:
-        raise DataError("table: no rows. Look at the selection that it comes from.")
+        raise DataError("table: no rows", "look at the selection that it comes from")
     return table
 
 
@@ -405,9 +405,8 @@ def _require_constant(
         differs = codes != codes[grid.first_rows][grid.item]
         if differs.any():
             first = rows[list(key)].iloc[int(differs.argmax())].to_dict()
-            raise DataError(
-                f"by, cluster: {name!r} differs between the models, first in {first}."
-            )
+            problem = f"by, cluster: {name!r} differs between the models"
+            raise DataError(f"{problem}, first in {first}", "give each item one value")
 
 
 def _number_cells(
@@ -473,8 +472,8 @@ def cluster_codes(
     is_missing = frame[list(cluster)].isna().any(axis=1)
     if is_missing.any():
         first = frame.loc[is_missing, list(key)].iloc[0].to_dict()
-        problem = f"cluster: {list(cluster)} is missing in some items, first {first}."
-        raise DataError(f"{problem} Fill it in.")
+        problem = f"cluster: {list(cluster)} is missing in some items, first {first}"
+        raise DataError(problem, "fill it in")
     return group_codes(frame, cluster)[0]
 
 
@@ -486,15 +485,12 @@ def require_item_columns(
         for name in names:
             if name not in rows.columns:
                 similar = tables.nearest(name, list(rows.columns))
-                raise DataError(
-                    f"{argument}: {name!r} is not a column here; {similar}."
-                )
+                raise DataError(f"{argument}: {name!r} is not a column here", similar)
 
 
 def refuse_result_names(by: Iterable[str], results: Collection[str]) -> None:
     """Raise DataError where a column of `by` is named like a column of the result."""
     for name in by:
         if name in results:
-            raise DataError(
-                f"by: {name!r} is a column of the result. Rename it in the table."
-            )
+            problem = f"by: {name!r} is a column of the result"
+            raise DataError(problem, "rename it in the table")

@@ -125,8 +125,8 @@ def domain_parts(items: Items, average: Average) -> Parts:
     for domain in domains:
         if domain not in average:
             similar = tables.nearest(domain, list(average))
-            problem = f"average: no weight for domain {domain!r}; {similar}."
-            raise DataError(f"{problem} Weigh every domain, if only with 0.")
+            problem = f"average: no weight for domain {domain!r}; {similar}"
+            raise DataError(problem, "weigh every domain, if only with 0")
     if not (min(average.values()) >= 0 and 0 < sum(average.values()) < np.inf):
         problem = f"average: weights {dict(average)}"
         raise ValueError(f"{problem}; none may be negative, and not all zero")

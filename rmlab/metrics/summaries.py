@@ -261,8 +261,8 @@ def accuracy(
     frame = pd.concat(frames, ignore_index=True)
     n_models = frame["model"].nunique()
     if "model" not in by and n_models > 1:
-        problem = f"by: {by} has no 'model', but the table has {n_models}."
-        raise DataError(f"{problem} Add 'model' or keep one of them.")
+        problem = f"by: {by} has no 'model', but the table has {n_models}"
+        raise DataError(problem, "add 'model' or keep one of them")
     measured = [name for name in frame.columns if name not in {"model", *by}]
     return copy_provenance(table, frame[[*by, *measured]])
 
@@ -314,9 +314,9 @@ def _ordered_categories(
         n_missing = frame[column].isna().sum()
         if n_missing:
             problem = (
-                f"by: {column!r} is missing in {n_missing} of {len(frame)} comparisons."
+                f"by: {column!r} is missing in {n_missing} of {len(frame)} comparisons"
             )
-            raise DataError(f"{problem} Group by domain.")
+            raise DataError(problem, "group by domain")
         categories[column] = dtype
     return categories
 
@@ -391,12 +391,12 @@ def matrix(
     )
     items = prepared.items
     if len(items.models) != 1:
-        problem = f"table: a matrix shows one model, not {items.models[:5]}."
-        raise DataError(f"{problem} Keep one of them.")
+        problem = f"table: a matrix shows one model, not {items.models[:5]}"
+        raise DataError(problem, "keep one of them")
     style_code = items.cells["style_code"].to_numpy()
     if (style_code >= NO_STYLE).any():
-        problem = "table: level is missing in some comparisons."
-        raise DataError(f"{problem} A matrix needs answers in styles.")
+        problem = "table: level is missing in some comparisons"
+        raise DataError(problem, "a matrix needs answers in styles")
     codes = range(len(STYLES) ** 2)
     every_part = np.arange(len(prepared.parts.names))
     means = [

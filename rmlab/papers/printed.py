@@ -84,13 +84,13 @@ def published(benchmark: str, table: str | None = None) -> pd.DataFrame:
 
     if benchmark not in files:
         problem = f"benchmark: no published tables of {benchmark!r}"
-        raise DataError(f"{problem}; {nearest(benchmark, list(files))}")
+        raise DataError(problem, nearest(benchmark, list(files)))
     tables = files[benchmark]
     if not table:
         table = next(iter(tables))
     if table not in tables:
         problem = f"table: {benchmark} has no published {table!r}"
-        raise DataError(f"{problem}; {nearest(table, list(tables))}")
+        raise DataError(problem, nearest(table, list(tables)))
 
     file, percentages = tables[table]
     frame = pd.read_csv(shipped("published") / file, dtype={"model": "str"})
@@ -200,7 +200,7 @@ def read_shares(
         shares = table[list(columns)].astype("float64")
     except (TypeError, ValueError) as error:
         problem = f"{argument}: not all cells are numbers ({error})"
-        raise DataError(f"{problem}; leave missing cells empty") from None
+        raise DataError(problem, "leave missing cells empty") from None
 
     largest = shares.abs().max()
     too_large = largest[largest > 1.5]
@@ -209,5 +209,5 @@ def read_shares(
         problem = (
             f"{argument}: {too_large[column]:g} in column {column!r} is not a share"
         )
-        raise DataError(f"{problem}; divide percent by 100")
+        raise DataError(problem, "divide percent by 100")
     return shares

@@ -284,9 +284,9 @@ def tie_points(detail: pd.DataFrame) -> pd.DataFrame:
     tied = tied.dropna(subset=["spread", "gap"])
     if tied.empty:
         problem = (
-            "detail: no prompt with several right answers and scores for all of them."
+            "detail: no prompt with several right answers and scores for all of them"
         )
-        raise DataError(f"{problem} Score subset Ties.")
+        raise DataError(problem, "score subset Ties")
     tied = tied.reset_index(drop=True)
 
     mean_spread = tied["spread"].groupby(tied["model"]).mean().replace(0, np.nan)
@@ -315,8 +315,8 @@ def _name_models(models: pd.Series) -> dict[str, str]:
     names = list(dict.fromkeys(models))
     most = len(SERIES_COLOURS)
     if len(names) > most:
-        problem = f"table: {len(names)} models"
-        raise DataError(f"{problem}; at most {most} can be told apart. Keep fewer.")
+        problem = f"table: {len(names)} models; at most {most} can be told apart"
+        raise DataError(problem, "keep fewer")
     short_names = canvas.shorten_names(names, 40)
     labels = [canvas.escape_name(name) for name in short_names]
     return dict(zip(names, labels, strict=True))

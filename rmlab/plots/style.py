@@ -308,8 +308,8 @@ def plot_scatter(
     table = canvas.table_to_draw(table, metrics.summary, columns)
     points = table.dropna(subset=[x, y])
     if points.empty:
-        problem = f"table: none of {len(table)} rows has both {x} and {y}."
-        raise DataError(f"{problem} {canvas.AVERAGE_HINT}")
+        problem = f"table: none of {len(table)} rows has both {x} and {y}"
+        raise DataError(problem, canvas.AVERAGE_HINT)
 
     groups = _group_points(points, group)
 
@@ -348,7 +348,7 @@ def _group_points(
     most = len(SERIES_COLOURS)
     if n_groups > most:
         problem = f"group: {group!r} has {n_groups} values"
-        raise DataError(f"{problem}; at most {most} can be told apart.")
+        raise DataError(problem, f"at most {most} can be told apart")
     return list(points.groupby(group, sort=False))
 
 

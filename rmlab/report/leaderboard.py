@@ -222,8 +222,6 @@ def _score_rows(
     without_text = rows[rows["model"].isna()]
     if len(without_text):
         first = without_text[PROMPT].iloc[0].to_dict()
-        raise DataError(
-            "responses: no text in responses for "
-            f"{len(without_text)} rows, the first {first}."
-        )
+        problem = f"responses: no text for {len(without_text)} rows, the first {first}"
+        raise DataError(problem, "pass the responses of the table")
     return rows.reindex(columns=table.columns)

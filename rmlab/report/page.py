@@ -132,16 +132,16 @@ def write_report(
     models are too large for a page, their prompts are left out.
     """
     if Path(out).suffix.lower() not in (".html", ".htm"):
-        problem = f"out: {str(out)!r} does not end in .html."
-        raise DataError(f"{problem} Tables for papers: rmlab.report.to_latex(board).")
+        problem = f"out: {str(out)!r} does not end in .html"
+        raise DataError(problem, "tables for papers: rmlab.report.to_latex(board)")
     results = read_results(source, columns)
     if responses is None:
         texts_by_benchmark = results.texts
     else:
         texts_by_benchmark = match_texts(responses, results.tables)
     if texts and not texts_by_benchmark:
-        remedy = "Pass responses=rmlab.load(...), the benchmark that was scored."
-        raise DataError(f"texts: there are no texts. {remedy}")
+        remedy = "pass responses=rmlab.load(...), the benchmark that was scored"
+        raise DataError("texts: there are no texts", remedy)
 
     limit = text_limit if texts else 0.0
     sections = []

@@ -120,8 +120,8 @@ def match_texts(
                 texts[benchmark] = adopt_name(part, table)
                 is_matched = True
         if not is_matched:
-            problem = f"responses: no scores of {name!r}; scores: {short([*tables])}."
-            raise DataError(f"{problem} Pass the texts that were scored.")
+            problem = f"responses: no scores of {name!r}; scores: {short([*tables])}"
+            raise DataError(problem, "pass the texts that were scored")
     return texts
 
 
@@ -162,8 +162,8 @@ def _result_files(source: Paths) -> list[Path]:
         candidates = [Path(name) for name in glob(str(path), recursive=True)]
     files = sorted(candidate for candidate in candidates if _is_result(candidate))
     if not files:
-        problem = f"{path}: no result files ({', '.join(SUFFIXES)})."
-        raise DataError(f"{problem} Write them with rmlab score -o.")
+        problem = f"{path}: no result files ({', '.join(SUFFIXES)})"
+        raise DataError(problem, "write them with rmlab score -o")
     return files
 
 

@@ -222,7 +222,8 @@ def margins(table: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
     require_item_columns(pairs, [by], [])
     refuse_result_names([by], _MARGIN_NUMBERS)
     if pairs[by].isna().all():
-        raise DataError(f"by: {by!r} is missing in all comparisons. Use by='domain'.")
+        problem = f"by: {by!r} is missing in all comparisons"
+        raise DataError(problem, "use by='domain'")
     model_order = pd.CategoricalDtype(pairs["model"].unique().tolist())
     is_ordered = isinstance(pairs[by].dtype, pd.CategoricalDtype)
     pairs = pairs.assign(
@@ -369,7 +370,7 @@ def _calibration_errors(
 def _with_margins(table: pd.DataFrame) -> pd.DataFrame:
     pairs = as_pairs(table)
     if pairs["margin"].isna().all():
-        problem = f"pairs: no margin in any of {len(pairs)} rows."
-        remedy = "Use scores; a judge has outcomes only."
-        raise DataError(f"{problem} {remedy}")
+        problem = f"pairs: no margin in any of {len(pairs)} rows"
+        remedy = "use scores; a judge has outcomes only"
+        raise DataError(problem, remedy)
     return pairs

@@ -288,12 +288,12 @@ def select_models(table: pd.DataFrame, a: str, b: str | None) -> pd.DataFrame:
     """The rows of models `a` and `b`; DataError where one is absent or both are one."""
     tables.require_columns(table, ["model"], "pairs")
     if a == b:
-        raise DataError(f"a, b: both are {a!r}. Name two models.")
+        raise DataError(f"a, b: both are {a!r}", "name two models")
     models = list(table["model"].unique())
     for argument, name in (("a", a), ("b", b)):
         if name is not None and name not in models:
             nearest = tables.nearest(name, models)
-            raise DataError(f"{argument}: no model {name!r} in table; {nearest}.")
+            raise DataError(f"{argument}: no model {name!r} in table", nearest)
     return table[table["model"].isin([a, b])]
 
 
