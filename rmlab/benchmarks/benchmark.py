@@ -13,7 +13,7 @@ from rmlab.benchmarks.hub import Source
 from rmlab.estimation.items import Items, comparison_items
 from rmlab.estimation.weights import Average, Parts, domain_parts
 from rmlab.records import SUFFIXES, Row
-from rmlab.tables import PROMPT, DataError, check_option, default_cluster, nearest
+from rmlab.tables import FAMILY, PROMPT, DataError, check_option, nearest
 
 Files = Sequence[tuple[Path, list[Row]]]
 """Files that were read: the path, for messages, and the rows."""
@@ -183,16 +183,20 @@ class Benchmark:
         -------
         Items
         """
-        ties = self.ties[0] if ties is None else ties
-        check_option("ties", ties, self.ties)
+        if ties is None:
+            ties = self.ties[0]
+        else:
+            check_option("ties", ties, self.ties)
         if cluster is None:
-            cluster = (
-                default_cluster(table) if list(self.cluster) == PROMPT else self.cluster
-            )
-        cluster = [cluster] if isinstance(cluster, str) else list(cluster)
-        items = self.make_items(table, ties, by=by, cluster=cluster)
-        # Prompts with one text are one prompt.
-        return replace(items, prompt=items.cluster) if cluster == ["family"] else items
+            cluster = self.cluster
+            if FAMILY in table and list(cluster) == PROMPT:
+                cluster = FAMILY
+        clusters_by = [cluster] if isinstance(cluster, str) else list(cluster)
+        items = self.make_items(table, ties, by=by, cluster=clusters_by)
+        if clusters_by == [FAMILY]:
+            # Prompts with one text are one prompt.
+            return replace(items, prompt=items.cluster)
+        return items
 
     def parts(
         self,

@@ -142,8 +142,8 @@ def make_items(
     """
     items = comparison_items(table, ties, by=by, cluster=cluster)
     refuse_strange("domain", items.cells["domain"], DOMAINS, "RM-Bench")
-    if not items.has_levels:
-        n_missing = int(items.frame["level"].isna().sum())
+    n_missing = int(items.frame["level"].isna().sum())
+    if n_missing:
         raise DataError(
             f"pairs: level is missing in {n_missing} comparisons. Score the texts of load('rm-bench')."
         )
@@ -154,30 +154,30 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     """The four domains alike; safety as one pool, or (`safety="split"`) as the mean of
     its two files.
     """
-    subsets, domains = items.cells["subset"].tolist(), items.cells["domain"].tolist()
     if options["safety"] == "split":
-        files = [
-            subset if domain == "safety" else domain
-            for subset, domain in zip(subsets, domains, strict=True)
-        ]
-        refuse_strange("subset", files, SUBSETS, "RM-Bench")
-        weight = {
-            file: 1 / len(_SAFETY) if domain == "safety" else 1.0
-            for file, domain in SUBSETS.items()
-        }
-        return weighted_parts(items, files, weight)
-    parts = weighted_parts(items, domains, dict.fromkeys(DOMAINS, 1.0))
-    has_file = [
-        (items.outcome[:, items.frame["subset"] == file] != NO_ROW).any(axis=1)
-        for file in _SAFETY
-    ]
+        return _split_safety(items)
+    has_file = {}
+    for file in _SAFETY:
+        in_file = (items.frame["subset"] == file).to_numpy()
+        has_file[file] = (items.outcome[:, in_file] != NO_ROW).any(axis=1)
     place = DOMAINS.index("safety")
-    reasons = {
-        (int(model), place): f"nothing in {file}"
-        for present, absent, file in ((0, 1, _SAFETY[1]), (1, 0, _SAFETY[0]))
-        for model in np.flatnonzero(has_file[present] & ~has_file[absent])
-    }
-    return replace(parts, reasons=reasons)
+    reasons = {}
+    for present, absent in (_SAFETY, _SAFETY[::-1]):
+        for model in np.flatnonzero(has_file[present] & ~has_file[absent]):
+            reasons[int(model), place] = f"nothing in {absent}"
+
+    of_cell = pd.Index(DOMAINS).get_indexer(items.cells["domain"])
+    weight = np.ones((1, len(DOMAINS)))
+    return Parts(list(DOMAINS), of_cell, weight, reasons=reasons)
+
+
+def _split_safety(items: Items) -> Parts:
+    """The four domains alike, safety as the mean of its two files."""
+    domain = items.cells["domain"]
+    files = domain.where(domain != "safety", items.cells["subset"]).tolist()
+    refuse_strange("subset", files, SUBSETS, "RM-Bench")
+    weight = dict.fromkeys(SUBSETS, 1.0) | dict.fromkeys(_SAFETY, 1 / len(_SAFETY))
+    return weighted_parts(items, files, weight)
 
 
 def check_nine_comparisons(items: Items) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 from rmlab import tables
 from rmlab.benchmarks.benchmark import Benchmark, Files, all_files, refuse_strange
 from rmlab.benchmarks.rows import Record, read_renamed
-from rmlab.estimation.items import CREDIT_OF_TIE, WIN, Items, as_pairs, build_items
+from rmlab.estimation.items import CREDIT_OF_OUTCOME, WIN, Items, as_pairs, build_items
 from rmlab.estimation.weights import Parts, weighted_parts
 from rmlab.records import Row, refuse_rows
 from rmlab.tables import PROMPT, group_codes
@@ -120,7 +120,7 @@ def make_items(
         group,
         pd.Categorical(comparisons["outcome"], dtype=tables.OUTCOME).codes,
     )  # missing: -1
-    credit = np.array([0.0, CREDIT_OF_TIE[ties], 1.0, np.nan])[outcome]
+    credit = CREDIT_OF_OUTCOME[ties][outcome]
     rows = comparisons.iloc[first_rows]
     return build_items(
         rows,
