@@ -18,6 +18,9 @@ from rmlab.tables import FAMILY, PROMPT, DataError, check_option, nearest
 Files = Sequence[tuple[Path, list[Row]]]
 """Files that were read: the path, for messages, and the rows."""
 
+# Options of `summary` that every benchmark has.
+_COMMON_OPTIONS = ("average", "ties", "common", "cluster", "confidence")
+
 
 class _MakeItems(Protocol):
     """Items of a table of scores or pairs, under a rule for ties; `by` splits the
@@ -220,31 +223,28 @@ class Benchmark:
         -------
         Parts
         """
-        chosen = {name: values[0] for name, values in self.options.items()}
-        for name, value in (options or {}).items():
-            if name not in self.options:
-                allowed = [
-                    "average",
-                    "ties",
-                    "common",
-                    "cluster",
-                    "confidence",
-                    *self.options,
-                ]
-                raise TypeError(
-                    f"{name}={value!r}: no option of {self.title}; {nearest(name, allowed)}"
-                )
-            check_option(name, value, self.options[name])
-            chosen[name] = value
+        chosen = self._choose_options(options or {})
         if average != "benchmark":
             return domain_parts(items, average)
+
         parts = self.make_parts(items, chosen)
-        changed = [
-            f"{name}={value}"
-            for name, value in chosen.items()
-            if value != self.options[name][0]
-        ]
-        return replace(parts, label=", ".join(["benchmark", *changed]))
+        changes = ["benchmark"]
+        for name, value in chosen.items():
+            if value != self.options[name][0]:
+                changes.append(f"{name}={value}")
+        return replace(parts, label=", ".join(changes))
+
+    def _choose_options(self, options: Mapping[str, str]) -> dict[str, str]:
+        """A value for each option, by default the benchmark's own rule."""
+        chosen = {name: values[0] for name, values in self.options.items()}
+        for name, value in options.items():
+            if name not in self.options:
+                similar = nearest(name, [*_COMMON_OPTIONS, *self.options])
+                problem = f"{name}={value!r}: no option of {self.title}"
+                raise TypeError(f"{problem}; {similar}")
+            check_option(name, value, self.options[name])
+            chosen[name] = value
+        return chosen
 
     def chance_of(self, subset: str) -> float:
         """What random scores earn in a subset."""

@@ -144,9 +144,8 @@ def make_items(
     refuse_strange("domain", items.cells["domain"], DOMAINS, "RM-Bench")
     n_missing = int(items.frame["level"].isna().sum())
     if n_missing:
-        raise DataError(
-            f"pairs: level is missing in {n_missing} comparisons. Score the texts of load('rm-bench')."
-        )
+        problem = f"pairs: level is missing in {n_missing} comparisons"
+        raise DataError(problem, "score the texts of load('rm-bench')")
     return items
 
 
@@ -154,30 +153,42 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     """The four domains alike; safety as one pool, or (`safety="split"`) as the mean of
     its two files.
     """
+    domains = items.cells["domain"].tolist()
     if options["safety"] == "split":
-        return _split_safety(items)
+        return _split_safety(items, domains)
+    return Parts(
+        names=list(DOMAINS),
+        of_cell=pd.Index(DOMAINS).get_indexer(domains),
+        weight=np.ones((1, len(DOMAINS))),
+        reasons=_name_absent_files(items),
+    )
+
+
+def _split_safety(items: Items, domains: list[str]) -> Parts:
+    """The two files of safety with half the weight of a domain each."""
+    files = np.where(
+        items.cells["domain"] == "safety", items.cells["subset"], domains
+    ).tolist()
+    refuse_strange("subset", files, SUBSETS, "RM-Bench")
+    weight = dict.fromkeys(SUBSETS, 1.0)
+    for file in _SAFETY:
+        weight[file] = 1 / len(_SAFETY)
+    return weighted_parts(items, files, weight)
+
+
+def _name_absent_files(items: Items) -> dict[tuple[int, int], str]:
+    """Why safety is missing, for models that have one of its files only."""
     has_file = {}
     for file in _SAFETY:
-        in_file = (items.frame["subset"] == file).to_numpy()
-        has_file[file] = (items.outcome[:, in_file] != NO_ROW).any(axis=1)
-    place = DOMAINS.index("safety")
+        is_file = (items.frame["subset"] == file).to_numpy()
+        has_file[file] = (items.outcome[:, is_file] != NO_ROW).any(axis=1)
+    refuse, response = _SAFETY
+    safety = DOMAINS.index("safety")
     reasons = {}
-    for present, absent in (_SAFETY, _SAFETY[::-1]):
+    for present, absent in ((refuse, response), (response, refuse)):
         for model in np.flatnonzero(has_file[present] & ~has_file[absent]):
-            reasons[int(model), place] = f"nothing in {absent}"
-
-    of_cell = pd.Index(DOMAINS).get_indexer(items.cells["domain"])
-    weight = np.ones((1, len(DOMAINS)))
-    return Parts(list(DOMAINS), of_cell, weight, reasons=reasons)
-
-
-def _split_safety(items: Items) -> Parts:
-    """The four domains alike, safety as the mean of its two files."""
-    domain = items.cells["domain"]
-    files = domain.where(domain != "safety", items.cells["subset"]).tolist()
-    refuse_strange("subset", files, SUBSETS, "RM-Bench")
-    weight = dict.fromkeys(SUBSETS, 1.0) | dict.fromkeys(_SAFETY, 1 / len(_SAFETY))
-    return weighted_parts(items, files, weight)
+            reasons[int(model), safety] = f"nothing in {absent}"
+    return reasons
 
 
 def check_nine_comparisons(items: Items) -> None:
