@@ -23,8 +23,8 @@ from rmlab.benchmarks.own_columns import (
 )
 from rmlab.benchmarks.registry import looks_like
 from rmlab.benchmarks.rows import (
-    Answer,
     FileRow,
+    RawAnswer,
     first_rows,
     list_answers,
     name_family,
@@ -458,13 +458,13 @@ def _first_column(columns: Matched, ours: str) -> str | None:
     return columns[ours][0] if columns[ours] else None
 
 
-def _read_answers(row: FileRow, label: str, columns: Matched) -> list[Answer]:
+def _read_answers(row: FileRow, label: str, columns: Matched) -> list[RawAnswer]:
     """The answers of one label; a message names the file's own column."""
     cell = row.cells.get(label)
     parts: list[object] = [cell]
     if isinstance(cell, list) and cell and not parse_messages(cell):
         parts = cell
-    answers: list[Answer] = []
+    answers: list[RawAnswer] = []
     for part in parts:
         answer = part if isinstance(part, str) else parse_messages(part)
         if not answer:

@@ -18,7 +18,8 @@ from rmlab.benchmarks.layout import Files
 from rmlab.records import Row
 
 Messages = list[dict[str, str]]
-Answer = str | Messages
+RawAnswer = str | Messages
+"""An answer as a file has it: a text, a transcript or a conversation."""
 
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}
 _TURNS = (
@@ -235,7 +236,7 @@ class SplitAnswers(NamedTuple):
     texts: list[str]
 
 
-def split_prompt(answers: list[Answer], *, has_prompt: bool) -> SplitAnswers | None:
+def split_prompt(answers: list[RawAnswer], *, has_prompt: bool) -> SplitAnswers | None:
     """Split conversations into the prompt that they share and their last messages.
 
     Parameters

@@ -112,8 +112,7 @@ def write_report(
         Our names to those of files of pairs, as in `rmlab.load_pairs`: {"chosen_score":
         "good"}.
     cluster : str, optional
-        Column that names a family of prompts which stand or fall together, as in
-        `rmlab.summary`.
+        Column that names a cluster of prompts, as in `rmlab.summary`.
 
     Returns
     -------
