@@ -595,7 +595,7 @@ def _require_utf8(frame: pd.DataFrame, column: str, table: str) -> None:
 
 
 def _numbers(frame: pd.DataFrame, column: str, table: str) -> FloatArray:
-    """A column as floats, NaN where missing; a value that is not a number is refused."""
+    """A column as floats, NaN where missing; DataError where it is not a number."""
     values = frame[column]
     if not pd.api.types.is_numeric_dtype(values.dtype):
         # As texts, since integers beyond the floats would raise OverflowError.

@@ -1,4 +1,4 @@
-"""Benchmarks: one file each says how it is read and counted. Loading gives responses."""
+"""Benchmarks: one file each says how it is read and counted."""
 
 from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.layout import Layout

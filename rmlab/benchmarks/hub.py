@@ -66,7 +66,7 @@ def fetch_benchmark(place: HubPlace, remedy: str) -> list[Path]:
 
 
 def check_row_counts(name: str, place: HubPlace, responses: pd.DataFrame) -> None:
-    """Raise DataError unless a downloaded benchmark has the expected number of prompts."""
+    """Raise DataError unless a download has the expected number of prompts."""
     prompts = responses.drop_duplicates(["subset", "id"])
     n_prompts: Mapping[Hashable, int] | int = len(prompts)
     if isinstance(place.rows, Mapping):

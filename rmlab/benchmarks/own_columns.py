@@ -442,7 +442,7 @@ def _order_sides(row: FileRow, side: str, columns: Matched) -> FileRow:
 
 
 def _normalise_winner(value: object) -> str:
-    """A winner's cell as text: 1, 1.0 and "1" are alike, and so are "A >> B" and "a>b"."""
+    """A winner's cell as text: 1.0 is "1", and "A >> B" is "a>b"."""
     if value is None:
         return ""
     text = str(value).strip().lower().removesuffix(".0")

@@ -188,7 +188,7 @@ def hash_prompt(prompt: object) -> str:
 
 
 def name_family(prompt: str | Messages) -> str:
-    """The family of a prompt: the same for equal texts, whatever space is around them."""
+    """The family of a prompt: the same for equal texts, without space around them."""
     if isinstance(prompt, str):
         return hash_prompt(prompt.strip())
     turns = [[turn["role"], turn["content"].strip()] for turn in prompt]

@@ -58,9 +58,10 @@ def join(
     Examples
     --------
     >>> answers = {"label": ["chosen", "rejected"], "response": ["Hello there.", "No."]}
-    >>> prompt = {"benchmark": "b", "domain": "chat", "id": "7", "slot": 0, "prompt": "Hi"}
-    >>> responses = pd.DataFrame(prompt | answers)
-    >>> plain = pd.DataFrame({"id": 7, "label": ["rejected", "chosen"], "score": [-1.5, 2.0]})
+    >>> prompt = {"benchmark": "b", "domain": "chat", "id": "7", "prompt": "Hi"}
+    >>> responses = pd.DataFrame({**prompt, **answers, "slot": 0})
+    >>> plain = pd.DataFrame({"id": 7, "label": ["rejected", "chosen"]})
+    >>> plain["score"] = [-1.5, 2.0]
     >>> join(responses, plain, model="mine")[["model", "id", "label", "score"]]
       model id     label  score
     0  mine  7    chosen    2.0
