@@ -28,6 +28,9 @@ OUTCOME = pd.CategoricalDtype([*OUTCOMES], ordered=True)
 
 KEY = ["benchmark", "domain", "id", "label", "slot"]
 PROMPT = ["benchmark", "domain", "id"]
+FAMILY = "family"
+"""Column of custom data in which prompt texts repeat: their default cluster."""
+
 RESPONSES = [*KEY, "subset", "style", "prompt", "response"]
 SCORES = ["model", *KEY, "subset", "style", "score"]
 ITEM = [*PROMPT, "chosen_slot", "rejected_slot"]
@@ -353,10 +356,13 @@ def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
     """Columns beyond the contract's whose value is the same for all rows of a prompt
     (of each model).
     """
+    candidates = frame.columns.difference([*contract, *RESPONSES], sort=False)
+    if candidates.empty:
+        return []
     prompt = [name for name in ("model", *PROMPT) if name in frame.columns]
     codes, first_rows = group_codes(frame, prompt)
     names = []
-    for name in frame.columns.difference([*contract, *RESPONSES], sort=False):
+    for name in candidates:
         if _is_nested(frame[name]):
             continue
         combinations = pd.unique(_combine_codes(frame, [name], codes))
@@ -375,7 +381,7 @@ def default_cluster(frame: pd.DataFrame) -> list[str]:
     """Columns that name a cluster: the family, where custom data repeat their prompts,
     else the prompt.
     """
-    return ["family"] if "family" in frame else PROMPT
+    return [FAMILY] if FAMILY in frame else PROMPT
 
 
 def nearest(word: object, allowed: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from rmlab.benchmarks.layout import Layout
 from rmlab.estimation.items import Items, comparison_items
 from rmlab.estimation.weights import Average, Parts, domain_parts
-from rmlab.tables import PROMPT, DataError, check_option, default_cluster, nearest
+from rmlab.tables import FAMILY, PROMPT, DataError, check_option, nearest
 
 # Options of `summary` that every benchmark has.
 _COMMON_OPTIONS = ("average", "ties", "common", "cluster", "confidence")
@@ -144,24 +144,18 @@ class Benchmark:
         """
         if ties is None:
             ties = self.ties[0]
-        check_option("ties", ties, self.ties)
-        clusters_by = self._cluster_columns(table, cluster)
+        else:
+            check_option("ties", ties, self.ties)
+        if cluster is None:
+            cluster = self.cluster
+            if FAMILY in table and list(cluster) == PROMPT:
+                cluster = FAMILY
+        clusters_by = [cluster] if isinstance(cluster, str) else list(cluster)
         items = self.make_items(table, ties, by=by, cluster=clusters_by)
-        if clusters_by == ["family"]:
+        if clusters_by == [FAMILY]:
             # Prompts with one text are one prompt.
             return replace(items, prompt=items.cluster)
         return items
-
-    def _cluster_columns(
-        self, table: pd.DataFrame, cluster: str | Sequence[str] | None
-    ) -> list[str]:
-        if isinstance(cluster, str):
-            return [cluster]
-        if cluster is not None:
-            return list(cluster)
-        if list(self.cluster) == PROMPT:
-            return default_cluster(table)
-        return list(self.cluster)
 
     def parts(
         self,

@@ -117,7 +117,8 @@ def load_pairs(
     Examples
     --------
     >>> row = {"question": "2 + 2?", "chosen": "4", "rejected": ["5", "22"]}
-    >>> load_pairs(pd.DataFrame([row]), name="sums")[["id", "label", "slot", "prompt", "response"]]
+    >>> responses = load_pairs(pd.DataFrame([row]), name="sums")
+    >>> responses[["id", "label", "slot", "prompt", "response"]]
       id     label  slot  prompt response
     0  0    chosen     0  2 + 2?        4
     1  0  rejected     0  2 + 2?        5

@@ -140,8 +140,8 @@ def make_items(
     """
     items = comparison_items(table, ties, by=by, cluster=cluster)
     refuse_strange("domain", items.cells["domain"], DOMAINS, "RM-Bench")
-    if not items.has_levels:
-        n_missing = int(items.frame["level"].isna().sum())
+    n_missing = int(items.frame["level"].isna().sum())
+    if n_missing:
         problem = f"pairs: level is missing in {n_missing} comparisons"
         raise DataError(problem, "score the texts of load('rm-bench')")
     return items
@@ -154,8 +154,12 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     domains = items.cells["domain"].tolist()
     if options["safety"] == "split":
         return _split_safety(items, domains)
-    parts = weighted_parts(items, domains, dict.fromkeys(DOMAINS, 1.0))
-    return replace(parts, reasons=_name_absent_files(items))
+    return Parts(
+        names=list(DOMAINS),
+        of_cell=pd.Index(DOMAINS).get_indexer(domains),
+        weight=np.ones((1, len(DOMAINS))),
+        reasons=_name_absent_files(items),
+    )
 
 
 def _split_safety(items: Items, domains: list[str]) -> Parts:

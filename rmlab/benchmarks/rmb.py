@@ -13,7 +13,7 @@ from rmlab import tables
 from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
 from rmlab.benchmarks.layout import Files, Layout, all_files
 from rmlab.benchmarks.rows import FileRow, as_list, read_renamed
-from rmlab.estimation.items import CREDIT_OF_TIE, WIN, Items, as_pairs, build_items
+from rmlab.estimation.items import CREDIT_OF_OUTCOME, WIN, Items, as_pairs, build_items
 from rmlab.estimation.weights import Parts, weighted_parts
 from rmlab.records import Row, refuse_rows
 from rmlab.tables import PROMPT, group_codes
@@ -126,7 +126,7 @@ def make_items(
     outcome = np.full(len(first_rows), WIN, np.int8)
     np.minimum.at(outcome, group, of_comparison.codes)
     # The code of a missing outcome is -1, the last entry.
-    credit = np.array([0.0, CREDIT_OF_TIE[ties], 1.0, np.nan])[outcome]
+    credit = CREDIT_OF_OUTCOME[ties][outcome]
     rows = comparisons.iloc[first_rows]
     return build_items(
         rows,

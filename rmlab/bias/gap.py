@@ -206,7 +206,7 @@ def style_preference(
     no_spread = "scores do not vary within a prompt"
     reason = np.where(np.isnan(difference), no_spread, "")
     reason = np.where(share.reason != "", share.reason, reason)
-    reason = np.where(share.n_pairs == 0, "no outcome", reason)
+    reason = np.where(share.n_values == 0, "no outcome", reason)
 
     keys = versions[columns].iloc[first_rows].reset_index(drop=True)
     results = pd.DataFrame(
@@ -216,7 +216,7 @@ def style_preference(
             "low": share.low,
             "high": share.high,
             "difference": difference,
-            "n_pairs": share.n_pairs,
+            "n_pairs": share.n_values,
             "n_prompts": counted_prompt.groupby(group).nunique().to_numpy(),
             "n_ties": np.bincount(group, is_tie, n_groups).astype(int),
             "missing": np.bincount(group, is_missing, n_groups).astype(int),

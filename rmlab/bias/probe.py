@@ -108,7 +108,7 @@ def probe(
     )
     p = _two_sided_p(mean)
     is_null = changes["null"].groupby(group).all().to_numpy()
-    reason = np.where(mean.n_pairs == 0, "no answer was altered", mean.reason)
+    reason = np.where(mean.n_values == 0, "no answer was altered", mean.reason)
 
     keys = changes[columns].iloc[first_rows].reset_index(drop=True)
     keys.insert(0, "model", name_of(scorer))
@@ -123,9 +123,9 @@ def probe(
             "p": p,
             # Controls are no hypotheses: they are read, not tested.
             "p_holm": holm(np.where(is_null, np.nan, p)),
-            "n": mean.n_pairs,
-            "untouched": np.bincount(group) - mean.n_pairs,
-            "n_prompts": mean.n_prompts,
+            "n": mean.n_values,
+            "untouched": np.bincount(group) - mean.n_values,
+            "n_prompts": mean.n_clusters,
             "reason": pd.Series(reason, dtype="str"),
         }
     )

@@ -14,8 +14,6 @@ from rmlab.estimation.clustered import (
     ClusterSums,
     Strata,
     adjust,
-    indicator,
-    limits_around,
     sum_weighted_means,
 )
 from rmlab.estimation.estimate import Estimate
@@ -101,7 +99,7 @@ def mean_difference(
         confidence=confidence,
     )
     reason = np.where(mean.n_clusters[:, 0] < MIN_PROMPTS, TOO_FEW, "").astype(object)
-    return _test_difference(mean.value, mean.sums.by_stratum(), reason, confidence)
+    return _test_difference(mean.value, mean.sums.strata, reason, confidence)
 
 
 def holm(p: FloatArray) -> FloatArray:
@@ -124,8 +122,8 @@ def _difference_by_stratum(
     sums: ClusterSums, first: IntArray, second: IntArray
 ) -> Strata:
     """What each stratum contributes to the differences."""
-    n_strata = sums.df.shape[1]
-    contribution = sums.contribution @ indicator(sums.stratum, n_strata)
+    strata = sums.strata
+    n_strata = strata.df.shape[1]
     variance = np.zeros((len(first), n_strata))
     # Only the models that occur: one product of all of them serves every pair, where
     # pairs by clusters would not fit.
@@ -142,13 +140,13 @@ def _difference_by_stratum(
         variance[:, stratum] = np.where(is_noise, 0.0, paired_variance)
 
     return Strata(
-        value=contribution[first] - contribution[second],
+        value=strata.value[first] - strata.value[second],
         variance=variance,
         # With answers missing each model has its own clusters: the fewer decide.
-        df=np.minimum(sums.df[first], sums.df[second]),
-        n_effective=np.minimum(sums.n_effective[first], sums.n_effective[second]),
-        low=sums.low[first] - sums.high[second],
-        high=sums.high[first] - sums.low[second],
+        df=np.minimum(strata.df[first], strata.df[second]),
+        n_effective=np.minimum(strata.n_effective[first], strata.n_effective[second]),
+        low=strata.low[first] - strata.high[second],
+        high=strata.high[first] - strata.low[second],
     )
 
 
@@ -156,10 +154,9 @@ def _test_difference(
     value: FloatArray, strata: Strata, reason: NDArray[np.object_], confidence: float
 ) -> Difference:
     """Test each difference, and take its limits; none where there is a reason."""
-    adjusted = adjust(value, strata)
-    low, high = limits_around(value, adjusted, confidence)
-    low = np.maximum(low, strata.low.sum(axis=1))
-    high = np.minimum(high, strata.high.sum(axis=1))
+    adjusted = adjust(value, strata, confidence)
+    low = np.maximum(adjusted.low, strata.low.sum(axis=1))
+    high = np.minimum(adjusted.high, strata.high.sum(axis=1))
     p = 2 * stdtr(adjusted.df, -np.abs(adjusted.center) / adjusted.se)
     se = np.sqrt(strata.variance.sum(axis=1))
 

@@ -162,7 +162,11 @@ def weighted_mean(
     empty_parts = required[n_pools[required] == 0]
     part_of_pool = np.concatenate([part_of_pool, empty_parts])
 
-    share = _share_among(parts.weight, required)
+    weight = parts.weight[:, required]
+    is_unweighted = ~(weight.sum(axis=1, keepdims=True) > 0)
+    weight = np.where(is_unweighted, 1.0, weight)
+    share = np.zeros(parts.weight.shape)
+    share[:, required] = weight / weight.sum(axis=1, keepdims=True)
     n_sharing = np.maximum(n_pools[part_of_pool], 1)
     return WeightedMean(
         cells=cells,
@@ -171,18 +175,6 @@ def weighted_mean(
         parts=[parts.names[part] for part in part_of_pool],
         reasons=_reasons_of_models(parts, share),
     )
-
-
-def _share_among(weight: FloatArray, required: IntArray) -> FloatArray:
-    """Each part's share of the weight of the required parts; 0 for the others."""
-    weight_of_required = weight[:, required]
-    total = weight_of_required.sum(axis=1, keepdims=True)
-    equal_share = 1 / max(len(required), 1)
-    share = np.zeros(weight.shape)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        scaled = weight_of_required / total
-    share[:, required] = np.where(total > 0, scaled, equal_share)
-    return share
 
 
 def _reasons_of_models(parts: Parts, share: FloatArray) -> dict[int, str]:

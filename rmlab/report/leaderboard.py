@@ -10,9 +10,10 @@ from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of
 from rmlab.benchmarks.prepare import prepare
 from rmlab.benchmarks.registry import adopt_name
+from rmlab.estimation.estimate import estimate
 from rmlab.estimation.weights import Average
 from rmlab.metrics import pairs
-from rmlab.metrics.summaries import summary, summary_columns
+from rmlab.metrics.summaries import summary, summary_frame
 from rmlab.report.sources import check_table
 from rmlab.stats.ranking import DECIMALS, rank_columns
 from rmlab.tables import ITEM, KEY, PROMPT, DataError, refuse_repeats
@@ -69,11 +70,13 @@ def leaderboard(
     prepared = prepare(
         entries, average, ties, common, options, cluster=cluster, min_models=1
     )
-    frame, overall = summary_columns(prepared, confidence, contrasts=True)
+    weights = prepared.weights(of_summary=True)
+    result = estimate(prepared.items, weights, confidence, contrasts=[0])
+    frame = summary_frame(result)
 
     is_blind = frame["model"].map(is_baseline)
     kind = pd.Series(np.where(is_blind, "baseline", "model"), dtype="str")
-    frame = frame.assign(kind=kind, **rank_columns(overall, confidence=confidence))
+    frame = frame.assign(kind=kind, **rank_columns(result, confidence=confidence))
     if "prior_sets" in frame and frame["prior_sets"].isna().all():
         frame = frame.drop(columns="prior_sets")
 

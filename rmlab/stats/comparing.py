@@ -109,7 +109,10 @@ def compare(
     prepared = prepare(
         table, average, ties, common, options, by=columns, cluster=cluster, min_models=2
     )
-    weights = group_weights(prepared, columns)
+    if columns:
+        weights = group_weights(prepared, columns)
+    else:
+        weights = overall_weights(prepared.items, prepared.parts)
     models = prepared.items.models
     first = np.array([models.index(a)])
     second = np.array([models.index(b)])
@@ -373,16 +376,18 @@ def _count_agreement(
     outcome: NDArray[np.int8], first: IntArray, second: IntArray
 ) -> _Agreement:
     """Compare the outcomes (models, items) of each pair of models."""
-
-    def count_shared(has_outcome: BoolArray) -> IntArray:
+    n_shared = []
+    for has_outcome in (
+        outcome > MISSING,
+        outcome == LOSS,
+        outcome == TIE,
+        outcome == WIN,
+    ):
         # A matrix product counts; single precision is exact up to 16 million items.
         weight = has_outcome.astype(np.float32)
-        return (weight @ weight.T)[first, second].astype(np.intp)
+        n_shared.append((weight @ weight.T)[first, second].astype(np.intp))
 
-    n_pairs = count_shared(outcome > MISSING)
-    n_losses = count_shared(outcome == LOSS)
-    n_ties = count_shared(outcome == TIE)
-    n_wins = count_shared(outcome == WIN)
+    n_pairs, *n_same = n_shared
     with np.errstate(invalid="ignore"):
-        share = (n_losses + n_ties + n_wins) / n_pairs
+        share = sum(n_same) / n_pairs
     return _Agreement(n_pairs, share)
