@@ -184,7 +184,7 @@ def prepare(
     by : sequence of str
         Further columns that split the cells.
     cluster : str or sequence of str, optional
-        Columns that name what stands or falls together; default: the benchmark's.
+        Columns that define a cluster; default: the benchmark's.
     require_complete : bool
         Whether prompts must have all their items, and the overall score every part of
         the benchmark. If not, a table of one domain (or subset), such as

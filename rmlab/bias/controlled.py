@@ -85,8 +85,7 @@ def length_controlled(
     ties : {"loss", "half", "drop"}
         What a tie earns.
     cluster : str, optional
-        Column that names a family of prompts which stand or fall together; default: the
-        prompt.
+        Column that names a cluster of prompts; default: the prompt.
     confidence : float
         Coverage of the intervals.
 

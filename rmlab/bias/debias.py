@@ -141,8 +141,7 @@ def debias_change(
         What a tie earns. A correction breaks ties, so with "loss" it gains by that
         alone; the default is half.
     cluster : str, optional
-        Column that names a family of prompts which stand or fall together; default: the
-        prompt.
+        Column that names a cluster of prompts; default: the prompt.
     confidence : float
         Coverage of the intervals.
 

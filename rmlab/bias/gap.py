@@ -161,8 +161,7 @@ def style_preference(
     ties : {"half", "loss", "drop"}
         What a tie earns. Neither answer is the right one, so the default is half.
     cluster : str, optional
-        Column that names a family of prompts which stand or fall together; default: the
-        prompt.
+        Column that names a cluster of prompts; default: the prompt.
     confidence : float
         Coverage of the intervals.
 

@@ -432,9 +432,7 @@ def comparison_items(
 
 
 def cluster_columns(table: pd.DataFrame, cluster: str | None) -> list[str]:
-    """The columns that name what stands or falls together; DataError for one that is
-    not there.
-    """
+    """The columns that define a cluster; DataError for one that is not there."""
     columns = tables.default_cluster(table) if cluster is None else [cluster]
     require_item_columns(table, [], columns)
     return columns

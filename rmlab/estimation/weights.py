@@ -49,8 +49,8 @@ class WeightedMean:
     cells, pool : ndarray
         The cells that count, and the pool of each.
     weight : ndarray
-        (1 or models, pools): weight of each pool's mean. A pool with a weight and
-        without items leaves no number.
+        (1 or models, pools): weight of each pool's mean. An empty pool with a
+        weight gives NaN.
     parts : list of str
         Name of the part that each pool belongs to.
     reasons : dict

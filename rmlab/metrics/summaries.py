@@ -50,8 +50,8 @@ def summary(
     common : bool
         Whether to keep only the items that all models have.
     cluster : str, optional
-        Column that names a family of prompts which stand or fall together (templates,
-        variants, sources). Default: the prompt; RewardBench 1: the task.
+        Column that names a cluster of prompts (a template, variants of one text, a
+        source). Default: the prompt; RewardBench 1: the task.
     confidence : float
         Coverage of the interval.
     **options : str
@@ -338,7 +338,7 @@ def matrix(
         easy; the mean of a triangle is that level in `summary`. `attrs["cells"]` has
         the same nine numbers row by row with intervals and counts (accuracy, low, high,
         n_pairs, n_ties). A model that lacks one of several domains has a matrix of NaN,
-        with the way out in `attrs["reason"]`.
+        with the remedy in `attrs["reason"]`.
 
     Raises
     ------

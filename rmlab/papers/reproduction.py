@@ -10,7 +10,7 @@ import pandas as pd
 
 from rmlab.benchmarks import Benchmark, benchmark_of, benchmarks_by_name
 from rmlab.metrics import pairs, summary
-from rmlab.papers.printed import read_shares
+from rmlab.papers.printed import TABLES, read_shares
 from rmlab.tables import LEVELS, PAIR_KEY, DataError, check_pairs
 
 _HEADERS = dict.fromkeys(["score", "average", "avg", "total"], "overall")
@@ -119,8 +119,9 @@ def reproduce(
 
 def _check_published(published: pd.DataFrame, benchmark: Benchmark) -> None:
     """Raise if there is nothing to compare, or the two are of different benchmarks."""
-    if not benchmark.published:
-        with_tables = [b.title for b in benchmarks_by_name().values() if b.published]
+    if benchmark.name not in TABLES:
+        known = benchmarks_by_name().values()
+        with_tables = [b.title for b in known if b.name in TABLES]
         problem = f"ours: nothing is published of {benchmark.title}"
         remedy = f"pass scores or pairs of one of {', '.join(with_tables)}"
         raise DataError(problem, remedy)
@@ -189,9 +190,9 @@ def _read_numbers(published: pd.DataFrame, benchmark: Benchmark) -> pd.DataFrame
         raise DataError(f"{problem}; found: {headers[:200]}", "rename the columns")
     for b in benchmarks_by_name().values():
         shared = table.columns.intersection(_quantities(b))
-        if b.published and len(shared) > len(columns):
-            names = f"{b.name}, ours are results of {benchmark.name}"
-            problem = f"published: it looks like a table of {names}"
+        if b.name in TABLES and len(shared) > len(columns):
+            fault = f"it looks like a table of {b.name}"
+            problem = f"published: {fault}, ours are results of {benchmark.name}"
             raise DataError(problem, "pass the table of one benchmark")
     repeated = table.loc[table["model"].duplicated(), "model"].tolist()
     if repeated:

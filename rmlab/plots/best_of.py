@@ -202,8 +202,8 @@ def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":
     Examples
     --------
     >>> import rmlab
-    >>> detail = pd.DataFrame({"id": ["0", "1"], "spread": [1.0, 3.0], "gap": [2.0, 1.0]})
-    >>> detail = detail.assign(model="m", kind="tied")
+    >>> detail = pd.DataFrame({"model": "m", "kind": "tied", "id": ["0", "1"]})
+    >>> detail = detail.assign(spread=[1.0, 3.0], gap=[2.0, 1.0])
     >>> rmlab.plots.plot_ties(detail).axes[0].get_title().split("\\n")[1]
     '1 clear, 1 right, 0 wrong'
     """
@@ -271,8 +271,8 @@ def tie_points(detail: pd.DataFrame) -> pd.DataFrame:
     Examples
     --------
     >>> import rmlab
-    >>> detail = pd.DataFrame({"id": ["0", "1"], "spread": [1.0, 3.0], "gap": [2.0, 1.0]})
-    >>> detail = detail.assign(model="m", kind="tied")
+    >>> detail = pd.DataFrame({"model": "m", "kind": "tied", "id": ["0", "1"]})
+    >>> detail = detail.assign(spread=[1.0, 3.0], gap=[2.0, 1.0])
     >>> rmlab.plots.tie_points(detail)["result"].tolist()
     ['clear', 'right']
     """

@@ -195,7 +195,8 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
     --------
     >>> import rmlab
     >>> scores = rmlab.papers.results("math-prm")
-    >>> ax = rmlab.plots.plot_calibration(scores[scores["model"] == "openbmb/Eurus-RM-7b"])
+    >>> scores = scores[scores["model"] == "openbmb/Eurus-RM-7b"]
+    >>> ax = rmlab.plots.plot_calibration(scores)
     >>> ax.get_ylabel()
     'share where it is right'
     """

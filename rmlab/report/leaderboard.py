@@ -56,7 +56,7 @@ def leaderboard(
         baselines), model, overall, low, high, kind ("model" or "baseline"), the other
         columns of `rmlab.summary`, rank_low, rank_high, group (as in `rmlab.rank`). A
         model without an overall score stands last, without rank or group, and `reason`
-        names the way out. `rmlab.report.show` shows the table without cutting names or
+        names the remedy. `rmlab.report.show` shows the table without cutting names or
         scores.
 
     Raises

@@ -44,8 +44,10 @@ def restyle(responses: pd.DataFrame, to: Literal["plain"] = "plain") -> pd.DataF
         For another `to`.
     """
     if to != "plain":
-        problem = f"to: {to!r} is not a style to turn texts into"
-        raise tables.DataError(problem, tables.nearest(to, ["plain"]))
+        raise tables.DataError(
+            f"to: {to!r} is not a style to turn texts into",
+            tables.nearest(to, ["plain"]),
+        )
     responses = tables.check_responses(responses)
     plain_texts = {text: plain(text) for text in responses["response"].unique()}
     styles = pd.Categorical(["plain"] * len(responses), dtype=tables.STYLE)
