@@ -120,20 +120,16 @@ def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
         Naming the row, the column and the value.
     """
     frame, _ = _check_columns(frame, "responses")
-    is_text = [_is_filled(text) for text in frame["response"]]
+    texts = frame["response"]
+    is_text = [isinstance(text, str) and text != "" for text in texts]
     _require(frame, is_text, "responses", "response", "a non-empty string")
-    is_prompt = [_is_prompt(prompt) for prompt in frame["prompt"]]
+    prompts = frame["prompt"]
+    is_prompt = [
+        isinstance(prompt, str) or is_conversation(prompt) for prompt in prompts
+    ]
     allowed = "a string or a list of messages with 'role' and 'content'"
     _require(frame, is_prompt, "responses", "prompt", allowed)
     return frame
-
-
-def _is_filled(text: object) -> bool:
-    return isinstance(text, str) and text != ""
-
-
-def _is_prompt(prompt: object) -> bool:
-    return isinstance(prompt, str) or is_conversation(prompt)
 
 
 def check_scores(frame: pd.DataFrame, *, allow_missing: bool = False) -> pd.DataFrame:
@@ -363,7 +359,8 @@ def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
     codes, first_rows = group_codes(frame, prompt)
     names = []
     for name in candidates:
-        if _is_nested(frame[name]):
+        values = frame[name]
+        if values.dtype == object and _is_nested(values):
             continue
         combinations = pd.unique(_combine_codes(frame, [name], codes))
         if len(combinations) == len(first_rows):
@@ -372,8 +369,6 @@ def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
 
 
 def _is_nested(values: pd.Series) -> bool:
-    if values.dtype != object:
-        return False
     return any(isinstance(value, list | dict | set) for value in values)
 
 
