@@ -40,12 +40,12 @@ from rmlab.io import read_pairs, read_scores, write_pairs, write_scores
 from rmlab.judges import judge
 from rmlab.metrics import accuracy, estimates, matrix, pairs, summary
 from rmlab.plots import plot_matrices, plot_matrix, plot_style_gap
-from rmlab.records import __version__
 from rmlab.report import leaderboard, save_figure, write_report
 from rmlab.scorers import classifier, implicit_reward, pairwise, remote
 from rmlab.scoring import merge, prefer, score
 from rmlab.stats import compare, rank
 from rmlab.tables import DataError
+from rmlab.version import __version__
 from rmlab.widgets import explore
 
 __all__ = [

@@ -25,10 +25,6 @@ from rmlab.text import short
 if TYPE_CHECKING:
     import pyarrow
 
-# Not in `rmlab/__init__.py`: modules that it imports write the version into files, and
-# would import it in a circle.
-__version__ = "0.1.0"
-
 CSV = (".csv", ".tsv")
 SUFFIXES = (".json", ".jsonl", ".ndjson", *CSV, ".parquet")
 
@@ -47,26 +43,34 @@ def read_rows(path: Path) -> list[Row]:
     suffix = path.suffix.lower()
     content: object
     if suffix == ".parquet":
-        content = read_parquet(path, lambda file: file.read().to_pylist())
+        content = read_parquet(path, _list_parquet_rows)
     elif suffix in CSV:
-        header, lines = read_table(path)
-        content = [
-            dict(zip(header, (cell or None for cell in line), strict=True))
-            for line in lines
-        ]
+        content = _list_csv_rows(path)
     else:
         content = read_json(path)
     rows = [content] if isinstance(content, dict) else content
     if not isinstance(rows, list) or not rows:
         content_name = "no rows" if rows == [] else f"{short(rows)} instead of rows"
-        raise DataError(
-            f"{path}: {content_name}; write a list of objects with named fields, or rows under a header"
-        )
+        remedy = "write a list of objects with named fields, or rows under a header"
+        raise DataError(f"{path}: {content_name}", remedy)
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise DataError(
-                f"{path}: row {number} is {short(row)}; write an object with named fields"
-            )
+            problem = f"{path}: row {number} is {short(row)}"
+            raise DataError(problem, "write an object with named fields")
+    return rows
+
+
+def _list_parquet_rows(file: "pyarrow.parquet.ParquetFile") -> list[Row]:
+    rows: list[Row] = file.read().to_pylist()
+    return rows
+
+
+def _list_csv_rows(path: Path) -> list[Row]:
+    header, lines = read_csv_lines(path)
+    rows: list[Row] = []
+    for line in lines:
+        cells = [cell or None for cell in line]
+        rows.append(dict(zip(header, cells, strict=True)))
     return rows
 
 
@@ -80,24 +84,23 @@ def read_json(path: Path) -> object:
         json.loads(lines[0])
     except (RecursionError, ValueError):
         lines = [text]
-    values = []
+    is_lines = len(lines) > 1
+    values: list[object] = []
     for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         try:
-            values += (
-                [json.loads(line, object_pairs_hook=_unique_fields)]
-                if line.strip()
-                else []
-            )
+            values.append(json.loads(line, object_pairs_hook=_unique_fields))
         except (RecursionError, ValueError) as error:
-            place = f"{path}: line {number}" if len(lines) > 1 else path
-            raise DataError(
-                f"{place}: not JSON ({error}); write the file again, or name it by its format: {', '.join(SUFFIXES)}"
-            ) from None
-    content = values if len(lines) > 1 else values[0]
+            place = f"{path}: line {number}" if is_lines else str(path)
+            formats = ", ".join(SUFFIXES)
+            remedy = f"write the file again, or name it by its format: {formats}"
+            raise DataError(f"{place}: not JSON ({error})", remedy) from None
+
+    content = values if is_lines else values[0]
     if re.search(r"\\u[dD][89a-fA-F]", text):
-        for number, row in enumerate(
-            content if isinstance(content, list) else [content]
-        ):
+        rows = content if isinstance(content, list) else [content]
+        for number, row in enumerate(rows):
             require_text(f"{path}: row {number}", row)
     return content
 
@@ -106,14 +109,13 @@ def is_shallow(value: object, levels: int = 50) -> bool:
     """Whether lists and objects of JSON lie in each other so few times that frames can
     copy them as attributes.
     """
-    parts = (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list)
-        else ()
-    )
-    return levels > 0 and all(is_shallow(part, levels - 1) for part in parts)
+    if levels <= 0:
+        return False
+    if isinstance(value, dict):
+        return all(is_shallow(part, levels - 1) for part in value.values())
+    if isinstance(value, list):
+        return all(is_shallow(part, levels - 1) for part in value)
+    return True
 
 
 def _unique_fields(fields: list[tuple[str, object]]) -> Row:
@@ -121,9 +123,8 @@ def _unique_fields(fields: list[tuple[str, object]]) -> Row:
     row = dict(fields)
     if len(row) < len(fields):
         counts = Counter(name for name, _ in fields)
-        raise ValueError(
-            f"an object names the field {short(counts.most_common(1)[0][0])} twice"
-        )
+        (repeated, _), *_ = counts.most_common(1)
+        raise ValueError(f"an object names the field {short(repeated)} twice")
     return row
 
 
@@ -132,20 +133,19 @@ def read_header(path: Path) -> list[str]:
     return next(_read_lines(path))
 
 
-def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
+def read_csv_lines(path: Path) -> tuple[list[str], list[list[str]]]:
     """Header and rows of a CSV file, separated by commas, semicolons or tabs; every row
     is as long as the header.
     """
     header, *lines = _read_lines(path)
-    if repeated := [name for name, count in Counter(header).items() if count > 1]:
-        raise DataError(
-            f"{path}: the header names the column {short(repeated[0])} twice; keep one of them"
-        )
+    for name, count in Counter(header).items():
+        if count > 1:
+            problem = f"{path}: the header names the column {short(name)} twice"
+            raise DataError(problem, "keep one of them")
     for number, line in enumerate(lines):
         if len(line) != len(header):
-            raise DataError(
-                f"{path}: row {number} has {len(line)} cells, the header has {len(header)}; repair the row"
-            )
+            cells = f"{len(line)} cells, the header has {len(header)}"
+            raise DataError(f"{path}: row {number} has {cells}", "repair the row")
     return header, lines
 
 
@@ -167,29 +167,28 @@ def _read_lines(path: Path) -> Iterator[list[str]]:
     delimiter = _find_delimiter(text)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     try:
-        yield from (line for line in reader if line)
+        for line in reader:
+            if line:
+                yield line
     except csv.Error as error:
-        raise DataError(
-            f"{path}: line {reader.line_num} is not CSV ({error}); the file may be cut off"
-        ) from None
+        problem = f"{path}: line {reader.line_num} is not CSV ({error})"
+        raise DataError(problem, "the file may be cut off") from None
 
 
 def read_parquet(
     path: Path, convert: "Callable[[pyarrow.parquet.ParquetFile], T]"
 ) -> T:
-    """What `convert` makes of an open Parquet file."""
+    """The result of `convert` for an open Parquet file."""
     _require_file(path)
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             return convert(file)
-    except (
-        Exception
-    ) as error:  # a damaged file raises errors of Arrow, of Unicode and of JSON
-        raise DataError(
-            f"{path}: cannot be read as Parquet ({short(str(error))}); write it again"
-        ) from None
+    # A damaged file raises errors of Arrow, of Unicode and of JSON.
+    except Exception as error:
+        problem = f"{path}: cannot be read as Parquet ({short(str(error))})"
+        raise DataError(problem, "write it again") from None
 
 
 def _read_text(path: Path) -> str:
@@ -197,32 +196,30 @@ def _read_text(path: Path) -> str:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: not UTF-8 text (byte {error.start}); unpack it, or save it as UTF-8"
-        ) from None
+        problem = f"{path}: not UTF-8 text (byte {error.start})"
+        raise DataError(problem, "unpack it, or save it as UTF-8") from None
     if not text.strip():
-        raise DataError(f"{path}: the file is empty; download or write it again")
+        raise DataError(f"{path}: the file is empty", "download or write it again")
     return text
 
 
 def _require_file(path: Path) -> None:
     if path.is_dir():
-        raise DataError(
-            f"{path}: is a folder; name a file with one of {', '.join(SUFFIXES)}"
-        )
+        suffixes = ", ".join(SUFFIXES)
+        raise DataError(f"{path}: is a folder", f"name a file with one of {suffixes}")
     if not path.exists():
-        names = (
-            sorted(p.name for p in path.parent.iterdir())
-            if path.parent.is_dir()
-            else []
-        )
-        close = get_close_matches(path.name, names, n=1)
-        hint = (
-            f"did you mean {str(path.with_name(close[0]))!r}?"
-            if close
-            else f"check the path from {Path.cwd()}"
-        )
-        raise DataError(f"{path}: no such file; {hint}")
+        raise DataError(f"{path}: no such file", _suggest_file(path))
+
+
+def _suggest_file(path: Path) -> str:
+    """A file of the folder with a similar name, or where the path begins."""
+    names = []
+    if path.parent.is_dir():
+        names = sorted(file.name for file in path.parent.iterdir())
+    close = get_close_matches(path.name, names, n=1)
+    if close:
+        return f"did you mean {str(path.with_name(close[0]))!r}?"
+    return f"check the path from {Path.cwd()}"
 
 
 def expand_path(path: str | os.PathLike[str]) -> Path:
@@ -232,11 +229,11 @@ def expand_path(path: str | os.PathLike[str]) -> Path:
     try:
         place = Path(path).expanduser()
     except RuntimeError:
-        raise DataError(
-            f"{path}: no such user has a home folder; write ./{path}"
-        ) from None
+        problem = f"{path}: no such user has a home folder"
+        raise DataError(problem, f"write ./{path}") from None
     if "\0" in str(place):
-        raise DataError(f"{str(place)!r}: a path holds no NUL character; leave it out")
+        problem = f"{str(place)!r}: a path holds no NUL character"
+        raise DataError(problem, "leave it out")
     return place
 
 
@@ -246,55 +243,56 @@ def fail(
     """Raise DataError naming file, row, id, column and value, what is allowed and the
     next step.
     """
-    name = row.get("id", row.get("item_id"))
-    place = f"row {number}" + (f" (id {short(name)})" if name is not None else "")
-    value = (
-        f"has {short(row[column])}"
-        if column in row
-        else f"is missing; fields: {short(list(row), 200)}"
-    )
-    raise DataError(
-        f"{path}: {place}: {column!r} must be {allowed}; it {value}; {remedy}"
-    )
+    place = f"row {number}"
+    item = row.get("id", row.get("item_id"))
+    if item is not None:
+        place = f"{place} (id {short(item)})"
+    if column in row:
+        value = f"has {short(row[column])}"
+    else:
+        value = f"is missing; fields: {short(list(row), 200)}"
+    problem = f"{path}: {place}: {column!r} must be {allowed}; it {value}"
+    raise DataError(problem, remedy)
 
 
-def refuse_rows(path: Path, values: pd.Series, wrong: pd.Series, allowed: str) -> None:
+def refuse_rows(
+    path: Path, values: pd.Series, is_wrong: pd.Series, allowed: str
+) -> None:
     """Raise DataError naming the first row whose value is wrong, unless none is."""
-    if wrong.any():
-        row, column = int(wrong.argmax()), str(values.name)
-        fail(
-            path,
-            row,
-            {column: values.astype(object).iloc[row]},
-            column,
-            allowed,
-            "repair the row",
-        )
+    if is_wrong.any():
+        number = int(is_wrong.argmax())
+        column = str(values.name)
+        row: Row = {column: values.astype(object).iloc[number]}
+        fail(path, number, row, column, allowed, "repair the row")
 
 
 def write_file(path: Path, content: str | bytes) -> Path:
     """Write a whole file, or leave the existing one unchanged; folders are made as
     needed.
     """
+    if isinstance(content, str):
+        content = content.encode()
     partial = path.with_name(f".{secrets.token_hex(8)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        partial.write_bytes(content)
         os.replace(partial, path)
     except OSError as error:
-        raise OSError(
-            error.errno,
-            f"cannot write ({error.strerror}); {write_remedy(error)}",
-            str(path),
-        ) from error
+        raise _write_error(error, path) from error
     finally:
         with suppress(OSError):
             partial.unlink()
     return path
 
 
+def _write_error(error: OSError, path: Path) -> OSError:
+    """The same error, with the place and the remedy."""
+    message = f"cannot write ({error.strerror}); {write_remedy(error)}"
+    return OSError(error.errno, message, str(path))
+
+
 def write_remedy(error: OSError) -> str:
-    """What to do where a file cannot be written."""
+    """The remedy where a file cannot be written."""
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
         return "choose a folder that you may write to"
     return "free the disk or choose another folder"
@@ -310,11 +308,7 @@ def check_writable(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise OSError(
-            error.errno,
-            f"cannot write ({error.strerror}); {write_remedy(error)}",
-            str(path),
-        ) from error
+        raise _write_error(error, path) from error
 
 
 def shipped(name: str) -> Path:
@@ -325,9 +319,8 @@ def shipped(name: str) -> Path:
     for place in (package / "data" / name, package.parent / "data" / name):
         if place.exists():
             return place
-    raise DataError(
-        f"{name}: not in {package / 'data'}, where rmlab keeps it. Install reward-model-lab again."
-    )
+    problem = f"{name}: not in {package / 'data'}, where rmlab keeps it"
+    raise DataError(problem, "install reward-model-lab again")
 
 
 def is_clone() -> bool:

@@ -6,6 +6,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,9 @@ OUTCOME = pd.CategoricalDtype([*OUTCOMES], ordered=True)
 
 KEY = ["benchmark", "domain", "id", "label", "slot"]
 PROMPT = ["benchmark", "domain", "id"]
+FAMILY = "family"
+"""Column of custom data in which prompt texts repeat: their default cluster."""
+
 RESPONSES = [*KEY, "subset", "style", "prompt", "response"]
 SCORES = ["model", *KEY, "subset", "style", "score"]
 ITEM = [*PROMPT, "chosen_slot", "rejected_slot"]
@@ -43,10 +47,20 @@ PAIRS = [
 
 CLOSED = dict.fromkeys(("style", "chosen_style", "rejected_style"), STYLE)
 CLOSED |= {"label": LABEL, "level": LEVEL, "outcome": OUTCOME}
-_CONTRACT = {  # needed columns, all columns, key
-    "responses": ([*KEY, "prompt", "response"], RESPONSES, KEY),
-    "scores": (["model", *KEY, "score"], SCORES, ["model", *KEY]),
-    "pairs": (PAIR_KEY, PAIRS, PAIR_KEY),
+
+
+class _Contract(NamedTuple):
+    """The columns that a table needs, all that it has, and those of its key."""
+
+    needed: list[str]
+    columns: list[str]
+    key: list[str]
+
+
+_CONTRACT = {
+    "responses": _Contract([*KEY, "prompt", "response"], RESPONSES, KEY),
+    "scores": _Contract(["model", *KEY, "score"], SCORES, ["model", *KEY]),
+    "pairs": _Contract(PAIR_KEY, PAIRS, PAIR_KEY),
 }
 _SOURCE = {
     "responses": "rmlab.load(...) or rmlab.load_pairs(...)",
@@ -56,6 +70,7 @@ _SOURCE = {
 }
 _STRINGS = ("model", "benchmark", "domain", "id", "subset")
 _MAX_SLOT = 10**9
+_MOST_NAMES = 30  # that a message lists
 
 IntArray = NDArray[np.intp]
 FloatArray = NDArray[np.float64]
@@ -105,24 +120,15 @@ def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
         Naming the row, the column and the value.
     """
     frame, _ = _check_columns(frame, "responses")
-    is_text = np.array(
-        [isinstance(text, str) and text != "" for text in frame["response"]], bool
-    )
-    _refuse(frame, ~is_text, "responses", "response", "a non-empty string")
-    is_prompt = np.array(
-        [
-            isinstance(prompt, str) or is_conversation(prompt)
-            for prompt in frame["prompt"]
-        ],
-        bool,
-    )
-    _refuse(
-        frame,
-        ~is_prompt,
-        "responses",
-        "prompt",
-        "a string or a list of messages with 'role' and 'content'",
-    )
+    texts = frame["response"]
+    is_text = [isinstance(text, str) and text != "" for text in texts]
+    _require(frame, is_text, "responses", "response", "a non-empty string")
+    prompts = frame["prompt"]
+    is_prompt = [
+        isinstance(prompt, str) or is_conversation(prompt) for prompt in prompts
+    ]
+    allowed = "a string or a list of messages with 'role' and 'content'"
+    _require(frame, is_prompt, "responses", "prompt", allowed)
     return frame
 
 
@@ -158,10 +164,14 @@ def number_prompts(
     """
     frame, prompt = _check_columns(frame, "scores")
     score = _numbers(frame, "score", "scores")
-    _refuse(frame, np.isinf(score), "scores", "score", "a finite number")
+    _require(frame, ~np.isinf(score), "scores", "score", "a finite number")
     if not allow_missing:
-        hint = "Score these texts again, or pass allow_missing=True to count them as missing."
-        _refuse(frame, np.isnan(score), "scores", "score", "a finite number", hint)
+        remedy = (
+            "score these texts again, "
+            "or pass allow_missing=True to count them as missing"
+        )
+        is_known = ~np.isnan(score)
+        _require(frame, is_known, "scores", "score", "a finite number", remedy)
     return frame.assign(score=score), pd.factorize(prompt)[0]
 
 
@@ -189,22 +199,19 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
     """
     require_columns(frame, PAIR_KEY, "pairs")
     if "outcome" not in frame and "margin" not in frame:
-        raise DataError(
-            "pairs: neither a column 'outcome' nor 'margin'. A comparison needs one of them."
-        )
-    margin = (
-        _numbers(frame, "margin", "pairs")
-        if "margin" in frame
-        else np.full(len(frame), np.nan)
-    )
-    _refuse(frame, np.isinf(margin), "pairs", "margin", "a finite number")
-    frame, _ = _check_columns(
-        frame.assign(margin=margin, outcome=frame.get("outcome", outcome(margin))),
-        "pairs",
-    )
-    from_styles = pd.Series(
-        level(frame["chosen_style"], frame["rejected_style"]), index=frame.index
-    )
+        problem = "pairs: neither a column 'outcome' nor 'margin'"
+        raise DataError(problem, "a comparison needs one of them")
+    if "margin" in frame:
+        margin = _numbers(frame, "margin", "pairs")
+    else:
+        margin = np.full(len(frame), np.nan)
+    _require(frame, ~np.isinf(margin), "pairs", "margin", "a finite number")
+
+    outcomes = frame.get("outcome", outcome(margin))
+    frame = frame.assign(margin=margin, outcome=outcomes)
+    frame, _ = _check_columns(frame, "pairs")
+    of_styles = level(frame["chosen_style"], frame["rejected_style"])
+    from_styles = pd.Series(of_styles, index=frame.index)
     return frame.assign(level=from_styles.where(from_styles.notna(), frame["level"]))
 
 
@@ -221,15 +228,14 @@ def check_match(scores: pd.DataFrame, responses: pd.DataFrame) -> None:
     DataError
         Naming the first key (benchmark, domain, id, label, slot) without a text.
     """
-    keys = [
-        pd.MultiIndex.from_frame(table[KEY].astype({"label": "str"}))
-        for table in (scores, responses)
-    ]
-    unmatched = ~keys[0].isin(keys[1])
-    if unmatched.any():
-        key = _values(scores, KEY, int(unmatched.argmax()))
-        message = f"scores: {unmatched.sum()} of {len(scores)} rows have no text in responses, first {key}."
-        raise DataError(f"{message} Pass the responses that were scored.")
+    scored = pd.MultiIndex.from_frame(scores[KEY].astype({"label": "str"}))
+    with_text = pd.MultiIndex.from_frame(responses[KEY].astype({"label": "str"}))
+    is_unmatched = ~scored.isin(with_text)
+    if is_unmatched.any():
+        first = _values(scores, KEY, int(is_unmatched.argmax()))
+        counts = f"{is_unmatched.sum()} of {len(scores)} rows"
+        problem = f"scores: {counts} have no text in responses, first {first}"
+        raise DataError(problem, "pass the responses that were scored")
 
 
 def level(
@@ -258,10 +264,8 @@ def level(
     >>> list(level(styles, styles[::-1]))
     ['hard', 'normal', 'easy']
     """
-    chosen, rejected = (
-        pd.Categorical(styles, dtype=STYLE).codes
-        for styles in (chosen_style, rejected_style)
-    )
+    chosen = pd.Categorical(chosen_style, dtype=STYLE).codes
+    rejected = pd.Categorical(rejected_style, dtype=STYLE).codes
     codes = 1 + np.sign(rejected - chosen)
     codes[(chosen < 0) | (rejected < 0)] = -1
     return pd.Categorical.from_codes(codes, dtype=LEVEL)
@@ -285,40 +289,45 @@ def group_codes(
     Returns the number of each row, and the first row of each combination. A missing
     value is a value.
 
-    >>> group_codes(pd.DataFrame({"domain": ["chat", "chat", "math", "chat"]}), ["domain"])
+    >>> frame = pd.DataFrame({"domain": ["chat", "chat", "math", "chat"]})
+    >>> group_codes(frame, ["domain"])
     (array([0, 0, 1, 0]), array([0, 2]))
     """
-    n_rows = len(frame) if "model" in columns else rows_per_model(frame, columns)
+    n_rows = len(frame)
+    if "model" not in columns:
+        n_rows = rows_per_model(frame, columns)
     codes = pd.factorize(_combine_codes(frame[:n_rows], columns))[0]
-    return np.resize(codes, len(frame)), np.flatnonzero(
-        np.diff(np.maximum.accumulate(codes), prepend=-1)
-    )
+    # Where the highest number so far rises, a combination appears.
+    highest = np.maximum.accumulate(codes)
+    first_rows = np.flatnonzero(np.diff(highest, prepend=-1))
+    return np.resize(codes, len(frame)), first_rows
 
 
 def rows_per_model(frame: pd.DataFrame, columns: Sequence[str]) -> int:
     """Rows of each model where all have the same values of the columns in the same
     order, else those of the table.
 
-    Most tables are such, and what is checked or numbered in the first model's rows then
-    holds for all models.
+    In most tables all models have the same rows, and a check or a number of the first
+    model's rows then holds for all models.
     """
-    if (
-        "model" not in frame
-        or frame.empty
-        or frame["model"].iloc[0] == frame["model"].iloc[-1]
-    ):
+    if "model" not in frame or frame.empty:
         return max(len(frame), 1)
     model = frame["model"].array
+    if model[0] == model[-1]:
+        return len(frame)
+
     n_rows = bisect_left(
         range(len(frame)), True, lo=1, key=lambda row: bool(model[row] != model[0])
     )
-    starts = np.arange(0, len(frame), n_rows)
-    arrays = [frame[column].array for column in columns if column != "model"]
-    is_repeated = all(values[n_rows:].equals(values[:-n_rows]) for values in arrays)
-    is_repeated = is_repeated and model.equals(model.take(np.repeat(starts, n_rows)))
-    return (
-        n_rows if is_repeated and frame["model"].iloc[starts].is_unique else len(frame)
-    )
+    first_rows = np.arange(0, len(frame), n_rows)
+    for column in columns:
+        values = frame[column].array
+        if column != "model" and not values[n_rows:].equals(values[:-n_rows]):
+            return len(frame)
+    has_equal_blocks = model.equals(model.take(np.repeat(first_rows, n_rows)))
+    if has_equal_blocks and frame["model"].iloc[first_rows].is_unique:
+        return n_rows
+    return len(frame)
 
 
 def _combine_codes(
@@ -334,7 +343,8 @@ def _combine_codes(
         if size * len(distinct) > np.iinfo(np.intp).max:
             codes, groups = pd.factorize(codes)
             size = len(groups)
-        codes, size = codes * len(distinct) + values, size * len(distinct)
+        codes = codes * len(distinct) + values
+        size *= len(distinct)
     return codes
 
 
@@ -342,28 +352,31 @@ def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
     """Columns beyond the contract's whose value is the same for all rows of a prompt
     (of each model).
     """
-    codes, first_rows = group_codes(
-        frame, [column for column in ("model", *PROMPT) if column in frame.columns]
-    )
+    candidates = frame.columns.difference([*contract, *RESPONSES], sort=False)
+    if candidates.empty:
+        return []
+    prompt = [name for name in ("model", *PROMPT) if name in frame.columns]
+    codes, first_rows = group_codes(frame, prompt)
     names = []
-    for name in frame.columns.difference([*contract, *RESPONSES], sort=False):
+    for name in candidates:
         values = frame[name]
-        is_nested = (
-            values.dtype == object
-            and values.map(lambda value: isinstance(value, list | dict | set)).any()
-        )
-        if not is_nested and len(
-            pd.unique(_combine_codes(frame, [name], codes))
-        ) == len(first_rows):
+        if values.dtype == object and _is_nested(values):
+            continue
+        combinations = pd.unique(_combine_codes(frame, [name], codes))
+        if len(combinations) == len(first_rows):
             names.append(name)
     return names
+
+
+def _is_nested(values: pd.Series) -> bool:
+    return any(isinstance(value, list | dict | set) for value in values)
 
 
 def default_cluster(frame: pd.DataFrame) -> list[str]:
     """Columns that name a cluster: the family, where custom data repeat their prompts,
     else the prompt.
     """
-    return ["family"] if "family" in frame else PROMPT
+    return [FAMILY] if FAMILY in frame else PROMPT
 
 
 def nearest(word: object, allowed: Sequence[str]) -> str:
@@ -387,13 +400,13 @@ def nearest(word: object, allowed: Sequence[str]) -> str:
     >>> nearest("los", ["loss", "half"])
     "allowed: 'loss', 'half' (did you mean 'loss'?)"
     """
+    listed = ", ".join(short(name) for name in allowed[:_MOST_NAMES])
+    if len(allowed) > _MOST_NAMES:
+        listed = f"{listed} and {len(allowed) - _MOST_NAMES} more"
     close = get_close_matches(str(word), list(allowed), n=1)
-    listed = ", ".join(map(short, list(allowed)[:30])) + (
-        f" and {len(allowed) - 30} more" if len(allowed) > 30 else ""
-    )
-    return f"allowed: {listed}" + (
-        f" (did you mean {short(close[0])}?)" if close else ""
-    )
+    if close:
+        return f"allowed: {listed} (did you mean {short(close[0])}?)"
+    return f"allowed: {listed}"
 
 
 def check_option(argument: str, value: object, allowed: Sequence[str]) -> None:
@@ -435,31 +448,32 @@ def require_columns(frame: pd.DataFrame, columns: Sequence[str], table: str) -> 
         raise TypeError(
             f"{table}: expected a pandas DataFrame, got {type(frame).__name__}"
         )
-    missing = [c for c in columns if c not in frame.columns]
+    missing = [name for name in columns if name not in frame.columns]
     if missing:
-        present = ", ".join(map(str, list(frame.columns)[:20]))
-        raise DataError(
-            f"{table}: missing columns {missing}; present: {present}. It comes from {_SOURCE[table]}."
-        )
+        present = ", ".join(str(name) for name in frame.columns[:20])
+        problem = f"{table}: missing columns {missing}; present: {present}"
+        raise DataError(problem, f"it comes from {_SOURCE[table]}")
 
 
 def is_conversation(prompt: object) -> bool:
     """Whether a prompt is a non-empty list of messages with a role and a content."""
     if not isinstance(prompt, list) or not prompt:
         return False
-    return all(
-        isinstance(m, dict)
-        and all(isinstance(m.get(k), str) for k in ("role", "content"))
-        for m in prompt
-    )
+    for message in prompt:
+        if not isinstance(message, dict):
+            return False
+        if not isinstance(message.get("role"), str):
+            return False
+        if not isinstance(message.get("content"), str):
+            return False
+    return True
 
 
 def require_text(argument: str, value: object) -> None:
     """Raise DataError for a name that UTF-8 cannot hold."""
     if is_broken(value):
-        raise DataError(
-            f"{argument}: {short(value)} holds half of a surrogate pair. Repair the text."
-        )
+        problem = f"{argument}: {short(value)} holds half of a surrogate pair"
+        raise DataError(problem, "repair the text")
 
 
 def is_broken(value: object) -> bool:
@@ -476,11 +490,10 @@ def is_broken(value: object) -> bool:
 def refuse_repeats(frame: pd.DataFrame, key: list[str], table: str) -> None:
     """Raise DataError where rows repeat a key."""
     if len(group_codes(frame, key)[1]) < len(frame):
-        repeated = frame.duplicated(key).to_numpy()
-        first = _values(frame, key, int(repeated.argmax()))
-        raise DataError(
-            f"{table}: {repeated.sum()} rows repeat a key, first {first}. Number the slots or drop copies."
-        )
+        is_repeat = frame.duplicated(key).to_numpy()
+        first = _values(frame, key, int(is_repeat.argmax()))
+        problem = f"{table}: {is_repeat.sum()} rows repeat a key, first {first}"
+        raise DataError(problem, "number the slots or drop copies")
 
 
 def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntArray]:
@@ -489,108 +502,138 @@ def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntAr
     """
     needed, columns, key = _CONTRACT[table]
     require_columns(frame, needed, table)
-    unknown = pd.Series(pd.NA, index=frame.index)  # styles and levels
-    absent = {
-        c: frame["domain"] if c == "subset" else unknown
-        for c in columns
-        if c not in frame
-    }
-    frame = frame.assign(**absent)[
-        [*columns, *(c for c in frame if c not in columns)]
-    ].reset_index(drop=True)
-    typed: dict[str, pd.Series] = {}
+    frame = _order_columns(frame, columns)
+    typed = {}
     for column in columns:
-        values = frame[column]
-        is_label = (
-            values.dtype == LABEL
-            and tuple(values.cat.categories) == LABELS
-            and not values.hasnans
-        )
-        if values.dtype == object and (column in CLOSED or column in _STRINGS):
-            is_scalar = values.map(pd.api.types.is_scalar).to_numpy(bool)
-            _refuse(frame, ~is_scalar, table, column, "a text or a number")
-        if (
-            values.dtype == object and column not in CLOSED
-        ):  # columns of strings hold UTF-8 only
-            _refuse(
-                frame,
-                values.map(is_broken).to_numpy(bool),
-                table,
-                column,
-                "text that UTF-8 can hold",
-            )
-        if column in CLOSED and (
-            values.dtype != CLOSED[column] or (column == "label" and not is_label)
-        ):
-            dtype = CLOSED[column]
-            codes = dtype.categories.get_indexer(pd.Index(values))
-            is_wrong = (codes < 0) & ((column == "label") | values.notna().to_numpy())
-            _refuse(
-                frame, is_wrong, table, column, f"one of {', '.join(dtype.categories)}"
-            )
-            typed[column] = pd.Series(
-                pd.Categorical.from_codes(codes, dtype=dtype), index=frame.index
-            )
-        elif column in _STRINGS and (values.dtype != "str" or values.hasnans):
-            _refuse(frame, values.isna().to_numpy(), table, column, "given")
-            typed[column] = values.astype("str")
+        if column in CLOSED:
+            typed[column] = _check_closed(frame, column, table)
+        elif column in _STRINGS:
+            typed[column] = _check_strings(frame, column, table)
         elif column.endswith("slot"):
-            slots = _numbers(frame, column, table)
-            is_slot = (slots >= 0) & (slots <= _MAX_SLOT) & (slots == np.floor(slots))
-            _refuse(frame, ~is_slot, table, column, "a whole number from 0")
-            typed[column] = pd.Series(slots.astype("int64"), index=frame.index)
+            typed[column] = _check_slots(frame, column, table)
+        elif frame[column].dtype == object:
+            _require_utf8(frame, column, table)
     frame = frame.assign(**typed)
-    described = [
-        column for column in columns if column not in ("score", "margin", "outcome")
-    ]
-    first_model = frame[: rows_per_model(frame, described)] if "model" in key else frame
+
+    first_model = frame
+    if "model" in key:
+        numbers = {"score", "margin", "outcome"}
+        described = [column for column in columns if column not in numbers]
+        first_model = frame[: rows_per_model(frame, described)]
     prompt = _combine_codes(first_model, key[:-2])
-    in_order = np.sort(_combine_codes(first_model, key[-2:], prompt), kind="stable")
+    row_codes = _combine_codes(first_model, key[-2:], prompt)
+    in_order = np.sort(row_codes, kind="stable")
     if (in_order[1:] == in_order[:-1]).any():
         refuse_repeats(frame, key, table)
     return frame, prompt
 
 
-def _numbers(frame: pd.DataFrame, column: str, table: str) -> NDArray[np.float64]:
-    """A column as floats, NaN where missing; a value that is not a number is refused."""
+def _order_columns(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """All columns of a contract, missing ones filled in, before those beyond it."""
+    unknown = pd.Series(pd.NA, index=frame.index)
+    absent = {}
+    for column in columns:
+        if column not in frame:
+            absent[column] = frame["domain"] if column == "subset" else unknown
+    extra = [column for column in frame if column not in columns]
+    return frame.assign(**absent)[[*columns, *extra]].reset_index(drop=True)
+
+
+def _check_closed(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
+    """A column of a closed vocabulary as its categorical type; a label is never
+    missing.
+    """
+    values = frame[column]
+    dtype = CLOSED[column]
+    if column == "label":
+        has_order = values.dtype == LABEL and list(values.cat.categories) == [*LABELS]
+        if has_order and not values.hasnans:
+            return values
+    elif values.dtype == dtype:
+        return values
+
+    if values.dtype == object:
+        _require_scalars(frame, column, table)
+    codes = dtype.categories.get_indexer(pd.Index(values))
+    is_allowed = codes >= 0
+    if column != "label":
+        is_allowed |= values.isna().to_numpy()
+    allowed = f"one of {', '.join(dtype.categories)}"
+    _require(frame, is_allowed, table, column, allowed)
+    return pd.Series(pd.Categorical.from_codes(codes, dtype=dtype), index=frame.index)
+
+
+def _check_strings(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
+    """A column of names as strings, none of them missing."""
+    values = frame[column]
+    if values.dtype == object:
+        _require_scalars(frame, column, table)
+        _require_utf8(frame, column, table)
+    if values.dtype == "str" and not values.hasnans:
+        return values
+    _require(frame, values.notna().to_numpy(), table, column, "given")
+    return values.astype("str")
+
+
+def _check_slots(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
+    """A column of positions as whole numbers."""
+    if frame[column].dtype == object:
+        _require_utf8(frame, column, table)
+    slots = _numbers(frame, column, table)
+    is_slot = (slots >= 0) & (slots <= _MAX_SLOT) & (slots == np.floor(slots))
+    _require(frame, is_slot, table, column, "a whole number from 0")
+    return pd.Series(slots.astype("int64"), index=frame.index)
+
+
+def _require_scalars(frame: pd.DataFrame, column: str, table: str) -> None:
+    is_scalar = [pd.api.types.is_scalar(value) for value in frame[column]]
+    _require(frame, is_scalar, table, column, "a text or a number")
+
+
+def _require_utf8(frame: pd.DataFrame, column: str, table: str) -> None:
+    is_text = [not is_broken(value) for value in frame[column]]
+    _require(frame, is_text, table, column, "text that UTF-8 can hold")
+
+
+def _numbers(frame: pd.DataFrame, column: str, table: str) -> FloatArray:
+    """A column as floats, NaN where missing; DataError where it is not a number."""
     values = frame[column]
     if not pd.api.types.is_numeric_dtype(values.dtype):
-        texts = values.astype(
-            "str"
-        ).str.strip()  # integers beyond the floats would raise OverflowError
-        numbers = pd.to_numeric(
-            texts, errors="coerce"
-        )  # pandas 3.0 rounds the last digit
+        # As texts, since integers beyond the floats would raise OverflowError.
+        texts = values.astype("str").str.strip()
+        numbers = pd.to_numeric(texts, errors="coerce")
         is_number = numbers.notna() | texts.isna() | (texts.str.lower() == "nan")
-        _refuse(frame, ~is_number.to_numpy(bool), table, column, "a number")
+        _require(frame, is_number.to_numpy(bool), table, column, "a number")
+        # Not `numbers`: pandas 3.0 rounds their last digit.
         values = texts.where(numbers.notna())
     return np.asarray(values.astype("float64"), np.float64)
 
 
-def _refuse(
+def _require(
     frame: pd.DataFrame,
-    bad: NDArray[np.bool_],
+    is_good: BoolArray | Sequence[bool],
     table: str,
     column: str,
     allowed: str,
-    hint: str = "Repair it.",
+    remedy: str = "repair it",
 ) -> None:
-    """Raise DataError naming the first bad row by its key, unless no row is bad."""
-    if not bad.any():
+    """Raise DataError naming the first row that is not good by its key."""
+    is_bad = ~np.asarray(is_good, bool)
+    if not is_bad.any():
         return
-    row = int(bad.argmax())
-    key = _values(
-        frame, [c for c in ("model", *KEY) if c in frame.columns and c != column], row
-    )
+    row = int(is_bad.argmax())
+    key = [name for name in ("model", *KEY) if name in frame.columns and name != column]
+    place = f"first row {row} {_values(frame, key, row)}"
     value = short(_values(frame, [column], row)[column])
-    message = f"{table}: {column} is not {allowed} in {bad.sum()} of {len(frame)} rows, first row {row} {key}"
-    raise DataError(f"{message}, which has {value}. {hint}")
+    counts = f"{is_bad.sum()} of {len(frame)} rows"
+    problem = f"{table}: {column} is not {allowed} in {counts}, {place}"
+    raise DataError(f"{problem}, which has {value}", remedy)
 
 
 def _values(frame: pd.DataFrame, columns: Sequence[str], row: int) -> dict[str, object]:
     """Values of one row as plain Python objects, for messages."""
-    values = {c: frame[c].iloc[row] for c in columns}
-    return {
-        c: value.item() if isinstance(value, np.generic) else value
-        for c, value in values.items()
-    }
+    values: dict[str, object] = {}
+    for column in columns:
+        value = frame[column].iloc[row]
+        values[column] = value.item() if isinstance(value, np.generic) else value
+    return values

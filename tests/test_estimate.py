@@ -357,7 +357,7 @@ def test_coverage_at_the_real_sizes_and_naive_intervals_fail():
     )
     result = estimate(prepared.items, prepared.weights())
     held, naive = {}, {}
-    half = 1.96 * np.sqrt(result.value * (1 - result.value) / result.n_pairs)
+    half = 1.96 * np.sqrt(result.value * (1 - result.value) / result.n_items)
     for place, (quantity, name) in enumerate(result.numbers.itertuples(index=False)):
         true = designs.truth(design, quantity, name)
         held.setdefault(quantity, []).append(

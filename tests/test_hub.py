@@ -106,10 +106,11 @@ def server(point_client, monkeypatch):
 def change_source(monkeypatch, name, **changes):
     """A benchmark whose place on the hub is another."""
     benchmark = benchmarks_by_name()[name]
+    hub = replace(benchmark.layout.hub, **changes)
     monkeypatch.setitem(
         benchmarks_by_name(),
         name,
-        replace(benchmark, hub=replace(benchmark.hub, **changes)),
+        replace(benchmark, layout=replace(benchmark.layout, hub=hub)),
     )
 
 
@@ -158,7 +159,7 @@ def test_rm_bench_from_the_hub_equals_rm_bench_from_files(
     downloaded, from_files = load("rm-bench"), load("rm-bench", path=tmp_path)
     pd.testing.assert_frame_equal(downloaded, from_files)
     assert downloaded.attrs == from_files.attrs == {"missing_domains": []}
-    revision = benchmarks_by_name()["rm-bench"].hub.revision
+    revision = benchmarks_by_name()["rm-bench"].layout.hub.revision
     assert all(revision in asked for asked in server.asked if "RM-Bench" in asked)
 
 
@@ -269,7 +270,7 @@ def test_reward_bench_pins_a_sha256(server, monkeypatch, tmp_path):
     }
     pd.DataFrame([row, {**row, "id": 396}]).to_parquet(tmp_path / "file.parquet")
     content = (tmp_path / "file.parquet").read_bytes()
-    source = benchmarks_by_name()["reward-bench"].hub
+    source = benchmarks_by_name()["reward-bench"].layout.hub
     server.files = {source.file: content}
     with pytest.raises(DataError, match=source.checksum) as caught:
         load("reward-bench")

@@ -12,7 +12,7 @@ PLUG_IN = '''
 
 import pandas as pd
 
-from rmlab.benchmarks import Benchmark
+from rmlab.benchmarks import Benchmark, Layout
 from rmlab.estimation.weights import weighted_parts
 from rmlab.tables import check_responses
 
@@ -37,7 +37,7 @@ HAIKU = Benchmark(
     subsets={"summer": "summer", "winter": "winter"},
     columns=("summer", "winter"),
     options={"winter": ("heavy", "light")},
-    read=read,
+    layout=Layout(read=read),
     make_parts=make_parts,
 )
 '''

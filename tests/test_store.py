@@ -23,10 +23,11 @@ from hypothesis import strategies as st
 import rmlab
 from rmlab import store as store_module
 from rmlab.baselines import longest
-from rmlab.records import __version__, check_writable
+from rmlab.records import check_writable
 from rmlab.scoring import merge, score
 from rmlab.store import Store
 from rmlab.tables import DataError
+from rmlab.version import __version__
 
 KEYS = [f"{i:032x}" for i in range(12)]
 VALUES = np.random.default_rng(0).normal(size=12).tolist()

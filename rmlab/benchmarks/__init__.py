@@ -1,11 +1,13 @@
-"""Benchmarks: one file each says how it is read and counted. Loading gives responses."""
+"""Benchmarks: one file each says how it is read and counted."""
 
 from rmlab.benchmarks.benchmark import Benchmark
+from rmlab.benchmarks.layout import Layout
 from rmlab.benchmarks.own_pairs import load_pairs
 from rmlab.benchmarks.registry import benchmark_of, benchmarks_by_name, load, named
 
 __all__ = [
     "Benchmark",
+    "Layout",
     "benchmark_of",
     "benchmarks_by_name",
     "load",

@@ -1,22 +1,19 @@
-"""A benchmark as data: how its files are read, what an item earns, and how its parts
-make a score.
-"""
+"""A benchmark as data: what an item earns, and how its parts make a score."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal, Protocol
 
 import pandas as pd
 
-from rmlab.benchmarks.hub import Source
+from rmlab.benchmarks.layout import Layout
 from rmlab.estimation.items import Items, comparison_items
 from rmlab.estimation.weights import Average, Parts, domain_parts
-from rmlab.records import SUFFIXES, Row
-from rmlab.tables import PROMPT, DataError, check_option, default_cluster, nearest
+from rmlab.tables import FAMILY, PROMPT, DataError, check_option, nearest
 
-Files = Sequence[tuple[Path, list[Row]]]
-"""Files that were read: the path, for messages, and the rows."""
+# Options of `summary` that every benchmark has.
+_COMMON_OPTIONS = ("average", "ties", "common", "cluster", "confidence")
 
 
 class _MakeItems(Protocol):
@@ -34,49 +31,32 @@ class _MakeItems(Protocol):
     ) -> Items: ...
 
 
-def one_file(path: Path) -> list[Path]:
-    """The file itself, or the only data file of a folder."""
-    files = (
-        sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
-        if path.is_dir()
-        else [path]
-    )
-    if len(files) != 1:
-        raise DataError(
-            f"{path}: expected one data file in this folder, found {len(files)}; name it: path='<file>'"
-        )
-    return files
-
-
-def all_files(path: Path) -> list[Path]:
-    """The file itself, or all data files of a folder and of those inside."""
-    files = (
-        sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
-        if path.is_dir()
-        else [path]
-    )
-    if not files:
-        raise DataError(f"{path}: no data file in this folder; name it: path='<file>'")
-    return files
-
-
 def refuse_strange(
     column: str, values: Iterable[str], allowed: Iterable[str], title: str
 ) -> None:
     """Raise DataError for a domain or a subset that a benchmark does not have."""
-    if strange := sorted({*values} - {*allowed}):
-        raise DataError(
-            f"table: {column} {strange[0]!r} is not one of {title}'s {sorted({*allowed})}. "
-            "Give data of your own another name in its column benchmark."
-        )
+    strange = sorted(set(values) - set(allowed))
+    if strange:
+        names = sorted(set(allowed))
+        problem = f"table: {column} {strange[0]!r} is not one of {title}'s {names}"
+        remedy = "give custom data another name in the column benchmark"
+        raise DataError(problem, remedy)
+
+
+def count_prompts_alike(items: Items, options: Mapping[str, str]) -> Parts:
+    """One part, in which all prompts count alike."""
+    return domain_parts(items, "prompts")
+
+
+def accept_incomplete(items: Items) -> None:
+    """Prompts may have any number of comparisons."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """One benchmark: how its files are read, what an item earns, how its parts make a
-    score.
+    """One benchmark: what an item earns, and how its parts make a score.
 
-    A benchmark of one's own needs a name, a title and `read`; the defaults are those of
+    A new benchmark needs a name, a title and a `layout`; the defaults are those of
     preference data in which all prompts count alike. `docs/add_a_benchmark.md` walks
     through an example.
 
@@ -87,9 +67,11 @@ class Benchmark:
     needs : {"pairs", "scores"}
         "pairs" where an item is a comparison (scores will do too), "scores" where it
         takes all answers at once.
+    layout : Layout, optional
+        How its files look; a benchmark without one cannot be loaded.
     cluster : sequence of str
-        Columns that name what stands or falls together; default: the column family
-        where a table has it, else the prompt.
+        Columns that define a cluster; default: the column family where a table has it,
+        else the prompt.
     subsets : mapping
         Subset to its domain.
     sections : mapping
@@ -107,24 +89,11 @@ class Benchmark:
         What random scores earn, by subset where that differs (NaN: not known).
     styles : sequence of str
         The styles that its answers come in.
-    folder_files, read : callable
-        Which files of a folder are its own; rows of files to responses.
-    hub, shipped : Source, str
-        Its place on the hub; the folder of data that ships with rmlab.
-    result_fields : mapping
-        Our names (id, subset, chosen_score and rejected_score, or scores and
-        num_correct) to the fields of its runner's result files.
-    adapt_results : callable
-        The path and a frame of these fields, a row per prompt, to a frame in which the
-        columns mean what they should.
     make_items, make_parts : callable
         Table to items; items and options to parts with their weights.
     check_complete : callable
         Raises DataError where a prompt has only some of its items: an overall score
         would not be one.
-    published : mapping
-        Tables of printed numbers: name to (file in data/published, columns printed in
-        per cent).
     variants : mapping
         Other rules by which its numbers are counted: a phrase to options of `summary`.
     """
@@ -133,6 +102,7 @@ class Benchmark:
     title: str
     source: str = ""
     needs: Literal["pairs", "scores"] = "pairs"
+    layout: Layout | None = None
     cluster: Sequence[str] = tuple(PROMPT)
     subsets: Mapping[str, str] = field(default_factory=dict)
     sections: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -142,20 +112,9 @@ class Benchmark:
     options: Mapping[str, Sequence[str]] = field(default_factory=dict)
     chance: float | Mapping[str, float] = 0.5
     styles: Sequence[str] = ()
-    folder_files: Callable[[Path], list[Path]] = one_file
-    read: Callable[[Files], pd.DataFrame] | None = None
-    hub: Source | None = None
-    shipped: str | None = None
-    result_fields: Mapping[str, str] = field(default_factory=dict)
-    adapt_results: Callable[[Path, pd.DataFrame], pd.DataFrame] = lambda path, prompts: (
-        prompts
-    )
     make_items: _MakeItems = comparison_items
-    make_parts: Callable[[Items, Mapping[str, str]], Parts] = lambda items, options: (
-        domain_parts(items, "prompts")
-    )
-    check_complete: Callable[[Items], None] = lambda items: None
-    published: Mapping[str, tuple[str, Sequence[str]]] = field(default_factory=dict)
+    make_parts: Callable[[Items, Mapping[str, str]], Parts] = count_prompts_alike
+    check_complete: Callable[[Items], None] = accept_incomplete
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def items(
@@ -177,22 +136,26 @@ class Benchmark:
         by : sequence of str
             Further columns that split the cells.
         cluster : str or sequence of str, optional
-            Columns that name what stands or falls together; default: the benchmark's.
+            Columns that define a cluster; default: the benchmark's.
 
         Returns
         -------
         Items
         """
-        ties = self.ties[0] if ties is None else ties
-        check_option("ties", ties, self.ties)
+        if ties is None:
+            ties = self.ties[0]
+        else:
+            check_option("ties", ties, self.ties)
         if cluster is None:
-            cluster = (
-                default_cluster(table) if list(self.cluster) == PROMPT else self.cluster
-            )
-        cluster = [cluster] if isinstance(cluster, str) else list(cluster)
-        items = self.make_items(table, ties, by=by, cluster=cluster)
-        # Prompts with one text are one prompt.
-        return replace(items, prompt=items.cluster) if cluster == ["family"] else items
+            cluster = self.cluster
+            if FAMILY in table and list(cluster) == PROMPT:
+                cluster = FAMILY
+        clusters_by = [cluster] if isinstance(cluster, str) else list(cluster)
+        items = self.make_items(table, ties, by=by, cluster=clusters_by)
+        if clusters_by == [FAMILY]:
+            # Prompts with one text are one prompt.
+            return replace(items, prompt=items.cluster)
+        return items
 
     def parts(
         self,
@@ -216,46 +179,39 @@ class Benchmark:
         -------
         Parts
         """
-        chosen = {name: values[0] for name, values in self.options.items()}
-        for name, value in (options or {}).items():
-            if name not in self.options:
-                allowed = [
-                    "average",
-                    "ties",
-                    "common",
-                    "cluster",
-                    "confidence",
-                    *self.options,
-                ]
-                raise TypeError(
-                    f"{name}={value!r}: no option of {self.title}; {nearest(name, allowed)}"
-                )
-            check_option(name, value, self.options[name])
-            chosen[name] = value
+        chosen = self._choose_options(options or {})
         if average != "benchmark":
             return domain_parts(items, average)
+
         parts = self.make_parts(items, chosen)
-        changed = [
-            f"{name}={value}"
-            for name, value in chosen.items()
-            if value != self.options[name][0]
-        ]
-        return replace(parts, label=", ".join(["benchmark", *changed]))
+        changes = ["benchmark"]
+        for name, value in chosen.items():
+            if value != self.options[name][0]:
+                changes.append(f"{name}={value}")
+        return replace(parts, label=", ".join(changes))
+
+    def _choose_options(self, options: Mapping[str, str]) -> dict[str, str]:
+        """A value for each option, by default the benchmark's own rule."""
+        chosen = {name: values[0] for name, values in self.options.items()}
+        for name, value in options.items():
+            if name not in self.options:
+                similar = nearest(name, [*_COMMON_OPTIONS, *self.options])
+                problem = f"{name}={value!r}: no option of {self.title}"
+                raise TypeError(f"{problem}; {similar}")
+            check_option(name, value, self.options[name])
+            chosen[name] = value
+        return chosen
 
     def chance_of(self, subset: str) -> float:
         """What random scores earn in a subset."""
-        return (
-            self.chance.get(subset, float("nan"))
-            if isinstance(self.chance, Mapping)
-            else self.chance
-        )
+        if isinstance(self.chance, Mapping):
+            return self.chance.get(subset, math.nan)
+        return self.chance
 
     @property
     def lowest_chance(self) -> float:
-        """What random scores earn where they earn least, of the subsets where that is
-        known.
-        """
-        values = (
-            self.chance.values() if isinstance(self.chance, Mapping) else [self.chance]
-        )
-        return min(value for value in values if value == value)
+        """What random scores earn in the subset where they earn least."""
+        if isinstance(self.chance, Mapping):
+            chances = self.chance.values()
+            return min(chance for chance in chances if not math.isnan(chance))
+        return self.chance

@@ -4,8 +4,9 @@ file of it ships with rmlab.
 
 import pandas as pd
 
-from rmlab.benchmarks.benchmark import Benchmark, Files
-from rmlab.benchmarks.rows import Record, read_renamed
+from rmlab.benchmarks.benchmark import Benchmark
+from rmlab.benchmarks.layout import Files, Layout
+from rmlab.benchmarks.rows import FileRow, read_renamed
 from rmlab.records import Row
 
 KINDS = (
@@ -21,35 +22,29 @@ _SIDES = {1: ("response1", "response2"), 2: ("response2", "response1")}
 
 def read(files: Files) -> pd.DataFrame:
     """Responses of an object of six lists of rows; the kind of bias is the domain."""
-    lists = [
-        (file, part)
-        for file, objects in files
-        for kinds in objects
-        for part in kinds.values()
-    ]
-    return read_renamed(
-        [(file, rows) for file, rows in lists if isinstance(rows, list)],
-        "evalbiasbench",
-        _rename,
-        1,
-    )
+    lists = []
+    for file, objects in files:
+        for kinds in objects:
+            for rows in kinds.values():
+                if isinstance(rows, list):
+                    lists.append((file, rows))
+    return read_renamed(lists, "evalbiasbench", _rename, 1)
 
 
-def _rename(record: Record) -> Row:
-    kind = str(record.row.get("bias")).replace("_", " ")
+def _rename(row: FileRow) -> Row:
+    kind = str(row.cells.get("bias")).replace("_", " ")
     if kind not in KINDS:
-        record.refuse("bias", f"one of {', '.join(KINDS)}")
-    sides = (
-        _SIDES.get(label) if isinstance(label := record.row.get("label"), int) else None
-    )
-    if sides is None:
-        record.refuse("label", "1 or 2, the number of the better response")
+        row.refuse("bias", f"one of {', '.join(KINDS)}")
+    label = row.cells.get("label")
+    if not isinstance(label, int) or label not in _SIDES:
+        row.refuse("label", "1 or 2, the number of the better response")
+    better, worse = _SIDES[label]
     return {
-        "id": str(record.number),
+        "id": str(row.number),
         "domain": kind,
-        "prompt": record.read_prompt("instruction"),
-        "chosen": record.read_texts(sides[0], 1),
-        "rejected": record.read_texts(sides[1], 1),
+        "prompt": row.read_prompt("instruction"),
+        "chosen": row.read_texts(better, 1),
+        "rejected": row.read_texts(worse, 1),
     }
 
 
@@ -60,8 +55,7 @@ EVAL_BIAS_BENCH = Benchmark(
     cluster=("question",),
     subsets={name: name for name in KINDS},
     columns=KINDS,
-    read=read,
-    shipped="evalbiasbench",
+    layout=Layout(read=read, shipped="evalbiasbench"),
     variants={"all kinds count alike, not all pairs": {"average": "domains"}},
 )
 """The overall score is the share of all pairs; with `average="domains"` it is the mean

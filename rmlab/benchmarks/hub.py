@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from rmlab.text import short
 
 
 @dataclass(frozen=True)
-class Source:
+class HubPlace:
     """Place of a benchmark on the hub.
 
     Parameters
@@ -36,14 +36,14 @@ class Source:
     checksum: str | None = None
 
 
-def fetch_benchmark(source: Source, remedy: str) -> list[Path]:
+def fetch_benchmark(place: HubPlace, remedy: str) -> list[Path]:
     """Download the files of a benchmark, or take them from the client's cache.
 
     Each file must have the checksum that is pinned here or listed by the hub.
 
     Parameters
     ----------
-    source : Source
+    place : HubPlace
         The place on the hub.
     remedy : str
         The call that reads files instead, for messages.
@@ -60,24 +60,22 @@ def fetch_benchmark(source: Source, remedy: str) -> list[Path]:
     """
 
     def choose_file(names: list[str]) -> list[str]:
-        return [name for name in names if name == source.file] or names
+        return [place.file] if place.file in names else names
 
-    return _download(source.repo, source.revision, remedy, choose_file, source.checksum)
+    return _download(place.repo, place.revision, remedy, choose_file, place.checksum)
 
 
-def check_row_counts(name: str, source: Source, responses: pd.DataFrame) -> None:
-    """Raise DataError unless a downloaded benchmark has the expected number of prompts."""
+def check_row_counts(name: str, place: HubPlace, responses: pd.DataFrame) -> None:
+    """Raise DataError unless a download has the expected number of prompts."""
     prompts = responses.drop_duplicates(["subset", "id"])
-    n_prompts = (
-        prompts["subset"].value_counts().to_dict()
-        if isinstance(source.rows, Mapping)
-        else len(prompts)
-    )
-    if n_prompts != source.rows:
-        problem = f"{source.repo} at {source.revision} holds {n_prompts} prompts, expected {source.rows}"
-        raise DataError(
-            f"{name}: {problem}; download the released files and use load({name!r}, path=...)"
-        )
+    n_prompts: Mapping[Hashable, int] | int = len(prompts)
+    if isinstance(place.rows, Mapping):
+        n_prompts = prompts["subset"].value_counts().to_dict()
+    if n_prompts != place.rows:
+        counts = f"{n_prompts} prompts, expected {place.rows}"
+        problem = f"{name}: {place.repo} at {place.revision} holds {counts}"
+        remedy = f"download the released files and use load({name!r}, path=...)"
+        raise DataError(problem, remedy)
 
 
 def fetch_pairs(repo: str, split: str | None, revision: str | None) -> list[Path]:
@@ -86,20 +84,24 @@ def fetch_pairs(repo: str, split: str | None, revision: str | None) -> list[Path
     """
 
     def choose_split(names: list[str]) -> list[str]:
-        stems = {
-            name: re.sub(r"(-\d{5}-of-\d{5})?\.\w+$", "", name).removeprefix("data/")
-            for name in names
-        }
-        splits = list(dict.fromkeys(stems.values()))
-        chosen = splits[0] if split is None and len(splits) == 1 else split
-        if chosen not in splits:
+        files_of_split: dict[str, list[str]] = {}
+        for name in names:
+            files_of_split.setdefault(_split_of_file(name), []).append(name)
+        splits = list(files_of_split)
+        chosen = split
+        if split is None and len(splits) == 1:
+            chosen = splits[0]
+        if chosen is None or chosen not in files_of_split:
             problem = "several splits" if split is None else f"no split {split!r}"
-            raise DataError(
-                f"{repo}: {problem}; {nearest(split or '', splits)}; choose with split="
-            )
-        return [name for name, stem in stems.items() if stem == chosen]
+            problem = f"{repo}: {problem}; {nearest(split or '', splits)}"
+            raise DataError(problem, "choose with split=")
+        return files_of_split[chosen]
 
     return _download(repo, revision or "main", "load_pairs('<file>')", choose_split)
+
+
+def _split_of_file(name: str) -> str:
+    return re.sub(r"(-\d{5}-of-\d{5})?\.\w+$", "", name).removeprefix("data/")
 
 
 def file_checksums(path: Path) -> list[str]:
@@ -119,61 +121,82 @@ def _download(
     """The chosen ones of a repository's data files, verified; offline, of those that
     the cache holds.
     """
-    from huggingface_hub import constants, errors, get_session, hf_hub_download
-
     try:
-        # the client itself retries for 23 seconds before it looks into its cache
-        # (huggingface_hub 2.4)
-        try:
-            get_session().head(constants.ENDPOINT, timeout=5)
-            is_online = True
-        # the errors of the HTTP library that this client is built on, or HF_HUB_OFFLINE
-        except Exception:
-            is_online = False
-        listed = _list_checksums(repo, revision, is_online)
-        names = [
-            name
-            for name in sorted(listed)
-            if name.lower().endswith(SUFFIXES) and "dataset_infos" not in name
-        ]
-        if not names:
-            raise DataError(
-                f"{repo} at {revision}: no file ending in {', '.join(SUFFIXES)}; use {remedy}"
-            )
+        is_online = _reaches_hub()
+        checksums = _list_checksums(repo, revision, is_online)
+        names = choose(_list_data_files(checksums, repo, revision, remedy))
         paths = []
-        for name in choose(names):
-            path = Path(
-                hf_hub_download(
-                    repo,
-                    name,
-                    revision=revision,
-                    repo_type="dataset",
-                    local_files_only=not is_online,
-                )
-            )
-            if expected := checksum or listed[name]:
+        for name in names:
+            path = _download_file(repo, name, revision, is_online)
+            expected = checksum or checksums[name]
+            if expected:
                 _verify(path, f"{repo}/{name}", expected)
             paths.append(path)
     except DataError:
         raise
     except Exception as error:
-        if constants.HF_HUB_OFFLINE:
-            problem = "not in the cache, and HF_HUB_OFFLINE is set"
-        elif isinstance(error, errors.LocalEntryNotFoundError):
-            problem = f"{constants.ENDPOINT} cannot be reached"
-        elif isinstance(error, errors.GatedRepoError):
-            problem = (
-                "access is restricted; accept its terms there and run `hf auth login`"
-            )
-        else:
-            problem = (
-                f"{type(error).__name__}: {short(str(error), 100)}; check the names"
-            )
-        where = f"{constants.ENDPOINT}/datasets/{repo} at {revision[:12]}"
-        raise DataError(
-            f"{where}: {problem}; or download the files and use {remedy}"
-        ) from error
+        raise _explain_failure(error, repo, revision, remedy) from error
     return paths
+
+
+def _reaches_hub() -> bool:
+    """Whether the hub answers.
+
+    The client itself retries for 23 seconds before it looks into its cache
+    (huggingface_hub 2.4).
+    """
+    from huggingface_hub import constants, get_session
+
+    # An error of the HTTP library that this client is built on, or HF_HUB_OFFLINE.
+    try:
+        get_session().head(constants.ENDPOINT, timeout=5)
+    except Exception:
+        return False
+    return True
+
+
+def _list_data_files(
+    names: Iterable[str], repo: str, revision: str, remedy: str
+) -> list[str]:
+    data_files = []
+    for name in sorted(names):
+        if name.lower().endswith(SUFFIXES) and "dataset_infos" not in name:
+            data_files.append(name)
+    if not data_files:
+        problem = f"{repo} at {revision}: no file ending in {', '.join(SUFFIXES)}"
+        raise DataError(problem, f"use {remedy}")
+    return data_files
+
+
+def _download_file(repo: str, name: str, revision: str, is_online: bool) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    path = hf_hub_download(
+        repo,
+        name,
+        revision=revision,
+        repo_type="dataset",
+        local_files_only=not is_online,
+    )
+    return Path(path)
+
+
+def _explain_failure(
+    error: Exception, repo: str, revision: str, remedy: str
+) -> DataError:
+    """The error of a download that failed: what the hub or its client says."""
+    from huggingface_hub import constants, errors
+
+    if constants.HF_HUB_OFFLINE:
+        problem = "not in the cache, and HF_HUB_OFFLINE is set"
+    elif isinstance(error, errors.LocalEntryNotFoundError):
+        problem = f"{constants.ENDPOINT} cannot be reached"
+    elif isinstance(error, errors.GatedRepoError):
+        problem = "access is restricted; accept its terms there and run `hf auth login`"
+    else:
+        problem = f"{type(error).__name__}: {short(str(error), 100)}; check the names"
+    place = f"{constants.ENDPOINT}/datasets/{repo} at {revision[:12]}"
+    return DataError(f"{place}: {problem}", f"or download the files and use {remedy}")
 
 
 def _list_checksums(repo: str, revision: str, is_online: bool) -> dict[str, str | None]:
@@ -184,25 +207,29 @@ def _list_checksums(repo: str, revision: str, is_online: bool) -> dict[str, str 
     from huggingface_hub.hf_api import RepoFile
 
     if not is_online:
-        folder = Path(
-            snapshot_download(
-                repo, revision=revision, repo_type="dataset", local_files_only=True
-            )
+        folder = snapshot_download(
+            repo, revision=revision, repo_type="dataset", local_files_only=True
         )
-        return {
-            path.relative_to(folder).as_posix(): None
-            for path in folder.rglob("*")
-            if path.is_file()
-        }
+        return dict.fromkeys(_list_paths(Path(folder)))
+
     checksums: dict[str, str | None] = {}
-    for entry in HfApi().list_repo_tree(
+    entries = HfApi().list_repo_tree(
         repo, recursive=True, revision=revision, repo_type="dataset"
-    ):
-        if isinstance(entry, RepoFile):
-            checksums[entry.path] = (
-                entry.blob_id if entry.lfs is None else entry.lfs.sha256
-            )
+    )
+    for entry in entries:
+        if not isinstance(entry, RepoFile):
+            continue
+        if entry.lfs is None:
+            checksums[entry.path] = entry.blob_id
+        else:
+            checksums[entry.path] = entry.lfs.sha256
     return checksums
+
+
+def _list_paths(folder: Path) -> list[str]:
+    """Files of a folder and those inside, as paths in it."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path.relative_to(folder).as_posix() for path in files]
 
 
 def _verify(path: Path, name: str, expected: str) -> None:
@@ -212,5 +239,6 @@ def _verify(path: Path, name: str, expected: str) -> None:
     checksums = file_checksums(path)
     if expected not in checksums:
         damaged = path.resolve().rename(f"{path.resolve()}.damaged")
-        problem = f"checksum {' or '.join(checksums)}, expected {expected}; the file is kept at {damaged}"
-        raise DataError(f"{name}: {problem}; run again")
+        difference = f"checksum {' or '.join(checksums)}, expected {expected}"
+        problem = f"{name}: {difference}; the file is kept at {damaged}"
+        raise DataError(problem, "run again")

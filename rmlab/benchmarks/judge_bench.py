@@ -4,17 +4,16 @@ judges are asked in both orders.
 
 import math
 import re
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.benchmarks.benchmark import Benchmark, Files, all_files, refuse_strange
-from rmlab.benchmarks.hub import Source
-from rmlab.benchmarks.rows import Record, hash_prompt, read_renamed
+from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
+from rmlab.benchmarks.hub import HubPlace
+from rmlab.benchmarks.layout import Files, Layout, all_files
+from rmlab.benchmarks.rows import FileRow, hash_prompt, read_renamed
 from rmlab.estimation.items import Items, comparison_items
 from rmlab.records import Row, refuse_rows
 
@@ -27,6 +26,10 @@ _DOMAIN_OF_SOURCE = {
 DOMAINS = tuple(_DOMAIN_OF_SOURCE.values())
 _SIGN = {"A>B": 1.0, "B>A": -1.0}
 _SIDES = {"A>B": ("response_A", "response_B"), "B>A": ("response_B", "response_A")}
+_SOURCES = f"one that begins with {', '.join(_DOMAIN_OF_SOURCE)}"
+_LABELS = "'A>B' or 'B>A'"
+# In the second judgment of a pair the answers are exchanged.
+_ORDER_SIGN = (1.0, -1.0)
 _RESULT_FILE = re.compile(r"judge_name=([^,]+),judge_model=(.+)$")
 
 
@@ -37,33 +40,31 @@ def read(files: Files) -> pd.DataFrame:
     return read_renamed(files, "judgebench", _rename, 1)
 
 
-def _rename(record: Record) -> Row:
-    source, label = str(record.row.get("source")), str(record.row.get("label"))
-    if _find_domain(source) is None:
-        record.refuse("source", f"one that begins with {', '.join(_DOMAIN_OF_SOURCE)}")
+def _rename(row: FileRow) -> Row:
+    source = str(row.cells.get("source"))
+    domain = _find_domain(source)
+    if domain is None:
+        row.refuse("source", _SOURCES)
+    label = str(row.cells.get("label"))
     if label not in _SIDES:
-        record.refuse("label", "'A>B' or 'B>A'")
-    chosen, rejected = (record.read_texts(side, 1) for side in _SIDES[label])
+        row.refuse("label", _LABELS)
+    better, worse = _SIDES[label]
     return {
-        "id": record.read_id("pair_id"),
-        "domain": _find_domain(source),
-        "prompt": record.read_prompt("question"),
-        "chosen": chosen,
-        "rejected": rejected,
+        "id": row.read_id("pair_id"),
+        "domain": domain,
+        "prompt": row.read_prompt("question"),
+        "chosen": row.read_texts(better, 1),
+        "rejected": row.read_texts(worse, 1),
         "source": source,
-        "response_model": record.read_name("response_model"),
+        "response_model": row.read_name("response_model"),
     }
 
 
-def _find_domain(source: str) -> str | None:
-    return next(
-        (
-            domain
-            for prefix, domain in _DOMAIN_OF_SOURCE.items()
-            if source.startswith(prefix)
-        ),
-        None,
-    )
+def _find_domain(source: object) -> str | None:
+    for prefix, domain in _DOMAIN_OF_SOURCE.items():
+        if str(source).startswith(prefix):
+            return domain
+    return None
 
 
 def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
@@ -74,30 +75,23 @@ def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
     unreadable decision count 0. The sum decides, as in `utils/metrics.py` of the
     repository. Two equal scores are a tie, whatever the file's decision.
     """
-    sign = prompts["label"].map(lambda label: _SIGN.get(str(label), np.nan))
-    domain = prompts["source"].map(lambda source: _find_domain(str(source)))
-    refuse_rows(path, prompts["label"], sign.isna(), "'A>B' or 'B>A'")
-    refuse_rows(
-        path,
-        prompts["source"],
-        domain.isna(),
-        f"one that begins with {', '.join(_DOMAIN_OF_SOURCE)}",
-    )
+    sign = prompts["label"].astype("str").map(_SIGN)
+    refuse_rows(path, prompts["label"], sign.isna(), _LABELS)
+    domain = prompts["source"].map(_find_domain)
+    refuse_rows(path, prompts["source"], domain.isna(), _SOURCES)
     is_read = prompts["judgments"].map(_are_judgments)
-    allowed = "a list of one or two judgments, the second in exchanged order, whose scores are numbers"
+    scores_allowed = "the second in exchanged order, whose scores are numbers"
+    allowed = f"a list of one or two judgments, {scores_allowed}"
     refuse_rows(path, prompts["judgments"], ~is_read, allowed)
-    votes = sign * prompts["judgments"].map(
-        lambda orders: _sum_orders(map(_read_decision, orders))
-    )
-    margin = sign * prompts["judgments"].map(
-        lambda orders: _sum_orders(map(_read_scores, orders)) / len(orders)
-    )
-    if match := _RESULT_FILE.search(path.stem):
-        judge, model = match.groups()
-        prompts = prompts.assign(
-            model=model if judge == "reward_model" else f"{model} ({judge})"
-        )
-    return prompts.drop(columns=["judgments", "label"]).assign(
+
+    votes = sign * prompts["judgments"].map(_sum_decisions)
+    margin = sign * prompts["judgments"].map(_mean_margin)
+    adapted = prompts.drop(columns=["judgments", "label"])
+    named = _RESULT_FILE.search(path.stem)
+    if named:
+        judge, model = named.groups()
+        adapted["model"] = model if judge == "reward_model" else f"{model} ({judge})"
+    return adapted.assign(
         question=prompts["question"].map(hash_prompt),
         domain=domain,
         subset=domain,
@@ -108,41 +102,41 @@ def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _sum_orders(preferences: Iterable[float]) -> float:
-    """Sum of the preferences for answer A; in the second order the answers are
-    exchanged.
-    """
-    return sum(-value if order else value for order, value in enumerate(preferences))
+def _sum_decisions(judgments: Sequence[object]) -> float:
+    """Decisions for answer A minus those for answer B."""
+    total = 0.0
+    for sign, judgment in zip(_ORDER_SIGN, judgments, strict=False):
+        if isinstance(judgment, dict):
+            total += sign * _SIGN.get(str(judgment.get("decision")), 0.0)
+    return total
 
 
-def _read_decision(judgment: object) -> float:
-    return (
-        _SIGN.get(str(judgment.get("decision")), 0.0)
-        if isinstance(judgment, dict)
-        else 0.0
-    )
+def _mean_margin(judgments: Sequence[object]) -> float:
+    """Mean of answer A's score minus answer B's, NaN where a judgment has no scores."""
+    total = 0.0
+    for sign, judgment in zip(_ORDER_SIGN, judgments, strict=False):
+        scores = _list_scores(judgment)
+        if not scores:
+            return math.nan
+        total += sign * (float(scores[0]) - float(scores[1]))
+    return total / len(judgments)
 
 
 def _list_scores(judgment: object) -> list[float]:
     """Scores of the answers in the order shown, none where a judgment has none."""
-    inner = judgment.get("judgment") if isinstance(judgment, dict) else None
-    scores = inner.get("scores") if isinstance(inner, dict) else None
+    inner = judgment.get("judgment") if isinstance(judgment, Mapping) else None
+    scores = inner.get("scores") if isinstance(inner, Mapping) else None
     return scores if isinstance(scores, list) and len(scores) == 2 else []
 
 
 def _are_judgments(value: object) -> bool:
     if not isinstance(value, list) or len(value) not in (1, 2):
         return False
-    scores = chain.from_iterable(map(_list_scores, value))
-    return all(
-        isinstance(score, int | float) and abs(score) < math.inf for score in scores
-    )
-
-
-def _read_scores(judgment: object) -> float:
-    """Margin of the answer shown first, NaN where a judgment has no scores."""
-    scores = _list_scores(judgment)
-    return float(scores[0]) - float(scores[1]) if scores else np.nan
+    for judgment in value:
+        for score in _list_scores(judgment):
+            if not isinstance(score, int | float) or not abs(score) < math.inf:
+                return False
+    return True
 
 
 def make_items(
@@ -161,14 +155,20 @@ JUDGE_BENCH = Benchmark(
     cluster=("question",),
     subsets={name: name for name in DOMAINS},
     columns=DOMAINS,
-    folder_files=all_files,
-    read=read,
-    hub=Source("ScalerLab/JudgeBench", "main", 620),
-    result_fields={name: name for name in ("judgments", "label", "question", "source")}
-    | {"id": "pair_id"},
-    adapt_results=adapt_results,
+    layout=Layout(
+        read=read,
+        folder_files=all_files,
+        hub=HubPlace("ScalerLab/JudgeBench", "main", 620),
+        result_fields={
+            "judgments": "judgments",
+            "label": "label",
+            "question": "question",
+            "source": "source",
+            "id": "pair_id",
+        },
+        adapt_results=adapt_results,
+    ),
     make_items=make_items,
-    published={"skywork-v2": ("judgebench.csv", ["overall"])},
     variants={"all domains count alike, not all pairs": {"average": "domains"}},
 )
 """The overall score is the share of all pairs; with `average="domains"` it is the mean

@@ -1,56 +1,60 @@
-"""Preference pairs of one's own to a responses table: frames, files and hub datasets in
-the usual layouts.
-"""
+"""Custom preference pairs to a responses table: frames, files and hub datasets."""
 
 import logging
+import math
 import re
-from dataclasses import replace
 from functools import cache
-from itertools import chain
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rmlab import records, tables
 from rmlab.benchmarks import hub
-from rmlab.benchmarks.layouts import SCORES, Columns, Matched, name_column, read_layout
+from rmlab.benchmarks.own_columns import (
+    SCORES_OF_LABELS,
+    Matched,
+    OwnColumns,
+    column_names,
+    match_columns,
+    name_column,
+)
 from rmlab.benchmarks.registry import looks_like
 from rmlab.benchmarks.rows import (
-    Answer,
-    Record,
+    FileRow,
+    RawAnswer,
     first_rows,
     list_answers,
     name_family,
     parse_messages,
     split_prompt,
 )
-from rmlab.tables import DataError
+from rmlab.tables import LABELS, DataError
 from rmlab.text import short
 
 _log = logging.getLogger(__name__)
 
 _RESERVED = {
-    *SCORES,
+    *SCORES_OF_LABELS,
     "scores",
     "family",
     *tables.RESPONSES,
     *tables.SCORES,
     *tables.PAIRS,
-    *tables.LABELS,
+    *LABELS,
     "is_split",
 }
-_LONGEST_EXTRA = (
-    200  # characters: a longer cell is a text, and texts stay in prompt and response
-)
+# Characters; a longer cell is a text, and texts stay in prompt and response.
+_LONGEST_EXTRA = 200
 
 
 def load_pairs(
     source: pd.DataFrame | str | PathLike[str],
     *,
     name: str | None = None,
-    columns: Columns | None = None,
+    columns: OwnColumns | None = None,
     winner: str | None = None,
     split: str | None = None,
     revision: str | None = None,
@@ -65,9 +69,9 @@ def load_pairs(
       or messages. Where chosen and rejected repeat the prompt (conversations, "Human:
       ... Assistant: ..." or ChatML transcripts, or the plain text) it is split off;
     - optional: `id` (default: the row's number), `domain` (default: the subset, or else
-      `name`), `subset`, `benchmark` (default: `name`), `family` (what stands or falls
-      together; see Notes), and with scores `model`: rows of several models that say the
-      same are one pair.
+      `name`), `subset`, `benchmark` (default: `name`), `family` (the cluster; see
+      Notes), and with scores `model`: rows of several models that say the same are one
+      pair.
 
     Further columns of short texts or numbers, such as a source, stay as extra columns.
 
@@ -112,57 +116,62 @@ def load_pairs(
 
     Examples
     --------
-    >>> pairs = pd.DataFrame({"question": ["2 + 2?"], "chosen": ["4"], "rejected": [["5", "22"]]})
-    >>> load_pairs(pairs, name="sums")[["id", "label", "slot", "prompt", "response"]]
+    >>> row = {"question": "2 + 2?", "chosen": "4", "rejected": ["5", "22"]}
+    >>> responses = load_pairs(pd.DataFrame([row]), name="sums")
+    >>> responses[["id", "label", "slot", "prompt", "response"]]
       id     label  slot  prompt response
     0  0    chosen     0  2 + 2?        4
     1  0  rejected     0  2 + 2?        5
     2  0  rejected     1  2 + 2?       22
     """
-    place = (
-        Path("frame")
-        if isinstance(source, pd.DataFrame)
-        else records.expand_path(source)
-    )
+    place = Path("frame")
+    if not isinstance(source, pd.DataFrame):
+        place = records.expand_path(source)
     benchmark = place.stem if name is None else name
     tables.require_text("name", benchmark)
-    mapping = {**(columns or {})} | ({} if winner is None else {"winner": winner})
-    records_read = _read_rows(source, place, split, revision)
-    names = _column_names(records_read)
-    rows, matched, left_out = read_layout(place, records_read, mapping)
-    for like in looks_like(place, records_read[0].row):
-        _warn_once(
-            f"{place}: may be a file of {like.title}; load({like.name!r}, path=...) knows its rules"
-        )
-    if missing := [
-        label
-        for label in tables.LABELS
-        if not any(label in record.row for record in rows)
-    ]:
-        remedy = f"{name_column(missing[0])}, or winner='<column>' (--winner) for two answers side by side"
-        raise DataError(
-            f"{place}: no column for {' and '.join(missing)}; found: {short(names, 400)}; pass {remedy}"
-        )
-    extra = _extra_columns(rows, names, matched)
-    answers = _list_rows(place, rows, benchmark, matched, extra)
-    repeats = _note_repeats(place, rows, answers)
+    mapping = dict(columns or {})
+    if winner is not None:
+        mapping["winner"] = winner
+
+    source_rows = _read_rows(source, place, split, revision)
+    names = column_names(source_rows)
+    pairs = match_columns(place, source_rows, mapping)
+    for like in looks_like(place, source_rows[0].cells):
+        message = f"{place}: may be a file of {like.title}"
+        _warn_once(f"{message}; load({like.name!r}, path=...) knows its rules")
+    _require_labels(place, pairs.rows, names)
+
+    extra = _extra_columns(pairs.rows, names, pairs.columns)
+    answers = _list_rows(place, pairs.rows, benchmark, pairs.columns, extra)
+    repeats = _note_repeats(place, pairs.rows, answers)
     answers = answers.drop(columns="model").drop_duplicates([*tables.KEY, "response"])
     responses = tables.check_responses(answers)
-    understood: dict[str, object] = {
-        "columns": {ours: theirs for ours, theirs in matched.items() if theirs}
-    }
-    if left_out:
-        understood["without_winner"] = left_out
-    used = {*extra, *chain(*matched.values())}
-    ignored = [column for column in names if column not in used]
-    responses.attrs["understood"] = (
-        understood | {"extra": extra, "ignored": ignored} | repeats
-    )
+
+    matched = {ours: theirs for ours, theirs in pairs.columns.items() if theirs}
+    understood: dict[str, object] = {"columns": matched}
+    if pairs.without_winner:
+        understood["without_winner"] = pairs.without_winner
+    used = set(extra).union(*matched.values())
+    understood["extra"] = extra
+    understood["ignored"] = [column for column in names if column not in used]
+    understood |= repeats
+    responses.attrs["understood"] = understood
     return responses
 
 
+def _require_labels(place: Path, rows: list[FileRow], names: list[str]) -> None:
+    """Raise DataError where no row has a chosen, or no row a rejected answer."""
+    present = set(column_names(rows))
+    missing = [label for label in LABELS if label not in present]
+    if missing:
+        problem = f"{place}: no column for {' and '.join(missing)}"
+        side_by_side = "winner='<column>' (--winner) for two answers side by side"
+        remedy = f"pass {name_column(missing[0])}, or {side_by_side}"
+        raise DataError(f"{problem}; found: {short(names, 400)}", remedy)
+
+
 def load_scores(
-    place: Path, columns: Columns, model: str | None = None
+    place: Path, columns: OwnColumns, model: str | None = None
 ) -> pd.DataFrame:
     """Scores of a file of pairs, under the ids that `load_pairs` gives the same file;
     not checked yet.
@@ -172,65 +181,85 @@ def load_scores(
 
     A file without texts, only ids and scores, is read as well.
     """
-    records_read = _read_rows(place, place, None, None)
-    names = _column_names(records_read)
-    rows, matched, _ = read_layout(place, records_read, columns)
-    if not all({*SCORES} <= record.row.keys() for record in rows):
-        problem = f"no column for chosen_score and rejected_score; columns: {short(names, 200)}"
-        remedy = f"Pass {name_column('chosen_score')}, or score the texts: rmlab score {place} MODEL"
-        raise DataError(f"{place}: {problem}. {remedy}.")
-    comma = "," if records.has_decimal_commas(place) else "."
-    scores = [
-        {
-            label: _list_scores(record, f"{label}_score", comma)
-            for label in tables.LABELS
-        }
-        for record in rows
-    ]
-    if not {*tables.LABELS} <= rows[0].row.keys():
-        texts = [
-            {label: ["?"] * len(values) for label, values in by_label.items()}
-            for by_label in scores
-        ]
-        if not matched["prompt"]:
-            matched["prompt"] = ["prompt"]
-            rows = [
-                replace(record, row=record.row | {"prompt": f"row {record.number}"})
-                for record in rows
-            ]
-        rows = [
-            replace(record, row=record.row | row)
-            for record, row in zip(rows, texts, strict=True)
-        ]
-    extra = _extra_columns(rows, names, matched)
-    answers = _list_rows(place, rows, place.stem, matched, extra)
-    values = [
-        value
-        for by_label in scores
-        for label in tables.LABELS
-        for value in by_label[label]
-    ]
+    source_rows = _read_rows(place, place, None, None)
+    names = column_names(source_rows)
+    pairs = match_columns(place, source_rows, columns)
+    rows = pairs.rows
+    if not all(set(SCORES_OF_LABELS) <= row.cells.keys() for row in rows):
+        problem = f"{place}: no column for chosen_score and rejected_score"
+        column = name_column("chosen_score")
+        remedy = f"pass {column}, or score the texts: rmlab score {place} MODEL"
+        raise DataError(f"{problem}; columns: {short(names, 200)}", remedy)
+
+    scores = _list_scores(rows, "," if records.has_decimal_commas(place) else ".")
+    if not set(LABELS) <= rows[0].cells.keys():
+        has_prompts = bool(pairs.columns["prompt"])
+        rows = _invent_texts(rows, scores, has_prompts=has_prompts)
+        if not has_prompts:
+            pairs.columns["prompt"] = ["prompt"]
+    extra = _extra_columns(rows, names, pairs.columns)
+    answers = _list_rows(place, rows, place.stem, pairs.columns, extra)
+    values: list[float] = []
+    for of_row in scores:
+        values += of_row.chosen
+        values += of_row.rejected
     if len(values) != len(answers):
-        raise DataError(
-            f"{place}: {len(values)} scores for {len(answers)} answers; give each answer one score"
-        )
+        problem = f"{place}: {len(values)} scores for {len(answers)} answers"
+        raise DataError(problem, "give each answer one score")
+
     _note_repeats(place, rows, answers)
-    models = answers["model"].fillna(place.stem) if model is None else model
-    return answers.drop(columns=["prompt", "response"]).assign(
-        model=models, score=values
-    )
+    scored = answers.drop(columns=["prompt", "response"])
+    if model is None:
+        scored["model"] = scored["model"].fillna(place.stem)
+    else:
+        scored["model"] = model
+    scored["score"] = values
+    return scored
 
 
-def _list_scores(record: Record, column: str, comma: str) -> list[float]:
-    """The scores of one label, NaN where a cell is empty."""
-    cells = flatten(record.row[column])
-    try:
-        return [
-            float("nan") if cell in (None, "") else float(str(cell).replace(comma, "."))
-            for cell in cells
-        ]
-    except ValueError:
-        record.refuse(column, "a number (0.5, not 0,5)")
+class _RowScores(NamedTuple):
+    """The scores of a row's answers, NaN where a cell is empty."""
+
+    chosen: list[float]
+    rejected: list[float]
+
+
+def _list_scores(rows: list[FileRow], comma: str) -> list[_RowScores]:
+    scores = []
+    for row in rows:
+        chosen = _read_scores(row, "chosen_score", comma)
+        rejected = _read_scores(row, "rejected_score", comma)
+        scores.append(_RowScores(chosen, rejected))
+    return scores
+
+
+def _read_scores(row: FileRow, column: str, comma: str) -> list[float]:
+    scores = []
+    for cell in flatten(row.cells[column]):
+        if cell in (None, ""):
+            scores.append(math.nan)
+            continue
+        try:
+            scores.append(float(str(cell).replace(comma, ".")))
+        except ValueError:
+            row.refuse(column, "a number (0.5, not 0,5)")
+    return scores
+
+
+def _invent_texts(
+    rows: list[FileRow], scores: list[_RowScores], *, has_prompts: bool
+) -> list[FileRow]:
+    """The rows of a file without texts, with a text for every score."""
+    filled = []
+    for row, of_row in zip(rows, scores, strict=True):
+        cells: records.Row = {
+            "chosen": ["?"] * len(of_row.chosen),
+            "rejected": ["?"] * len(of_row.rejected),
+        }
+        if not has_prompts:
+            cells["prompt"] = f"row {row.number}"
+        filled.append(row.fill(cells))
+    return filled
 
 
 def flatten(value: object) -> list[object]:
@@ -247,32 +276,28 @@ def flatten(value: object) -> list[object]:
 
 
 def _list_rows(
-    place: Path, rows: list[Record], benchmark: str, columns: Matched, extra: list[str]
+    place: Path, rows: list[FileRow], benchmark: str, columns: Matched, extra: list[str]
 ) -> pd.DataFrame:
     """Answers of rows with `chosen` and `rejected`, and the model that scored them; not
     checked yet.
     """
-    names = _name_rows(rows, columns)
-    lists = [
-        _list_row(record, name, columns, extra)
-        for record, name in zip(rows, names, strict=True)
-    ]
-    frame = pd.DataFrame([*chain(*lists)])
+    answers: list[records.Row] = []
+    for row, name in zip(rows, _name_rows(rows, columns), strict=True):
+        answers += _list_row(row, name, columns, extra)
+    frame = pd.DataFrame(answers)
     frame["benchmark"] = frame["benchmark"].fillna(benchmark)
     frame["domain"] = frame["domain"].fillna(frame["subset"]).fillna(frame["benchmark"])
     frame["subset"] = frame["subset"].fillna(frame["domain"])
     if not frame.pop("is_split").any():
-        frame["response"] = _strip_prompts(
-            frame["prompt"].tolist(), frame["response"].tolist()
-        )
+        texts = frame["response"].tolist()
+        frame["response"] = _strip_prompts(frame["prompt"].tolist(), texts)
 
     repeated = frame.loc[frame.duplicated(["model", *tables.KEY]), "id"].tolist()
     if repeated:
-        problem = f"'id' {short(repeated[0])} occurs twice in a domain"
-        remedy = name_column("family", columns["id"][0])
-        raise DataError(
-            f"{place}: {problem}. Repair the ids, or take them for families of prompts: {remedy}"
-        )
+        problem = f"{place}: 'id' {short(repeated[0])} occurs twice in a domain"
+        family = name_column("family", columns["id"][0])
+        remedy = f"repair the ids, or take them for families of prompts: {family}"
+        raise DataError(problem, remedy)
 
     n_prompts = len(frame.drop_duplicates(tables.PROMPT))
     if not columns["family"] and frame["family"].nunique() >= n_prompts:
@@ -280,29 +305,32 @@ def _list_rows(
     return frame
 
 
-def _name_rows(rows: list[Record], columns: Matched) -> list[str]:
-    """The id of every row: what its column says, or its number.
+def _name_rows(rows: list[FileRow], columns: Matched) -> list[str]:
+    """The id of every row: the cell of its column, or its number.
 
     Rows in which several models scored the same answers have the number of the first of
     them.
     """
     if columns["id"]:
-        return [record.read_id(columns["id"][0]) for record in rows]
+        return [row.read_id(columns["id"][0]) for row in rows]
     if not columns["model"]:
-        return [str(record.number) for record in rows]
+        return [str(row.number) for row in rows]
     shared = [
         *columns["benchmark"],
         *columns["domain"],
         *columns["prompt"],
-        *tables.LABELS,
+        *LABELS,
     ]
-    contents = [repr([record.row.get(name) for name in shared]) for record in rows]
-    models = [record.read_name(columns["model"][0]) for record in rows]
-    return [str(rows[row].number) for row in first_rows(contents, models)]
+    contents = []
+    models = []
+    for row in rows:
+        contents.append(repr([row.cells.get(name) for name in shared]))
+        models.append(row.read_name(columns["model"][0]))
+    return [str(rows[place].number) for place in first_rows(contents, models)]
 
 
 def _note_repeats(
-    place: Path, rows: list[Record], answers: pd.DataFrame
+    place: Path, rows: list[FileRow], answers: pd.DataFrame
 ) -> dict[str, object]:
     """Say how many rows repeat a prompt, and how many are exact copies; empty where
     none does.
@@ -311,14 +339,18 @@ def _note_repeats(
         return {}
     n_prompts = len(answers.drop_duplicates(tables.PROMPT))
     n_families = answers["family"].nunique()
-    contents = pd.Series([repr(record.row) for record in rows])
+    counts = f"{n_prompts} prompts are {n_families} families"
+    message = f"{place}: {counts}, which intervals and n_prompts count"
+
+    contents = pd.Series([repr(row.cells) for row in rows])
     is_copy = contents.duplicated()
-    message = f"{place}: {n_prompts} prompts are {n_families} families, which intervals and n_prompts count"
-    if is_copy.any():
+    n_copies = int(is_copy.sum())
+    if n_copies:
         first = rows[int(is_copy.argmax())].number
-        message = f"{message}; {is_copy.sum()} rows are exact copies of others, first row {first}"
+        copies = f"{n_copies} rows are exact copies of others"
+        message = f"{message}; {copies}, first row {first}"
     _warn_once(message)
-    return {"families": n_families, "copies": int(is_copy.sum())}
+    return {"families": n_families, "copies": n_copies}
 
 
 @cache
@@ -332,23 +364,30 @@ def _read_rows(
     place: Path,
     split: str | None,
     revision: str | None,
-) -> list[Record]:
+) -> list[FileRow]:
     """The rows of a frame, a file or a hub dataset."""
     if isinstance(source, pd.DataFrame):
-        rows = [
-            {str(name): _strip_numpy(cell) for name, cell in row.items()}
-            for row in source.to_dict("records")
-        ]
-        for number, row in enumerate(rows):
-            tables.require_text(f"frame: row {number}", row)
+        rows = _frame_rows(source)
     else:
         is_file = place.exists() or place.suffix.lower() in records.SUFFIXES
-        is_dataset = not is_file and re.fullmatch(r"[\w.-]+/[\w.-]+", str(source))
-        files = hub.fetch_pairs(str(source), split, revision) if is_dataset else [place]
-        rows = [row for file in files for row in records.read_rows(file)]
+        files = [place]
+        if not is_file and re.fullmatch(r"[\w.-]+/[\w.-]+", str(source)):
+            files = hub.fetch_pairs(str(source), split, revision)
+        rows = []
+        for file in files:
+            rows += records.read_rows(file)
     if not rows:
         raise DataError("load_pairs: the frame has no rows")
-    return [Record(place, number, row) for number, row in enumerate(rows)]
+    return [FileRow(place, number, cells) for number, cells in enumerate(rows)]
+
+
+def _frame_rows(frame: pd.DataFrame) -> list[records.Row]:
+    rows = []
+    for cells in frame.to_dict("records"):
+        rows.append({str(name): _strip_numpy(cell) for name, cell in cells.items()})
+    for number, row in enumerate(rows):
+        tables.require_text(f"frame: row {number}", row)
+    return rows
 
 
 def _strip_numpy(cell: object) -> object:
@@ -357,93 +396,95 @@ def _strip_numpy(cell: object) -> object:
         cell = cell.tolist()
     if isinstance(cell, list | tuple):
         return [_strip_numpy(part) for part in cell]
-    return None if cell is pd.NA or cell is pd.NaT or cell != cell else cell
+    if cell is pd.NA or cell is pd.NaT or cell != cell:
+        return None
+    return cell
 
 
-def _column_names(rows: list[Record]) -> list[str]:
-    return list(dict.fromkeys(name for record in rows for name in record.row))
-
-
-def _extra_columns(rows: list[Record], names: list[str], matched: Matched) -> list[str]:
+def _extra_columns(
+    rows: list[FileRow], names: list[str], matched: Matched
+) -> list[str]:
     """Columns that nothing is read from, of short texts or numbers."""
     unused = set(names).difference(*matched.values(), _RESERVED)
     return [column for column in names if column in unused and _is_extra(column, rows)]
 
 
-def _is_extra(column: str, rows: list[Record]) -> bool:
-    cells = (record.row.get(column) for record in rows)
-    return not any(
-        isinstance(cell, list | dict) or len(str(cell)) > _LONGEST_EXTRA
-        for cell in cells
-    )
+def _is_extra(column: str, rows: list[FileRow]) -> bool:
+    for row in rows:
+        cell = row.cells.get(column)
+        if isinstance(cell, list | dict) or len(str(cell)) > _LONGEST_EXTRA:
+            return False
+    return True
 
 
 def _list_row(
-    record: Record, name: str, columns: Matched, extra: list[str]
+    row: FileRow, name: str, columns: Matched, extra: list[str]
 ) -> list[records.Row]:
     """The answers of one prompt. `is_split`: the prompt was split off them."""
-    chosen, rejected = (
-        _list_answers(record, label, (columns.get(label) or [label])[0])
-        for label in tables.LABELS
-    )
-    column = {ours: theirs[0] if theirs else None for ours, theirs in columns.items()}
-    prompt_column = column["prompt"] or "prompt"
-    prompt = (
-        None
-        if record.row.get(prompt_column) is None
-        else record.read_prompt(prompt_column)
-    )
-    parts = split_prompt(chosen + rejected, has_prompt=prompt is not None)
-    if parts is None:
-        record.refuse(
-            "rejected",
-            "conversations with one prompt, each ending with an answer of the role 'assistant'",
-        )
-    split_off, texts = parts
-    if prompt is None and split_off is None:
-        remedy = (
-            "fill it in"
-            if prompt_column in record.row
-            else f"name its column: {name_column('prompt')}"
-        )
-        record.refuse(prompt_column, "given, or begin the answers", remedy)
-    prompt = prompt if split_off is None else split_off
-    assert prompt is not None
-    shared = {column_name: record.row.get(column_name) for column_name in extra} | {
-        "model": record.read_name(column["model"]),
-        "benchmark": record.read_name(column["benchmark"]),
-        "id": name,
-        "domain": record.read_name(column["domain"]),
-        "subset": record.read_name(column["subset"]),
-        "family": record.read_name(column["family"]) or name_family(prompt),
-        "prompt": prompt,
-        "is_split": split_off is not None,
+    chosen = _read_answers(row, "chosen", columns)
+    rejected = _read_answers(row, "rejected", columns)
+    prompt_column = _first_column(columns, "prompt") or "prompt"
+    prompt = None
+    if row.cells.get(prompt_column) is not None:
+        prompt = row.read_prompt(prompt_column)
+
+    answers = split_prompt(chosen + rejected, has_prompt=prompt is not None)
+    if answers is None:
+        endings = "each ending with an answer of the role 'assistant'"
+        row.refuse("rejected", f"conversations with one prompt, {endings}")
+    is_split = answers.prompt is not None
+    if is_split:
+        prompt = answers.prompt
+    if prompt is None:
+        remedy = f"name its column: {name_column('prompt')}"
+        if prompt_column in row.cells:
+            remedy = "fill it in"
+        row.refuse(prompt_column, "given, or begin the answers", remedy)
+
+    shared: records.Row = {column: row.cells.get(column) for column in extra}
+    for ours in ("model", "benchmark", "domain", "subset", "family"):
+        shared[ours] = row.read_name(_first_column(columns, ours))
+    shared["id"] = name
+    shared["family"] = shared["family"] or name_family(prompt)
+    shared["prompt"] = prompt
+    shared["is_split"] = is_split
+    texts = {
+        "chosen": answers.texts[: len(chosen)],
+        "rejected": answers.texts[len(chosen) :],
     }
-    return list_answers(
-        shared, {"chosen": texts[: len(chosen)], "rejected": texts[len(chosen) :]}
-    )
+    return list_answers(shared, texts)
 
 
-def _list_answers(record: Record, label: str, column: str) -> list[Answer]:
-    """The answers of one label; `column` is the file's name for it, for messages."""
-    cell = record.row.get(label)
-    parts = cell if isinstance(cell, list) and not parse_messages(cell) else [cell]
-    answers = [
-        part if isinstance(part, str) else parse_messages(part)
-        for part in parts or [None]
-    ]
-    filled = [answer for answer in answers if answer]
-    if len(filled) < len(answers):
-        allowed = "a non-empty string, a list of {'role': ..., 'content': ...} messages, or a list of these"
-        record.refuse(column, allowed, "fill in the text")
-    return filled
+def _first_column(columns: Matched, ours: str) -> str | None:
+    return columns[ours][0] if columns[ours] else None
+
+
+def _read_answers(row: FileRow, label: str, columns: Matched) -> list[RawAnswer]:
+    """The answers of one label; a message names the file's own column."""
+    cell = row.cells.get(label)
+    parts: list[object] = [cell]
+    if isinstance(cell, list) and cell and not parse_messages(cell):
+        parts = cell
+    answers: list[RawAnswer] = []
+    for part in parts:
+        answer = part if isinstance(part, str) else parse_messages(part)
+        if not answer:
+            column = (columns.get(label) or [label])[0]
+            messages = "a list of {'role': ..., 'content': ...} messages"
+            allowed = f"a non-empty string, {messages}, or a list of these"
+            row.refuse(column, allowed, "fill in the text")
+        answers.append(answer)
+    return answers
 
 
 def _strip_prompts(prompts: list[object], texts: list[str]) -> list[str]:
     """Cut the prompt off the answers if every answer of every row begins with it."""
-    endings = [
-        text.removeprefix(prompt).lstrip()
-        for prompt, text in zip(prompts, texts, strict=True)
-        if isinstance(prompt, str) and prompt.strip() and text.startswith(prompt)
-    ]
-    return endings if len(endings) == len(texts) and all(endings) else texts
+    endings = []
+    for prompt, text in zip(prompts, texts, strict=True):
+        if not isinstance(prompt, str) or not prompt.strip():
+            return texts
+        ending = text.removeprefix(prompt).lstrip()
+        if not text.startswith(prompt) or not ending:
+            return texts
+        endings.append(ending)
+    return endings

@@ -11,7 +11,7 @@ import pandas as pd
 from rmlab import tables
 from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.registry import benchmark_of
-from rmlab.estimation.items import Items
+from rmlab.estimation.items import NO_STYLE, Items
 from rmlab.estimation.weights import (
     Average,
     Parts,
@@ -21,6 +21,8 @@ from rmlab.estimation.weights import (
     weighted_mean,
 )
 from rmlab.tables import BoolArray, DataError, FloatArray
+
+_MAX_DOMAINS = 8  # of data without columns of their own in a summary
 
 
 class _Selection(NamedTuple):
@@ -47,17 +49,16 @@ class Prepared:
     items: Items
     parts: Parts
 
-    def weights(self) -> Weights:
-        """Every number, named by quantity (overall, section, domain, subset, level,
-        cell) and name.
+    def weights(self, *, of_summary: bool = False) -> Weights:
+        """Every number, or those of a summary alone, named by quantity (overall,
+        section, domain, subset, level, cell) and name. The overall score is the first.
         """
         everything = np.ones(len(self.items.cells), bool)
-        selections = [
-            _Selection("overall", "overall", everything, self.parts.names),
-            *self._select_sections(),
-            *self._select_domains(),
-            *self._select_styles(),
-        ]
+        overall = _Selection("overall", "overall", everything, self.parts.names)
+        selections = [overall, *self._select_parts(), *self._select_styles()]
+        if of_summary:
+            selections = [overall, *self._pick_columns(selections)]
+
         place_of_part = {name: place for place, name in enumerate(self.parts.names)}
         means = []
         for selection in selections:
@@ -77,19 +78,17 @@ class Prepared:
         )
         return Weights(numbers, means, self.parts.label)
 
-    def _select_sections(self) -> Iterator[_Selection]:
-        subset = self.items.cells["subset"].to_numpy(object)
-        for name, subsets in self.benchmark.sections.items():
-            yield _Selection("section", name, np.isin(subset, subsets), subsets)
-
-    def _select_domains(self) -> Iterator[_Selection]:
-        """Domains, and the subsets that are not domains themselves.
+    def _select_parts(self) -> Iterator[_Selection]:
+        """Sections, domains, and the subsets that are not domains themselves.
 
         A row's name must not depend on which rows there are: chat alone is still a
         domain of RM-Bench.
         """
         domain = self.items.cells["domain"].to_numpy(object)
         subset = self.items.cells["subset"].to_numpy(object)
+        for name, subsets in self.benchmark.sections.items():
+            yield _Selection("section", name, np.isin(subset, subsets), subsets)
+
         domain_of = self.benchmark.subsets
         subsets_of: dict[str, list[str]] = {}
         for member, name in domain_of.items():
@@ -107,15 +106,32 @@ class Prepared:
 
     def _select_styles(self) -> Iterator[_Selection]:
         """Levels, and pairs of styles, where all comparisons have them."""
-        if not self.items.has_levels:
+        style_code = self.items.cells["style_code"].to_numpy()
+        if (style_code == NO_STYLE).any():
             return
         level = self.items.cells["level"].to_numpy(object)
         for name in tables.LEVELS:
             yield _Selection("level", name, level == name, self.parts.names)
-        style_code = self.items.cells["style_code"].to_numpy()
         for code, styles in enumerate(product(tables.STYLES, repeat=2)):
             name = " > ".join(styles)
             yield _Selection("cell", name, style_code == code, self.parts.names)
+
+    def _pick_columns(self, selections: Sequence[_Selection]) -> list[_Selection]:
+        """The benchmark's columns; without any, the domains and levels."""
+        if self.benchmark.columns:
+            by_name: dict[str, _Selection] = {}
+            for selection in selections:
+                if selection.quantity not in ("overall", "cell"):
+                    by_name.setdefault(selection.name, selection)
+            columns = self.benchmark.columns
+            return [by_name[name] for name in columns if name in by_name]
+
+        picked = []
+        for quantity in ("domain", "level"):
+            group = [number for number in selections if number.quantity == quantity]
+            if 1 < len(group) <= _MAX_DOMAINS:
+                picked += group
+        return picked
 
     def chance(self, weights: Weights) -> list[float]:
         """What random scores earn, for each number; NaN where it is not known."""
@@ -168,7 +184,7 @@ def prepare(
     by : sequence of str
         Further columns that split the cells.
     cluster : str or sequence of str, optional
-        Columns that name what stands or falls together; default: the benchmark's.
+        Columns that define a cluster; default: the benchmark's.
     require_complete : bool
         Whether prompts must have all their items, and the overall score every part of
         the benchmark. If not, a table of one domain (or subset), such as

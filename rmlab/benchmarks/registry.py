@@ -26,8 +26,11 @@ GROUP = "rmlab.benchmarks"
 `Benchmark`.
 """
 
-OWN = Benchmark(name="own", title="data of your own", source="rmlab.load_pairs")
+OWN = Benchmark(name="own", title="custom data", source="rmlab.load_pairs")
 """Any domains, with or without styles; all prompts count alike."""
+
+# The names of the others' parts may be anybody's.
+_WITH_KNOWN_NAMES = (RM_BENCH, REWARD_BENCH, REWARD_BENCH_2)
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +60,8 @@ def benchmarks_by_name() -> dict[str, Benchmark]:
             if not isinstance(benchmark, Benchmark) or benchmark.name in benchmarks:
                 raise TypeError("no Benchmark, or its name is taken")
             benchmarks[benchmark.name] = benchmark
-        except Exception as error:  # another package's fault must not take rmlab down
+        # Another package's fault must not take rmlab down.
+        except Exception as error:
             _log.warning(
                 "benchmark %r of %s is left out: %s", entry.name, entry.value, error
             )
@@ -97,37 +101,39 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
     ['concise', 'plain', 'markdown']
     """
     benchmark = named(name)
-    if benchmark.read is None:
-        raise TypeError(
-            f"load: {name!r} has no reader; load its texts with load_pairs(path)"
-        )
-    if path is None and benchmark.hub is not None:
-        files = hub.fetch_benchmark(benchmark.hub, f"load({name!r}, path='<folder>')")
-    elif path is None and benchmark.shipped is None:
-        raise TypeError(
-            f"load: {name!r} is not on the hub; pass path='<file or folder>'"
-        )
+    layout = benchmark.layout
+    if layout is None:
+        problem = f"load: {name!r} has no reader"
+        raise TypeError(f"{problem}; load its texts with load_pairs(path)")
+    if path is not None:
+        files = layout.folder_files(records.expand_path(path))
+    elif layout.hub is not None:
+        files = hub.fetch_benchmark(layout.hub, f"load({name!r}, path='<folder>')")
+    elif layout.shipped is not None:
+        files = layout.folder_files(records.shipped(layout.shipped))
     else:
-        files = benchmark.folder_files(
-            records.expand_path(path)
-            if path
-            else records.shipped(benchmark.shipped or "")
-        )
-    responses = benchmark.read([(file, records.read_rows(file)) for file in files])
-    if path is None and benchmark.hub is not None:
-        hub.check_row_counts(name, benchmark.hub, responses)
-        if benchmark.hub.revision == "main":
-            _log.warning(
-                "%s: the hub's files are not verified: no revision of them is known to be right",
-                name,
-            )
-    if missing := responses.attrs.get("missing_domains"):
+        problem = f"load: {name!r} is not on the hub"
+        raise TypeError(f"{problem}; pass path='<file or folder>'")
+
+    responses = layout.read([(file, records.read_rows(file)) for file in files])
+    if path is None and layout.hub is not None:
+        _check_download(name, layout.hub, responses)
+    missing_domains = responses.attrs.get("missing_domains")
+    if missing_domains:
         _log.warning(
             "%s: no rows for %s; summaries over all domains will be missing",
             name,
-            ", ".join(missing),
+            ", ".join(missing_domains),
         )
     return responses
+
+
+def _check_download(name: str, place: hub.HubPlace, responses: pd.DataFrame) -> None:
+    """Raise DataError for a wrong number of prompts; warn of files without a pin."""
+    hub.check_row_counts(name, place, responses)
+    if place.revision == "main":
+        reason = "no revision of them is known to be right"
+        _log.warning("%s: the hub's files are not verified: %s", name, reason)
 
 
 def named(name: str) -> Benchmark:
@@ -149,9 +155,8 @@ def named(name: str) -> Benchmark:
     """
     benchmarks = benchmarks_by_name()
     if name not in benchmarks:
-        raise DataError(
-            f"load: unknown benchmark {name!r}; {nearest(name, [*benchmarks])}; for own data use load_pairs"
-        )
+        problem = f"load: unknown benchmark {name!r}; {nearest(name, list(benchmarks))}"
+        raise DataError(problem, "for own data use load_pairs")
     return benchmarks[name]
 
 
@@ -159,7 +164,7 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
     """The benchmark of a table: by its column `benchmark`, or without that column by
     its subsets and styles.
 
-    A name that is no benchmark's is data of one's own. A guess is logged.
+    Any other name is that of custom data. A guess is logged.
 
     Parameters
     ----------
@@ -177,34 +182,39 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
     """
     if not isinstance(table, pd.DataFrame):
         raise TypeError(
-            f"table: expected scores or pairs, a pandas DataFrame, got {type(table).__name__}"
+            "table: expected scores or pairs, a pandas DataFrame, "
+            f"got {type(table).__name__}"
         )
-    if "benchmark" in table.columns:
-        if n_missing := int(table["benchmark"].isna().sum()):
-            raise DataError(
-                f"table: benchmark is missing in {n_missing} of {len(table)} rows; fill it in"
-            )
-        names = sorted(map(str, table["benchmark"].unique()))
-        if len(names) > 1:
-            raise DataError(
-                f"table: {len(names)} benchmarks {short(names, 200)}; keep one of them"
-            )
-        if names:
-            return benchmarks_by_name().get(names[0], OWN)
+    if "benchmark" in table.columns and len(table):
+        name = _single_benchmark(table["benchmark"])
+        return benchmarks_by_name().get(name, OWN)
+    return _guess_benchmark(table)
+
+
+def _single_benchmark(column: "pd.Series[str]") -> str:
+    """The one name in the column `benchmark`."""
+    n_missing = int(column.isna().sum())
+    if n_missing:
+        problem = f"table: benchmark is missing in {n_missing} of {len(column)} rows"
+        raise DataError(problem, "fill it in")
+    names = sorted(str(name) for name in column.unique())
+    if len(names) > 1:
+        problem = f"table: {len(names)} benchmarks {short(names, 200)}"
+        raise DataError(problem, "keep one of them")
+    return names[0]
+
+
+def _guess_benchmark(table: pd.DataFrame) -> Benchmark:
+    """The benchmark that has the table's subsets and styles."""
     column = "subset" if "subset" in table.columns else "domain"
-    subsets = {*table[column].unique()} if column in table.columns else set()
+    if column not in table.columns or table.empty:
+        return OWN
+    subsets = set(table[column].unique())
     styles = table.get("style", table.get("chosen_style"))
     is_styled = styles is not None and bool(styles.notna().all())
-    for benchmark in (
-        RM_BENCH,
-        REWARD_BENCH,
-        REWARD_BENCH_2,
-    ):  # the names of the others' parts may be anybody's
-        has_subsets = bool(subsets) and subsets <= {
-            *benchmark.subsets,
-            *benchmark.subsets.values(),
-        }
-        if has_subsets and (is_styled or not benchmark.styles):
+    for benchmark in _WITH_KNOWN_NAMES:
+        known = {*benchmark.subsets, *benchmark.subsets.values()}
+        if subsets <= known and (is_styled or not benchmark.styles):
             _log.warning(
                 "table: no column benchmark; it is counted as %s by its subsets",
                 benchmark.title,
@@ -215,9 +225,10 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
 
 def looks_like(place: Path, row: records.Row) -> Iterator[Benchmark]:
     """The benchmarks whose readers can read a row of pairs."""
-    for benchmark in (RM_BENCH, REWARD_BENCH, REWARD_BENCH_2):
+    for benchmark in _WITH_KNOWN_NAMES:
+        assert benchmark.layout is not None
         with suppress(DataError):
-            benchmark.read([(place, [row])])  # type: ignore[misc]
+            benchmark.layout.read([(place, [row])])
             yield benchmark
 
 
@@ -227,28 +238,26 @@ def adopt_name(texts: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     Custom data are named after files, and texts and scores may lie in two of them.
     """
     names = [*texts["benchmark"].unique(), *table["benchmark"].unique()]
-    if len(names) != 2 or {*names} & benchmarks_by_name().keys():
+    if len(names) != 2 or set(names) & benchmarks_by_name().keys():
         return texts
-    columns = texts.columns.intersection(["benchmark", "domain", "subset"])
-    return texts.assign(**{column: texts[column].replace(*names) for column in columns})
+    old_name, new_name = names
+    renamed = texts.copy()
+    for column in texts.columns.intersection(["benchmark", "domain", "subset"]):
+        renamed[column] = texts[column].replace(old_name, new_name)
+    return renamed
 
 
 def with_columns(columns: Iterable[str]) -> Benchmark:
-    """The benchmark whose summary has these columns, such as a leaderboard's; data of
-    one's own if none has.
+    """The benchmark whose summary has these columns, such as a leaderboard's; that of
+    custom data if none has.
 
-    >>> with_columns(["model", "chat", "math", "code", "safety", "easy", "normal", "hard", "overall"]).name
+    >>> levels = ["easy", "normal", "hard"]
+    >>> with_columns(["model", "chat", "math", "code", "safety", *levels]).name
     'rm-bench'
     """
-    present = {
-        *columns,
-        "prior_sets",
-    }  # leaderboards leave prior_sets out where no model has them
-    return next(
-        (
-            b
-            for b in benchmarks_by_name().values()
-            if b.columns and present.issuperset(b.columns)
-        ),
-        OWN,
-    )
+    # Leaderboards leave prior_sets out where no model has them.
+    present = {*columns, "prior_sets"}
+    for benchmark in benchmarks_by_name().values():
+        if benchmark.columns and present.issuperset(benchmark.columns):
+            return benchmark
+    return OWN

@@ -10,13 +10,16 @@ import numpy as np
 import pandas as pd
 
 from rmlab import records
-from rmlab.benchmarks.benchmark import Benchmark, Files, refuse_strange
-from rmlab.benchmarks.hub import Source
-from rmlab.benchmarks.rows import read_answers
+from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
+from rmlab.benchmarks.hub import HubPlace
+from rmlab.benchmarks.layout import Files, Layout
+from rmlab.benchmarks.rows import FileRow, read_answers
 from rmlab.estimation.items import Items, comparison_items
 from rmlab.estimation.weights import Parts
-from rmlab.tables import PROMPT, IntArray
+from rmlab.records import Row
+from rmlab.tables import PROMPT, BoolArray, FloatArray, IntArray
 
+_LANGUAGES = ("cpp", "go", "java", "js", "python", "rust")
 SECTIONS: dict[str, dict[str, int]] = {
     "chat": {
         "alpacaeval-easy": 100,
@@ -40,36 +43,24 @@ SECTIONS: dict[str, dict[str, int]] = {
         "xstest-should-respond": 250,
         "donotanswer": 136,
     },
+    # math-prm has 447 rows, counted so that mathematics weighs as much as code.
     "reasoning": {
-        "math-prm": 984,  # 447 rows, counted so that mathematics weighs as much as code
-        **{
-            f"hep-{language}": 164
-            for language in ("cpp", "go", "java", "js", "python", "rust")
-        },
+        "math-prm": 984,
+        **dict.fromkeys([f"hep-{language}" for language in _LANGUAGES], 164),
     },
 }
 SWAPPED = {"xstest-should-refuse": 250, "xstest-should-respond": 154}
 PRIOR_SETS = ("anthropic_helpful", "anthropic_hhh", "shp", "summarize")
-UNCOUNTED = (
-    "anthropic_harmless",
-    "mtbench_human",
-    "mtbench_gpt4",
-)  # in the files, in no section
+# In the files, in no section.
+UNCOUNTED = ("anthropic_harmless", "mtbench_human", "mtbench_gpt4")
 ITEMS = 2985
 
-SUBSETS = (
-    *(subset for section in SECTIONS.values() for subset in section),
-    *PRIOR_SETS,
-)
+_SECTION_OF = {
+    subset: section for section, counts in SECTIONS.items() for subset in counts
+}
+SUBSETS = (*_SECTION_OF, *PRIOR_SETS)
 
 _PRIOR_WEIGHT = {"half": 0.5, "none": 0.0, "full": 1.0}
-_PERCENT = [*SECTIONS, "prior_sets", "overall"]
-_FREE = [
-    "with_reference",
-    "reference_free",
-    "delta",
-    *(f"delta_{section}" for section in SECTIONS),
-]
 
 
 def subset_of_item(item: str) -> str | None:
@@ -87,22 +78,19 @@ def _released_items() -> pd.DataFrame:
     """Subset and task of each released item, by id; a task is named by the lowest id
     with the same prompt.
     """
-    return pd.read_csv(
-        records.shipped("reward_bench_items.csv"), dtype="str", index_col="id"
-    )
+    path = records.shipped("reward_bench_items.csv")
+    return pd.read_csv(path, dtype="str", index_col="id")
 
 
 def read(files: Files) -> pd.DataFrame:
     """Responses of RewardBench 1 rows: one chosen and one rejected answer (strings);
     the subset is the domain.
     """
-    subsets = [*REWARD_BENCH.subsets]
-    return read_answers(
-        files,
-        REWARD_BENCH.name,
-        lambda record: {"domain": record.read_subset(subsets)},
-        1,
-    )
+    return read_answers(files, REWARD_BENCH.name, _describe, 1)
+
+
+def _describe(row: FileRow) -> Row:
+    return {"domain": row.read_subset(list(REWARD_BENCH.subsets))}
 
 
 def make_items(
@@ -112,14 +100,11 @@ def make_items(
     mt-bench-*) is one cluster.
     """
     items = comparison_items(table, ties, by=by, cluster=cluster)
-    refuse_strange(
-        "subset", items.cells["subset"], REWARD_BENCH.subsets, REWARD_BENCH.title
-    )
-    return (
-        replace(items, cluster=_task_codes(items.frame))
-        if list(cluster) == PROMPT
-        else items
-    )
+    known = REWARD_BENCH.subsets
+    refuse_strange("subset", items.cells["subset"], known, REWARD_BENCH.title)
+    if list(cluster) == PROMPT:
+        return replace(items, cluster=_task_codes(items.frame))
+    return items
 
 
 def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
@@ -130,57 +115,66 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     its subsets is then incomplete.
     """
     is_pooled = options["weights"] == "counts"
-    weight = (
-        dict.fromkeys(SECTIONS, 1.0)
-        if is_pooled
-        else _weigh_subsets(options["weights"])
-    )
-    names = [*weight, *PRIOR_SETS, *UNCOUNTED]
-    subsets = items.frame["subset"].to_numpy(object)
-    n_answered = {
-        name: (~np.isnan(items.credit[:, subsets == name])).sum(axis=1)
-        for name in SUBSETS
-    }
-    has_prior_sets = np.all([n_answered[subset] > 0 for subset in PRIOR_SETS], axis=0)
-    weights = np.zeros((len(items.models), len(names)))
-    weights[:, : len(weight)] = list(weight.values())
-    prior_weight = (
-        _PRIOR_WEIGHT[options["prior_sets"]] / len(PRIOR_SETS) * has_prior_sets
-    )
-    weights[:, len(weight) : -len(UNCOUNTED)] = prior_weight[:, None]
-    section_of = {
-        subset: name
-        for name, section in SECTIONS.items()
-        for subset in section
-        if is_pooled
-    }
-    of_cell = np.array(
-        [
-            names.index(section_of.get(subset, subset))
-            for subset in items.cells["subset"]
-        ],
-        np.intp,
-    )
-    reasons = {
-        (model, place): f"nothing in {', '.join(absent)}"
-        for place, section in enumerate(SECTIONS.values() if is_pooled else ())
-        for model in range(len(items.models))
-        if (absent := [subset for subset in section if not n_answered[subset][model]])
-    }
-    return Parts(names, of_cell, weights, reasons=reasons)
+    if is_pooled:
+        weight_of_part = dict.fromkeys(SECTIONS, 1.0)
+    else:
+        weight_of_part = _weigh_subsets(options["weights"])
+    has_subset = _find_answered(items)
+    has_prior_sets = np.all([has_subset[name] for name in PRIOR_SETS], axis=0)
+    prior_weight = _PRIOR_WEIGHT[options["prior_sets"]] / len(PRIOR_SETS)
+
+    names = [*weight_of_part, *PRIOR_SETS, *UNCOUNTED]
+    first_prior_set = len(weight_of_part)
+    first_uncounted = first_prior_set + len(PRIOR_SETS)
+    weights: FloatArray = np.zeros((len(items.models), len(names)))
+    weights[:, :first_prior_set] = list(weight_of_part.values())
+    weights[has_prior_sets, first_prior_set:first_uncounted] = prior_weight
+
+    place_of_name = {name: place for place, name in enumerate(names)}
+    of_cell = []
+    for subset in items.cells["subset"]:
+        part = _SECTION_OF.get(subset, subset) if is_pooled else subset
+        of_cell.append(place_of_name[part])
+    reasons = _name_absent_subsets(has_subset) if is_pooled else {}
+    return Parts(names, np.array(of_cell, np.intp), weights, reasons=reasons)
+
+
+def _find_answered(items: Items) -> dict[str, BoolArray]:
+    """Which models have an answered comparison of each subset."""
+    subset_of_item = items.frame["subset"].to_numpy(object)
+    is_answered = ~np.isnan(items.credit)
+    has_subset: dict[str, BoolArray] = {}
+    for subset in SUBSETS:
+        of_subset = is_answered[:, subset_of_item == subset]
+        has_subset[subset] = np.any(of_subset, axis=1)
+    return has_subset
+
+
+def _name_absent_subsets(
+    has_subset: Mapping[str, BoolArray],
+) -> dict[tuple[int, int], str]:
+    """Why a section is missing, for each model that lacks one of its subsets."""
+    reasons = {}
+    for place, section in enumerate(SECTIONS.values()):
+        lacks = np.array([~has_subset[subset] for subset in section])
+        for model in np.flatnonzero(lacks.any(axis=0)):
+            absent = np.array(list(section))[lacks[:, model]]
+            reasons[int(model), place] = f"nothing in {', '.join(absent)}"
+    return reasons
 
 
 def _weigh_subsets(rule: str) -> dict[str, float]:
     """Weight of each subset in its section, by its counts or alike."""
     weight: dict[str, float] = {}
     for section in SECTIONS.values():
-        swapped = {subset: n for subset, n in SWAPPED.items() if subset in section}
-        rules = {
-            "alike": dict.fromkeys(section, 1),
-            "published-before-2024-09": section | swapped,
-        }
-        count = rules.get(rule, section)
-        weight |= {subset: n / sum(count.values()) for subset, n in count.items()}
+        count = dict(section)
+        if rule == "alike":
+            count = dict.fromkeys(section, 1)
+        elif rule == "published-before-2024-09":
+            count |= {name: n for name, n in SWAPPED.items() if name in section}
+        total = sum(count.values())
+        for subset, n in count.items():
+            weight[subset] = n / total
     return weight
 
 
@@ -188,11 +182,11 @@ def _task_codes(frame: pd.DataFrame) -> IntArray:
     """Cluster of each item: its task, where the item is one of the released ones, else
     its prompt.
     """
-    task = frame[["id", "subset"]].merge(
-        _released_items(), how="left", on=["id", "subset"]
-    )["task"]
+    key = ["id", "subset"]
+    released = frame[key].merge(_released_items(), how="left", on=key)
     prompts = frame["subset"] + "/" + frame["id"]
-    return pd.factorize(("task " + task).fillna(prompts))[0].astype(np.intp)
+    clusters = ("task " + released["task"]).fillna(prompts)
+    return pd.factorize(clusters)[0].astype(np.intp)
 
 
 REWARD_BENCH = Benchmark(
@@ -200,35 +194,33 @@ REWARD_BENCH = Benchmark(
     title="RewardBench 1",
     source="arXiv 2403.13787, section 4; rewardbench/constants.py of its repository",
     subsets={name: name for name in (*SUBSETS, *UNCOUNTED)},
-    sections={name: tuple(section) for name, section in SECTIONS.items()}
-    | {"prior_sets": PRIOR_SETS},
+    sections={
+        **{name: tuple(section) for name, section in SECTIONS.items()},
+        "prior_sets": PRIOR_SETS,
+    },
     columns=(*SECTIONS, "prior_sets"),
     options={
         "weights": ("published", "counts", "published-before-2024-09", "alike"),
         "prior_sets": ("half", "none", "full"),
     },
-    read=read,
-    hub=Source(
-        "allenai/reward-bench",
-        "168d848cdbbea9764fae4a544dc9ca1e6cca4931",
-        ITEMS,
-        "data/filtered-00000-of-00001.parquet",
-        "65473c20ed0627e02503557ae102c25c6b0e66b5ed69ee327e224bb95e70ca29",
+    layout=Layout(
+        read=read,
+        hub=HubPlace(
+            "allenai/reward-bench",
+            "168d848cdbbea9764fae4a544dc9ca1e6cca4931",
+            ITEMS,
+            "data/filtered-00000-of-00001.parquet",
+            "65473c20ed0627e02503557ae102c25c6b0e66b5ed69ee327e224bb95e70ca29",
+        ),
+        result_fields={
+            "id": "id",
+            "subset": "subset",
+            "chosen_score": "scores_chosen",
+            "rejected_score": "scores_rejected",
+        },
     ),
-    result_fields={
-        "id": "id",
-        "subset": "subset",
-        "chosen_score": "scores_chosen",
-        "rejected_score": "scores_rejected",
-    },
     make_items=make_items,
     make_parts=make_parts,
-    published={
-        "paper": ("reward_bench_paper.csv", _PERCENT),
-        "leaderboard": ("reward_bench_leaderboard.csv", ()),
-        "reference-free": ("reward_bench_reference_free.csv", _FREE),
-        "subsets": ("reward_bench_subsets.csv", ()),
-    },
     variants={
         "xstest counts swapped (before September 2024)": {
             "weights": "published-before-2024-09"

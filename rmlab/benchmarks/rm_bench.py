@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.benchmarks.benchmark import Benchmark, Files, refuse_strange
-from rmlab.benchmarks.hub import Source
-from rmlab.benchmarks.rows import Record, read_answers
+from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
+from rmlab.benchmarks.hub import HubPlace
+from rmlab.benchmarks.layout import Files, Layout
+from rmlab.benchmarks.rows import FileRow, read_answers
 from rmlab.estimation.items import NO_ROW, Items, comparison_items
 from rmlab.estimation.weights import Parts, weighted_parts
 from rmlab.records import Row, refuse_rows
@@ -31,15 +32,16 @@ DOMAINS = tuple(dict.fromkeys(SUBSETS.values()))
 FILES = tuple(f"{subset}_filtered.json" for subset in SUBSETS)
 TOTAL = "total_dataset.json"
 
-_EXTRA = ("source", "note", "error", "error_key")
+_NOTES = ("note", "error", "error_key")
+_EXTRA = ("source", *_NOTES)
 _FILE = re.compile(rf"({'|'.join(SUBSETS)})(_filtered)?$")
 # The runner names a file after data, model and time:
 # chat_filtered_<model>_<reference>_<time>.json.
 _RESULT_FILE = re.compile(
-    rf"({'|'.join(SUBSETS)}|total_dataset)(?:_filtered)?(?:_(.+?))??(?:_[A-Z]+_?MODEL)?(?:_\d{{8}}_\d{{6}})?$"
+    rf"({'|'.join(SUBSETS)}|total_dataset)(?:_filtered)?(?:_(.+?))??"
+    r"(?:_[A-Z]+_?MODEL)?(?:_\d{8}_\d{6})?$"
 )
 _CELLS = len(STYLES) ** 2
-_PERCENT = [*DOMAINS, *LEVELS, "overall", "domain_avg", "difficulty_avg"]
 
 
 def list_files(path: Path) -> list[Path]:
@@ -51,9 +53,8 @@ def list_files(path: Path) -> list[Path]:
     names = [TOTAL] if (path / TOTAL).is_file() else FILES
     files = [path / name for name in names if (path / name).is_file()]
     if not files:
-        raise DataError(
-            f"{path}: none of {', '.join([*FILES, TOTAL])} in this folder; name one: path='<file>'"
-        )
+        problem = f"{path}: none of {', '.join([*FILES, TOTAL])} in this folder"
+        raise DataError(problem, "name one: path='<file>'")
     return files
 
 
@@ -67,42 +68,46 @@ def read(files: Files, benchmark: str = "rm-bench") -> pd.DataFrame:
     """
     frame = read_answers(files, benchmark, _describe, len(STYLES))
     frame["style"] = pd.Categorical.from_codes(frame["slot"], dtype=tables.STYLE)
-    place = [
-        ([*SUBSETS].index(subset), int(name) if name.isdecimal() else -1, name)
-        for subset, name in zip(frame["subset"], frame["id"], strict=True)
-    ]
-    frame = frame.iloc[sorted(range(len(frame)), key=place.__getitem__)].reset_index(
-        drop=True
-    )
+    subset_order = list(SUBSETS)
+    place = []
+    for subset, item in zip(frame["subset"], frame["id"], strict=True):
+        number = int(item) if item.isdecimal() else -1
+        place.append((subset_order.index(subset), number, item))
+    order = sorted(range(len(frame)), key=place.__getitem__)
+    frame = frame.iloc[order].reset_index(drop=True)
+
     extra = [name for name in _EXTRA if name in frame]
     frame = frame[[*tables.RESPONSES, *extra]].astype(dict.fromkeys(extra, "str"))
-    frame.attrs["missing_domains"] = [
-        subset for subset in SUBSETS if subset not in {*frame["subset"]}
-    ]
+    present = set(frame["subset"])
+    missing = [subset for subset in SUBSETS if subset not in present]
+    frame.attrs["missing_domains"] = missing
     return frame
 
 
-def _describe(record: Record) -> Row:
-    """Domain and subset of a row, its id without the domain of the total file, and what
-    else it says of itself.
+def _describe(row: FileRow) -> Row:
+    """Domain and subset of a row, its id without the domain of the total file, and its
+    notes.
     """
-    row, name = record.row, record.read_id()
-    if "domain" in row:
-        subset, name = record.read_subset([*SUBSETS], "domain"), name.split("/", 1)[-1]
-    elif match := _FILE.match(record.file.stem):
-        subset = match[1]
+    item = row.read_id()
+    of_file = _FILE.match(row.file.stem)
+    if "domain" in row.cells:
+        subset = row.read_subset(list(SUBSETS), "domain")
+        item = item.split("/", 1)[-1]
+    elif of_file:
+        subset = of_file[1]
     else:
-        raise DataError(
-            f"{record.file}: no field 'domain' in row {record.number}; name the file one of {FILES}"
-        )
-    extra = {name: row[name] for name in _EXTRA[1:] if row.get(name) is not None}
-    return {
+        problem = f"{row.file}: no field 'domain' in row {row.number}"
+        raise DataError(problem, f"name the file one of {FILES}")
+    prompt: Row = {
         "domain": SUBSETS[subset],
-        "id": name,
+        "id": item,
         "subset": subset,
-        "source": row.get("subset"),
-        **extra,
+        "source": row.cells.get("subset"),
     }
+    for name in _NOTES:
+        if row.cells.get(name) is not None:
+            prompt[name] = row.cells[name]
+    return prompt
 
 
 def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
@@ -116,21 +121,14 @@ def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
         prompts["id"] = prompts["id"].astype("str").str.split("/", n=1).str[-1]
     else:
         prompts["subset"] = path.stem if match is None else match[1]
-    is_strange = ~prompts["subset"].isin([*SUBSETS])
-    refuse_rows(
-        path,
-        prompts["subset"].rename("domain"),
-        is_strange,
-        f"one of {', '.join(SUBSETS)}",
-    )
+    is_strange = ~prompts["subset"].isin(list(SUBSETS))
+    allowed = f"one of {', '.join(SUBSETS)}"
+    refuse_rows(path, prompts["subset"].rename("domain"), is_strange, allowed)
+
+    allowed = f"a list of three numbers ({', '.join(STYLES)})"
     for label in tables.LABELS:
         scores = prompts[f"{label}_score"].rename(f"score_{label}")
-        refuse_rows(
-            path,
-            scores,
-            scores.str.len() != len(STYLES),
-            f"a list of three numbers ({', '.join(STYLES)})",
-        )
+        refuse_rows(path, scores, scores.str.len() != len(STYLES), allowed)
     return prompts.assign(domain=prompts["subset"].map(SUBSETS))
 
 
@@ -142,11 +140,10 @@ def make_items(
     """
     items = comparison_items(table, ties, by=by, cluster=cluster)
     refuse_strange("domain", items.cells["domain"], DOMAINS, "RM-Bench")
-    if not items.has_levels:
-        n_missing = int(items.frame["level"].isna().sum())
-        raise DataError(
-            f"pairs: level is missing in {n_missing} comparisons. Score the texts of load('rm-bench')."
-        )
+    n_missing = int(items.frame["level"].isna().sum())
+    if n_missing:
+        problem = f"pairs: level is missing in {n_missing} comparisons"
+        raise DataError(problem, "score the texts of load('rm-bench')")
     return items
 
 
@@ -154,30 +151,42 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     """The four domains alike; safety as one pool, or (`safety="split"`) as the mean of
     its two files.
     """
-    subsets, domains = items.cells["subset"].tolist(), items.cells["domain"].tolist()
+    domains = items.cells["domain"]
     if options["safety"] == "split":
-        files = [
-            subset if domain == "safety" else domain
-            for subset, domain in zip(subsets, domains, strict=True)
-        ]
-        refuse_strange("subset", files, SUBSETS, "RM-Bench")
-        weight = {
-            file: 1 / len(_SAFETY) if domain == "safety" else 1.0
-            for file, domain in SUBSETS.items()
-        }
-        return weighted_parts(items, files, weight)
-    parts = weighted_parts(items, domains, dict.fromkeys(DOMAINS, 1.0))
-    has_file = [
-        (items.outcome[:, items.frame["subset"] == file] != NO_ROW).any(axis=1)
-        for file in _SAFETY
-    ]
-    place = DOMAINS.index("safety")
-    reasons = {
-        (int(model), place): f"nothing in {file}"
-        for present, absent, file in ((0, 1, _SAFETY[1]), (1, 0, _SAFETY[0]))
-        for model in np.flatnonzero(has_file[present] & ~has_file[absent])
-    }
-    return replace(parts, reasons=reasons)
+        return _split_safety(items, domains.tolist())
+    return Parts(
+        names=list(DOMAINS),
+        of_cell=pd.Categorical(domains, categories=list(DOMAINS)).codes.astype(np.intp),
+        weight=np.ones((1, len(DOMAINS))),
+        reasons=_name_absent_files(items),
+    )
+
+
+def _split_safety(items: Items, domains: list[str]) -> Parts:
+    """The two files of safety with half the weight of a domain each."""
+    files = np.where(
+        items.cells["domain"] == "safety", items.cells["subset"], domains
+    ).tolist()
+    refuse_strange("subset", files, SUBSETS, "RM-Bench")
+    weight = dict.fromkeys(SUBSETS, 1.0)
+    for file in _SAFETY:
+        weight[file] = 1 / len(_SAFETY)
+    return weighted_parts(items, files, weight)
+
+
+def _name_absent_files(items: Items) -> dict[tuple[int, int], str]:
+    """Why safety is missing, for models that have one of its files only."""
+    has_file = {}
+    for file in _SAFETY:
+        is_file = (items.frame["subset"] == file).to_numpy()
+        has_file[file] = (items.outcome[:, is_file] != NO_ROW).any(axis=1)
+    refuse, response = _SAFETY
+    safety = DOMAINS.index("safety")
+    reasons = {}
+    for present, absent in ((refuse, response), (response, refuse)):
+        for model in np.flatnonzero(has_file[present] & ~has_file[absent]):
+            reasons[int(model), safety] = f"nothing in {absent}"
+    return reasons
 
 
 def check_nine_comparisons(items: Items) -> None:
@@ -185,32 +194,24 @@ def check_nine_comparisons(items: Items) -> None:
     row would count in nothing.
     """
     n_prompts = int(items.prompt.max()) + 1
-    n_rows = np.stack(
-        [np.bincount(items.prompt, row, n_prompts) for row in items.outcome != NO_ROW]
-    )
+    has_row = items.outcome != NO_ROW
+    n_rows = np.stack([np.bincount(items.prompt, row, n_prompts) for row in has_row])
     incomplete = (n_rows > 0) & (n_rows != _CELLS)
     if not incomplete.any():
         return
     model, prompt = np.argwhere(incomplete)[0]
-    present = items.frame[(items.prompt == prompt) & (items.outcome[model] != NO_ROW)]
-    key = {"model": items.models[model], **present[PROMPT].iloc[0].to_dict()}
-    raise DataError(
-        f"pairs: {int(incomplete.sum())} prompts are not the nine comparisons of RM-Bench's 3x3, first {key} with "
-        f"{len(present)}. Score all six answers of a prompt, or use accuracy(pairs, by=...)."
-    )
+    present = items.frame[(items.prompt == prompt) & has_row[model]]
+    first = {"model": items.models[model], **present[PROMPT].iloc[0].to_dict()}
+    counts = f"{int(incomplete.sum())} prompts are not the nine comparisons"
+    problem = f"pairs: {counts} of RM-Bench's 3x3, first {first} with {len(present)}"
+    remedy = "score all six answers of a prompt, or use accuracy(pairs, by=...)"
+    raise DataError(problem, remedy)
 
 
-RM_BENCH = Benchmark(
-    name="rm-bench",
-    title="RM-Bench",
-    source="arXiv 2410.16184, section 3; scripts/utils.py of its repository",
-    subsets=SUBSETS,
-    columns=(*DOMAINS, *LEVELS),
-    options={"safety": ("pooled", "split")},
-    styles=STYLES,
-    folder_files=list_files,
+_LAYOUT = Layout(
     read=read,
-    hub=Source(
+    folder_files=list_files,
+    hub=HubPlace(
         "THU-KEG/RM-Bench",
         "a0f737936b99411e96d891699349a9570b39c82e",
         {
@@ -228,25 +229,19 @@ RM_BENCH = Benchmark(
         "rejected_score": "score_rejected",
     },
     adapt_results=adapt_results,
+)
+RM_BENCH = Benchmark(
+    name="rm-bench",
+    title="RM-Bench",
+    source="arXiv 2410.16184, section 3; scripts/utils.py of its repository",
+    subsets=SUBSETS,
+    columns=(*DOMAINS, *LEVELS),
+    options={"safety": ("pooled", "split")},
+    styles=STYLES,
+    layout=_LAYOUT,
     make_items=make_items,
     make_parts=make_parts,
     check_complete=check_nine_comparisons,
-    published={
-        "leaderboard": ("rm_bench_leaderboard.csv", _PERCENT),
-        "paper": ("rm_bench_paper.csv", _PERCENT),
-        "skywork-v2": ("rm_bench_skywork_v2.csv", _PERCENT),
-        "matrix": ("rm_bench_matrix.csv", STYLES),
-        "length-only": (
-            "rm_bench_length_only.csv",
-            [
-                *(f"cell_{i}{j}" for i in (1, 2, 3) for j in (1, 2, 3)),
-                *LEVELS,
-                "overall",
-            ],
-        ),
-        "statistics": ("rm_bench_statistics.csv", ()),
-        "perturbations": ("reward_auditor.csv", ()),
-    },
     variants={
         "ties count half": {"ties": "half"},
         "ties are left out": {"ties": "drop"},
@@ -268,10 +263,9 @@ MINI = replace(
     name="mini",
     title="mini",
     source="written for this project",
-    read=partial(read, benchmark="mini"),
-    hub=None,
-    shipped="mini",
-    published={},
+    layout=replace(
+        _LAYOUT, read=partial(read, benchmark="mini"), hub=None, shipped="mini"
+    ),
 )
 """The small benchmark that ships with rmlab, in RM-Bench's file format and with its
 rules.

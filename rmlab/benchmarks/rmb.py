@@ -10,19 +10,19 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.benchmarks.benchmark import Benchmark, Files, all_files, refuse_strange
-from rmlab.benchmarks.rows import Record, read_renamed
-from rmlab.estimation.items import CREDIT_OF_TIE, WIN, Items, as_pairs, build_items
+from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
+from rmlab.benchmarks.layout import Files, Layout, all_files
+from rmlab.benchmarks.rows import FileRow, as_list, read_renamed
+from rmlab.estimation.items import CREDIT_OF_OUTCOME, WIN, Items, as_pairs, build_items
 from rmlab.estimation.weights import Parts, weighted_parts
 from rmlab.records import Row, refuse_rows
 from rmlab.tables import PROMPT, group_codes
 
-_SETS = {"Pairwise_set": "pairs", "BoN_set": "best_of_n"}
-_GOALS = {"Helpfulness": "helpfulness", "Harmlessness": "harmlessness"}
 _DOMAIN_OF = {
-    (folder, goal): f"{_GOALS[goal]}_{_SETS[folder]}"
-    for goal in _GOALS
-    for folder in _SETS
+    ("Pairwise_set", "Helpfulness"): "helpfulness_pairs",
+    ("BoN_set", "Helpfulness"): "helpfulness_best_of_n",
+    ("Pairwise_set", "Harmlessness"): "harmlessness_pairs",
+    ("BoN_set", "Harmlessness"): "harmlessness_best_of_n",
 }
 DOMAINS = tuple(_DOMAIN_OF.values())
 _ALLOWED = "'<Pairwise_set or BoN_set>/<Helpfulness or Harmlessness>/<scenario>'"
@@ -39,49 +39,57 @@ def read(files: Files) -> pd.DataFrame:
     responses = read_renamed(files, "rmb", _rename)
     places = responses[["domain", "scenario"]].drop_duplicates().astype("str")
     places["name"] = places["domain"].str.split("_").str[0] + "/" + places["scenario"]
-    if lacking := places.loc[~places.duplicated("name", keep=False), "name"].tolist():
+    in_one_set = ~places.duplicated("name", keep=False)
+    lacking = places.loc[in_one_set, "name"].tolist()
+    if lacking:
         _log.warning(
             "rmb: %d scenarios are in one set only, first %s",
             len(lacking),
             ", ".join(lacking[:5]),
         )
-    responses.attrs["missing_domains"] = [
-        domain for domain in DOMAINS if domain not in {*responses["domain"]}
-    ]
+    present = set(responses["domain"])
+    missing = [domain for domain in DOMAINS if domain not in present]
+    responses.attrs["missing_domains"] = missing
     return responses
 
 
-def _rename(record: Record) -> Row:
-    row = record.row
-    domain, scenario = _split_category(row.get("category_path"))
+def _rename(row: FileRow) -> Row:
+    domain, scenario = _split_category(row.cells.get("category_path"))
     if domain is None:
-        record.refuse("category_path", _ALLOWED)
-    is_list = "bon_uid" in row
-    chosen, rejected = ("bon_best", "loser_list") if is_list else ("chosen", "reject")
-    return {
-        "id": record.read_id("bon_uid" if is_list else "pair_uid"),
+        row.refuse("category_path", _ALLOWED)
+    cells: Row = {
         "domain": domain,
-        "prompt": record.read_prompt("conversation_input"),
-        "chosen": _list_texts(record, chosen),
-        "rejected": _list_texts(record, rejected),
+        "prompt": row.read_prompt("conversation_input"),
         "scenario": scenario,
     }
+    if "bon_uid" in row.cells:
+        cells["id"] = row.read_id("bon_uid")
+        cells["chosen"] = _list_texts(row, "bon_best")
+        cells["rejected"] = _list_texts(row, "loser_list")
+    else:
+        cells["id"] = row.read_id("pair_uid")
+        cells["chosen"] = _list_texts(row, "chosen")
+        cells["rejected"] = _list_texts(row, "reject")
+    return cells
 
 
 def _split_category(path: object) -> tuple[str | None, str]:
     """Domain and scenario of a category path; None for an unknown one."""
-    folder, goal, scenario = [*str(path).split("/", 2), "", ""][:3]
-    return (_DOMAIN_OF.get((folder, goal)) if scenario else None), scenario
+    folder, _, goal_and_scenario = str(path).partition("/")
+    goal, _, scenario = goal_and_scenario.partition("/")
+    domain = _DOMAIN_OF.get((folder, goal)) if scenario else None
+    return domain, scenario
 
 
-def _list_texts(record: Record, column: str) -> list[object]:
-    value = record.row.get(column)
-    answers = value if isinstance(value, list) else [value]
-    if not answers or not all(
-        isinstance(answer, dict) and answer.get("answer") for answer in answers
-    ):
-        record.refuse(column, "an object with 'answer', or a list of these")
-    return [answer["answer"] for answer in answers if isinstance(answer, dict)]
+def _list_texts(row: FileRow, column: str) -> list[object]:
+    answers = as_list(row.cells.get(column))
+    texts = []
+    for answer in answers:
+        if isinstance(answer, dict) and answer.get("answer"):
+            texts.append(answer["answer"])
+    if not answers or len(texts) < len(answers):
+        row.refuse(column, "an object with 'answer', or a list of these")
+    return texts
 
 
 def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
@@ -92,8 +100,8 @@ def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
     domain = places.str[0]
     refuse_rows(path, prompts["category_path"], domain.isna(), _ALLOWED)
     _log.warning(
-        "%s: no prompts in this file, so pairs of one prompt count as independent; to mend it, merge the "
-        "column 'question' of rmlab.load('rmb', path=...)",
+        "%s: no prompts in this file, so pairs of one prompt count as independent; "
+        "to mend it, merge the column 'question' of rmlab.load('rmb', path=...)",
         path,
     )
     prompts = prompts.drop(columns="category_path")
@@ -114,13 +122,11 @@ def make_items(
     comparisons = as_pairs(table)
     refuse_strange("domain", comparisons["domain"].unique(), DOMAINS, RMB.title)
     group, first_rows = group_codes(comparisons, ["model", *PROMPT])
+    of_comparison = pd.Categorical(comparisons["outcome"], dtype=tables.OUTCOME)
     outcome = np.full(len(first_rows), WIN, np.int8)
-    np.minimum.at(
-        outcome,
-        group,
-        pd.Categorical(comparisons["outcome"], dtype=tables.OUTCOME).codes,
-    )  # missing: -1
-    credit = np.array([0.0, CREDIT_OF_TIE[ties], 1.0, np.nan])[outcome]
+    np.minimum.at(outcome, group, of_comparison.codes)
+    # The code of a missing outcome is -1, the last entry.
+    credit = CREDIT_OF_OUTCOME[ties][outcome]
     rows = comparisons.iloc[first_rows]
     return build_items(
         rows,
@@ -137,9 +143,8 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     """The four domains alike. How the paper weighs scenarios is not stated: here all
     ids of a domain count alike.
     """
-    return weighted_parts(
-        items, items.cells["domain"].tolist(), dict.fromkeys(DOMAINS, 1.0)
-    )
+    domains = items.cells["domain"].tolist()
+    return weighted_parts(items, domains, dict.fromkeys(DOMAINS, 1.0))
 
 
 RMB = Benchmark(
@@ -149,18 +154,24 @@ RMB = Benchmark(
     cluster=("question",),
     subsets={name: name for name in DOMAINS},
     columns=DOMAINS,
-    chance={name: 0.5 if name.endswith("pairs") else float("nan") for name in DOMAINS},
-    folder_files=all_files,
-    read=read,
-    result_fields={
-        "id": "pair_uid",
-        "category_path": "category_path",
-        "chosen_score": "chosen_reward",
-        "rejected_score": "reject_reward",
+    chance={
+        "helpfulness_pairs": 0.5,
+        "helpfulness_best_of_n": float("nan"),
+        "harmlessness_pairs": 0.5,
+        "harmlessness_best_of_n": float("nan"),
     },
-    adapt_results=adapt_results,
+    layout=Layout(
+        read=read,
+        folder_files=all_files,
+        result_fields={
+            "id": "pair_uid",
+            "category_path": "category_path",
+            "chosen_score": "chosen_reward",
+            "rejected_score": "reject_reward",
+        },
+        adapt_results=adapt_results,
+    ),
     make_items=make_items,
     make_parts=make_parts,
-    published={"skywork-v2": ("rmb.csv", ["overall"])},
     variants={"all ids count alike, not all domains": {"average": "prompts"}},
 )

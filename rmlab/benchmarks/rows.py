@@ -5,20 +5,21 @@ be conversations.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks.benchmark import Files
+from rmlab.benchmarks.layout import Files
 from rmlab.records import Row
 
 Messages = list[dict[str, str]]
-Answer = str | Messages
+RawAnswer = str | Messages
+"""An answer as a file has it: a text, a transcript or a conversation."""
 
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}
 _TURNS = (
@@ -29,14 +30,14 @@ _END = re.compile(r"<\|im_end\|>\n?\Z")
 
 
 @dataclass(frozen=True)
-class Record:
-    """A row and where it stands. Its methods return what a column holds, or raise
+class FileRow:
+    """A row and where it stands. Its methods return the value of a column, or raise
     DataError naming file and row.
     """
 
     file: Path
     number: int
-    row: Row
+    cells: Row
 
     def refuse(
         self, column: str, allowed: str, remedy: str = "repair the row"
@@ -44,112 +45,119 @@ class Record:
         """Raise DataError naming file, row, column, value, what is allowed and the next
         step.
         """
-        records.fail(self.file, self.number, self.row, column, allowed, remedy)
+        records.fail(self.file, self.number, self.cells, column, allowed, remedy)
+
+    def fill(self, cells: Row) -> "FileRow":
+        """The row with further cells."""
+        return replace(self, cells=self.cells | cells)
 
     def read_cell(self, column: str) -> object:
-        """What a column holds; a row must have it."""
-        if column not in self.row:
+        """The value of a column; a row must have it."""
+        if column not in self.cells:
             self.refuse(column, "given in every row", "fill it in")
-        return self.row[column]
+        return self.cells[column]
 
     def read_id(self, column: str = "id") -> str:
         """A whole number or a non-empty string."""
-        value = self.row.get(column)
+        value = self.cells.get(column)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
-            self.refuse(
-                column, "a whole number or a non-empty string", "number the rows"
-            )
+        is_id = isinstance(value, int | str) and not isinstance(value, bool)
+        if not is_id or value == "":
+            allowed = "a whole number or a non-empty string"
+            self.refuse(column, allowed, "number the rows")
         return str(value)
 
     def read_name(self, column: str | None) -> str | None:
         """A name such as that of a subset; None where the cell is empty, or there is no
         column.
         """
-        value = None if column is None else self.row.get(column)
-        if column is not None and isinstance(value, list | dict):
+        if column is None:
+            return None
+        value = self.cells.get(column)
+        if isinstance(value, list | dict):
             self.refuse(column, "one name", "write a string, or leave it empty")
-        return None if value is None or value == "" else str(value)
+        if value is None or value == "":
+            return None
+        return str(value)
 
     def read_subset(self, subsets: Sequence[str], column: str = "subset") -> str:
         """One of the benchmark's subsets as it spells them, whatever the case."""
-        value = str(self.row.get(column))
-        subset = {name.lower(): name for name in subsets}.get(value.lower())
+        value = str(self.cells.get(column))
+        subset_of_spelling = {name.lower(): name for name in subsets}
+        subset = subset_of_spelling.get(value.lower())
         if subset is None:
-            self.refuse(
-                column, f"a {column} of this benchmark", tables.nearest(value, subsets)
-            )
+            similar = tables.nearest(value, subsets)
+            self.refuse(column, f"a {column} of this benchmark", similar)
         return subset
 
     def read_prompt(self, column: str = "prompt") -> str | Messages:
         """A string, or messages with role and content only."""
-        value = self.row.get(column)
-        prompt = value if isinstance(value, str) else parse_messages(value)
-        if prompt is None:
-            self.refuse(
-                column, "a string, or a list of {'role': ..., 'content': ...} messages"
-            )
-        return prompt
+        value = self.cells.get(column)
+        if isinstance(value, str):
+            return value
+        messages = parse_messages(value)
+        if messages is None:
+            allowed = "a string, or a list of {'role': ..., 'content': ...} messages"
+            self.refuse(column, allowed)
+        return messages
 
     def read_texts(self, label: str, n_texts: int | None) -> list[str]:
         """The answers of a label: `n_texts` non-empty strings, or any number of them
         but none.
         """
-        value = self.row.get(label)
-        answers = value if isinstance(value, list) else [value]
+        answers = as_list(self.cells.get(label))
         texts = [answer for answer in answers if isinstance(answer, str) and answer]
-        if len(texts) != len(answers) or len(texts) != (n_texts or max(len(texts), 1)):
-            self.refuse(
-                label,
-                f"non-empty strings, {n_texts or 'one or more'} of them",
-                "fill in the texts",
-            )
+        n_expected = n_texts or max(len(answers), 1)
+        if len(texts) != len(answers) or len(texts) != n_expected:
+            allowed = f"non-empty strings, {n_texts or 'one or more'} of them"
+            self.refuse(label, allowed, "fill in the texts")
         return texts
+
+
+def as_list(value: object) -> list[object]:
+    """A list as it is, and any other value as a list of one."""
+    return value if isinstance(value, list) else [value]
 
 
 def read_answers(
     files: Files,
     benchmark: str,
-    describe: Callable[[Record], Row],
+    describe: Callable[[FileRow], Row],
     n_texts: int | None = None,
 ) -> pd.DataFrame:
     """Responses of rows with id, prompt, and `n_texts` chosen and rejected answers.
 
-    `describe` gives the domain of a row, and what else it says of its prompt.
+    `describe` gives the domain of a row, and further columns of its prompt.
     """
     answers: list[Row] = []
     keys = set()
-    for record in (
-        Record(file, number, row)
-        for file, rows in files
-        for number, row in enumerate(rows)
-    ):
-        prompt = {
-            "benchmark": benchmark,
-            "id": record.read_id(),
-            **describe(record),
-            "prompt": record.read_prompt(),
-        }
-        key = prompt["domain"], prompt["id"]
+    for row in _number_rows(files):
+        prompt: Row = {"benchmark": benchmark, "id": row.read_id()}
+        prompt |= describe(row)
+        prompt["prompt"] = row.read_prompt()
+
+        key = (prompt["domain"], prompt["id"])
         if key in keys:
-            record.refuse(
-                "id",
-                f"unique within the domain {key[0]!r}",
-                "give each row an id of its own",
-            )
+            allowed = f"unique within the domain {prompt['domain']!r}"
+            row.refuse("id", allowed, "give each row an id of its own")
         keys.add(key)
-        answers += list_answers(
-            prompt,
-            {label: record.read_texts(label, n_texts) for label in tables.LABELS},
-        )
+
+        texts = {label: row.read_texts(label, n_texts) for label in tables.LABELS}
+        answers += list_answers(prompt, texts)
     return tables.check_responses(pd.DataFrame(answers))
+
+
+def _number_rows(files: Files) -> Iterator[FileRow]:
+    for file, rows in files:
+        for number, cells in enumerate(rows):
+            yield FileRow(file, number, cells)
 
 
 def read_renamed(
     files: Files,
     benchmark: str,
-    rename: Callable[[Record], Row],
+    rename: Callable[[FileRow], Row],
     n_texts: int | None = None,
 ) -> pd.DataFrame:
     """Responses of rows with names of their own.
@@ -157,34 +165,34 @@ def read_renamed(
     `rename` gives a row its id, domain, prompt, chosen and rejected, and extra columns.
     The column `question` is the same for equal prompts.
     """
-    renamed = [
-        (file, [rename(Record(file, number, row)) for number, row in enumerate(rows)])
-        for file, rows in files
-    ]
+    renamed = []
+    for file, rows in files:
+        numbered = _number_rows([(file, rows)])
+        renamed.append((file, [rename(row) for row in numbered]))
+    return read_answers(renamed, benchmark, _keep_extra_cells, n_texts)
 
-    def describe(record: Record) -> Row:
-        extra = {
-            name: value
-            for name, value in record.row.items()
-            if name not in ("id", "prompt", *tables.LABELS)
-        }
-        return extra | {"question": hash_prompt(record.read_prompt())}
 
-    return read_answers(renamed, benchmark, describe, n_texts)
+def _keep_extra_cells(row: FileRow) -> Row:
+    """Domain and extra columns of a renamed row, and the name of its prompt."""
+    cells = dict(row.cells)
+    for name in ("id", "prompt", *tables.LABELS):
+        cells.pop(name, None)
+    cells["question"] = hash_prompt(row.read_prompt())
+    return cells
 
 
 def hash_prompt(prompt: object) -> str:
     """A short name of a prompt's text, for tables without texts."""
-    return blake2b(
-        json.dumps(prompt, sort_keys=True).encode(), digest_size=8
-    ).hexdigest()
+    content = json.dumps(prompt, sort_keys=True).encode()
+    return blake2b(content, digest_size=8).hexdigest()
 
 
 def name_family(prompt: str | Messages) -> str:
-    """The family of a prompt: the same for equal texts, whatever space is around them."""
+    """The family of a prompt: the same for equal texts, without space around them."""
     if isinstance(prompt, str):
         return hash_prompt(prompt.strip())
-    return hash_prompt([[turn["role"], turn["content"].strip()] for turn in prompt])
+    turns = [[turn["role"], turn["content"].strip()] for turn in prompt]
+    return hash_prompt(turns)
 
 
 def first_rows(contents: Iterable[object], models: Iterable[object]) -> list[int]:
@@ -195,7 +203,7 @@ def first_rows(contents: Iterable[object], models: Iterable[object]) -> list[int
     row_of_key: dict[object, int] = {}
     rows = []
     for row, (content, model) in enumerate(zip(contents, models, strict=True)):
-        key = content, n_equal[content, model]
+        key = (content, n_equal[content, model])
         n_equal[content, model] += 1
         rows.append(row_of_key.setdefault(key, row))
     return rows
@@ -205,11 +213,11 @@ def list_answers(prompt: Row, texts: Mapping[str, Sequence[str]]) -> list[Row]:
     """A row per answer, from what all answers to a prompt share and the texts of each
     label.
     """
-    return [
-        {**prompt, "label": label, "slot": slot, "response": text}
-        for label in tables.LABELS
-        for slot, text in enumerate(texts[label])
-    ]
+    answers = []
+    for label in tables.LABELS:
+        for slot, text in enumerate(texts[label]):
+            answers.append({**prompt, "label": label, "slot": slot, "response": text})
+    return answers
 
 
 def parse_messages(value: object) -> Messages | None:
@@ -221,9 +229,14 @@ def parse_messages(value: object) -> Messages | None:
     return [{"role": item["role"], "content": item["content"]} for item in value]
 
 
-def split_prompt(
-    answers: list[Answer], *, has_prompt: bool
-) -> tuple[str | Messages | None, list[str]] | None:
+class SplitAnswers(NamedTuple):
+    """The prompt that answers share (None where they hold none), and their texts."""
+
+    prompt: str | Messages | None
+    texts: list[str]
+
+
+def split_prompt(answers: list[RawAnswer], *, has_prompt: bool) -> SplitAnswers | None:
     """Split conversations into the prompt that they share and their last messages.
 
     Parameters
@@ -236,29 +249,40 @@ def split_prompt(
 
     Returns
     -------
-    The prompt (None where the answers hold none) and the texts, or None where the
-    answers have different prompts.
+    SplitAnswers, or None where the answers have different prompts.
     """
-    conversations = [
-        answer if isinstance(answer, list) else _parse_transcript(answer)
-        for answer in answers
-    ]
-    parsed = [conversation for conversation in conversations if conversation]
-    if len(parsed) == len(answers) and all(
-        conversation[-1]["role"] == "assistant" and conversation[:-1] == parsed[0][:-1]
-        for conversation in parsed
-    ):
-        prompt = parsed[0][:-1]
-        is_question = len(prompt) == 1 and prompt[0]["role"] == "user"
-        return prompt[0]["content"] if is_question else prompt or None, [
-            turns[-1]["content"] for turns in parsed
-        ]
+    conversations = []
+    for answer in answers:
+        turns = answer if isinstance(answer, list) else _parse_transcript(answer)
+        if turns:
+            conversations.append(turns)
+    if len(conversations) == len(answers) and _share_prompt(conversations):
+        texts = [turns[-1]["content"] for turns in conversations]
+        return SplitAnswers(_unwrap_question(conversations[0][:-1]), texts)
+
     texts = [answer for answer in answers if isinstance(answer, str)]
-    return (
-        (None, texts)
-        if len(texts) == len(answers) and (has_prompt or not parsed)
-        else None
+    are_texts = len(texts) == len(answers)
+    if are_texts and (has_prompt or not conversations):
+        return SplitAnswers(None, texts)
+    return None
+
+
+def _share_prompt(conversations: list[Messages]) -> bool:
+    """Whether all end with an answer, and the messages before it are equal."""
+    prompt = conversations[0][:-1]
+    return all(
+        turns[-1]["role"] == "assistant" and turns[:-1] == prompt
+        for turns in conversations
     )
+
+
+def _unwrap_question(prompt: Messages) -> str | Messages | None:
+    """The text of a single question; None where there is no message."""
+    if not prompt:
+        return None
+    if len(prompt) == 1 and prompt[0]["role"] == "user":
+        return prompt[0]["content"]
+    return prompt
 
 
 def _parse_transcript(text: str) -> Messages | None:
@@ -267,12 +291,11 @@ def _parse_transcript(text: str) -> Messages | None:
         marks = list(turn.finditer(text))
         if len(marks) < 2 or text[: marks[0].start()].strip():
             continue
-        ends = [*(mark.start() for mark in marks[1:]), len(text)]
-        return [
-            {
-                "role": _ROLES[mark[1].lower()],
-                "content": _END.sub("", text[mark.end() : end]),
-            }
-            for mark, end in zip(marks, ends, strict=True)
-        ]
+        ends = [mark.start() for mark in marks[1:]]
+        ends.append(len(text))
+        messages = []
+        for mark, end in zip(marks, ends, strict=True):
+            content = _END.sub("", text[mark.end() : end])
+            messages.append({"role": _ROLES[mark[1].lower()], "content": content})
+        return messages
     return None

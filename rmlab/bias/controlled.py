@@ -48,8 +48,8 @@ _SEPARATION = (
     "perfect separation: the differences alone decide every comparison;"
     " no finite answer"
 )
-_NO_STYLE = (
-    "controls: 'style' needs styles, but some are missing in pairs. Leave it out."
+_NO_STYLE = tables.DataError(
+    "controls: 'style' needs styles, but some are missing in pairs", "leave it out"
 )
 
 # How many columns the outcomes of some rows can bear.
@@ -88,8 +88,7 @@ def length_controlled(
     ties : {"loss", "half", "drop"}
         What a tie earns.
     cluster : str, optional
-        Column that names a family of prompts which stand or fall together; default: the
-        prompt.
+        Column that names a cluster of prompts; default: the prompt.
     confidence : float
         Coverage of the intervals.
 

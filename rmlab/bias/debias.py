@@ -141,8 +141,7 @@ def debias_change(
         What a tie earns. A correction breaks ties, so with "loss" it gains by that
         alone; the default is half.
     cluster : str, optional
-        Column that names a family of prompts which stand or fall together; default: the
-        prompt.
+        Column that names a cluster of prompts; default: the prompt.
     confidence : float
         Coverage of the intervals.
 
@@ -179,9 +178,8 @@ def debias_change(
         scores, by, cluster, results=_CHANGES
     )
     if "model" not in columns and len(scores["model"].unique()) > 1:
-        raise DataError(
-            f"by: {columns} has no 'model', but the table has several. Add 'model'."
-        )
+        problem = f"by: {columns} has no 'model', but the table has several"
+        raise DataError(problem, "add 'model'")
     x = _regressors(scores, features, on)
 
     results = []
@@ -405,10 +403,8 @@ def _deal(scores: pd.DataFrame, folds: int, seed: int) -> tuple[IntArray, IntArr
     n_prompts = int(prompt.max(initial=-1)) + 1
     n_needed = max(folds, MIN_PROMPTS)
     if n_prompts < n_needed:
-        raise DataError(
-            f"scores: {n_prompts} prompts of model {scores['model'].unique()};"
-            f" debias needs {n_needed}."
-        )
+        problem = f"scores: {n_prompts} prompts of model {scores['model'].unique()}"
+        raise DataError(problem, f"debias needs {n_needed}")
     fold = np.empty(n_prompts, np.intp)
     order = np.random.default_rng(seed).permutation(n_prompts)
     fold[order] = np.arange(n_prompts) % folds
@@ -461,10 +457,8 @@ def _remove_levels(x: pd.DataFrame, prompt: IntArray, within: bool) -> FloatArra
     is_flat = np.abs(centered).max(axis=0) <= 1e-9  # columns are of the order of 1
     if is_flat.any():
         name = x.columns[int(is_flat.argmax())]
-        raise DataError(
-            f"features: {name!r} does not vary inside prompts."
-            " Choose another column with on=."
-        )
+        problem = f"features: {name!r} does not vary inside prompts"
+        raise DataError(problem, "choose another column with on=")
     if within:
         return centered
     return np.column_stack([np.ones(len(columns)), columns])

@@ -409,7 +409,7 @@ def _design(
     for term in terms:
         if term not in known_terms:
             allowed = tables.nearest(term, known_terms)
-            raise DataError(f"terms: {term!r}; {allowed}.")
+            raise DataError(f"terms: {term!r}", allowed)
         columns.append(_term_column(scores, features, term))
     return terms, np.column_stack(columns)
 

@@ -115,15 +115,11 @@ def style_gap(
     )
     items = prepared.items
     if not items.has_levels:
-        raise DataError(
-            "table: level is missing. Easy and hard need a benchmark whose answers have"
-            " styles."
-        )
+        remedy = "easy and hard need a benchmark whose answers have styles"
+        raise DataError("table: level is missing", remedy)
     if "model" not in by and len(items.models) > 1:
-        raise DataError(
-            f"by: {by} has no 'model', but the table has {len(items.models)}."
-            " Add 'model'."
-        )
+        problem = f"by: {by} has no 'model', but the table has {len(items.models)}"
+        raise DataError(problem, "add 'model'")
 
     # One mean per group and level; the levels of a group stand next to each other.
     levels = group_weights(prepared, [*columns, "level"])
@@ -165,8 +161,7 @@ def style_preference(
     ties : {"half", "loss", "drop"}
         What a tie earns. Neither answer is the right one, so the default is half.
     cluster : str, optional
-        Column that names a family of prompts which stand or fall together; default: the
-        prompt.
+        Column that names a cluster of prompts; default: the prompt.
     confidence : float
         Coverage of the intervals.
 
@@ -186,10 +181,8 @@ def style_preference(
     """
     scores = tables.check_scores(scores, allow_missing=True)
     if scores["style"].isna().all():
-        raise DataError(
-            "scores: style is missing in every row. A preference needs a benchmark with"
-            " styles."
-        )
+        remedy = "a preference needs a benchmark with styles"
+        raise DataError("scores: style is missing in every row", remedy)
     named_columns = default_cluster(scores) if cluster is None else [cluster]
     extra = [name for name in named_columns if name not in PROMPT]
     require_item_columns(scores, [], extra)
@@ -213,7 +206,7 @@ def style_preference(
     no_spread = "scores do not vary within a prompt"
     reason = np.where(np.isnan(difference), no_spread, "")
     reason = np.where(share.reason != "", share.reason, reason)
-    reason = np.where(share.n_pairs == 0, "no outcome", reason)
+    reason = np.where(share.n_values == 0, "no outcome", reason)
 
     keys = versions[columns].iloc[first_rows].reset_index(drop=True)
     results = pd.DataFrame(
@@ -223,7 +216,7 @@ def style_preference(
             "low": share.low,
             "high": share.high,
             "difference": difference,
-            "n_pairs": share.n_pairs,
+            "n_pairs": share.n_values,
             "n_prompts": counted_prompt.groupby(group).nunique().to_numpy(),
             "n_ties": np.bincount(group, is_tie, n_groups).astype(int),
             "missing": np.bincount(group, is_missing, n_groups).astype(int),
@@ -332,7 +325,8 @@ def style_differences(table: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFr
 
     for name in differences.columns.intersection(pairs.columns):
         if not pairs[name].equals(differences[name]):
-            raise DataError(f"table: {name!r} is a column of the result. Rename yours.")
+            problem = f"table: {name!r} is a column of the result"
+            raise DataError(problem, "rename yours")
     return copy_provenance(table, pairs.assign(**differences))
 
 

@@ -108,7 +108,7 @@ def probe(
     )
     p = _two_sided_p(mean)
     is_null = changes["null"].groupby(group).all().to_numpy()
-    reason = np.where(mean.n_pairs == 0, "no answer was altered", mean.reason)
+    reason = np.where(mean.n_values == 0, "no answer was altered", mean.reason)
 
     keys = changes[columns].iloc[first_rows].reset_index(drop=True)
     keys.insert(0, "model", name_of(scorer))
@@ -123,9 +123,9 @@ def probe(
             "p": p,
             # Controls are no hypotheses: they are read, not tested.
             "p_holm": holm(np.where(is_null, np.nan, p)),
-            "n": mean.n_pairs,
-            "untouched": np.bincount(group) - mean.n_pairs,
-            "n_prompts": mean.n_prompts,
+            "n": mean.n_values,
+            "untouched": np.bincount(group) - mean.n_values,
+            "n_prompts": mean.n_clusters,
             "reason": pd.Series(reason, dtype="str"),
         }
     )
@@ -187,14 +187,12 @@ def _resolve_transforms(transforms: _Changes | None) -> list[Transform]:
     if transforms is None:
         return list(TRANSFORMS.values())
     if isinstance(transforms, str) or not len(transforms):
-        raise DataError(
-            f"transforms: {transforms!r};"
-            " give a list of names or functions, or leave it out for all"
-        )
+        remedy = "give a list of names or functions, or leave it out for all"
+        raise DataError(f"transforms: {transforms!r}", remedy)
     changes = [_as_transform(item) for item in transforms]
     names = [change.name for change in changes]
     if len(set(names)) < len(names):
-        raise DataError(f"transforms: {names} repeats a name. Leave one of them out.")
+        raise DataError(f"transforms: {names} repeats a name", "leave one of them out")
     return changes
 
 
@@ -206,9 +204,8 @@ def _as_transform(item: str | Transform | Change) -> Transform:
         return Transform(name, lambda text, steps: item(text), steps=1)
     if item not in TRANSFORMS:
         allowed = nearest(item, list(TRANSFORMS))
-        raise DataError(
-            f"transforms: {item!r}; {allowed}, or a function from text to text."
-        )
+        remedy = f"{allowed}, or a function from text to text"
+        raise DataError(f"transforms: {item!r}", remedy)
     return TRANSFORMS[item]
 
 
@@ -217,10 +214,8 @@ def _apply(change: Transform, texts: list[str], steps: int | None) -> list[str]:
     changed = [change(text, n_steps) for text in texts]
     for old, new in zip(texts, changed, strict=True):
         if not isinstance(new, str) or not new:
-            raise DataError(
-                f"transforms: {change.name} made {new!r} of {old[:60]!r};"
-                " it must give a non-empty string"
-            )
+            problem = f"transforms: {change.name} made {new!r} of {old[:60]!r}"
+            raise DataError(problem, "it must give a non-empty string")
     return changed
 
 
@@ -240,10 +235,8 @@ def _score_versions(
     distinct_texts = [text for _, text in prompt_of]
     scores = np.asarray(scorer(list(prompt_of.values()), distinct_texts), float)
     if scores.shape != (len(prompt_of),):
-        raise DataError(
-            f"scorer: {len(prompt_of)} texts gave an array of shape {scores.shape}."
-            " Return one score each."
-        )
+        problem = f"scorer: {len(prompt_of)} texts gave shape {scores.shape}"
+        raise DataError(problem, "return one score each")
     score_of = dict(zip(prompt_of, scores.tolist(), strict=True))
     version_scores = []
     for version_keys in keys:

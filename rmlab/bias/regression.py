@@ -24,9 +24,9 @@ from rmlab.tables import (
 
 # Share of a column's length below which it is a sum of the columns before it.
 _DEPENDENT = 1e-7
-_NO_STYLE = (
-    "'step' needs styles, but style is missing in some scores."
-    " Name columns of features."
+_NO_STYLE = DataError(
+    "'step' needs styles, but style is missing in some scores",
+    "name columns of features",
 )
 
 
@@ -47,7 +47,7 @@ def group_columns(
     if not columns:
         raise ValueError("by: []; name at least one column, for example 'model'")
     if frame.empty:
-        raise DataError("table: no rows. Look at the selection that it comes from.")
+        raise DataError("table: no rows", "look at the selection that it comes from")
     require_item_columns(frame, columns, cluster_columns)
     refuse_result_names(columns, results)
     return columns, cluster_columns
@@ -130,10 +130,8 @@ def look_up(
     Raises DataError where an answer or a column is not there.
     """
     if features is None:
-        raise DataError(
-            f"features: None, but {list(columns)} need them."
-            " Pass rmlab.styles.features(responses)."
-        )
+        problem = f"features: None, but {list(columns)} need them"
+        raise DataError(problem, "pass rmlab.styles.features(responses)")
     _require_counts(features, columns)
     features = adopt_name(features, keys)
     refuse_repeats(features, KEY, "features")
@@ -144,17 +142,14 @@ def look_up(
     is_absent = row < 0
     if is_absent.any():
         first_absent = wanted_index[int(is_absent.argmax())]
-        raise DataError(
-            f"features: no row for {is_absent.sum()} of {len(keys)} texts of {table},"
-            f" first {first_absent}. Count the responses that were scored."
-        )
+        n_absent = f"{is_absent.sum()} of {len(keys)} texts of {table}"
+        problem = f"features: no row for {n_absent}, first {first_absent}"
+        raise DataError(problem, "count the responses that were scored")
 
     values = features[list(columns)].to_numpy(dtype=np.float64)[row]
     if not np.isfinite(values).all():
-        raise DataError(
-            f"features: {list(columns)} hold a value that is not finite."
-            " Fill it in or name other columns."
-        )
+        problem = f"features: {list(columns)} hold a value that is not finite"
+        raise DataError(problem, "fill it in or name other columns")
     return values
 
 
@@ -164,10 +159,8 @@ def _require_counts(features: pd.DataFrame, columns: Sequence[str]) -> None:
     missing += [name for name in columns if name not in counts]
     if missing:
         allowed = nearest(missing[0], [*KEY, *counts])
-        raise DataError(
-            f"features: no counts {missing[0]!r}; {allowed}."
-            " Use rmlab.styles.features(responses)."
-        )
+        problem = f"features: no counts {missing[0]!r}; {allowed}"
+        raise DataError(problem, "use rmlab.styles.features(responses)")
 
 
 def _answer_index(frame: pd.DataFrame) -> pd.MultiIndex:
@@ -204,11 +197,11 @@ def answer_column(
     return np.log2(count)
 
 
-def style_steps(style: pd.Series, problem: str) -> FloatArray:
-    """Concise 0, plain 1, markdown 2; DataError with `problem` where one is missing."""
+def style_steps(style: pd.Series, error: DataError) -> FloatArray:
+    """Concise 0, plain 1, markdown 2; `error` is raised where one is missing."""
     steps = pd.Categorical(style, dtype=STYLE).codes.astype(np.float64)
     if steps.min(initial=0) < 0:
-        raise DataError(problem)
+        raise error
     return steps
 
 

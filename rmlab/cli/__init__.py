@@ -18,9 +18,9 @@ from rmlab.cli.scoring import (
     prefer_benchmark,
     score_benchmark,
 )
-from rmlab.records import __version__
 from rmlab.tables import DataError
 from rmlab.text import line
+from rmlab.version import __version__
 
 __all__ = ["app", "main"]
 

@@ -16,7 +16,7 @@ from rmlab.report.page import write_explorer
 from rmlab.report.sources import read_results
 from rmlab.tables import DataError
 
-_CLUSTER = "Column of prompts that stand or fall together; else family, or the prompt."
+_CLUSTER = "Column that names a cluster of prompts; else family, or the prompt."
 _COLUMN = "chosen_score=good: columns of a file of pairs; repeat."
 
 

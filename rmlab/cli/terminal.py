@@ -1,4 +1,4 @@
-"""The one way out to the terminal, on which nothing from data can act."""
+"""All output to the terminal, on which nothing from data can act."""
 
 import logging
 import sys

@@ -199,7 +199,7 @@ def best_of_curve(
         problem = (
             f"sizes: no prompt has one chosen and {min(sizes) - 1} rejected answers"
         )
-        raise DataError(f"{problem}. Ask for fewer.")
+        raise DataError(problem, "ask for fewer")
     order = prompts[["model", "domain"]].drop_duplicates()
     points: pd.DataFrame = order.merge(pd.concat(frames), on=["model", "domain"])
     return points.astype({"reason": "str"})
@@ -224,7 +224,7 @@ def _curve_points(large: pd.DataFrame, n: int, confidence: float) -> pd.DataFram
         confidence=confidence,
     )
     domains = large.iloc[first_rows].reset_index(drop=True)
-    reason = np.where(means.n_pairs == 0, "no prompt with all scores", means.reason)
+    reason = np.where(means.n_values == 0, "no prompt with all scores", means.reason)
     return pd.DataFrame(
         {
             "model": domains["model"],
@@ -234,7 +234,7 @@ def _curve_points(large: pd.DataFrame, n: int, confidence: float) -> pd.DataFram
             "se": means.se,
             "low": means.low,
             "high": means.high,
-            "n_prompts": means.n_prompts,
+            "n_prompts": means.n_clusters,
             "missing": means.missing,
             "reason": reason,
             "chance": 1 / n,

@@ -27,6 +27,22 @@ _ROUNDING = 1e-12  # an error below this is rounding noise
 _DECIMALS = 14  # of the least and the most that a number can be
 
 
+class Strata(NamedTuple):
+    """What the strata contribute to numbers, (rows, strata) each.
+
+    `value` and its `variance`; `df`, degrees of freedom of the variance; `n_effective`,
+    as how many equal clusters the stratum's clusters count (Kish); `low` and `high`,
+    the least and the most that the stratum can contribute.
+    """
+
+    value: FloatArray
+    variance: FloatArray
+    df: FloatArray
+    n_effective: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
 @dataclass(frozen=True)
 class ClusterSums:
     """How much each cluster adds to one number, for contrasts of rows.
@@ -38,61 +54,27 @@ class ClusterSums:
         value, and the cluster's weight.
     stratum : ndarray
         (clusters,): number of the stratum.
-    df, n_effective : ndarray
-        (rows, strata): degrees of freedom of each stratum's variance, and as how many
-        equal clusters its clusters count (Kish).
-    low, high : ndarray
-        (rows, strata): the least and the most that a stratum can contribute.
+    strata : Strata
+        The sums of each stratum.
     """
 
     influence: FloatArray
     contribution: FloatArray
     share: FloatArray
     stratum: IntArray
-    df: FloatArray
-    n_effective: FloatArray
-    low: FloatArray
-    high: FloatArray
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether there is a least and a most that the number can be."""
-        return bool(np.isfinite(self.high - self.low).all())
-
-    def by_stratum(self) -> "Strata":
-        """The sums of each stratum, for each row."""
-        in_stratum = indicator(self.stratum, self.df.shape[1])
-        return Strata(
-            value=self.contribution @ in_stratum,
-            variance=self.influence**2 @ in_stratum,
-            df=self.df,
-            n_effective=self.n_effective,
-            low=self.low,
-            high=self.high,
-        )
-
-
-class Strata(NamedTuple):
-    """What the strata contribute to numbers, (rows, strata) each.
-
-    `value` and its `variance`; `df`, `n_effective`, `low` and `high` as in
-    `ClusterSums`.
-    """
-
-    value: FloatArray
-    variance: FloatArray
-    df: FloatArray
-    n_effective: FloatArray
-    low: FloatArray
-    high: FloatArray
+    strata: Strata
 
 
 class Adjusted(NamedTuple):
-    """Center, error and degrees of freedom after adding two clusters, (rows,)."""
+    """Numbers after adding two clusters, (rows,) each: center, error, degrees of
+    freedom and limits.
+    """
 
     center: FloatArray
     se: FloatArray
     df: FloatArray
+    low: FloatArray
+    high: FloatArray
 
 
 class Interval(NamedTuple):
@@ -126,7 +108,7 @@ class Measured:
     ----------
     value, se, df, low, high : ndarray
         The number, its clustered error, degrees of freedom and limits.
-    n_prompts, n_pairs, missing : ndarray
+    n_clusters, n_values, missing : ndarray
         Clusters and values that were counted, and values that are missing.
     reason : ndarray
         Why there is no value or no interval, else "".
@@ -137,8 +119,8 @@ class Measured:
     df: FloatArray
     low: FloatArray
     high: FloatArray
-    n_prompts: IntArray
-    n_pairs: IntArray
+    n_clusters: IntArray
+    n_values: IntArray
     missing: IntArray
     reason: NDArray[np.object_]
 
@@ -200,19 +182,24 @@ def sum_weighted_means(
     weighted_sum = np.where(has_weight, weight * mean, 0.0).sum(axis=1)
 
     sums = _sum_clusters(blocks, weight, mean, n_values, bounds)
-    interval = _interval(weighted_sum, sums, confidence)
-    if sums.is_bounded:
+    strata = sums.strata
+    se = np.sqrt(strata.variance.sum(axis=1))
+    df = satterthwaite(strata.variance, strata.df)
+    if np.isfinite(bounds).all():
+        adjusted = adjust(weighted_sum, strata, confidence)
         # Nine times a ninth is 1 + 2e-16: no value may lie above the bound.
-        lowest = np.round(sums.low.sum(axis=1), _DECIMALS)
-        highest = np.round(sums.high.sum(axis=1), _DECIMALS)
+        lowest = np.round(strata.low.sum(axis=1), _DECIMALS)
+        highest = np.round(strata.high.sum(axis=1), _DECIMALS)
         weighted_sum = np.clip(weighted_sum, lowest, highest)
-        interval = interval._replace(
-            low=np.clip(interval.low, lowest, highest),
-            high=np.clip(interval.high, lowest, highest),
-        )
+        low = np.clip(adjusted.low, lowest, highest)
+        high = np.clip(adjusted.high, lowest, highest)
+    else:
+        half = t_quantile(df, confidence) * se
+        low = weighted_sum - half
+        high = weighted_sum + half
     return WeightedSum(
         value=weighted_sum,
-        interval=interval,
+        interval=Interval(se, df, low, high),
         n_values=n_values.astype(np.intp),
         n_clusters=n_clusters.astype(np.intp),
         sums=sums,
@@ -247,8 +234,8 @@ def group_means(
     Returns
     -------
     Measured
-        value, se, df, low, high, n_prompts (clusters), n_pairs (values), missing and
-        reason, (groups,) each.
+        value, se, df, low, high, n_clusters, n_values, missing and reason, (groups,)
+        each.
 
     Examples
     --------
@@ -282,8 +269,8 @@ def group_means(
         df=interval.df,
         low=interval.low + withheld,
         high=interval.high + withheld,
-        n_prompts=n_clusters,
-        n_pairs=n_values,
+        n_clusters=n_clusters,
+        n_values=n_values,
         missing=np.bincount(group, minlength=n_groups) - n_values,
         reason=reason,
     )
@@ -362,17 +349,19 @@ def _sum_clusters(
         h = np.where(n_values > 0, 1 / n_values, 0.0)[:, blocks.pool] * blocks.n
         # CR2; a cluster that is its whole pool has no residual to scale.
         factor = np.where(h < 1, 1 / np.sqrt(1 - h), 0.0)
-    residual = blocks.total - blocks.n * np.nan_to_num(mean)[:, blocks.pool]
-    cluster_weight = (np.abs(value_weight) * blocks.n) @ in_cluster
-    with np.errstate(divide="ignore", invalid="ignore"):
+        cluster_weight = (np.abs(value_weight) * blocks.n) @ in_cluster
         share = cluster_weight / cluster_weight.sum(axis=1, keepdims=True)
     share = np.nan_to_num(share)
+    residual = blocks.total - blocks.n * np.nan_to_num(mean)[:, blocks.pool]
+    influence = (value_weight * residual * factor) @ in_cluster
+    contribution = (value_weight * blocks.total) @ in_cluster
 
     stratum_of_pool = _number_strata(blocks, n_pools=weight.shape[1])
     n_strata = int(stratum_of_pool.max(initial=-1)) + 1
     stratum = np.zeros(n_clusters, np.intp)
     stratum[blocks.cluster] = stratum_of_pool[blocks.pool]
-    df, n_effective = _count_freedom(share, stratum, n_strata)
+    in_stratum = indicator(stratum, n_strata)
+    df, n_effective = _count_freedom(share, stratum, in_stratum)
 
     at_lowest = weight * bounds[:, 0]
     at_highest = weight * bounds[:, 1]
@@ -381,17 +370,15 @@ def _sum_clusters(
     low = np.minimum(at_lowest, at_highest) @ pool_in_stratum
     high = np.maximum(at_lowest, at_highest) @ pool_in_stratum
 
-    n_rows = len(blocks.total)
-    by_stratum = (n_rows, n_strata)
+    value = contribution @ in_stratum
+    variance = influence**2 @ in_stratum
+    by_stratum = np.broadcast_arrays(value, variance, df, n_effective, low, high)
     return ClusterSums(
-        influence=(value_weight * residual * factor) @ in_cluster,
-        contribution=(value_weight * blocks.total) @ in_cluster,
-        share=np.broadcast_to(share, (n_rows, n_clusters)),
+        influence=influence,
+        contribution=contribution,
+        share=np.broadcast_to(share, influence.shape),
         stratum=stratum,
-        df=np.broadcast_to(df, by_stratum),
-        n_effective=np.broadcast_to(n_effective, by_stratum),
-        low=np.broadcast_to(low, by_stratum),
-        high=np.broadcast_to(high, by_stratum),
+        strata=Strata(*by_stratum),
     )
 
 
@@ -407,7 +394,7 @@ def _number_strata(blocks: _Blocks, n_pools: int) -> IntArray:
 
 
 def _count_freedom(
-    share: FloatArray, stratum: IntArray, n_strata: int
+    share: FloatArray, stratum: IntArray, in_stratum: sparse.csr_array
 ) -> tuple[FloatArray, FloatArray]:
     """Degrees of freedom and effective number of clusters of each stratum.
 
@@ -415,7 +402,6 @@ def _count_freedom(
     independence have 1 / (sum of h^2 + sum over pairs of h^2 h'^2 / ((1 - h)(1 - h'))).
     Equal clusters give their number less one.
     """
-    in_stratum = indicator(stratum, n_strata)
     share_of_stratum = share @ in_stratum
     with np.errstate(divide="ignore", invalid="ignore"):
         h = np.nan_to_num(share / share_of_stratum[:, stratum])
@@ -427,18 +413,7 @@ def _count_freedom(
     return np.where(np.isfinite(df), df, 0.0), n_effective
 
 
-def _interval(value: FloatArray, sums: ClusterSums, confidence: float) -> Interval:
-    strata = sums.by_stratum()
-    se = np.sqrt(strata.variance.sum(axis=1))
-    df = satterthwaite(strata.variance, sums.df)
-    if sums.is_bounded:
-        low, high = limits_around(value, adjust(value, strata), confidence)
-        return Interval(se, df, low, high)
-    half = t_quantile(df, confidence) * se
-    return Interval(se, df, value - half, value + half)
-
-
-def adjust(value: FloatArray, strata: Strata) -> Adjusted:
+def adjust(value: FloatArray, strata: Strata, confidence: float) -> Adjusted:
     """Add a won and a lost cluster to numbers (rows,), and to the variance of each of
     their strata.
 
@@ -458,24 +433,21 @@ def adjust(value: FloatArray, strata: Strata) -> Adjusted:
 
         share = w / width[:, None]
         k_of_all = 1 / (share**2 / k).sum(axis=1)
-        center, _ = add_two_clusters((value - low) / width, k_of_all)
+        center_share, _ = add_two_clusters((value - low) / width, k_of_all)
+
+    center = low + width * center_share
+    se = np.sqrt(variance.sum(axis=1))
+    df = satterthwaite(variance, strata.df)
+    half = t_quantile(df, confidence) * se
+    # At low confidence the limits reach as far as the value, which may lie beside the
+    # center.
     return Adjusted(
-        center=low + width * center,
-        se=np.sqrt(variance.sum(axis=1)),
-        df=satterthwaite(variance, strata.df),
+        center=center,
+        se=se,
+        df=df,
+        low=np.minimum(center - half, value),
+        high=np.maximum(center + half, value),
     )
-
-
-def limits_around(
-    value: FloatArray, adjusted: Adjusted, confidence: float
-) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper limits; at low confidence they reach as far as the value, which
-    may lie beside the center.
-    """
-    half = t_quantile(adjusted.df, confidence) * adjusted.se
-    low = np.minimum(adjusted.center - half, value)
-    high = np.maximum(adjusted.center + half, value)
-    return low, high
 
 
 def add_two_clusters(share: FloatArray, n: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -14,8 +14,6 @@ from rmlab.estimation.clustered import (
     ClusterSums,
     Strata,
     adjust,
-    indicator,
-    limits_around,
     sum_weighted_means,
     t_quantile,
 )
@@ -105,7 +103,7 @@ def mean_difference(
         confidence=confidence,
     )
     reason = np.where(mean.n_clusters[:, 0] < MIN_PROMPTS, TOO_FEW, "").astype(object)
-    return _test_difference(mean.value, mean.sums.by_stratum(), reason, confidence)
+    return _test_difference(mean.value, mean.sums.strata, reason, confidence)
 
 
 def holm(p: FloatArray) -> FloatArray:
@@ -128,8 +126,8 @@ def _difference_by_stratum(
     sums: ClusterSums, first: IntArray, second: IntArray
 ) -> Strata:
     """What each stratum contributes to the differences."""
-    n_strata = sums.df.shape[1]
-    contribution = sums.contribution @ indicator(sums.stratum, n_strata)
+    strata = sums.strata
+    n_strata = strata.df.shape[1]
     variance = np.zeros((len(first), n_strata))
     # Only the models that occur: one product of all of them serves every pair, where
     # pairs by clusters would not fit.
@@ -146,13 +144,13 @@ def _difference_by_stratum(
         variance[:, stratum] = np.where(is_noise, 0.0, paired_variance)
 
     return Strata(
-        value=contribution[first] - contribution[second],
+        value=strata.value[first] - strata.value[second],
         variance=variance,
         # With answers missing each model has its own clusters: the fewer decide.
-        df=np.minimum(sums.df[first], sums.df[second]),
-        n_effective=np.minimum(sums.n_effective[first], sums.n_effective[second]),
-        low=sums.low[first] - sums.high[second],
-        high=sums.high[first] - sums.low[second],
+        df=np.minimum(strata.df[first], strata.df[second]),
+        n_effective=np.minimum(strata.n_effective[first], strata.n_effective[second]),
+        low=strata.low[first] - strata.high[second],
+        high=strata.high[first] - strata.low[second],
     )
 
 
@@ -160,16 +158,17 @@ def _test_difference(
     value: FloatArray, strata: Strata, reason: NDArray[np.object_], confidence: float
 ) -> Difference:
     """Test each difference, and take its limits; none where there is a reason."""
-    adjusted = adjust(value, strata)
-    low, high = limits_around(value, adjusted, confidence)
+    adjusted = adjust(value, strata, confidence)
     lowest = strata.low.sum(axis=1)
     highest = strata.high.sum(axis=1)
-    t = t_quantile(adjusted.df, confidence)
+    low = np.maximum(adjusted.low, lowest)
+    high = np.minimum(adjusted.high, highest)
+
     size = np.abs(value)
+    t = t_quantile(adjusted.df, confidence)
     score_margin = size + _score_half(size, strata, t, confidence)
-    margin = np.maximum(score_margin, np.maximum(-low, high))
-    low = np.maximum(low, lowest)
-    high = np.minimum(high, highest)
+    interval_margin = np.maximum(-adjusted.low, adjusted.high)
+    margin = np.maximum(score_margin, interval_margin)
     p = 2 * stdtr(adjusted.df, -np.abs(adjusted.center) / adjusted.se)
     se = np.sqrt(strata.variance.sum(axis=1))
 

@@ -1,6 +1,6 @@
 """Every number of every model, with an error clustered by prompt and an interval."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -11,21 +11,30 @@ from rmlab.estimation.clustered import (
     MIN_PROMPTS,
     TOO_FEW,
     ClusterSums,
-    Measured,
     WeightedSum,
     indicator,
+    rows_by_code,
     sum_weighted_means,
 )
 from rmlab.estimation.items import MISSING, TIE, Items
 from rmlab.estimation.weights import WeightedMean, Weights
-from rmlab.tables import BoolArray, IntArray
+from rmlab.tables import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
-class _Number(Measured):
+class _Number:
     """One number of every model; the arrays are (models,)."""
 
+    value: FloatArray
+    se: FloatArray
+    df: FloatArray
+    low: FloatArray
+    high: FloatArray
+    n_prompts: IntArray
+    n_items: IntArray
     n_ties: IntArray
+    missing: IntArray
+    reason: NDArray[np.object_]
 
 
 @dataclass(frozen=True)
@@ -34,8 +43,13 @@ class Estimate(_Number):
 
     Attributes
     ----------
-    n_ties : ndarray
-        Ties among the items.
+    value, se, df, low, high : ndarray
+        The number, its clustered error, degrees of freedom and limits.
+    n_prompts, n_items, n_ties, missing : ndarray
+        Prompts and items that were counted, ties among these, and items without an
+        answer.
+    reason : ndarray
+        Why there is no value or no interval, else "".
     models : list of str
     numbers : DataFrame
         One row per number, with the columns that name it.
@@ -89,10 +103,11 @@ def estimate(
     Miller (arXiv 2411.00640) for the clusters; `performance/coverage.py` for the
     coverage.
     """
+    rows_of_cell = rows_by_code(items.cell, len(items.cells))
     numbers = []
     clusters = {}
     for place, mean in enumerate(weights.means):
-        number, sums = _estimate_number(items, mean, confidence)
+        number, sums = _estimate_number(items, rows_of_cell, mean, confidence)
         numbers.append(number)
         if place in contrasts:
             clusters[place] = sums
@@ -112,11 +127,11 @@ def estimate(
 
 
 def _estimate_number(
-    items: Items, mean: WeightedMean, confidence: float
+    items: Items, rows_of_cell: list[IntArray], mean: WeightedMean, confidence: float
 ) -> tuple[_Number, ClusterSums]:
-    rows_of_cell = [items.rows_of_cell[cell] for cell in mean.cells]
-    rows = np.concatenate([np.zeros(0, np.intp), *rows_of_cell])
-    pool = np.repeat(mean.pool, [len(rows) for rows in rows_of_cell])
+    counted = [rows_of_cell[cell] for cell in mean.cells]
+    rows = np.concatenate([np.zeros(0, np.intp), *counted])
+    pool = np.repeat(mean.pool, [len(rows) for rows in counted])
     credit = items.credit[:, rows]
     bounds = np.zeros((len(mean.parts), 2))
     bounds[mean.pool] = items.bounds[mean.cells]
@@ -133,7 +148,7 @@ def _estimate_number(
         n_prompts = np.count_nonzero(result.sums.share, axis=1)
     else:
         n_prompts = _count_prompts(~np.isnan(credit) & counts, items.prompt[rows])
-    n_pairs = result.n_values.sum(axis=1)
+    n_items = result.n_values.sum(axis=1)
     outcome = items.outcome[:, rows]
     number = _Number(
         value=value,
@@ -142,10 +157,10 @@ def _estimate_number(
         low=result.interval.low + withheld,
         high=result.interval.high + withheld,
         n_prompts=np.asarray(n_prompts, np.intp),
-        n_pairs=np.broadcast_to(n_pairs, value.shape),
+        n_items=np.broadcast_to(n_items, value.shape),
+        n_ties=((outcome == TIE) & counts).sum(axis=1),
         missing=((outcome == MISSING) & counts).sum(axis=1),
         reason=no_interval,
-        n_ties=((outcome == TIE) & counts).sum(axis=1),
     )
     return number, result.sums
 
@@ -160,29 +175,29 @@ def _explain(
     mean: WeightedMean, result: WeightedSum, n_models: int
 ) -> tuple[NDArray[np.object_], NDArray[np.object_]]:
     """Why each model has no value, and why it has no interval, else ""."""
+    by_model = (n_models, len(mean.parts))
     has_weight = mean.weight != 0
+    is_empty = np.broadcast_to(has_weight & (result.n_values == 0), by_model)
+    is_small = has_weight & (result.n_clusters < MIN_PROMPTS)
+    is_small = np.broadcast_to(is_small, by_model)
+
     no_value = np.full(n_models, "" if mean.parts else "nothing there", object)
-    for model, names in _parts_of_pools(
-        mean, has_weight & (result.n_values == 0), n_models
-    ):
-        no_value[model] = f"nothing in {names}"
-    for model, text in mean.reasons.items():
-        no_value[model] = f"{no_value[model]}; {text}" if no_value[model] else text
+    for model in np.flatnonzero(is_empty.any(axis=1)):
+        no_value[model] = f"nothing in {_name_parts(mean, is_empty[model])}"
+    for row, text in mean.reasons.items():
+        earlier = no_value[row]
+        no_value[row] = f"{earlier}; {text}" if earlier else text
 
     no_interval = no_value.copy()
-    is_small = has_weight & (result.n_clusters < MIN_PROMPTS)
     has_parts = len(set(mean.parts)) > 1
-    for model, names in _parts_of_pools(mean, is_small, n_models):
-        if no_value[model] == "":
-            no_interval[model] = f"{names}: {TOO_FEW}" if has_parts else TOO_FEW
+    for model in np.flatnonzero(is_small.any(axis=1) & (no_value == "")):
+        no_interval[model] = TOO_FEW
+        if has_parts:
+            no_interval[model] = f"{_name_parts(mean, is_small[model])}: {TOO_FEW}"
     return no_value, no_interval
 
 
-def _parts_of_pools(
-    mean: WeightedMean, selected: BoolArray, n_models: int
-) -> Iterator[tuple[int, str]]:
-    """Each model with selected pools, and the names of their parts."""
-    names = np.array(mean.parts, object)
-    by_model = np.broadcast_to(selected, (n_models, len(names)))
-    for model in np.flatnonzero(by_model.any(axis=1)):
-        yield int(model), ", ".join(dict.fromkeys(names[by_model[model]]))
+def _name_parts(mean: WeightedMean, selected: BoolArray) -> str:
+    """Names of the parts of the selected pools, each once."""
+    names = [mean.parts[pool] for pool in np.flatnonzero(selected)]
+    return ", ".join(dict.fromkeys(names))

@@ -4,7 +4,6 @@ numbers are means of it.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -12,7 +11,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import tables
-from rmlab.estimation.clustered import rows_by_code
 from rmlab.tables import (
     ITEM,
     PROMPT,
@@ -32,6 +30,12 @@ or lost, tied, won.
 """
 
 CREDIT_OF_TIE = {"loss": 0.0, "half": 0.5, "drop": np.nan}
+
+CREDIT_OF_OUTCOME = {
+    ties: np.array([0.0, credit_of_tie, 1.0, np.nan])
+    for ties, credit_of_tie in CREDIT_OF_TIE.items()
+}
+"""Credit of LOSS, TIE and WIN by the rule for ties; MISSING takes the last entry."""
 
 NO_STYLE = 9
 """Style code of a comparison without styles; above it the level, where that alone is
@@ -98,17 +102,12 @@ class Items:
         style_code = self.cells["style_code"]
         return bool(len(self.cells)) and bool((style_code != NO_STYLE).all())
 
-    @cached_property
-    def rows_of_cell(self) -> list[IntArray]:
-        """Items of each cell."""
-        return rows_by_code(self.cell, len(self.cells))
-
     def common(self) -> "Items":
         """The items for which every model has a row; DataError where there is none."""
         in_all = (self.outcome != NO_ROW).all(axis=0)
         if not in_all.any():
-            problem = "common: no item was scored by all models."
-            raise DataError(f"{problem} Leave some models out.")
+            problem = "common: no item was scored by all models"
+            raise DataError(problem, "leave some models out")
         cells, cell = np.unique(self.cell[in_all], return_inverse=True)
         return replace(
             self,
@@ -139,10 +138,10 @@ class Items:
         n_common = (~lacks.any(axis=0)).sum()
         problem = (
             f"table: {self.models[worst]!r} lacks {n_lacking} of {len(self.frame)} "
-            f"items, first {first}."
+            f"items, first {first}"
         )
-        remedy = f"Pass common=True to use the {n_common} that all models have."
-        raise DataError(f"{problem} {remedy}")
+        remedy = f"pass common=True to use the {n_common} that all models have"
+        raise DataError(problem, remedy)
 
 
 class Grid(NamedTuple):
@@ -193,52 +192,10 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
     # n_models is 1.
     n_models = max(len(scores), 1) // max(len(prompt), 1)
     answers = scores[: len(prompt)]
-    count_labels(answers, prompt)  # every prompt must have both
-    is_chosen = (answers["label"] == "chosen").to_numpy()
-    chosen, rejected = cross_answers(prompt, is_chosen)
-    described = _describe_pairs(answers, chosen, rejected)
-    frame = pd.concat([described] * n_models, ignore_index=True)
-
-    score = scores["score"].to_numpy().reshape(n_models, -1)
-    margin = (score[:, chosen] - score[:, rejected]).ravel()
-    first_row_of_model = len(prompt) * np.arange(n_models)
-    rows = (first_row_of_model[:, None] + chosen).ravel()
-    further = {
-        name: scores[name].array.take(rows) for name in _find_further_columns(scores)
-    }
-    frame.insert(0, "model", scores["model"].array.take(rows))
-    frame = frame.assign(margin=margin, outcome=tables.outcome(margin), **further)
-    return tables.copy_provenance(scores, frame)
-
-
-def cross_answers(prompt: IntArray, is_chosen: BoolArray) -> tuple[IntArray, IntArray]:
-    """Rows of the chosen and of the rejected answer of every comparison.
-
-    Each chosen answer meets every rejected answer of its prompt.
-    """
-    chosen = np.flatnonzero(is_chosen)
-    rejected = np.flatnonzero(~is_chosen)
-    rejected = rejected[np.argsort(prompt[rejected], kind="stable")]  # prompt by prompt
-
-    n_rejected = np.bincount(prompt[rejected], minlength=prompt.max(initial=-1) + 1)
-    first_rejected = np.cumsum(n_rejected) - n_rejected
-
-    n_partners = n_rejected[prompt[chosen]]
-    chosen_rows = np.repeat(chosen, n_partners)
-    first_row = np.cumsum(n_partners) - n_partners
-    partner = np.arange(len(chosen_rows)) - np.repeat(first_row, n_partners)
-    rejected_rows = rejected[first_rejected[prompt[chosen_rows]] + partner]
-    return chosen_rows, rejected_rows
-
-
-def _describe_pairs(
-    answers: pd.DataFrame, chosen: IntArray, rejected: IntArray
-) -> pd.DataFrame:
-    """The columns of comparisons that do not depend on the model."""
-    answers = answers[[*PROMPT, "subset", "slot", "style"]]
+    chosen, rejected = cross_answers(answers, prompt)
     of_chosen = answers.iloc[chosen].reset_index(drop=True)
     of_rejected = answers.iloc[rejected].reset_index(drop=True)
-    return pd.DataFrame(
+    described = pd.DataFrame(
         {
             "benchmark": of_chosen["benchmark"],
             "domain": of_chosen["domain"],
@@ -251,14 +208,39 @@ def _describe_pairs(
             "level": tables.level(of_chosen["style"], of_rejected["style"]),
         }
     )
+    frame = pd.concat([described] * n_models, ignore_index=True)
+
+    score = scores["score"].to_numpy().reshape(n_models, -1)
+    margin = (score[:, chosen] - score[:, rejected]).ravel()
+    first_row_of_model = len(prompt) * np.arange(n_models)
+    rows = (first_row_of_model[:, None] + chosen).ravel()
+    further_columns = tables.prompt_columns(scores, [*tables.SCORES, *tables.PAIRS])
+    further = {name: scores[name].array.take(rows) for name in further_columns}
+    frame.insert(0, "model", scores["model"].array.take(rows))
+    frame = frame.assign(margin=margin, outcome=tables.outcome(margin), **further)
+    return tables.copy_provenance(scores, frame)
 
 
-def _find_further_columns(scores: pd.DataFrame) -> list[str]:
-    """The columns beyond the contract that are constant within a prompt."""
-    known = [*tables.SCORES, *tables.PAIRS]
-    if set(scores.columns) <= set(known):
-        return []
-    return tables.prompt_columns(scores, known)
+def cross_answers(answers: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntArray]:
+    """Rows of the chosen and of the rejected answer of every comparison.
+
+    Each chosen answer meets every rejected answer of its prompt. DataError where a
+    prompt has answers of one label only.
+    """
+    _, n_rejected = count_labels(answers, prompt)
+    first_rejected = np.cumsum(n_rejected) - n_rejected
+
+    is_chosen = (answers["label"] == "chosen").to_numpy()
+    chosen = np.flatnonzero(is_chosen)
+    rejected = np.flatnonzero(~is_chosen)
+    rejected = rejected[np.argsort(prompt[rejected], kind="stable")]  # prompt by prompt
+
+    n_partners = n_rejected[prompt[chosen]]
+    chosen_rows = np.repeat(chosen, n_partners)
+    first_row = np.cumsum(n_partners) - n_partners
+    partner = np.arange(len(chosen_rows)) - np.repeat(first_row, n_partners)
+    rejected_rows = rejected[first_rejected[prompt[chosen_rows]] + partner]
+    return chosen_rows, rejected_rows
 
 
 def count_labels(scores: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntArray]:
@@ -276,7 +258,7 @@ def count_labels(scores: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntA
             f"scores: {one_sided.sum()} prompts of a model have answers of one label "
             f"only, first {rows.iloc[0].to_dict()}"
         )
-        raise DataError(f"{problem}. Score both.")
+        raise DataError(problem, "score both")
     return n_chosen, n_rejected
 
 
@@ -297,9 +279,7 @@ def credit(pairs: pd.DataFrame, *, ties: Ties = "loss") -> FloatArray:
     """
     tables.check_option("ties", ties, tuple(CREDIT_OF_TIE))
     outcome = pd.Categorical(pairs["outcome"], dtype=tables.OUTCOME)
-    # The code of a missing outcome is -1, the last entry.
-    credit_of_outcome = np.array([0.0, CREDIT_OF_TIE[ties], 1.0, np.nan])
-    return np.asarray(credit_of_outcome[outcome.codes])
+    return np.asarray(CREDIT_OF_OUTCOME[ties][outcome.codes])
 
 
 def as_pairs(table: pd.DataFrame) -> pd.DataFrame:
@@ -310,7 +290,7 @@ def as_pairs(table: pd.DataFrame) -> pd.DataFrame:
     elif not _is_checked(table, columns):
         table = tables.check_pairs(table)
     if table.empty:
-        raise DataError("table: no rows. Look at the selection that it comes from.")
+        raise DataError("table: no rows", "look at the selection that it comes from")
     return table
 
 
@@ -330,11 +310,11 @@ def place_rows(rows: pd.DataFrame, key: Sequence[str]) -> Grid:
     """
     item, first_rows = group_codes(rows, key)
     model, models = pd.factorize(rows["model"])
-    grid = Grid(models.tolist(), model, item, first_rows)
-    has_row = grid.spread(np.ones(len(rows), np.bool_), absent=False)
+    has_row = np.zeros((len(models), len(first_rows)), np.bool_)
+    has_row[model, item] = True
     if np.count_nonzero(has_row) < len(rows):
         tables.refuse_repeats(rows, ["model", *key], "table")
-    return grid
+    return Grid(models.tolist(), model, item, first_rows)
 
 
 def build_items(
@@ -376,49 +356,42 @@ def build_items(
     described = dict.fromkeys([*key, *columns])
     grouping = dict.fromkeys([*by, *cluster])
     undescribed = [name for name in grouping if name not in described]
-    _require_constant(rows, key, undescribed, grid)
+    for name in undescribed:
+        _require_constant(rows, key, name, grid)
 
-    names = [*described, *undescribed]
-    frame = rows[names].iloc[grid.first_rows].reset_index(drop=True)
-    cell, cells = _number_cells(frame, by)
-    prompt = group_codes(frame, [name for name in PROMPT if name in frame])[0]
-    is_default = list(cluster) == PROMPT
+    frame = rows[[*described, *undescribed]].iloc[grid.first_rows]
+    frame = frame.reset_index(drop=True)
+    cell_columns = [name for name in ("domain", *DESCRIBED) if name in frame]
+    cell_columns += [name for name in by if name not in cell_columns]
+    cell, first_items = group_codes(frame, cell_columns)
+    prompt, _ = group_codes(frame, [name for name in PROMPT if name in frame])
+    cells = frame[cell_columns].iloc[first_items].reset_index(drop=True)
+    clusters = prompt
+    if list(cluster) != PROMPT:
+        clusters = cluster_codes(frame, cluster, key)
     return Items(
         models=grid.models,
         frame=frame,
         credit=grid.spread(credit, np.nan),
         outcome=grid.spread(outcome, NO_ROW),
         prompt=prompt,
-        cluster=prompt if is_default else cluster_codes(frame, cluster, key),
+        cluster=clusters,
         cell=cell,
-        cells=cells,
+        cells=cells.assign(style_code=_number_styles(cells)),
         bounds=np.tile(np.array(bounds, np.float64), (len(cells), 1)),
     )
 
 
 def _require_constant(
-    rows: pd.DataFrame, key: Sequence[str], names: Iterable[str], grid: Grid
+    rows: pd.DataFrame, key: Sequence[str], name: str, grid: Grid
 ) -> None:
     """Raise DataError where a column differs between the models' rows of an item."""
-    for name in names:
-        codes = pd.factorize(rows[name])[0]
-        differs = codes != codes[grid.first_rows][grid.item]
-        if differs.any():
-            first = rows[list(key)].iloc[int(differs.argmax())].to_dict()
-            raise DataError(
-                f"by, cluster: {name!r} differs between the models, first in {first}."
-            )
-
-
-def _number_cells(
-    frame: pd.DataFrame, by: Sequence[str]
-) -> tuple[IntArray, pd.DataFrame]:
-    """The cell of each item, and the cells with their style codes."""
-    described = [name for name in ("domain", *DESCRIBED) if name in frame]
-    defining = [*dict.fromkeys([*described, *by])]
-    cell, first_items = group_codes(frame, defining)
-    cells = frame[defining].iloc[first_items].reset_index(drop=True)
-    return cell, cells.assign(style_code=_number_styles(cells))
+    codes = pd.factorize(rows[name])[0]
+    differs = codes != codes[grid.first_rows][grid.item]
+    if differs.any():
+        first = rows[list(key)].iloc[int(differs.argmax())].to_dict()
+        problem = f"by, cluster: {name!r} differs between the models"
+        raise DataError(f"{problem}, first in {first}", "give each item one value")
 
 
 def _number_styles(cells: pd.DataFrame) -> IntArray:
@@ -446,11 +419,12 @@ def comparison_items(
     loss, a tie as `ties` says.
     """
     rows = as_pairs(table)
+    outcome = rows["outcome"].cat.codes.to_numpy().astype(np.int8)
     return build_items(
         rows,
         key=ITEM,
-        outcome=rows["outcome"].cat.codes.to_numpy().astype(np.int8),
-        credit=credit(rows, ties=ties),  # type: ignore[arg-type]
+        outcome=outcome,
+        credit=CREDIT_OF_OUTCOME[ties][outcome],
         columns=DESCRIBED,
         by=by,
         cluster=cluster,
@@ -458,9 +432,7 @@ def comparison_items(
 
 
 def cluster_columns(table: pd.DataFrame, cluster: str | None) -> list[str]:
-    """The columns that name what stands or falls together; DataError for one that is
-    not there.
-    """
+    """The columns that define a cluster; DataError for one that is not there."""
     columns = tables.default_cluster(table) if cluster is None else [cluster]
     require_item_columns(table, [], columns)
     return columns
@@ -473,8 +445,8 @@ def cluster_codes(
     is_missing = frame[list(cluster)].isna().any(axis=1)
     if is_missing.any():
         first = frame.loc[is_missing, list(key)].iloc[0].to_dict()
-        problem = f"cluster: {list(cluster)} is missing in some items, first {first}."
-        raise DataError(f"{problem} Fill it in.")
+        problem = f"cluster: {list(cluster)} is missing in some items, first {first}"
+        raise DataError(problem, "fill it in")
     return group_codes(frame, cluster)[0]
 
 
@@ -486,15 +458,12 @@ def require_item_columns(
         for name in names:
             if name not in rows.columns:
                 similar = tables.nearest(name, list(rows.columns))
-                raise DataError(
-                    f"{argument}: {name!r} is not a column here; {similar}."
-                )
+                raise DataError(f"{argument}: {name!r} is not a column here", similar)
 
 
 def refuse_result_names(by: Iterable[str], results: Collection[str]) -> None:
     """Raise DataError where a column of `by` is named like a column of the result."""
     for name in by:
         if name in results:
-            raise DataError(
-                f"by: {name!r} is a column of the result. Rename it in the table."
-            )
+            problem = f"by: {name!r} is a column of the result"
+            raise DataError(problem, "rename it in the table")

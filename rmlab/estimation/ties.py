@@ -60,7 +60,7 @@ def ties_detail(scores: pd.DataFrame) -> pd.DataFrame:
     if is_strange.any():
         strange = scores["id"][is_strange].iloc[0]
         problem = f"scores: id {strange!r} in Ties is neither 'ref:N' nor 'tied:N'"
-        raise DataError(f"{problem}; load with reward-bench-2")
+        raise DataError(problem, "load with reward-bench-2")
     _check_whole(scores)
     frame = scores.assign(kind=name["kind"], number=name["number"])
     prompt = ["model", "benchmark", "id"]
@@ -130,7 +130,7 @@ def ties_score(scores: pd.DataFrame) -> pd.DataFrame:
     detail = ties_detail(scores)
     if detail.empty:
         problem = "scores: no prompt is in RewardBench 2's domain 'Ties'"
-        raise DataError(f"{problem}; score load('reward-bench-2')")
+        raise DataError(problem, "score load('reward-bench-2')")
     pair = ["model", "benchmark", "number"]
     wide = detail.set_index([*pair, "kind"])[["gap", "spread"]].unstack("kind")
     gap_ref = wide[("gap", "ref")]
@@ -173,7 +173,7 @@ def _check_whole(scores: pd.DataFrame) -> None:
         problem = (
             f"scores: Ties prompts lack answers, first {first}: {counts} are there"
         )
-        raise DataError(f"{problem}. Score all of them.")
+        raise DataError(problem, "score all of them")
 
 
 def _check_partners(detail: pd.DataFrame) -> None:
@@ -184,7 +184,7 @@ def _check_partners(detail: pd.DataFrame) -> None:
         first = unpaired.iloc[0]
         problem = (
             f"scores: {len(unpaired)} Ties prompts have no partner, first "
-            f"{first['kind']}:{first['number']} of {first['model']!r}."
+            f"{first['kind']}:{first['number']} of {first['model']!r}"
         )
-        remedy = f"Score both ref:{first['number']} and tied:{first['number']}."
-        raise DataError(f"{problem} {remedy}")
+        remedy = f"score both ref:{first['number']} and tied:{first['number']}"
+        raise DataError(problem, remedy)

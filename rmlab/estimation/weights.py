@@ -49,8 +49,8 @@ class WeightedMean:
     cells, pool : ndarray
         The cells that count, and the pool of each.
     weight : ndarray
-        (1 or models, pools): weight of each pool's mean. A pool with a weight and
-        without items leaves no number.
+        (1 or models, pools): weight of each pool's mean. An empty pool with a
+        weight gives NaN.
     parts : list of str
         Name of the part that each pool belongs to.
     reasons : dict
@@ -125,8 +125,8 @@ def domain_parts(items: Items, average: Average) -> Parts:
     for domain in domains:
         if domain not in average:
             similar = tables.nearest(domain, list(average))
-            problem = f"average: no weight for domain {domain!r}; {similar}."
-            raise DataError(f"{problem} Weigh every domain, if only with 0.")
+            problem = f"average: no weight for domain {domain!r}; {similar}"
+            raise DataError(problem, "weigh every domain, if only with 0")
     if not (min(average.values()) >= 0 and 0 < sum(average.values()) < np.inf):
         problem = f"average: weights {dict(average)}"
         raise ValueError(f"{problem}; none may be negative, and not all zero")
@@ -162,7 +162,11 @@ def weighted_mean(
     empty_parts = required[n_pools[required] == 0]
     part_of_pool = np.concatenate([part_of_pool, empty_parts])
 
-    share = _share_among(parts.weight, required)
+    weight = parts.weight[:, required]
+    is_unweighted = ~(weight.sum(axis=1, keepdims=True) > 0)
+    weight = np.where(is_unweighted, 1.0, weight)
+    share = np.zeros(parts.weight.shape)
+    share[:, required] = weight / weight.sum(axis=1, keepdims=True)
     n_sharing = np.maximum(n_pools[part_of_pool], 1)
     return WeightedMean(
         cells=cells,
@@ -171,18 +175,6 @@ def weighted_mean(
         parts=[parts.names[part] for part in part_of_pool],
         reasons=_reasons_of_models(parts, share),
     )
-
-
-def _share_among(weight: FloatArray, required: IntArray) -> FloatArray:
-    """Each part's share of the weight of the required parts; 0 for the others."""
-    weight_of_required = weight[:, required]
-    total = weight_of_required.sum(axis=1, keepdims=True)
-    equal_share = 1 / max(len(required), 1)
-    share = np.zeros(weight.shape)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        scaled = weight_of_required / total
-    share[:, required] = np.where(total > 0, scaled, equal_share)
-    return share
 
 
 def _reasons_of_models(parts: Parts, share: FloatArray) -> dict[int, str]:

@@ -10,21 +10,22 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab import metrics, records, tables
-from rmlab.benchmarks import benchmarks_by_name, layouts
+from rmlab.benchmarks.own_columns import OwnColumns
 from rmlab.benchmarks.own_pairs import load_scores
-from rmlab.io import native, results
+from rmlab.io import native, other_formats
 from rmlab.tables import DataError, check_option
 
-Source = str | PathLike[str] | Iterable[str | PathLike[str]]
+Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
+"""A file, a folder, a glob, or several of them."""
 
 _log = logging.getLogger(__name__)
 
 
 def read_scores(
-    source: Source,
+    source: Paths,
     *,
     format: str | None = None,
-    columns: layouts.Columns | None = None,
+    columns: OwnColumns | None = None,
     model: str | None = None,
     allow_missing: bool = False,
 ) -> pd.DataFrame:
@@ -49,8 +50,8 @@ def read_scores(
           first, `num_correct`).
 
         A response matrix holds outcomes and no scores: `read_pairs` reads it. Any other
-        file is read as pairs of one's own, under the ids that `load_pairs` gives it, if
-        its columns have usual names: `chosen_score` and `rejected_score` (also
+        file is read as custom pairs, under the ids that `load_pairs` gives it, if its
+        columns have usual names: `chosen_score` and `rejected_score` (also
         score_chosen, chosen_reward, reward_chosen, or an object or list `scores`);
         `score_a`, `score_b` and `winner`; `score` and `label` of one response a row;
         lists `scores` and `labels`. Its columns `model`, `benchmark` and `family` are
@@ -96,27 +97,26 @@ def read_scores(
     TypeError
         For a DataFrame.
     """
-    read_mapped = (
-        None
-        if columns is None
-        else partial(results.read_mapped_scores, columns=columns, model=model)
-    )
-    read_layout = read_mapped or partial(_read_file, layout=format, model=model)
-    return _read_files(
-        "scores",
-        source,
-        read_layout,
-        partial(tables.check_scores, allow_missing=allow_missing),
-    )
+    read_file: Callable[..., pd.DataFrame]
+    if columns is None:
+        read_file = partial(_read_file, format=format, model=model)
+    else:
+        read_file = partial(
+            other_formats.read_mapped_scores, columns=columns, model=model
+        )
+    check = partial(tables.check_scores, allow_missing=allow_missing)
+    files = _find_files(source, pairs=False)
+    key = ["model", *tables.KEY]
+    return _read_files(files, "scores", read_file, _require_scores, check, key)
 
 
 def read_pairs(
-    source: Source,
+    source: Paths,
     *,
     format: str | None = None,
     benchmark: str = "reward-bench",
     subsets: Mapping[str, str] | None = None,
-    columns: results.Columns | None = None,
+    columns: other_formats.FieldNames | None = None,
 ) -> pd.DataFrame:
     """Read comparisons from a file, a store's folder, a glob or a list of them.
 
@@ -151,14 +151,17 @@ def read_pairs(
     DataError
         For a file that cannot be read; the message names file, row and value.
     """
-
-    read_mapped = (
-        None if columns is None else partial(results.read_mapped_pairs, columns=columns)
+    read_file: Callable[..., pd.DataFrame]
+    if columns is None:
+        read_file = partial(
+            _read_file, format=format, benchmark=benchmark, subsets=subsets
+        )
+    else:
+        read_file = partial(other_formats.read_mapped_pairs, columns=columns)
+    files = _find_files(source, pairs=True)
+    return _read_files(
+        files, "pairs", read_file, _compare_scores, tables.check_pairs, tables.PAIR_KEY
     )
-    read_layout = read_mapped or partial(
-        _read_file, layout=format, benchmark=benchmark, subsets=subsets
-    )
-    return _read_files("pairs", source, read_layout, tables.check_pairs)
 
 
 def write_scores(scores: pd.DataFrame, path: str | PathLike[str]) -> Path:
@@ -187,9 +190,8 @@ def write_scores(scores: pd.DataFrame, path: str | PathLike[str]) -> Path:
     DataError
         For a bad table, or another suffix.
     """
-    return native.write_frame(
-        tables.check_scores(scores, allow_missing=True), records.expand_path(path)
-    )
+    checked = tables.check_scores(scores, allow_missing=True)
+    return native.write_frame(checked, records.expand_path(path))
 
 
 def write_pairs(pairs: pd.DataFrame, path: str | PathLike[str]) -> Path:
@@ -216,123 +218,145 @@ def write_pairs(pairs: pd.DataFrame, path: str | PathLike[str]) -> Path:
     return native.write_frame(tables.check_pairs(pairs), records.expand_path(path))
 
 
+_Change = Callable[[Path, pd.DataFrame], pd.DataFrame]
+_Check = Callable[[pd.DataFrame], pd.DataFrame]
+
+
 def _read_files(
+    files: list[Path],
     table: str,
-    source: Source,
     read_file: Callable[..., pd.DataFrame],
-    check: Callable[[pd.DataFrame], pd.DataFrame],
+    adapt: _Change,
+    check: _Check,
+    key: list[str],
 ) -> pd.DataFrame:
     """One table of all files, with what their sidecars say; an error names its file."""
-    frames, provenance = [], {}
-    for path in _find_files(source, pairs=table == "pairs"):
+    frames = []
+    provenance = {}
+    for path in files:
         sidecar = native.read_sidecar(path)
         if "provenance" in sidecar:
             provenance[str(path)] = sidecar["provenance"]
         try:
-            frame = read_file(path, sidecar=sidecar)
-            if table == "scores" and "outcome" in frame:
-                raise DataError(
-                    f"holds outcomes and no scores; use read_pairs({str(path)!r})"
-                )
-            if table == "pairs" and "score" in frame:
-                scores = tables.check_scores(frame, allow_missing=True)
-                if scores["slot"].any():
-                    raise DataError(
-                        "holds scores and no comparisons; use pairs(read_scores(...))"
-                    )
-                _log.warning(
-                    "%s: holds scores of pairs; they are compared as rmlab.pairs does",
-                    path,
-                )
-                frame = metrics.pairs(scores)
+            frame = adapt(path, read_file(path, sidecar=sidecar))
             frames.append(check(frame))
         except DataError as error:
-            raise (
-                error
-                if str(error).startswith(str(path))
-                else DataError(f"{path}: {error}")
-            ) from None
+            if error.problem.startswith(str(path)):
+                raise
+            raise DataError(f"{path}: {error.problem}", error.remedy) from None
+
     merged = pd.concat(frames, ignore_index=True)
     if len(frames) > 1:
-        tables.refuse_repeats(
-            merged,
-            ["model", *tables.KEY] if table == "scores" else tables.PAIR_KEY,
-            table,
-        )
-    if provenance:
-        merged.attrs["provenance"] = (
-            next(iter(provenance.values()))
-            if len(frames) == 1
-            else {"files": provenance}
-        )
+        tables.refuse_repeats(merged, key, table)
+    if len(frames) == 1 and provenance:
+        (merged.attrs["provenance"],) = provenance.values()
+    elif provenance:
+        merged.attrs["provenance"] = {"files": provenance}
     return merged
+
+
+def _require_scores(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame; DataError where it holds outcomes."""
+    if "outcome" in frame:
+        problem = "holds outcomes and no scores"
+        raise DataError(problem, f"use read_pairs({str(path)!r})")
+    return frame
+
+
+def _compare_scores(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+    """Comparisons as they are, or of the scores of one answer each."""
+    if "score" not in frame:
+        return frame
+    scores = tables.check_scores(frame, allow_missing=True)
+    if scores["slot"].any():
+        problem = "holds scores and no comparisons"
+        raise DataError(problem, "use pairs(read_scores(...))")
+    _log.warning(
+        "%s: holds scores of pairs; they are compared as rmlab.pairs does", path
+    )
+    return metrics.pairs(scores)
 
 
 def _read_file(
     path: Path,
     *,
     sidecar: Mapping[str, object],
-    layout: str | None,
+    format: str | None,
     model: str | None = None,
     benchmark: str = "",
     subsets: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """The columns of a file in one of the known formats, not checked yet."""
-    runners = [
-        name
-        for name, benchmark in benchmarks_by_name().items()
-        if benchmark.result_fields
-    ]
+    if format is None:
+        format = _find_format_of_table(path)
+    else:
+        runners = other_formats.runner_fields()
+        check_option("format", format, ["rmlab", "response-matrix", *runners])
+    if format == "response-matrix":
+        return other_formats.read_matrix(path, benchmark, subsets)
+
+    rows: list[records.Row] = []
+    if format != "rmlab":
+        rows = records.read_rows(path)
+    if format is None:
+        format = other_formats.find_row_format(rows[0])
+    if format == "rmlab":
+        frame = native.read_frame(path, rows, sidecar)
+        return frame if model is None else frame.assign(model=model)
+    if format != "own":
+        return other_formats.read_runner_results(path, rows, format, model)
+    if path.suffix.lower() in records.CSV and other_formats.is_turned_matrix(rows):
+        return other_formats.read_matrix(path, benchmark, subsets)
+    return load_scores(path, {}, model)
+
+
+def _find_format_of_table(path: Path) -> str | None:
+    """The format of a CSV or Parquet file; None for others."""
     suffix = path.suffix.lower()
-    if layout is not None:
-        check_option("format", layout, ["rmlab", "response-matrix", *runners])
-    elif suffix in records.CSV:
-        layout = results.find_table_layout(records.read_header(path))
-    elif suffix == ".parquet":
-        layout = results.find_table_layout(
-            records.read_parquet(path, lambda file: file.schema_arrow.names)
-        )
-    rows = [] if layout in ("rmlab", "response-matrix") else records.read_rows(path)
-    layout = layout or results.find_layout(rows[0])
-    if layout == "own" and suffix in records.CSV and results.is_turned_matrix(rows):
-        layout = "response-matrix"
-    if layout == "response-matrix":
-        return results.read_matrix(path, benchmark, subsets)
-    if layout == "own":
-        return load_scores(path, {}, model)
-    if layout != "rmlab":
-        return results.read_published(path, rows, layout, model)
-    frame = native.read_frame(path, rows, sidecar)
-    return frame if model is None else frame.assign(model=model)
+    if suffix in records.CSV:
+        return other_formats.find_table_format(records.read_header(path))
+    if suffix == ".parquet":
+        header = records.read_parquet(path, lambda file: file.schema_arrow.names)
+        return other_formats.find_table_format(header)
+    return None
 
 
-def _find_files(source: Source, *, pairs: bool) -> list[Path]:
+def _find_files(source: Paths, *, pairs: bool) -> list[Path]:
     """The files that a path, a folder, a glob or a list of them names."""
     if isinstance(source, pd.DataFrame):
-        raise TypeError(
-            "source: a DataFrame; write it to a file first, or check it with rmlab.tables.check_scores"
-        )
+        remedy = "write it to a file first, or check it with rmlab.tables.check_scores"
+        raise TypeError(f"source: a DataFrame; {remedy}")
+    places = [source] if isinstance(source, str | PathLike) else list(source)
     paths: list[Path] = []
-    for place in [source] if isinstance(source, str | PathLike) else source:
+    for place in places:
         path = records.expand_path(place)
         if path.is_dir():
-            in_folder = [
-                file
-                for file in sorted(path.iterdir())
-                if file.suffix in (".csv", ".parquet", ".jsonl")
-            ]
-            paths += [file for file in in_folder if native.holds_pairs(file) == pairs]
+            paths += _list_store_tables(path, pairs=pairs)
         elif path.exists() or not glob.has_magic(str(path)):
             paths.append(path)
         else:
-            matches = map(Path, sorted(glob.glob(str(path), recursive=True)))
-            paths += (
-                match
-                for match in matches
-                if match.is_file() and not match.name.endswith(native.SIDECAR)
-            )
+            paths += _match_files(str(path))
     if not paths:
-        raise DataError(
-            f"source: no file of {'pairs' if pairs else 'scores'} in {source!r}; name the files"
-        )
+        table = "pairs" if pairs else "scores"
+        raise DataError(f"source: no file of {table} in {source!r}", "name the files")
     return list(dict.fromkeys(paths))
+
+
+def _list_store_tables(folder: Path, *, pairs: bool) -> list[Path]:
+    """The tables of a store's folder: of comparisons, or of scores."""
+    tables_of_store = []
+    for file in sorted(folder.iterdir()):
+        is_table = file.suffix in (".csv", ".parquet", ".jsonl")
+        if is_table and native.holds_pairs(file) == pairs:
+            tables_of_store.append(file)
+    return tables_of_store
+
+
+def _match_files(pattern: str) -> list[Path]:
+    """The files that a glob matches, without those of provenance."""
+    files = []
+    for match in sorted(glob.glob(pattern, recursive=True)):
+        file = Path(match)
+        if file.is_file() and not file.name.endswith(native.SIDECAR):
+            files.append(file)
+    return files

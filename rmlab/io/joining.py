@@ -3,13 +3,11 @@
 from os import PathLike
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rmlab import records, tables
-from rmlab.io.results import Columns, rename_columns
-from rmlab.tables import DataError
+from rmlab.io.other_formats import FieldNames, rename_columns
+from rmlab.tables import BoolArray, DataError
 from rmlab.text import short
 
 _KEY = (*tables.KEY, "subset", "style", "response")
@@ -21,7 +19,7 @@ def join(
     scores: pd.DataFrame | str | PathLike[str],
     *,
     model: str | None = None,
-    columns: Columns | None = None,
+    columns: FieldNames | None = None,
     allow_missing: bool = False,
 ) -> pd.DataFrame:
     """Scores of the responses from a plain table, such as a CSV of id, label and score:
@@ -59,9 +57,11 @@ def join(
 
     Examples
     --------
-    >>> responses = pd.DataFrame({"benchmark": "b", "domain": "chat", "id": "7", "label": ["chosen", "rejected"],
-    ...     "slot": 0, "prompt": "Hi", "response": ["Hello there.", "No."]})
-    >>> plain = pd.DataFrame({"id": [7, 7], "label": ["rejected", "chosen"], "score": [-1.5, 2.0]})
+    >>> answers = {"label": ["chosen", "rejected"], "response": ["Hello there.", "No."]}
+    >>> prompt = {"benchmark": "b", "domain": "chat", "id": "7", "prompt": "Hi"}
+    >>> responses = pd.DataFrame({**prompt, **answers, "slot": 0})
+    >>> plain = pd.DataFrame({"id": 7, "label": ["rejected", "chosen"]})
+    >>> plain["score"] = [-1.5, 2.0]
     >>> join(responses, plain, model="mine")[["model", "id", "label", "score"]]
       model id     label  score
     0  mine  7    chosen    2.0
@@ -69,89 +69,96 @@ def join(
     """
     responses = tables.check_responses(responses)
     if isinstance(scores, pd.DataFrame):
-        place, plain = Path("scores"), scores
+        place = Path("scores")
+        plain = scores
     else:
         place = records.expand_path(scores)
         plain = pd.DataFrame(records.read_rows(place))
     plain = rename_columns(plain, columns or {}, _NAMES)
+    _require_names(plain)
+
     key = [name for name in _KEY if name in plain]
-    if "score" not in plain or not {"id", "response"} & {*key}:
-        needed = "'score'" if "score" not in plain else "'id' or 'response'"
-        raise DataError(
-            f"scores: no column {needed}; found: {short([*plain])}; name it: columns={{'score': ...}}"
-        )
+    plain = plain.reset_index(drop=True)
+    for name in key:
+        plain[name] = _to_text(name, plain[name])
     if model is not None or "model" not in plain:
-        plain = plain.assign(model=model or place.stem)
-    plain = plain.assign(
-        **{name: _to_text(name, plain[name]) for name in key}
-    ).reset_index(drop=True)
-    parts = [
-        _join_model(responses, part, key)
-        for _, part in plain.groupby("model", sort=False)
-    ]
-    return tables.check_scores(
-        pd.concat(parts, ignore_index=True), allow_missing=allow_missing
-    )
+        plain["model"] = model or place.stem
+    parts = []
+    for _, of_model in plain.groupby("model", sort=False):
+        parts.append(_join_model(responses, of_model, key))
+    joined = pd.concat(parts, ignore_index=True)
+    return tables.check_scores(joined, allow_missing=allow_missing)
+
+
+def _require_names(plain: pd.DataFrame) -> None:
+    """Raise DataError where a table has no scores, or nothing that names answers."""
+    needed = None
+    if "score" not in plain:
+        needed = "'score'"
+    elif "id" not in plain and "response" not in plain:
+        needed = "'id' or 'response'"
+    if needed is not None:
+        problem = f"scores: no column {needed}; found: {short(list(plain))}"
+        raise DataError(problem, "name it: columns={'score': ...}")
 
 
 def _to_text(column: str, values: pd.Series) -> pd.Series:
     """Keys as text: 7 and 7.0 are "7"."""
     tables.require_text(f"scores: {column}", values.tolist())
-    numbers = values.astype(object)
-    numbers = numbers.map(
-        lambda value: (
-            int(value) if isinstance(value, float) and value.is_integer() else value
-        )
-    )
+    numbers = values.astype(object).map(_strip_point)
     return numbers.where(values.notna(), "").astype("str")
+
+
+def _strip_point(value: object) -> object:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def _join_model(
     responses: pd.DataFrame, plain: pd.DataFrame, key: list[str]
 ) -> pd.DataFrame:
-    names = [
-        name for name in tables.SCORES if name in responses
-    ] + tables.prompt_columns(responses, tables.SCORES)
+    names = [name for name in tables.SCORES if name in responses]
+    names += tables.prompt_columns(responses, tables.SCORES)
     scored = responses[names].assign(model=plain["model"].iloc[0])
     answers = pd.DataFrame({name: _to_text(name, responses[name]) for name in key})
-    if (
-        len(plain) == len(answers)
-        and (plain[key].to_numpy() == answers[key].to_numpy()).all()
-    ):
+    has_length = len(plain) == len(answers)
+    if has_length and (plain[key].to_numpy() == answers[key].to_numpy()).all():
         return scored.assign(score=plain["score"].to_numpy())
+
+    _refuse_shared_names(responses, answers, key)
+    plain_key = plain[key]
+    answer_key = answers[key]
+    # Equal texts of one prompt are one text to a model: a score by text goes to all.
+    if "response" not in key:
+        plain_key = plain_key.assign(place=plain.groupby(key).cumcount())
+        answer_key = answer_key.assign(place=answers.groupby(key).cumcount())
+    score_index = pd.MultiIndex.from_frame(plain_key)
+    answer_index = pd.MultiIndex.from_frame(answer_key)
+    is_unwanted = score_index.duplicated() | ~score_index.isin(answer_index)
+    fault = "scores belong to no answer, or to a scored one"
+    _refuse(plain_key, is_unwanted, fault)
+    score_by_key = pd.Series(plain["score"].to_numpy(), score_index)
+    return scored.assign(score=score_by_key.reindex(answer_index).to_numpy())
+
+
+def _refuse_shared_names(
+    responses: pd.DataFrame, answers: pd.DataFrame, key: list[str]
+) -> None:
+    """Raise DataError where the key names answers of several prompts or labels."""
     prompt = responses.groupby([*tables.PROMPT, "label"], observed=True).ngroup()
-    is_shared = (
-        answers.assign(prompt=prompt).groupby(key)["prompt"].transform("nunique") > 1
-    )
+    prompts_of_key = answers.assign(prompt=prompt).groupby(key)["prompt"]
+    is_shared = prompts_of_key.transform("nunique") > 1
     missing = [name for name in ("domain", "subset", "id", "label") if name not in key]
-    fault = f"answers share their names with those of other prompts or labels; add a column {short(missing)}"
-    _refuse(answers, is_shared.to_numpy(), fault)
-    if (
-        "response" not in key
-        # equal texts of one prompt are one text to a model: a score by text goes to all of
-        # them
-    ):
-        plain, answers = (
-            frame.assign(place=frame.groupby(key).cumcount())
-            for frame in (plain, answers)
-        )
-        key = [*key, "place"]
-    keys, answer_keys = (
-        pd.MultiIndex.from_frame(frame[key]) for frame in (plain, answers)
-    )
-    _refuse(
-        plain[key],
-        keys.duplicated() | ~keys.isin(answer_keys),
-        "scores belong to no answer, or to a scored one",
-    )
-    return scored.assign(
-        score=pd.Series(plain["score"].to_numpy(), keys).reindex(answer_keys).to_numpy()
-    )
+    fault = "answers share their names with those of other prompts or labels"
+    remedy = f"add a column {short(missing)}"
+    _refuse(answers, is_shared.to_numpy(), fault, remedy)
 
 
-def _refuse(rows: pd.DataFrame, wrong: NDArray[np.bool_], fault: str) -> None:
-    if wrong.any():
-        first = short(rows[wrong].iloc[0].to_dict(), 200)
-        raise DataError(
-            f"scores: {int(wrong.sum())} of {len(rows)} {fault}, first {first}"
-        )
+def _refuse(
+    rows: pd.DataFrame, is_wrong: BoolArray, fault: str, remedy: str = ""
+) -> None:
+    if is_wrong.any():
+        first = short(rows[is_wrong].iloc[0].to_dict(), 200)
+        counts = f"{int(is_wrong.sum())} of {len(rows)} {fault}"
+        raise DataError(f"scores: {counts}, first {first}", remedy)

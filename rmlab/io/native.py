@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -15,8 +16,11 @@ from rmlab import records, tables
 from rmlab.tables import DataError
 from rmlab.text import guard_formula, remove_guard
 
+if TYPE_CHECKING:
+    import pyarrow
+
 SIDECAR = ".provenance.json"
-PAIRS = ".pairs"
+PAIRS_INFIX = ".pairs"
 """Stands before the suffix of a store's tables of comparisons:
 model.benchmark.pairs.csv.
 """
@@ -32,27 +36,30 @@ def read_frame(
     """The columns of one of rmlab's files, not checked yet; names, ids and what the
     sidecar names are text.
     """
-    if path.suffix.lower() == ".parquet":
-        return records.read_parquet(
-            path, lambda file: pd.DataFrame(file.read().to_pandas(ignore_metadata=True))
-        )
-    if path.suffix.lower() not in records.CSV:
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return records.read_parquet(path, _read_parquet_frame)
+    if suffix not in records.CSV:
         return pd.DataFrame(rows or records.read_rows(path))
-    header, lines = records.read_table(path)
-    header = list(map(remove_guard, header))
-    frame = pd.DataFrame(lines, columns=header, dtype="str")
+    header, lines = records.read_csv_lines(path)
+    header = [remove_guard(name) for name in header]
+    texts = pd.DataFrame(lines, columns=header, dtype="str")
+
+    kinds = dict.fromkeys(_NAMES, "text")
+    kinds |= dict.fromkeys(tables.CLOSED, "text or missing")
     extra = sidecar.get("columns")
-    kinds: dict[str, str] = dict(extra) if isinstance(extra, dict) else {}
-    kinds |= dict.fromkeys(_NAMES, "text") | dict.fromkeys(
-        tables.CLOSED, "text or missing"
-    )
-    return frame.assign(
-        **{name: _parse_column(frame[name], kinds.get(name)) for name in header}
-    )
+    if isinstance(extra, dict):
+        kinds = extra | kinds
+    columns = {name: _parse_column(texts[name], kinds.get(name)) for name in header}
+    return texts.assign(**columns)
+
+
+def _read_parquet_frame(file: "pyarrow.parquet.ParquetFile") -> pd.DataFrame:
+    return pd.DataFrame(file.read().to_pandas(ignore_metadata=True))
 
 
 def read_sidecar(path: Path) -> dict[str, object]:
-    """What the file beside `path` says of it: provenance, and which extra columns are
+    """The content of the file beside `path`: provenance, and which extra columns are
     text; empty without one.
     """
     sidecar = path.with_name(path.name + SIDECAR)
@@ -64,14 +71,11 @@ def read_sidecar(path: Path) -> dict[str, object]:
         or "sha256" not in content
         or not records.is_shallow(content)
     ):
-        raise DataError(
-            f"{sidecar}: expected an object with 'sha256'; delete the file, or write {path.name} again"
-        )
+        problem = f"{sidecar}: expected an object with 'sha256'"
+        raise DataError(problem, f"delete the file, or write {path.name} again")
     if content["sha256"] != sha256(path):
-        warnings.warn(
-            f"{path}: changed since {sidecar.name} was written; its provenance is left out",
-            stacklevel=4,
-        )
+        change = f"{path}: changed since {sidecar.name} was written"
+        warnings.warn(f"{change}; its provenance is left out", stacklevel=4)
         return {}
     return content
 
@@ -80,7 +84,7 @@ def holds_pairs(path: Path) -> bool:
     """Whether a table in a folder says by its name that it holds comparisons, not
     scores.
     """
-    return path.stem.endswith(PAIRS)
+    return path.stem.endswith(PAIRS_INFIX)
 
 
 def check_target(path: str | PathLike[str]) -> None:
@@ -94,9 +98,8 @@ def check_target(path: str | PathLike[str]) -> None:
     """
     suffix = Path(path).suffix
     if suffix.lower() not in (".csv", ".parquet", ".jsonl", ".ndjson"):
-        raise DataError(
-            f"{path}: cannot tell the file type from {suffix!r}; use .csv, .parquet or .jsonl"
-        )
+        problem = f"{path}: cannot tell the file type from {suffix!r}"
+        raise DataError(problem, "use .csv, .parquet or .jsonl")
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> Path:
@@ -105,35 +108,43 @@ def write_frame(frame: pd.DataFrame, path: Path) -> Path:
     """
     check_target(path)
     sidecar = _describe(frame, path)
+    suffix = path.suffix.lower()
     content: str | bytes
-    if path.suffix.lower() == ".parquet":
+    if suffix == ".parquet":
         content = frame.to_parquet(
             None, index=False, engine="pyarrow", write_page_checksum=True
         )
-    elif path.suffix.lower() == ".csv":
-        texts = {
-            str(name): _map_texts(frame[name], guard_formula)
-            for name in frame
-            if frame[name].dtype == "str"
-        }
-        guarded = frame.assign(**texts).rename(columns=guard_formula)
-        content = guarded.to_csv(index=False, lineterminator="\n")
+    elif suffix == ".csv":
+        content = _format_csv(frame)
     else:
-        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-        content = "".join(
-            json.dumps(row, ensure_ascii=False, allow_nan=False, default=str) + "\n"
-            for row in rows
-        )
+        content = _format_json_lines(frame)
     records.write_file(path, content)
+
     sidecar_path = path.with_name(path.name + SIDECAR)
-    sidecar_path.unlink(missing_ok=True)  # of an earlier table
+    # The file of an earlier table.
+    sidecar_path.unlink(missing_ok=True)
     if sidecar:
         sidecar |= {"rows": len(frame), "sha256": sha256(path)}
-        records.write_file(
-            sidecar_path,
-            json.dumps(sidecar, indent=1, ensure_ascii=False, sort_keys=True) + "\n",
-        )
+        text = json.dumps(sidecar, indent=1, ensure_ascii=False, sort_keys=True)
+        records.write_file(sidecar_path, f"{text}\n")
     return path
+
+
+def _format_csv(frame: pd.DataFrame) -> str:
+    guarded = frame.rename(columns=guard_formula)
+    for name, guarded_name in zip(frame, guarded, strict=True):
+        if frame[name].dtype == "str":
+            guarded[guarded_name] = _map_texts(frame[name], guard_formula)
+    return guarded.to_csv(index=False, lineterminator="\n")
+
+
+def _format_json_lines(frame: pd.DataFrame) -> str:
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    lines = []
+    for row in rows:
+        line = json.dumps(row, ensure_ascii=False, allow_nan=False, default=str)
+        lines.append(f"{line}\n")
+    return "".join(lines)
 
 
 def sha256(path: Path) -> str:
@@ -143,28 +154,28 @@ def sha256(path: Path) -> str:
 
 
 def _describe(frame: pd.DataFrame, path: Path) -> dict[str, object]:
-    """What stands in the file beside a table: its provenance, and which extra columns
+    """The content of the file beside a table: its provenance, and which extra columns
     of CSV are text.
     """
-    content = {
-        name: value for name, value in frame.attrs.items() if name == "provenance"
-    }
+    content = {}
+    if "provenance" in frame.attrs:
+        content["provenance"] = frame.attrs["provenance"]
     try:
         json.dumps(content, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
-        raise DataError(
-            f"attrs['provenance']: {error}; use plain dicts, lists, strings and numbers"
-        ) from None
+        remedy = "use plain dicts, lists, strings and numbers"
+        raise DataError(f"attrs['provenance']: {error}", remedy) from None
+    if path.suffix.lower() != ".csv":
+        return content
+
     extra = frame.drop(columns=[*tables.SCORES, *tables.PAIRS], errors="ignore")
-    texts = [
-        name
-        for name in extra
-        if pd.api.types.infer_dtype(extra[name].astype(object), skipna=True) == "string"
-    ]
-    if texts and path.suffix.lower() == ".csv":
-        content["columns"] = {
-            name: "text or missing" if extra[name].hasnans else "text" for name in texts
-        }
+    kinds = {}
+    for name, values in extra.items():
+        kind = pd.api.types.infer_dtype(values.astype(object), skipna=True)
+        if kind == "string":
+            kinds[name] = "text or missing" if values.hasnans else "text"
+    if kinds:
+        content["columns"] = kinds
     return content
 
 
@@ -174,21 +185,24 @@ def _map_texts(texts: pd.Series, change: Callable[[str], str]) -> pd.Series:
 
 
 def _parse_column(texts: pd.Series, kind: str | None) -> pd.Series:
-    """A column of CSV as what it holds: text, missing where empty; numbers or truth
-    values where all texts are.
+    """A column of CSV as its values: text, missing where empty; numbers or truth values
+    where all texts are.
     """
     if texts.str.startswith("'").any():
         texts = _map_texts(texts, remove_guard)
-    present = texts[texts != ""]
-    values = texts if kind == "text" else texts.where(texts != "")
+    if kind == "text":
+        return texts
+    is_present = texts != ""
+    values = texts.where(is_present)
     if kind is not None:
         return values
+
+    present = texts[is_present]
     is_complete = len(present) == len(texts)
     if present.str.fullmatch(_NUMBER).all():
-        is_whole = is_complete and not present.str.contains("[.eEf]").any()
-        return pd.to_numeric(values) if is_whole else values.astype("float64")
-    return (
-        texts == "True"
-        if is_complete and present.isin(["True", "False"]).all()
-        else values
-    )
+        if is_complete and not present.str.contains("[.eEf]").any():
+            return pd.to_numeric(values)
+        return values.astype("float64")
+    if is_complete and present.isin(["True", "False"]).all():
+        return texts == "True"
+    return values

@@ -120,7 +120,7 @@ def shipped() -> list[str]:
 
 
 def load_template(template: str | Path, shows: str) -> Template:
-    """Load a template by its name, or from a file of one's own.
+    """Load a template by its name, or from a file.
 
     Parameters
     ----------

@@ -77,11 +77,11 @@ def ensemble(
     for model in names:
         if model not in present or names.count(model) > 1 or len(names) < 2:
             problem = f"models: {model!r} of {names}; two or more, each once"
-            raise DataError(f"{problem}; {tables.nearest(model, present)}")
+            raise DataError(problem, tables.nearest(model, present))
     result_name = f"{how} of {len(names)} models" if name is None else name
     if result_name in present:
         problem = f"name: {result_name!r} is already a model in scores"
-        raise DataError(f"{problem}; pass name='another name'")
+        raise DataError(problem, "pass name='another name'")
 
     values, answers = _spread_models(scores, names)
     is_known = ~np.isnan(values).any(axis=0)
@@ -104,7 +104,7 @@ def _spread_models(
         row = first_rows[int(lacks_models.argmax())]
         first = rows[KEY].iloc[row].to_dict()
         problem = f"scores: {names} were scored on different responses, first {first}"
-        raise DataError(f"{problem}. Score the same for all.")
+        raise DataError(problem, "score the same for all")
 
     score = rows["score"].to_numpy()
     values = np.empty((len(names), len(first_rows)))

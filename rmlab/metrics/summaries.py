@@ -14,7 +14,6 @@ from rmlab.estimation.items import NO_STYLE, as_pairs, refuse_result_names
 from rmlab.estimation.weights import Average, Weights, weighted_mean
 from rmlab.tables import ITEM, LEVELS, STYLES, DataError, copy_provenance, group_codes
 
-_MAX_DOMAINS = 8
 _UNCERTAINTY = ["se", "low", "high", "n_prompts", "n_ties", "missing"]
 _LABELS = ["average", "reason"]
 _RANKING = ["rank", "kind", "rank_low", "rank_high", "group"]
@@ -51,8 +50,8 @@ def summary(
     common : bool
         Whether to keep only the items that all models have.
     cluster : str, optional
-        Column that names a family of prompts which stand or fall together (templates,
-        variants, sources). Default: the prompt; RewardBench 1: the task.
+        Column that names a cluster of prompts (a template, variants of one text, a
+        source). Default: the prompt; RewardBench 1: the task.
     confidence : float
         Coverage of the interval.
     **options : str
@@ -98,51 +97,24 @@ def summary(
     [['longest', 0.78, 0.51, 0.2]]
     """
     prepared = prepare(table, average, ties, common, options, cluster=cluster)
-    return copy_provenance(table, summary_columns(prepared, confidence)[0])
+    weights = prepared.weights(of_summary=True)
+    result = estimate(prepared.items, weights, confidence)
+    return copy_provenance(table, summary_frame(result))
 
 
-def summary_columns(
-    prepared: Prepared, confidence: float, *, contrasts: bool = False
-) -> tuple[pd.DataFrame, Estimate]:
-    """The table of `summary`, and its estimate with the overall score as number 0."""
-    weights = prepared.weights()
-    places = [0, *_column_places(weights.numbers, prepared.benchmark.columns)]
-    selected = Weights(
-        weights.numbers.iloc[places],
-        [weights.means[place] for place in places],
-        weights.label,
-    )
-    result = estimate(
-        prepared.items, selected, confidence, contrasts=[0] if contrasts else []
-    )
-
+def summary_frame(result: Estimate) -> pd.DataFrame:
+    """The table of `summary` from the numbers of a summary."""
     columns: dict[str, object] = {"model": result.models}
-    for number, (quantity, name) in enumerate(selected.numbers.itertuples(index=False)):
+    for number, (quantity, name) in enumerate(result.numbers.itertuples(index=False)):
         while quantity == "domain" and (name in _RESERVED or name in columns):
             name = f"domain {name}"
         columns[name] = result.value[:, number]
     columns["overall"] = columns.pop("overall")  # behind its parts
     for name in _UNCERTAINTY:
         columns[name] = getattr(result, name)[:, 0]
-    columns["average"] = [weights.label] * len(result.models)
+    columns["average"] = [result.label] * len(result.models)
     columns["reason"] = result.reason[:, 0]
-    frame = pd.DataFrame(columns)
-    return frame.astype(dict.fromkeys(["model", *_LABELS], "str")), result
-
-
-def _column_places(numbers: pd.DataFrame, columns: Sequence[str]) -> list[int]:
-    """Places of the benchmark's columns; without any, of the domains and levels."""
-    if columns:
-        is_named = ~numbers["quantity"].isin(["overall", "cell"])
-        return [
-            int((is_named & (numbers["name"] == name)).argmax()) for name in columns
-        ]
-    places = []
-    for quantity in ("domain", "level"):
-        rows = np.flatnonzero(numbers["quantity"] == quantity)
-        if 1 < len(rows) <= _MAX_DOMAINS:
-            places += rows.tolist()
-    return places
+    return pd.DataFrame(columns).astype(dict.fromkeys(["model", *_LABELS], "str"))
 
 
 def estimates(
@@ -261,8 +233,8 @@ def accuracy(
     frame = pd.concat(frames, ignore_index=True)
     n_models = frame["model"].nunique()
     if "model" not in by and n_models > 1:
-        problem = f"by: {by} has no 'model', but the table has {n_models}."
-        raise DataError(f"{problem} Add 'model' or keep one of them.")
+        problem = f"by: {by} has no 'model', but the table has {n_models}"
+        raise DataError(problem, "add 'model' or keep one of them")
     measured = [name for name in frame.columns if name not in {"model", *by}]
     return copy_provenance(table, frame[[*by, *measured]])
 
@@ -314,9 +286,9 @@ def _ordered_categories(
         n_missing = frame[column].isna().sum()
         if n_missing:
             problem = (
-                f"by: {column!r} is missing in {n_missing} of {len(frame)} comparisons."
+                f"by: {column!r} is missing in {n_missing} of {len(frame)} comparisons"
             )
-            raise DataError(f"{problem} Group by domain.")
+            raise DataError(problem, "group by domain")
         categories[column] = dtype
     return categories
 
@@ -366,7 +338,7 @@ def matrix(
         easy; the mean of a triangle is that level in `summary`. `attrs["cells"]` has
         the same nine numbers row by row with intervals and counts (accuracy, low, high,
         n_pairs, n_ties). A model that lacks one of several domains has a matrix of NaN,
-        with the way out in `attrs["reason"]`.
+        with the remedy in `attrs["reason"]`.
 
     Raises
     ------
@@ -391,12 +363,12 @@ def matrix(
     )
     items = prepared.items
     if len(items.models) != 1:
-        problem = f"table: a matrix shows one model, not {items.models[:5]}."
-        raise DataError(f"{problem} Keep one of them.")
+        problem = f"table: a matrix shows one model, not {items.models[:5]}"
+        raise DataError(problem, "keep one of them")
     style_code = items.cells["style_code"].to_numpy()
     if (style_code >= NO_STYLE).any():
-        problem = "table: level is missing in some comparisons."
-        raise DataError(f"{problem} A matrix needs answers in styles.")
+        problem = "table: level is missing in some comparisons"
+        raise DataError(problem, "a matrix needs answers in styles")
     codes = range(len(STYLES) ** 2)
     every_part = np.arange(len(prepared.parts.names))
     means = [
@@ -417,7 +389,7 @@ def matrix(
         "accuracy": value.tolist(),
         "low": result.low[0].tolist(),
         "high": result.high[0].tolist(),
-        "n_pairs": result.n_pairs[0].tolist(),
+        "n_pairs": result.n_items[0].tolist(),
         "n_ties": result.n_ties[0].tolist(),
     }
     reasons = result.reason[0][np.isnan(value)]
@@ -441,7 +413,7 @@ def estimate_frame(result: Estimate, value: str) -> pd.DataFrame:
             "low": result.low.ravel(),
             "high": result.high.ravel(),
             "n_prompts": result.n_prompts.ravel(),
-            "n_pairs": result.n_pairs.ravel(),
+            "n_pairs": result.n_items.ravel(),
             "n_ties": result.n_ties.ravel(),
             "missing": result.missing.ravel(),
             "average": pd.Series([result.label] * len(number), dtype="str"),

@@ -83,7 +83,7 @@ def results(name: str) -> pd.DataFrame:
     sources = pd.read_csv(folder / "sources.csv", dtype="str").set_index("name")
     if name not in sources.index:
         names = nearest(str(name), list(sources.index))
-        raise DataError(f"name: no results {name!r}; {names}")
+        raise DataError(f"name: no results {name!r}", names)
 
     source = {str(column): str(value) for column, value in sources.loc[name].items()}
     read = _READERS[source["holds"]]

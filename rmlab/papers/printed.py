@@ -5,12 +5,28 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from rmlab.benchmarks import benchmarks_by_name
 from rmlab.records import shipped
-from rmlab.tables import LEVELS, DataError, nearest, require_columns
+from rmlab.tables import LEVELS, STYLES, DataError, nearest, require_columns
 
 _DOMAINS = ("chat", "math", "code", "safety")
-_SEVEN = [
+_FINDING = ["model", "check", "quantity", "printed", "expected", "difference", "note"]
+_SOURCE_TOLERANCE = 0.0006  # the sources print two decimals of a percentage
+
+
+class PrintedTable(NamedTuple):
+    """A file in data/published, and its columns that are printed in per cent."""
+
+    file: str
+    percent: Sequence[str] = ()
+
+
+_AVERAGES = ("overall", "domain_avg", "difficulty_avg")
+_RM_BENCH = (*_DOMAINS, *LEVELS, *_AVERAGES)
+_CELLS = tuple(f"cell_{row}{column}" for row in "123" for column in "123")
+_SECTIONS = ("chat", "chat_hard", "safety", "reasoning")
+_DELTAS = tuple(f"delta_{section}" for section in _SECTIONS)
+_SUBSETS_2 = ("factuality", "precise_if", "math", "safety", "focus", "ties")
+_SEVEN_BENCHMARKS = (
     "reward_bench",
     "reward_bench_2",
     "ppe_pref",
@@ -19,9 +35,57 @@ _SEVEN = [
     "rm_bench",
     "judgebench",
     "overall",
-]
-_FINDING = ["model", "check", "quantity", "printed", "expected", "difference", "note"]
-_SOURCE_TOLERANCE = 0.0006  # the sources print two decimals of a percentage
+)
+_TRAINED_WITH = (
+    "rb2_preprint",
+    "ppo",
+    "bon",
+    "rb2_iclr",
+    "rmbench",
+    "ppe_human_pref",
+    "ppe_correctness",
+    "rewardbench1",
+)
+TABLES: Mapping[str, Mapping[str, PrintedTable]] = {
+    "rm-bench": {
+        "leaderboard": PrintedTable("rm_bench_leaderboard.csv", _RM_BENCH),
+        "paper": PrintedTable("rm_bench_paper.csv", _RM_BENCH),
+        "skywork-v2": PrintedTable("rm_bench_skywork_v2.csv", _RM_BENCH),
+        "matrix": PrintedTable("rm_bench_matrix.csv", STYLES),
+        "length-only": PrintedTable(
+            "rm_bench_length_only.csv", (*_CELLS, *LEVELS, "overall")
+        ),
+        "statistics": PrintedTable("rm_bench_statistics.csv"),
+        "perturbations": PrintedTable("reward_auditor.csv"),
+    },
+    "reward-bench": {
+        "paper": PrintedTable(
+            "reward_bench_paper.csv", (*_SECTIONS, "prior_sets", "overall")
+        ),
+        "leaderboard": PrintedTable("reward_bench_leaderboard.csv"),
+        "reference-free": PrintedTable(
+            "reward_bench_reference_free.csv",
+            ("with_reference", "reference_free", "delta", *_DELTAS),
+        ),
+        "subsets": PrintedTable("reward_bench_subsets.csv"),
+    },
+    "reward-bench-2": {
+        "paper": PrintedTable("reward_bench_2_paper.csv", (*_SUBSETS_2, "overall")),
+        "leaderboard": PrintedTable("reward_bench_2_leaderboard.csv"),
+        "ppo-bon": PrintedTable("reward_bench_2_ppo_bon.csv", _TRAINED_WITH),
+        "training": PrintedTable(
+            "reward_bench_2_training.csv", (*_SUBSETS_2, "overall")
+        ),
+        "correlations": PrintedTable("reward_bench_2_correlations.csv"),
+        "between": PrintedTable("reward_bench_2_between.csv"),
+    },
+    "judgebench": {"skywork-v2": PrintedTable("judgebench.csv", ("overall",))},
+    "rmb": {"skywork-v2": PrintedTable("rmb.csv", ("overall",))},
+    "seven-benchmarks": {
+        "skywork-v2": PrintedTable("seven_benchmarks.csv", _SEVEN_BENCHMARKS)
+    },
+}
+"""Tables of numbers that are printed, by benchmark and name."""
 
 
 class _SourceValue(NamedTuple):
@@ -76,25 +140,19 @@ def published(benchmark: str, table: str | None = None) -> pd.DataFrame:
     >>> published("rm-bench").set_index("model")["hard"].head(1).to_dict()
     {'Skywork-Reward-V2-Llama-3.1-8B-40M': 0.935}
     """
-    files: dict[str, Mapping[str, tuple[str, Sequence[str]]]] = {}
-    for b in benchmarks_by_name().values():
-        if b.published:
-            files[b.name] = b.published
-    files["seven-benchmarks"] = {"skywork-v2": ("seven_benchmarks.csv", _SEVEN)}
-
-    if benchmark not in files:
+    if benchmark not in TABLES:
         problem = f"benchmark: no published tables of {benchmark!r}"
-        raise DataError(f"{problem}; {nearest(benchmark, list(files))}")
-    tables = files[benchmark]
+        raise DataError(problem, nearest(benchmark, list(TABLES)))
+    tables = TABLES[benchmark]
     if not table:
         table = next(iter(tables))
     if table not in tables:
         problem = f"table: {benchmark} has no published {table!r}"
-        raise DataError(f"{problem}; {nearest(table, list(tables))}")
+        raise DataError(problem, nearest(table, list(tables)))
 
-    file, percentages = tables[table]
-    frame = pd.read_csv(shipped("published") / file, dtype={"model": "str"})
-    percent = frame.columns.intersection(list(percentages))
+    printed = tables[table]
+    frame = pd.read_csv(shipped("published") / printed.file, dtype={"model": "str"})
+    percent = frame.columns.intersection(list(printed.percent))
     frame[percent] = (frame[percent].astype("float64") / 100).round(6)
     if "model" in frame:
         frame = frame[["model", *frame.columns.drop("model")]]
@@ -200,7 +258,7 @@ def read_shares(
         shares = table[list(columns)].astype("float64")
     except (TypeError, ValueError) as error:
         problem = f"{argument}: not all cells are numbers ({error})"
-        raise DataError(f"{problem}; leave missing cells empty") from None
+        raise DataError(problem, "leave missing cells empty") from None
 
     largest = shares.abs().max()
     too_large = largest[largest > 1.5]
@@ -209,5 +267,5 @@ def read_shares(
         problem = (
             f"{argument}: {too_large[column]:g} in column {column!r} is not a share"
         )
-        raise DataError(f"{problem}; divide percent by 100")
+        raise DataError(problem, "divide percent by 100")
     return shares

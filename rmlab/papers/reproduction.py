@@ -10,7 +10,7 @@ import pandas as pd
 
 from rmlab.benchmarks import Benchmark, benchmark_of, benchmarks_by_name
 from rmlab.metrics import pairs, summary
-from rmlab.papers.printed import read_shares
+from rmlab.papers.printed import TABLES, read_shares
 from rmlab.tables import LEVELS, PAIR_KEY, DataError, check_pairs
 
 _HEADERS = dict.fromkeys(["score", "average", "avg", "total"], "overall")
@@ -119,11 +119,12 @@ def reproduce(
 
 def _check_published(published: pd.DataFrame, benchmark: Benchmark) -> None:
     """Raise if there is nothing to compare, or the two are of different benchmarks."""
-    if not benchmark.published:
-        with_tables = [b.title for b in benchmarks_by_name().values() if b.published]
+    if benchmark.name not in TABLES:
+        known = benchmarks_by_name().values()
+        with_tables = [b.title for b in known if b.name in TABLES]
         problem = f"ours: nothing is published of {benchmark.title}"
         remedy = f"pass scores or pairs of one of {', '.join(with_tables)}"
-        raise DataError(f"{problem}; {remedy}")
+        raise DataError(problem, remedy)
     if not isinstance(published, pd.DataFrame):
         raise TypeError(
             f"published: a {type(published).__name__}; "
@@ -132,8 +133,9 @@ def _check_published(published: pd.DataFrame, benchmark: Benchmark) -> None:
     if _has_items(published):
         theirs = benchmark_of(published)
         if theirs != benchmark:
-            problem = f"published: results of {theirs.name}"
-            raise DataError(f"{problem}, ours are of {benchmark.name}")
+            names = f"{theirs.name}, ours are of {benchmark.name}"
+            problem = f"published: results of {names}"
+            raise DataError(problem, "pass results of one benchmark")
 
 
 def _has_items(published: pd.DataFrame) -> bool:
@@ -149,7 +151,7 @@ def _match_models(numbers: pd.DataFrame, our_names: Mapping[str, str]) -> pd.Dat
         their_examples = ", ".join(map(str, numbers.index[:3]))
         problem = "published: none of our models is in it"
         examples = f"ours: {our_examples}; theirs: {their_examples}"
-        raise DataError(f"{problem}; {examples}; pass names={{ours: theirs}}")
+        raise DataError(f"{problem}; {examples}", "pass names={ours: theirs}")
     return numbers[is_ours].rename(index=our_names)
 
 
@@ -185,16 +187,17 @@ def _read_numbers(published: pd.DataFrame, benchmark: Benchmark) -> pd.DataFrame
     if "model" not in table or not columns:
         problem = f"published: no column 'model', or none of {', '.join(quantities)}"
         headers = ", ".join(map(str, published.columns))
-        raise DataError(f"{problem}; found: {headers[:200]}; rename the columns")
+        raise DataError(f"{problem}; found: {headers[:200]}", "rename the columns")
     for b in benchmarks_by_name().values():
         shared = table.columns.intersection(_quantities(b))
-        if b.published and len(shared) > len(columns):
-            problem = f"published: it looks like a table of {b.name}"
-            raise DataError(f"{problem}, ours are results of {benchmark.name}")
+        if b.name in TABLES and len(shared) > len(columns):
+            fault = f"it looks like a table of {b.name}"
+            problem = f"published: {fault}, ours are results of {benchmark.name}"
+            raise DataError(problem, "pass the table of one benchmark")
     repeated = table.loc[table["model"].duplicated(), "model"].tolist()
     if repeated:
         problem = f"published: {repeated[0]!r} has several rows"
-        raise DataError(f"{problem}; keep one version of the table")
+        raise DataError(problem, "keep one version of the table")
     return read_shares(table.set_index("model"), columns, "published")
 
 

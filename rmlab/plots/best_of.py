@@ -202,8 +202,8 @@ def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":
     Examples
     --------
     >>> import rmlab
-    >>> detail = pd.DataFrame({"id": ["0", "1"], "spread": [1.0, 3.0], "gap": [2.0, 1.0]})
-    >>> detail = detail.assign(model="m", kind="tied")
+    >>> detail = pd.DataFrame({"model": "m", "kind": "tied", "id": ["0", "1"]})
+    >>> detail = detail.assign(spread=[1.0, 3.0], gap=[2.0, 1.0])
     >>> rmlab.plots.plot_ties(detail).axes[0].get_title().split("\\n")[1]
     '1 clear, 1 right, 0 wrong'
     """
@@ -271,8 +271,8 @@ def tie_points(detail: pd.DataFrame) -> pd.DataFrame:
     Examples
     --------
     >>> import rmlab
-    >>> detail = pd.DataFrame({"id": ["0", "1"], "spread": [1.0, 3.0], "gap": [2.0, 1.0]})
-    >>> detail = detail.assign(model="m", kind="tied")
+    >>> detail = pd.DataFrame({"model": "m", "kind": "tied", "id": ["0", "1"]})
+    >>> detail = detail.assign(spread=[1.0, 3.0], gap=[2.0, 1.0])
     >>> rmlab.plots.tie_points(detail)["result"].tolist()
     ['clear', 'right']
     """
@@ -284,9 +284,9 @@ def tie_points(detail: pd.DataFrame) -> pd.DataFrame:
     tied = tied.dropna(subset=["spread", "gap"])
     if tied.empty:
         problem = (
-            "detail: no prompt with several right answers and scores for all of them."
+            "detail: no prompt with several right answers and scores for all of them"
         )
-        raise DataError(f"{problem} Score subset Ties.")
+        raise DataError(problem, "score subset Ties")
     tied = tied.reset_index(drop=True)
 
     mean_spread = tied["spread"].groupby(tied["model"]).mean().replace(0, np.nan)
@@ -315,8 +315,8 @@ def _name_models(models: pd.Series) -> dict[str, str]:
     names = list(dict.fromkeys(models))
     most = len(SERIES_COLOURS)
     if len(names) > most:
-        problem = f"table: {len(names)} models"
-        raise DataError(f"{problem}; at most {most} can be told apart. Keep fewer.")
+        problem = f"table: {len(names)} models; at most {most} can be told apart"
+        raise DataError(problem, "keep fewer")
     short_names = canvas.shorten_names(names, 40)
     labels = [canvas.escape_name(name) for name in short_names]
     return dict(zip(names, labels, strict=True))

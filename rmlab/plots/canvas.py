@@ -41,7 +41,7 @@ SERIES_COLOURS = (
 _MARKERS = "osD^vPX*"
 _LINES = ("-", "--", "-.", ":")
 AVERAGE_HINT = (
-    'Draw a table made with average="domains", which counts the domains that are there.'
+    'draw a table made with average="domains", which counts the domains that are there'
 )
 _MARGIN = 0.012  # of the width of a figure, left free at both sides
 _NAMES_SHARE = 0.46  # of a figure's width: the names of its rows take no more
@@ -409,8 +409,8 @@ def table_to_draw(
     for column in columns:
         if column not in table.columns:
             module = make.__module__.rsplit(".", 1)[0]
-            remedy = f"Pass scores, pairs or the result of {module}.{make.__name__}."
-            raise DataError(f"{argument}: no column {column!r}. {remedy}")
+            remedy = f"pass scores, pairs or the result of {module}.{make.__name__}"
+            raise DataError(f"{argument}: no column {column!r}", remedy)
     if number:
         refuse_blank(table, number, argument, hint)
     return table
@@ -436,11 +436,11 @@ def refuse_blank(
     number to draw.
     """
     if table.empty:
-        problem = f"{argument}: no rows, so there is nothing to draw."
-        raise DataError(f"{problem} Look at how the rows were selected.")
+        problem = f"{argument}: no rows, so there is nothing to draw"
+        raise DataError(problem, "look at how the rows were selected")
     if table[column].isna().all():
         problem = f"{argument}: {column} is missing in all {len(table)} rows"
-        raise DataError(f"{problem}{_first_reason(table)}. {hint}")
+        raise DataError(f"{problem}{_first_reason(table)}", hint)
 
 
 def _first_reason(table: pd.DataFrame) -> str:
@@ -522,7 +522,7 @@ def resize(figure: "Figure", width: Width) -> "Figure":
 
     if width not in (*WIDTHS, "slide"):
         allowed = "'column' (3.25 in), 'text' (6.75 in) and 'slide' (16:9)"
-        raise DataError(f"width: {width!r}. Allowed are {allowed}.")
+        raise DataError(f"width: {width!r}", f"allowed are {allowed}")
     page = copy.deepcopy(figure)
     plt.close(page)  # pyplot would show it as a figure of its own
     if width == "slide":

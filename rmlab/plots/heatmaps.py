@@ -96,11 +96,11 @@ def plot_matrix(
     if canvas.is_items(matrix):
         matrix = metrics.matrix(matrix)
     cells = _read_cells(matrix)
-    hint = 'Pass rmlab.matrix(table, average="domains").'
+    hint = 'pass rmlab.matrix(table, average="domains")'
     canvas.refuse_blank(cells, "accuracy", "matrix", hint)
     if intervals and cells["low"].isna().all():
-        remedy = "Pass rmlab.matrix(table) of at least 5 prompts, unchanged."
-        raise DataError(f"intervals: this matrix has none. {remedy}")
+        remedy = "pass rmlab.matrix(table) of at least 5 prompts, unchanged"
+        raise DataError("intervals: this matrix has none", remedy)
 
     ax = canvas.new_axes(ax, (4.6, 3.8), squares=True)
     mesh = _draw_shares(ax, cells, chance)
@@ -180,7 +180,7 @@ def plot_matrices(
     numbers = pd.DataFrame(columns=_NUMBERS)
     if panels:
         numbers = pd.concat(panels.values())
-    hint = 'Pass average="domains" to count the domains that are there.'
+    hint = 'pass average="domains" to count the domains that are there'
     canvas.refuse_blank(numbers, "accuracy", hint=hint)
 
     figure, axes = canvas.new_panels(len(panels), columns, (2.5, 2.5), squares=True)
@@ -297,8 +297,8 @@ def _read_cells(matrix: pd.DataFrame) -> pd.DataFrame:
 def _cells_of_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The cells of a table with a row for each."""
     if table.duplicated(_CELL).any():
-        problem = "matrix: a cell stands in several rows."
-        raise DataError(f"{problem} Keep one model, or use plot_matrices.")
+        problem = "matrix: a cell stands in several rows"
+        raise DataError(problem, "keep one model, or use plot_matrices")
     styles = [table[column].astype("str") for column in _CELL]
     return table.set_index(styles).reindex(_CELLS)
 
@@ -307,13 +307,13 @@ def _cells_of_square(matrix: pd.DataFrame) -> pd.DataFrame:
     """The cells of a 3x3 frame of shares, with the numbers that were noted about it."""
     styles = list(STYLES)
     if list(matrix.index) != styles or list(matrix.columns) != styles:
-        problem = f"matrix: rows {list(matrix.index[:4])} are not the styles."
-        raise DataError(f"{problem} Pass rmlab.matrix(table).")
+        problem = f"matrix: rows {list(matrix.index[:4])} are not the styles"
+        raise DataError(problem, "pass rmlab.matrix(table)")
     shares = matrix.to_numpy(float).ravel()
     outside = shares[(shares < 0) | (shares > 1)]
     if len(outside):
-        problem = f"matrix: {outside[0]:g} is not a share from 0 to 1."
-        raise DataError(f"{problem} Divide percentages by 100.")
+        problem = f"matrix: {outside[0]:g} is not a share from 0 to 1"
+        raise DataError(problem, "divide percentages by 100")
 
     noted = pd.DataFrame(matrix.attrs.get("cells"), index=_CELLS, columns=_NUMBERS)
     noted_shares = noted["accuracy"].astype(float)
@@ -482,8 +482,8 @@ def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
         contests, stats.compare_all, columns, argument="contests"
     )
     if contests.duplicated(["model_a", "model_b"]).any():
-        problem = "contests: a pair of models stands in several rows."
-        raise DataError(f"{problem} Draw it with plot_forest.")
+        problem = "contests: a pair of models stands in several rows"
+        raise DataError(problem, "draw it with plot_forest")
 
     swapped = contests.rename(columns={"model_a": "model_b", "model_b": "model_a"})
     swapped["difference"] = -contests["difference"]

@@ -359,7 +359,7 @@ def plot_effects(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     value = "rate" if "rate" in table.columns else "effect"
     needed = ["term", value, "low", "high"]
     table = canvas.table_to_draw(
-        table, bias.style_effects, needed, value, hint="Pass other models or terms."
+        table, bias.style_effects, needed, value, hint="pass other models or terms"
     )
     series = table["term"].map(_name_term)
     keys = canvas.columns_before(table, "term")

@@ -129,8 +129,9 @@ def _group_margins(
 ) -> dict[str, NDArray[np.float64]]:
     models = list(pairs["model"].unique())
     if len(models) != 1:
-        problem = f"pairs: {len(models)} models {models[:5]}"
-        raise DataError(f"{problem}, whose margins have no common unit. Keep one.")
+        names = f"{len(models)} models {models[:5]}"
+        problem = f"pairs: {names}, whose margins have no common unit"
+        raise DataError(problem, "keep one")
 
     if by is None and pairs["level"].notna().any():
         by = "level"
@@ -142,8 +143,8 @@ def _group_margins(
     is_drawn = pairs["margin"].notna() & groups.notna()
     if not is_drawn.any():
         condition = "" if by is None else f" and a {by}"
-        remedy = "Judges give none: use scores."
-        raise DataError(f"pairs: no row has a margin{condition}. {remedy}")
+        remedy = "judges give none: use scores"
+        raise DataError(f"pairs: no row has a margin{condition}", remedy)
     is_ordered = isinstance(groups.dtype, pd.CategoricalDtype)
     margins = pairs["margin"][is_drawn].groupby(groups[is_drawn], sort=is_ordered)
     return {str(name): group.to_numpy(float) for name, group in margins if len(group)}
@@ -194,12 +195,13 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
     --------
     >>> import rmlab
     >>> scores = rmlab.papers.results("math-prm")
-    >>> ax = rmlab.plots.plot_calibration(scores[scores["model"] == "openbmb/Eurus-RM-7b"])
+    >>> scores = scores[scores["model"] == "openbmb/Eurus-RM-7b"]
+    >>> ax = rmlab.plots.plot_calibration(scores)
     >>> ax.get_ylabel()
     'share where it is right'
     """
     columns = ["model", "predicted", "accuracy", "low", "high", "n_pairs", *_ERROR]
-    hint = "Judges give no margins: pass a reward model's scores."
+    hint = "judges give no margins: pass a reward model's scores"
     table = canvas.table_to_draw(
         table, stats.calibration, columns, "accuracy", hint=hint
     )
@@ -297,8 +299,8 @@ def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axe
     """
     for column in ("text", "reward", "change", "method"):
         if column not in table.columns:
-            remedy = "Pass rmlab.widgets.token_rewards(scorer, prompt, response)."
-            raise DataError(f"table: no column {column!r}. {remedy}")
+            remedy = "pass rmlab.widgets.token_rewards(scorer, prompt, response)"
+            raise DataError(f"table: no column {column!r}", remedy)
     canvas.refuse_blank(table, "reward")
 
     width = min(max(0.24 * len(table) + 1.5, 5.0), 14.0)

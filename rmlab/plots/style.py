@@ -76,7 +76,8 @@ def plot_style_gap(
     Examples
     --------
     >>> import rmlab
-    >>> ax = rmlab.plot_style_gap(rmlab.score(rmlab.load("mini"), ["longest", "shortest"]))
+    >>> scores = rmlab.score(rmlab.load("mini"), ["longest", "shortest"])
+    >>> ax = rmlab.plot_style_gap(scores)
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['longest', 'shortest']
     """
@@ -298,7 +299,8 @@ def plot_scatter(
     Examples
     --------
     >>> import rmlab
-    >>> ax = rmlab.plots.plot_scatter(rmlab.papers.published("rm-bench"), "easy", "hard", named=1)
+    >>> board = rmlab.papers.published("rm-bench")
+    >>> ax = rmlab.plots.plot_scatter(board, "easy", "hard", named=1)
     >>> len(ax.texts)
     1
     """
@@ -308,8 +310,8 @@ def plot_scatter(
     table = canvas.table_to_draw(table, metrics.summary, columns)
     points = table.dropna(subset=[x, y])
     if points.empty:
-        problem = f"table: none of {len(table)} rows has both {x} and {y}."
-        raise DataError(f"{problem} {canvas.AVERAGE_HINT}")
+        problem = f"table: none of {len(table)} rows has both {x} and {y}"
+        raise DataError(problem, canvas.AVERAGE_HINT)
 
     groups = _group_points(points, group)
 
@@ -348,7 +350,7 @@ def _group_points(
     most = len(SERIES_COLOURS)
     if n_groups > most:
         problem = f"group: {group!r} has {n_groups} values"
-        raise DataError(f"{problem}; at most {most} can be told apart.")
+        raise DataError(problem, f"at most {most} can be told apart")
     return list(points.groupby(group, sort=False))
 
 
@@ -413,7 +415,8 @@ def outliers(table: pd.DataFrame, x: str, y: str, *, most: int = 4) -> pd.DataFr
 
     Examples
     --------
-    >>> table = pd.DataFrame({"model": list("abcd"), "x": [0, 1, 2, 3], "y": [0, 1, 9, 3]})
+    >>> table = pd.DataFrame({"model": list("abcd"), "x": range(4)})
+    >>> table["y"] = [0, 1, 9, 3]
     >>> outliers(table, "x", "y", most=1)["model"].item()
     'c'
     """

@@ -107,12 +107,11 @@ def _split_formats(
     names = [formats] if isinstance(formats, str) else list(formats)
     for name in names:
         if name not in _FORMATS:
-            raise DataError(f"formats: {name!r}; {nearest(name, _FORMATS)}")
+            raise DataError(f"formats: {name!r}", nearest(name, _FORMATS))
     if suffix.lower() in image_kinds:  # not of "gemma-2.5"
-        raise DataError(
-            f"path: {path.name!r} ends in {path.suffix!r}; "
-            f"{nearest(suffix, _FORMATS)}, or no suffix at all"
-        )
+        problem = f"path: {path.name!r} ends in {path.suffix!r}"
+        allowed = nearest(suffix, _FORMATS)
+        raise DataError(problem, f"{allowed}, or no suffix at all")
     return path, names
 
 

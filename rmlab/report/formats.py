@@ -330,8 +330,8 @@ def _check_board(board: pd.DataFrame) -> str:
         if columns <= {*board.columns}:
             return kind
     missing = min(_COLUMNS["leaderboard"] - {*board.columns})
-    remedy = "Pass what rmlab.leaderboard or rmlab.compare returns."
-    raise DataError(f"board: no column {missing!r}. {remedy}")
+    remedy = "pass what rmlab.leaderboard or rmlab.compare returns"
+    raise DataError(f"board: no column {missing!r}", remedy)
 
 
 def _format_intervals(board: pd.DataFrame, form: str) -> pd.Series:

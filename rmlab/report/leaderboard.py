@@ -10,9 +10,10 @@ from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of
 from rmlab.benchmarks.prepare import prepare
 from rmlab.benchmarks.registry import adopt_name
+from rmlab.estimation.estimate import estimate
 from rmlab.estimation.weights import Average
 from rmlab.metrics import pairs
-from rmlab.metrics.summaries import summary, summary_columns
+from rmlab.metrics.summaries import summary, summary_frame
 from rmlab.report.sources import check_table
 from rmlab.stats.ranking import DECIMALS, rank_columns
 from rmlab.tables import ITEM, KEY, PROMPT, DataError, refuse_repeats
@@ -55,7 +56,7 @@ def leaderboard(
         baselines), model, overall, low, high, kind ("model" or "baseline"), the other
         columns of `rmlab.summary`, rank_low, rank_high, group (as in `rmlab.rank`). A
         model without an overall score stands last, without rank or group, and `reason`
-        names the way out. `rmlab.report.show` shows the table without cutting names or
+        names the remedy. `rmlab.report.show` shows the table without cutting names or
         scores.
 
     Raises
@@ -69,11 +70,13 @@ def leaderboard(
     prepared = prepare(
         entries, average, ties, common, options, cluster=cluster, min_models=1
     )
-    frame, overall = summary_columns(prepared, confidence, contrasts=True)
+    weights = prepared.weights(of_summary=True)
+    result = estimate(prepared.items, weights, confidence, contrasts=[0])
+    frame = summary_frame(result)
 
     is_blind = frame["model"].map(is_baseline)
     kind = pd.Series(np.where(is_blind, "baseline", "model"), dtype="str")
-    frame = frame.assign(kind=kind, **rank_columns(overall, confidence=confidence))
+    frame = frame.assign(kind=kind, **rank_columns(result, confidence=confidence))
     if "prior_sets" in frame and frame["prior_sets"].isna().all():
         frame = frame.drop(columns="prior_sets")
 
@@ -222,8 +225,6 @@ def _score_rows(
     without_text = rows[rows["model"].isna()]
     if len(without_text):
         first = without_text[PROMPT].iloc[0].to_dict()
-        raise DataError(
-            "responses: no text in responses for "
-            f"{len(without_text)} rows, the first {first}."
-        )
+        problem = f"responses: no text for {len(without_text)} rows, the first {first}"
+        raise DataError(problem, "pass the responses of the table")
     return rows.reindex(columns=table.columns)

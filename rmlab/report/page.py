@@ -17,14 +17,14 @@ import pandas as pd
 
 from rmlab import metrics, plots
 from rmlab.benchmarks import benchmark_of
-from rmlab.benchmarks.layouts import Columns
+from rmlab.benchmarks.own_columns import OwnColumns
 from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.bias import style_differences
 from rmlab.estimation.items import require_item_columns
 from rmlab.estimation.ties import TIES
 from rmlab.estimation.weights import Average
 from rmlab.io.native import sha256
-from rmlab.records import __version__, expand_path, write_file
+from rmlab.records import expand_path, write_file
 from rmlab.report import formats
 from rmlab.report.figures import AnyFigure, draw_figure, root_figure
 from rmlab.report.leaderboard import leaderboard, with_baselines
@@ -39,6 +39,7 @@ from rmlab.report.sources import (
 from rmlab.stats.ranking import MOST_MODELS
 from rmlab.tables import LEVELS, PROMPT, DataError
 from rmlab.text import escape_html, format_csv, visible
+from rmlab.version import __version__
 from rmlab.widgets.comparisons import Comparisons
 
 _MOST_PANELS = 6  # models with a figure of their own: the best
@@ -76,7 +77,7 @@ def write_report(
     text_limit: float = 20.0,
     title: str = "Reward models",
     seed: int = 0,
-    columns: Columns | None = None,
+    columns: OwnColumns | None = None,
     cluster: str | None = None,
 ) -> Path:
     """Write one HTML file with a section for each benchmark.
@@ -111,8 +112,7 @@ def write_report(
         Our names to those of files of pairs, as in `rmlab.load_pairs`: {"chosen_score":
         "good"}.
     cluster : str, optional
-        Column that names a family of prompts which stand or fall together, as in
-        `rmlab.summary`.
+        Column that names a cluster of prompts, as in `rmlab.summary`.
 
     Returns
     -------
@@ -132,16 +132,16 @@ def write_report(
     models are too large for a page, their prompts are left out.
     """
     if Path(out).suffix.lower() not in (".html", ".htm"):
-        problem = f"out: {str(out)!r} does not end in .html."
-        raise DataError(f"{problem} Tables for papers: rmlab.report.to_latex(board).")
+        problem = f"out: {str(out)!r} does not end in .html"
+        raise DataError(problem, "tables for papers: rmlab.report.to_latex(board)")
     results = read_results(source, columns)
     if responses is None:
         texts_by_benchmark = results.texts
     else:
         texts_by_benchmark = match_texts(responses, results.tables)
     if texts and not texts_by_benchmark:
-        remedy = "Pass responses=rmlab.load(...), the benchmark that was scored."
-        raise DataError(f"texts: there are no texts. {remedy}")
+        remedy = "pass responses=rmlab.load(...), the benchmark that was scored"
+        raise DataError("texts: there are no texts", remedy)
 
     limit = text_limit if texts else 0.0
     sections = []

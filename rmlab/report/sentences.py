@@ -63,8 +63,8 @@ def sentences(table: pd.DataFrame) -> list[str]:
         comparisons = table.dropna(subset=["difference"])
         return [_compare_sentence(row) for _, row in comparisons.iterrows()]
     if columns.isdisjoint({"score", "outcome", "margin"}):
-        problem = "table: no scores, pairs or result of rmlab.compare."
-        raise DataError(f"{problem} Pass one of them.")
+        problem = "table: no scores, pairs or result of rmlab.compare"
+        raise DataError(problem, "pass one of them")
 
     overall = summary(table).sort_values(
         "overall", ascending=False, kind="stable", na_position="last"

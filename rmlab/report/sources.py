@@ -12,7 +12,7 @@ import pandas as pd
 
 from rmlab import io
 from rmlab.benchmarks import benchmarks_by_name
-from rmlab.benchmarks.layouts import Columns
+from rmlab.benchmarks.own_columns import OwnColumns
 from rmlab.benchmarks.own_pairs import load_pairs
 from rmlab.benchmarks.registry import adopt_name
 from rmlab.estimation.items import as_pairs
@@ -47,7 +47,7 @@ class Results(NamedTuple):
     """Scores (pairs, where a file has no scores) by benchmark, and the files read.
 
     A table's attrs hold the provenance of its models. `texts`: responses by benchmark,
-    where a file of pairs of one's own holds them beside its scores.
+    where a file of custom pairs holds them beside its scores.
     """
 
     tables: dict[str, pd.DataFrame]
@@ -56,7 +56,7 @@ class Results(NamedTuple):
 
 
 def read_results(
-    source: Paths | pd.DataFrame, columns: Columns | None = None
+    source: Paths | pd.DataFrame, columns: OwnColumns | None = None
 ) -> Results:
     """All results in a folder, a glob, a list of files, or a table of scores or pairs.
 
@@ -67,7 +67,7 @@ def read_results(
         return Results(tables, [], {})
 
     paths = _result_files(source)
-    frames = [_read_table(path, columns) for path in paths]
+    frames = [_read_results_file(path, columns) for path in paths]
     tables = _tables_by_benchmark(frames)
     responses = _read_texts(paths, frames, columns)
     return Results(tables, paths, match_texts(responses, tables))
@@ -89,7 +89,7 @@ def _tables_by_benchmark(frames: Sequence[pd.DataFrame]) -> dict[str, pd.DataFra
 
 
 def _read_texts(
-    paths: Sequence[Path], frames: Sequence[pd.DataFrame], columns: Columns | None
+    paths: Sequence[Path], frames: Sequence[pd.DataFrame], columns: OwnColumns | None
 ) -> pd.DataFrame | None:
     """The texts in files of custom pairs; None where there are none."""
     texts = []
@@ -120,8 +120,8 @@ def match_texts(
                 texts[benchmark] = adopt_name(part, table)
                 is_matched = True
         if not is_matched:
-            problem = f"responses: no scores of {name!r}; scores: {short([*tables])}."
-            raise DataError(f"{problem} Pass the texts that were scored.")
+            problem = f"responses: no scores of {name!r}; scores: {short([*tables])}"
+            raise DataError(problem, "pass the texts that were scored")
     return texts
 
 
@@ -162,8 +162,8 @@ def _result_files(source: Paths) -> list[Path]:
         candidates = [Path(name) for name in glob(str(path), recursive=True)]
     files = sorted(candidate for candidate in candidates if _is_result(candidate))
     if not files:
-        problem = f"{path}: no result files ({', '.join(SUFFIXES)})."
-        raise DataError(f"{problem} Write them with rmlab score -o.")
+        problem = f"{path}: no result files ({', '.join(SUFFIXES)})"
+        raise DataError(problem, "write them with rmlab score -o")
     return files
 
 
@@ -176,7 +176,7 @@ def _is_result(path: Path) -> bool:
     return not is_in_store
 
 
-def _read_table(path: Path, columns: Columns | None) -> pd.DataFrame:
+def _read_results_file(path: Path, columns: OwnColumns | None) -> pd.DataFrame:
     try:
         return io.read_scores(path, columns=columns or None, allow_missing=True)
     except DataError as error:

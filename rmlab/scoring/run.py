@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
-from rmlab.records import __version__
 from rmlab.scorers.base import (
     Floats,
     Ints,
@@ -29,6 +28,7 @@ from rmlab.scoring.texts import Texts
 from rmlab.store import Store
 from rmlab.tables import DataError
 from rmlab.text import line, short
+from rmlab.version import __version__
 
 if TYPE_CHECKING:
     from tqdm import tqdm

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.io import write_pairs, write_scores
-from rmlab.io.native import PAIRS, SIDECAR
+from rmlab.io.native import PAIRS_INFIX, SIDECAR
 from rmlab.scorers.base import Judge, Scorer
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -22,7 +22,7 @@ from rmlab.tables import DataError
 # hyphens beside the two that stand for a slash.
 _WORD = r"[a-z0-9_]+(-[a-z0-9_]+)*"
 _MODEL = re.compile(rf"{_WORD}([./]{_WORD})*")
-_BENCHMARK = re.compile(rf"(?!{PAIRS[1:]}$){_WORD}")
+_BENCHMARK = re.compile(rf"(?!{PAIRS_INFIX[1:]}$){_WORD}")
 _LONGEST = 80
 
 
@@ -42,7 +42,7 @@ def file_name(model: str, benchmark: str, *, pairs: bool = False) -> str:
             readable = re.sub(r"[^A-Za-z0-9_-]+", "-", slug)[:_LONGEST].strip("-")
             slug = f"{readable}~{blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
         slugs.append(slug)
-    return f"{slugs[0]}.{slugs[1]}{PAIRS if pairs else ''}.csv"
+    return f"{slugs[0]}.{slugs[1]}{PAIRS_INFIX if pairs else ''}.csv"
 
 
 def check_tables(

@@ -84,7 +84,7 @@ def calibration(
     # An empty bin is 0 / 0, the NaN that is promised.
     with np.errstate(invalid="ignore"):
         total = np.bincount(group, predictions.probability, n_groups)
-        predicted = total / accuracy.n_pairs
+        predicted = total / accuracy.n_values
 
     errors = _calibration_errors(predictions, bins, len(models), confidence)
     by_model = models.join(errors)
@@ -101,8 +101,8 @@ def calibration(
             "se": accuracy.se,
             "low": accuracy.low,
             "high": accuracy.high,
-            "n_pairs": accuracy.n_pairs,
-            "n_prompts": accuracy.n_prompts,
+            "n_pairs": accuracy.n_values,
+            "n_prompts": accuracy.n_clusters,
             "missing": by_bin["missing"],
             "ece": by_bin["ece"],
             "ece_low": by_bin["ece_low"],
@@ -170,7 +170,7 @@ def calibration_error(
         )
 
     is_tie = correct == 0.5
-    reason = np.where(brier.n_pairs == 0, "no margins", log_loss.reason)
+    reason = np.where(brier.n_values == 0, "no margins", log_loss.reason)
     return pd.DataFrame(
         {
             "model": models["model"],
@@ -183,8 +183,8 @@ def calibration_error(
             "log_loss": log_loss.value,
             "log_loss_low": np.maximum(log_loss.low, 0.0),
             "log_loss_high": log_loss.high,
-            "n_pairs": brier.n_pairs,
-            "n_prompts": brier.n_prompts,
+            "n_pairs": brier.n_values,
+            "n_prompts": brier.n_clusters,
             "n_ties": np.bincount(predictions.model[is_tie], minlength=n_models),
             "missing": models["missing"],
             "reason": pd.Series(reason, dtype="str"),
@@ -222,7 +222,8 @@ def margins(table: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
     require_item_columns(pairs, [by], [])
     refuse_result_names([by], _MARGIN_NUMBERS)
     if pairs[by].isna().all():
-        raise DataError(f"by: {by!r} is missing in all comparisons. Use by='domain'.")
+        problem = f"by: {by!r} is missing in all comparisons"
+        raise DataError(problem, "use by='domain'")
     model_order = pd.CategoricalDtype(pairs["model"].unique().tolist())
     is_ordered = isinstance(pairs[by].dtype, pd.CategoricalDtype)
     pairs = pairs.assign(
@@ -356,7 +357,7 @@ def _calibration_errors(
     variance = np.bincount(group[first_rows], squared_sums, n_groups)
     deviation = np.sqrt(variance).reshape(n_models, bins)
     with np.errstate(invalid="ignore"):
-        chance = np.sqrt(2 / np.pi) * deviation.sum(axis=1) / ece.n_pairs
+        chance = np.sqrt(2 / np.pi) * deviation.sum(axis=1) / ece.n_values
     return pd.DataFrame(
         {
             "ece": ece.value,
@@ -369,7 +370,7 @@ def _calibration_errors(
 def _with_margins(table: pd.DataFrame) -> pd.DataFrame:
     pairs = as_pairs(table)
     if pairs["margin"].isna().all():
-        problem = f"pairs: no margin in any of {len(pairs)} rows."
-        remedy = "Use scores; a judge has outcomes only."
-        raise DataError(f"{problem} {remedy}")
+        problem = f"pairs: no margin in any of {len(pairs)} rows"
+        remedy = "use scores; a judge has outcomes only"
+        raise DataError(problem, remedy)
     return pairs

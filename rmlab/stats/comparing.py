@@ -282,12 +282,12 @@ def select_models(table: pd.DataFrame, a: str, b: str | None) -> pd.DataFrame:
     """The rows of models `a` and `b`; DataError where one is absent or both are one."""
     tables.require_columns(table, ["model"], "pairs")
     if a == b:
-        raise DataError(f"a, b: both are {a!r}. Name two models.")
+        raise DataError(f"a, b: both are {a!r}", "name two models")
     models = list(table["model"].unique())
     for argument, name in (("a", a), ("b", b)):
         if name is not None and name not in models:
             nearest = tables.nearest(name, models)
-            raise DataError(f"{argument}: no model {name!r} in table; {nearest}.")
+            raise DataError(f"{argument}: no model {name!r} in table", nearest)
     return table[table["model"].isin([a, b])]
 
 
@@ -340,7 +340,10 @@ def _compare_two(
     prepared = prepare(
         table, average, ties, common, options, by=columns, cluster=cluster, min_models=2
     )
-    weights = group_weights(prepared, columns)
+    if columns:
+        weights = group_weights(prepared, columns)
+    else:
+        weights = overall_weights(prepared.items, prepared.parts)
     models = prepared.items.models
     first = np.array([models.index(a)])
     second = np.array([models.index(b)])
@@ -420,16 +423,18 @@ def _count_agreement(
     outcome: NDArray[np.int8], first: IntArray, second: IntArray
 ) -> _Agreement:
     """Compare the outcomes (models, items) of each pair of models."""
-
-    def count_shared(has_outcome: BoolArray) -> IntArray:
+    n_shared = []
+    for has_outcome in (
+        outcome > MISSING,
+        outcome == LOSS,
+        outcome == TIE,
+        outcome == WIN,
+    ):
         # A matrix product counts; single precision is exact up to 16 million items.
         weight = has_outcome.astype(np.float32)
-        return (weight @ weight.T)[first, second].astype(np.intp)
+        n_shared.append((weight @ weight.T)[first, second].astype(np.intp))
 
-    n_pairs = count_shared(outcome > MISSING)
-    n_losses = count_shared(outcome == LOSS)
-    n_ties = count_shared(outcome == TIE)
-    n_wins = count_shared(outcome == WIN)
+    n_pairs, *n_same = n_shared
     with np.errstate(invalid="ignore"):
-        share = (n_losses + n_ties + n_wins) / n_pairs
+        share = sum(n_same) / n_pairs
     return _Agreement(n_pairs, share)

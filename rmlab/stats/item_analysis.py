@@ -9,6 +9,7 @@ from scipy.special import ndtr, ndtri, owens_t
 
 from rmlab.estimation.clustered import t_quantile
 from rmlab.estimation.items import (
+    CREDIT_OF_TIE,
     Items,
     Ties,
     as_pairs,
@@ -65,6 +66,7 @@ def item_difficulty(
         - none_right, all_right.
     """
     check_option("unit", unit, ("comparison", "prompt"))
+    check_option("ties", ties, tuple(CREDIT_OF_TIE))
     items = _shared_comparisons(table, ties, common)
     if unit == "prompt":
         first_rows = np.unique(items.prompt, return_index=True)[1]

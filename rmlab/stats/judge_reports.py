@@ -92,8 +92,8 @@ def judge_report(
     """
     missing = [column for column in _COLUMNS if column not in judgements.columns]
     if missing or judgements.empty:
-        problem = f"judgements: {len(judgements)} rows, no {missing}."
-        raise DataError(f"{problem} Give what rmlab.judges.examine returns.")
+        problem = f"judgements: {len(judgements)} rows, no {missing}"
+        raise DataError(problem, "give what rmlab.judges.examine returns")
     clusters_by = cluster_columns(judgements, cluster)
     # `detectable` is planned at the first and hardest step of Holm's method.
     level = alpha / len(_PROBES)

@@ -4,9 +4,11 @@ import json
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from rmlab import tables
+from rmlab.estimation.difference import holm
 from rmlab.styles.counts import MARKS, features
 
 Finding = dict[Hashable, object]
@@ -167,7 +169,6 @@ def _list_first(twins: "pd.Series[str]") -> str:
 
 def _find_telling_lengths(frame: pd.DataFrame, alpha: float) -> list[Finding]:
     from scipy.stats import binomtest
-    from statsmodels.stats.multitest import multipletests
     from statsmodels.stats.proportion import proportion_confint
 
     places = _compare_lengths(frame)
@@ -181,7 +182,7 @@ def _find_telling_lengths(frame: pd.DataFrame, alpha: float) -> list[Finding]:
     places["share"] = places["longer"] / places["n"]
     places["low"] = low
     places["high"] = high
-    places["p"] = multipletests(p_values, method="holm")[1]
+    places["p"] = holm(np.array(p_values))
     places["ratio"] = places["chosen_characters"] / places["rejected_characters"]
 
     findings = places[places["p"] < alpha].to_dict("records")

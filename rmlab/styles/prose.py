@@ -45,8 +45,8 @@ def restyle(responses: pd.DataFrame, to: Literal["plain"] = "plain") -> pd.DataF
     """
     if to != "plain":
         raise tables.DataError(
-            f"to: {to!r} is not a style to turn texts into; "
-            f"{tables.nearest(to, ['plain'])}"
+            f"to: {to!r} is not a style to turn texts into",
+            tables.nearest(to, ["plain"]),
         )
     responses = tables.check_responses(responses)
     plain_texts = {text: plain(text) for text in responses["response"].unique()}

@@ -103,7 +103,7 @@ def restyle_pairs(responses: pd.DataFrame) -> Restyled:
     responses = tables.check_responses(responses)
     if responses["style"].notna().any():
         problem = "responses: answers have styles already"
-        raise DataError(f"{problem}; pass pairs without, as load_pairs gives")
+        raise DataError(problem, "pass pairs without, as load_pairs gives")
 
     versions = {text: _restyle_text(text) for text in responses["response"].unique()}
     report = _report_problems(responses, versions)
@@ -112,7 +112,7 @@ def restyle_pairs(responses: pd.DataFrame) -> Restyled:
     if has_problem.all():
         reasons = report["reason"].value_counts().to_dict()
         problem = "responses: no prompt could be restyled safely"
-        raise DataError(f"{problem}; texts by reason: {reasons}")
+        raise DataError(problem, f"texts by reason: {reasons}")
 
     safe = responses[~has_problem]
     by_style = []

@@ -273,9 +273,7 @@ def check_selection(data: Comparisons, selection: Selection) -> Selection:
     if not selection.models:
         selection = replace(selection, models=tuple(data.models[:1]))
     _check_choices(data, selection)
-    problem = _find_problem(data, selection)
-    if problem:
-        raise DataError(f"selection: {problem}")
+    _check_shapes(data, selection)
     return selection
 
 
@@ -289,26 +287,27 @@ def _check_choices(data: Comparisons, selection: Selection) -> None:
             values = (values,)
         for value in values:
             if value not in (None, *choices):
-                problem = f"{name}={value!r}; {nearest(value, choices)}"
-                raise DataError(f"selection: {problem}")
+                problem = f"selection: {name}={value!r}"
+                raise DataError(problem, nearest(value, choices))
 
 
-def _find_problem(data: Comparisons, selection: Selection) -> str:
-    """The first thing wrong with models, cell, margin or prompt; empty for none."""
+def _check_shapes(data: Comparisons, selection: Selection) -> None:
+    """Whether models, cell, margin and prompt have as many parts as they need."""
     models = selection.models
     if len(models) > 2 or len({*models}) < len(models):
-        return f"models={models!r}; give one model or two different ones"
+        remedy = "give one model or two different ones"
+        raise DataError(f"selection: models={models!r}", remedy)
     if selection.cell is not None and len(selection.cell) != 2:
-        return f"cell={selection.cell!r}; give the chosen and the rejected style"
+        remedy = "give the chosen and the rejected style"
+        raise DataError(f"selection: cell={selection.cell!r}", remedy)
     if not _is_range(selection.margin):
         remedy = "give the lowest and the highest, or None for no limit"
-        return f"margin={selection.margin!r}; {remedy}"
+        raise DataError(f"selection: margin={selection.margin!r}", remedy)
 
     prompts = data.prompts[PROMPT].itertuples(index=False, name=None)
     if selection.prompt not in {None, *prompts}:
         remedy = "give benchmark, domain and id of a prompt"
-        return f"prompt={selection.prompt!r}; {remedy}"
-    return ""
+        raise DataError(f"selection: prompt={selection.prompt!r}", remedy)
 
 
 def _is_range(margin: tuple[Any, ...]) -> bool:

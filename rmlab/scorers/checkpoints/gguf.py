@@ -18,8 +18,8 @@ def smollm2() -> Path:
     """Folder of SmolLM2-135M-Instruct, a small real language model that comes from the
     package index, not from a hub.
 
-    Any door of rmlab takes the folder like a hub id. The package holds a GGUF file with
-    weights of 4 bits (Q4_1), which is converted once (see `from_gguf`; about 20
+    Every function that takes a model accepts the folder. The package holds a GGUF file
+    with weights of 4 bits (Q4_1), which is converted once (see `from_gguf`; about 20
     seconds, 540 MB in the user's cache). Licence: Apache-2.0.
 
     Returns
