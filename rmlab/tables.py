@@ -70,7 +70,6 @@ _SOURCE = {
 }
 _STRINGS = ("model", "benchmark", "domain", "id", "subset")
 _MAX_SLOT = 10**9
-_NESTED = (list, dict, set)
 _MOST_NAMES = 30  # that a message lists
 
 IntArray = NDArray[np.intp]
@@ -121,9 +120,13 @@ def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
         Naming the row, the column and the value.
     """
     frame, _ = _check_columns(frame, "responses")
-    is_text = [isinstance(text, str) and text != "" for text in frame["response"]]
+    texts = frame["response"]
+    is_text = [isinstance(text, str) and text != "" for text in texts]
     _require(frame, is_text, "responses", "response", "a non-empty string")
-    is_prompt = [isinstance(p, str) or is_conversation(p) for p in frame["prompt"]]
+    prompts = frame["prompt"]
+    is_prompt = [
+        isinstance(prompt, str) or is_conversation(prompt) for prompt in prompts
+    ]
     allowed = "a string or a list of messages with 'role' and 'content'"
     _require(frame, is_prompt, "responses", "prompt", allowed)
     return frame
@@ -357,12 +360,16 @@ def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
     names = []
     for name in candidates:
         values = frame[name]
-        if values.dtype == object and any(isinstance(v, _NESTED) for v in values):
+        if values.dtype == object and _is_nested(values):
             continue
         combinations = pd.unique(_combine_codes(frame, [name], codes))
         if len(combinations) == len(first_rows):
             names.append(name)
     return names
+
+
+def _is_nested(values: pd.Series) -> bool:
+    return any(isinstance(value, list | dict | set) for value in values)
 
 
 def default_cluster(frame: pd.DataFrame) -> list[str]:

@@ -151,12 +151,12 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     """The four domains alike; safety as one pool, or (`safety="split"`) as the mean of
     its two files.
     """
-    domains = items.cells["domain"].tolist()
+    domains = items.cells["domain"]
     if options["safety"] == "split":
-        return _split_safety(items, domains)
+        return _split_safety(items, domains.tolist())
     return Parts(
         names=list(DOMAINS),
-        of_cell=pd.Index(DOMAINS).get_indexer(domains),
+        of_cell=pd.Categorical(domains, categories=list(DOMAINS)).codes.astype(np.intp),
         weight=np.ones((1, len(DOMAINS))),
         reasons=_name_absent_files(items),
     )

@@ -184,8 +184,9 @@ def _explain(
     no_value = np.full(n_models, "" if mean.parts else "nothing there", object)
     for model in np.flatnonzero(is_empty.any(axis=1)):
         no_value[model] = f"nothing in {_name_parts(mean, is_empty[model])}"
-    for model, text in mean.reasons.items():
-        no_value[model] = f"{no_value[model]}; {text}" if no_value[model] else text
+    for row, text in mean.reasons.items():
+        earlier = no_value[row]
+        no_value[row] = f"{earlier}; {text}" if earlier else text
 
     no_interval = no_value.copy()
     has_parts = len(set(mean.parts)) > 1
