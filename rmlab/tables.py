@@ -502,17 +502,14 @@ def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntAr
     """
     needed, columns, key = _CONTRACT[table]
     require_columns(frame, needed, table)
-    frame = _order_columns(frame, columns)
-    typed = {}
+    unknown = pd.Series(pd.NA, index=frame.index)
+    absent = {}
     for column in columns:
-        if column in CLOSED:
-            typed[column] = _check_closed(frame, column, table)
-        elif column in _STRINGS:
-            typed[column] = _check_strings(frame, column, table)
-        elif column.endswith("slot"):
-            typed[column] = _check_slots(frame, column, table)
-        elif frame[column].dtype == object:
-            _require_utf8(frame, column, table)
+        if column not in frame:
+            absent[column] = frame["domain"] if column == "subset" else unknown
+    extra = [column for column in frame if column not in columns]
+    frame = frame.assign(**absent)[[*columns, *extra]].reset_index(drop=True)
+    typed = {column: _type_column(frame, column, table) for column in columns}
     frame = frame.assign(**typed)
 
     first_model = frame
@@ -528,18 +525,31 @@ def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntAr
     return frame, prompt
 
 
-def _order_columns(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    """All columns of a contract, missing ones filled in, before those beyond it."""
-    unknown = pd.Series(pd.NA, index=frame.index)
-    absent = {}
-    for column in columns:
-        if column not in frame:
-            absent[column] = frame["domain"] if column == "subset" else unknown
-    extra = [column for column in frame if column not in columns]
-    return frame.assign(**absent)[[*columns, *extra]].reset_index(drop=True)
+def _type_column(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
+    """A column of a contract as its type; DataError names its first wrong value."""
+    values = frame[column]
+    is_object = values.dtype == object
+    if is_object and (column in CLOSED or column in _STRINGS):
+        is_scalar = [pd.api.types.is_scalar(value) for value in values]
+        _require(frame, is_scalar, table, column, "a text or a number")
+    if is_object and column not in CLOSED:
+        is_text = [not is_broken(value) for value in values]
+        _require(frame, is_text, table, column, "text that UTF-8 can hold")
+
+    if column in CLOSED:
+        return _type_closed(frame, column, table)
+    if column.endswith("slot"):
+        slots = _numbers(frame, column, table)
+        is_slot = (slots >= 0) & (slots <= _MAX_SLOT) & (slots == np.floor(slots))
+        _require(frame, is_slot, table, column, "a whole number from 0")
+        return pd.Series(slots.astype("int64"), index=frame.index)
+    if column in _STRINGS and (values.dtype != "str" or values.hasnans):
+        _require(frame, values.notna().to_numpy(), table, column, "given")
+        return values.astype("str")
+    return values
 
 
-def _check_closed(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
+def _type_closed(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
     """A column of a closed vocabulary as its categorical type; a label is never
     missing.
     """
@@ -552,8 +562,6 @@ def _check_closed(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
     elif values.dtype == dtype:
         return values
 
-    if values.dtype == object:
-        _require_scalars(frame, column, table)
     codes = dtype.categories.get_indexer(pd.Index(values))
     is_allowed = codes >= 0
     if column != "label":
@@ -561,38 +569,6 @@ def _check_closed(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
     allowed = f"one of {', '.join(dtype.categories)}"
     _require(frame, is_allowed, table, column, allowed)
     return pd.Series(pd.Categorical.from_codes(codes, dtype=dtype), index=frame.index)
-
-
-def _check_strings(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
-    """A column of names as strings, none of them missing."""
-    values = frame[column]
-    if values.dtype == object:
-        _require_scalars(frame, column, table)
-        _require_utf8(frame, column, table)
-    if values.dtype == "str" and not values.hasnans:
-        return values
-    _require(frame, values.notna().to_numpy(), table, column, "given")
-    return values.astype("str")
-
-
-def _check_slots(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
-    """A column of positions as whole numbers."""
-    if frame[column].dtype == object:
-        _require_utf8(frame, column, table)
-    slots = _numbers(frame, column, table)
-    is_slot = (slots >= 0) & (slots <= _MAX_SLOT) & (slots == np.floor(slots))
-    _require(frame, is_slot, table, column, "a whole number from 0")
-    return pd.Series(slots.astype("int64"), index=frame.index)
-
-
-def _require_scalars(frame: pd.DataFrame, column: str, table: str) -> None:
-    is_scalar = [pd.api.types.is_scalar(value) for value in frame[column]]
-    _require(frame, is_scalar, table, column, "a text or a number")
-
-
-def _require_utf8(frame: pd.DataFrame, column: str, table: str) -> None:
-    is_text = [not is_broken(value) for value in frame[column]]
-    _require(frame, is_text, table, column, "text that UTF-8 can hold")
 
 
 def _numbers(frame: pd.DataFrame, column: str, table: str) -> FloatArray:

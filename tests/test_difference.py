@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmlab.estimation.difference import differences
+from rmlab.estimation.difference import paired_differences
 from rmlab.estimation.weights import domain_parts
 
 
@@ -65,7 +65,9 @@ def test_the_interval_excludes_zero_exactly_where_p_is_small(
         designs.prepare_margins(margin, sizes, per or rng.integers(1, 10, n))
     )
     check_one_decision(
-        differences(result, np.arange(10), np.arange(10) + 10, confidence=confidence),
+        paired_differences(
+            result, np.arange(10), np.arange(10) + 10, confidence=confidence
+        ),
         confidence,
     )
 
@@ -99,7 +101,7 @@ def test_ten_thousand_small_tables_decide_once():
             parts=domain_parts(prepared.items, ("prompts", "domains")[table % 2]),
         )
         result = designs.estimate_overall(prepared)
-        difference = differences(
+        difference = paired_differences(
             result, np.arange(250), np.arange(250) + 250, confidence=confidence
         )
         known = check_one_decision(difference, confidence)
@@ -116,7 +118,9 @@ def test_a_few_equal_steps_count_as_a_few(k):
     """About what flipping their signs gives; and what is significant there is so here."""
     won = np.ones((2, 800), bool)
     won[1, :k] = False
-    difference = differences(two_models(won, per=3), np.array([0]), np.array([1]))
+    difference = paired_differences(
+        two_models(won, per=3), np.array([0]), np.array([1])
+    )
     sign_flips = 2.0 ** (1 - k)
     assert 0.8 * sign_flips < difference.p.item() < 1.3 * sign_flips
     assert (difference.p.item() < 0.05) == (sign_flips < 0.05)
@@ -125,12 +129,16 @@ def test_a_few_equal_steps_count_as_a_few(k):
 def test_nothing_at_all_is_no_difference_and_its_interval_has_a_width():
     first, second = np.array([0]), np.array([1])
     for n in (5, 12, 40):
-        equal = differences(two_models(np.ones((2, n), bool), per=3), first, second)
+        equal = paired_differences(
+            two_models(np.ones((2, n), bool), per=3), first, second
+        )
         assert equal.p.item() == 1
         assert equal.se.item() == 0
         assert -equal.low.item() == equal.high.item() > 2 / n
     one_differs = np.stack([np.arange(40) > 0, np.ones(40, bool)])
-    assert differences(two_models(one_differs, per=3), first, second).p.item() > 0.4
+    assert (
+        paired_differences(two_models(one_differs, per=3), first, second).p.item() > 0.4
+    )
 
 
 def two_domains(won, n_small):
@@ -152,12 +160,12 @@ def test_a_domain_in_which_no_two_models_differ_is_not_certain():
     first, second = np.array([0]), np.array([1])
     won = np.ones((2, 1025), bool)
     won[1, 25:45] = False
-    unseen = differences(two_domains(won, 25), first, second)
+    unseen = paired_differences(two_domains(won, 25), first, second)
     assert unseen.value.item() == pytest.approx(0.01)
     assert unseen.low.item() < -0.02
     assert unseen.p.item() > 0.5
     won[0, 0] = False
-    seen = differences(two_domains(won, 25), first, second)
+    seen = paired_differences(two_domains(won, 25), first, second)
     assert seen.value.item() == pytest.approx(-0.01)
     width = unseen.high.item() - unseen.low.item()
     assert width < seen.high.item() - seen.low.item() < 1.5 * width
@@ -173,7 +181,7 @@ def test_opposite_one_way_effects_are_no_difference(n_small):
     fails = rng.random((400, len(is_small))) < 0.02
     fails[:200, is_small] = False
     fails[200:, ~is_small] = False
-    p = differences(
+    p = paired_differences(
         two_domains(~fails, n_small), np.arange(200), np.arange(200) + 200
     ).p
     assert (p < 0.05).mean() < 0.06
@@ -188,9 +196,9 @@ def test_differences_of_many_pairs_are_those_of_each_pair():
     margin[:, rng.random(46 * 9) < 0.05] = np.nan
     result = designs.estimate_overall(designs.prepare_margins(margin, sizes, 9))
     a, b = np.triu_indices(40, 1)
-    many = differences(result, a, b)
+    many = paired_differences(result, a, b)
     for place in (0, 100, 500):
-        single = differences(result, a[[place]], b[[place]])
+        single = paired_differences(result, a[[place]], b[[place]])
         for name in ("value", "se", "low", "high", "p"):
             assert getattr(many, name)[place] == pytest.approx(
                 getattr(single, name).item(), rel=1e-9

@@ -13,7 +13,7 @@ from statsmodels.stats.multitest import multipletests
 
 import rmlab
 from rmlab import metrics, stats, tables
-from rmlab.estimation.difference import differences
+from rmlab.estimation.difference import paired_differences
 from rmlab.stats.item_analysis import normal_below
 from rmlab.stats.planning import exact_power
 from rmlab.stats.ranking import group_letters
@@ -443,7 +443,7 @@ def test_the_detectable_difference_is_found_with_the_power(n, differing):
     result = designs.estimate_overall(
         designs.prepare_margins(np.repeat(2.0 * won - 1, 9, axis=1), {"all": n}, 1)
     )
-    p = differences(result, np.arange(600), np.arange(600) + 600).p
+    p = paired_differences(result, np.arange(600), np.arange(600) + 600).p
     assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.06)
 
 

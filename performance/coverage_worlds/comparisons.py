@@ -18,7 +18,7 @@ from coverage_worlds.simulated import (
     normal_models,
     overall,
 )
-from rmlab.estimation.difference import differences
+from rmlab.estimation.difference import paired_differences
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.weights import domain_parts, overall_weights
 from rmlab.stats.ranking import rank_columns
@@ -40,7 +40,7 @@ def one_decision(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
         )
         result = overall(tables, *tables.draw(rng, 50))
         for alpha in (0.1, 0.05, 0.01):
-            difference = differences(
+            difference = paired_differences(
                 result, np.arange(50), np.arange(50) + 50, confidence=1 - alpha
             )
             excludes_zero = (difference.low > 0) | (difference.high < 0)

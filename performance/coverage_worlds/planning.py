@@ -14,7 +14,7 @@ from coverage_worlds.simulated import (
     paired_outcomes,
 )
 from rmlab import stats, tables
-from rmlab.estimation.difference import differences
+from rmlab.estimation.difference import paired_differences
 
 PLANS = (
     (0.02, 0.92),
@@ -33,7 +33,7 @@ def share_found(tables: Simulated, draws: int, rng: np.random.Generator) -> floa
     for start in range(0, draws, BATCH):
         rows = min(BATCH, draws - start)
         result = overall(tables, *tables.draw(rng, rows))
-        difference = differences(result, np.arange(rows), np.arange(rows) + rows)
+        difference = paired_differences(result, np.arange(rows), np.arange(rows) + rows)
         n_found += int((difference.p < 0.05).sum())
     return n_found / draws
 

@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 from coverage_worlds import MEAN_FLOOR, WORST_FLOOR, Measure
 from rmlab.benchmarks.prepare import Prepared
 from rmlab.benchmarks.registry import OWN
-from rmlab.estimation.difference import differences
+from rmlab.estimation.difference import paired_differences
 from rmlab.estimation.estimate import Estimate, estimate
 from rmlab.estimation.items import LOSS, MISSING, NO_STYLE, TIE, WIN, Items
 from rmlab.estimation.weights import Average, Weights, domain_parts, overall_weights
@@ -292,7 +292,7 @@ def cover(world: Simulated, draws: int, rng: np.random.Generator) -> Iterator[Me
             )
             plain.add(kind, name, value - half, value + half, true[0, number])
             if kind != "cell":
-                difference = differences(result, first, second, number=number)
+                difference = paired_differences(result, first, second, number=number)
                 gap = true[0, number] - true[1, number]
                 intervals.add(
                     f"difference, {kind}", name, difference.low, difference.high, gap

@@ -30,7 +30,7 @@ from coverage_worlds.simulated import (
     true_numbers,
 )
 from rmlab import tables
-from rmlab.estimation.difference import differences
+from rmlab.estimation.difference import paired_differences
 from rmlab.stats.ranking import rank_columns
 
 RARE = 0.02
@@ -100,12 +100,16 @@ def _add_opposite_effects(n_small: int) -> None:
         for share in (RARE, 0.05, 0.1, 0.2):
             pair = one_way(n_small, 1000, share, share)
             result = overall(pair, *pair.draw(rng, draws))
-            difference = differences(result, np.arange(draws), np.arange(draws) + draws)
+            difference = paired_differences(
+                result, np.arange(draws), np.arange(draws) + draws
+            )
             yield false_alarms(f"compare, {share} each way", difference.p < 0.05)
 
             unequal = one_way(n_small, 1000, share, 0.0)
             result = overall(unequal, *unequal.draw(rng, draws))
-            difference = differences(result, np.arange(draws), np.arange(draws) + draws)
+            difference = paired_differences(
+                result, np.arange(draws), np.arange(draws) + draws
+            )
             row = coverage(
                 f"difference, {share} in the small",
                 difference.low,
@@ -114,7 +118,7 @@ def _add_opposite_effects(n_small: int) -> None:
             )
             yield row._replace(at_least=WORST_FLOOR)
 
-            narrow = differences(
+            narrow = paired_differences(
                 result, np.arange(draws), np.arange(draws) + draws, confidence=0.9
             )
             is_inside = narrow.smallest_margin < share / 2

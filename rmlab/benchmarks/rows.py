@@ -5,7 +5,7 @@ be conversations.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -132,26 +132,22 @@ def read_answers(
     """
     answers: list[Row] = []
     keys = set()
-    for row in _number_rows(files):
-        prompt: Row = {"benchmark": benchmark, "id": row.read_id()}
-        prompt |= describe(row)
-        prompt["prompt"] = row.read_prompt()
-
-        key = (prompt["domain"], prompt["id"])
-        if key in keys:
-            allowed = f"unique within the domain {prompt['domain']!r}"
-            row.refuse("id", allowed, "give each row an id of its own")
-        keys.add(key)
-
-        texts = {label: row.read_texts(label, n_texts) for label in tables.LABELS}
-        answers += list_answers(prompt, texts)
-    return tables.check_responses(pd.DataFrame(answers))
-
-
-def _number_rows(files: Files) -> Iterator[FileRow]:
     for file, rows in files:
         for number, cells in enumerate(rows):
-            yield FileRow(file, number, cells)
+            row = FileRow(file, number, cells)
+            prompt: Row = {"benchmark": benchmark, "id": row.read_id()}
+            prompt |= describe(row)
+            prompt["prompt"] = row.read_prompt()
+
+            key = (prompt["domain"], prompt["id"])
+            if key in keys:
+                allowed = f"unique within the domain {prompt['domain']!r}"
+                row.refuse("id", allowed, "give each row an id of its own")
+            keys.add(key)
+
+            texts = {label: row.read_texts(label, n_texts) for label in tables.LABELS}
+            answers += list_answers(prompt, texts)
+    return tables.check_responses(pd.DataFrame(answers))
 
 
 def read_renamed(
@@ -167,7 +163,7 @@ def read_renamed(
     """
     renamed = []
     for file, rows in files:
-        numbered = _number_rows([(file, rows)])
+        numbered = [FileRow(file, number, cells) for number, cells in enumerate(rows)]
         renamed.append((file, [rename(row) for row in numbered]))
     return read_answers(renamed, benchmark, _keep_extra_cells, n_texts)
 

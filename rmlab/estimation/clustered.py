@@ -23,7 +23,7 @@ MIN_PROMPTS = 5
 """Clusters below which a part gives no error and no interval."""
 
 TOO_FEW = f"fewer than {MIN_PROMPTS} prompts"
-_ROUNDING = 1e-12  # an error below this is rounding noise
+ROUNDING = 1e-12  # an error below this is rounding noise
 _DECIMALS = 14  # of the least and the most that a number can be
 
 
@@ -295,7 +295,7 @@ def satterthwaite(variance: FloatArray, df: FloatArray) -> FloatArray:
         share = variance / total
         inverse = np.where(variance > 0, share**2 / df, 0.0)
         combined = 1 / inverse.sum(axis=-1)
-    has_variance = total[..., 0] > _ROUNDING**2
+    has_variance = total[..., 0] > ROUNDING**2
     return np.asarray(np.where(has_variance, combined, df.sum(axis=-1)))
 
 

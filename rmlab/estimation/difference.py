@@ -39,7 +39,7 @@ class Difference(NamedTuple):
     reason: NDArray[np.object_]
 
 
-def differences(
+def paired_differences(
     estimate: Estimate,
     first: IntArray,
     second: IntArray,

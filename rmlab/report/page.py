@@ -23,6 +23,7 @@ from rmlab.bias import style_differences
 from rmlab.estimation.items import require_item_columns
 from rmlab.estimation.ties import TIES
 from rmlab.estimation.weights import Average
+from rmlab.io.files import Paths
 from rmlab.io.native import sha256
 from rmlab.records import expand_path, write_file
 from rmlab.report import formats
@@ -30,7 +31,6 @@ from rmlab.report.figures import AnyFigure, draw_figure, root_figure
 from rmlab.report.leaderboard import leaderboard, with_baselines
 from rmlab.report.sentences import MODELS, describe_models, may_be_first
 from rmlab.report.sources import (
-    Paths,
     Results,
     match_texts,
     provenance_table,

@@ -16,13 +16,12 @@ from rmlab.benchmarks.own_columns import OwnColumns
 from rmlab.benchmarks.own_pairs import load_pairs
 from rmlab.benchmarks.registry import adopt_name
 from rmlab.estimation.items import as_pairs
+from rmlab.io.files import Paths
 from rmlab.io.native import SIDECAR
 from rmlab.records import SUFFIXES, expand_path
 from rmlab.scorers.base import Provenance
 from rmlab.tables import KEY, PROMPT, DataError, check_pairs, check_scores
 from rmlab.text import short
-
-Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 _PROVENANCE = [
     "model",

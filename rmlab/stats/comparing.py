@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rmlab import tables
 from rmlab.baselines import is_baseline
 from rmlab.benchmarks.prepare import prepare
-from rmlab.estimation.difference import differences, holm
+from rmlab.estimation.difference import holm, paired_differences
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.items import (
     LOSS,
@@ -373,7 +373,7 @@ def _compare_pairs(
     frames = []
     margins = []
     for number, mean in enumerate(weights.means):
-        difference = differences(
+        difference = paired_differences(
             result, first, second, number=number, confidence=confidence
         )
         value = result.value[:, number]

@@ -11,8 +11,8 @@ from scipy.stats import binom
 
 from rmlab import tables
 from rmlab.benchmarks.prepare import prepare
-from rmlab.estimation.clustered import MIN_PROMPTS, ClusterSums
-from rmlab.estimation.difference import differences
+from rmlab.estimation.clustered import MIN_PROMPTS, ROUNDING, ClusterSums
+from rmlab.estimation.difference import paired_differences
 from rmlab.estimation.estimate import Estimate, estimate
 from rmlab.estimation.weights import Average, overall_weights
 from rmlab.stats.comparing import add_hint, find_baselines, select_models
@@ -25,7 +25,6 @@ _FEW_CLUSTERS = f"fewer than {_MIN_CLUSTERS} prompts; use plan"
 _FEW_DIFFERING = f"fewer than {_MIN_DIFFERING} prompts differ; use plan"
 _BEYOND = "more than models that disagree on so few prompts can differ by; use plan"
 
-_ROUNDING = 1e-12
 _UNLIKELY = 1e-13  # numbers of differing prompts beyond this tail are left out
 _LOOK_AHEAD = 30  # prompts; the power was seen to fall again within 3
 
@@ -95,7 +94,7 @@ def power(
     second = np.flatnonzero(is_other)
     first = np.full(len(second), items.models.index(a))
 
-    difference = differences(result, first, second)
+    difference = paired_differences(result, first, second)
     differing = _count_differing(result.clusters[0], first, second)
     level = np.full(len(second), alpha)
     if adjust == "holm":
@@ -157,7 +156,7 @@ def _count_differing(
     gap = np.abs(sums.contribution[first] - sums.contribution[second])
     return _Differing(
         n_prompts=(has_share[first] | has_share[second]).sum(axis=1),
-        n_differing=(gap > _ROUNDING).sum(axis=1),
+        n_differing=(gap > ROUNDING).sum(axis=1),
         largest=gap.sum(axis=1),
     )
 
@@ -231,7 +230,7 @@ def plan(
                     f"difference, agreement: {values}; allowed: between 0 and 1"
                 )
             row = {"difference": delta, "agreement": share, "alpha": level}
-            if abs(delta) <= 1 - share + _ROUNDING:
+            if abs(delta) <= 1 - share + ROUNDING:
                 n = _fewest_prompts(abs(delta), share, power, level)
                 row["n_prompts"] = n
                 row["power"] = exact_power(n, abs(delta), share, level)

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from rmlab.benchmarks.prepare import prepare
-from rmlab.estimation.difference import differences, holm
+from rmlab.estimation.difference import holm, paired_differences
 from rmlab.estimation.estimate import Estimate, estimate
 from rmlab.estimation.weights import Average, overall_weights
 from rmlab.metrics.summaries import estimate_frame
@@ -166,7 +166,7 @@ def _clear_leads(
 ) -> NDArray[np.intp]:
     """A square: 1 where the row's model is clearly better, -1 clearly worse, else 0."""
     a, b = np.triu_indices(len(models), 1)
-    difference = differences(result, models[a], models[b], confidence=confidence)
+    difference = paired_differences(result, models[a], models[b], confidence=confidence)
     is_clear = holm(difference.p) < 1 - confidence
     sign = np.sign(difference.value)
 
