@@ -46,8 +46,9 @@ def smollm2() -> Path:
 def from_gguf(file: str | Path, folder: str | Path | None = None) -> Path:
     """Convert a causal language model in a GGUF file to a folder with its tokenizer.
 
-    The folder holds safetensors in float32. The weights are what the quantised ones mean, to the last digit: nothing is rounded
-    anew. A folder stands under its name only when it is complete.
+    The folder holds safetensors in float32. The weights are what the quantised ones
+    mean, to the last digit: nothing is rounded anew. A folder stands under its name
+    only when it is complete.
 
     Parameters
     ----------

@@ -58,7 +58,9 @@ def _sha256(path: Path) -> str:
     """
     # The first link alone says it: a blob may be a link too, into a store whose names
     # are hashes of another kind.
-    blob = path.parent / path.readlink() if path.is_symlink() else path
+    blob = path
+    if path.is_symlink():
+        blob = path.parent / path.readlink()
     snapshots = path.parent.parent
     blobs = snapshots.parent.resolve() / "blobs"
     is_blob = snapshots.name == "snapshots" and blob.parent.resolve() == blobs

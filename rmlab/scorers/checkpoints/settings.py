@@ -59,11 +59,11 @@ def refuse_settings(name: str, settings: Mapping[str, object]) -> None:
 
 
 def _refuse_size(name: str, key: str, value: int) -> None:
-    for pattern, (least, most) in _LIMITS.items():
-        if pattern.fullmatch(key) and not least <= value <= most:
+    for pattern, (minimum, maximum) in _LIMITS.items():
+        if pattern.fullmatch(key) and not minimum <= value <= maximum:
             problem = (
                 f"model={name!r}: its configuration says {key}={value}; "
-                f"allowed: 1 to {most}"
+                f"allowed: 1 to {maximum}"
             )
             remedy = "use the configuration that was published with the weights"
             raise DataError(problem, remedy)

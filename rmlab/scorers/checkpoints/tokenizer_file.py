@@ -49,7 +49,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> "PreTrainedTokenizerBase":
 def class_tokenizer(
     checkpoint: Checkpoint, loader: str = "AutoTokenizer"
 ) -> "PreTrainedTokenizerBase":
-    """The tokenizer that a class of transformers makes; DataError where it makes none."""
+    """The tokenizer that a class of transformers makes; DataError for none."""
     import transformers
 
     # Its own errors come first, as they are.
@@ -87,7 +87,7 @@ def count_deviations(
 
 
 def _plain_ids(tokenizer: "Tokenizer", text: str) -> list[int] | None:
-    """Ids without special tokens; None if there is no token for an unknown character."""
+    """Ids without special tokens; None where a character has no token."""
     # The error has no type of its own.
     with suppress(Exception):
         return tokenizer.encode(text, add_special_tokens=False).ids

@@ -30,10 +30,11 @@ class WeightIndex(NamedTuple):
 def index_weights(model: str, folder: Path, allow_pickle: bool) -> WeightIndex:
     """The weights in a folder: safetensors first, then pickles if they are allowed."""
     _refuse_adapter(model, folder)
-    safetensors = []
-    for path in sorted(folder.glob("*.safetensors")):
-        if not path.name.startswith("consolidated"):
-            safetensors.append(path)
+    safetensors = [
+        path
+        for path in sorted(folder.glob("*.safetensors"))
+        if not path.name.startswith("consolidated")
+    ]
     pickles = _list_pickles(folder)
     if pickles and not safetensors and not allow_pickle:
         names = ", ".join(path.name for path in pickles[:3])
@@ -79,7 +80,9 @@ def _refuse_adapter(model: str, folder: Path) -> None:
     transformers would add it to them where peft is installed, and nowhere else.
     """
     file = folder / "adapter_config.json"
-    adapter = read_json(file) if file.is_file() else None
+    if not file.is_file():
+        return
+    adapter = read_json(file)
     if isinstance(adapter, dict):
         base = adapter.get("base_model_name_or_path")
         problem = f"model={model!r} holds an adapter of {base!r}"
@@ -117,7 +120,9 @@ def stored_tensors(
     tensors = _unpickle(path)
     for key in keys:
         # Weights beside safetensors have the name of their file before their own.
-        stored_key = key if key in tensors else key.removeprefix(f"{path.stem}.")
+        stored_key = key
+        if key not in tensors:
+            stored_key = key.removeprefix(f"{path.stem}.")
         yield key, tensors[stored_key]
 
 

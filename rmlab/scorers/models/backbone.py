@@ -134,7 +134,9 @@ def load(
 
     auto_class = getattr(transformers, loader)
     empty = empty_model(checkpoint, auto_class)
-    prefix = _stored_prefix(checkpoint, empty) if loader == "AutoModel" else ""
+    prefix = ""
+    if loader == "AutoModel":
+        prefix = _stored_prefix(checkpoint, empty)
 
     options: dict[str, Any] = {"config": checkpoint.config, "dtype": dtype}
     if device.type == "cuda":
@@ -195,8 +197,8 @@ def refuse_new_weights(name: str, missing: list[str]) -> None:
     if missing:
         keys = ", ".join(missing[:4])
         problem = (
-            f"model={name!r}: {len(missing)} weights are not in the checkpoint ({keys}) "
-            "and would be random"
+            f"model={name!r}: {len(missing)} weights are not in the checkpoint "
+            f"({keys}) and would be random"
         )
         remedy = "use a trained reward model, or name its head with head="
         raise DataError(problem, remedy)
@@ -212,10 +214,7 @@ def refuse_unused_weights(
     of used weights under another prefix, may stay.
     """
     read_keys = set(read)
-    unused = []
-    for key in stored:
-        if key not in read_keys and not _is_harmless(key, read_keys):
-            unused.append(key)
+    unused = [key for key in stored if not _is_read_or_harmless(key, read_keys)]
     if unused:
         keys = ", ".join(sorted(unused)[:4])
         problem = (
@@ -229,15 +228,15 @@ def refuse_unused_weights(
         raise DataError(problem, remedy)
 
 
-def _is_harmless(key: str, read_keys: set[str]) -> bool:
+def _is_read_or_harmless(key: str, read_keys: set[str]) -> bool:
     if _BUFFERS.search(key):
         return True
     parts = key.split(".")
     is_layer = any(part.isdigit() for part in parts)
     if _LANGUAGE.search(key) and not is_layer:
         return True
-    # A copy under another prefix, as "model.".
-    return any(".".join(parts[i:]) in read_keys for i in range(1, 5))
+    # The weight itself, or a copy of it under another prefix, as "model.".
+    return any(".".join(parts[i:]) in read_keys for i in range(5))
 
 
 def base_model(model: "PreTrainedModel") -> "PreTrainedModel":
@@ -304,9 +303,9 @@ def mark_segments(
 ) -> None:
     """Let a backbone with two segments (BERT, ELECTRA) know where the second begins.
 
-    It begins behind the first separator. Its tokenizer says which tokens those are (`token_type_ids`); here they are found
-    again from the ids, so that whoever forwards texts needs to know nothing of it.
-    Other backbones stay as they are.
+    It begins behind the first separator. Its tokenizer says which tokens those are
+    (`token_type_ids`); here they are found again from the ids, so that whoever forwards
+    texts needs to know nothing of it. Other backbones stay as they are.
     """
     n_segments = getattr(backbone.config, "type_vocab_size", 0)
     if "token_type_ids" not in tokenizer.model_input_names or n_segments < 2:

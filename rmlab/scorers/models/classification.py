@@ -1,4 +1,4 @@
-"""Heads of transformers' sequence-classification classes, run in float32 by themselves."""
+"""Heads of transformers' sequence-classification classes, run in float32."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence

@@ -47,7 +47,7 @@ class Vocabulary:
         self._compare(model, name)
 
     def logits(self, rows: "Tensor", tokens: list[int]) -> "Tensor":
-        """Logits of `tokens` after each row of hidden states, (rows, tokens) float32."""
+        """Logits of `tokens` after each hidden state, (rows, tokens) float32."""
         weight = self.weight[tokens].float()
         logits = rows.to(weight.device) @ weight.T
         if self.bias is not None:
