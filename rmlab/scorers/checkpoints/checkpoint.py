@@ -114,6 +114,11 @@ class Checkpoint:
         """
         return hash_tokenizer(self.base, with_code=self.trust_remote_code)
 
+    @property
+    def has_safetensors(self) -> bool:
+        """Whether transformers can read the weights from the folder by itself."""
+        return any(path.suffix == ".safetensors" for path in self.files.values())
+
     def tensors(self, keys: Iterable[str]) -> Iterator[tuple[str, "torch.Tensor"]]:
         """Name and values of the named weights, as stored, one at a time on the CPU.
 

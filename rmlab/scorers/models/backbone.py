@@ -143,7 +143,7 @@ def load(
         is_whole = fits(checkpoint, device, dtype)
         options["device_map"] = {"": device} if is_whole else "auto"
     folder: Path | None = checkpoint.folder
-    if any(path.suffix == ".safetensors" for path in checkpoint.files.values()):
+    if checkpoint.has_safetensors:
         options["use_safetensors"] = True
         options["trust_remote_code"] = checkpoint.trust_remote_code
         if prefix:

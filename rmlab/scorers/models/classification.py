@@ -141,8 +141,9 @@ def _trial_texts(model: "PreTrainedModel") -> NDArray[np.integer]:
     marks = set()
     for name in ("pad", "bos", "eos", "sep", "cls"):
         marks.add(getattr(config, f"{name}_token_id", None))
-    tokens = range(5, min(64, config.vocab_size))
-    return np.resize([token for token in tokens if token not in marks], (4, 8))
+    candidates = range(5, min(64, config.vocab_size))
+    tokens = [token for token in candidates if token not in marks]
+    return np.resize(tokens, (4, 8))
 
 
 def _run_whole(
