@@ -338,7 +338,8 @@ def _load_tokenizer(
         raise DataError(
             "tokenizer: not given; pass the folder or hub id that has it, whose template writes the texts"
         )
-    from rmlab.scorers.checkpoints.checkpoint import find_tokenizer, hash_tokenizer
+    from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
+    from rmlab.scorers.checkpoints.hashing import hash_tokenizer
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
 
     if not isinstance(source, str | Path):
