@@ -16,7 +16,7 @@ from rmlab.scorers.base import Floats, Ints, Text, fill, list_columns
 from rmlab.scorers.implicit import ImplicitReward
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
-from rmlab.scoring.run import tolerance
+from rmlab.scoring.self_check import tolerance
 from rmlab.scoring.texts import comparisons
 
 if TYPE_CHECKING:
