@@ -74,7 +74,8 @@ class Examined:
         by_order = []
         for encoded in self.encoded:
             by_order.append([len(ids) for ids in encoded.ids])
-        return np.array(by_order, np.intp).max(axis=0)
+        lengths: Ints = np.array(by_order, np.intp).max(axis=0)
+        return lengths
 
     @property
     def longest(self) -> int | None:

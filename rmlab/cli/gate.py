@@ -26,7 +26,7 @@ _NUMBER = ["model", "number", "value", "low", "high", "reason"]
 
 class Bound(NamedTuple):
     """A number of `rmlab.estimates`, as quantity:name, the style gap or a drop, and the
-    limit that it must keep.
+    limit.
     """
 
     number: str
@@ -187,7 +187,7 @@ def _compare_overall(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
 def _parse_bound(text: str, *, is_minimum: bool) -> Bound:
     number, _, limit = text.rpartition("=")
     try:
-        return Bound(number if number else limit, float(limit), is_minimum)
+        return Bound(number or limit, float(limit), is_minimum)
     except ValueError:
         message = f"{text!r}; {_EXAMPLE}"
         raise typer.BadParameter(message, param_hint="--min, --max") from None

@@ -195,7 +195,8 @@ class JudgeCommand(JudgeOptions, shared.WorkOptions, shared.TextOptions):
 
     def _judge(self, judge: Judge, responses: pd.DataFrame) -> None:
         costs = judges.estimate(judge, responses, store=self.store)
-        _say_cost(costs, f"part {self.shard} of " if self.shard else "")
+        part = f"part {self.shard} of " if self.shard else ""
+        _say_cost(costs, part)
         ask = scoring.prefer if judge.takes == "pair" else scoring.score
         table = ask(responses, judge, allow_missing=True, **self.work_keywords())
 

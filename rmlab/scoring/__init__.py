@@ -41,7 +41,7 @@ def score(
         or an object with such a call and a `name`. A judge (`rmlab.judge`) is a scorer,
         too.
     store : str or Path, optional
-        A folder, or a URL that fsspec knows ("s3://bucket/scores"). Every batch is kept
+        A folder, or a URL that fsspec knows ("s3://bucket/scores"). Every batch is put
         there as it comes, so that an interrupted run resumes and a rerun forwards
         nothing. A function needs an attribute `fingerprint` for that. A run that ended
         leaves its table there as well. Processes that run at the same time each need a
@@ -165,10 +165,12 @@ def _run_options(
     if not isinstance(batch, int) or batch < 1:
         allowed = "give the number of texts of a call, 1 or more"
         raise DataError(f"batch: {batch!r} is not allowed", allowed)
+    opened_store = None if store is None else Store(store)
+    engine = find_engine(cluster) if isinstance(cluster, str) else cluster
     return RunOptions(
-        store=None if store is None else Store(store),
+        store=opened_store,
         is_shard=shard is not None,
-        engine=find_engine(cluster) if isinstance(cluster, str) else cluster,
+        engine=engine,
         batch=batch,
         allow_missing=allow_missing,
         progress=progress,
