@@ -84,16 +84,9 @@ def misreading_cause(
     dtype = half_precision(wrong)
     if dtype is not None and largest_gap <= HALF:
         return half_cause(dtype, largest_gap)
-    # A server may read the end of a padded batch.
-    is_padded = model.tokenizer.pad_token_id is not None and reads_last_only(model)
-    if is_padded:
-        numbers = np.flatnonzero(is_different)
-        residual = _padding_residual(model, ids, wrong, numbers) / scale
-        if residual <= tolerance:
-            count = f"{len(numbers)} of {len(ids)} texts"
-            detail = f"the head is read behind the end of {count}"
-            return name_cause("padding", detail, residual)
-    return None
+    if model.tokenizer.pad_token_id is None or not reads_last_only(model):
+        return None
+    return _padding_cause(model, ids, wrong, is_different, tolerance, scale)
 
 
 def reads_known_positions(model: Classifier) -> bool:
@@ -121,15 +114,28 @@ def _score_ids(model: Classifier, prepared: "Encoded", ids: Ids) -> Floats:
     return fill(model.forward(misread, np.arange(len(ids))), len(ids))
 
 
-def _padding_residual(
-    model: Classifier, ids: Ids, wrong: Floats, numbers: np.ndarray
-) -> float:
-    """The largest distance of a wrong score to the nearest one behind a text's end."""
+def _padding_cause(
+    model: Classifier,
+    ids: Ids,
+    wrong: Floats,
+    is_different: np.ndarray,
+    tolerance: float,
+    scale: float,
+) -> Finding | None:
+    """Whether a server reads the end of a padded batch; `scale`: a standard
+    deviation.
+    """
+    numbers = np.flatnonzero(is_different)
     distances = []
     for number in numbers:
         scores = _score_pads(model, ids[number])
         distances.append(float(np.abs(scores - wrong[number]).min()))
-    return max(distances)
+    residual = max(distances) / scale
+    if residual > tolerance:
+        return None
+    count = f"{len(numbers)} of {len(ids)} texts"
+    detail = f"the head is read behind the end of {count}"
+    return name_cause("padding", detail, residual)
 
 
 def _score_pads(model: Classifier, ids: np.ndarray) -> Floats:

@@ -12,6 +12,7 @@ from rmlab.cli import options as shared
 from rmlab.cli.terminal import say, say_aligned, say_table
 from rmlab.io.native import check_target
 from rmlab.records import check_writable
+from rmlab.scoring.open_models import Model
 from rmlab.text import line
 
 
@@ -60,7 +61,7 @@ class Score(
         responses = self.load_responses(self.benchmark)
 
         keywords = self.work_keywords()
-        opened: list[scoring.Model] = []
+        opened: list[Model] = []
         if self.url:
             opened = [self._connect(self.url)]
         elif self.reference or self.implicit:
@@ -77,17 +78,17 @@ class Score(
         else:
             write_table(scores, self)
 
-    def _connect(self, url: str) -> scoring.Model:
+    def _connect(self, url: str) -> Model:
         """The model that the server has."""
         keywords = self.server_keywords()
         if self.name:
             keywords["name"] = self.name[0]
         return scorers.remote(url, model=self.models[0], **keywords)
 
-    def _open_policies(self) -> list[scoring.Model]:
+    def _open_policies(self) -> list[Model]:
         """The models as policies, whose implicit rewards are scores."""
         keywords = shared.model_keywords(self, shared.ClassifierOptions)
-        policies: list[scoring.Model] = []
+        policies: list[Model] = []
         for number, model in enumerate(self.models):
             if self.name:
                 keywords["name"] = self.name[number]

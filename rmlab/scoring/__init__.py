@@ -6,7 +6,7 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.scoring.cluster import Ray, find_engine
-from rmlab.scoring.open_models import Model, Models, open_models
+from rmlab.scoring.open_models import Models, open_models
 from rmlab.scoring.run import RunOptions
 from rmlab.scoring.stores import merge
 from rmlab.scoring.tasks import Comparisons, SingleAnswers, score_table
@@ -14,7 +14,7 @@ from rmlab.scoring.texts import Shard, select_shard
 from rmlab.store import Store
 from rmlab.tables import DataError
 
-__all__ = ["Model", "Ray", "merge", "prefer", "score"]
+__all__ = ["Ray", "merge", "prefer", "score"]
 
 
 def score(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, NamedTuple, Never
 
 import numpy as np
 
@@ -55,6 +55,16 @@ class RunOptions:
     progress: bool | None = None
 
 
+class ModelScores(NamedTuple):
+    """A row of scores for each text, and the numbers of the texts that were scored
+    now.
+    """
+
+    rows: Floats
+    scored: Ints
+    self_check: Provenance
+
+
 def score_texts(
     scorer: Scorer, texts: Texts, options: RunOptions
 ) -> tuple[Floats, Provenance]:
@@ -80,25 +90,17 @@ def score_texts(
         title = scorer.name
         if len(terms) > 1:
             title += f" (model {number} of {len(terms)})"
-        rows = _read_stored(model, texts, store)
-        missing = np.flatnonzero(np.isnan(rows[:, 0]))
-        try:
-            if len(missing) >= LONG and not self_check:
-                new_texts = [texts.distinct[i] for i in missing]
-                self_check = check_company(scorer, new_texts)
-            if len(missing):
-                _score_missing(model, title, texts, rows, missing, options)
-        finally:
-            if len(terms) > 1:
-                model.free_memory()
-
-        total += weight * rows
-        is_new[missing] = True
+        scores = _score_model(
+            scorer, model, title, texts, options, needs_check=not self_check
+        )
+        self_check |= scores.self_check
+        total += weight * scores.rows
+        is_new[scores.scored] = True
         turn: Provenance = {
             "name": model.name,
             "fingerprint": model.fingerprint,
-            "scored": len(missing),
-            "missing": int(np.isnan(rows[:, 0]).sum()),
+            "scored": len(scores.scored),
+            "missing": int(np.isnan(scores.rows[:, 0]).sum()),
         }
         turns.append(turn)
 
@@ -110,6 +112,33 @@ def score_texts(
     if len(terms) > 1:
         provenance["terms"] = turns
     return total, provenance
+
+
+def _score_model(
+    scorer: Scorer,
+    model: Scorer,
+    title: str,
+    texts: Texts,
+    options: RunOptions,
+    *,
+    needs_check: bool,
+) -> ModelScores:
+    """Scores of the texts by the scorer, or by one model of its sum: those in the store
+    are read, the others computed.
+    """
+    rows = _read_stored(model, texts, options.store)
+    missing = np.flatnonzero(np.isnan(rows[:, 0]))
+    self_check: Provenance = {}
+    try:
+        if len(missing) >= LONG and needs_check:
+            new_texts = [texts.distinct[i] for i in missing]
+            self_check = check_company(scorer, new_texts)
+        if len(missing):
+            _score_missing(model, title, texts, rows, missing, options)
+    finally:
+        if model is not scorer:
+            model.free_memory()
+    return ModelScores(rows, missing, self_check)
 
 
 def _require_fingerprints(scorer: Scorer, models: Sequence[Scorer]) -> None:
