@@ -16,10 +16,12 @@ from safetensors.torch import load_file, save_file
 from test_template import encoder_words
 
 from rmlab import toy
-from rmlab.checks import STATUS, doctor, findings
+from rmlab.checks import STATUS, doctor, sampled_scores
+from rmlab.findings import Check, Finding, findings_table, refusal, run_checks
 from rmlab.judges.questions import Answer
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.pairwise import pairwise
+from rmlab.tables import DataError
 
 TEXT_CHECKS = ["template", "truncated", "bos", "read", "pad"]
 CHECKS = [
@@ -210,7 +212,7 @@ def sample(*scores):
         "label": (["chosen"] * (n // 2) + ["rejected"] * (n // 2)) * 2,
         "slot": [0, 1, 0, 1] * 2,
     }
-    return findings.Sample(
+    return sampled_scores.Sample(
         pd.DataFrame(columns), np.array(scores, float), np.array(scores, float)
     )
 
@@ -224,21 +226,48 @@ def test_flips_ties_and_distances():
     one_flip = same.alone + np.array([0, -1.5, 0, 0, 0, 0, 0, 0])
     for finding, status in [
         (
-            findings.check_company(same._replace(together=same.alone + 0.001), 1e-4),
+            sampled_scores.check_company(
+                same._replace(together=same.alone + 0.001), 1e-4
+            ),
             "warn",
         ),
-        (findings.check_company(same._replace(together=-same.alone), 1e-4), "fail"),
-        (findings.check_precision(same, one_flip, "bfloat16"), "warn"),
-        (findings.check_precision(same, -same.alone, "bfloat16"), "fail"),
-        (findings.check_saturation(tied, list("abcdefgh")), "warn"),
-        (findings.check_saturation(constant, list("abcdefgh")), "fail"),
-        (findings.check_saturation(constant, ["one"] * 8), "pass"),
+        (
+            sampled_scores.check_company(same._replace(together=-same.alone), 1e-4),
+            "fail",
+        ),
+        (sampled_scores.check_precision(same, one_flip, "bfloat16"), "warn"),
+        (sampled_scores.check_precision(same, -same.alone, "bfloat16"), "fail"),
+        (sampled_scores.check_saturation(tied, list("abcdefgh")), "warn"),
+        (sampled_scores.check_saturation(constant, list("abcdefgh")), "fail"),
+        (sampled_scores.check_saturation(constant, ["one"] * 8), "pass"),
     ]:
         assert finding.status == status
-    assert "1 of 8" in findings.check_precision(same, one_flip, "bfloat16").detail
+    assert "1 of 8" in sampled_scores.check_precision(same, one_flip, "bfloat16").detail
     assert (
-        "2 tied comparisons" in findings.check_saturation(tied, list("abcdefgh")).detail
+        "2 tied comparisons"
+        in sampled_scores.check_saturation(tied, list("abcdefgh")).detail
     )
+
+
+def test_an_error_becomes_a_finding_by_its_parts_and_not_by_its_punctuation():
+    """A semicolon or a full stop in the problem cut it in two."""
+    problem = "folder a; b holds no weights. Its config names llama"
+    finding = refusal(DataError(problem, "download it again; then retry"))
+    assert finding == ("fail", problem, "download it again; then retry", finding.value)
+    check = Check(lambda subject: refusal(DataError(subject)), "look at the log")
+    rows = findings_table(run_checks({"one": check}, problem))
+    assert rows.loc[0, ["found", "remedy"]].tolist() == [problem, "look at the log"]
+
+
+def test_nothing_more_is_checked_after_a_failure_that_the_others_need():
+    fails = Check(lambda subject: Finding("fail", subject))
+    needed = Check(fails.examine, is_needed=True)
+
+    def names(**checks):
+        return [name for name, _ in run_checks(checks, "subject")]
+
+    assert names(first=fails, second=fails) == ["first", "second"]
+    assert names(first=needed, second=fails) == ["first"]
 
 
 # Pairwise models.

@@ -1,0 +1,135 @@
+"""Checks of token ids, one function each: the finding, how bad it is, and the remedy."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmlab.findings import Finding, grade
+from rmlab.scorers.base import Ints
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Ids = np.ndarray
+_TIMES = {0: "not at all", 1: "once", 2: "twice"}
+
+
+def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Finding:
+    """The beginning token stands once before each text, or before none; an encoder's
+    `[CLS]` before each.
+    """
+    from rmlab.inference.template import special_tokens
+
+    bos = tokenizer.bos_token_id
+    is_encoder = False
+    if bos is None:
+        opening = special_tokens(tokenizer).opening
+        is_encoder = bool(opening)
+        bos = opening[0] if is_encoder else None
+    if bos is None:
+        return Finding("pass", "the tokenizer has no beginning token")
+
+    n_leading = Counter(_count_leading(text, bos) for text in ids)
+    counts = []
+    for n, n_texts in sorted(n_leading.items()):
+        times = _TIMES.get(n, f"{n} times")
+        counts.append(f"{times} in {n_texts} texts")
+    detail = f"{_token_name(tokenizer, bos)} at the beginning: {', '.join(counts)}"
+
+    is_absent = is_encoder and max(n_leading) == 0
+    if max(n_leading) > 1 or len(n_leading) > 1 or is_absent:
+        writer = "rmlab.inference.template.encode, which writes it once"
+        return Finding("fail", detail, f"prepare texts with {writer}")
+
+    n_inside = sum(int((text == bos).sum()) > 1 for text in ids)
+    if n_inside:
+        detail += f"; again inside {n_inside} texts"
+    place = "in prompts and answers, or for a template that opens every turn with it"
+    return Finding(grade(not n_inside, True), detail, f"look for its name {place}")
+
+
+def check_read(
+    tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: Sequence[Ints]
+) -> Finding:
+    """The head reads the same token of every text, behind at most one end token."""
+    n_endings = np.array(
+        [_count_trailing(text, tokenizer.eos_token_id) for text in ids]
+    )
+    if n_endings.max() > 1:
+        name = _token_name(tokenizer, tokenizer.eos_token_id)
+        place = f"at the end of {(n_endings > 1).sum()} texts"
+        detail = f"{name} stands {n_endings.max()} times {place}"
+        return Finding("fail", detail, "pass eos=True, which writes it once")
+
+    tokens = set()
+    is_first = []
+    is_last = []
+    for text, text_reads in zip(ids, reads, strict=True):
+        position = int(text_reads[-1])
+        tokens.add(int(text[position]))
+        is_first.append(position == 0)
+        is_last.append(position == len(text) - 1)
+
+    if len(tokens) > 1:
+        counts = f"{len(tokens)} different tokens are read in {len(ids)} texts"
+        remedy = "if the model was trained with one, pass eos=True; the model card says"
+        return Finding("warn", f"{counts}: the template writes no end token", remedy)
+
+    place = "chosen"
+    if all(is_first):
+        place = "first"
+    elif all(np.logical_or(is_first, is_last)):
+        place = "last"
+    name = _token_name(tokenizer, *tokens)
+    return Finding("pass", f"the {place} token, {name}, in all {len(ids)} texts")
+
+
+def check_pad(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Finding:
+    """Is the pad token an end token, which runners that look for the last token by it
+    would step over?
+    """
+    token = tokenizer.pad_token_id
+    name = "none" if token is None else _token_name(tokenizer, token)
+    if token is None or token != tokenizer.eos_token_id:
+        return Finding("pass", f"{name}, not the end token")
+
+    n_early = sum(_count_trailing(text, token) > 0 for text in ids)
+    count = f"{n_early} of {len(ids)} texts end with it"
+    detail = f"pad and end token are both {name}; {count}"
+    remedy = (
+        "nothing to do here: heads are read by position. In other runners give the "
+        "pad token an id of its own"
+    )
+    return Finding("warn", f"{detail}, and may be read early elsewhere", remedy)
+
+
+def check_markers(
+    tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: Sequence[Ints]
+) -> Finding:
+    """PairRM's markers, where its head reads, stand once in each text."""
+    n_repeated = 0
+    for text, positions in zip(ids, reads, strict=True):
+        n_markers = int(np.isin(text, text[positions]).sum())
+        n_repeated += n_markers > len(positions)
+
+    markers = ids[0][reads[0]].tolist()
+    names = " ".join(map(str, tokenizer.convert_ids_to_tokens(markers)))
+    count = f"again inside {n_repeated} of" if n_repeated else "once each in all"
+    detail = f"{names}, {count} {len(ids)} texts"
+    place = "in prompts and answers; the head reads the first of each"
+    return Finding(grade(not n_repeated, True), detail, f"look for their names {place}")
+
+
+def _count_leading(text: Ids, token: int) -> int:
+    """How many times the token stands at the beginning."""
+    return int((np.append(text, -1) != token).argmax())
+
+
+def _count_trailing(text: Ids, token: int | None) -> int:
+    return 0 if token is None else _count_leading(text[::-1], token)
+
+
+def _token_name(tokenizer: "PreTrainedTokenizerBase", token: int) -> str:
+    return f"{tokenizer.convert_ids_to_tokens(int(token))!r} ({int(token)})"

@@ -1,0 +1,131 @@
+"""The one walk behind `rmlab.score` and `rmlab.prefer`: each model over the rows of a
+table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+
+import pandas as pd
+
+from rmlab import baselines, tables
+from rmlab.scorers.base import Floats, Judge, PairScorer, Provenance, Scorer, Text
+from rmlab.scoring.judged import judge_pairs, judge_scores
+from rmlab.scoring.run import RunOptions, score_texts
+from rmlab.scoring.spread import spread_scorer
+from rmlab.scoring.stores import check_tables, write_tables
+from rmlab.scoring.texts import Texts, both_orders, comparisons, unique_texts
+
+
+class SingleAnswers:
+    """Responses, each of which gets a score. `rows`: the table without a model."""
+
+    is_pairwise = False
+
+    def __init__(self, responses: pd.DataFrame) -> None:
+        self.rows = responses
+        self.prompt_number, _ = tables.group_codes(responses, tables.PROMPT)
+        self.prompt_columns = tables.prompt_columns(responses, tables.SCORES)
+
+    @cached_property
+    def texts(self) -> Texts:
+        """The distinct texts."""
+        columns = zip(self.rows["prompt"], self.rows["response"], strict=True)
+        texts = [Text(prompt, (response,)) for prompt, response in columns]
+        return unique_texts(self.rows[tables.KEY], self.prompt_number, texts)
+
+    def score_rows(
+        self, scorer: Scorer | Judge, run: RunOptions
+    ) -> tuple[pd.DataFrame, Provenance]:
+        """The rows with the numbers of one model, and their provenance.
+
+        Behind the score follow the scorer's columns, then those of the prompt.
+        """
+        if isinstance(scorer, Judge):
+            columns, provenance = judge_scores(scorer, self.rows, run)
+        else:
+            if isinstance(getattr(scorer, "model", None), baselines.Baseline):
+                # It costs nothing: it is computed anew, and here.
+                run = replace(run, store=None, engine=None)
+            scores, provenance = run_scorer(scorer, self.texts, run)
+            names = ["score", *scorer.columns]
+            columns = pd.DataFrame(scores[self.texts.rows], columns=names)
+
+        names = list(tables.SCORES[1:])
+        for name in (*columns, *self.prompt_columns):
+            if name not in names:
+                names.append(name)
+        return self.rows.assign(**columns)[names], provenance
+
+
+class Comparisons:
+    """Every chosen with every rejected answer of a prompt, each of which gets a margin
+    or a verdict. `rows`: the table without a model.
+    """
+
+    is_pairwise = True
+
+    def __init__(self, responses: pd.DataFrame) -> None:
+        self.rows, self.texts = comparisons(responses)
+
+    def score_rows(
+        self, scorer: Scorer | Judge, run: RunOptions
+    ) -> tuple[pd.DataFrame, Provenance]:
+        """The rows with margin and outcome, or with a judge's columns, and their
+        provenance.
+        """
+        if isinstance(scorer, Judge):
+            columns, provenance = judge_pairs(scorer, self.texts, run)
+            undecided = self.rows.drop(columns=["margin", "outcome"])
+            return pd.concat([undecided, columns], axis=1), provenance
+
+        assert isinstance(scorer, PairScorer)
+        texts = both_orders(self.texts) if scorer.both_orders else self.texts
+        scores, provenance = run_scorer(scorer, texts, run)
+        margin = scores[texts.rows, 0]
+        if scorer.both_orders:
+            forward, exchanged = margin.reshape(2, -1)
+            margin = scorer.average(forward, exchanged)
+        outcome = tables.outcome(margin)
+        return self.rows.assign(margin=margin, outcome=outcome), provenance
+
+
+def score_table(
+    task: SingleAnswers | Comparisons,
+    models: Mapping[str, Scorer | Judge],
+    run: RunOptions,
+) -> pd.DataFrame:
+    """The table of all models, one after the other; a store gets it too, where it is
+    not of a shard.
+    """
+    store = None if run.is_shard else run.store
+    if store is not None:
+        names = task.rows["benchmark"].unique()
+        check_tables(store, models, names, pairs=task.is_pairwise)
+
+    by_model = []
+    provenance = {}
+    for name, scorer in models.items():
+        rows, provenance[name] = task.score_rows(scorer, run)
+        by_model.append(rows.assign(model=name))
+        if len(models) > 1 and isinstance(scorer, Scorer):
+            scorer.free_memory()
+
+    table = pd.concat(by_model, ignore_index=True)
+    if task.is_pairwise:
+        table = tables.check_pairs(table)
+    else:
+        table = tables.check_scores(table, allow_missing=run.allow_missing)
+    table.attrs["provenance"] = provenance
+    if store is not None:
+        write_tables(table, store)
+    return table
+
+
+def run_scorer(
+    scorer: Scorer, texts: Texts, run: RunOptions
+) -> tuple[Floats, Provenance]:
+    """Score texts here, or on the cluster where there is one and the scorer can go."""
+    if run.engine is not None and scorer.travels:
+        scorer = spread_scorer(scorer, run.engine, run.store)
+    return score_texts(scorer, texts, run)
