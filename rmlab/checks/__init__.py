@@ -21,7 +21,7 @@ from rmlab.checks.findings import (
 from rmlab.checks.judges import examine_judge
 from rmlab.checks.models import examine_model
 from rmlab.checks.parity import parity, parity_items
-from rmlab.judges.modes import Judge
+from rmlab.judges import LLMJudge
 from rmlab.scorers.local import LocalScorer
 from rmlab.servers import Finding, Remote, connect, examine, grade, refusal
 from rmlab.tables import DataError
@@ -30,7 +30,7 @@ __all__ = ["STATUS", "doctor", "parity", "parity_items"]
 
 
 def doctor(
-    scorer: str | Path | LocalScorer | Remote | Judge,
+    scorer: str | Path | LocalScorer | Remote | LLMJudge,
     responses: pd.DataFrame,
     *,
     sample: int = 24,
@@ -122,7 +122,7 @@ def _list_findings(
         return examine_model(scorer, responses, sample)
     if isinstance(scorer, Remote):
         return _examine_server(scorer, None, True, responses=responses, size=sample)
-    if isinstance(scorer, Judge):
+    if isinstance(scorer, LLMJudge):
         return examine_judge(scorer, responses, sample)
     raise TypeError(
         f"scorer: {scorer!r:.80} is not allowed; give a model id, a folder, a model of rmlab, or a judge"

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from rmlab.checks.findings import check_position, check_rate
+from rmlab.judges import LLMJudge
 from rmlab.judges.chat import estimate, list_questions
-from rmlab.judges.modes import Judge
 from rmlab.judges.questions import Question
 from rmlab.scorers.base import Floats
 from rmlab.servers import Checks, Finding, grade, run_checks
@@ -43,9 +43,9 @@ class _Trial(NamedTuple):
     `runs`: the judges of all subsets, each with its questions.
     """
 
-    judge: Judge
+    judge: LLMJudge
     responses: pd.DataFrame
-    runs: list[tuple[Judge, list[Question]]]
+    runs: list[tuple[LLMJudge, list[Question]]]
     values: Floats
     counts: Counter[str]
     models: Counter[str]
@@ -53,7 +53,7 @@ class _Trial(NamedTuple):
 
 
 def examine_judge(
-    judge: Judge, responses: pd.DataFrame, sample: int
+    judge: LLMJudge, responses: pd.DataFrame, sample: int
 ) -> Iterator[tuple[str, Finding]]:
     """Yield the findings on a judge. The questions about some `sample` answers are
     asked twice; nothing is stored.

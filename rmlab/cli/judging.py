@@ -14,7 +14,7 @@ from rmlab.cli import options as shared
 from rmlab.cli.options import option
 from rmlab.cli.scoring import check_file, say_checks, write_table
 from rmlab.cli.terminal import say, say_table
-from rmlab.judges import Judge
+from rmlab.judges import LLMJudge
 from rmlab.judges.modes import FAILED
 from rmlab.records import write_file
 from rmlab.stats import judge_report
@@ -145,7 +145,7 @@ def _say_cost(costs: pd.DataFrame, part: str = "", factor: float = 1.0) -> None:
     )
 
 
-def _report(judge: Judge, responses: pd.DataFrame, run: shared.RunOptions) -> None:
+def _report(judge: LLMJudge, responses: pd.DataFrame, run: shared.RunOptions) -> None:
     if judge.takes == "list":
         raise typer.BadParameter(
             "probes judges that compare or rate: give another --mode",
@@ -167,7 +167,7 @@ def _report(judge: Judge, responses: pd.DataFrame, run: shared.RunOptions) -> No
         write_file(run.out, format_csv(table))
 
 
-def _judge(judge: Judge, responses: pd.DataFrame, run: shared.RunOptions) -> None:
+def _judge(judge: LLMJudge, responses: pd.DataFrame, run: shared.RunOptions) -> None:
     _say_cost(
         judges.estimate(judge, responses, store=run.store),
         f"part {run.shard} of " if run.shard else "",
