@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from test_template import encoder_words
 
 from rmlab import toy
-from rmlab.checks import STATUS, doctor, findings
+from rmlab.checks import STATUS, doctor, sampled_scores
 from rmlab.judges.questions import Completion
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.pairwise import pairwise
@@ -210,7 +210,7 @@ def sample(*scores):
         "label": (["chosen"] * (n // 2) + ["rejected"] * (n // 2)) * 2,
         "slot": [0, 1, 0, 1] * 2,
     }
-    return findings.Sample(
+    return sampled_scores.Sample(
         pd.DataFrame(columns), np.array(scores, float), np.array(scores, float)
     )
 
@@ -224,20 +224,26 @@ def test_flips_ties_and_distances():
     one_flip = same.alone + np.array([0, -1.5, 0, 0, 0, 0, 0, 0])
     for finding, status in [
         (
-            findings.check_company(same._replace(together=same.alone + 0.001), 1e-4),
+            sampled_scores.check_company(
+                same._replace(together=same.alone + 0.001), 1e-4
+            ),
             "warn",
         ),
-        (findings.check_company(same._replace(together=-same.alone), 1e-4), "fail"),
-        (findings.check_precision(same, one_flip, "bfloat16"), "warn"),
-        (findings.check_precision(same, -same.alone, "bfloat16"), "fail"),
-        (findings.check_saturation(tied, list("abcdefgh")), "warn"),
-        (findings.check_saturation(constant, list("abcdefgh")), "fail"),
-        (findings.check_saturation(constant, ["one"] * 8), "pass"),
+        (
+            sampled_scores.check_company(same._replace(together=-same.alone), 1e-4),
+            "fail",
+        ),
+        (sampled_scores.check_precision(same, one_flip, "bfloat16"), "warn"),
+        (sampled_scores.check_precision(same, -same.alone, "bfloat16"), "fail"),
+        (sampled_scores.check_saturation(tied, list("abcdefgh")), "warn"),
+        (sampled_scores.check_saturation(constant, list("abcdefgh")), "fail"),
+        (sampled_scores.check_saturation(constant, ["one"] * 8), "pass"),
     ]:
         assert finding.status == status
-    assert "1 of 8" in findings.check_precision(same, one_flip, "bfloat16").detail
+    assert "1 of 8" in sampled_scores.check_precision(same, one_flip, "bfloat16").detail
     assert (
-        "2 tied comparisons" in findings.check_saturation(tied, list("abcdefgh")).detail
+        "2 tied comparisons"
+        in sampled_scores.check_saturation(tied, list("abcdefgh")).detail
     )
 
 

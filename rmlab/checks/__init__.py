@@ -10,20 +10,19 @@ from typing import Any
 import pandas as pd
 
 from rmlab import scorers, tables
-from rmlab.checks.findings import (
-    STATUS,
-    Sample,
-    check_finite,
-    check_saturation,
-    findings_table,
-    spread,
-)
 from rmlab.checks.judges import examine_judge
 from rmlab.checks.models import examine_model
 from rmlab.checks.parity import parity, parity_items
+from rmlab.checks.sampled_scores import (
+    Sample,
+    check_finite,
+    check_saturation,
+    spread,
+)
+from rmlab.findings import STATUS, Finding, findings_table, grade, refusal
 from rmlab.judges import LLMJudge
 from rmlab.scorers.local import LocalScorer
-from rmlab.servers import Finding, Remote, connect, examine, grade, refusal
+from rmlab.servers import Remote, connect, examine
 from rmlab.tables import DataError
 
 __all__ = ["STATUS", "doctor", "parity", "parity_items"]

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from rmlab.checks.findings import check_position, check_rate
+from rmlab.checks.sampled_scores import check_position
+from rmlab.findings import Check, Checks, Finding, check_rate, grade, run_checks
 from rmlab.judges import LLMJudge
 from rmlab.judges.chat import estimate, list_questions
 from rmlab.judges.questions import Question
 from rmlab.scorers.base import Floats
-from rmlab.servers import Checks, Finding, grade, run_checks
 from rmlab.tables import PROMPT
 
 
@@ -175,33 +175,32 @@ def _describe_cost(trial: _Trial) -> Finding:
 
 
 _CHECKS: Checks[_Trial] = {
-    "answers": (
+    "answers": Check(
         _check_answers,
         "look at the server's log; lower concurrency= or raise timeout= where it is busy",
+        is_needed=True,
     ),
-    "model": (
+    "model": Check(
         _check_model,
         "name the exact model and its date, or say version=, so that answers are told apart",
     ),
-    "verdict": (
+    "verdict": Check(
         _check_verdict,
         "raise answer_tokens=, or give a template= that this model follows",
     ),
-    "length": (
-        _check_length,
-        "raise answer_tokens=: reasoning comes before the verdict",
+    "length": Check(
+        _check_length, "raise answer_tokens=: reasoning comes before the verdict"
     ),
-    "repeat": (
-        _check_repeat,
-        "take a majority with samples=3 or more, and report the share",
+    "repeat": Check(
+        _check_repeat, "take a majority with samples=3 or more, and report the share"
     ),
-    "spread": (
+    "spread": Check(
         _check_spread,
         "equal ratings are ties: compare two answers at once with mode='pairwise'",
     ),
-    "position": (
+    "position": Check(
         _check_position,
         "a flip counts as a tie, so the order cannot win; report the share of flips",
     ),
-    "cost": (_describe_cost, ""),
+    "cost": Check(_describe_cost),
 }

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rmlab.checks import findings
-from rmlab.checks.findings import Sample
+from rmlab.checks import sampled_scores, token_ids
+from rmlab.checks.sampled_scores import Sample
+from rmlab.findings import Check, Checks, Finding, grade, run_checks
 from rmlab.scorers.base import Floats, Ints, Text, fill, list_columns
 from rmlab.scorers.implicit import ImplicitReward
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
 from rmlab.scoring.run import tolerance
 from rmlab.scoring.texts import comparisons
-from rmlab.servers import Checks, Finding, grade, run_checks
 
 if TYPE_CHECKING:
     from rmlab.inference.template import Encoded
@@ -91,7 +91,7 @@ class Examined:
         """About `size` rows that fit."""
         fitting = np.flatnonzero(~self.is_long)
         return fitting[
-            findings.spread(
+            sampled_scores.spread(
                 self.lengths[fitting], self.encoded[0].groups[fitting], self.size
             )
         ]
@@ -275,68 +275,69 @@ def _check_precision(examined: Examined) -> Finding:
     outputs = exact.forward_alone(
         examined.prepared, np.arange(len(examined.prepared.ids))
     )
-    return findings.check_precision(examined.sample, examined.finish(outputs), dtype)
+    return sampled_scores.check_precision(
+        examined.sample, examined.finish(outputs), dtype
+    )
 
 
 def _check_position(examined: Examined) -> Finding | None:
     return (
-        findings.check_position(*examined.outputs.reshape(2, -1))
+        sampled_scores.check_position(*examined.outputs.reshape(2, -1))
         if examined.is_pair
         else None
     )
 
 
 _TEXT_CHECKS: Checks[Examined] = {
-    "head": (_check_head, ""),
-    "packs": (lambda x: check_packs(x.scorer), ""),
-    "tokenizer": (_check_tokenizer, "other runners follow the class: compare ids"),
-    "template": (_check_template, ""),
-    "truncated": (_check_length, ""),
+    "head": Check(_check_head, is_needed=True),
+    "packs": Check(lambda x: check_packs(x.scorer)),
+    "tokenizer": Check(_check_tokenizer, "other runners follow the class: compare ids"),
+    "template": Check(_check_template, is_needed=True),
+    "truncated": Check(_check_length),
 }
 _SAMPLE_CHECKS: Checks[Examined] = {
-    "markers": (
+    "markers": Check(
         lambda x: (
-            findings.check_markers(x.scorer.tokenizer, *x.tokens)
+            token_ids.check_markers(x.scorer.tokenizer, *x.tokens)
             if x.is_marked
             else None
-        ),
-        "",
+        )
     ),
-    "bos": (
+    "bos": Check(
         lambda x: (
             None
             if x.is_marked
-            else _accept(x, findings.check_bos(x.scorer.tokenizer, x.tokens[0]))
-        ),
-        "",
+            else _accept(x, token_ids.check_bos(x.scorer.tokenizer, x.tokens[0]))
+        )
     ),
-    "read": (
+    "read": Check(
         lambda x: (
             None
             if x.is_marked
-            else _accept(x, findings.check_read(x.scorer.tokenizer, *x.tokens))
-        ),
-        "",
+            else _accept(x, token_ids.check_read(x.scorer.tokenizer, *x.tokens))
+        )
     ),
-    "pad": (
+    "pad": Check(
         lambda x: (
-            None if x.is_pair else findings.check_pad(x.scorer.tokenizer, x.tokens[0])
-        ),
-        "",
+            None if x.is_pair else token_ids.check_pad(x.scorer.tokenizer, x.tokens[0])
+        )
     ),
-    "nan": (lambda x: findings.check_finite(x.sample), ""),
-    "alone": (lambda x: findings.check_company(x.sample, tolerance(x.dtype)), ""),
-    "dtype": (
+    "nan": Check(lambda x: sampled_scores.check_finite(x.sample), is_needed=True),
+    "alone": Check(
+        lambda x: sampled_scores.check_company(x.sample, tolerance(x.dtype))
+    ),
+    "dtype": Check(
         _check_precision,
         "score with dtype='float32', or report this noise with the results",
     ),
-    "position": (
+    "position": Check(
         _check_position,
         "both orders are averaged: report the share, and never ask in one order only",
     ),
-    "saturation": (
-        lambda x: findings.check_saturation(x.sample, x.prepared.keys[: len(x.picked)]),
-        "",
+    "saturation": Check(
+        lambda x: sampled_scores.check_saturation(
+            x.sample, x.prepared.keys[: len(x.picked)]
+        )
     ),
 }
 

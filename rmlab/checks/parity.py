@@ -15,13 +15,13 @@ import pandas as pd
 from scipy.special import expit
 
 from rmlab import metrics, scorers, scoring, tables
-from rmlab.checks.findings import check_rate, findings_table
+from rmlab.findings import Finding, check_rate, findings_table, grade
 from rmlab.inference.forward import Batch
 from rmlab.inference.passes import exclusive_pass
 from rmlab.scorers import Classifier
 from rmlab.scorers.base import Floats, PlainScorer, Scorer, fill
 from rmlab.scorers.local import EncodeOptions
-from rmlab.servers import Finding, Remote, grade
+from rmlab.servers import Remote
 from rmlab.tables import KEY, DataError
 
 if TYPE_CHECKING:

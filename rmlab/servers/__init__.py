@@ -6,17 +6,17 @@ No flag is trusted: what a server does with a few known texts shows in its answe
 `rmlab.doctor`, which shows them all.
 """
 
-import re
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.findings import Check, Checks, Finding, grade, run_checks
 from rmlab.scorers.local import EncodeOptions
 from rmlab.servers import steerlm
 from rmlab.servers.client import Answer, Client
@@ -66,62 +66,6 @@ and models that take no more.
 
 Servers that compute prompts in pieces were wrong above some thousand tokens only.
 """
-
-
-class Finding(NamedTuple):
-    """What a check says: pass, warn or fail, why, and what to do about it. `value`:
-    what was measured.
-    """
-
-    status: str
-    detail: str
-    remedy: str = ""
-    value: float = float("nan")
-
-
-S = TypeVar("S")
-Checks = Mapping[str, tuple[Callable[[S], Finding | None], str]]
-"""Checks of a subject by name: a function, which returns None where it does not apply,
-and what to do if it fails.
-"""
-
-_NEEDED = {"answers", "head", "labels", "nan", "spread", "template"}
-
-
-def run_checks(
-    checks: Checks[S], subject: S
-) -> Generator[tuple[str, Finding], None, bool]:
-    """Yield the name and the finding of each check.
-
-    A check that raises DataError fails. After it, and after a failed check that the
-    others need, nothing more is checked, and False is returned.
-    """
-    for name, (check, remedy) in checks.items():
-        try:
-            finding, is_over = check(subject), False
-        except DataError as error:
-            finding, is_over = refusal(error), True
-        if finding is not None:
-            yield name, finding._replace(remedy=finding.remedy or remedy)
-            if is_over or (finding.status == "fail" and name in _NEEDED):
-                return False
-    return True
-
-
-def refusal(error: DataError) -> Finding:
-    """Return a failure from an error, whose first part says what is wrong and whose
-    second part what to do.
-    """
-    detail, remedy, *_ = [
-        *re.split(r"; |\. (?=[A-Z])", " ".join(str(error).split()), maxsplit=1),
-        "",
-    ]
-    return Finding("fail", detail, remedy)
-
-
-def grade(is_right: bool, is_near: bool = False) -> str:
-    """Return the status of a finding."""
-    return "pass" if is_right else "warn" if is_near else "fail"
 
 
 def remote(url: str, *, kind: str, **options: Any) -> Remote:
@@ -542,34 +486,35 @@ def _check_weights(trial: _Trial) -> Finding | None:
 
 
 _CHECKS: Checks[_Trial] = {
-    "answers": (
+    "answers": Check(
         lambda trial: Finding(
             "pass", f"{len(trial.outputs)} known texts, together and one by one"
         ),
-        "",
+        is_needed=True,
     ),
-    "labels": (
+    "labels": Check(
         _check_labels,
         "pass label_weights=, one number per output; hundreds of values are an embedding",
+        is_needed=True,
     ),
-    "tokens": (
+    "tokens": Check(
         _check_tokens,
         "send token ids (send='ids'), or start the server with the same tokenizer",
     ),
-    "spread": (
+    "spread": Check(
         _check_spread,
         "ask for raw scores: a softmax over one label gives 1.0 for everything",
+        is_needed=True,
     ),
-    "activation": (
+    "activation": Check(
         _check_activation,
         "serve the model without an activation, or pass weights= or bounded=True",
     ),
-    "alone": (
+    "alone": Check(
         _check_company,
         "padding is read, or answers come in another order: ask with batch=1",
     ),
-    "weights": (
-        _check_weights,
-        "rmlab.parity(local, served, responses) looks for the cause",
+    "weights": Check(
+        _check_weights, "rmlab.parity(local, served, responses) looks for the cause"
     ),
 }
