@@ -22,7 +22,8 @@ from rmlab.checks.sampled_scores import (
 from rmlab.findings import STATUS, Finding, findings_table, grade, refusal
 from rmlab.judges import LLMJudge
 from rmlab.scorers.local import LocalScorer
-from rmlab.servers import Remote, connect, examine
+from rmlab.servers import Remote, connect
+from rmlab.servers.examination import examine
 from rmlab.tables import DataError
 
 __all__ = ["STATUS", "doctor", "parity", "parity_items"]
