@@ -181,9 +181,14 @@ def judge(
         answer_tokens = 1 if letters else 1024
     if temperature is None:
         temperature = 0.0 if samples == 1 else 0.7
-    _require_at_least("samples", samples, 1)
-    _require_at_least("answer_tokens", answer_tokens, 1)
-    _require_at_least("temperature", temperature, 0)
+    for argument, value, minimum in (
+        ("samples", samples, 1),
+        ("answer_tokens", answer_tokens, 1),
+        ("temperature", temperature, 0),
+    ):
+        if not value >= minimum:
+            problem = f"{argument}={value!r}"
+            raise DataError(problem, f"allowed: {minimum} or more")
     sampling = Sampling(temperature, answer_tokens, letters, seed)
 
     allowed = _LOCAL_OPTIONS if url is None else _SERVER_OPTIONS
@@ -222,11 +227,6 @@ def _choose_setup(mode: str | None, convention: str | None) -> _Setup:
         allowed = nearest(convention, list(CONVENTIONS))
         raise DataError(f"convention={convention!r}", allowed)
     return CONVENTIONS[convention]
-
-
-def _require_at_least(argument: str, value: float, minimum: int) -> None:
-    if not value >= minimum:
-        raise DataError(f"{argument}={value!r}", f"allowed: {minimum} or more")
 
 
 def _connect_chat(

@@ -227,8 +227,7 @@ class LLMJudge(Judge):
                     tally.add(question, answer)
                     shown_bar.update()
 
-        tally.warn_of_models()
-        tally.warn_of_cuts()
+        tally.warn()
         return tally.replies(questions)
 
 
@@ -284,30 +283,25 @@ class _Tally:
             problem = f"judge {self.judge.name!r}: {NO_LOGPROBS}"
             raise DataError(problem, USE_PAIRWISE)
 
-    def warn_of_models(self) -> None:
-        """Warn where several models have answered under one name."""
+    def warn(self) -> None:
+        """Warn of several models behind one name, and of short and long questions that
+        were read as equally many tokens.
+        """
+        title = f"judge {self.judge.name!r}"
         names = sorted({*self.models, *self.stored_models} - {""})
         if len(names) > 1:
             models = f"{len(names)} models: {', '.join(names)}"
-            warnings.warn(
-                f"judge {self.judge.name!r}: answers of {models}; name each version=",
-                stacklevel=5,
-            )
+            message = f"{title}: answers of {models}; name each version="
+            warnings.warn(message, stacklevel=5)
 
-    def warn_of_cuts(self) -> None:
-        """Warn where short and long questions were read as equally many tokens."""
         n_most = max(self.by_tokens, default=0)
         if not n_most:
             return
         sizes = [question.n_bytes for question in self.by_tokens[n_most]]
-        if len(sizes) < _MIN_CUT or max(sizes) <= _SIZE_FACTOR * min(sizes):
-            return
-        asked = f"{len(sizes)} questions of {min(sizes)} to {max(sizes)} bytes"
-        warnings.warn(
-            f"judge {self.judge.name!r}: the server read {asked} as {n_most} tokens "
-            "each; raise its limit, it cuts",
-            stacklevel=5,
-        )
+        if len(sizes) >= _MIN_CUT and max(sizes) > _SIZE_FACTOR * min(sizes):
+            asked = f"{len(sizes)} questions of {min(sizes)} to {max(sizes)} bytes"
+            read = f"the server read {asked} as {n_most} tokens each"
+            warnings.warn(f"{title}: {read}; raise its limit, it cuts", stacklevel=5)
 
     def replies(self, questions: Sequence[Question]) -> Replies:
         """Return the number of each question, and all counts."""

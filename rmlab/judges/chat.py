@@ -103,17 +103,25 @@ class Chat:
             }
         )
 
-    def body(self, question: Question) -> dict[str, object]:
-        """Return the body of one request. Each sample is a request of its own, with a
-        seed of its own.
+    def request(self, question: Question) -> "Request":
+        """Return one request. Each sample is a request of its own, with a seed of its
+        own.
         """
+        from rmlab.servers import Request
+
         fields = {
             "model": self.title,
             "messages": question.messages,
             "seed": question.seed,
         }
         fields |= self.fields
-        return {name: value for name, value in fields.items() if value is not None}
+        body = {name: value for name, value in fields.items() if value is not None}
+        n_tokens = 0
+        if self.client.max_tokens is not None:
+            # No tokenizer writes more tokens than bytes; the reply says how many they
+            # were.
+            n_tokens = question.n_bytes + self.sampling.answer_tokens
+        return Request(PATH, body, n_tokens)
 
     def respond(self, questions: Sequence[Question]) -> Completions:
         """Yield answers as they arrive.
@@ -125,7 +133,7 @@ class Chat:
             return
         self._check_budget(questions)
 
-        requests = ((question, self._request(question)) for question in questions)
+        requests = ((question, self.request(question)) for question in questions)
         answers = self.client.stream(requests, _read_reply)
         for question, result in answers:
             if result.value is None:
@@ -150,17 +158,6 @@ class Chat:
                 problem = f"{name}={budget}: {n_needed} are needed"
                 problem += f", {max(n_left, 0)} are left"
                 raise DataError(problem, "raise it, or pass shard=")
-
-    def _request(self, question: Question) -> "Request":
-        """One request, and the most tokens that it may cost."""
-        from rmlab.servers import Request
-
-        n_tokens = 0
-        if self.client.max_tokens is not None:
-            # No tokenizer writes more tokens than bytes; the reply says how many they
-            # were.
-            n_tokens = question.n_bytes + self.sampling.answer_tokens
-        return Request(PATH, self.body(question), n_tokens)
 
     def provenance(self) -> Provenance:
         """Return the model, the server and how it is asked."""
@@ -385,7 +382,7 @@ def _request_line(chat: Chat, question: Question) -> str:
         "custom_id": question.key,
         "method": "POST",
         "url": f"/v1{PATH}",
-        "body": chat.body(question),
+        "body": chat.request(question).body,
     }
     return json.dumps(request) + "\n"
 

@@ -3,8 +3,7 @@ answers to a prompt.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,6 @@ from rmlab.judges.questions import (
     Order,
     Question,
     item_numbers,
-    shows_first_answer_first,
     shuffled_order,
 )
 from rmlab.scorers.base import SILENT, Floats, Ints, Judged, Prompt, Text
@@ -43,25 +41,15 @@ class _OrderVotes(NamedTuple):
 class Votes(NamedTuple):
     """Votes for the first answer of each comparison, shown first and second.
 
-    `is_unread`: whether an order that was asked has no vote. `has_failed`: whether that
-    is since it got no reply.
+    `is_opposed`: whether each order has another winner. `is_unread`: whether an order
+    that was asked has no vote. `has_failed`: whether that is since it got no reply.
     """
 
     shown_first: Floats
     shown_second: Floats
+    is_opposed: Bools
     is_unread: Bools
     has_failed: Bools
-
-    @property
-    def is_opposed(self) -> Bools:
-        """Whether each order has another winner."""
-        return self.shown_first * self.shown_second < 0
-
-    @property
-    def total(self) -> Floats:
-        """Sum over the orders that were asked."""
-        orders = np.array([self.shown_first, self.shown_second])
-        return np.asarray(np.nansum(orders, axis=0), np.float64)
 
 
 @dataclass(frozen=True)
@@ -100,22 +88,18 @@ class PairJudge(LLMJudge):
 
     letters: bool = False
     one_order: bool = False
+    # Whether the question asks how much better an answer is.
+    has_strengths: bool = field(init=False, repr=False, compare=False)
     takes = "pair"
     mode = "pairwise"
 
     def __post_init__(self) -> None:
+        largest = 1
         if not self.letters:
-            template = self.template
-            verdicts.refuse_unreadable(template.text, self._read_text, template.name)
-
-    @cached_property
-    def has_strengths(self) -> bool:
-        """Whether the question asks how much better an answer is."""
-        if self.letters:
-            return False
-        asked = verdicts.list_verdicts(self.template.text)
-        strengths = [self._read_text(f"[[{verdict}]]") for verdict in asked]
-        return any(abs(strength or 0) > 1 for strength in strengths)
+            largest = verdicts.largest_strength(
+                self.template.text, self._read_text, self.template.name
+            )
+        object.__setattr__(self, "has_strengths", largest > 1)
 
     @property
     def options(self) -> dict[str, object]:
@@ -163,7 +147,7 @@ class PairJudge(LLMJudge):
     ) -> Votes:
         """The mean vote for the first answer of each comparison, by order."""
         item = item_numbers(questions)
-        is_first = shows_first_answer_first(questions)
+        is_first = np.array([question.order[0] == 0 for question in questions], bool)
         votes = np.where(is_first, replies.values, -replies.values)
         if not (self.letters or self.has_strengths):
             votes = np.sign(votes)
@@ -180,8 +164,9 @@ class PairJudge(LLMJudge):
         return Votes(
             first.votes,
             second.votes,
-            first.is_unread | second.is_unread,
-            first.has_failed | second.has_failed,
+            is_opposed=first.votes * second.votes < 0,
+            is_unread=first.is_unread | second.is_unread,
+            has_failed=first.has_failed | second.has_failed,
         )
 
     def _number(self, votes: Votes) -> Floats:
@@ -189,11 +174,13 @@ class PairJudge(LLMJudge):
         if self.letters and not self.one_order:
             # `mean_log_odds` takes the odds of the answer shown first.
             return mean_log_odds(votes.shown_first, -votes.shown_second)
-        if self.letters or (self.has_strengths and self.one_order):
-            return votes.total
+        orders = np.array([votes.shown_first, votes.shown_second])
+        total = np.asarray(np.nansum(orders, axis=0), np.float64)
+        if self.one_order and (self.letters or self.has_strengths):
+            return total
         if self.has_strengths:
-            return votes.total / 2
-        return np.where(votes.is_opposed, 0.0, np.sign(votes.total))
+            return total / 2
+        return np.where(votes.is_opposed, 0.0, np.sign(total))
 
     def _verdict(self, votes: Votes, number: Floats, replies: Replies) -> Judged:
         """Words and columns; unread comparisons have no number."""

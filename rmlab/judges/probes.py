@@ -19,7 +19,6 @@ from rmlab.judges.questions import (
     Question,
     item_numbers,
     load_template,
-    shows_first_answer_first,
 )
 from rmlab.scorers.base import Floats, Ints, Prompt, Text
 from rmlab.store import Store
@@ -199,7 +198,7 @@ def _ask_cases(
 
 def _read_comparisons(questions: Sequence[Question], replies: Replies) -> _Verdicts:
     """One verdict for each question."""
-    is_left_first = shows_first_answer_first(questions)
+    is_left_first = np.array([question.order[0] == 0 for question in questions], bool)
     value_of_left = np.where(is_left_first, replies.values, -replies.values)
     return _Verdicts(
         case=item_numbers(questions),

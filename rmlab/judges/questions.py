@@ -65,12 +65,16 @@ class Template:
         answers : sequence of str
             Answers A, B, C ...
         """
+        letters = [f"[[{letter}]]" for letter in LETTERS[: len(answers)]]
+        first_letters = ", ".join(letters[:-1])
         texts = dict(zip(_ANSWER_NAMES, answers, strict=False))
         shown = [f"<{name}>\n{text}\n</{name}>" for name, text in texts.items()]
         texts["prompt"] = conversation(prompt)
         texts["answer"] = answers[0]
         texts["answers"] = "\n\n".join(shown)
-        texts["verdicts"] = _list_letters(len(answers))
+        texts["verdicts"] = letters[-1]
+        if first_letters:
+            texts["verdicts"] = f"{first_letters} or {letters[-1]}"
 
         messages = []
         for role, words in (("system", self.system), ("user", self.user)):
@@ -86,17 +90,12 @@ class Template:
 
 def _fill(words: str, texts: Mapping[str, str]) -> str:
     """Put the texts in the place of their names in braces; other braces stay."""
-
-    def text_of(placeholder: re.Match[str]) -> str:
-        return texts.get(placeholder[1], placeholder[0])
-
-    return _PLACEHOLDER.sub(text_of, words)
-
-
-def _list_letters(n_answers: int) -> str:
-    """The letters of the answers in brackets: "[[A]], [[B]] or [[C]]"."""
-    *first, last = (f"[[{letter}]]" for letter in LETTERS[:n_answers])
-    return f"{', '.join(first)} or {last}" if first else last
+    # Words and names of placeholders take turns.
+    pieces = _PLACEHOLDER.split(words)
+    for i in range(1, len(pieces), 2):
+        name = pieces[i]
+        pieces[i] = texts.get(name, f"{{{name}}}")
+    return "".join(pieces)
 
 
 def conversation(prompt: Prompt) -> str:
@@ -159,7 +158,11 @@ def load_template(template: str | Path, shows: str) -> Template:
         parts = "one part [user], after at most one part [system]"
         raise _template_error(name, parts)
     loaded = Template(name, messages.get("system", ""), messages["user"])
-    missing = _missing_placeholders(loaded.text, shows)
+
+    # A list of answers may also be written out: {answer_a}, {answer_b} ...
+    is_written_out = "{answer_a}" in loaded.text and "{answer_b}" in loaded.text
+    needed = _NEEDED["pair" if shows == "list" and is_written_out else shows]
+    missing = [f"{{{name}}}" for name in needed if f"{{{name}}}" not in loaded.text]
     if missing:
         raise _template_error(name, ", ".join(missing))
     return loaded
@@ -186,15 +189,6 @@ def _split_messages(text: str) -> dict[str, str] | None:
     if before.strip() or has_repeats or not messages.get("user"):
         return None
     return messages
-
-
-def _missing_placeholders(text: str, shows: str) -> list[str]:
-    """The placeholders that a question needs and does not have."""
-    # A list of answers may also be written out: {answer_a}, {answer_b} ...
-    is_written_out = "{answer_a}" in text and "{answer_b}" in text
-    needed = _NEEDED["pair" if shows == "list" and is_written_out else shows]
-    placeholders = [f"{{{name}}}" for name in needed]
-    return [placeholder for placeholder in placeholders if placeholder not in text]
 
 
 Order = tuple[int, ...]
@@ -324,11 +318,6 @@ class Sampling:
 def item_numbers(questions: Sequence[Question]) -> NDArray[np.intp]:
     """Return the number of each question's item."""
     return np.array([question.item for question in questions], np.intp)
-
-
-def shows_first_answer_first(questions: Sequence[Question]) -> NDArray[np.bool_]:
-    """Return whether each question shows its item's first answer first."""
-    return np.array([question.order[0] == 0 for question in questions], bool)
 
 
 Completions = Generator[tuple[Question, Completion | str], None, None]

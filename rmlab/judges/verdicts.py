@@ -65,32 +65,29 @@ _NUMBER = re.compile(r"(\d{1,2}(?:\.\d+)?)(?:/10)?")
 _PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")
 
 
-def list_verdicts(question: str) -> list[str]:
-    r"""Return the verdicts that the words of a question name, each once.
+def largest_strength(
+    question: str, read: Callable[[str], int | None], template: str
+) -> int:
+    """Return the largest strength of the verdicts that the words of a question name.
 
-    These are the texts in double brackets or boxes, and comparisons such as A>>B.
+    These are the texts in double brackets or boxes, and comparisons such as A>>B. A
+    single word in small letters, as in [[your verdict]], stands for the verdicts.
+    Raises DataError where `read` cannot read one; `template` names the question.
 
-    >>> list_verdicts("Write [[A]] or [[B]].")
-    ['A', 'B']
-    >>> list_verdicts("Say A >> B, A > B or B > A.")
-    ['A >> B', 'A > B', 'B > A']
+    >>> largest_strength("Write [[A]] or [[B]].", read_pair, "two")
+    1
+    >>> largest_strength("Say A >> B, A > B or B > A.", read_pair, "mine")
+    2
     """
-    marked = [_join_groups(groups) for groups in _MARKED.findall(question)]
+    # One of the two groups of a mark holds its text, brackets or a box.
+    marked = ["".join(groups).strip("[] ") for groups in _MARKED.findall(question)]
     unmarked = _UNMARKED_PAIR.findall(_MARKED.sub(" ", question))
-    return list(dict.fromkeys([*marked, *unmarked]))
+    strengths = {verdict: read(f"[[{verdict}]]") for verdict in [*marked, *unmarked]}
 
-
-def refuse_unreadable(
-    question: str, read: Callable[[str], float | None], template: str
-) -> None:
-    """Raise DataError where a question asks for verdicts that `read` cannot read.
-
-    A single word in small letters, as in [[your verdict]], stands for the verdicts.
-    """
-    asked = list_verdicts(question)
-    unread = [verdict for verdict in asked if read(f"[[{verdict}]]") is None]
+    known = [abs(strength) for strength in strengths.values() if strength is not None]
+    unread = [verdict for verdict in strengths if strengths[verdict] is None]
     strange = [verdict for verdict in unread if not verdict.islower()]
-    if len(asked) == len(unread) > 1:
+    if not known and len(unread) > 1:
         strange = unread
     if strange:
         verdicts = ", ".join(f"[[{verdict}]]" for verdict in strange[:5])
@@ -98,6 +95,7 @@ def refuse_unreadable(
             f"template={template!r}: nothing can read the verdicts {verdicts}",
             "ask for [[A]] or [[B]], or for a comparison such as [[A>>B]]",
         )
+    return max(known, default=1)
 
 
 def without_reasoning(text: str) -> str:
@@ -219,7 +217,7 @@ def _last_verdict(text: str, read: Callable[[str], T | None]) -> T | None:
     """The last marked text that reads as a verdict; else the answer's last line."""
     text = without_reasoning(text)
     for groups in reversed(_MARKED.findall(text)):
-        verdict = read(_clean(_join_groups(groups)))
+        verdict = read(_clean("".join(groups).strip("[] ")))
         if verdict is not None:
             return verdict
 
@@ -231,11 +229,6 @@ def _last_verdict(text: str, read: Callable[[str], T | None]) -> T | None:
     if verdict is None and introduced is not None:
         return read(_clean(introduced[1]))
     return verdict
-
-
-def _join_groups(groups: tuple[str, str]) -> str:
-    """The text of a mark: one of the two groups matches, brackets or a box."""
-    return "".join(groups).strip("[] ")
 
 
 def _clean(text: str) -> str:

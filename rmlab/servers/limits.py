@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rmlab.servers.http import Failure
 
@@ -84,44 +84,44 @@ class Budget:
         return ""
 
 
+@dataclass
 class Pace:
     """When the next request may be sent.
 
-    A rate spaces requests; a server that refuses them may ask for a pause, but for none
-    that is longer than an outage. After enough refusals in a row it counts as out of
-    service since the first of them, at `refused_since`.
+    Requests are `interval` seconds apart. A server that refuses them may ask for a
+    pause, but for none that is longer than an outage. After enough refusals in a row it
+    counts as out of service since the first of them, at `refused_since`.
     """
 
-    def __init__(self, rate: float | None, outage: float, min_refusals: int) -> None:
-        self.refused_since = 0.0
-        self._interval = 1 / rate if rate else 0.0
-        self._outage = outage
-        self._min_refusals = min_refusals
-        self._lock = threading.Lock()
-        self._next_turn = 0.0
-        self._paused_until = 0.0
-        self._n_refusals = 0
+    interval: float
+    outage: float
+    min_refusals: int
+    n_refusals: int = 0
+    refused_since: float = 0.0
+    next_turn: float = 0.0
+    paused_until: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def is_away(self) -> bool:
         """Whether the server counts as out of service."""
-        return self._n_refusals >= self._min_refusals
+        return self.n_refusals >= self.min_refusals
 
     def wait_for_turn(self, stop: threading.Event) -> None:
         """Wait until the next request may be sent, or nobody waits for it."""
-        with self._lock:
-            turn = max(time.monotonic(), self._next_turn)
-            self._next_turn = turn + self._interval
+        with self.lock:
+            turn = max(time.monotonic(), self.next_turn)
+            self.next_turn = turn + self.interval
         while not stop.is_set():
             # A server may ask for more time while this request waits for its turn.
-            seconds = max(turn, self._paused_until) - time.monotonic()
+            seconds = max(turn, self.paused_until) - time.monotonic()
             if seconds <= 0:
                 return
             stop.wait(seconds)
 
     def note_answer(self) -> None:
         """A request was answered: refusals are counted anew."""
-        self._n_refusals = 0
+        self.n_refusals = 0
 
     def note_failure(self, failure: Failure) -> None:
         """Count refusals in a row, and hold all requests for as long as the server
@@ -129,13 +129,13 @@ class Pace:
         """
         now = time.monotonic()
         held_until = now + failure.wait
-        with self._lock:
+        with self.lock:
             if failure.away:
-                self._n_refusals += 1
+                self.n_refusals += 1
             else:
-                self._n_refusals = 0
-            if self._n_refusals == 1:
+                self.n_refusals = 0
+            if self.n_refusals == 1:
                 self.refused_since = now
-            if failure.away and self._outage:
-                held_until = min(held_until, self.refused_since + self._outage)
-            self._paused_until = max(self._paused_until, held_until)
+            if failure.away and self.outage:
+                held_until = min(held_until, self.refused_since + self.outage)
+            self.paused_until = max(self.paused_until, held_until)

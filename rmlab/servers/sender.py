@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmlab.servers.http import Connection, Failure, Reply, Request, read_key
@@ -73,14 +74,19 @@ class Sender(Generic[K, T]):
     def __init__(
         self, client: "Client", read: Callable[[K, Reply], T], reserve: int
     ) -> None:
+        import tenacity
+
         self._client = client
         self._read = read
         self._key = read_key(client.key)
         self._budget = Budget(
             client.spent, client.max_requests, client.max_tokens, reserve
         )
-        min_refusals = min(_MIN_REFUSALS, client.retries + 1)
-        self._pace = Pace(client.rate, client.outage, min_refusals)
+        self._pace = Pace(
+            interval=1 / client.rate if client.rate else 0.0,
+            outage=client.outage,
+            min_refusals=min(_MIN_REFUSALS, client.retries + 1),
+        )
         self._n_failures = 0
         # Set when nobody waits for answers any more, and when the threads have ended.
         self._stop = threading.Event()
@@ -89,8 +95,18 @@ class Sender(Generic[K, T]):
         self._over = ""
         # Held by the one thread that asks a server that is away.
         self._outage = threading.Lock()
-        self._retry = self._retrying()
+        is_last = tenacity.stop_after_attempt(client.retries + 1)
+        self._retry = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_may_succeed),
+            stop=is_last | tenacity.stop_when_event_set(self._stop),
+            wait=tenacity.wait_random_exponential(
+                client.backoff, max=60 * client.backoff
+            ),
+            sleep=tenacity.sleep_using_event(self._stop),
+            reraise=True,
+        )
 
+        self._connect = partial(Connection, client.url, self._key, client.timeout)
         # The first one is made here: 64 threads that import httpx at once take half a
         # second.
         self._connections = [self._connect()]
@@ -124,25 +140,6 @@ class Sender(Generic[K, T]):
         self._budget.count_answer()
         return key, Answer(value)
 
-    def _retrying(self) -> Callable[..., T]:
-        """Calls a function again after a pause, as often as the client allows."""
-        import tenacity
-
-        def may_succeed(error: BaseException) -> bool:
-            return isinstance(error, Failure) and error.again
-
-        client = self._client
-        is_last = tenacity.stop_after_attempt(client.retries + 1)
-        return tenacity.Retrying(
-            retry=tenacity.retry_if_exception(may_succeed),
-            stop=is_last | tenacity.stop_when_event_set(self._stop),
-            wait=tenacity.wait_random_exponential(
-                client.backoff, max=60 * client.backoff
-            ),
-            sleep=tenacity.sleep_using_event(self._stop),
-            reraise=True,
-        )
-
     def _count_failure(self, reason: str) -> None:
         """Send nothing more after many failures in a row."""
         self._n_failures += 1
@@ -154,9 +151,6 @@ class Sender(Generic[K, T]):
         if self._stop.is_set():
             return "nobody waits for it"
         return self._over
-
-    def _connect(self) -> Connection:
-        return Connection(self._client.url, self._key, self._client.timeout)
 
     def _cut_overdue(self) -> None:
         """Cut connections whose deadline has passed, and after the stop all on which a
@@ -263,6 +257,11 @@ class Sender(Generic[K, T]):
 
     def _hide_key(self, message: str) -> str:
         return message.replace(self._key, _KEY_MARK) if self._key else message
+
+
+def _may_succeed(error: BaseException) -> bool:
+    """Whether another try may succeed."""
+    return isinstance(error, Failure) and error.again
 
 
 def _require_success(reply: Reply) -> None:
