@@ -2,8 +2,7 @@
 in seconds on a few texts.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,17 @@ from rmlab import scorers, tables
 from rmlab.checks.judges import examine_judge
 from rmlab.checks.models import examine_model
 from rmlab.checks.parity import parity, parity_items
-from rmlab.checks.sampled_scores import (
-    Sample,
-    check_finite,
-    check_saturation,
-    spread,
-)
-from rmlab.findings import STATUS, Finding, findings_table, grade, refusal
+from rmlab.checks.served import examine_server
+from rmlab.findings import STATUS, Finding, findings_table, refusal
 from rmlab.judges import LLMJudge
 from rmlab.scorers.local import LocalScorer
 from rmlab.servers import Remote, connect
-from rmlab.servers.examination import examine
 from rmlab.tables import DataError
 
 __all__ = ["STATUS", "doctor", "parity", "parity_items"]
+
+# Options of a model that say where its files are, and which may be read.
+_FILE_OPTIONS = ("base", "revision", "allow_pickle", "trust_remote_code")
 
 
 def doctor(
@@ -76,88 +72,57 @@ def doctor(
     Raises
     ------
     DataError
-        If the model cannot be had.
+        If the model cannot be had. One that is there and that `rmlab.classifier`
+        refuses is a failed row `head`.
     TypeError
         If the scorer has no tokens and weights to look at.
     """
     responses = tables.check_responses(responses)
     if responses.empty:
-        raise DataError(
-            "responses: the table is empty; give the texts that are to be scored"
-        )
+        remedy = "give the texts that are to be scored"
+        raise DataError("responses: the table is empty", remedy)
     if sample < 1:
         raise ValueError(f"sample={sample}; allowed: 1 text or more")
-    return findings_table(_list_findings(scorer, responses, sample, options)).drop(
-        columns="value"
-    )
+    findings = _list_findings(scorer, responses, sample, options)
+    return findings_table(findings).drop(columns="value")
 
 
 def _list_findings(
     scorer: object, responses: pd.DataFrame, sample: int, options: Mapping[str, Any]
 ) -> Iterable[tuple[str, Finding]]:
     if isinstance(scorer, str) and scorer.startswith(("http://", "https://")):
-        return _examine_server(
-            *connect(scorer, **options), responses=responses, size=sample
-        )
+        remote, local, bounded = connect(scorer, **options)
+        return examine_server(remote, local, bounded, responses, sample)
     if isinstance(scorer, str | Path):
-        from rmlab.scorers.checkpoints.checkpoint import find
+        return _examine_named(scorer, responses, sample, options)
 
-        # A model that is not there raises; one whose weights are incomplete is a failed
-        # row.
-        places = ("base", "revision", "allow_pickle", "trust_remote_code")
-        _ = find(
-            scorer, **{name: options[name] for name in places if name in options}
-        ).config
-        try:
-            scorer, options = scorers.classifier(scorer, **options), {}
-        except DataError as error:
-            if not str(error).startswith("model="):
-                raise
-            return [("head", refusal(error))]
     if options:
-        raise DataError(
-            f"options {sorted(options)} are for a model named by a string; give them to the scorer itself"
-        )
+        problem = f"options {sorted(options)} are for a model named by a string"
+        raise DataError(problem, "give them to the scorer itself")
     if isinstance(scorer, LocalScorer):
         return examine_model(scorer, responses, sample)
     if isinstance(scorer, Remote):
-        return _examine_server(scorer, None, True, responses=responses, size=sample)
+        return examine_server(scorer, None, True, responses, sample)
     if isinstance(scorer, LLMJudge):
         return examine_judge(scorer, responses, sample)
-    raise TypeError(
-        f"scorer: {scorer!r:.80} is not allowed; give a model id, a folder, a model of rmlab, or a judge"
-    )
+    allowed = "give a model id, a folder, a model of rmlab, or a judge"
+    raise TypeError(f"scorer: {scorer!r:.80} is not allowed; {allowed}")
 
 
-def _examine_server(
-    remote: Remote,
-    local: scorers.Classifier | None,
-    bounded: bool,
-    *,
-    responses: pd.DataFrame,
-    size: int,
-) -> Iterator[tuple[str, Finding]]:
-    """What the server does with known texts, and then with texts of `responses`."""
-    findings = [*examine(remote, local, bounded)]
-    yield from findings
-    if any(finding.status == "fail" for _, finding in findings):
-        return
+def _examine_named(
+    model: str | Path, responses: pd.DataFrame, sample: int, options: Mapping[str, Any]
+) -> Iterable[tuple[str, Finding]]:
+    """The findings on a model on this machine or on the hub.
+
+    A model that is not there raises; one that `rmlab.classifier` refuses is a failed
+    row.
+    """
+    from rmlab.scorers.checkpoints.checkpoint import find
+
+    file_options = {name: options[name] for name in _FILE_OPTIONS if name in options}
+    _ = find(model, **file_options).config
     try:
-        prepared = remote.prepare(
-            responses["prompt"].tolist(), responses["response"].tolist()
-        )
-        rows = spread(responses["response"].str.len().to_numpy(), prepared.groups, size)
-        texts = [prepared.texts[row] for row in rows]
-        values, _ = remote.ask_all(
-            replace(prepared, texts=texts, lengths=prepared.lengths[rows])
-        )
+        scorer = scorers.classifier(model, **options)
     except DataError as error:
-        yield "texts", refusal(error)
-        return
-    longest = responses["response"].str.len().max()
-    detail = f"{len(responses)} texts, {prepared.truncated} are cut; the longest has {longest} characters"
-    yield "texts", Finding(grade(not prepared.truncated, True), detail)
-    rewards = values @ remote.mix
-    sample = Sample(responses.iloc[rows].reset_index(drop=True), rewards, rewards)
-    yield "nan", check_finite(sample)
-    yield "saturation", check_saturation(sample, [str(text) for text in texts])
+        return [("head", refusal(error))]
+    return examine_model(scorer, responses, sample)

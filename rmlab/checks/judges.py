@@ -6,7 +6,7 @@ How often it contradicts itself in other ways takes many more questions:
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -27,25 +27,22 @@ def judge_sample(responses: pd.DataFrame, sample: int = 24) -> pd.DataFrame:
     judge is checked with.
     """
     prompts = responses[PROMPT].drop_duplicates()
-    n_prompts = max(1, round(sample * len(prompts) / max(len(responses), 1)))
-    picked = prompts.iloc[
-        np.linspace(0, len(prompts) - 1, min(n_prompts, len(prompts)))
-        .round()
-        .astype(int)
-    ]
-    return responses.merge(picked, on=PROMPT)
+    share = sample / max(len(responses), 1)
+    n = min(len(prompts), max(1, round(share * len(prompts))))
+    rows = np.linspace(0, len(prompts) - 1, n).round().astype(int)
+    return responses.merge(prompts.iloc[rows], on=PROMPT)
 
 
 class _Trial(NamedTuple):
     """Questions to a judge, the numbers that it answered, and counts of questions,
     models and failures.
 
-    `runs`: the judges of all subsets, each with its questions.
+    `questions`: by the judges of all subsets.
     """
 
     judge: LLMJudge
     responses: pd.DataFrame
-    runs: list[tuple[LLMJudge, list[Question]]]
+    questions: list[tuple[LLMJudge, list[Question]]]
     values: Floats
     counts: Counter[str]
     models: Counter[str]
@@ -58,131 +55,138 @@ def examine_judge(
     """Yield the findings on a judge. The questions about some `sample` answers are
     asked twice; nothing is stored.
     """
-    runs = list_questions(judge, judge_sample(responses, sample))
-    replies = [
-        run_judge.ask(questions, store=None, progress=False)
-        for run_judge, questions in runs
-    ]
-    counts, models, failures = (
-        sum(part, Counter[str]())
-        for part in zip(*(part[2:] for part in replies), strict=True)
+    asked = list_questions(judge, judge_sample(responses, sample))
+    values = []
+    counts: Counter[str] = Counter()
+    models: Counter[str] = Counter()
+    failures: Counter[str] = Counter()
+    for subset_judge, questions in asked:
+        replies = subset_judge.ask(questions, store=None, progress=False)
+        values.append(replies.values)
+        counts += replies.counts
+        models += replies.models
+        failures += replies.failures
+
+    trial = _Trial(
+        judge, responses, asked, np.concatenate(values), counts, models, failures
     )
-    values = np.concatenate([reply.values for reply in replies])
-    yield from run_checks(
-        _CHECKS, _Trial(judge, responses, runs, values, counts, models, failures)
-    )
+    yield from run_checks(_CHECKS, trial)
 
 
 def _check_answers(trial: _Trial) -> Finding:
     n_failed = trial.counts["failed"]
-    detail = "questions were not answered" + "".join(
-        f": {reason}" for reason, _ in trial.failures.most_common(1)
-    )
-    return check_rate(
-        n_failed, trial.counts["asked"] + n_failed, detail, warn=0, fail=0.5
-    )
+    n = trial.counts["asked"] + n_failed
+    description = "questions were not answered"
+    for reason, _ in trial.failures.most_common(1):
+        description += f": {reason}"
+    return check_rate(n_failed, n, description, warn=0, fail=0.5)
 
 
 def _check_model(trial: _Trial) -> Finding:
     """The model that the server says has answered."""
-    title, names = trial.judge.respondent.title, sorted(trial.models)
-    if {*names} <= {title}:
+    title = trial.judge.respondent.title
+    names = sorted(trial.models)
+    if set(names) <= {title}:
         return Finding("pass", title)
-    return Finding(
-        grade(False, len(names) == 1),
-        f"{', '.join(map(repr, names))} answered where {title!r} was asked",
-    )
+    listed = ", ".join(repr(name) for name in names)
+    status = grade(False, len(names) == 1)
+    return Finding(status, f"{listed} answered where {title!r} was asked")
 
 
 def _check_verdict(trial: _Trial) -> Finding:
-    n, n_silent = len(trial.values), int(np.isnan(trial.values).sum())
-    return check_rate(
-        n_silent,
-        n,
-        f"questions ({n_silent / n:.0%}) got no verdict",
-        warn=0.02,
-        fail=0.5,
-    )
+    n = len(trial.values)
+    n_silent = int(np.isnan(trial.values).sum())
+    description = f"questions ({n_silent / n:.0%}) got no verdict"
+    return check_rate(n_silent, n, description, warn=0.02, fail=0.5)
 
 
 def _check_length(trial: _Trial) -> Finding:
     longest = trial.judge.respondent.sampling.answer_tokens
     n_cut = trial.counts["cut"] if longest > 1 else 0  # of a letter only one is read
-    return check_rate(
-        n_cut,
-        trial.counts["asked"],
-        f"answers were cut at {longest} tokens",
-        warn=0.02,
-        fail=np.inf,
-    )
+    description = f"answers were cut at {longest} tokens"
+    return check_rate(n_cut, trial.counts["asked"], description, warn=0.02, fail=np.inf)
 
 
 def _check_repeat(trial: _Trial) -> Finding:
     """Whether questions that are asked again, as further samples, get the same
     verdicts.
     """
-    second = np.zeros(0)
-    for judge, questions in trial.runs:
-        again = [
-            replace(question, sample=question.sample + judge.samples)
-            for question in questions
-        ]
-        second = np.append(second, judge.ask(again, store=None, progress=False).values)
-    change = trial.values - second
-    if trial.judge.takes == "pair":  # it counts who wins, not how clearly
-        change = np.sign(trial.values) - np.sign(second)
+    repeated = []
+    for judge, questions in trial.questions:
+        again = _as_further_samples(questions, judge.samples)
+        replies = judge.ask(again, store=None, progress=False)
+        repeated.append(replies.values)
+
+    first = trial.values
+    second = np.concatenate(repeated)
+    if trial.judge.takes == "pair":  # who wins, not how clearly
+        first = np.sign(first)
+        second = np.sign(second)
+    change = first - second
     change = change[~np.isnan(change)]
-    detail = "questions got another verdict when they were asked again"
-    return check_rate(
-        int(np.count_nonzero(change)), len(change), detail, warn=0.1, fail=np.inf
-    )
+    n_changed = int(np.count_nonzero(change))
+    description = "questions got another verdict when they were asked again"
+    return check_rate(n_changed, len(change), description, warn=0.1, fail=np.inf)
+
+
+def _as_further_samples(
+    questions: Sequence[Question], n_samples: int
+) -> list[Question]:
+    return [
+        replace(question, sample=question.sample + n_samples) for question in questions
+    ]
 
 
 def _check_spread(trial: _Trial) -> Finding | None:
     """Whether a judge that rates tells answers apart."""
     if trial.judge.takes != "answer":
         return None
-    counts = Counter(trial.values[~np.isnan(trial.values)].tolist())
-    detail = f"ratings are the commonest of {len(counts)} different ones"
-    return check_rate(
-        max(counts.values(), default=0), counts.total(), detail, warn=0.5, fail=np.inf
-    )
+    ratings = trial.values[~np.isnan(trial.values)]
+    counts = Counter(ratings.tolist())
+    n_commonest = max(counts.values(), default=0)
+    description = f"ratings are the commonest of {len(counts)} different ones"
+    return check_rate(n_commonest, len(ratings), description, warn=0.5, fail=np.inf)
 
 
 def _check_position(trial: _Trial) -> Finding | None:
     """As of pairwise models, where both orders have a verdict."""
     if trial.judge.takes != "pair":
         return None
-    questions = trial.runs[0][1]
+    ((_, questions),) = trial.questions
     items = np.array([question.item for question in questions])
-    is_first = np.array([question.order[0] == 0 for question in questions])
-    orders = [
-        pd.Series(trial.values[side]).groupby(items[side]).mean()
-        for side in (is_first, ~is_first)
-    ]
-    votes = pd.concat(orders, axis=1).dropna().to_numpy()
-    return check_position(*votes.T) if len(votes) else None
+    is_forward = np.array([question.order[0] == 0 for question in questions])
+
+    by_order = []
+    for is_order in (is_forward, ~is_forward):
+        votes = pd.Series(trial.values[is_order])
+        by_order.append(votes.groupby(items[is_order]).mean())
+    both = pd.concat(by_order, axis=1).dropna().to_numpy()
+    if not len(both):
+        return None
+    return check_position(both[:, 0], both[:, 1])
 
 
 def _describe_cost(trial: _Trial) -> Finding:
     cost = estimate(trial.judge, trial.responses).iloc[0]
-    n_written = trial.counts["answer_tokens"] * cost["to_ask"] / trial.counts["asked"]
-    to_write = (
-        f"{n_written:,.0f}" if n_written else f"at most {cost['answer_tokens']:,}"
-    )
-    numbers = f"{cost['to_ask']:,} questions in all, about {cost['prompt_tokens']:,} tokens to read"
-    return Finding("pass", f"{numbers} and {to_write} to write")
+    tokens_an_answer = trial.counts["answer_tokens"] / trial.counts["asked"]
+    n_written = tokens_an_answer * cost["to_ask"]
+    to_write = f"at most {cost['answer_tokens']:,}"
+    if n_written:
+        to_write = f"{n_written:,.0f}"
+    to_ask = f"{cost['to_ask']:,} questions in all"
+    to_read = f"about {cost['prompt_tokens']:,} tokens to read"
+    return Finding("pass", f"{to_ask}, {to_read} and {to_write} to write")
 
 
 _CHECKS: Checks[_Trial] = {
     "answers": Check(
         _check_answers,
-        "look at the server's log; lower concurrency= or raise timeout= where it is busy",
+        "look at the server's log; where it is busy, lower concurrency= or raise timeout=",
         is_needed=True,
     ),
     "model": Check(
         _check_model,
-        "name the exact model and its date, or say version=, so that answers are told apart",
+        "name the exact model and its date, or say version=, to tell answers apart",
     ),
     "verdict": Check(
         _check_verdict,

@@ -4,23 +4,30 @@ scores, alone and together.
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rmlab.checks import sampled_scores, token_ids
 from rmlab.checks.sampled_scores import Sample
-from rmlab.findings import Check, Checks, Finding, grade, run_checks
+from rmlab.findings import Check, Checks, Finding, run_checks
 from rmlab.scorers.base import Floats, Ints, Text, fill, list_columns
 from rmlab.scorers.implicit import ImplicitReward
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
-from rmlab.scoring.run import tolerance
+from rmlab.scoring.self_check import tolerance
 from rmlab.scoring.texts import comparisons
 
 if TYPE_CHECKING:
     from rmlab.inference.template import Encoded
+
+
+class Tokens(NamedTuple):
+    """Token ids of texts, and the positions that are read in each."""
+
+    ids: list[np.ndarray]
+    reads: list[Ints]
 
 
 class Examined:
@@ -31,29 +38,22 @@ class Examined:
     """
 
     def __init__(self, scorer: LocalScorer, responses: pd.DataFrame, size: int) -> None:
-        self.scorer, self.size, self.rows = scorer, size, responses
-        self.dtype = str(scorer.dtype).removeprefix(
-            "torch."
-        )  # the provenance says it too, but hashes all weights
-        self.is_pair, self.is_marked = (
-            isinstance(scorer, Pairwise),
-            isinstance(scorer, Pairwise) and scorer.form.markers,
-        )
-        if isinstance(scorer, Pairwise):
+        self.scorer = scorer
+        self.size = size
+        self.is_pair = isinstance(scorer, Pairwise)
+        self.has_markers = isinstance(scorer, Pairwise) and scorer.form.markers
+        # The provenance has it too, but hashes all weights.
+        self.dtype = str(scorer.dtype).removeprefix("torch.")
+
+        if self.is_pair:
             self.rows, compared = comparisons(responses)
-            texts = [compared.distinct[number] for number in compared.rows]
-            self.orders = [
-                texts,
-                [Text(text.prompt, text.answers[::-1]) for text in texts],
-            ]
+            forward = [compared.distinct[number] for number in compared.rows]
+            exchanged = [Text(text.prompt, text.answers[::-1]) for text in forward]
+            self.orders = [forward, exchanged]
         else:
-            columns = responses["prompt"], responses["response"]
-            self.orders = [
-                [
-                    Text(prompt, (response,))
-                    for prompt, response in zip(*columns, strict=True)
-                ]
-            ]
+            self.rows = responses
+            columns = zip(responses["prompt"], responses["response"], strict=True)
+            self.orders = [[Text(prompt, (response,)) for prompt, response in columns]]
 
     @cached_property
     def encoded(self) -> "list[Encoded]":
@@ -71,82 +71,93 @@ class Examined:
     @cached_property
     def lengths(self) -> Ints:
         """Tokens of each row, in the longer order."""
-        return np.asarray(
-            np.max([[*map(len, encoded.ids)] for encoded in self.encoded], axis=0),
-            np.intp,
-        )
+        by_order = []
+        for encoded in self.encoded:
+            by_order.append([len(ids) for ids in encoded.ids])
+        return np.max(np.array(by_order, np.intp), axis=0)
+
+    @property
+    def longest(self) -> int | None:
+        """The longest text, in tokens, that the model takes; None without a limit."""
+        return self.scorer.longest
+
+    @property
+    def truncate(self) -> str | None:
+        """The side at which long texts are cut; None where they are refused."""
+        return self.scorer.encode_options["truncate"]
 
     @cached_property
     def is_long(self) -> np.ndarray:
         """Whether a row is longer than the window, or than its form writes without a
         cut.
         """
-        is_cut = np.any([encoded.truncated for encoded in self.encoded], axis=0)
-        return np.asarray(
-            is_cut | (self.lengths > (self.scorer.longest or self.lengths.max()))
-        )
+        is_long = np.any([encoded.truncated for encoded in self.encoded], axis=0)
+        if self.longest is not None:
+            is_long = is_long | (self.lengths > self.longest)
+        return np.asarray(is_long)
 
     @cached_property
-    def picked(self) -> Ints:
+    def sampled(self) -> Ints:
         """About `size` rows that fit."""
         fitting = np.flatnonzero(~self.is_long)
-        return fitting[
-            sampled_scores.spread(
-                self.lengths[fitting], self.encoded[0].groups[fitting], self.size
-            )
-        ]
+        lengths = self.lengths[fitting]
+        groups = self.encoded[0].groups[fitting]
+        return fitting[sampled_scores.spread(lengths, groups, self.size)]
 
     @cached_property
     def prepared(self) -> "Encoded":
-        """The picked rows as the model reads them: all in the order given, then all
+        """The sampled rows as the model reads them: all in the order given, then all
         exchanged.
         """
-        return self.scorer.prepare(
-            *list_columns([texts[i] for texts in self.orders for i in self.picked])
-        )
+        texts = [order[row] for order in self.orders for row in self.sampled]
+        return self.scorer.prepare(*list_columns(texts))
+
+    @property
+    def numbers(self) -> Ints:
+        """The numbers of the prepared texts."""
+        return np.arange(len(self.prepared.ids))
 
     @cached_property
-    def tokens(self) -> tuple[list[np.ndarray], list[Ints]]:
-        """Token ids of the picked rows, and the positions that are read in each."""
-        ids, reads = self.scorer.places(
-            self.prepared, np.arange(len(self.prepared.ids))
-        )
-        is_scored = isinstance(self.scorer, ImplicitReward) or (
-            self.is_pair and not self.is_marked
-        )
-        return ids, [np.array([len(text) - 1]) for text in ids] if is_scored else reads
+    def tokens(self) -> Tokens:
+        """Token ids of the sampled rows, and the positions that are read in each."""
+        ids, reads = self.scorer.places(self.prepared, self.numbers)
+        is_implicit = isinstance(self.scorer, ImplicitReward)
+        if is_implicit or (self.is_pair and not self.has_markers):
+            # Logits are read where the text ends.
+            reads = [np.array([len(text) - 1]) for text in ids]
+        return Tokens(ids, reads)
 
     @cached_property
     def outputs(self) -> Floats:
-        """What the head says of each text, forwarded by itself."""
-        return self.scorer.forward_alone(
-            self.prepared, np.arange(len(self.prepared.ids))
-        )
+        """The score of each text, forwarded by itself."""
+        return self.scorer.forward_alone(self.prepared, self.numbers)
 
     @cached_property
     def sample(self) -> Sample:
-        """The picked rows with their scores or margins."""
-        n = len(self.prepared.ids)
-        together = fill(self.scorer.forward(self.prepared, np.arange(n)), n)
-        rows = self.rows.iloc[self.picked].reset_index(drop=True)
-        return Sample(rows, self.finish(self.outputs), self.finish(together))
+        """The sampled rows with their scores or margins."""
+        batches = self.scorer.forward(self.prepared, self.numbers)
+        together = fill(batches, len(self.numbers))
+        rows = self.rows.iloc[self.sampled].reset_index(drop=True)
+        return Sample(rows, self.score_rows(self.outputs), self.score_rows(together))
 
-    def finish(self, outputs: Floats) -> Floats:
+    def score_rows(self, outputs: Floats) -> Floats:
         """Scores; or the margins of both orders, NaN where one is infinite."""
         if not isinstance(self.scorer, Pairwise):
             return outputs
         forth, back = outputs.reshape(2, -1)
+        is_finite = np.isfinite(forth) & np.isfinite(back)
         with np.errstate(invalid="ignore"):
-            return np.where(
-                np.isfinite(forth) & np.isfinite(back),
-                self.scorer.average(forth, back),
-                np.nan,
-            )
+            margins = self.scorer.average(forth, back)
+        return np.where(is_finite, margins, np.nan)
 
 
 def _check_head(examined: Examined) -> Finding:
-    _ = examined.scorer.backbone
+    _ = examined.scorer.backbone  # loads the weights
     return Finding("pass", examined.scorer.head_title)
+
+
+def _check_packs(examined: Examined) -> Finding:
+    return check_packs(examined.scorer)
 
 
 def check_packs(scorer: LocalScorer) -> Finding:
@@ -155,16 +166,14 @@ def check_packs(scorer: LocalScorer) -> Finding:
 
     packing = packing_support(scorer.backbone)
     if not packing.packed:
-        return Finding(
-            "pass", f"batches of similar length, no packs: {packing.refused}"
-        )
+        detail = f"batches of similar length, no packs: {packing.refused}"
+        return Finding("pass", detail)
+
     detail, trouble = how_packed(scorer.backbone)
-    remedy = "scores are right either way. For more speed install a C compiler and the triton of this torch"
-    return (
-        Finding("warn", str(detail), remedy)
-        if trouble
-        else Finding("pass", str(detail))
-    )
+    if not trouble:
+        return Finding("pass", str(detail))
+    faster = "for more speed install a C compiler and the triton of this torch"
+    return Finding("warn", str(detail), f"scores are right either way; {faster}")
 
 
 def _check_tokenizer(examined: Examined) -> Finding:
@@ -180,152 +189,155 @@ def _check_tokenizer(examined: Examined) -> Finding:
     tokenizer = class_tokenizer(examined.scorer.checkpoint)
     n_different = count_deviations(tokenizer, examined.scorer.checkpoint)
     name = f"{type(tokenizer).__name__} of transformers"
-    detail = f"{name} writes {len(PROBES)} texts as tokenizer.json does"
-    if n_different:
-        detail = f"{name} differs from tokenizer.json, which is followed, on {n_different} of {len(PROBES)} texts"
-    return Finding(grade(not n_different, True), detail)
+    if not n_different:
+        detail = f"{name} writes {len(PROBES)} texts as tokenizer.json does"
+        return Finding("pass", detail)
+    file = "tokenizer.json, which is followed"
+    count = f"{n_different} of {len(PROBES)} texts"
+    return Finding("warn", f"{name} differs from {file}, on {count}")
 
 
 def _check_template(examined: Examined) -> Finding:
     """Where the chat template comes from."""
     encoded = examined.encoded[0]
     if isinstance(examined.scorer, Pairwise):
-        return Finding(
-            "pass",
-            f"the words of {examined.scorer.form.models}, as its authors wrote them",
-        )
-    origin = (
-        "the tokenizer's own"
-        if encoded.source == "tokenizer"
-        else f"{encoded.source!r}, as you asked"
-    )
-    date = (
-        ""
-        if encoded.date is None
-        else f", with the date {encoded.date} instead of today's"
-    )
-    return Finding("pass", f"{origin} (hash {encoded.template_hash[:8]}){date}")
+        models = examined.scorer.form.models
+        return Finding("pass", f"the words of {models}, as its authors wrote them")
+
+    origin = f"{encoded.source!r}, as you asked"
+    if encoded.source == "tokenizer":
+        origin = "the tokenizer's own"
+    detail = f"{origin} (hash {encoded.template_hash[:8]})"
+    if encoded.date is not None:
+        detail += f", with the date {encoded.date} instead of today's"
+    return Finding("pass", detail)
 
 
 def _check_length(examined: Examined) -> Finding:
     """The share of texts that are longer than the model's window, or that the form of
     comparisons has to cut.
     """
-    is_long, window, largest = (
-        examined.is_long,
-        examined.scorer.longest,
-        examined.lengths.max(),
-    )
-    unit, truncate = (
-        "comparisons" if examined.is_pair else "texts",
-        examined.scorer.encode_options["truncate"],
-    )
+    is_long = examined.is_long
+    window = examined.longest
+    largest = examined.lengths.max()
+    unit = "comparisons" if examined.is_pair else "texts"
     longest = f"the longest of {len(is_long)} {unit} has {largest} tokens"
     if not is_long.any():
-        limit = (
-            "positions are relative, without an end"
-            if window is None
-            else f"the window {window}"
-        )
+        limit = f"the window {window}"
+        if window is None:
+            limit = "positions are relative, without an end"
         return Finding("pass", f"none; {longest}, {limit}")
-    detail = f"{is_long.sum()} of {len(is_long)} {unit} ({is_long.mean():.1%}) are longer than the model takes"
-    detail += f" ({window} tokens); {longest}" if largest > (window or largest) else ""
-    if examined.is_pair and largest > (window or largest):
-        return Finding(
-            "fail", detail, "raise max_length= where the model can read more"
-        )
-    if truncate is not None:
-        return Finding(
-            "warn",
-            f"{detail}; cut at the {truncate}",
-            "report the share with the results",
-        )
-    cut = (
-        "truncate='right', which cuts as its authors do"
-        if examined.is_pair
-        else "max_length= and truncate='left'"
-    )
-    return Finding("fail", detail, f"pass {cut}")
+
+    count = f"{is_long.sum()} of {len(is_long)} {unit} ({is_long.mean():.1%})"
+    detail = f"{count} are longer than the model takes"
+    is_beyond_window = window is not None and largest > window
+    if is_beyond_window:
+        detail += f" ({window} tokens); {longest}"
+    if examined.is_pair and is_beyond_window:
+        remedy = "raise max_length= where the model can read more"
+        return Finding("fail", detail, remedy)
+    if examined.truncate is not None:
+        detail += f"; cut at the {examined.truncate}"
+        return Finding("warn", detail, "report the share with the results")
+    remedy = "pass max_length= and truncate='left'"
+    if examined.is_pair:
+        remedy = "pass truncate='right', which cuts as its authors do"
+    return Finding("fail", detail, remedy)
 
 
-def _accept(examined: Examined, finding: Finding) -> Finding:
+def _check_markers(examined: Examined) -> Finding | None:
+    if not examined.has_markers:
+        return None
+    tokens = examined.tokens
+    return token_ids.check_markers(examined.scorer.tokenizer, tokens.ids, tokens.reads)
+
+
+def _check_bos(examined: Examined) -> Finding | None:
+    if examined.has_markers:
+        return None
+    finding = token_ids.check_bos(examined.scorer.tokenizer, examined.tokens.ids)
+    return _accept_convention(examined, finding)
+
+
+def _check_read(examined: Examined) -> Finding | None:
+    if examined.has_markers:
+        return None
+    tokens = examined.tokens
+    finding = token_ids.check_read(examined.scorer.tokenizer, tokens.ids, tokens.reads)
+    return _accept_convention(examined, finding)
+
+
+def _accept_convention(examined: Examined, finding: Finding) -> Finding:
     """The finding; a warning where a convention asks for the fault."""
-    if finding.status != "fail" or examined.scorer.encode_options["convention"] is None:
+    convention = examined.scorer.encode_options["convention"]
+    if finding.status != "fail" or convention is None:
         return finding
-    remedy = "as convention='reward-bench' asks; leave convention out for the model's own tokens"
+    own = "leave convention out for the model's own tokens"
+    remedy = f"as convention='reward-bench' asks; {own}"
     return finding._replace(status="warn", remedy=remedy)
+
+
+def _check_pad(examined: Examined) -> Finding | None:
+    if examined.is_pair:
+        return None
+    return token_ids.check_pad(examined.scorer.tokenizer, examined.tokens.ids)
+
+
+def _check_finite(examined: Examined) -> Finding:
+    return sampled_scores.check_finite(examined.sample)
+
+
+def _check_company(examined: Examined) -> Finding:
+    return sampled_scores.check_company(examined.sample, tolerance(examined.dtype))
 
 
 def _check_precision(examined: Examined) -> Finding:
     """The check of precision for a scorer in half precision, where a float32 copy fits."""
     from rmlab.scorers.models.backbone import fits
 
-    dtype, exact = examined.dtype, examined.scorer.in_float32()
+    dtype = examined.dtype
     if dtype == "float32":
         return Finding("pass", "float32: there is nothing more exact to compare with")
-    if not all(
-        fits(checkpoint, exact.device, exact.dtype) for checkpoint in exact.checkpoints
-    ):
-        detail = f"{dtype} not compared: a float32 copy does not fit on {exact.device} beside it"
-        return Finding(
-            "warn",
-            detail,
-            "compare on a machine with more memory, or on a smaller sister model",
-        )
-    outputs = exact.forward_alone(
-        examined.prepared, np.arange(len(examined.prepared.ids))
-    )
-    return sampled_scores.check_precision(
-        examined.sample, examined.finish(outputs), dtype
-    )
+
+    exact = examined.scorer.in_float32()
+    for checkpoint in exact.checkpoints:
+        if not fits(checkpoint, exact.device, exact.dtype):
+            copy = f"a float32 copy does not fit on {exact.device} beside it"
+            larger = "compare on a machine with more memory"
+            remedy = f"{larger}, or on a smaller sister model"
+            return Finding("warn", f"{dtype} not compared: {copy}", remedy)
+
+    outputs = exact.forward_alone(examined.prepared, examined.numbers)
+    scores = examined.score_rows(outputs)
+    return sampled_scores.check_precision(examined.sample, scores, dtype)
 
 
 def _check_position(examined: Examined) -> Finding | None:
-    return (
-        sampled_scores.check_position(*examined.outputs.reshape(2, -1))
-        if examined.is_pair
-        else None
-    )
+    if not examined.is_pair:
+        return None
+    forth, back = examined.outputs.reshape(2, -1)
+    return sampled_scores.check_position(forth, back)
+
+
+def _check_saturation(examined: Examined) -> Finding:
+    keys = examined.prepared.keys[: len(examined.sampled)]
+    return sampled_scores.check_saturation(examined.sample, keys)
 
 
 _TEXT_CHECKS: Checks[Examined] = {
     "head": Check(_check_head, is_needed=True),
-    "packs": Check(lambda x: check_packs(x.scorer)),
+    "packs": Check(_check_packs),
     "tokenizer": Check(_check_tokenizer, "other runners follow the class: compare ids"),
     "template": Check(_check_template, is_needed=True),
     "truncated": Check(_check_length),
 }
 _SAMPLE_CHECKS: Checks[Examined] = {
-    "markers": Check(
-        lambda x: (
-            token_ids.check_markers(x.scorer.tokenizer, *x.tokens)
-            if x.is_marked
-            else None
-        )
-    ),
-    "bos": Check(
-        lambda x: (
-            None
-            if x.is_marked
-            else _accept(x, token_ids.check_bos(x.scorer.tokenizer, x.tokens[0]))
-        )
-    ),
-    "read": Check(
-        lambda x: (
-            None
-            if x.is_marked
-            else _accept(x, token_ids.check_read(x.scorer.tokenizer, *x.tokens))
-        )
-    ),
-    "pad": Check(
-        lambda x: (
-            None if x.is_pair else token_ids.check_pad(x.scorer.tokenizer, x.tokens[0])
-        )
-    ),
-    "nan": Check(lambda x: sampled_scores.check_finite(x.sample), is_needed=True),
-    "alone": Check(
-        lambda x: sampled_scores.check_company(x.sample, tolerance(x.dtype))
-    ),
+    "markers": Check(_check_markers),
+    "bos": Check(_check_bos),
+    "read": Check(_check_read),
+    "pad": Check(_check_pad),
+    "nan": Check(_check_finite, is_needed=True),
+    "alone": Check(_check_company),
     "dtype": Check(
         _check_precision,
         "score with dtype='float32', or report this noise with the results",
@@ -334,11 +346,7 @@ _SAMPLE_CHECKS: Checks[Examined] = {
         _check_position,
         "both orders are averaged: report the share, and never ask in one order only",
     ),
-    "saturation": Check(
-        lambda x: sampled_scores.check_saturation(
-            x.sample, x.prepared.keys[: len(x.picked)]
-        )
-    ),
+    "saturation": Check(_check_saturation),
 }
 
 
@@ -349,5 +357,6 @@ def examine_model(
     can read are scored.
     """
     examined = Examined(scorer, responses, size)
-    if (yield from run_checks(_TEXT_CHECKS, examined)) and not examined.is_long.all():
+    can_score = yield from run_checks(_TEXT_CHECKS, examined)
+    if can_score and not examined.is_long.all():
         yield from run_checks(_SAMPLE_CHECKS, examined)

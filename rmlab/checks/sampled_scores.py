@@ -11,7 +11,7 @@ import pandas as pd
 from rmlab import metrics
 from rmlab.findings import Finding, check_rate, grade
 from rmlab.scorers.base import Floats, Ints
-from rmlab.scoring.run import apart
+from rmlab.scoring.self_check import apart
 from rmlab.tables import KEY, PROMPT
 
 
@@ -19,12 +19,23 @@ def spread(lengths: np.ndarray, groups: Ints, size: int) -> Ints:
     """Texts of whole prompts, evenly spread from the shortest prompt to the longest,
     about `size` texts.
     """
-    prompts, group = np.unique(groups, return_inverse=True)
-    mean = np.bincount(group, lengths) / np.bincount(group)
-    n = min(len(prompts), max(1, round(size * len(prompts) / len(groups))))
+    prompts, prompt_number = np.unique(groups, return_inverse=True)
+    mean_length = np.bincount(prompt_number, lengths) / np.bincount(prompt_number)
+    by_length = np.argsort(mean_length, kind="stable")
+
+    wanted = max(1, round(size * len(prompts) / len(groups)))
+    n = min(len(prompts), wanted)
     middle = (np.arange(n) + 0.5) * len(prompts) / n
-    chosen = np.argsort(mean, kind="stable")[middle.astype(int)]
-    return np.flatnonzero(np.isin(group, chosen))
+    chosen = by_length[middle.astype(int)]
+    return np.flatnonzero(np.isin(prompt_number, chosen))
+
+
+class Flips(NamedTuple):
+    """How many comparisons change their outcome, how many there are, and both in words."""
+
+    n_changed: int
+    n: int
+    description: str
 
 
 class Sample(NamedTuple):
@@ -38,7 +49,7 @@ class Sample(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """What a row is."""
+        """The noun of a row."""
         return "comparisons" if "chosen_slot" in self.rows else "texts"
 
     def margins(self, scores: Floats) -> Floats:
@@ -47,42 +58,36 @@ class Sample(NamedTuple):
             return scores
         frame = self.rows.assign(model="doctor", score=scores)
         frame = frame[frame.groupby(PROMPT)["label"].transform("nunique") == 2]
-        return (
-            np.zeros(0)
-            if frame.empty
-            else metrics.pairs(frame)["margin"].to_numpy(np.float64)
-        )
+        if frame.empty:
+            return np.zeros(0)
+        return metrics.pairs(frame)["margin"].to_numpy(np.float64)
 
-    def flips(self, left: Floats, right: Floats) -> tuple[int, int, str]:
-        """How many comparisons change their outcome, how many there are, and both for
-        people.
-        """
-        first, second = self.margins(left), self.margins(right)
-        n_flips, n = int((np.sign(first) != np.sign(second)).sum()), len(first)
-        flips = (
-            f"{n_flips} of {n} comparisons flip"
-            if n
-            else "no prompt with both labels in the sample"
-        )
-        return n_flips, n, f"on {len(left)} {self.unit}; {flips}"
+    def flips(self, left: Floats, right: Floats) -> Flips:
+        """Compare the outcomes by two scorings of the rows."""
+        outcome = np.sign(self.margins(left))
+        other_outcome = np.sign(self.margins(right))
+        n = len(outcome)
+        n_changed = int((outcome != other_outcome).sum())
+        flips = "no prompt with both labels in the sample"
+        if n:
+            flips = f"{n_changed} of {n} comparisons flip"
+        return Flips(n_changed, n, f"on {len(left)} {self.unit}; {flips}")
 
 
 def check_finite(sample: Sample) -> Finding:
     """No score is NaN or infinite."""
-    bad = ~(np.isfinite(sample.alone) & np.isfinite(sample.together))
-    if not bad.any():
-        return Finding("pass", f"{len(bad)} of {len(bad)} scores are finite")
-    first = sample.rows.iloc[int(bad.argmax())]
-    columns = [
-        column
-        for column in (*KEY[1:], "chosen_slot", "rejected_slot")
-        if column in first
-    ]
-    key = ", ".join(f"{column} {first[column]}" for column in columns)
-    remedy = "score with dtype='float32'; if it stays, the weights themselves hold NaN: download them again"
-    return Finding(
-        "fail", f"{bad.sum()} of {len(bad)} scores are not finite, first: {key}", remedy
-    )
+    is_bad = ~(np.isfinite(sample.alone) & np.isfinite(sample.together))
+    n = len(is_bad)
+    if not is_bad.any():
+        return Finding("pass", f"{n} of {n} scores are finite")
+
+    first = sample.rows.iloc[int(is_bad.argmax())]
+    columns = [*KEY[1:], "chosen_slot", "rejected_slot"]
+    values = [f"{column} {first[column]}" for column in columns if column in first]
+    count = f"{is_bad.sum()} of {n} scores are not finite"
+    download = "if it stays, the weights themselves hold NaN: download them again"
+    remedy = f"score with dtype='float32'; {download}"
+    return Finding("fail", f"{count}, first: {', '.join(values)}", remedy)
 
 
 def check_company(sample: Sample, tolerance: float) -> Finding:
@@ -90,29 +95,24 @@ def check_company(sample: Sample, tolerance: float) -> Finding:
     deviations.
     """
     distance = apart(sample.alone, sample.together)
-    _, _, flips = sample.flips(sample.alone, sample.together)
-    detail = f"at most {distance:.1g} standard deviations apart {flips}"
-    remedy = (
-        "score with dtype='float32'"
-        if tolerance > 1e-3
-        else "set budget= to the longest text's tokens"
-    )
-    return Finding(
-        grade(distance <= tolerance, distance <= 10 * tolerance), detail, remedy
-    )
+    flips = sample.flips(sample.alone, sample.together)
+    detail = f"at most {distance:.1g} standard deviations apart {flips.description}"
+    remedy = "set budget= to the longest text's tokens"
+    if tolerance > 1e-3:
+        remedy = "score with dtype='float32'"
+    status = grade(distance <= tolerance, distance <= 10 * tolerance)
+    return Finding(status, detail, remedy)
 
 
 def check_precision(sample: Sample, exact: Floats, dtype: str) -> Finding:
     """How far half precision is from float32, and how many comparisons it turns."""
     distance = apart(exact, sample.together)
-    n_flips, n, flips = sample.flips(exact, sample.together)
-    status = grade(
-        n_flips == 0 and distance <= 0.2, n_flips <= max(0.1 * n, 1) and distance <= 1
-    )
-    return Finding(
-        status,
-        f"{dtype} is at most {distance:.2g} standard deviations from float32 {flips}",
-    )
+    flips = sample.flips(exact, sample.together)
+    is_right = flips.n_changed == 0 and distance <= 0.2
+    is_near = flips.n_changed <= max(0.1 * flips.n, 1) and distance <= 1
+    deviation = f"at most {distance:.2g} standard deviations from float32"
+    detail = f"{dtype} is {deviation} {flips.description}"
+    return Finding(grade(is_right, is_near), detail)
 
 
 def check_position(forth: Floats, back: Floats) -> Finding:
@@ -121,18 +121,25 @@ def check_position(forth: Floats, back: Floats) -> Finding:
     Up to a tenth passes. From one half on the place decides more often than the answers
     do: that fails.
     """
-    n, n_changed = len(forth), int((np.sign(forth) != -np.sign(back)).sum())
+    n = len(forth)
+    n_changed = int((np.sign(forth) != -np.sign(back)).sum())
     first_wins = float(np.mean(np.concatenate([forth, back]) > 0))
-    description = f"comparisons ({n_changed / n:.0%}) change their winner with the order of the answers; the one "
-    description += f"written first wins {first_wins:.0%}"
+    changed = f"comparisons ({n_changed / n:.0%}) change their winner"
+    first = f"the one written first wins {first_wins:.0%}"
+    description = f"{changed} with the order of the answers; {first}"
     return check_rate(n_changed, n, description, warn=0.1, fail=0.5)
 
 
 def check_saturation(sample: Sample, keys: Sequence[str]) -> Finding:
     """Different texts get different scores."""
     scores = pd.Series(sample.together).groupby(list(keys), sort=False).first()
-    n_distinct, n = scores.nunique(), len(scores)
+    n = len(scores)
+    n_distinct = scores.nunique()
     n_tied = int((sample.margins(sample.together) == 0).sum())
-    detail = f"{n_distinct} distinct scores for {n} distinct {sample.unit}, {n_tied} tied comparisons"
-    remedy = "score with dtype='float32'; read raw logits, never a sigmoid; count ties with the results"
-    return Finding(grade(n_distinct == n, n_distinct > n // 2), detail, remedy)
+    distinct = f"{n_distinct} distinct scores for {n} distinct {sample.unit}"
+    raw = "read raw logits, never a sigmoid; count ties with the results"
+    return Finding(
+        grade(n_distinct == n, n_distinct > n // 2),
+        f"{distinct}, {n_tied} tied comparisons",
+        f"score with dtype='float32'; {raw}",
+    )

@@ -22,59 +22,68 @@ def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Findi
     """
     from rmlab.inference.template import special_tokens
 
-    opening = (
-        special_tokens(tokenizer).opening if tokenizer.bos_token_id is None else ()
-    )
-    bos = opening[0] if opening else tokenizer.bos_token_id
+    bos = tokenizer.bos_token_id
+    is_encoder = False
+    if bos is None:
+        opening = special_tokens(tokenizer).opening
+        is_encoder = bool(opening)
+        bos = opening[0] if is_encoder else None
     if bos is None:
         return Finding("pass", "the tokenizer has no beginning token")
-    leading = Counter(int((np.append(text, -1) != bos).argmax()) for text in ids)
-    counts = ", ".join(
-        f"{_TIMES.get(n, f'{n} times')} in {texts} texts"
-        for n, texts in sorted(leading.items())
-    )
-    detail = f"{_token_name(tokenizer, bos)} at the beginning: {counts}"
-    if max(leading) > 1 or len(leading) > 1 or (opening and not max(leading)):
-        return Finding(
-            "fail",
-            detail,
-            "prepare texts with rmlab.inference.template.encode, which writes it once",
-        )
+
+    n_leading = Counter(_count_leading(text, bos) for text in ids)
+    counts = []
+    for n, n_texts in sorted(n_leading.items()):
+        times = _TIMES.get(n, f"{n} times")
+        counts.append(f"{times} in {n_texts} texts")
+    detail = f"{_token_name(tokenizer, bos)} at the beginning: {', '.join(counts)}"
+
+    is_absent = is_encoder and max(n_leading) == 0
+    if max(n_leading) > 1 or len(n_leading) > 1 or is_absent:
+        writer = "rmlab.inference.template.encode, which writes it once"
+        return Finding("fail", detail, f"prepare texts with {writer}")
+
     n_inside = sum(int((text == bos).sum()) > 1 for text in ids)
-    detail += f"; again inside {n_inside} texts" if n_inside else ""
-    remedy = "look for its name in prompts and answers, or for a template that opens every turn with it"
-    return Finding(grade(not n_inside, True), detail, remedy)
+    if n_inside:
+        detail += f"; again inside {n_inside} texts"
+    place = "in prompts and answers, or for a template that opens every turn with it"
+    return Finding(grade(not n_inside, True), detail, f"look for its name {place}")
 
 
 def check_read(
     tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: Sequence[Ints]
 ) -> Finding:
     """The head reads the same token of every text, behind at most one end token."""
-    positions = [int(text_reads[-1]) for text_reads in reads]
-    tokens = {
-        int(text[position]) for text, position in zip(ids, positions, strict=True)
-    }
-    endings = np.array([_count_trailing(text, tokenizer.eos_token_id) for text in ids])
-    if endings.max() > 1:
+    n_endings = np.array(
+        [_count_trailing(text, tokenizer.eos_token_id) for text in ids]
+    )
+    if n_endings.max() > 1:
         name = _token_name(tokenizer, tokenizer.eos_token_id)
-        detail = f"{name} stands {endings.max()} times at the end of {(endings > 1).sum()} texts"
+        place = f"at the end of {(n_endings > 1).sum()} texts"
+        detail = f"{name} stands {n_endings.max()} times {place}"
         return Finding("fail", detail, "pass eos=True, which writes it once")
+
+    tokens = set()
+    is_first = []
+    is_last = []
+    for text, text_reads in zip(ids, reads, strict=True):
+        position = int(text_reads[-1])
+        tokens.add(int(text[position]))
+        is_first.append(position == 0)
+        is_last.append(position == len(text) - 1)
+
     if len(tokens) > 1:
-        detail = f"{len(tokens)} different tokens are read in {len(ids)} texts: the template writes no end token"
-        return Finding(
-            "warn",
-            detail,
-            "if the model was trained with one, pass eos=True; the model card says",
-        )
-    is_outer = all(
-        position in (0, len(text) - 1)
-        for text, position in zip(ids, positions, strict=True)
-    )
-    place = "chosen" if not is_outer else "last" if any(positions) else "first"
-    return Finding(
-        "pass",
-        f"the {place} token, {_token_name(tokenizer, *tokens)}, in all {len(ids)} texts",
-    )
+        counts = f"{len(tokens)} different tokens are read in {len(ids)} texts"
+        remedy = "if the model was trained with one, pass eos=True; the model card says"
+        return Finding("warn", f"{counts}: the template writes no end token", remedy)
+
+    place = "chosen"
+    if all(is_first):
+        place = "first"
+    elif all(np.logical_or(is_first, is_last)):
+        place = "last"
+    name = _token_name(tokenizer, *tokens)
+    return Finding("pass", f"the {place} token, {name}, in all {len(ids)} texts")
 
 
 def check_pad(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Finding:
@@ -85,33 +94,39 @@ def check_pad(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Findi
     name = "none" if token is None else _token_name(tokenizer, token)
     if token is None or token != tokenizer.eos_token_id:
         return Finding("pass", f"{name}, not the end token")
+
     n_early = sum(_count_trailing(text, token) > 0 for text in ids)
-    detail = f"pad and end token are both {name}; {n_early} of {len(ids)} texts end with it, and may be read early "
-    remedy = "nothing to do here: heads are read by position. In other runners give the pad token an id of its own"
-    return Finding("warn", f"{detail}elsewhere", remedy)
+    count = f"{n_early} of {len(ids)} texts end with it"
+    detail = f"pad and end token are both {name}; {count}"
+    here = "nothing to do here: heads are read by position"
+    remedy = f"{here}. In other runners give the pad token an id of its own"
+    return Finding("warn", f"{detail}, and may be read early elsewhere", remedy)
 
 
 def check_markers(
     tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: Sequence[Ints]
 ) -> Finding:
     """PairRM's markers, where its head reads, stand once in each text."""
-    marks = [text[positions] for text, positions in zip(ids, reads, strict=True)]
-    names = " ".join(map(str, tokenizer.convert_ids_to_tokens(marks[0].tolist())))
-    n_again = sum(
-        int(np.isin(text, mark).sum()) > len(mark)
-        for text, mark in zip(ids, marks, strict=True)
-    )
-    count = f"again inside {n_again} of" if n_again else "once each in all"
-    remedy = (
-        "look for their names in prompts and answers; the head reads the first of each"
-    )
-    return Finding(
-        grade(not n_again, True), f"{names}, {count} {len(ids)} texts", remedy
-    )
+    n_repeated = 0
+    for text, positions in zip(ids, reads, strict=True):
+        n_markers = int(np.isin(text, text[positions]).sum())
+        n_repeated += n_markers > len(positions)
+
+    markers = ids[0][reads[0]].tolist()
+    names = " ".join(map(str, tokenizer.convert_ids_to_tokens(markers)))
+    count = f"again inside {n_repeated} of" if n_repeated else "once each in all"
+    detail = f"{names}, {count} {len(ids)} texts"
+    place = "in prompts and answers; the head reads the first of each"
+    return Finding(grade(not n_repeated, True), detail, f"look for their names {place}")
+
+
+def _count_leading(text: Ids, token: int) -> int:
+    """How many times the token stands at the beginning."""
+    return int((np.append(text, -1) != token).argmax())
 
 
 def _count_trailing(text: Ids, token: int | None) -> int:
-    return 0 if token is None else int((np.append(text[::-1], -1) != token).argmax())
+    return 0 if token is None else _count_leading(text[::-1], token)
 
 
 def _token_name(tokenizer: "PreTrainedTokenizerBase", token: int) -> str:

@@ -1,16 +1,19 @@
-"""Options that several commands share, declared once, the rules between options, and
-the texts that a command names.
+"""Commands as dataclasses, the options that several of them share, and the rules
+between options.
+
+A command is a dataclass whose fields are its arguments and options, whose docstring is
+its help, and whose `run` does the work. It inherits the groups of options below; typer
+lists the fields of the last base first.
 """
 
-import functools
-import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import pandas as pd
 import typer
+from typer.core import TyperCommand
 
 from rmlab import benchmarks
 from rmlab.records import SUFFIXES
@@ -34,75 +37,98 @@ Form = Annotated[
 ]
 
 
-def option(help_text: str, *flags: str, default: object = None, **limits: Any) -> Any:
-    """A field of a dataclass of options; without `flags` its flag is the field's name."""
-    return field(
-        default=default,
-        metadata={"option": typer.Option(*flags, help=help_text, **limits)},
-    )
+class DataclassCommand(TyperCommand):
+    """Runs the dataclass that typer has made of the arguments."""
+
+    def invoke(self, ctx: typer.Context) -> None:  # type: ignore[override]
+        """Check the rules between options, and run the command."""
+        ctx.invoke(_check_rules, ctx.params)
+        command = super().invoke(ctx)
+        ctx.invoke(command.run)
 
 
-def split_columns(column: list[str] | None) -> dict[str, str | list[str]] | None:
-    """chosen=better, rejected=worse_1, rejected=worse_2 as a mapping: a repeated name
-    has several columns.
-    """
-    sources: dict[str, list[str]] = {}
-    for name, source in _split_pairs(column, "--column", "chosen=better"):
-        sources.setdefault(name, []).append(source)
-    return {
-        name: columns[0] if len(columns) == 1 else columns
-        for name, columns in sources.items()
-    } or None
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TextOptions:
     """Where the texts are."""
 
-    path: Path | None = option("Benchmark file or folder; else it is downloaded.")
-    column: list[str] | None = option(
-        "chosen=better: columns of a file of pairs; repeat."
-    )
-    winner: str | None = option(
-        "Column of side-by-side data that says which answer won."
-    )
+    path: Annotated[
+        Path | None,
+        typer.Option(help="Benchmark file or folder; else it is downloaded."),
+    ] = None
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="chosen=better: columns of a file of pairs; repeat."),
+    ] = None
+    winner: Annotated[
+        str | None,
+        typer.Option(help="Column of side-by-side data that says which answer won."),
+    ] = None
 
-    def load(self, benchmark: str) -> pd.DataFrame:
+    def load_responses(self, benchmark: str) -> pd.DataFrame:
         """Return the responses of a benchmark by its name, or of a file of pairs, with
         its columns mapped.
         """
         file = Path(benchmark)
-        if self.path is None and (file.is_file() or file.suffix.lower() in SUFFIXES):
-            return benchmarks.load_pairs(
-                benchmark, columns=split_columns(self.column), winner=self.winner
-            )
+        is_file = file.is_file() or file.suffix.lower() in SUFFIXES
+        if is_file and self.path is None:
+            columns = split_columns(self.column)
+            return benchmarks.load_pairs(benchmark, columns=columns, winner=self.winner)
         if self.column or self.winner:
-            raise typer.BadParameter(
-                "is for a file of pairs", param_hint="--column, --winner"
-            )
+            flags = "--column, --winner"
+            raise typer.BadParameter("is for a file of pairs", param_hint=flags)
         return benchmarks.load(benchmark, path=self.path)
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """How a run keeps and shares its work."""
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """The names of the models in the table, and whether numbers may be missing."""
 
-    store: str | None = option("Folder or URL that keeps every batch: rerun to resume.")
-    out: Path | None = option(
-        "File to write; else the result is printed.", "--out", "-o"
-    )
-    shard: str | None = option("3/16: only the third of sixteen parts.")
-    cluster: str | None = option("ray, or ray://host:port: score on a Ray cluster.")
-    cpus: int | None = option("CPUs of each worker of --cluster; else 1.", min=1)
-    quiet: bool = option("No progress on stderr.", "--quiet", "-q", default=False)
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="What MODEL is called in tables; repeat for each."),
+    ] = None
+    allow_missing: Annotated[
+        bool,
+        typer.Option(
+            "--allow-missing", help="Count NaN as missing instead of stopping."
+        ),
+    ] = False
 
-    def keywords(self) -> Options:
+
+@dataclass(frozen=True, kw_only=True)
+class WorkOptions:
+    """Where a run stores, shares and writes its work."""
+
+    store: Annotated[
+        str | None,
+        typer.Option(help="Folder or URL that keeps every batch: rerun to resume."),
+    ] = None
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="File to write; else the result is printed."
+        ),
+    ] = None
+    shard: Annotated[
+        str | None, typer.Option(help="3/16: only the third of sixteen parts.")
+    ] = None
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="ray, or ray://host:port: score on a Ray cluster."),
+    ] = None
+    cpus: Annotated[
+        int | None,
+        typer.Option(help="CPUs of each worker of --cluster; else 1.", min=1),
+    ] = None
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress on stderr.")
+    ] = False
+
+    def work_keywords(self) -> Options:
         """Return keywords of `rmlab.score` and `rmlab.prefer`."""
-        engine = (
-            None
-            if self.cluster is None
-            else cluster.find_engine(self.cluster, self.cpus or 1)
-        )
+        engine = None
+        if self.cluster is not None:
+            engine = cluster.find_engine(self.cluster, self.cpus or 1)
         return {
             "store": self.store,
             "shard": self.shard,
@@ -111,105 +137,128 @@ class RunOptions:
         }
 
 
-@dataclass(frozen=True)
-class TableOptions:
-    """What the table looks like."""
-
-    name: list[str] | None = option("What MODEL is called in tables; repeat for each.")
-    allow_missing: bool = option(
-        "Count NaN as missing instead of stopping.", "--allow-missing", default=False
-    )
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LocalOptions:
     """A model on this machine."""
 
-    device: str | None = option(
-        "cpu, cuda, cuda:1 ...; else the GPU where there is one."
-    )
-    dtype: str | None = option(
-        "float32, bfloat16 or float16; else chosen for the device."
-    )
-    revision: str | None = option("Branch, tag or commit on the hub.")
-    trust_remote_code: bool = option(
-        "Run code that comes with the model.", "--trust-remote-code", default=False
-    )
+    device: Annotated[
+        str | None,
+        typer.Option(help="cpu, cuda, cuda:1 ...; else the GPU where there is one."),
+    ] = None
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="float32, bfloat16 or float16; else chosen for the device."),
+    ] = None
+    revision: Annotated[
+        str | None, typer.Option(help="Branch, tag or commit on the hub.")
+    ] = None
+    trust_remote_code: Annotated[
+        bool,
+        typer.Option("--trust-remote-code", help="Run code that comes with the model."),
+    ] = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TokenOptions:
     """How conversations become tokens, and how many of them are forwarded at once."""
 
-    max_length: int | None = option("Longest text in tokens; else the window.", min=2)
-    truncate: str | None = option(
-        "left keeps the answer, right the prompt; else raise."
-    )
-    budget: int | None = option("Tokens forwarded at once.", min=1)
+    max_length: Annotated[
+        int | None,
+        typer.Option(help="Longest text in tokens; else the window.", min=2),
+    ] = None
+    truncate: Annotated[
+        str | None,
+        typer.Option(help="left keeps the answer, right the prompt; else raise."),
+    ] = None
+    budget: Annotated[
+        int | None, typer.Option(help="Tokens forwarded at once.", min=1)
+    ] = None
 
 
-@dataclass(frozen=True)
-class ModelOptions(LocalOptions, TokenOptions):
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(TokenOptions, LocalOptions):
     """A reward model on this machine."""
 
-    convention: str | None = option("reward-bench: tokens as its runner makes them.")
-    allow_pickle: bool = option(
-        "Load pickled weights, which can run code.", "--allow-pickle", default=False
-    )
+    convention: Annotated[
+        str | None, typer.Option(help="reward-bench: tokens as its runner makes them.")
+    ] = None
+    allow_pickle: Annotated[
+        bool,
+        typer.Option(
+            "--allow-pickle", help="Load pickled weights, which can run code."
+        ),
+    ] = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TemplateOptions:
     """How a conversation is written."""
 
-    template: str | None = option(
-        "Named format or a Jinja file; else the tokenizer's own."
-    )
+    template: Annotated[
+        str | None,
+        typer.Option(help="Named format or a Jinja file; else the tokenizer's own."),
+    ] = None
 
 
-@dataclass(frozen=True)
-class ClassifierOptions(ModelOptions, TemplateOptions):
+@dataclass(frozen=True, kw_only=True)
+class ClassifierOptions(TemplateOptions, ModelOptions):
     """A reward model that scores one answer."""
 
-    head: str | None = option("Name of the reward head; else found by its weights.")
-    weight: list[str] | None = option(
-        "label=0.5 for a model of several labels; repeat."
-    )
+    head: Annotated[
+        str | None,
+        typer.Option(help="Name of the reward head; else found by its weights."),
+    ] = None
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(help="label=0.5 for a model of several labels; repeat."),
+    ] = None
 
 
-@dataclass(frozen=True)
-class ServerOptions:
-    """A reward model that a server has."""
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions(ClassifierOptions):
+    """The same, or one that a server has."""
 
-    url: str | None = option(
-        "Address of the server that has MODEL, e.g. http://127.0.0.1:8000."
-    )
-    kind: str | None = option(f"What serves it: {', '.join((*DIALECTS, 'triton'))}.")
-    tokenizer: str | None = option("Folder or id of a served model's tokenizer.")
-    local_weights: Path | None = option(
-        "The served model's weights here, to compare with."
-    )
-    key: str | None = option("Environment variable that holds the server's key.")
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the server that has MODEL, e.g. http://127.0.0.1:8000."
+        ),
+    ] = None
+    kind: Annotated[
+        str | None,
+        typer.Option(help=f"What serves it: {', '.join((*DIALECTS, 'triton'))}."),
+    ] = None
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Folder or id of a served model's tokenizer.")
+    ] = None
+    local_weights: Annotated[
+        Path | None,
+        typer.Option(help="The served model's weights here, to compare with."),
+    ] = None
+    key: Annotated[
+        str | None,
+        typer.Option(help="Environment variable that holds the server's key."),
+    ] = None
 
-    def keywords(self, options: ClassifierOptions) -> Options:
+    def server_keywords(self) -> Options:
         """Return keywords of `rmlab.remote` without the address."""
-        server = {
-            "kind": self.kind,
-            "tokenizer": self.tokenizer,
-            "key": self.key,
-            "weights": self.local_weights,
-        }
-        texts = {
-            name: getattr(options, name)
-            for name in ("template", "max_length", "truncate")
-        }
-        weight = options.weight or [""]
-        # For Triton also the name of a model whose weights rmlab knows.
-        is_name = self.kind == "triton" and weight[0] and "=" not in weight[0]
-        label_weights = weight[0] if is_name else _label_weights(options.weight)
         return pick_given(
-            **server, **texts, label_weights=label_weights, version=options.revision
+            kind=self.kind,
+            tokenizer=self.tokenizer,
+            key=self.key,
+            weights=self.local_weights,
+            template=self.template,
+            max_length=self.max_length,
+            truncate=self.truncate,
+            label_weights=self._server_label_weights(),
+            version=self.revision,
         )
+
+    def _server_label_weights(self) -> str | dict[str, float] | None:
+        """For Triton also the name of a model whose weights rmlab knows."""
+        if self.kind == "triton" and self.weight and "=" not in self.weight[0]:
+            return self.weight[0]
+        return _label_weights(self.weight)
 
 
 _NEEDS = {
@@ -242,74 +291,23 @@ _EXCLUDES = {
 """An option, and those that make no sense beside it."""
 
 
-def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the fields of its dataclass parameters as options, and check the
-    rules between options.
-
-    typer reads options off a signature.
-    """
-    kind, signature = (
-        inspect.Parameter.KEYWORD_ONLY,
-        inspect.signature(command).parameters,
-    )
-    groups: dict[str, Any] = {
-        name: p.annotation
-        for name, p in signature.items()
-        if is_dataclass(p.annotation)
-    }
-    parameters = [
-        inspect.Parameter(
-            item.name,
-            kind,
-            default=item.default,
-            annotation=Annotated[hint, item.metadata["option"]],
-        )
-        for group in groups.values()
-        for item, hint in zip(
-            fields(group), get_type_hints(group).values(), strict=True
-        )
-    ]
-    parameters += [
-        parameter.replace(kind=kind)
-        for name, parameter in signature.items()
-        if name not in groups
-    ]
-
-    @functools.wraps(command)
-    def run(**values: Any) -> None:
-        _check_rules(values)
-        for name, group in groups.items():
-            values[name] = group(
-                **{item.name: values.pop(item.name) for item in fields(group)}
-            )
-        command(**values)
-
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {
-        parameter.name: parameter.annotation for parameter in parameters
-    }
-    return run
-
-
-def _check_rules(values: Options) -> None:
+def _check_rules(values: Mapping[str, object]) -> None:
     """Raise for an option whose companion is not there, and for options that exclude
     each other.
     """
-    rules = [
-        ("give {} with it", *rule)
-        for rule in _NEEDS.items()
-        if not values.get(rule[0], True)
-    ]
-    rules += [
-        ("does not go with {}", *rule)
-        for rule in _EXCLUDES.items()
-        if values.get(rule[0])
-    ]
-    for message, option, names in rules:
-        if flags := [_flag(name) for name in names if values.get(name)]:
-            raise typer.BadParameter(
-                message.format(_flag(option)), param_hint=", ".join(flags)
-            )
+    for name, companions in _NEEDS.items():
+        if name in values and not values[name]:
+            _refuse(values, companions, f"give {_flag(name)} with it")
+    for name, others in _EXCLUDES.items():
+        if values.get(name):
+            _refuse(values, others, f"does not go with {_flag(name)}")
+
+
+def _refuse(values: Mapping[str, object], names: Iterable[str], message: str) -> None:
+    """Raise where one of the options was given."""
+    flags = [_flag(name) for name in names if values.get(name)]
+    if flags:
+        raise typer.BadParameter(message, param_hint=", ".join(flags))
 
 
 def _flag(option: str) -> str:
@@ -325,33 +323,48 @@ def pick_given(**options: object) -> Options:
     }
 
 
-def model_keywords(options: LocalOptions) -> Options:
-    """Keywords of the function that makes a model of these options."""
-    keywords = pick_given(**vars(options))
-    return keywords | pick_given(weights=_label_weights(keywords.pop("weight", None)))
+def model_keywords(command: LocalOptions, group: type[LocalOptions]) -> Options:
+    """Keywords of the function that makes a model, from a command's options of one
+    group.
+    """
+    values = {field.name: getattr(command, field.name) for field in fields(group)}
+    values["weights"] = _label_weights(values.pop("weight", None))
+    return pick_given(**values)
 
 
 def _label_weights(texts: list[str] | None) -> dict[str, float] | None:
     """The numbers of --weight by label."""
-    pairs = _split_pairs(texts, "--weight", "helpfulness=0.8")
-    try:
-        return {label: float(number) for label, number in pairs} or None
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{error}; write label=number", param_hint="--weight"
-        ) from None
+    weights = {}
+    for label, number in _split_pairs(texts, "--weight", "helpfulness=0.8"):
+        try:
+            weights[label] = float(number)
+        except ValueError as error:
+            message = f"{error}; write label=number"
+            raise typer.BadParameter(message, param_hint="--weight") from None
+    return weights or None
+
+
+def split_columns(column: list[str] | None) -> dict[str, str | list[str]] | None:
+    """chosen=better, rejected=worse_1, rejected=worse_2 as a mapping: a repeated name
+    has several columns.
+    """
+    columns_of: dict[str, list[str]] = {}
+    for name, column_name in _split_pairs(column, "--column", "chosen=better"):
+        columns_of.setdefault(name, []).append(column_name)
+
+    mapping: dict[str, str | list[str]] = {}
+    for name, columns in columns_of.items():
+        mapping[name] = columns if len(columns) > 1 else columns[0]
+    return mapping or None
 
 
 def _split_pairs(
     texts: Iterable[str] | None, flag: str, example: str
-) -> list[tuple[str, str]]:
+) -> Iterator[tuple[str, str]]:
     """The two sides of each text of an option that is repeated as name=value."""
-    pairs = []
     for text in texts or ():
         name, _, value = text.partition("=")
         if not (name and value):
-            raise typer.BadParameter(
-                f"{text!r}; write for example {example}", param_hint=flag
-            )
-        pairs.append((name, value))
-    return pairs
+            message = f"{text!r}; write for example {example}"
+            raise typer.BadParameter(message, param_hint=flag)
+        yield name, value

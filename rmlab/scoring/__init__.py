@@ -1,44 +1,25 @@
 """Responses to scores: any scorer, each distinct text once, resumable with a store."""
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from rmlab import baselines, scorers, tables
-from rmlab.scorers.base import (
-    Judge,
-    PairScorer,
-    PlainScorer,
-    Scorer,
-    as_pair_scorer,
-    as_scorer,
-)
+from rmlab import tables
 from rmlab.scoring.cluster import Ray, find_engine
-from rmlab.scoring.judged import judge_pairs, judge_scores
-from rmlab.scoring.run import RunOptions, score_texts
-from rmlab.scoring.stores import check_tables, merge, write_tables
-from rmlab.scoring.texts import (
-    Shard,
-    both_orders,
-    comparisons,
-    select_shard,
-    unique_texts,
-)
+from rmlab.scoring.open_models import Model, Models, open_models
+from rmlab.scoring.run import RunOptions
+from rmlab.scoring.stores import merge
+from rmlab.scoring.tasks import Comparisons, SingleAnswers, Task, score_table
+from rmlab.scoring.texts import Shard, select_shard
 from rmlab.store import Store
 from rmlab.tables import DataError
 
-__all__ = ["Ray", "merge", "prefer", "score"]
-
-# A model by its name, or a scorer.
-Model = str | Path | PlainScorer | Scorer | Judge
+__all__ = ["Model", "Ray", "merge", "prefer", "score"]
 
 
 def score(
     responses: pd.DataFrame,
-    model: Model | Sequence[Model] | Mapping[str, Model],
+    model: Models,
     *,
     store: str | Path | None = None,
     shard: Shard | None = None,
@@ -108,54 +89,15 @@ def score(
     0  characters    chosen   12.0
     1  characters  rejected    3.0
     """
-    engine = find_engine(cluster) if isinstance(cluster, str) else cluster
-    run = RunOptions(
-        None if store is None else Store(store), engine, batch, allow_missing, progress
-    )
-    responses = tables.check_responses(responses)
-    extra = tables.prompt_columns(responses, tables.SCORES)
-    responses = responses[[*tables.RESPONSES, *extra]]
-    if shard is not None:
-        responses = select_shard(responses, shard)
-    texts = unique_texts(
-        responses[tables.KEY],
-        responses["prompt"].tolist(),
-        responses["response"].tolist(),
-    )
-    models = _open_models(model, options, run, pairwise=False)
-    if run.store is not None and shard is None:
-        check_tables(run.store, models, responses["benchmark"].unique(), pairs=False)
-    parts, provenance = [], {}
-    for name, scorer in models.items():
-        if isinstance(scorer, Judge):
-            columns, provenance[name] = judge_scores(scorer, responses, run)
-        else:
-            # A baseline costs nothing: it is computed anew, and here.
-            is_free = isinstance(getattr(scorer, "model", None), baselines.Baseline)
-            model_run = replace(run, store=None, engine=None) if is_free else run
-            rows, provenance[name] = score_texts(scorer, texts, model_run)
-            columns = dict(
-                zip(("score", *scorer.columns), rows[texts.rows].T, strict=True)
-            )
-            if len(models) > 1:
-                scorer.free_memory()
-        names = [*tables.SCORES, *(column for column in columns if column != "score")]
-        scored = responses.assign(model=name, **columns)
-        parts.append(
-            scored[[*names, *(column for column in extra if column not in names)]]
-        )
-    scores = tables.check_scores(
-        pd.concat(parts, ignore_index=True), allow_missing=allow_missing
-    )
-    scores.attrs["provenance"] = provenance
-    if run.store is not None and shard is None:
-        write_tables(scores, run.store)
-    return scores
+    responses = _select_responses(responses, shard)
+    task = SingleAnswers(responses)
+    run = _run_options(store, cluster, batch, allow_missing, progress)
+    return _score(task, model, options, run, shard)
 
 
 def prefer(
     responses: pd.DataFrame,
-    model: Model | Sequence[Model] | Mapping[str, Model],
+    model: Models,
     *,
     store: str | Path | None = None,
     shard: Shard | None = None,
@@ -200,138 +142,44 @@ def prefer(
     DataError, OSError
         As in `rmlab.score`.
     """
-    engine = find_engine(cluster) if isinstance(cluster, str) else cluster
-    run = RunOptions(
-        None if store is None else Store(store), engine, batch, allow_missing, progress
-    )
+    responses = _select_responses(responses, shard)
+    task = Comparisons(responses)
+    run = _run_options(store, cluster, batch, allow_missing, progress)
+    return _score(task, model, options, run, shard)
+
+
+def _select_responses(responses: pd.DataFrame, shard: Shard | None) -> pd.DataFrame:
     responses = tables.check_responses(responses)
-    frame, texts = comparisons(
-        responses if shard is None else select_shard(responses, shard)
+    return responses if shard is None else select_shard(responses, shard)
+
+
+def _run_options(
+    store: str | Path | None,
+    cluster: str | Ray | None,
+    batch: int,
+    allow_missing: bool,
+    progress: bool | None,
+) -> RunOptions:
+    if not isinstance(batch, int) or batch < 1:
+        allowed = "give the number of texts of a call, 1 or more"
+        raise DataError(f"batch: {batch!r} is not allowed", allowed)
+    return RunOptions(
+        store=None if store is None else Store(store),
+        engine=find_engine(cluster) if isinstance(cluster, str) else cluster,
+        batch=batch,
+        allow_missing=allow_missing,
+        progress=progress,
     )
-    models = _open_models(model, options, run, pairwise=True)
-    if run.store is not None and shard is None:
-        check_tables(run.store, models, frame["benchmark"].unique(), pairs=True)
-    parts, provenance = [], {}
-    for name, scorer in models.items():
-        if isinstance(scorer, Judge):
-            columns, provenance[name] = judge_pairs(scorer, texts, run)
-            parts.append(
-                pd.concat(
-                    [
-                        frame.drop(columns=["margin", "outcome"]).assign(model=name),
-                        columns,
-                    ],
-                    axis=1,
-                )
-            )
-            continue
-        assert isinstance(scorer, PairScorer)
-        ordered = both_orders(texts) if scorer.both_orders else texts
-        rows, provenance[name] = score_texts(scorer, ordered, run)
-        margin = rows[ordered.rows, 0]
-        if scorer.both_orders:
-            margin = scorer.average(*margin.reshape(2, -1))
-        if len(models) > 1:
-            scorer.free_memory()
-        parts.append(
-            frame.assign(model=name, margin=margin, outcome=tables.outcome(margin))
-        )
-    pairs = tables.check_pairs(pd.concat(parts, ignore_index=True))
-    pairs.attrs["provenance"] = provenance
-    if run.store is not None and shard is None:
-        write_tables(pairs, run.store)
-    return pairs
 
 
-def _open_models(
-    model: Model | Sequence[Model] | Mapping[str, Model],
-    options: Mapping[str, object],
+def _score(
+    task: Task,
+    model: Models,
+    options: dict[str, object],
     run: RunOptions,
-    *,
-    pairwise: bool,
-) -> dict[str, Scorer | Judge]:
-    """Name -> scorer, in the order given; of comparisons where `pairwise`."""
-    name = options.get("name")
-    if isinstance(model, Mapping):
-        name = list(model)
-        model = list(model.values())
-    items: Sequence[Model] = model if isinstance(model, list | tuple) else [model]  # type: ignore[list-item]
-    if not items:
-        raise DataError(
-            "model: the list is empty. Give at least one scorer, baseline name or model id."
-        )
-    others = sorted({*options} - {"name"})
-    if others and not any(
-        isinstance(item, str | Path) and str(item) not in baselines.ALL
-        for item in items
-    ):
-        raise DataError(
-            f"options {others} are for models named by a string. Give them to the scorer itself."
-        )
-    names = name if isinstance(name, list | tuple) else [name] * len(items)
-    if len(names) != len(items):
-        raise DataError(
-            f"name: {len(names)} names for {len(items)} models. Give one for each, in their order."
-        )
-    if not isinstance(run.batch, int) or run.batch < 1:
-        raise DataError(
-            f"batch: {run.batch!r} is not allowed. Give the number of texts of a call, 1 or more."
-        )
+    shard: Shard | None,
+) -> pd.DataFrame:
     # Without a store a function gets all texts at once.
     batch = None if run.store is None else run.batch
-    models: dict[str, Scorer | Judge] = {}
-    for item, title in zip(items, names, strict=True):
-        scorer: object = item
-        if isinstance(item, str | Path):
-            item_options = {**options, "name": title} if title is not None else options
-            scorer = _open_model(item, item_options, pairwise=pairwise)
-        if not isinstance(scorer, Judge) or pairwise != (scorer.takes == "pair"):
-            scorer = (
-                as_pair_scorer(scorer, batch) if pairwise else as_scorer(scorer, batch)
-            )
-        key = scorer.name if title is None else str(title)
-        if key in models:
-            raise DataError(
-                f"model: two scorers are named {key!r}. Give one of them another name (name=...)."
-            )
-        twin = next(
-            (
-                name
-                for name, model in models.items()
-                if model.fingerprint == scorer.fingerprint
-            ),
-            None,
-        )
-        if twin is not None and scorer.fingerprint:
-            message = f"scorers {twin!r} and {key!r} have the same fingerprint: they are the same model"
-            warnings.warn(
-                f"{message}. Leave one out, or change the fingerprint of a changed version.",
-                stacklevel=3,
-            )
-        models[key] = scorer
-    return models
-
-
-def _open_model(
-    item: str | Path, options: Mapping[str, object], *, pairwise: bool
-) -> object:
-    """The baseline of that name, or the model that `rmlab.classifier` or
-    `rmlab.pairwise` makes.
-    """
-    model = str(item)
-    if model in baselines.ALL:
-        if pairwise:
-            raise DataError(
-                f"model: {model!r} scores single answers: use rmlab.pairs(rmlab.score(...))"
-            )
-        return baselines.ALL[model]
-    if (
-        isinstance(item, str)
-        and not set(model) & set("/\\")
-        and model[:1] not in ".~"
-        and not Path(model).is_dir()
-    ):
-        allowed = f"{tables.nearest(model, baselines.NAMES)}; or a model id ('owner/name'), a folder, or a scorer"
-        raise DataError(f"model: unknown name {model!r}; {allowed}")
-    make: Callable[..., Scorer] = scorers.pairwise if pairwise else scorers.classifier
-    return make(item, **options)
+    models = open_models(model, options, batch, pairwise=task.is_pairwise)
+    return score_table(task, models, run, shard)

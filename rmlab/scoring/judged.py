@@ -1,5 +1,5 @@
-"""Tables of judges: what they are shown together, and what becomes of answers that
-cannot be read.
+"""Tables of judges: the texts that a judge is shown together, and its verdicts as
+columns.
 """
 
 import time
@@ -12,58 +12,60 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.scorers.base import Floats, Ints, Judge, Judged, Provenance, Text
-from rmlab.scoring.cluster import judge_block, map_blocks
+from rmlab.scorers.base import Ints, Judge, Judged, Provenance, Text
 from rmlab.scoring.run import RunOptions, count_texts, describe_scorer, open_bar
+from rmlab.scoring.spread import judge_block, map_blocks
 from rmlab.scoring.texts import Texts, unique_texts
 from rmlab.tables import PROMPT, DataError, group_codes
 
 
-class Items(NamedTuple):
-    """What a judge is shown: some rows of a table, as texts of one, two or more
+class Shown(NamedTuple):
+    """The rows of a table that one judge is shown, as texts of one, two or more
     answers.
 
-    `place`: of each row's answer within its text.
+    `position`: of each row's answer within its text.
     """
 
     judge: Judge
     rows: Ints
     texts: Texts
-    place: Ints
+    position: Ints
 
 
-def list_items(judge: Judge, responses: pd.DataFrame) -> list[Items]:
-    """What the judge is shown of single answers or of lists; subsets of another judge
+def list_items(judge: Judge, responses: pd.DataFrame) -> list[Shown]:
+    """The single answers or the lists that the judge is shown; subsets of another judge
     go to that one.
     """
     subset = responses["subset"].to_numpy()
-    parts = [(judge, np.flatnonzero(~np.isin(subset, list(judge.apart))))]
-    parts += [
-        (subset_judge, np.flatnonzero(subset == name))
-        for name, subset_judge in judge.apart.items()
-    ]
-    return [
-        _show_rows(part_judge, responses.iloc[rows], rows)
-        for part_judge, rows in parts
-        if len(rows)
-    ]
+    rows_of = [(judge, ~np.isin(subset, list(judge.apart)))]
+    for name, subset_judge in judge.apart.items():
+        rows_of.append((subset_judge, subset == name))
+
+    shown = []
+    for row_judge, is_shown in rows_of:
+        rows = np.flatnonzero(is_shown)
+        if len(rows):
+            shown.append(_show_rows(row_judge, responses.iloc[rows], rows))
+    return shown
 
 
-def _show_rows(judge: Judge, part: pd.DataFrame, rows: Ints) -> Items:
+def _show_rows(judge: Judge, responses: pd.DataFrame, rows: Ints) -> Shown:
+    prompt_number, first_rows = group_codes(responses, PROMPT)
     if judge.takes == "answer":
-        texts = unique_texts(
-            part[tables.KEY], part["prompt"].tolist(), part["response"].tolist()
-        )
-        return Items(judge, rows, texts, np.zeros(len(rows), np.intp))
-    item, first_rows = group_codes(part, PROMPT)
-    groups = part["response"].groupby(item)
-    prompts = part["prompt"].iloc[first_rows]
+        columns = zip(responses["prompt"], responses["response"], strict=True)
+        answers = [Text(prompt, (response,)) for prompt, response in columns]
+        texts = unique_texts(responses[tables.KEY], prompt_number, answers)
+        return Shown(judge, rows, texts, np.zeros(len(rows), np.intp))
+
+    answers_of = responses["response"].groupby(prompt_number)
+    prompts = responses["prompt"].iloc[first_rows]
     lists = [
         Text(prompt, tuple(answers))
-        for prompt, (_, answers) in zip(prompts, groups, strict=True)
+        for prompt, (_, answers) in zip(prompts, answers_of, strict=True)
     ]
-    texts = Texts(lists, item, part[PROMPT].reset_index(drop=True))
-    return Items(judge, rows, texts, np.asarray(groups.cumcount(), np.intp))
+    keys = responses[PROMPT].reset_index(drop=True)
+    texts = Texts(lists, prompt_number, keys)
+    return Shown(judge, rows, texts, np.asarray(answers_of.cumcount(), np.intp))
 
 
 def judge_pairs(
@@ -72,107 +74,124 @@ def judge_pairs(
     """Columns of the pairs, one value per table row: margin, outcome, verdict and the
     judge's own.
     """
-    everything = np.arange(len(texts.rows))
-    (judged,), provenance = _judge_items(
-        judge, [Items(judge, everything, texts, np.zeros_like(everything))], options
-    )
+    rows = np.arange(len(texts.rows))
+    shown = Shown(judge, rows, texts, np.zeros_like(rows))
+    (judged,), provenance = _judge_all(judge, [shown], options)
+
     decided = np.array([values[0] for values in judged.values], np.float64)
     columns = pd.DataFrame(
-        {"margin": np.nan} | judged.columns, index=range(len(decided))
-    )
-    columns = columns.assign(
-        verdict=pd.Series(judged.verdict, dtype="str"), outcome=tables.outcome(decided)
+        {
+            "margin": np.nan,
+            **judged.columns,
+            "verdict": pd.Series(judged.verdict, dtype="str"),
+            "outcome": tables.outcome(decided),
+        },
+        index=range(len(decided)),
     )
     return columns.iloc[texts.rows].reset_index(drop=True), provenance
 
 
 def judge_scores(
     judge: Judge, responses: pd.DataFrame, options: RunOptions
-) -> tuple[dict[str, Floats | pd.Series], Provenance]:
+) -> tuple[pd.DataFrame, Provenance]:
     """Score and verdict of each response, and the provenance."""
-    score, verdict = (
-        np.full(len(responses), np.nan),
-        np.full(len(responses), "", object),
-    )
-    parts = list_items(judge, responses)
-    results, provenance = _judge_items(judge, parts, options)
-    for items, judged in zip(parts, results, strict=True):
-        score[items.rows] = [
-            judged.values[i][place]
-            for i, place in zip(items.texts.rows, items.place, strict=True)
-        ]
-        verdict[items.rows] = [judged.verdict[i] for i in items.texts.rows]
-    return {"score": score, "verdict": pd.Series(verdict, dtype="str")}, provenance
+    score = np.full(len(responses), np.nan)
+    verdict = np.full(len(responses), "", object)
+
+    shown = list_items(judge, responses)
+    results, provenance = _judge_all(judge, shown, options)
+    for part, judged in zip(shown, results, strict=True):
+        items = zip(part.rows, part.texts.rows, part.position, strict=True)
+        for row, item, position in items:
+            score[row] = judged.values[item][position]
+            verdict[row] = judged.verdict[item]
+    columns = {"score": score, "verdict": pd.Series(verdict, dtype="str")}
+    return pd.DataFrame(columns), provenance
 
 
-def _judge_items(
-    judge: Judge, parts: Sequence[Items], options: RunOptions
+def _judge_all(
+    judge: Judge, shown: Sequence[Shown], options: RunOptions
 ) -> tuple[list[Judged], Provenance]:
-    """The verdicts on each part, and the provenance with the counts of all.
+    """The verdicts on each part of a table, and the provenance with the counts of all.
 
     Raises DataError where items have no number and nobody allowed that, after
-    everything was asked and kept.
+    everything was asked and stored.
     """
-    start, results, n_missing = time.perf_counter(), [], 0
-    for items in parts:
-        judged = _ask_judge(items.judge, items.texts.distinct, options)
-        silent = [
-            number
-            for number, values in enumerate(judged.values)
-            if np.isnan(values).any()
-        ]
-        if silent and not options.allow_missing:
-            failures = judged.about.get("failures")
-            reason = (
-                f" ({max(failures, key=failures.__getitem__)})"
-                if isinstance(failures, dict) and failures
-                else ""
-            )
-            n_failed = sum(judged.verdict[number] == "failed" for number in silent)
-            outcome = f"{n_failed} got no reply{reason} and {len(silent) - n_failed} no verdict"
-            where = f"judge {judge.name!r}: of {len(judged.verdict)} {outcome}, first {items.texts.describe(silent[0])}"
-            raise DataError(
-                f"{where}. Run again with the same store=, or pass allow_missing=True."
-            )
+    start = time.perf_counter()
+    results = []
+    verdicts: Counter[str] = Counter()
+    n_missing = 0
+    for part in shown:
+        judged = _ask_judge(part.judge, part.texts.distinct, options)
+        is_missing = [bool(np.isnan(values).any()) for values in judged.values]
+        missing = np.flatnonzero(is_missing)
+        if len(missing) and not options.allow_missing:
+            raise _no_verdicts(judge, judged, missing, part.texts)
         results.append(judged)
-        n_missing += len(silent)
-    verdicts = Counter(word for judged in results for word in judged.verdict)
+        verdicts.update(judged.verdict)
+        n_missing += len(missing)
+
     n_items = verdicts.total()
-    counts = count_texts(start, n_items, n_items - n_missing, n_missing)
-    return results, describe_scorer(judge) | counts | _add_counts(results) | {
-        "verdicts": dict(verdicts)
-    }
+    provenance = describe_scorer(judge)
+    provenance |= count_texts(start, n_items, n_items - n_missing, n_missing)
+    provenance |= _add_counts(results)
+    provenance["verdicts"] = dict(verdicts)
+    return results, provenance
+
+
+def _no_verdicts(
+    judge: Judge, judged: Judged, missing: Ints, texts: Texts
+) -> DataError:
+    n_failed = sum(judged.verdict[item] == "failed" for item in missing)
+    reason = ""
+    failures = judged.about.get("failures")
+    if isinstance(failures, dict) and failures:
+        reason = f" ({max(failures, key=failures.__getitem__)})"
+
+    outcome = (
+        f"{n_failed} got no reply{reason} and {len(missing) - n_failed} no verdict"
+    )
+    place = f"of {len(judged.verdict)} {outcome}, first {texts.describe(missing[0])}"
+    remedy = "run again with the same store=, or pass allow_missing=True"
+    return DataError(f"judge {judge.name!r}: {place}", remedy)
 
 
 def _ask_judge(judge: Judge, items: Sequence[Text], options: RunOptions) -> Judged:
     """The verdicts, asked here or on the cluster."""
     if options.engine is None or not judge.travels:
         return judge.judge(items, store=options.store, progress=options.progress)
-    work, blocks = partial(judge_block, judge, options.store), {}
+
+    title = f"judge {judge.name!r}"
+    work = partial(judge_block, judge, options.store)
+    judged_from = {}
     with open_bar(judge.name, "item", len(items), 0, options.progress) as bar:
-        for first, judged in map_blocks(
-            f"judge {judge.name!r}", options.engine, work, items
-        ):
-            blocks[first] = judged
+        for start, judged in map_blocks(title, options.engine, work, items):
+            judged_from[start] = judged
             bar.update(len(judged.verdict))
-    parts = [blocks[first] for first in sorted(blocks)]
-    columns = {
-        name: np.concatenate([part.columns[name] for part in parts])
-        for name in parts[0].columns
-    }
-    values, verdict = (
-        [v for part in parts for v in part.values],
-        [v for part in parts for v in part.verdict],
-    )
-    return Judged(values, verdict, columns, _add_counts(parts))
+    return _join_blocks([judged_from[start] for start in sorted(judged_from)])
 
 
-def _add_counts(parts: Sequence[Judged]) -> Provenance:
-    """Counts, and counts of reasons, summed over parts of a run."""
+def _join_blocks(blocks: Sequence[Judged]) -> Judged:
+    """The verdicts on blocks of items as one."""
+    values = []
+    verdict = []
+    for judged in blocks:
+        values += judged.values
+        verdict += judged.verdict
+    columns = {}
+    for name in blocks[0].columns:
+        columns[name] = np.concatenate([judged.columns[name] for judged in blocks])
+    return Judged(values, verdict, columns, _add_counts(blocks))
+
+
+def _add_counts(results: Sequence[Judged]) -> Provenance:
+    """Counts, and counts of reasons, summed over the results."""
     total: Provenance = {}
-    for name, value in (count for judged in parts for count in judged.about.items()):
-        if isinstance(value, dict):
-            total[name] = dict(Counter(total.get(name, {})) + Counter(value))  # type: ignore[call-overload]
-        else:
-            total[name] = total.get(name, 0) + value  # type: ignore[operator]
+    for judged in results:
+        for name, value in judged.about.items():
+            if isinstance(value, dict):
+                counts = Counter(total.get(name, {}))  # type: ignore[call-overload]
+                total[name] = dict(counts + Counter(value))
+            else:
+                total[name] = total.get(name, 0) + value  # type: ignore[operator]
     return total

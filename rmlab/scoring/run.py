@@ -1,5 +1,5 @@
 """The walk of texts to their scores: read the store, check a few texts alone, score
-what is missing, keep, count.
+and store the missing ones, count.
 """
 
 import os
@@ -23,8 +23,9 @@ from rmlab.scorers.base import (
     Scorer,
     Text,
     check_rows,
-    fill,
 )
+from rmlab.scoring.cluster import Ray
+from rmlab.scoring.self_check import check_company
 from rmlab.scoring.texts import Texts
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -33,8 +34,6 @@ from rmlab.text import line, short
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from rmlab.scoring.cluster import Ray
-
 # Texts to score from which on a run is checked; six texts are then 2 % of the work.
 LONG = 256
 _TICK = 2.0  # seconds; a run that is shorter shows no bar in Jupyter
@@ -42,12 +41,13 @@ _TICK = 2.0  # seconds; a run that is shorter shows no bar in Jupyter
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How texts are scored. `engine`: who scores on a cluster. `batch`: texts of a call
-    of a function.
+    """How texts are scored.
+
+    `engine`: who scores on a cluster. `batch`: texts of a call of a function.
     """
 
     store: Store | None = None
-    engine: "Ray | None" = None
+    engine: Ray | None = None
     batch: int = 256
     allow_missing: bool = False
     progress: bool | None = None
@@ -62,66 +62,97 @@ def score_texts(
     Returns a row for each text (the score, then the scorer's columns; NaN where
     missing), and the provenance.
     """
-    start, store, n = time.perf_counter(), options.store, len(texts.distinct)
-    count_cut = scorer.count_cut
-    if options.engine is not None and scorer.travels:
-        from rmlab.scoring.cluster import spread_scorer
-
-        scorer = spread_scorer(scorer, options.engine, store)
+    start = time.perf_counter()
+    store = options.store
+    n = len(texts.distinct)
     terms = scorer.terms or [(1.0, scorer)]
-    if store is not None and not all(model.fingerprint for _, model in terms):
-        remedy = "Give it one that changes with it (scorer.fingerprint = 'my-judge-v1'), or leave store= out."
-        raise DataError(f"store: scorer {scorer.name!r} has no fingerprint. {remedy}")
-    total, is_new = np.zeros((n, 1 + len(scorer.columns))), np.zeros(n, bool)
+    models = [model for _, model in terms]
+    if store is not None:
+        _require_fingerprints(scorer, models)
+
+    total = np.zeros((n, 1 + len(scorer.columns)))
+    is_new = np.zeros(n, bool)
     self_check: Provenance = {}
-    turns, runs = [], []
-    for number, (weight, model) in enumerate(terms, 1):
-        title = (
-            scorer.name
-            if len(terms) == 1
-            else f"{scorer.name} (model {number} of {len(terms)})"
-        )
-        rows = np.full((n, 1 + len(model.columns)), np.nan)
-        if store is not None:
-            _fill_from_store(rows, model, texts, store)
-        todo = np.flatnonzero(np.isnan(rows[:, 0]))
+    turns = []
+    runs: list[Provenance] = []
+    for number, (weight, model) in enumerate(terms, start=1):
+        title = scorer.name
+        if len(terms) > 1:
+            title += f" (model {number} of {len(terms)})"
+        rows = _read_stored(model, texts, store)
+        missing = np.flatnonzero(np.isnan(rows[:, 0]))
         try:
-            if len(todo) >= LONG and not self_check:
-                self_check = check_company(scorer, [texts.distinct[i] for i in todo])
-            if len(todo):
-                _score_missing(model, title, texts, rows, todo, options)
+            if len(missing) >= LONG and not self_check:
+                new_texts = [texts.distinct[i] for i in missing]
+                self_check = check_company(scorer, new_texts)
+            if len(missing):
+                _score_missing(model, title, texts, rows, missing, options)
         finally:
             if len(terms) > 1:
                 model.free_memory()
+
         total += weight * rows
-        is_new[todo] = True
-        counts = {"scored": len(todo), "missing": int(np.isnan(rows[:, 0]).sum())}
-        turns.append({"name": model.name, "fingerprint": model.fingerprint} | counts)
+        is_new[missing] = True
+        turns.append(_describe_turn(model, len(missing), rows))
         if store is not None:
-            runs += [*store.runs(str(model.fingerprint)).values()]
-            runs += (
-                [describe_scorer(model) | {"scored": len(todo)}] if len(todo) else []
-            )
-    provenance = describe_scorer(scorer) | self_check | count_cut(texts.distinct)
+            runs += _list_runs(model, len(missing), store)
+
+    provenance = describe_scorer(scorer) | self_check | scorer.count_cut(texts.distinct)
     if store is not None:
-        # A run does not repeat what it shares with the provenance.
-        provenance["runs"] = [
-            {k: v for k, v in run.items() if k != "name" and provenance.get(k) != v}
-            for run in runs
-        ]
-    provenance |= count_texts(
-        start, n, int(is_new.sum()), int(np.isnan(total[:, 0]).sum())
-    )
-    return total, provenance | ({"terms": turns} if len(terms) > 1 else {})
+        provenance["runs"] = [_drop_shared(run, provenance) for run in runs]
+    n_missing = int(np.isnan(total[:, 0]).sum())
+    provenance |= count_texts(start, n, int(is_new.sum()), n_missing)
+    if len(terms) > 1:
+        provenance["terms"] = turns
+    return total, provenance
 
 
-def _fill_from_store(rows: Floats, model: Scorer, texts: Texts, store: Store) -> None:
-    """Fill in the rows of the texts whose scores are in the store."""
+def _require_fingerprints(scorer: Scorer, models: Sequence[Scorer]) -> None:
+    """Raise DataError for a scorer whose scores no store could find again."""
+    if not all(model.fingerprint for model in models):
+        problem = f"store: scorer {scorer.name!r} has no fingerprint"
+        example = "scorer.fingerprint = 'my-judge-v1'"
+        remedy = f"give it one that changes with it ({example}), or leave store= out"
+        raise DataError(problem, remedy)
+
+
+def _describe_turn(model: Scorer, n_scored: int, rows: Floats) -> Provenance:
+    return {
+        "name": model.name,
+        "fingerprint": model.fingerprint,
+        "scored": n_scored,
+        "missing": int(np.isnan(rows[:, 0]).sum()),
+    }
+
+
+def _list_runs(model: Scorer, n_scored: int, store: Store) -> list[Provenance]:
+    """Provenance of all runs that the model's scores are of, this one last."""
+    runs = list(store.runs(str(model.fingerprint)).values())
+    if n_scored:
+        runs.append(describe_scorer(model) | {"scored": n_scored})
+    return runs
+
+
+def _drop_shared(run: Provenance, provenance: Provenance) -> Provenance:
+    """A run without the name, and without values that the whole provenance has."""
+    return {
+        field: value
+        for field, value in run.items()
+        if field != "name" and provenance.get(field) != value
+    }
+
+
+def _read_stored(model: Scorer, texts: Texts, store: Store | None) -> Floats:
+    """A row for each text, filled in where the store has its scores, else NaN."""
+    rows = np.full((len(texts.distinct), 1 + len(model.columns)), np.nan)
+    if store is None:
+        return rows
+
     fingerprint = str(model.fingerprint)
     stored = store.read(fingerprint, [text.key for text in texts.distinct])
     model.require_like(store.runs(fingerprint).values())
     if not stored:
-        return
+        return rows
 
     for row, text in enumerate(texts.distinct):
         value: Any = stored.get(text.key, np.nan)  # as the file has it
@@ -130,8 +161,9 @@ def _fill_from_store(rows: Floats, model: Scorer, texts: Texts, store: Store) ->
         except (TypeError, ValueError, OverflowError):
             held = f"{short(value)}, no score of {model.name!r}"
             problem = f"store: {store}/{fingerprint} holds {held}"
-            remedy = "Change the scorer's fingerprint, or give store= a new folder"
-            raise DataError(f"{problem}. {remedy}.") from None
+            remedy = "change the scorer's fingerprint, or give store= a new folder"
+            raise DataError(problem, remedy) from None
+    return rows
 
 
 def _score_missing(
@@ -139,27 +171,35 @@ def _score_missing(
     title: str,
     texts: Texts,
     rows: Floats,
-    todo: Ints,
+    missing: Ints,
     options: RunOptions,
 ) -> None:
-    """Fill in the rows of the texts with the numbers `todo`."""
-    batches = score_batches(
-        model, [texts.distinct[i] for i in todo], options.store, title
-    )
-    with open_bar(
-        title, "text", len(rows), len(rows) - len(todo), options.progress
-    ) as bar:
+    """Fill in the rows of the texts with the numbers `missing`."""
+    new_texts = [texts.distinct[i] for i in missing]
+    n_stored = len(rows) - len(missing)
+    batches = score_batches(model, new_texts, options.store, title)
+    with open_bar(title, "text", len(rows), n_stored, options.progress) as bar:
         for positions, values in batches:
-            numbers, is_bad = todo[positions], ~np.isfinite(values.sum(axis=1))
+            numbers = missing[positions]
+            is_bad = ~np.isfinite(values.sum(axis=1))
             rows[numbers] = np.where(is_bad[:, None], np.nan, values)
             bar.update(len(numbers))
-            if is_bad.any() and (not options.allow_missing or np.isinf(values).any()):
-                first = values[is_bad][0][~np.isfinite(values[is_bad][0])][0]
-                where = f"first {first} for {texts.describe(numbers[is_bad][0])}"
-                message = f"scorer {title!r}: {is_bad.sum()} of {len(values)} scores are not finite, {where}"
-                raise DataError(
-                    f"{message}. Check the dtype (float16 overflows), or count NaN by allow_missing=True."
-                )
+
+            is_refused = not options.allow_missing or np.isinf(values).any()
+            if is_bad.any() and is_refused:
+                first_text = texts.describe(numbers[is_bad][0])
+                raise _not_finite(title, values, is_bad, first_text)
+
+
+def _not_finite(
+    title: str, values: Floats, is_bad: np.ndarray, first_text: str
+) -> DataError:
+    first_row = values[is_bad][0]
+    first = first_row[~np.isfinite(first_row)][0]
+    count = f"{is_bad.sum()} of {len(values)} scores are not finite"
+    problem = f"scorer {title!r}: {count}, first {first} for {first_text}"
+    remedy = "check the dtype (float16 overflows), or count NaN by allow_missing=True"
+    return DataError(problem, remedy)
 
 
 def score_batches(
@@ -168,59 +208,66 @@ def score_batches(
     """Yield positions in `texts`, and a row for each, once they are in the store. Each
     text comes once.
     """
+    if scorer.writes_store:
+        store = None
+    fingerprint = str(scorer.fingerprint)
     is_waiting = np.ones(len(texts), bool)
-    fingerprint, store = str(scorer.fingerprint), None if scorer.writes_store else store
     try:
         for batch_positions, values in scorer.stream(texts):
             positions = np.asarray(batch_positions, np.intp)
             rows = check_rows(values, len(positions), scorer.columns, title)
-            if not is_waiting[positions].all() or len(np.unique(positions)) != len(
-                positions
-            ):
-                raise DataError(
-                    f"scorer {title!r}: stream gave positions twice that were to come once"
-                )
+            is_repeated = len(np.unique(positions)) < len(positions)
+            if is_repeated or not is_waiting[positions].all():
+                problem = f"scorer {title!r}: stream gave positions twice"
+                raise DataError(problem, "yield each position once")
+
             if store is not None:
                 if is_waiting.all():
-                    store.note(
-                        fingerprint, {"name": scorer.name} | describe_scorer(scorer)
-                    )
-                finite = np.flatnonzero(np.isfinite(rows).all(axis=1))
-                records = (rows if scorer.columns else rows[:, 0])[finite].tolist()
-                store.append(
-                    fingerprint,
-                    {
-                        texts[p].key: record
-                        for p, record in zip(positions[finite], records, strict=True)
-                    },
-                )
+                    run = {"name": scorer.name} | describe_scorer(scorer)
+                    store.note(fingerprint, run)
+                records = _make_records(scorer, texts, positions, rows)
+                store.append(fingerprint, records)
             is_waiting[positions] = False
             yield positions, rows
     except DataError:
         if store is not None and len(scorer.withdrawn):
-            store.withdraw(
-                fingerprint, {texts[position].key for position in scorer.withdrawn}
-            )
+            keys = {texts[position].key for position in scorer.withdrawn}
+            store.withdraw(fingerprint, keys)
         raise
     finally:
         if store is not None:
             store.flush()
+
     if is_waiting.any():
-        text = texts[int(is_waiting.argmax())]
-        first = f"{text.answers[0][:60]!r} to {str(text.prompt)[:60]!r}"
-        raise DataError(
-            f"scorer {title!r}: no score for {is_waiting.sum()} of {len(texts)} texts, first: {first}"
-        )
+        raise _no_scores(title, texts, is_waiting)
+
+
+def _make_records(
+    scorer: Scorer, texts: Sequence[Text], positions: Ints, rows: Floats
+) -> dict[str, object]:
+    """The finite scores by key: numbers, or lists where the scorer has columns."""
+    is_finite = np.isfinite(rows).all(axis=1)
+    values = rows if scorer.columns else rows[:, 0]
+    keys = [texts[position].key for position in positions[is_finite]]
+    return dict(zip(keys, values[is_finite].tolist(), strict=True))
+
+
+def _no_scores(title: str, texts: Sequence[Text], is_waiting: np.ndarray) -> DataError:
+    text = texts[int(is_waiting.argmax())]
+    first = f"{text.answers[0][:60]!r} to {str(text.prompt)[:60]!r}"
+    count = f"no score for {is_waiting.sum()} of {len(texts)} texts"
+    return DataError(f"scorer {title!r}: {count}, first: {first}")
 
 
 def describe_scorer(scorer: Scorer | Judge) -> Provenance:
-    """The release, the class that scores, its fingerprint, and what it says of itself."""
+    """The release, the class that scores, its fingerprint, and its own provenance."""
     code = type(scorer)
     identity: Provenance = {
         "rmlab": __version__,
         "scorer": f"{code.__module__}.{code.__qualname__}",
+        "fingerprint": scorer.fingerprint,
     }
-    return identity | {"fingerprint": scorer.fingerprint} | scorer.provenance()
+    return identity | scorer.provenance()
 
 
 def count_texts(
@@ -230,11 +277,14 @@ def count_texts(
     counts of texts.
     """
     seconds = time.perf_counter() - start
-    began = datetime.fromtimestamp(time.time() - seconds, UTC).isoformat(
-        timespec="seconds"
-    )
-    counts = {"texts": n_texts, "scored": n_scored, "missing": n_missing}
-    return {"started": began, "seconds": round(seconds, 3)} | counts
+    began = datetime.fromtimestamp(time.time() - seconds, UTC)
+    return {
+        "started": began.isoformat(timespec="seconds"),
+        "seconds": round(seconds, 3),
+        "texts": n_texts,
+        "scored": n_scored,
+        "missing": n_missing,
+    }
 
 
 @contextmanager
@@ -250,9 +300,15 @@ def open_bar(
 
     is_kernel = type(sys.stderr).__module__.startswith("ipykernel")
     is_live = sys.stderr.isatty() or is_kernel
-    is_shown = is_live and not os.environ.get("TQDM_DISABLE") if show is None else show
+    is_shown = show
+    if show is None:
+        is_shown = is_live and not os.environ.get("TQDM_DISABLE")
+
+    description = line(title)
+    if initial:
+        description += f", {initial} from the store"
     bar: tqdm[Never] = tqdm(
-        desc=line(title) + (f", {initial} from the store" if initial else ""),
+        desc=description,
         unit=unit,
         total=total,
         initial=initial,
@@ -273,49 +329,3 @@ def open_bar(
             yield bar
         finally:
             is_done.set()
-
-
-def check_company(scorer: Scorer, texts: Sequence[Text]) -> Provenance:
-    """Score six texts alone and together.
-
-    Returns how many texts they were and how far apart, in standard deviations, for the
-    provenance; nothing for a scorer in which company cannot matter. Raises DataError
-    where the scores are further apart than number types explain.
-    """
-    n = len(texts)
-    sample = [texts[start + i] for start in (n // 4, 3 * n // 4) for i in range(3)]
-    alone = scorer.score_alone(sample)
-    if alone is None:
-        return {}
-    together = fill(scorer.stream(sample), len(sample))
-    # A text without a score has none either way; the run counts or refuses it.
-    is_scored = ~(np.isnan(alone) & np.isnan(together))
-    difference = (
-        apart(alone[is_scored], together[is_scored]) if is_scored.any() else 0.0
-    )
-    if not difference <= 10 * tolerance(str(scorer.provenance().get("dtype"))):
-        message = f"scorer {scorer.name!r}: texts alone and together differ by {difference:.2g} standard deviations"
-        raise DataError(
-            f"{message}. Ask rmlab.doctor, and score with dtype='float32' or a smaller budget=."
-        )
-    return {"self_check": {"texts": len(sample), "apart": float(f"{difference:.2g}")}}
-
-
-def apart(left: Floats, right: Floats) -> float:
-    """The largest difference of two scorings of the same texts, in standard deviations
-    of the first.
-
-    >>> apart(np.array([0.0, 2.0]), np.array([0.0, 2.1])).__round__(6)
-    0.1
-    """
-    # Scores that hardly vary are compared by their size: their own spread may be
-    # rounding.
-    scale = max(float(np.std(left)), 1e-3 * float(np.abs(left).max()), 1e-12)
-    return float(np.abs(left - right).max()) / scale
-
-
-def tolerance(dtype: str | None) -> float:
-    """How far apart, in standard deviations, is explained by a number type, such as
-    "bfloat16".
-    """
-    return 1e-4 if dtype == "float32" else 0.1

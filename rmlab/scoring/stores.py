@@ -22,8 +22,19 @@ from rmlab.tables import DataError
 # hyphens beside the two that stand for a slash.
 _WORD = r"[a-z0-9_]+(-[a-z0-9_]+)*"
 _MODEL = re.compile(rf"{_WORD}([./]{_WORD})*")
+# A benchmark called "pairs" would say that the table holds comparisons.
 _BENCHMARK = re.compile(rf"(?!{PAIRS[1:]}$){_WORD}")
 _LONGEST = 80
+
+_MERGED = [
+    "fingerprint",
+    "model",
+    "source",
+    "texts",
+    "added",
+    "conflicts",
+    "max_difference",
+]
 
 
 def file_name(model: str, benchmark: str, *, pairs: bool = False) -> str:
@@ -33,16 +44,21 @@ def file_name(model: str, benchmark: str, *, pairs: bool = False) -> str:
     >>> file_name("owner/name-v1.5", "rm-bench"), file_name("GPT:4", "mini", pairs=True)
     ('owner--name-v1.5.rm-bench.csv', 'GPT-4~e1d35f0a.mini.pairs.csv')
     """
-    slugs = []
-    # Dots are the model's: the last one ends it. "pairs" would say that the table holds
-    # comparisons.
-    for name, plain in ((model, _MODEL), (benchmark, _BENCHMARK)):
-        slug = name.replace("/", "--")
-        if not plain.fullmatch(name) or len(name) > _LONGEST:
-            readable = re.sub(r"[^A-Za-z0-9_-]+", "-", slug)[:_LONGEST].strip("-")
-            slug = f"{readable}~{blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
-        slugs.append(slug)
-    return f"{slugs[0]}.{slugs[1]}{PAIRS if pairs else ''}.csv"
+    # Dots are the model's: the last one ends it.
+    model_slug = _slug(model, _MODEL)
+    benchmark_slug = _slug(benchmark, _BENCHMARK)
+    ending = PAIRS if pairs else ""
+    return f"{model_slug}.{benchmark_slug}{ending}.csv"
+
+
+def _slug(name: str, plain: re.Pattern[str]) -> str:
+    """The name where a file can be called so, else its letters and a hash."""
+    slug = name.replace("/", "--")
+    if plain.fullmatch(name) and len(name) <= _LONGEST:
+        return slug
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", slug)[:_LONGEST].strip("-")
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4)
+    return f"{readable}~{digest.hexdigest()}"
 
 
 def check_tables(
@@ -55,25 +71,29 @@ def check_tables(
     """Raise DataError, before a long run, where a table would replace that of another
     model of the same name.
     """
-    files = store.tables()
-    for file, name in (
-        (file_name(name, benchmark, pairs=pairs), name)
-        for benchmark in benchmarks
-        for name in models
-    ):
-        if not {file, file + SIDECAR} <= set(files):
-            continue
-        try:
-            weights = _model_weights(
-                loads(store.read_table(file + SIDECAR))["provenance"][name]
-            )
-        except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
-            continue
-        if weights is not None and weights != _model_weights(models[name].provenance()):
-            where = f"store: {store}/{file} holds the table of another model named {name!r}, with other weights"
-            raise DataError(
-                f"{where}. Give this one a name of its own (name=, --name), or delete that file."
-            )
+    stored_files = set(store.tables())
+    for benchmark in benchmarks:
+        for name, scorer in models.items():
+            file = file_name(name, benchmark, pairs=pairs)
+            if not {file, file + SIDECAR} <= stored_files:
+                continue
+            weights = _stored_weights(store, file, name)
+            if weights is None or weights == _model_weights(scorer.provenance()):
+                continue
+            table = f"the table of another model named {name!r}, with other weights"
+            remedy = "give this one another name (name=, --name), or delete that file"
+            raise DataError(f"store: {store}/{file} holds {table}", remedy)
+
+
+def _stored_weights(store: Store, file: str, name: str) -> object:
+    """The hash of the weights that a finished table is of; None where it does not
+    say.
+    """
+    try:
+        sidecar = loads(store.read_table(file + SIDECAR))
+        return _model_weights(sidecar["provenance"][name])
+    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
+        return None
 
 
 def _model_weights(provenance: Mapping[str, object]) -> object:
@@ -81,23 +101,26 @@ def _model_weights(provenance: Mapping[str, object]) -> object:
     the policy's.
     """
     content = provenance.get("content")
-    return content[0] if isinstance(content, list) and content else content
+    if isinstance(content, list) and content:
+        return content[0]
+    return content
 
 
 def write_tables(table: pd.DataFrame, store: Store) -> None:
     """Write each model's scores or pairs of each benchmark into the store, replacing
     those of an earlier run.
     """
-    pairs = "score" not in table.columns
-    write = write_pairs if pairs else write_scores
-    for key, part in table.groupby(["model", "benchmark"], sort=False):
+    is_pairs = "score" not in table.columns
+    write = write_pairs if is_pairs else write_scores
+    for key, rows in table.groupby(["model", "benchmark"], sort=False):
         model, benchmark = map(str, key)
-        part.attrs = {"provenance": {model: table.attrs["provenance"][model]}}
-        name = file_name(model, benchmark, pairs=pairs)
+        rows.attrs = {"provenance": {model: table.attrs["provenance"][model]}}
+        name = file_name(model, benchmark, pairs=is_pairs)
         with TemporaryDirectory() as folder:
-            path = write(part, Path(folder) / name)
+            path = write(rows, Path(folder) / name)
+            sidecar = path.with_name(path.name + SIDECAR)
             # The provenance tells the table's checksum, and so comes after it.
-            for file in (path, path.with_name(path.name + SIDECAR)):
+            for file in (path, sidecar):
                 store.write_table(file.name, file.read_bytes())
 
 
@@ -129,76 +152,70 @@ def merge(folders: str | Path | Sequence[str | Path], into: str | Path) -> pd.Da
         If a source is not there or holds neither scores nor tables, or holds a link, a
         pipe or a device.
     """
+    if isinstance(folders, str | Path):
+        folders = [folders]
+    sources = [Store(folder) for folder in folders]
     target = Store(into)
-    sources = [
-        Store(folder)
-        for folder in ([folders] if isinstance(folders, str | Path) else folders)
-    ]
     for source in sources:
         if not source.fingerprints() and not source.tables():
-            raise DataError(
-                f"merge: {source} is not there or holds no scores. Give folders that store= wrote."
-            )
+            problem = f"merge: {source} is not there or holds no scores"
+            raise DataError(problem, "give folders that store= wrote")
+
     rows = []
     for source in sources:
-        if Path(source.root).resolve() != Path(target.root).resolve():
-            rows += [
-                _merge_fingerprint(source, target, fingerprint)
-                for fingerprint in source.fingerprints()
-            ]
-            for name in set(source.tables()) - set(target.tables()):
-                target.write_table(name, source.read_table(name))
-    columns = [
-        "fingerprint",
-        "model",
-        "source",
-        "texts",
-        "added",
-        "conflicts",
-        "max_difference",
-    ]
-    return pd.DataFrame(rows, columns=columns)
+        if Path(source.root).resolve() == Path(target.root).resolve():
+            continue
+        for fingerprint in source.fingerprints():
+            rows.append(_merge_fingerprint(source, target, fingerprint))
+        for name in set(source.tables()) - set(target.tables()):
+            target.write_table(name, source.read_table(name))
+    return pd.DataFrame(rows, columns=_MERGED)
 
 
 def _merge_fingerprint(
     source: Store, target: Store, fingerprint: str
-) -> tuple[object, ...]:
-    """Copy what the target lacks, writer by writer, so that runs and the order of
-    belief stay.
+) -> dict[str, object]:
+    """Copy the records that the target lacks, writer by writer, so that the writers'
+    provenance and the order of their files stay.
     """
     target_values = target.read(fingerprint)
     source_values: dict[str, object] = {}
-    fresh: dict[str, dict[str, object]] = {}
+    new_records: dict[str, dict[str, object]] = {}
     for record in source.records(fingerprint):
-        if record.key not in source_values:
-            source_values[record.key] = record.value
-            if record.key not in target_values:
-                fresh.setdefault(record.writer, {})[record.key] = record.value
+        if record.key in source_values:
+            continue
+        source_values[record.key] = record.value
+        if record.key not in target_values:
+            by_writer = new_records.setdefault(record.writer, {})
+            by_writer[record.key] = record.value
+
     runs = source.runs(fingerprint)
-    for writer, records in fresh.items():
+    for writer, records in new_records.items():
         target.adopt(fingerprint, writer, records, runs[writer])
-    differing = [
-        k
-        for k, value in source_values.items()
-        if k in target_values and target_values[k] != value
-    ]
-    gaps = [
-        np.abs(
-            np.asarray(source_values[key], float)
-            - np.asarray(target_values[key], float)
-        ).max()
-        for key in differing
-        if not isinstance(source_values[key], dict)  # an answer of a judge
-    ]
-    model = next((str(run["name"]) for run in runs.values() if "name" in run), "")
-    largest = float(max(gaps, default=np.nan))
-    n_added = sum(map(len, fresh.values()))
-    return (
-        fingerprint,
-        model,
-        str(source),
-        len(source_values),
-        n_added,
-        len(differing),
-        largest,
-    )
+
+    conflicts = []
+    for key, value in source_values.items():
+        if key in target_values and target_values[key] != value:
+            conflicts.append((value, target_values[key]))
+    names = [str(run["name"]) for run in runs.values() if "name" in run]
+    return {
+        "fingerprint": fingerprint,
+        "model": names[0] if names else "",
+        "source": str(source),
+        "texts": len(source_values),
+        "added": sum(len(records) for records in new_records.values()),
+        "conflicts": len(conflicts),
+        "max_difference": _largest_difference(conflicts),
+    }
+
+
+def _largest_difference(conflicts: Iterable[tuple[object, object]]) -> float:
+    """Of the scores; NaN where there are none."""
+    largest = np.nan
+    for source_value, target_value in conflicts:
+        if isinstance(source_value, dict):
+            continue  # an answer of a judge
+        source_scores = np.asarray(source_value, float)
+        target_scores = np.asarray(target_value, float)
+        largest = np.fmax(largest, np.abs(source_scores - target_scores).max())
+    return float(largest)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import metrics, tables
-from rmlab.scorers.base import Ints, Prompt, Text
+from rmlab.scorers.base import Ints, Text
 from rmlab.tables import PROMPT, DataError, group_codes
 
 Shard = str | tuple[int, int]
@@ -16,8 +16,9 @@ Shard = str | tuple[int, int]
 
 @dataclass(frozen=True)
 class Texts:
-    """Distinct texts, those of a prompt side by side. `rows`: number of the text of
-    each row of `table`.
+    """Distinct texts, those of a prompt side by side.
+
+    `rows`: number of the text of each row of `table`. `table`: the rows' keys.
     """
 
     distinct: list[Text]
@@ -31,64 +32,72 @@ class Texts:
 
 
 def unique_texts(
-    table: pd.DataFrame, prompts: Sequence[Prompt], *answers: Sequence[str]
+    keys: pd.DataFrame, prompt_number: Ints, texts: Sequence[Text]
 ) -> Texts:
-    """Distinct (prompt, answers) of the rows; `table`: the rows' key columns."""
-    texts = [
-        Text(prompt, row)
-        for prompt, row in zip(prompts, zip(*answers, strict=True), strict=True)
-    ]
-    order = np.argsort(group_codes(table, PROMPT)[0], kind="stable")
-    distinct = {texts[row].key: texts[row] for row in order}
-    number_of = {key: number for number, key in enumerate(distinct)}
+    """Distinct texts of the rows of a table; `prompt_number`: of each row."""
+    distinct: list[Text] = []
+    number_of: dict[str, int] = {}
+    for row in np.argsort(prompt_number, kind="stable"):
+        text = texts[row]
+        if text.key not in number_of:
+            number_of[text.key] = len(distinct)
+            distinct.append(text)
+
     rows = np.array([number_of[text.key] for text in texts], np.intp)
-    return Texts(list(distinct.values()), rows, table.reset_index(drop=True))
+    return Texts(distinct, rows, keys.reset_index(drop=True))
 
 
 def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
     """Every chosen with every rejected answer of a prompt: rows of a pairs table
     without outcome, and their texts.
     """
+    _require_both_labels(responses)
+    pairs = metrics.pairs(responses.assign(model="", score=0.0))
+    keys = pairs[[*PROMPT, "chosen_slot", "rejected_slot"]]
+
+    chosen = _find_answers(keys, responses, "chosen")
+    rejected = _find_answers(keys, responses, "rejected")
+    answers = zip(chosen["response"], rejected["response"], strict=True)
+    rows = zip(chosen["prompt"], answers, strict=True)
+    texts = [Text(prompt, pair) for prompt, pair in rows]
+
+    prompt_number, _ = group_codes(keys, PROMPT)
+    return pairs, unique_texts(keys, prompt_number, texts)
+
+
+def _require_both_labels(responses: pd.DataFrame) -> None:
+    """Raise DataError for a prompt without a chosen or without a rejected answer."""
     n_labels = responses.groupby(PROMPT, sort=False)["label"].nunique()
-    if (n_labels < 2).any():
-        prompt = dict(zip(PROMPT, n_labels.index[n_labels < 2][0], strict=True))
-        where = f"responses: {(n_labels < 2).sum()} prompts have answers of one label only, first {prompt}"
-        raise DataError(f"{where}. Give a chosen and a rejected answer of each.")
-    frame = metrics.pairs(responses.assign(model="", score=0.0))
-    keys = frame[[*PROMPT, "chosen_slot", "rejected_slot"]]
-    first, second = (
-        keys.merge(
-            rows.rename(columns={"slot": f"{label}_slot"}),
-            how="left",
-            on=[*PROMPT, f"{label}_slot"],
-        )
-        for label in tables.LABELS
-        for rows in [
-            responses.loc[
-                responses["label"] == label, [*PROMPT, "slot", "prompt", "response"]
-            ]
-        ]
-    )
-    return frame, unique_texts(
-        keys,
-        first["prompt"].tolist(),
-        first["response"].tolist(),
-        second["response"].tolist(),
-    )
+    one_sided = n_labels.index[n_labels < 2]
+    if len(one_sided):
+        first = dict(zip(PROMPT, one_sided[0], strict=True))
+        count = f"{len(one_sided)} prompts have answers of one label only"
+        remedy = "give a chosen and a rejected answer of each"
+        raise DataError(f"responses: {count}, first {first}", remedy)
+
+
+def _find_answers(
+    keys: pd.DataFrame, responses: pd.DataFrame, label: str
+) -> pd.DataFrame:
+    """Prompt and response of this label for each comparison."""
+    slot = f"{label}_slot"
+    is_label = responses["label"] == label
+    answers = responses.loc[is_label, [*PROMPT, "slot", "prompt", "response"]]
+    answers = answers.rename(columns={"slot": slot})
+    return keys.merge(answers, how="left", on=[*PROMPT, slot])
 
 
 def both_orders(texts: Texts) -> Texts:
     """Comparisons in both orders: the rows as they stand, with the chosen answer first,
     then all exchanged.
     """
-    rows = [texts.distinct[number] for number in texts.rows]
-    first, second = ([text.answers[place] for text in rows] for place in (0, 1))
-    keys = pd.concat(
-        [texts.table.assign(written_first=label) for label in tables.LABELS]
-    )
-    return unique_texts(
-        keys, [text.prompt for text in rows] * 2, first + second, second + first
-    )
+    forward = [texts.distinct[number] for number in texts.rows]
+    exchanged = [Text(text.prompt, text.answers[::-1]) for text in forward]
+
+    labelled = [texts.table.assign(written_first=label) for label in tables.LABELS]
+    keys = pd.concat(labelled)
+    prompt_number, _ = group_codes(keys, PROMPT)
+    return unique_texts(keys, prompt_number, forward + exchanged)
 
 
 def select_shard(responses: pd.DataFrame, shard: Shard) -> pd.DataFrame:
@@ -97,14 +106,15 @@ def select_shard(responses: pd.DataFrame, shard: Shard) -> pd.DataFrame:
 
     "3/16" or (3, 16) is the third of sixteen.
     """
-    parts: object = shard
+    numbers: object = shard
     if isinstance(shard, str) and re.fullmatch(r"\d+/\d+", shard):
-        parts = tuple(map(int, shard.split("/")))
-    match parts:
+        numbers = tuple(map(int, shard.split("/")))
+
+    match numbers:
         case (int(number), int(n_shards)) if 1 <= number <= n_shards:
-            prompt, _ = group_codes(responses, PROMPT)
-            rows: pd.DataFrame = responses[prompt % n_shards == number - 1]
-            return rows.reset_index(drop=True)
-    raise DataError(
-        f"shard: {shard!r} is not allowed. Give '3/16' or (3, 16) for the third of sixteen."
-    )
+            prompt_number, _ = group_codes(responses, PROMPT)
+            is_selected = prompt_number % n_shards == number - 1
+            return responses[is_selected].reset_index(drop=True)
+
+    problem = f"shard: {shard!r} is not allowed"
+    raise DataError(problem, "give '3/16' or (3, 16) for the third of sixteen")

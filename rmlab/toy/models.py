@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmlab.chat_templates import CHAT_TEMPLATES
 from rmlab.tables import check_option
 
 if TYPE_CHECKING:
@@ -24,22 +25,6 @@ TEXTS = (
     "because 7 * 4 = 28 and twice 28 is 56.",
 )
 """Texts from which `tokenizer` learns its pieces by default."""
-
-CHAT_TEMPLATES = {
-    "llama3": (
-        "{{ bos_token }}{% for m in messages %}"
-        "<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n"
-        "{{ m['content'] | trim }}<|eot_id|>{% endfor %}"
-        "{% if add_generation_prompt %}"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
-    ),
-    "chatml": (
-        "{% for m in messages %}"
-        "<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-    ),
-}
-"""Templates like Llama 3's (writes a beginning token) and Qwen's (writes none)."""
 
 _PAD = "<|pad|>"
 _BOS = "<|begin_of_text|>"

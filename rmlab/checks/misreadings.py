@@ -1,0 +1,264 @@
+"""Misreadings of the texts: which wrong way to read them gives the scores of another
+run.
+
+A cause is named only where it was reproduced: texts scored here in that way get the
+other run's scores.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rmlab.chat_templates import CHAT_TEMPLATES
+from rmlab.checks.causes import EXACT, HALF, half_cause, half_precision, name_cause
+from rmlab.findings import Finding
+from rmlab.inference.forward import Batch
+from rmlab.inference.passes import exclusive_pass
+from rmlab.scorers import Classifier
+from rmlab.scorers.base import Floats, fill
+from rmlab.scorers.local import EncodeOptions
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from rmlab.inference.template import Encoded
+
+Ids = list[np.ndarray]
+
+_MAX_PADS = 256  # behind a text
+_WINDOWS = [2**n for n in range(16, 4, -1)]
+
+
+class Misreading(NamedTuple):
+    """A wrong way to read the texts: its cause, and the token ids."""
+
+    cause: str
+    detail: str
+    ids: Ids
+
+
+def misreading_cause(
+    model: Classifier,
+    rows: pd.DataFrame,
+    tokenizers: "Sequence[PreTrainedTokenizerBase]",
+) -> Finding | None:
+    """The first misreading of `rows` that turns one run into the other; None where the
+    model gives neither run.
+
+    `rows`: texts with score_a and score_b, those that differ most first. `tokenizers`:
+    further ones that may have been used.
+    """
+    runs = [rows[name].to_numpy(np.float64) for name in ("score_a", "score_b")]
+    is_half = any(half_precision(run) for run in runs)
+    tolerance = HALF if is_half else EXACT
+
+    prepared = model.prepare(rows["prompt"].tolist(), rows["response"].tolist())
+    ids, _ = model.places(prepared, np.arange(len(rows)))
+    scores = _score_ids(model, prepared, ids)
+    scale = max(float(scores.std()), 1e-12)
+
+    # The tolerance for half precision may hold for both runs: the nearer one reads the
+    # texts as they are.
+    right, wrong = sorted(runs, key=lambda run: float(np.abs(scores - run).max()))
+    if np.abs(scores - right).max() > tolerance * scale:
+        return None
+
+    gaps = np.abs(scores - wrong) / scale
+    largest_gap = float(gaps.max())
+    # A misreading that leaves most of the difference explains nothing, however small
+    # the difference is.
+    tolerance = min(tolerance, largest_gap / 2)
+    is_different = gaps > tolerance
+    for misreading in _misreadings(model, rows, ids, is_different, tokenizers):
+        if not _changes_tokens(misreading.ids, ids):
+            continue
+        misread_scores = _score_ids(model, prepared, misreading.ids)
+        residual = float(np.abs(misread_scores - wrong).max() / scale)
+        if residual <= tolerance:
+            return name_cause(misreading.cause, misreading.detail, residual)
+
+    dtype = half_precision(wrong)
+    if dtype is not None and largest_gap <= HALF:
+        return half_cause(dtype, largest_gap)
+    # A server may read the end of a padded batch.
+    is_padded = model.tokenizer.pad_token_id is not None and reads_last_only(model)
+    if is_padded:
+        numbers = np.flatnonzero(is_different)
+        residual = _padding_residual(model, ids, wrong, numbers) / scale
+        if residual <= tolerance:
+            place = "behind the end"
+            count = f"{len(numbers)} of {len(ids)} texts"
+            detail = f"the head is read {place} of {count}"
+            return name_cause("padding", detail, residual)
+    return None
+
+
+def reads_known_positions(model: Classifier) -> bool:
+    """Whether the number of a text's tokens tells where the head reads."""
+    return set(model.parts[2]) <= {"last", "first", "mean"}
+
+
+def reads_last_only(model: Classifier) -> bool:
+    """Whether the head reads the last token, and nothing else."""
+    return model.parts[2] == ("last",)
+
+
+def _changes_tokens(misread: Ids, ids: Ids) -> bool:
+    """Whether a misreading leaves every text some tokens, and changes those of one."""
+    if any(len(text) == 0 for text in misread):
+        return False
+    pairs = zip(misread, ids, strict=True)
+    return any(not np.array_equal(new, old) for new, old in pairs)
+
+
+def _score_ids(model: Classifier, prepared: "Encoded", ids: Ids) -> Floats:
+    """Scores of token ids in place of those of the prepared texts."""
+    misread_ids = [np.asarray(text, np.int32) for text in ids]
+    misread = replace(prepared, ids=misread_ids)
+    return fill(model.forward(misread, np.arange(len(ids))), len(ids))
+
+
+def _padding_residual(
+    model: Classifier, ids: Ids, wrong: Floats, numbers: np.ndarray
+) -> float:
+    """The largest distance of a wrong score to the nearest one behind a text's end."""
+    distances = []
+    for number in numbers:
+        scores = _score_pads(model, ids[number])
+        distances.append(float(np.abs(scores - wrong[number]).min()))
+    return max(distances)
+
+
+def _score_pads(model: Classifier, ids: np.ndarray) -> Floats:
+    """The scores at a text's end and at some pad tokens behind it, which see each other
+    or are masked.
+    """
+    import torch
+
+    n_pads = _MAX_PADS
+    if model.longest is not None:
+        n_pads = min(n_pads, model.longest - len(ids))
+    padded = np.append(ids, np.full(n_pads, model.tokenizer.pad_token_id))
+    tokens = torch.tensor(padded[None], dtype=torch.int64, device=model.backbone.device)
+    mask = torch.ones_like(tokens)
+
+    ends = []
+    with exclusive_pass(model.backbone, tokens.shape[1]):
+        for is_seen in (1, 0):
+            mask[:, len(ids) :] = is_seen
+            output = model.backbone(input_ids=tokens, attention_mask=mask)
+            ends.append(output.last_hidden_state[0, len(ids) - 1 :])
+    states = torch.cat(ends).float()
+    numbers = np.arange(len(states))
+    return model.read_head(Batch(numbers, states, [*numbers[:, None]]))
+
+
+def _misreadings(
+    model: Classifier,
+    rows: pd.DataFrame,
+    ids: Ids,
+    is_different: np.ndarray,
+    tokenizers: "Sequence[PreTrainedTokenizerBase]",
+) -> Iterator[Misreading]:
+    """The wrong ways to read the texts, the simplest first."""
+    yield from _begin_otherwise(model.tokenizer, ids)
+    yield from _end_otherwise(model.tokenizer, ids)
+    yield from _cut(ids, is_different)
+    yield from _write_otherwise(model, rows, tokenizers)
+
+
+def _begin_otherwise(
+    tokenizer: "PreTrainedTokenizerBase", ids: Ids
+) -> Iterator[Misreading]:
+    bos = tokenizer.bos_token_id
+    name = tokenizer.bos_token
+    if bos is None:
+        return
+    doubled = [np.append(bos, text) for text in ids]
+    yield Misreading("double bos", f"{name} stands twice before every text", doubled)
+    without = [text[int(text[0] == bos) :] for text in ids]
+    yield Misreading("missing bos", f"{name} is not written before the texts", without)
+
+
+def _end_otherwise(
+    tokenizer: "PreTrainedTokenizerBase", ids: Ids
+) -> Iterator[Misreading]:
+    eos = tokenizer.eos_token_id
+    name = tokenizer.eos_token
+    if eos is None:
+        return
+    # An end token that is the pad token is there and not read.
+    cause = "padding" if eos == tokenizer.pad_token_id else "eos"
+    detail = f"{name} is missing at the end, or taken for padding"
+    without = [text[: len(text) - int(text[-1] == eos)] for text in ids]
+    yield Misreading(cause, detail, without)
+    added = [np.append(text, eos) for text in ids]
+    yield Misreading("eos", f"{name} is added at the end", added)
+
+
+def _cut(ids: Ids, is_different: np.ndarray) -> Iterator[Misreading]:
+    """Cuts to a window that all texts that differ are longer than, and no others."""
+    lengths = np.array([len(text) for text in ids])
+    shortest_different = lengths[is_different].min()
+    longest_same = lengths[~is_different].max(initial=0)
+    for window in _WINDOWS:
+        if not longest_same <= window < shortest_different:
+            continue
+        behind_first = []
+        for text in ids:
+            n_last = min(window - 1, len(text) - 1)
+            behind_first.append(np.append(text[:1], text[len(text) - n_last :]))
+        cuts = {
+            "end": [text[:window] for text in ids],
+            "beginning": [text[-window:] for text in ids],
+            "beginning, behind the first token": behind_first,
+        }
+        for place, misread in cuts.items():
+            detail = f"texts longer than {window} tokens are cut at the {place}"
+            yield Misreading("truncation", detail, misread)
+
+
+def _write_otherwise(
+    model: Classifier,
+    rows: pd.DataFrame,
+    tokenizers: "Sequence[PreTrainedTokenizerBase]",
+) -> Iterator[Misreading]:
+    """Other chat templates, and other tokenizers."""
+    from rmlab.inference.template import FORMATS
+
+    templates = FORMATS | CHAT_TEMPLATES
+    for name, template in templates.items():
+        for eos in (None, True):
+            options = EncodeOptions(template=template, eos=eos)
+            ids = _encode(model, model.tokenizer, rows, options)
+            if ids is not None:
+                detail = f"the texts are written as in {name!r}"
+                yield Misreading("template", detail, ids)
+
+    own = EncodeOptions(template=model.tokenizer.chat_template)
+    for tokenizer in tokenizers:
+        ids = _encode(model, tokenizer, rows, own)
+        if ids is not None:
+            yield Misreading("tokenizer", f"that of {tokenizer.name_or_path}", ids)
+
+
+def _encode(
+    model: Classifier,
+    tokenizer: "PreTrainedTokenizerBase",
+    rows: pd.DataFrame,
+    changed: EncodeOptions,
+) -> Ids | None:
+    """Token ids of the texts; None where they cannot be written so."""
+    from rmlab.inference.template import encode
+
+    options = model.encode_options | changed
+    prompts = rows["prompt"].tolist()
+    responses = rows["response"].tolist()
+    try:
+        return encode(tokenizer, prompts, responses, **options).ids
+    except DataError:
+        return None

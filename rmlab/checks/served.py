@@ -1,0 +1,60 @@
+"""The doctor of a served model: known texts first, then some of those to score."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pandas as pd
+
+from rmlab.checks.sampled_scores import (
+    Sample,
+    check_finite,
+    check_saturation,
+    spread,
+)
+from rmlab.findings import Finding, grade, refusal
+from rmlab.scorers import Classifier
+from rmlab.servers import Remote
+from rmlab.servers.examination import examine
+from rmlab.tables import DataError
+
+
+def examine_server(
+    remote: Remote,
+    local: Classifier | None,
+    bounded: bool,
+    responses: pd.DataFrame,
+    size: int,
+) -> Iterator[tuple[str, Finding]]:
+    """Yield the checks of `rmlab.remote`, then those of about `size` responses.
+
+    `local`: the same weights on this machine. `bounded`: whether the model's own scores
+    may lie between 0 and 1.
+    """
+    is_accepted = True
+    for name, finding in examine(remote, local, bounded):
+        yield name, finding
+        is_accepted = is_accepted and finding.status != "fail"
+    if not is_accepted:
+        return
+
+    prompts = responses["prompt"].tolist()
+    lengths = responses["response"].str.len()
+    try:
+        prepared = remote.prepare(prompts, responses["response"].tolist())
+        rows = spread(lengths.to_numpy(), prepared.groups, size)
+        texts = [prepared.texts[row] for row in rows]
+        asked = replace(prepared, texts=texts, lengths=prepared.lengths[rows])
+        values, _ = remote.ask_all(asked)
+    except DataError as error:
+        yield "texts", refusal(error)
+        return
+
+    cut = f"{len(responses)} texts, {prepared.truncated} are cut"
+    detail = f"{cut}; the longest has {lengths.max()} characters"
+    yield "texts", Finding(grade(not prepared.truncated, True), detail)
+
+    rewards = values @ remote.mix
+    sampled = responses.iloc[rows].reset_index(drop=True)
+    sample = Sample(sampled, alone=rewards, together=rewards)
+    yield "nan", check_finite(sample)
+    yield "saturation", check_saturation(sample, [str(text) for text in texts])

@@ -1,0 +1,132 @@
+"""What people give as `model=` of `rmlab.score` and `rmlab.prefer`, as scorers by
+name.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rmlab import baselines, scorers
+from rmlab.scorers.base import (
+    Judge,
+    PlainScorer,
+    Scorer,
+    as_pair_scorer,
+    as_scorer,
+)
+from rmlab.tables import DataError, nearest
+
+# A model by its name, or a scorer.
+Model = str | Path | PlainScorer | Scorer | Judge
+Models = Model | Sequence[Model] | Mapping[str, Model]
+
+
+def open_models(
+    model: Models,
+    options: Mapping[str, object],
+    batch: int | None,
+    *,
+    pairwise: bool,
+) -> dict[str, Scorer | Judge]:
+    """Name -> scorer, in the order given.
+
+    `options`: of models that a string names. `batch`: texts of a call of a function;
+    None for all at once. `pairwise`: whether the scorers compare two answers.
+    """
+    items, names = _list_items(model, options.get("name"))
+    _check_options(items, options)
+    models: dict[str, Scorer | Judge] = {}
+    for item, name in zip(items, names, strict=True):
+        scorer: object = item
+        if isinstance(item, str | Path):
+            given = options if name is None else {**options, "name": name}
+            scorer = _open_named(item, given, pairwise=pairwise)
+        wrapped = _wrap(scorer, batch, pairwise=pairwise)
+
+        key = wrapped.name if name is None else str(name)
+        if key in models:
+            problem = f"model: two scorers are named {key!r}"
+            raise DataError(problem, "give one of them another name (name=...)")
+        _warn_of_twin(models, key, wrapped)
+        models[key] = wrapped
+    return models
+
+
+def _list_items(
+    model: Models, name: object
+) -> tuple[Sequence[Model], Sequence[object]]:
+    """The models, and a name or None for each."""
+    items: Sequence[Model]
+    if isinstance(model, Mapping):
+        items = list(model.values())
+        name = list(model)
+    elif isinstance(model, list | tuple):
+        items = model
+    else:
+        items = [model]  # type: ignore[list-item]
+    if not items:
+        remedy = "give at least one scorer, baseline name or model id"
+        raise DataError("model: the list is empty", remedy)
+
+    names = name if isinstance(name, list | tuple) else [name] * len(items)
+    if len(names) != len(items):
+        problem = f"name: {len(names)} names for {len(items)} models"
+        raise DataError(problem, "give one for each, in their order")
+    return items, names
+
+
+def _check_options(items: Sequence[Model], options: Mapping[str, object]) -> None:
+    """Raise DataError for options where no string names a model that could take them."""
+    names = sorted(set(options) - {"name"})
+    takes_options = any(
+        isinstance(item, str | Path) and str(item) not in baselines.ALL
+        for item in items
+    )
+    if names and not takes_options:
+        problem = f"options {names} are for models named by a string"
+        raise DataError(problem, "give them to the scorer itself")
+
+
+def _open_named(
+    item: str | Path, options: Mapping[str, object], *, pairwise: bool
+) -> object:
+    """The baseline of that name, or the model that `rmlab.classifier` or
+    `rmlab.pairwise` makes.
+    """
+    name = str(item)
+    if name in baselines.ALL:
+        if pairwise:
+            problem = f"model: {name!r} scores single answers"
+            raise DataError(problem, "use rmlab.pairs(rmlab.score(...))")
+        return baselines.ALL[name]
+
+    has_separator = "/" in name or "\\" in name
+    is_path = has_separator or name.startswith((".", "~")) or Path(name).is_dir()
+    if isinstance(item, str) and not is_path:
+        further = "or a model id ('owner/name'), a folder, or a scorer"
+        allowed = f"{nearest(name, baselines.NAMES)}; {further}"
+        raise DataError(f"model: unknown name {name!r}", allowed)
+
+    make: Callable[..., Scorer] = scorers.pairwise if pairwise else scorers.classifier
+    return make(item, **options)
+
+
+def _wrap(scorer: object, batch: int | None, *, pairwise: bool) -> Scorer | Judge:
+    """A scorer in the form of one: of comparisons where `pairwise`."""
+    if isinstance(scorer, Judge) and pairwise == (scorer.takes == "pair"):
+        return scorer
+    return as_pair_scorer(scorer, batch) if pairwise else as_scorer(scorer, batch)
+
+
+def _warn_of_twin(
+    models: Mapping[str, Scorer | Judge], name: str, scorer: Scorer | Judge
+) -> None:
+    """Warn where an earlier scorer has the same fingerprint."""
+    if not scorer.fingerprint:
+        return
+    for other, model in models.items():
+        if model.fingerprint == scorer.fingerprint:
+            pair = f"scorers {other!r} and {name!r} have the same fingerprint"
+            remedy = "leave one out, or change the fingerprint of a changed version"
+            warnings.warn(f"{pair}: they are the same model; {remedy}", stacklevel=5)
+            return
