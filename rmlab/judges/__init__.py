@@ -265,5 +265,6 @@ def _load_local(
         remedy = f"for a model behind a server give url=, such as {example}"
         raise DataError(problem, remedy)
     checkpoint = find(model, revision=revision, trust_remote_code=trust_remote_code)
-    place = backbone.device(device)
-    return Local(checkpoint, place, backbone.dtype(dtype, place), sampling, batch)
+    torch_device = backbone.device(device)
+    torch_dtype = backbone.dtype(dtype, torch_device)
+    return Local(checkpoint, torch_device, torch_dtype, sampling, batch)

@@ -131,13 +131,13 @@ class LLMJudge(Judge):
     @property
     def fingerprint(self) -> str:
         """Hash of the model, the words of the question, and how votes are counted."""
-        parts = {
+        identity = {
             "model": self.respondent.fingerprint,
             "question": self.template.text,
             "takes": self.takes,
             "apart": [judge.fingerprint for judge in self.apart.values()],
         }
-        return hash_parts(parts | self.options)
+        return hash_parts(identity | self.options)
 
     def provenance(self) -> Provenance:
         """Return the model, the words of the question, and how votes are counted."""

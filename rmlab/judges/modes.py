@@ -28,16 +28,6 @@ UNPARSABLE, FAILED = SILENT
 Bools = NDArray[np.bool_]
 
 
-class _OrderVotes(NamedTuple):
-    """Votes for the first answer of each comparison in one order, NaN where there is
-    none; `is_unread`: it was asked for; `has_failed`: it got no reply.
-    """
-
-    votes: Floats
-    is_unread: Bools
-    has_failed: Bools
-
-
 class Votes(NamedTuple):
     """Votes for the first answer of each comparison, shown first and second.
 
@@ -152,21 +142,21 @@ class PairJudge(LLMJudge):
         if not (self.letters or self.has_strengths):
             votes = np.sign(votes)
 
-        orders = []
-        for is_shown in (is_first, ~is_first):
-            failed_item = item[is_shown & replies.has_failed]
-            mean_vote = _mean_by(votes[is_shown], item[is_shown], n_items)
-            is_asked = np.bincount(item[is_shown], minlength=n_items) > 0
-            is_unread = is_asked & np.isnan(mean_vote)
-            has_failed = np.bincount(failed_item, minlength=n_items) > 0
-            orders.append(_OrderVotes(mean_vote, is_unread, is_unread & has_failed))
-        first, second = orders
+        # A row each for the first answer shown first, and second.
+        cell = np.where(is_first, item, n_items + item)
+        shape = (2, n_items)
+        mean_vote = _mean_by(votes, cell, 2 * n_items).reshape(shape)
+        n_asked = np.bincount(cell, minlength=2 * n_items).reshape(shape)
+        failed_cell = cell[replies.has_failed]
+        n_failed = np.bincount(failed_cell, minlength=2 * n_items).reshape(shape)
+        is_unread = (n_asked > 0) & np.isnan(mean_vote)
+        has_failed = is_unread & (n_failed > 0)
         return Votes(
-            first.votes,
-            second.votes,
-            is_opposed=first.votes * second.votes < 0,
-            is_unread=first.is_unread | second.is_unread,
-            has_failed=first.has_failed | second.has_failed,
+            shown_first=mean_vote[0],
+            shown_second=mean_vote[1],
+            is_opposed=mean_vote[0] * mean_vote[1] < 0,
+            is_unread=is_unread.any(axis=0),
+            has_failed=has_failed.any(axis=0),
         )
 
     def _number(self, votes: Votes) -> Floats:

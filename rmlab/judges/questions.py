@@ -28,7 +28,6 @@ _FOLDER = resources.files("rmlab.judges") / "prompts"
 _ANSWER_NAMES = [f"answer_{letter.lower()}" for letter in LETTERS]
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _SECTION = re.compile(r"^\[(system|user)\][ \t]*\n", re.MULTILINE)
-_ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
 _NEEDED = {
     "pair": ("prompt", "answer_a", "answer_b"),
     "list": ("prompt", "answers"),
@@ -113,8 +112,7 @@ def conversation(prompt: Prompt) -> str:
         return prompt[0]["content"]
     turns = []
     for turn in prompt:
-        speaker = _ROLES.get(turn["role"], turn["role"].title())
-        turns.append(f"{speaker}: {turn['content']}")
+        turns.append(f"{turn['role'].title()}: {turn['content']}")
     return "\n\n".join(turns)
 
 
@@ -155,8 +153,8 @@ def load_template(template: str | Path, shows: str) -> Template:
         raise DataError(problem, "or a text file") from error
     messages = _split_messages(text)
     if messages is None:
-        parts = "one part [user], after at most one part [system]"
-        raise _template_error(name, parts)
+        sections = "one part [user], after at most one part [system]"
+        raise _template_error(name, sections)
     loaded = Template(name, messages.get("system", ""), messages["user"])
 
     # A list of answers may also be written out: {answer_a}, {answer_b} ...
@@ -178,12 +176,12 @@ def _split_messages(text: str) -> dict[str, str] | None:
 
     A text without lines [system] and [user] is the user's message.
     """
-    before, *parts = _SECTION.split(text)
-    if not parts:
-        parts = ["user", before]
+    before, *sections = _SECTION.split(text)
+    if not sections:
+        sections = ["user", before]
         before = ""
-    roles = parts[::2]
-    contents = [content.strip() for content in parts[1::2]]
+    roles = sections[::2]
+    contents = [content.strip() for content in sections[1::2]]
     messages = dict(zip(roles, contents, strict=True))
     has_repeats = len(messages) < len(roles)
     if before.strip() or has_repeats or not messages.get("user"):
@@ -197,7 +195,7 @@ Order = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Completion:
-    """What a model answered, as the store keeps it.
+    """What a model answered, as it is stored.
 
     Parameters
     ----------

@@ -215,8 +215,9 @@ def _token_target(
 ) -> _Target:
     """What is asked of a server that is sent texts or tokens."""
     dialect = find_dialect(kind, url)
-    if dialect.needs_length and options["max_length"] is None:
-        raise DataError(f"max_length: {dialect.needs_length}")
+    if dialect.length_option and options["max_length"] is None:
+        problem = f"max_length: a server of kind={kind!r} cuts long texts silently"
+        raise DataError(problem, f"pass its {dialect.length_option}")
     if source is None:
         raise DataError(
             "tokenizer: not given",

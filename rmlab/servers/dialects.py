@@ -158,8 +158,9 @@ class Dialect:
         They lead to the name in that reply.
     sorts_labels : bool
         Whether `read` puts the outputs in the order of their labels' names.
-    needs_length : str
-        Why `max_length` has to be given; empty where it need not.
+    length_option : str
+        The server's option for the length at which it cuts texts silently, so that
+        `max_length` has to be given; empty where it does not cut them.
     add_eos : bool, optional
         Whether the server appends its end token; None where it cannot be told to.
     """
@@ -172,7 +173,7 @@ class Dialect:
     model_path: ClassVar[str] = ""
     model_keys: ClassVar[tuple[str | int, ...]] = ()
     sorts_labels: ClassVar[bool] = False
-    needs_length: ClassVar[str] = ""
+    length_option: ClassVar[str] = ""
     add_eos: bool | None = None
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
@@ -309,7 +310,7 @@ class OpenRlhf(Dialect):
 
     kind = "openrlhf"
     path = "/get_reward"
-    needs_length = "OpenRLHF's server cuts long texts silently; pass its --max_len"
+    length_option = "--max_len"
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""
