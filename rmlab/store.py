@@ -66,7 +66,7 @@ class Store:
 
     This class is what the rest of rmlab uses. `Store(address)` makes the kind of store
     that the address names, as `pathlib.Path` does; another kind inherits from this
-    class and has a line in `_find_kind`.
+    class and has a line in `__new__`.
 
     Parameters
     ----------
@@ -96,7 +96,8 @@ class Store:
 
     def __new__(cls, address: str | Path) -> "Store":
         """Make a store of the kind that the address names."""
-        return super().__new__(_find_kind(address) if cls is Store else cls)
+        kind = _FileStore if cls is Store else cls
+        return super().__new__(kind)
 
     def __init__(self, address: str | Path) -> None:
         if not str(address).strip() or "\0" in str(address):
@@ -117,10 +118,10 @@ class Store:
         self, fingerprint: str, keys: Iterable[str] | None = None
     ) -> dict[str, object]:
         """Values of these keys, or of all, as far as the store has them."""
-        wanted = None if keys is None else frozenset(keys)
+        key_set = None if keys is None else frozenset(keys)
         values: dict[str, object] = {}
         for record in self.records(fingerprint):
-            if wanted is None or record.key in wanted:
+            if key_set is None or record.key in key_set:
                 values.setdefault(record.key, record.value)
         return values
 
@@ -182,11 +183,6 @@ class Store:
     def write_table(self, name: str, content: bytes) -> None:
         """Put a finished table, or the provenance beside it, whole."""
         raise NotImplementedError
-
-
-def _find_kind(address: str | Path) -> type[Store]:
-    """The class of the store at an address."""
-    return _FileStore
 
 
 class _FileStore(Store):
@@ -269,7 +265,7 @@ class _FileStore(Store):
                 content = decode_line(line, fingerprint) or {}
                 if content.get("key") not in keys:
                     remaining.append(line)
-            self._replace(path, b"".join(remaining))
+            self.write_table(f"{fingerprint}/{name}", b"".join(remaining))
 
     def adopt(
         self,
@@ -304,7 +300,11 @@ class _FileStore(Store):
         return content
 
     def write_table(self, name: str, content: bytes) -> None:
-        self._replace(f"{self.root}/{name}", content)
+        path = f"{self.root}/{name}"
+        if self.is_local:
+            write_file(Path(path), content)
+        else:
+            self.fs.pipe_file(path, content)
 
     def list_files(self, folder: str) -> dict[str, Mapping[str, object]]:
         """Files and folders by name, sorted, as they are now."""
@@ -319,12 +319,6 @@ class _FileStore(Store):
             name = entry["name"].rstrip("/").rpartition("/")[2]
             by_name[name] = entry
         return dict(sorted(by_name.items()))
-
-    def _replace(self, path: str, content: bytes) -> None:
-        if self.is_local:
-            write_file(Path(path), content)
-        else:
-            self.fs.pipe_file(path, content)
 
     def _write(
         self, fingerprint: str, name: str, lines: list[bytes], run: WriterRun
@@ -430,11 +424,10 @@ def _open_url(url: str) -> tuple["AbstractFileSystem", str]:
 
 def _warn_of_damage(path: str, n_damaged: int, n_records: int) -> None:
     damage = f"{n_damaged} unreadable lines skipped"
-    whole = f"{n_records} records of this writer read"
+    readable = f"{n_records} records of this writer read"
     remedy = "texts without a record are scored again"
-    warnings.warn(
-        f"store: {path} is damaged: {damage}, {whole}; {remedy}", stacklevel=5
-    )
+    message = f"store: {path} is damaged: {damage}, {readable}; {remedy}"
+    warnings.warn(message, stacklevel=5)
 
 
 def _encode_records(records: Mapping[str, object], fingerprint: str) -> list[bytes]:

@@ -17,9 +17,11 @@ from test_template import encoder_words
 
 from rmlab import toy
 from rmlab.checks import STATUS, doctor, sampled_scores
+from rmlab.findings import Check, Finding, findings_table, refusal, run_checks
 from rmlab.judges.questions import Completion
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.pairwise import pairwise
+from rmlab.tables import DataError
 
 TEXT_CHECKS = ["template", "truncated", "bos", "read", "pad"]
 CHECKS = [
@@ -245,6 +247,27 @@ def test_flips_ties_and_distances():
         "2 tied comparisons"
         in sampled_scores.check_saturation(tied, list("abcdefgh")).detail
     )
+
+
+def test_an_error_becomes_a_finding_by_its_parts_and_not_by_its_punctuation():
+    """A semicolon or a full stop in the problem cut it in two."""
+    problem = "folder a; b holds no weights. Its config names llama"
+    finding = refusal(DataError(problem, "download it again; then retry"))
+    assert finding == ("fail", problem, "download it again; then retry", finding.value)
+    check = Check(lambda subject: refusal(DataError(subject)), "look at the log")
+    rows = findings_table(run_checks({"one": check}, problem))
+    assert rows.loc[0, ["found", "remedy"]].tolist() == [problem, "look at the log"]
+
+
+def test_nothing_more_is_checked_after_a_failure_that_the_others_need():
+    fails = Check(lambda subject: Finding("fail", subject))
+    needed = Check(fails.examine, is_needed=True)
+
+    def names(**checks):
+        return [name for name, _ in run_checks(checks, "subject")]
+
+    assert names(first=fails, second=fails) == ["first", "second"]
+    assert names(first=needed, second=fails) == ["first"]
 
 
 # Pairwise models.

@@ -2,7 +2,9 @@
 full disks, killed writers.
 """
 
+import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tracemalloc
@@ -25,6 +27,8 @@ from rmlab import store as store_module
 from rmlab.baselines import longest
 from rmlab.records import __version__, check_writable
 from rmlab.scoring import merge, score
+from rmlab.scoring.run import RunOptions, score_texts
+from rmlab.scoring.tasks import SingleAnswers
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -399,6 +403,60 @@ def test_each_writer_says_what_it_is(folder):
         {"scored": 1},
         {"model": "m", "scored": 2},
     ]
+
+
+class TableStore(Store):
+    """A store of another kind: one table of SQLite in a file."""
+
+    def __init__(self, address):
+        super().__init__(address)
+        self.address = self.root = str(address)
+        self.database = sqlite3.connect(address)
+        self.database.execute(
+            "create table if not exists records "
+            "(fingerprint, writer, key, value, primary key (fingerprint, writer, key))"
+        )
+
+    def records(self, fingerprint):
+        question = "select writer, key, value from records where fingerprint = ?"
+        for writer, key, value in self.database.execute(question, [fingerprint]):
+            run = self._runs.setdefault(fingerprint, {}).setdefault(writer, {})
+            run["scored"] = run.get("scored", 0) + 1
+            yield store_module.Record(writer, key, json.loads(value))
+
+    def append(self, fingerprint, records):
+        self.adopt(fingerprint, "writer", records, {})
+
+    def adopt(self, fingerprint, writer, records, run):
+        for key, value in records.items():
+            row = [fingerprint, writer, key, json.dumps(value)]
+            self.database.execute("insert into records values (?, ?, ?, ?)", row)
+        self.database.commit()
+
+    def withdraw(self, fingerprint, keys):
+        for key in keys:
+            self.database.execute("delete from records where key = ?", [key])
+
+    def fingerprints(self):
+        question = "select distinct fingerprint from records order by fingerprint"
+        return [name for (name,) in self.database.execute(question)]
+
+
+def test_a_store_of_another_kind_needs_the_methods_of_the_surface_alone(tmp_path):
+    """Runs, judges and merging knew files and folders of the one kind."""
+    frame = responses(10)
+    texts = SingleAnswers(frame).texts
+    store = TableStore(tmp_path / "scores.sqlite")
+    scores, _ = score_texts(Streaming(), texts, RunOptions(store))
+    scorer = Streaming()
+    again, provenance = score_texts(scorer, texts, RunOptions(store))
+    assert np.array_equal(scores, again)
+    assert scorer.forwarded == []
+    assert provenance["runs"][0]["scored"] == len(texts.distinct)
+    key = texts.distinct[0].key
+    store.withdraw("fake-1", {key})
+    assert set(store.read("fake-1")) == {text.key for text in texts.distinct} - {key}
+    assert store.fingerprints() == ["fake-1"]
 
 
 def test_merge_adds_once_and_counts_conflicts(folder, tmp_path):

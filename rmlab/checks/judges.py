@@ -55,12 +55,12 @@ def examine_judge(
     """Yield the findings on a judge. The questions about some `sample` answers are
     asked twice; nothing is stored.
     """
-    asked = list_questions(judge, judge_sample(responses, sample))
+    questions_of = list_questions(judge, judge_sample(responses, sample))
     values = []
     counts: Counter[str] = Counter()
     models: Counter[str] = Counter()
     failures: Counter[str] = Counter()
-    for subset_judge, questions in asked:
+    for subset_judge, questions in questions_of:
         replies = subset_judge.ask(questions, store=None, progress=False)
         values.append(replies.values)
         counts += replies.counts
@@ -68,7 +68,13 @@ def examine_judge(
         failures += replies.failures
 
     trial = _Trial(
-        judge, responses, asked, np.concatenate(values), counts, models, failures
+        judge=judge,
+        responses=responses,
+        questions=questions_of,
+        values=np.concatenate(values),
+        counts=counts,
+        models=models,
+        failures=failures,
     )
     yield from run_checks(_CHECKS, trial)
 
@@ -160,10 +166,11 @@ def _check_position(trial: _Trial) -> Finding | None:
     for is_order in (is_forward, ~is_forward):
         votes = pd.Series(trial.values[is_order])
         by_order.append(votes.groupby(items[is_order]).mean())
-    both = pd.concat(by_order, axis=1).dropna().to_numpy()
-    if not len(both):
+    votes_by_item = pd.concat(by_order, axis=1).dropna().to_numpy()
+    if not len(votes_by_item):
         return None
-    return check_position(both[:, 0], both[:, 1])
+    forth, back = votes_by_item.T
+    return check_position(forth, back)
 
 
 def _describe_cost(trial: _Trial) -> Finding:

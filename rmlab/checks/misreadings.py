@@ -90,9 +90,8 @@ def misreading_cause(
         numbers = np.flatnonzero(is_different)
         residual = _padding_residual(model, ids, wrong, numbers) / scale
         if residual <= tolerance:
-            place = "behind the end"
             count = f"{len(numbers)} of {len(ids)} texts"
-            detail = f"the head is read {place} of {count}"
+            detail = f"the head is read behind the end of {count}"
             return name_cause("padding", detail, residual)
     return None
 
@@ -239,9 +238,9 @@ def _write_otherwise(
                 detail = f"the texts are written as in {name!r}"
                 yield Misreading("template", detail, ids)
 
-    own = EncodeOptions(template=model.tokenizer.chat_template)
+    options = EncodeOptions(template=model.tokenizer.chat_template)
     for tokenizer in tokenizers:
-        ids = _encode(model, tokenizer, rows, own)
+        ids = _encode(model, tokenizer, rows, options)
         if ids is not None:
             yield Misreading("tokenizer", f"that of {tokenizer.name_or_path}", ids)
 

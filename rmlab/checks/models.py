@@ -74,7 +74,8 @@ class Examined:
         by_order = []
         for encoded in self.encoded:
             by_order.append([len(ids) for ids in encoded.ids])
-        return np.max(np.array(by_order, np.intp), axis=0)
+        lengths: Ints = np.array(by_order, np.intp).max(axis=0)
+        return lengths
 
     @property
     def longest(self) -> int | None:
@@ -169,11 +170,11 @@ def check_packs(scorer: LocalScorer) -> Finding:
         detail = f"batches of similar length, no packs: {packing.refused}"
         return Finding("pass", detail)
 
-    detail, trouble = how_packed(scorer.backbone)
+    packs, trouble = how_packed(scorer.backbone)
     if not trouble:
-        return Finding("pass", str(detail))
+        return Finding("pass", str(packs))
     faster = "for more speed install a C compiler and the triton of this torch"
-    return Finding("warn", str(detail), f"scores are right either way; {faster}")
+    return Finding("warn", str(packs), f"scores are right either way; {faster}")
 
 
 def _check_tokenizer(examined: Examined) -> Finding:
@@ -272,8 +273,8 @@ def _accept_convention(examined: Examined, finding: Finding) -> Finding:
     convention = examined.scorer.encode_options["convention"]
     if finding.status != "fail" or convention is None:
         return finding
-    own = "leave convention out for the model's own tokens"
-    remedy = f"as convention='reward-bench' asks; {own}"
+    otherwise = "leave convention out for the model's own tokens"
+    remedy = f"as convention='reward-bench' asks; {otherwise}"
     return finding._replace(status="warn", remedy=remedy)
 
 

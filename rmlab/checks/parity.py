@@ -171,10 +171,10 @@ def _check_texts(
     items: pd.DataFrame, left: pd.DataFrame, right: pd.DataFrame
 ) -> Finding:
     n = len(items)
-    alone = f"{len(left) - n} only in a, {len(right) - n} only in b"
+    others = f"{len(left) - n} only in a, {len(right) - n} only in b"
     is_same = len(left) == len(right) == n
     remedy = "score the same responses in both"
-    return Finding(grade(is_same, True), f"{n} texts in both; {alone}", remedy, n)
+    return Finding(grade(is_same, True), f"{n} texts in both; {others}", remedy, n)
 
 
 def _check_scores(items: pd.DataFrame) -> dict[str, Finding]:
@@ -260,8 +260,8 @@ def _find_cause(
     if causes:
         return min(causes, key=lambda cause: cause.value)
     if model is None or responses is None:
-        given = "pass responses= and the reward model (model=folder)"
-        remedy = f"{given}: the texts are then read in other ways"
+        arguments = "pass responses= and the reward model (model=folder)"
+        remedy = f"{arguments}: the texts are then read in other ways"
         return Finding("fail", "unknown: the numbers alone do not show it", remedy)
     if reads_known_positions(model):
         rows = _sample_rows(items, responses)

@@ -23,8 +23,8 @@ def spread(lengths: np.ndarray, groups: Ints, size: int) -> Ints:
     mean_length = np.bincount(prompt_number, lengths) / np.bincount(prompt_number)
     by_length = np.argsort(mean_length, kind="stable")
 
-    wanted = max(1, round(size * len(prompts) / len(groups)))
-    n = min(len(prompts), wanted)
+    n = max(1, round(size * len(prompts) / len(groups)))
+    n = min(len(prompts), n)
     middle = (np.arange(n) + 0.5) * len(prompts) / n
     chosen = by_length[middle.astype(int)]
     return np.flatnonzero(np.isin(prompt_number, chosen))

@@ -43,8 +43,8 @@ def examine_server(
         prepared = remote.prepare(prompts, responses["response"].tolist())
         rows = spread(lengths.to_numpy(), prepared.groups, size)
         texts = [prepared.texts[row] for row in rows]
-        asked = replace(prepared, texts=texts, lengths=prepared.lengths[rows])
-        values, _ = remote.ask_all(asked)
+        sampled = replace(prepared, texts=texts, lengths=prepared.lengths[rows])
+        values, _ = remote.ask_all(sampled)
     except DataError as error:
         yield "texts", refusal(error)
         return
@@ -54,7 +54,7 @@ def examine_server(
     yield "texts", Finding(grade(not prepared.truncated, True), detail)
 
     rewards = values @ remote.mix
-    sampled = responses.iloc[rows].reset_index(drop=True)
-    sample = Sample(sampled, alone=rewards, together=rewards)
+    sample_rows = responses.iloc[rows].reset_index(drop=True)
+    sample = Sample(sample_rows, rewards, rewards)
     yield "nan", check_finite(sample)
     yield "saturation", check_saturation(sample, [str(text) for text in texts])

@@ -98,8 +98,10 @@ def check_pad(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Findi
     n_early = sum(_count_trailing(text, token) > 0 for text in ids)
     count = f"{n_early} of {len(ids)} texts end with it"
     detail = f"pad and end token are both {name}; {count}"
-    here = "nothing to do here: heads are read by position"
-    remedy = f"{here}. In other runners give the pad token an id of its own"
+    remedy = (
+        "nothing to do here: heads are read by position. In other runners give the "
+        "pad token an id of its own"
+    )
     return Finding("warn", f"{detail}, and may be read early elsewhere", remedy)
 
 

@@ -3,21 +3,17 @@
 import io
 import sys
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from typing import Annotated, cast
 
 import typer
 
 from rmlab.cli import terminal
 from rmlab.cli.gate import gate
-from rmlab.cli.judging import judge_benchmark
-from rmlab.cli.pages import explore_scores, run_demo, write_html_report
-from rmlab.cli.scoring import (
-    check_model,
-    merge_stores,
-    plan,
-    prefer_benchmark,
-    score_benchmark,
-)
+from rmlab.cli.judging import JudgeCommand
+from rmlab.cli.options import DataclassCommand
+from rmlab.cli.pages import Report, explore_scores, run_demo
+from rmlab.cli.scoring import Doctor, Plan, Prefer, Score, merge_stores
 from rmlab.records import __version__
 from rmlab.tables import DataError
 from rmlab.text import line
@@ -27,8 +23,11 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="rmlab",
     help="See what a reward model really rewards.",
-    epilog="Exit codes: 0 done, 1 the data, a model or the disk cannot be used (one line says why), 2 wrong usage, "
-    "3 a bound of gate fails, 130 interrupted. --traceback, with any command, shows where an error comes from.",
+    epilog=(
+        "Exit codes: 0 done, 1 the data, a model or the disk cannot be used (one line "
+        "says why), 2 wrong usage, 3 a bound of gate fails, 130 interrupted. "
+        "--traceback, with any command, shows where an error comes from."
+    ),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -38,8 +37,8 @@ app = typer.Typer(
 
 _TRACEBACK = "--traceback"  # goes with every command, in any place
 
-# ClickException, which stands in a package of its own or within typer, by its release.
-_UsageError = cast("type[typer.BadParameter]", typer.BadParameter.mro()[2])
+# The base of all errors of wrong usage, which typer does not export.
+_UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 
 def main() -> None:
@@ -74,7 +73,8 @@ def _describe(error: Exception) -> str:
     """The error in one line; of one that nobody foresaw also its type and what to do."""
     if isinstance(error, DataError | OSError | ImportError):
         return line(error)
-    return f"unexpected {type(error).__name__}: {line(error)}; please report it with what {_TRACEBACK} shows"
+    report = f"please report it with what {_TRACEBACK} shows"
+    return f"unexpected {type(error).__name__}: {line(error)}; {report}"
 
 
 @app.callback(invoke_without_command=True)
@@ -89,17 +89,18 @@ def _rmlab(
 
 
 # The order is that of the help.
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "plan": plan,
-    "score": score_benchmark,
-    "prefer": prefer_benchmark,
-    "judge": judge_benchmark,
+_COMMANDS: dict[str, Callable[..., object]] = {
+    "plan": Plan,
+    "score": Score,
+    "prefer": Prefer,
+    "judge": JudgeCommand,
     "merge": merge_stores,
-    "doctor": check_model,
+    "doctor": Doctor,
     "gate": gate,
-    "report": write_html_report,
+    "report": Report,
     "explore": explore_scores,
 }
 app.command("demo")(run_demo)
 for _name, _command in _COMMANDS.items():
-    app.command(_name, no_args_is_help=True)(_command)
+    _kind = DataclassCommand if is_dataclass(_command) else None
+    app.command(_name, cls=_kind, no_args_is_help=True)(_command)

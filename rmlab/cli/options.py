@@ -105,9 +105,7 @@ class WorkOptions:
     ] = None
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", help="File to write; else the result is printed."
-        ),
+        typer.Option("--out", "-o", help="File to write; else the result is printed."),
     ] = None
     shard: Annotated[
         str | None, typer.Option(help="3/16: only the third of sixteen parts.")
@@ -256,8 +254,9 @@ class ServerOptions(ClassifierOptions):
 
     def _server_label_weights(self) -> str | dict[str, float] | None:
         """For Triton also the name of a model whose weights rmlab knows."""
-        if self.kind == "triton" and self.weight and "=" not in self.weight[0]:
-            return self.weight[0]
+        first = self.weight[0] if self.weight else ""
+        if self.kind == "triton" and first and "=" not in first:
+            return first
         return _label_weights(self.weight)
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import pandas as pd
 import typer
 
 from rmlab import benchmarks, report
-from rmlab.cli.options import TextOptions, split_columns, with_shared_options
+from rmlab.cli.options import TextOptions, split_columns
 from rmlab.cli.terminal import say, say_aligned
 from rmlab.records import is_clone
 from rmlab.report.page import write_explorer
@@ -42,51 +43,21 @@ def run_demo(
     say("\nFigures, each with its numbers beside it:")
     for file in files:
         say(f"  {file}")
-    notebook = (
-        "open notebooks/00_quickstart.ipynb (make lab), or " if is_clone() else ""
-    )
+    notebook = ""
+    if is_clone():
+        notebook = "open notebooks/00_quickstart.ipynb (make lab), or "
     say(f"\nNext: {notebook}score a model:")
     if shutil.which("rmlab"):
         say("  rmlab score --help")
         return
     command = Path(sys.argv[0])
     say(f"  {command} score --help")
-    say(
-        f"Run this once in a shell, and rmlab alone will do:  . {command.with_name('activate')}"
-    )
+    activate = command.with_name("activate")
+    say(f"Run this once in a shell, and rmlab alone will do:  . {activate}")
 
 
-@with_shared_options
-def write_html_report(
-    results: Annotated[
-        list[str], typer.Argument(help="Folders, files or globs of scores and pairs.")
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="HTML file to write.")
-    ] = Path("report.html"),
-    texts: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Benchmark (or file of pairs) whose texts the baselines are scored on; repeat."
-        ),
-    ] = None,
-    path: Annotated[
-        Path | None, typer.Option(help="File or folder of --texts; else downloaded.")
-    ] = None,
-    include_texts: Annotated[
-        bool,
-        typer.Option(
-            "--include-texts", help="Put prompts and answers of --texts into the page."
-        ),
-    ] = False,
-    text_limit: Annotated[
-        float,
-        typer.Option(help="MiB of text a benchmark; beyond it a sample of prompts."),
-    ] = 20.0,
-    title: Annotated[str, typer.Option(help="Heading of the page.")] = "Reward models",
-    column: Annotated[list[str] | None, typer.Option(help=_COLUMN)] = None,
-    cluster: Annotated[str | None, typer.Option(help=_CLUSTER)] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Report:
     """Write one HTML file that opens offline.
 
     It has a leaderboard for each benchmark, with intervals, groups and figures. Its
@@ -98,26 +69,63 @@ def write_html_report(
       rmlab report scores.csv "results/*.json" --texts mini -o report.html
       rmlab report scores/ --texts rm-bench --include-texts
     """
-    import matplotlib
 
-    matplotlib.use("Agg")
-    if path is not None and len(texts or []) > 1:
-        raise typer.BadParameter("give one --texts with it", param_hint="--path")
-    frames = [TextOptions(path).load(name) for name in texts or ()]
-    for frame in frames:
-        frame.attrs = {}
-    responses = pd.concat(frames, ignore_index=True) if frames else None
-    file = report.write_report(
-        results,
-        out,
-        responses=responses,
-        texts=include_texts,
-        text_limit=text_limit,
-        title=title,
-        columns=split_columns(column),
-        cluster=cluster,
+    results: Annotated[
+        list[str], typer.Argument(help="Folders, files or globs of scores and pairs.")
+    ]
+    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = (
+        Path("report.html")
     )
-    say(f"{file} ({file.stat().st_size / 2**20:.1f} MiB)", err=True)
+    texts: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Benchmark (or file of pairs) whose texts the baselines are scored on; repeat."
+        ),
+    ] = None
+    path: Annotated[
+        Path | None, typer.Option(help="File or folder of --texts; else downloaded.")
+    ] = None
+    include_texts: Annotated[
+        bool,
+        typer.Option(
+            "--include-texts", help="Put prompts and answers of --texts into the page."
+        ),
+    ] = False
+    text_limit: Annotated[
+        float,
+        typer.Option(help="MiB of text a benchmark; beyond it a sample of prompts."),
+    ] = 20.0
+    title: Annotated[str, typer.Option(help="Heading of the page.")] = "Reward models"
+    column: Annotated[list[str] | None, typer.Option(help=_COLUMN)] = None
+    cluster: Annotated[str | None, typer.Option(help=_CLUSTER)] = None
+
+    def run(self) -> None:
+        """Write the page."""
+        import matplotlib
+
+        matplotlib.use("Agg")
+        names = self.texts or []
+        if self.path is not None and len(names) > 1:
+            raise typer.BadParameter("give one --texts with it", param_hint="--path")
+        file = report.write_report(
+            self.results,
+            self.out,
+            responses=self._load_texts(names),
+            texts=self.include_texts,
+            text_limit=self.text_limit,
+            title=self.title,
+            columns=split_columns(self.column),
+            cluster=self.cluster,
+        )
+        say_file(file)
+
+    def _load_texts(self, names: list[str]) -> pd.DataFrame | None:
+        frames = []
+        for name in names:
+            responses = TextOptions(path=self.path).load_responses(name)
+            responses.attrs = {}
+            frames.append(responses)
+        return pd.concat(frames, ignore_index=True) if frames else None
 
 
 def explore_scores(
@@ -149,13 +157,21 @@ def explore_scores(
 
     results = read_results(scores, split_columns(column))
     if len(results.tables) > 1:
-        raise DataError(
-            f"scores: results of {len(results.tables)} benchmarks {[*results.tables]}. Give those of one."
-        )
+        names = list(results.tables)
+        problem = f"scores: results of {len(names)} benchmarks {names}"
+        raise DataError(problem, "give those of one")
     ((benchmark, table),) = results.tables.items()
-    texts = results.texts.get(benchmark) if responses is None else None
-    texts = benchmarks.load(benchmark, path=responses) if texts is None else texts
+    texts = None
+    if responses is None:
+        texts = results.texts.get(benchmark)
+    if texts is None:
+        texts = benchmarks.load(benchmark, path=responses)
     file = write_explorer(table, texts, out, title=f"{benchmark}: rmlab explorer")
-    say(f"{file} ({file.stat().st_size / 2**20:.1f} MiB)", err=True)
+    say_file(file)
     if open_browser:
         webbrowser.open(file.resolve().as_uri())
+
+
+def say_file(file: Path) -> None:
+    """Say where a page is, and how large."""
+    say(f"{file} ({file.stat().st_size / 2**20:.1f} MiB)", err=True)

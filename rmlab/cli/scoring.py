@@ -1,6 +1,7 @@
 """The commands about models: score, prefer and merge, and before them plan and doctor."""
 
 import sys
+from dataclasses import dataclass
 from typing import Annotated
 
 import pandas as pd
@@ -14,27 +15,10 @@ from rmlab.records import check_writable
 from rmlab.text import line
 
 
-@shared.with_shared_options
-def score_benchmark(
-    texts: shared.TextOptions,
-    table: shared.TableOptions,
-    run: shared.RunOptions,
-    options: shared.ClassifierOptions,
-    server: shared.ServerOptions,
-    benchmark: shared.Benchmark,
-    models: Annotated[
-        list[str],
-        typer.Argument(help="Model ids, folders, or baselines such as longest."),
-    ],
-    reference: Annotated[
-        str | None,
-        typer.Option(help="Score MODELS as DPO policies against this reference."),
-    ] = None,
-    implicit: Annotated[
-        str | None,
-        typer.Option(help="Policies without a reference: mean, sum or norm."),
-    ] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Score(
+    shared.ServerOptions, shared.WorkOptions, shared.TableOptions, shared.TextOptions
+):
     """Score a benchmark's texts with one or more reward models.
 
     Prints the benchmark's summary. Writes the scores to --out, or as CSV into a pipe.
@@ -51,53 +35,73 @@ def score_benchmark(
       rmlab score pairs.jsonl longest -o scores.parquet
       rmlab score ab.csv longest --winner winner --column a=left --column b=right
     """
-    check_out(table, run, len(models))
-    if server.url and len(models) > 1:
-        raise typer.BadParameter(
-            f"one MODEL at a time, not {len(models)}", param_hint="--url"
-        )
-    responses = texts.load(benchmark)
-    keywords = run.keywords() | {"allow_missing": table.allow_missing}
-    model_keywords = shared.model_keywords(options)
-    names: list[shared.Options] = [{"name": name} for name in table.name or []] or [
-        {}
-    ] * len(models)
-    opened: list[scoring.Model] = list(models)
-    if server.url:
-        opened = [
-            scorers.remote(
-                server.url, model=models[0], **server.keywords(options), **names[0]
-            )
-        ]
-    elif reference or implicit:
-        opened = [
-            scorers.implicit_reward(
-                model, reference, mode=implicit, **name, **model_keywords
-            )
-            for model, name in zip(models, names, strict=True)
-        ]
-    else:
-        keywords |= model_keywords | shared.pick_given(name=table.name)
-    scores = scoring.score(responses, opened, **keywords)
-    if run.out is None and sys.stdout.isatty():
-        say_aligned(metrics.summary(scores))
-    else:
-        write_table(scores, run)
 
-
-@shared.with_shared_options
-def prefer_benchmark(
-    texts: shared.TextOptions,
-    table: shared.TableOptions,
-    run: shared.RunOptions,
-    options: shared.ModelOptions,
-    benchmark: shared.Benchmark,
+    benchmark: shared.Benchmark
     models: Annotated[
         list[str],
-        typer.Argument(help="Ids or folders of models that see two answers at once."),
-    ],
-    form: shared.Form = None,
-) -> None:
+        typer.Argument(help="Model ids, folders, or baselines such as longest."),
+    ]
+    reference: Annotated[
+        str | None,
+        typer.Option(help="Score MODELS as DPO policies against this reference."),
+    ] = None
+    implicit: Annotated[
+        str | None,
+        typer.Option(help="Policies without a reference: mean, sum or norm."),
+    ] = None
+
+    def run(self) -> None:
+        """Score, and write or print the scores."""
+        check_names(self, len(self.models))
+        check_file(self)
+        if self.url and len(self.models) > 1:
+            message = f"one MODEL at a time, not {len(self.models)}"
+            raise typer.BadParameter(message, param_hint="--url")
+        responses = self.load_responses(self.benchmark)
+
+        keywords = self.work_keywords()
+        opened: list[scoring.Model] = []
+        if self.url:
+            opened = [self._connect(self.url)]
+        elif self.reference or self.implicit:
+            opened = list(self._open_policies())
+        else:
+            opened = list(self.models)
+            keywords |= shared.model_keywords(self, shared.ClassifierOptions)
+            keywords |= shared.pick_given(name=self.name)
+        scores = scoring.score(
+            responses, opened, allow_missing=self.allow_missing, **keywords
+        )
+        if self.out is None and sys.stdout.isatty():
+            say_aligned(metrics.summary(scores))
+        else:
+            write_table(scores, self)
+
+    def _connect(self, url: str) -> scoring.Model:
+        """The model that the server has."""
+        keywords = self.server_keywords()
+        if self.name:
+            keywords["name"] = self.name[0]
+        return scorers.remote(url, model=self.models[0], **keywords)
+
+    def _open_policies(self) -> list[scoring.Model]:
+        """The models as policies, whose implicit rewards are scores."""
+        keywords = shared.model_keywords(self, shared.ClassifierOptions)
+        policies: list[scoring.Model] = []
+        for number, model in enumerate(self.models):
+            if self.name:
+                keywords["name"] = self.name[number]
+            policy = scorers.implicit_reward(
+                model, self.reference, mode=self.implicit, **keywords
+            )
+            policies.append(policy)
+        return policies
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prefer(
+    shared.ModelOptions, shared.WorkOptions, shared.TableOptions, shared.TextOptions
+):
     """Compare a benchmark's answers with pairwise models.
 
     Every chosen answer meets every rejected one, in both orders.
@@ -109,19 +113,27 @@ def prefer_benchmark(
       rmlab prefer rm-bench llm-blender/PairRM-hf --cluster ray --store s3://bucket/scores
       rmlab report scores/
     """
-    check_out(table, run, len(models))
-    responses = texts.load(benchmark)
-    keywords = (
-        run.keywords()
-        | shared.model_keywords(options)
-        | shared.pick_given(form=form, name=table.name)
-    )
-    write_table(
-        scoring.prefer(
-            responses, list(models), allow_missing=table.allow_missing, **keywords
-        ),
-        run,
-    )
+
+    benchmark: shared.Benchmark
+    models: Annotated[
+        list[str],
+        typer.Argument(help="Ids or folders of models that see two answers at once."),
+    ]
+    form: shared.Form = None
+
+    def run(self) -> None:
+        """Compare, and write or print the pairs."""
+        check_names(self, len(self.models))
+        check_file(self)
+        responses = self.load_responses(self.benchmark)
+
+        keywords = self.work_keywords()
+        keywords |= shared.model_keywords(self, shared.ModelOptions)
+        keywords |= shared.pick_given(form=self.form, name=self.name)
+        pairs = scoring.prefer(
+            responses, list(self.models), allow_missing=self.allow_missing, **keywords
+        )
+        write_table(pairs, self)
 
 
 def merge_stores(
@@ -145,19 +157,8 @@ def merge_stores(
     say_table(scoring.merge(folders, into))
 
 
-@shared.with_shared_options
-def plan(
-    texts: shared.TextOptions,
-    tokens: shared.TokenOptions,
-    form: shared.TemplateOptions,
-    model: Annotated[
-        str, typer.Argument(help="Model id or folder; its weights are not needed.")
-    ],
-    benchmark: shared.Benchmark,
-    implicit: Annotated[
-        bool, typer.Option("--implicit", help="A language model's implicit reward.")
-    ] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Plan(shared.TemplateOptions, shared.TokenOptions, shared.TextOptions):
     """Say what scoring a benchmark with a model takes.
 
     Prints as CSV: distinct texts, tokens that are forwarded on a CPU, the fewest that
@@ -168,55 +169,54 @@ def plan(
       rmlab plan Skywork/Skywork-Reward-V2-Llama-3.1-8B rm-bench
       rmlab plan meta-llama/Llama-3.3-70B-Instruct rm-bench --implicit
     """
-    from rmlab.inference.planning import CPU_BUDGET, Packing
-    from rmlab.inference.planning import plan as plan_passes
-    from rmlab.inference.template import encode, read_template
-    from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
-    from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
-    from rmlab.scorers.models.backbone import count_weights, encodes, window
 
-    responses, checkpoint = texts.load(benchmark), find_tokenizer(model)
-    encoded = encode(
-        load_tokenizer(checkpoint),
-        responses["prompt"].tolist(),
-        responses["response"].tolist(),
-        template=read_template(form.template),
-        max_length=tokens.max_length or window(checkpoint.config),
-        truncate=tokens.truncate,
-    )
-    packing = Packing(None, causal=not encodes(checkpoint.config))
-    passes = plan_passes(
-        encoded.ids, encoded.groups, budget=tokens.budget or CPU_BUDGET, packing=packing
-    )
-    n_weights = count_weights(checkpoint, implicit=implicit)
-    row = {
-        "model": checkpoint.title,
-        "texts": len(passes.copies),
-        "tokens": passes.tokens,
-        "minimum": passes.minimum,
-    }
-    say_table(
-        pd.DataFrame(
-            [row | {"bytes_16_bits": 2 * n_weights, "bytes_32_bits": 4 * n_weights}]
+    model: Annotated[
+        str, typer.Argument(help="Model id or folder; its weights are not needed.")
+    ]
+    benchmark: shared.Benchmark
+    implicit: Annotated[
+        bool, typer.Option("--implicit", help="A language model's implicit reward.")
+    ] = False
+
+    def run(self) -> None:
+        """Count texts, tokens and bytes, and print them."""
+        from rmlab.inference.planning import CPU_BUDGET, Packing, plan
+        from rmlab.inference.template import encode, read_template
+        from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
+        from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+        from rmlab.scorers.models.backbone import count_weights, encodes, window
+
+        responses = self.load_responses(self.benchmark)
+        checkpoint = find_tokenizer(self.model)
+        encoded = encode(
+            load_tokenizer(checkpoint),
+            responses["prompt"].tolist(),
+            responses["response"].tolist(),
+            template=read_template(self.template),
+            max_length=self.max_length or window(checkpoint.config),
+            truncate=self.truncate,
         )
-    )
+        passes = plan(
+            encoded.ids,
+            encoded.groups,
+            budget=self.budget or CPU_BUDGET,
+            packing=Packing(None, causal=not encodes(checkpoint.config)),
+        )
+
+        n_weights = count_weights(checkpoint, implicit=self.implicit)
+        row = {
+            "model": checkpoint.title,
+            "texts": len(passes.copies),
+            "tokens": passes.tokens,
+            "minimum": passes.minimum,
+            "bytes_16_bits": 2 * n_weights,
+            "bytes_32_bits": 4 * n_weights,
+        }
+        say_table(pd.DataFrame([row]))
 
 
-@shared.with_shared_options
-def check_model(
-    texts: shared.TextOptions,
-    options: shared.ClassifierOptions,
-    server: shared.ServerOptions,
-    model: Annotated[str, typer.Argument(help="Model id or folder.")],
-    benchmark: shared.Benchmark = "mini",
-    pairwise: Annotated[
-        bool,
-        typer.Option(
-            "--pairwise", help="MODEL sees two answers at once, as PairRM does."
-        ),
-    ] = False,
-    form: shared.Form = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Doctor(shared.ServerOptions, shared.TextOptions):
     """Check a model for silent scoring errors before a long run.
 
     One line per check, with the remedy below it. Exit code 1 if a check fails.
@@ -228,16 +228,32 @@ def check_model(
       rmlab doctor llm-blender/PairRM-hf rm-bench --pairwise
       rmlab doctor my-rm --url http://127.0.0.1:8000 --kind vllm --local-weights ./my-rm
     """
-    responses, keywords = texts.load(benchmark), shared.model_keywords(options)
-    scorer: object = model
-    if server.url:
-        scorer, keywords = server.url, {"model": model, **server.keywords(options)}
-    elif pairwise:
-        scorer, keywords = (
-            scorers.pairwise(model, **shared.pick_given(form=form), **keywords),
-            {},
-        )
-    say_checks(checks.doctor(scorer, responses, **keywords))  # type: ignore[arg-type]
+
+    model: Annotated[str, typer.Argument(help="Model id or folder.")]
+    benchmark: shared.Benchmark = "mini"
+    pairwise: Annotated[
+        bool,
+        typer.Option(
+            "--pairwise", help="MODEL sees two answers at once, as PairRM does."
+        ),
+    ] = False
+    form: shared.Form = None
+
+    def run(self) -> None:
+        """Check, and print the findings."""
+        responses = self.load_responses(self.benchmark)
+        if self.url:
+            keywords = self.server_keywords()
+            table = checks.doctor(self.url, responses, model=self.model, **keywords)
+        else:
+            keywords = shared.model_keywords(self, shared.ClassifierOptions)
+            if self.pairwise:
+                keywords |= shared.pick_given(form=self.form)
+                scorer = scorers.pairwise(self.model, **keywords)
+                table = checks.doctor(scorer, responses)
+            else:
+                table = checks.doctor(self.model, responses, **keywords)
+        say_checks(table)
 
 
 def say_checks(table: pd.DataFrame) -> None:
@@ -250,30 +266,30 @@ def say_checks(table: pd.DataFrame) -> None:
         raise typer.Exit(1)
 
 
-def check_out(
-    table: shared.TableOptions, run: shared.RunOptions, n_models: int
-) -> None:
-    """Raise before a long run where the file could not be written after it."""
-    if table.name and (len(table.name) != n_models or "" in table.name):
-        problem = f"{len(table.name)} names for {n_models} models; give one for each, none empty"
-        raise typer.BadParameter(problem, param_hint="--name")
-    check_file(run)
+def check_names(options: shared.TableOptions, n_models: int) -> None:
+    """Raise unless there is a name for each model, or none at all."""
+    names = options.name
+    if names and (len(names) != n_models or "" in names):
+        count = f"{len(names)} names for {n_models} models"
+        message = f"{count}; give one for each, none empty"
+        raise typer.BadParameter(message, param_hint="--name")
 
 
-def check_file(run: shared.RunOptions, *, is_table: bool = True) -> None:
+def check_file(options: shared.WorkOptions, *, is_table: bool = True) -> None:
     """Raise before a long run where its table, or its report, could not be written
     after it.
     """
-    if run.out is not None:
+    if options.out is not None:
         if is_table:
-            check_target(run.out)
-        check_writable(run.out)
+            check_target(options.out)
+        check_writable(options.out)
 
 
-def write_table(table: pd.DataFrame, run: shared.RunOptions) -> None:
+def write_table(table: pd.DataFrame, options: shared.WorkOptions) -> None:
     """The table of scores or pairs to a file, or as CSV to stdout."""
-    if run.out is None:
+    if options.out is None:
         say_table(table)
-    else:
-        write = io.write_scores if "score" in table.columns else io.write_pairs
-        say(f"{len(table)} rows in {write(table, run.out)}", err=True)
+        return
+    write = io.write_scores if "score" in table.columns else io.write_pairs
+    file = write(table, options.out)
+    say(f"{len(table)} rows in {file}", err=True)

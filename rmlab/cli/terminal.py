@@ -24,12 +24,13 @@ def say_table(table: pd.DataFrame) -> None:
 
 def say_aligned(table: pd.DataFrame, decimals: int = 3) -> None:
     """Write a table for people: aligned columns, rounded numbers."""
-    cells = table.map(
-        lambda value: (
-            f"{value:.{decimals}f}" if isinstance(value, float) else line(value)
-        )
-    )
-    say(cells.to_string(index=False))
+
+    def format_cell(value: object) -> str:
+        if isinstance(value, float):
+            return f"{value:.{decimals}f}"
+        return line(value)
+
+    say(table.map(format_cell).to_string(index=False))
 
 
 def take_over_warnings() -> None:

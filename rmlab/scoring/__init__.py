@@ -9,7 +9,7 @@ from rmlab.scoring.cluster import Ray, find_engine
 from rmlab.scoring.open_models import Model, Models, open_models
 from rmlab.scoring.run import RunOptions
 from rmlab.scoring.stores import merge
-from rmlab.scoring.tasks import Comparisons, SingleAnswers, Task, score_table
+from rmlab.scoring.tasks import Comparisons, SingleAnswers, score_table
 from rmlab.scoring.texts import Shard, select_shard
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -41,7 +41,7 @@ def score(
         or an object with such a call and a `name`. A judge (`rmlab.judge`) is a scorer,
         too.
     store : str or Path, optional
-        A folder, or a URL that fsspec knows ("s3://bucket/scores"). Every batch is kept
+        A folder, or a URL that fsspec knows ("s3://bucket/scores"). Every batch is put
         there as it comes, so that an interrupted run resumes and a rerun forwards
         nothing. A function needs an attribute `fingerprint` for that. A run that ended
         leaves its table there as well. Processes that run at the same time each need a
@@ -89,10 +89,13 @@ def score(
     0  characters    chosen   12.0
     1  characters  rejected    3.0
     """
-    responses = _select_responses(responses, shard)
+    responses = tables.check_responses(responses)
+    if shard is not None:
+        responses = select_shard(responses, shard)
     task = SingleAnswers(responses)
-    run = _run_options(store, cluster, batch, allow_missing, progress)
-    return _score(task, model, options, run, shard)
+    run = _run_options(store, shard, cluster, batch, allow_missing, progress)
+    models = open_models(model, options, run, pairwise=False)
+    return score_table(task, models, run)
 
 
 def prefer(
@@ -144,19 +147,18 @@ def prefer(
     DataError, OSError
         As in `rmlab.score`.
     """
-    responses = _select_responses(responses, shard)
-    task = Comparisons(responses)
-    run = _run_options(store, cluster, batch, allow_missing, progress)
-    return _score(task, model, options, run, shard)
-
-
-def _select_responses(responses: pd.DataFrame, shard: Shard | None) -> pd.DataFrame:
     responses = tables.check_responses(responses)
-    return responses if shard is None else select_shard(responses, shard)
+    if shard is not None:
+        responses = select_shard(responses, shard)
+    task = Comparisons(responses)
+    run = _run_options(store, shard, cluster, batch, allow_missing, progress)
+    models = open_models(model, options, run, pairwise=True)
+    return score_table(task, models, run)
 
 
 def _run_options(
     store: str | Path | None,
+    shard: Shard | None,
     cluster: str | Ray | None,
     batch: int,
     allow_missing: bool,
@@ -165,23 +167,13 @@ def _run_options(
     if not isinstance(batch, int) or batch < 1:
         allowed = "give the number of texts of a call, 1 or more"
         raise DataError(f"batch: {batch!r} is not allowed", allowed)
+    opened_store = None if store is None else Store(store)
+    engine = find_engine(cluster) if isinstance(cluster, str) else cluster
     return RunOptions(
-        store=None if store is None else Store(store),
-        engine=find_engine(cluster) if isinstance(cluster, str) else cluster,
+        store=opened_store,
+        is_shard=shard is not None,
+        engine=engine,
         batch=batch,
         allow_missing=allow_missing,
         progress=progress,
     )
-
-
-def _score(
-    task: Task,
-    model: Models,
-    options: dict[str, object],
-    run: RunOptions,
-    shard: Shard | None,
-) -> pd.DataFrame:
-    # Without a store a function gets all texts at once.
-    batch = None if run.store is None else run.batch
-    models = open_models(model, options, batch, pairwise=task.is_pairwise)
-    return score_table(task, models, run, shard)

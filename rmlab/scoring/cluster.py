@@ -76,15 +76,15 @@ class Ray:
 
     def _most_workers(self, n_cpus: float, n_gpus: float, gpus: float) -> int:
         """How many workers the cluster has room for; DataError where it has none."""
-        most = n_cpus // self.cpus
+        room = n_cpus // self.cpus
         if gpus:
-            most = min(most, n_gpus // gpus)
-        if most < 1:
+            room = min(room, n_gpus // gpus)
+        if room < 1:
             size = f"{n_cpus:g} CPUs and {n_gpus:g} GPUs"
             worker = f"{self.cpus} CPUs and {gpus:g} GPUs"
             remedy = "ask for less with rmlab.scoring.Ray(cpus=, gpus=)"
             raise DataError(f"cluster: {size} hold no worker of {worker}", remedy)
-        return int(most)
+        return int(room)
 
 
 class _Actor:

@@ -19,9 +19,8 @@ from rmlab.scoring.texts import Texts, unique_texts
 from rmlab.tables import PROMPT, DataError, group_codes
 
 
-class Shown(NamedTuple):
-    """The rows of a table that one judge is shown, as texts of one, two or more
-    answers.
+class Assignment(NamedTuple):
+    """The rows of a table that go to one judge, as texts of one, two or more answers.
 
     `position`: of each row's answer within its text.
     """
@@ -32,7 +31,7 @@ class Shown(NamedTuple):
     position: Ints
 
 
-def list_items(judge: Judge, responses: pd.DataFrame) -> list[Shown]:
+def list_items(judge: Judge, responses: pd.DataFrame) -> list[Assignment]:
     """The single answers or the lists that the judge is shown; subsets of another judge
     go to that one.
     """
@@ -41,21 +40,22 @@ def list_items(judge: Judge, responses: pd.DataFrame) -> list[Shown]:
     for name, subset_judge in judge.apart.items():
         rows_of.append((subset_judge, subset == name))
 
-    shown = []
+    assignments = []
     for row_judge, is_shown in rows_of:
         rows = np.flatnonzero(is_shown)
         if len(rows):
-            shown.append(_show_rows(row_judge, responses.iloc[rows], rows))
-    return shown
+            part = responses.iloc[rows]
+            assignments.append(_assign_rows(row_judge, part, rows))
+    return assignments
 
 
-def _show_rows(judge: Judge, responses: pd.DataFrame, rows: Ints) -> Shown:
+def _assign_rows(judge: Judge, responses: pd.DataFrame, rows: Ints) -> Assignment:
     prompt_number, first_rows = group_codes(responses, PROMPT)
     if judge.takes == "answer":
         columns = zip(responses["prompt"], responses["response"], strict=True)
         answers = [Text(prompt, (response,)) for prompt, response in columns]
         texts = unique_texts(responses[tables.KEY], prompt_number, answers)
-        return Shown(judge, rows, texts, np.zeros(len(rows), np.intp))
+        return Assignment(judge, rows, texts, np.zeros(len(rows), np.intp))
 
     answers_of = responses["response"].groupby(prompt_number)
     prompts = responses["prompt"].iloc[first_rows]
@@ -65,7 +65,7 @@ def _show_rows(judge: Judge, responses: pd.DataFrame, rows: Ints) -> Shown:
     ]
     keys = responses[PROMPT].reset_index(drop=True)
     texts = Texts(lists, prompt_number, keys)
-    return Shown(judge, rows, texts, np.asarray(answers_of.cumcount(), np.intp))
+    return Assignment(judge, rows, texts, np.asarray(answers_of.cumcount(), np.intp))
 
 
 def judge_pairs(
@@ -75,8 +75,8 @@ def judge_pairs(
     judge's own.
     """
     rows = np.arange(len(texts.rows))
-    shown = Shown(judge, rows, texts, np.zeros_like(rows))
-    (judged,), provenance = _judge_all(judge, [shown], options)
+    everything = Assignment(judge, rows, texts, np.zeros_like(rows))
+    (judged,), provenance = _judge_all(judge, [everything], options)
 
     decided = np.array([values[0] for values in judged.values], np.float64)
     columns = pd.DataFrame(
@@ -98,9 +98,9 @@ def judge_scores(
     score = np.full(len(responses), np.nan)
     verdict = np.full(len(responses), "", object)
 
-    shown = list_items(judge, responses)
-    results, provenance = _judge_all(judge, shown, options)
-    for part, judged in zip(shown, results, strict=True):
+    assignments = list_items(judge, responses)
+    results, provenance = _judge_all(judge, assignments, options)
+    for part, judged in zip(assignments, results, strict=True):
         items = zip(part.rows, part.texts.rows, part.position, strict=True)
         for row, item, position in items:
             score[row] = judged.values[item][position]
@@ -110,7 +110,7 @@ def judge_scores(
 
 
 def _judge_all(
-    judge: Judge, shown: Sequence[Shown], options: RunOptions
+    judge: Judge, assignments: Sequence[Assignment], options: RunOptions
 ) -> tuple[list[Judged], Provenance]:
     """The verdicts on each part of a table, and the provenance with the counts of all.
 
@@ -121,7 +121,7 @@ def _judge_all(
     results = []
     verdicts: Counter[str] = Counter()
     n_missing = 0
-    for part in shown:
+    for part in assignments:
         judged = _ask_judge(part.judge, part.texts.distinct, options)
         is_missing = [bool(np.isnan(values).any()) for values in judged.values]
         missing = np.flatnonzero(is_missing)

@@ -5,6 +5,7 @@ name.
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rmlab import baselines, scorers
 from rmlab.scorers.base import (
@@ -14,6 +15,7 @@ from rmlab.scorers.base import (
     as_pair_scorer,
     as_scorer,
 )
+from rmlab.scoring.run import RunOptions
 from rmlab.tables import DataError, nearest
 
 # A model by its name, or a scorer.
@@ -24,31 +26,36 @@ Models = Model | Sequence[Model] | Mapping[str, Model]
 def open_models(
     model: Models,
     options: Mapping[str, object],
-    batch: int | None,
+    run: RunOptions,
     *,
     pairwise: bool,
 ) -> dict[str, Scorer | Judge]:
     """Name -> scorer, in the order given.
 
-    `options`: of models that a string names. `batch`: texts of a call of a function;
-    None for all at once. `pairwise`: whether the scorers compare two answers.
+    `options`: of models that a string names. `pairwise`: whether the scorers compare
+    two answers.
     """
+    # Without a store a function gets all texts at once.
+    batch = None if run.store is None else run.batch
     items, names = _list_items(model, options.get("name"))
     _check_options(items, options)
     models: dict[str, Scorer | Judge] = {}
     for item, name in zip(items, names, strict=True):
-        scorer: object = item
+        scorer: Any = item
         if isinstance(item, str | Path):
-            given = options if name is None else {**options, "name": name}
-            scorer = _open_named(item, given, pairwise=pairwise)
-        wrapped = _wrap(scorer, batch, pairwise=pairwise)
+            item_options = options if name is None else {**options, "name": name}
+            scorer = _open_named(item, item_options, pairwise=pairwise)
+        is_judge = isinstance(scorer, Judge) and pairwise == (scorer.takes == "pair")
+        if not is_judge:
+            wrap = as_pair_scorer if pairwise else as_scorer
+            scorer = wrap(scorer, batch)
 
-        key = wrapped.name if name is None else str(name)
+        key = scorer.name if name is None else str(name)
         if key in models:
             problem = f"model: two scorers are named {key!r}"
             raise DataError(problem, "give one of them another name (name=...)")
-        _warn_of_twin(models, key, wrapped)
-        models[key] = wrapped
+        _warn_of_twin(models, key, scorer)
+        models[key] = scorer
     return models
 
 
@@ -103,19 +110,12 @@ def _open_named(
     has_separator = "/" in name or "\\" in name
     is_path = has_separator or name.startswith((".", "~")) or Path(name).is_dir()
     if isinstance(item, str) and not is_path:
-        further = "or a model id ('owner/name'), a folder, or a scorer"
-        allowed = f"{nearest(name, baselines.NAMES)}; {further}"
+        models = "or a model id ('owner/name'), a folder, or a scorer"
+        allowed = f"{nearest(name, baselines.NAMES)}; {models}"
         raise DataError(f"model: unknown name {name!r}", allowed)
 
     make: Callable[..., Scorer] = scorers.pairwise if pairwise else scorers.classifier
     return make(item, **options)
-
-
-def _wrap(scorer: object, batch: int | None, *, pairwise: bool) -> Scorer | Judge:
-    """A scorer in the form of one: of comparisons where `pairwise`."""
-    if isinstance(scorer, Judge) and pairwise == (scorer.takes == "pair"):
-        return scorer
-    return as_pair_scorer(scorer, batch) if pairwise else as_scorer(scorer, batch)
 
 
 def _warn_of_twin(
@@ -128,5 +128,5 @@ def _warn_of_twin(
         if model.fingerprint == scorer.fingerprint:
             pair = f"scorers {other!r} and {name!r} have the same fingerprint"
             remedy = "leave one out, or change the fingerprint of a changed version"
-            warnings.warn(f"{pair}: they are the same model; {remedy}", stacklevel=5)
+            warnings.warn(f"{pair}: they are the same model; {remedy}", stacklevel=4)
             return

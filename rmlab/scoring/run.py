@@ -43,10 +43,12 @@ _TICK = 2.0  # seconds; a run that is shorter shows no bar in Jupyter
 class RunOptions:
     """How texts are scored.
 
-    `engine`: who scores on a cluster. `batch`: texts of a call of a function.
+    `is_shard`: whether the texts are a part of the table. `engine`: who scores on a
+    cluster. `batch`: texts of a call of a function.
     """
 
     store: Store | None = None
+    is_shard: bool = False
     engine: Ray | None = None
     batch: int = 256
     allow_missing: bool = False
@@ -73,8 +75,7 @@ def score_texts(
     total = np.zeros((n, 1 + len(scorer.columns)))
     is_new = np.zeros(n, bool)
     self_check: Provenance = {}
-    turns = []
-    runs: list[Provenance] = []
+    turns: list[Provenance] = []
     for number, (weight, model) in enumerate(terms, start=1):
         title = scorer.name
         if len(terms) > 1:
@@ -93,13 +94,17 @@ def score_texts(
 
         total += weight * rows
         is_new[missing] = True
-        turns.append(_describe_turn(model, len(missing), rows))
-        if store is not None:
-            runs += _list_runs(model, len(missing), store)
+        turn: Provenance = {
+            "name": model.name,
+            "fingerprint": model.fingerprint,
+            "scored": len(missing),
+            "missing": int(np.isnan(rows[:, 0]).sum()),
+        }
+        turns.append(turn)
 
     provenance = describe_scorer(scorer) | self_check | scorer.count_cut(texts.distinct)
     if store is not None:
-        provenance["runs"] = [_drop_shared(run, provenance) for run in runs]
+        provenance["runs"] = _list_runs(models, turns, store, provenance)
     n_missing = int(np.isnan(total[:, 0]).sum())
     provenance |= count_texts(start, n, int(is_new.sum()), n_missing)
     if len(terms) > 1:
@@ -116,30 +121,30 @@ def _require_fingerprints(scorer: Scorer, models: Sequence[Scorer]) -> None:
         raise DataError(problem, remedy)
 
 
-def _describe_turn(model: Scorer, n_scored: int, rows: Floats) -> Provenance:
-    return {
-        "name": model.name,
-        "fingerprint": model.fingerprint,
-        "scored": n_scored,
-        "missing": int(np.isnan(rows[:, 0]).sum()),
-    }
+def _list_runs(
+    models: Sequence[Scorer],
+    turns: Sequence[Provenance],
+    store: Store,
+    provenance: Provenance,
+) -> list[Provenance]:
+    """Provenance of all runs that the scores are of, each model's last one this one; a
+    run does not repeat what it shares with `provenance`.
+    """
+    runs: list[Provenance] = []
+    for model, turn in zip(models, turns, strict=True):
+        runs += store.runs(str(model.fingerprint)).values()
+        if turn["scored"]:
+            runs.append(describe_scorer(model) | {"scored": turn["scored"]})
 
-
-def _list_runs(model: Scorer, n_scored: int, store: Store) -> list[Provenance]:
-    """Provenance of all runs that the model's scores are of, this one last."""
-    runs = list(store.runs(str(model.fingerprint)).values())
-    if n_scored:
-        runs.append(describe_scorer(model) | {"scored": n_scored})
-    return runs
-
-
-def _drop_shared(run: Provenance, provenance: Provenance) -> Provenance:
-    """A run without the name, and without values that the whole provenance has."""
-    return {
-        field: value
-        for field, value in run.items()
-        if field != "name" and provenance.get(field) != value
-    }
+    differing = []
+    for run in runs:
+        fields = {
+            field: value
+            for field, value in run.items()
+            if field != "name" and provenance.get(field) != value
+        }
+        differing.append(fields)
+    return differing
 
 
 def _read_stored(model: Scorer, texts: Texts, store: Store | None) -> Floats:
@@ -159,8 +164,8 @@ def _read_stored(model: Scorer, texts: Texts, store: Store | None) -> Floats:
         try:
             rows[row] = value
         except (TypeError, ValueError, OverflowError):
-            held = f"{short(value)}, no score of {model.name!r}"
-            problem = f"store: {store}/{fingerprint} holds {held}"
+            content = f"{short(value)}, no score of {model.name!r}"
+            problem = f"store: {store}/{fingerprint} holds {content}"
             remedy = "change the scorer's fingerprint, or give store= a new folder"
             raise DataError(problem, remedy) from None
     return rows

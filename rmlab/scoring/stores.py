@@ -197,10 +197,10 @@ def _merge_fingerprint(
     for key, value in source_values.items():
         if key in target_values and target_values[key] != value:
             conflicts.append((value, target_values[key]))
-    names = [str(run["name"]) for run in runs.values() if "name" in run]
+    names = [str(run["name"]) for run in runs.values() if "name" in run] or [""]
     return {
         "fingerprint": fingerprint,
-        "model": names[0] if names else "",
+        "model": names[0],
         "source": str(source),
         "texts": len(source_values),
         "added": sum(len(records) for records in new_records.values()),

@@ -2,85 +2,30 @@
 table.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
 from rmlab import baselines, tables
-from rmlab.scorers.base import Judge, PairScorer, Provenance, Scorer, Text
+from rmlab.scorers.base import Floats, Judge, PairScorer, Provenance, Scorer, Text
 from rmlab.scoring.judged import judge_pairs, judge_scores
 from rmlab.scoring.run import RunOptions, score_texts
 from rmlab.scoring.spread import spread_scorer
 from rmlab.scoring.stores import check_tables, write_tables
-from rmlab.scoring.texts import Shard, Texts, both_orders, comparisons, unique_texts
-
-Columns = dict[str, np.ndarray]
+from rmlab.scoring.texts import Texts, both_orders, comparisons, unique_texts
 
 
-class Task(ABC):
-    """A table to be scored: single answers, or comparisons.
-
-    `rows`: the table without the columns of a model. `is_pairwise`: whether its rows
-    are comparisons.
-    """
-
-    rows: pd.DataFrame
-    is_pairwise: bool
-
-    @abstractmethod
-    def score_rows(
-        self, scorer: Scorer | Judge, options: RunOptions
-    ) -> tuple[pd.DataFrame, Provenance]:
-        """The rows with the numbers of one model, and their provenance."""
-
-    @abstractmethod
-    def check(self, table: pd.DataFrame, options: RunOptions) -> pd.DataFrame:
-        """The whole table in its order and types of columns."""
-
-
-def score_table(
-    task: Task,
-    models: Mapping[str, Scorer | Judge],
-    options: RunOptions,
-    shard: Shard | None,
-) -> pd.DataFrame:
-    """The table of all models, one after the other; a store gets it too, where it is
-    whole.
-    """
-    # The table of a shard is a part of one.
-    store = options.store if shard is None else None
-    if store is not None:
-        names = task.rows["benchmark"].unique()
-        check_tables(store, models, names, pairs=task.is_pairwise)
-
-    by_model = []
-    provenance = {}
-    for name, scorer in models.items():
-        rows, provenance[name] = task.score_rows(scorer, options)
-        by_model.append(rows.assign(model=name))
-        if len(models) > 1 and isinstance(scorer, Scorer):
-            scorer.free_memory()
-
-    table = task.check(pd.concat(by_model, ignore_index=True), options)
-    table.attrs["provenance"] = provenance
-    if store is not None:
-        write_tables(table, store)
-    return table
-
-
-class SingleAnswers(Task):
-    """Responses, each of which gets a score."""
+class SingleAnswers:
+    """Responses, each of which gets a score. `rows`: the table without a model."""
 
     is_pairwise = False
 
     def __init__(self, responses: pd.DataFrame) -> None:
-        self.prompt_number, _ = tables.group_codes(responses, tables.PROMPT)
-        self.further = tables.prompt_columns(responses, tables.SCORES)
         self.rows = responses
+        self.prompt_number, _ = tables.group_codes(responses, tables.PROMPT)
+        self.prompt_columns = tables.prompt_columns(responses, tables.SCORES)
 
     @cached_property
     def texts(self) -> Texts:
@@ -90,39 +35,32 @@ class SingleAnswers(Task):
         return unique_texts(self.rows[tables.KEY], self.prompt_number, texts)
 
     def score_rows(
-        self, scorer: Scorer | Judge, options: RunOptions
+        self, scorer: Scorer | Judge, run: RunOptions
     ) -> tuple[pd.DataFrame, Provenance]:
-        """Score, then the scorer's columns, then columns of the prompt."""
-        columns: pd.DataFrame | Columns
+        """The rows with the numbers of one model, and their provenance.
+
+        Behind the score follow the scorer's columns, then those of the prompt.
+        """
         if isinstance(scorer, Judge):
-            columns, provenance = judge_scores(scorer, self.rows, options)
+            columns, provenance = judge_scores(scorer, self.rows, run)
         else:
-            columns, provenance = self._score_texts(scorer, options)
-        scored = self.rows.assign(**columns)
+            if isinstance(getattr(scorer, "model", None), baselines.Baseline):
+                # It costs nothing: it is computed anew, and here.
+                run = replace(run, store=None, engine=None)
+            scores, provenance = run_scorer(scorer, self.texts, run)
+            names = ["score", *scorer.columns]
+            columns = pd.DataFrame(scores[self.texts.rows], columns=names)
 
-        own = [name for name in columns if name != "score"]
-        further = [name for name in self.further if name not in own]
-        return scored[[*tables.SCORES[1:], *own, *further]], provenance
-
-    def _score_texts(
-        self, scorer: Scorer, options: RunOptions
-    ) -> tuple[Columns, Provenance]:
-        if _is_baseline(scorer):
-            # It costs nothing: it is computed anew, and here.
-            options = replace(options, store=None, engine=None)
-        scores, provenance = run_scorer(scorer, self.texts, options)
-        by_row = scores[self.texts.rows]
-        names = ["score", *scorer.columns]
-        return {name: by_row[:, i] for i, name in enumerate(names)}, provenance
-
-    def check(self, table: pd.DataFrame, options: RunOptions) -> pd.DataFrame:
-        """A table of scores."""
-        return tables.check_scores(table, allow_missing=options.allow_missing)
+        names = list(tables.SCORES[1:])
+        for name in (*columns, *self.prompt_columns):
+            if name not in names:
+                names.append(name)
+        return self.rows.assign(**columns)[names], provenance
 
 
-class Comparisons(Task):
+class Comparisons:
     """Every chosen with every rejected answer of a prompt, each of which gets a margin
-    or a verdict.
+    or a verdict. `rows`: the table without a model.
     """
 
     is_pairwise = True
@@ -131,17 +69,19 @@ class Comparisons(Task):
         self.rows, self.texts = comparisons(responses)
 
     def score_rows(
-        self, scorer: Scorer | Judge, options: RunOptions
+        self, scorer: Scorer | Judge, run: RunOptions
     ) -> tuple[pd.DataFrame, Provenance]:
-        """Margin and outcome, and a judge's columns."""
+        """The rows with margin and outcome, or with a judge's columns, and their
+        provenance.
+        """
         if isinstance(scorer, Judge):
-            columns, provenance = judge_pairs(scorer, self.texts, options)
+            columns, provenance = judge_pairs(scorer, self.texts, run)
             undecided = self.rows.drop(columns=["margin", "outcome"])
             return pd.concat([undecided, columns], axis=1), provenance
 
         assert isinstance(scorer, PairScorer)
         texts = both_orders(self.texts) if scorer.both_orders else self.texts
-        scores, provenance = run_scorer(scorer, texts, options)
+        scores, provenance = run_scorer(scorer, texts, run)
         margin = scores[texts.rows, 0]
         if scorer.both_orders:
             forward, exchanged = margin.reshape(2, -1)
@@ -149,19 +89,43 @@ class Comparisons(Task):
         outcome = tables.outcome(margin)
         return self.rows.assign(margin=margin, outcome=outcome), provenance
 
-    def check(self, table: pd.DataFrame, options: RunOptions) -> pd.DataFrame:
-        """A table of pairs."""
-        return tables.check_pairs(table)
 
+def score_table(
+    task: SingleAnswers | Comparisons,
+    models: Mapping[str, Scorer | Judge],
+    run: RunOptions,
+) -> pd.DataFrame:
+    """The table of all models, one after the other; a store gets it too, where it is
+    not of a shard.
+    """
+    store = None if run.is_shard else run.store
+    if store is not None:
+        names = task.rows["benchmark"].unique()
+        check_tables(store, models, names, pairs=task.is_pairwise)
 
-def _is_baseline(scorer: Scorer) -> bool:
-    return isinstance(getattr(scorer, "model", None), baselines.Baseline)
+    by_model = []
+    provenance = {}
+    for name, scorer in models.items():
+        rows, provenance[name] = task.score_rows(scorer, run)
+        by_model.append(rows.assign(model=name))
+        if len(models) > 1 and isinstance(scorer, Scorer):
+            scorer.free_memory()
+
+    table = pd.concat(by_model, ignore_index=True)
+    if task.is_pairwise:
+        table = tables.check_pairs(table)
+    else:
+        table = tables.check_scores(table, allow_missing=run.allow_missing)
+    table.attrs["provenance"] = provenance
+    if store is not None:
+        write_tables(table, store)
+    return table
 
 
 def run_scorer(
-    scorer: Scorer, texts: Texts, options: RunOptions
-) -> tuple[np.ndarray, Provenance]:
+    scorer: Scorer, texts: Texts, run: RunOptions
+) -> tuple[Floats, Provenance]:
     """Score texts here, or on the cluster where there is one and the scorer can go."""
-    if options.engine is not None and scorer.travels:
-        scorer = spread_scorer(scorer, options.engine, options.store)
-    return score_texts(scorer, texts, options)
+    if run.engine is not None and scorer.travels:
+        scorer = spread_scorer(scorer, run.engine, run.store)
+    return score_texts(scorer, texts, run)

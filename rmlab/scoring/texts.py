@@ -51,7 +51,14 @@ def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
     """Every chosen with every rejected answer of a prompt: rows of a pairs table
     without outcome, and their texts.
     """
-    _require_both_labels(responses)
+    n_labels = responses.groupby(PROMPT, sort=False)["label"].nunique()
+    one_sided = n_labels.index[n_labels < 2]
+    if len(one_sided):
+        first = dict(zip(PROMPT, one_sided[0], strict=True))
+        count = f"{len(one_sided)} prompts have answers of one label only"
+        remedy = "give a chosen and a rejected answer of each"
+        raise DataError(f"responses: {count}, first {first}", remedy)
+
     pairs = metrics.pairs(responses.assign(model="", score=0.0))
     keys = pairs[[*PROMPT, "chosen_slot", "rejected_slot"]]
 
@@ -63,17 +70,6 @@ def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
 
     prompt_number, _ = group_codes(keys, PROMPT)
     return pairs, unique_texts(keys, prompt_number, texts)
-
-
-def _require_both_labels(responses: pd.DataFrame) -> None:
-    """Raise DataError for a prompt without a chosen or without a rejected answer."""
-    n_labels = responses.groupby(PROMPT, sort=False)["label"].nunique()
-    one_sided = n_labels.index[n_labels < 2]
-    if len(one_sided):
-        first = dict(zip(PROMPT, one_sided[0], strict=True))
-        count = f"{len(one_sided)} prompts have answers of one label only"
-        remedy = "give a chosen and a rejected answer of each"
-        raise DataError(f"responses: {count}, first {first}", remedy)
 
 
 def _find_answers(
@@ -113,8 +109,8 @@ def select_shard(responses: pd.DataFrame, shard: Shard) -> pd.DataFrame:
     match numbers:
         case (int(number), int(n_shards)) if 1 <= number <= n_shards:
             prompt_number, _ = group_codes(responses, PROMPT)
-            is_selected = prompt_number % n_shards == number - 1
-            return responses[is_selected].reset_index(drop=True)
+            rows = np.flatnonzero(prompt_number % n_shards == number - 1)
+            return responses.iloc[rows].reset_index(drop=True)
 
     problem = f"shard: {shard!r} is not allowed"
     raise DataError(problem, "give '3/16' or (3, 16) for the third of sixteen")
