@@ -155,8 +155,8 @@ class PairJudge(LLMJudge):
             shown_first=mean_vote[0],
             shown_second=mean_vote[1],
             is_opposed=mean_vote[0] * mean_vote[1] < 0,
-            is_unread=is_unread.any(axis=0),
-            has_failed=has_failed.any(axis=0),
+            is_unread=is_unread[0] | is_unread[1],
+            has_failed=has_failed[0] | has_failed[1],
         )
 
     def _number(self, votes: Votes) -> Floats:

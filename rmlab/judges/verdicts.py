@@ -57,7 +57,7 @@ _STRENGTHS = {
     "<<": -2,
     "≪": -2,
 }
-_SIGNS = "|".join(sorted(_STRENGTHS, key=len, reverse=True))
+_SIGNS = "|".join(sorted(map(re.escape, _STRENGTHS), key=len, reverse=True))
 _PAIR = re.compile(rf"([AB])({_SIGNS})([AB])")
 # The same between other words, as in "say A >> B if A is much better".
 _UNMARKED_PAIR = re.compile(rf"\b[AB]\s*(?:{_SIGNS})\s*[AB]\b")
