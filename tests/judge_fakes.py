@@ -7,7 +7,7 @@ import re
 import pandas as pd
 
 from rmlab.judges.modes import AnswerJudge, PairJudge
-from rmlab.judges.questions import Answer, Sampling, load_template
+from rmlab.judges.questions import Completion, Sampling, load_template
 
 _SHOWN = re.compile(
     r"(?:<answer(?:_\w)?>|Reply of (?:the assistant|assistant \w):\n---)\n(.*?)\n(?:</answer|---(?=\n\nReply of|\Z))",
@@ -16,7 +16,7 @@ _SHOWN = re.compile(
 
 
 class Respondent:
-    """Answers by a rule: `answer(question)` gives a text, an Answer, or None for a
+    """Answers by a rule: `answer(question)` gives a text, a Completion, or None for a
     failure.
     """
 
@@ -29,7 +29,7 @@ class Respondent:
         for question in questions:
             self.asked.append(question)
             answer = self.answer(question)
-            answer = Answer(answer, "stop") if isinstance(answer, str) else answer
+            answer = Completion(answer, "stop") if isinstance(answer, str) else answer
             yield question, answer or "status 500"
 
     def provenance(self):

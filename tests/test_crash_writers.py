@@ -17,7 +17,8 @@ from judge_fakes import respond, responses
 from served_models import Vllm, number
 
 import rmlab
-from rmlab.servers import LONG_LINES, connect, known_texts
+from rmlab.servers import connect
+from rmlab.servers.examination import LONG_LINES, known_texts
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),

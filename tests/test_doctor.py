@@ -18,7 +18,7 @@ from test_template import encoder_words
 from rmlab import toy
 from rmlab.checks import STATUS, doctor, sampled_scores
 from rmlab.findings import Check, Finding, findings_table, refusal, run_checks
-from rmlab.judges.questions import Answer
+from rmlab.judges.questions import Completion
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError
@@ -370,8 +370,8 @@ def some(share, bad):
         (some(0.95, None), "answers", "fail"),
         (some(0.95, "hm"), "verdict", "fail"),
         (lambda *_: "[[A]]", "position", "fail"),
-        (some(0.4, Answer("[[A>B]]", "length")), "length", "warn"),
-        (some(0.5, Answer("[[A=B]]", model="another")), "model", "warn"),
+        (some(0.4, Completion("[[A>B]]", "length")), "length", "warn"),
+        (some(0.5, Completion("[[A=B]]", model="another")), "model", "warn"),
         (
             lambda first, second, question: (
                 "[[A=B]]" if question.sample else longer(first, second)

@@ -11,8 +11,8 @@ import pytest
 from judge_fakes import Respondent, longer, pair_judge, responses, shown_answers
 
 import rmlab
-from rmlab.judges.modes import AnswerJudge, ListJudge
-from rmlab.judges.questions import Answer, load_template
+from rmlab.judges.modes import AnswerJudge, ListJudge, PairJudge
+from rmlab.judges.questions import Completion, load_template
 from rmlab.judges.verdicts import read_letter, read_pair, read_rating
 from rmlab.tables import DataError
 
@@ -91,7 +91,7 @@ def score(judge, table, **options):
     return rmlab.score(table, judge, progress=False, **options)
 
 
-CUT = Answer("I lean to [[A]] because of the long list of things", "length")
+CUT = Completion("I lean to [[A]] because of the long list of things", "length")
 BOTH_ORDERS = [
     ("[[A]]", "[[B]]", "win", "win"),
     ("[[B]]", "[[A]]", "loss", "loss"),
@@ -103,7 +103,7 @@ BOTH_ORDERS = [
     (None, "[[A]]", "failed", None),
     (None, "what?", "failed", None),
     (CUT, "[[B]]", "unparsable", None),
-    (Answer("So:\n[[A]]", "length"), "hm [[A]]</think>[[B]]", "win", "win"),
+    (Completion("So:\n[[A]]", "length"), "hm [[A]]</think>[[B]]", "win", "win"),
 ]
 
 
@@ -112,12 +112,113 @@ def test_both_orders_together():
         number = int(question.text.prompt.split()[1])
         return BOTH_ORDERS[number][not first.startswith("chosen")]
 
-    pairs = prefer(pair_judge(choose), len(BOTH_ORDERS), allow_missing=True)
+    judge = pair_judge(choose, template="three")
+    pairs = prefer(judge, len(BOTH_ORDERS), allow_missing=True)
     outcomes = pairs["outcome"].astype(object).where(pairs["outcome"].notna(), None)
     assert [*zip(pairs["verdict"], outcomes, strict=True)] == [
         row[2:] for row in BOTH_ORDERS
     ]
     assert pairs["margin"].isna().all()
+
+
+STRENGTHS = [
+    # What is said where the first answer is shown first, and second: margin and verdict.
+    ("[[A>>B]]", "[[B>>A]]", 2.0, "win"),
+    ("[[A>>B]]", "[[B>A]]", 1.5, "win"),
+    ("[[A>B]]", "[[A=B]]", 0.5, "win"),
+    ("[[A>>B]]", "[[A>B]]", 0.5, "win"),
+    ("[[B>A]]", "[[B>>A]]", 0.5, "win"),
+    ("[[B>>A]]", "[[A>B]]", -1.5, "loss"),
+    ("[[A>>B]]", "[[A>>B]]", 0.0, "flip"),
+    ("[[A=B]]", "[[A=B]]", 0.0, "tie"),
+    ("[[A>>B]]", "what?", None, "unparsable"),
+]
+
+
+def test_a_much_better_answer_is_not_lost_to_a_slight_opposite_in_the_other_order():
+    """A judge with five verdicts was read as one with three: this was a flip."""
+
+    def choose(first, second, question):
+        number = int(question.text.prompt.split()[1])
+        return STRENGTHS[number][not first.startswith("chosen")]
+
+    pairs = prefer(pair_judge(choose), len(STRENGTHS), allow_missing=True)
+    margins = pairs["margin"].astype(object).where(pairs["margin"].notna(), None)
+    assert [*zip(margins, pairs["verdict"], strict=True)] == [
+        row[2:] for row in STRENGTHS
+    ]
+    signs = {"win": 1, "tie": 0, "loss": -1}
+    outcomes = pairs["outcome"].astype(object).map(signs)
+    assert outcomes.equals(np.sign(pairs["margin"]).rename("outcome"))
+    assert pairs["strength"].equals(pairs["margin"].abs().rename("strength"))
+    assert pairs["vote_second"].tolist()[:5] == [2.0, 1.0, 0.0, -1.0, 2.0]
+
+
+def test_strengths_are_averaged_over_samples_and_one_order_has_its_own():
+    answers = iter(["[[A>>B]]", "[[A>B]]", "[[A>B]]", "[[A=B]]"])
+    pairs = prefer(pair_judge(lambda *_: next(answers), samples=2), 1)
+    # Shown first: much and slightly better. Shown second: slightly worse, and a draw.
+    assert pairs["margin"].tolist() == [(1.5 - 0.5) / 2]
+    assert pairs["outcome"].tolist() == ["win"]
+    pairs = prefer(pair_judge(lambda *_: "[[A>>B]]", one_order=True), 5)
+    assert set(pairs["strength"]) == {2.0}
+    assert set(pairs["verdict"]) <= {"win", "loss"}
+
+
+def question(tmp_path, words):
+    file = tmp_path / "question.txt"
+    file.write_text(f"{{prompt}}\n\nA: {{answer_a}}\n\nB: {{answer_b}}\n\n{words}\n")
+    return load_template(file, "pair")
+
+
+@pytest.mark.parametrize(
+    ("words", "has_strengths"),
+    [
+        ("[[A>>B]], [[A>B]], [[A=B]], [[A<B]] or [[A<<B]]", True),
+        (r"\boxed{A \gg B}, \boxed{A>B}, \boxed{B>A} or \boxed{B \gg A}", True),
+        ("Say A >> B, A > B, A = B, B > A or B >> A.", True),
+        ("[[A>B]], [[A=B]] or [[B>A]]", False),
+        ("Write [[your verdict]]: [[A]], [[B]], or [[C]] for a draw.", False),
+        ("Write [[verdict]], A or B.", False),
+        ("Say A or B.", False),
+    ],
+)
+def test_as_many_verdicts_are_told_apart_as_the_question_asks_for(
+    tmp_path, words, has_strengths
+):
+    judge = PairJudge(
+        "judge", Respondent(lambda _: "[[A>>B]]"), question(tmp_path, words)
+    )
+    pairs = prefer(judge, 2)
+    assert ("strength" in pairs) == has_strengths
+    assert pairs["margin"].notna().all() == has_strengths
+    assert set(pairs["verdict"]) == {"flip"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "[[1]] if the first answer is better, otherwise [[2]]",
+        "[[first]], [[second]] or [[neither]]",
+        "[[A>>>B]], [[A>>B]], [[A>B]], [[A=B]], [[B>A]], [[B>>A]] or [[B>>>A]]",
+        r"\boxed{X} or \boxed{Y}",
+    ],
+)
+def test_verdicts_that_nothing_can_read_are_refused_when_the_judge_is_made(
+    tmp_path, words
+):
+    """Every reply to such a question was unparsable, after the whole run was paid."""
+    template = question(tmp_path, words)
+    with pytest.raises(DataError, match=r"question\.txt"):
+        PairJudge("judge", Respondent(lambda _: "[[A]]"), template)
+    with pytest.raises(DataError, match=r"question\.txt"):
+        rmlab.judge("m", "http://127.0.0.1:9/v1", template=tmp_path / "question.txt")
+
+
+def test_a_convention_refuses_verdicts_that_its_runner_does_not_read(tmp_path):
+    template = question(tmp_path, "[[A>>B]], [[A>B]], [[B>A]] or [[B>>A]]")
+    with pytest.raises(DataError, match="A>>B"):
+        PairJudge("judge", Respondent(str), template, published=True)
 
 
 def test_missing_answers_are_counted_apart_and_refused_unless_allowed():
@@ -146,7 +247,7 @@ def test_most_votes_count():
 
 
 def odds(a, b):
-    return Answer(
+    return Completion(
         "A",
         "length",
         top={"A": np.log(a), " A": np.log(a), "B": np.log(b), "The": -1.0},
@@ -177,11 +278,12 @@ def test_log_odds_of_the_letters():
     # A letter that the server does not name is at most as likely as the least likely
     # token.
     pairs = prefer(
-        letters(lambda *_: Answer("A", top={"A": -0.1, "x": -3.0}), one_order=True), 1
+        letters(lambda *_: Completion("A", top={"A": -0.1, "x": -3.0}), one_order=True),
+        1,
     )
     assert pairs["margin"].abs().tolist() == [pytest.approx(2.9)]
     silent = prefer(
-        letters(lambda *_: Answer("x", top={"x": -0.1})), 1, allow_missing=True
+        letters(lambda *_: Completion("x", top={"x": -0.1})), 1, allow_missing=True
     )
     assert silent["verdict"].tolist() == ["unparsable"]
 

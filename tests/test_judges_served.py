@@ -292,6 +292,22 @@ def test_the_fingerprint_knows_model_address_and_sampling():
     )
 
 
+def test_only_judges_with_strengths_have_another_fingerprint_than_before_these():
+    """Their verdicts were read without strengths: two such tables are not alike."""
+    before = {
+        "five": "bbe8ba66e32d2179e97e220e7c6874ec",
+        "three": "c4f53abf9a0ebc261196b8c916d59c3e",
+        "two": "c50422e8c537a7924c3012f1d597eaa9",
+    }
+    url = "http://127.0.0.1:9/v1"
+    judges = {template: judge("m", url, template=template) for template in before}
+    is_changed = {name: judges[name].fingerprint != before[name] for name in before}
+    assert is_changed == {"five": True, "three": False, "two": False}
+    assert len({one.respondent.fingerprint for one in judges.values()}) == 1, (
+        "replies in the store are read anew, not asked again"
+    )
+
+
 @pytest.mark.parametrize(
     ("url", "options", "allowed"),
     [

@@ -28,7 +28,8 @@ from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle, s
 import rmlab
 from rmlab import scorers
 from rmlab.scorers import Text
-from rmlab.servers import connect, examine, scorer, steerlm
+from rmlab.servers import connect, scorer, steerlm
+from rmlab.servers.examination import examine
 from rmlab.tables import DataError
 
 HERE = Path(__file__).parent
@@ -463,7 +464,7 @@ def test_scores_of_a_server_that_changes_are_not_kept(folder, words, tmp_path, l
 
 
 def test_a_server_is_looked_at_during_a_long_run(folder, words, monkeypatch):
-    monkeypatch.setattr(scorer, "LOOK_REQUESTS", 10)
+    monkeypatch.setattr(scorer, "RECHECK_REQUESTS", 10)
     monkeypatch.setattr(scorer, "MOST_REQUESTS", 10)
     frame, respond = fake_responses(100, slots=1), Vllm(number, words)
     respond.change = change_after(70, CHANGES["constants"])

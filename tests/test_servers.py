@@ -19,7 +19,7 @@ import pytest
 from faulty_server import FAULTS, FaultyServer
 
 from rmlab.servers import Client, Reply, Request, http
-from rmlab.servers import client as client_module
+from rmlab.servers import sender as sender_module
 from rmlab.tables import DataError
 
 KEY = "sk-planted-0123456789abcdef"
@@ -332,7 +332,7 @@ def restarting(after, seconds):
 
 
 def test_a_server_that_is_away_holds_all_senders_and_is_waited_for(monkeypatch, capsys):
-    monkeypatch.setattr(client_module, "_FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(sender_module, "_FIRST_PAUSE", 0.05)
     respond, arrivals = restarting(20, 0.1)
     with FaultyServer(respond) as first:
         answers = stream(client(first.url, retries=9, outage=60, concurrency=16), 200)

@@ -15,8 +15,8 @@ import pandas as pd
 
 from rmlab.checks.sampled_scores import check_position
 from rmlab.findings import Check, Checks, Finding, check_rate, grade, run_checks
+from rmlab.judges import LLMJudge
 from rmlab.judges.chat import estimate, list_questions
-from rmlab.judges.modes import Judge
 from rmlab.judges.questions import Question
 from rmlab.scorers.base import Floats
 from rmlab.tables import PROMPT
@@ -40,9 +40,9 @@ class _Trial(NamedTuple):
     `questions`: by the judges of all subsets.
     """
 
-    judge: Judge
+    judge: LLMJudge
     responses: pd.DataFrame
-    questions: list[tuple[Judge, list[Question]]]
+    questions: list[tuple[LLMJudge, list[Question]]]
     values: Floats
     counts: Counter[str]
     models: Counter[str]
@@ -50,7 +50,7 @@ class _Trial(NamedTuple):
 
 
 def examine_judge(
-    judge: Judge, responses: pd.DataFrame, sample: int
+    judge: LLMJudge, responses: pd.DataFrame, sample: int
 ) -> Iterator[tuple[str, Finding]]:
     """Yield the findings on a judge. The questions about some `sample` answers are
     asked twice; nothing is stored.

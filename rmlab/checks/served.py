@@ -13,7 +13,8 @@ from rmlab.checks.sampled_scores import (
 )
 from rmlab.findings import Finding, grade, refusal
 from rmlab.scorers import Classifier
-from rmlab.servers import Remote, examine
+from rmlab.servers import Remote
+from rmlab.servers.examination import examine
 from rmlab.tables import DataError
 
 

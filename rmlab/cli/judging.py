@@ -13,7 +13,7 @@ from rmlab.checks.judges import judge_sample
 from rmlab.cli import options as shared
 from rmlab.cli.scoring import check_file, say_checks, write_table
 from rmlab.cli.terminal import say, say_table
-from rmlab.judges import Judge
+from rmlab.judges import LLMJudge
 from rmlab.judges.modes import FAILED
 from rmlab.records import write_file
 from rmlab.stats import judge_report
@@ -164,7 +164,7 @@ class JudgeCommand(JudgeOptions, shared.WorkOptions, shared.TextOptions):
             self._read_results(judge, responses)
             self._judge(judge, responses)
 
-    def _report(self, judge: Judge, responses: pd.DataFrame) -> None:
+    def _report(self, judge: LLMJudge, responses: pd.DataFrame) -> None:
         if judge.takes == "list":
             message = "probes judges that compare or rate: give another --mode"
             raise typer.BadParameter(message, param_hint="--report")
@@ -185,7 +185,7 @@ class JudgeCommand(JudgeOptions, shared.WorkOptions, shared.TextOptions):
         else:
             write_file(self.out, format_csv(table))
 
-    def _read_results(self, judge: Judge, responses: pd.DataFrame) -> None:
+    def _read_results(self, judge: LLMJudge, responses: pd.DataFrame) -> None:
         """Put the results of a batch into the store, where there are some."""
         if self.results is None or self.store is None:
             return
@@ -193,7 +193,7 @@ class JudgeCommand(JudgeOptions, shared.WorkOptions, shared.TextOptions):
         row = counts.iloc[0]
         say(", ".join(f"{name}: {row[name]}" for name in row.index), err=True)
 
-    def _judge(self, judge: Judge, responses: pd.DataFrame) -> None:
+    def _judge(self, judge: LLMJudge, responses: pd.DataFrame) -> None:
         costs = judges.estimate(judge, responses, store=self.store)
         part = f"part {self.shard} of " if self.shard else ""
         _say_cost(costs, part)

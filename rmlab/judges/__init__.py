@@ -2,6 +2,7 @@
 how far it can be trusted.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rmlab.estimation.ties import TIES
+from rmlab.judges.asking import LLMJudge
 from rmlab.judges.chat import OPENAI, Chat, estimate, read_results, write_requests
 from rmlab.judges.local import Local
-from rmlab.judges.modes import AnswerJudge, Judge, ListJudge, PairJudge
+from rmlab.judges.modes import AnswerJudge, ListJudge, PairJudge
 from rmlab.judges.probes import examine
 from rmlab.judges.questions import Sampling, Template, load_template, shipped
 from rmlab.servers import Client
@@ -20,7 +22,7 @@ from rmlab.tables import DataError, check_option, nearest
 __all__ = [
     "CONVENTIONS",
     "AnswerJudge",
-    "Judge",
+    "LLMJudge",
     "ListJudge",
     "PairJudge",
     "Template",
@@ -49,11 +51,9 @@ class _Setup:
 
 
 _LOCAL_OPTIONS = ("dtype", "device", "batch", "revision", "trust_remote_code")
-_SERVER_OPTIONS = [
-    "extra",
-    "version",
-    *[*signature(Client).parameters][1:-1],
-]  # without url and spent
+# The client's options, without url and spent.
+_CLIENT_OPTIONS = list(signature(Client).parameters)[1:-1]
+_SERVER_OPTIONS = ["extra", "version", *_CLIENT_OPTIONS]
 
 _MODES = {
     "pairwise": _Setup("pairwise", "pair", "five"),
@@ -117,13 +117,15 @@ def judge(
         serve`), up to and with its `/v1`.
     mode : {"pairwise", "logprob", "ranking", "rating"}, optional
         "pairwise" asks for the better of two answers, in both orders, with five
-        verdicts from A>>B to B>>A (`template="three"`: A, B or a draw; "two": no draw).
+        verdicts from A>>B to B>>A, whose strength is the margin (`template="three"`: A,
+        B or a draw; "two": no draw).
         "logprob" reads the probability of the letter A or B, where the server gives it.
         "ranking" asks for the best of all answers to a prompt. "rating" asks for 1 to
         10 for each answer.
     template, ties_template : str or Path, optional
         Words of the question: a template that comes with rmlab, or a text file with
-        {prompt} and {answer_a}, {answer_b} (or {answers}, or {answer}). In the modes
+        {prompt} and {answer_a}, {answer_b} (or {answers}, or {answer}). A comparison
+        has as many verdicts as the question names, such as [[A>>B]]. In the modes
         "ranking" and "rating" RewardBench 2's Ties are rated by `ties_template`, which
         leaves depth and detail out.
     convention : str, optional
@@ -159,75 +161,88 @@ def judge(
     Raises
     ------
     DataError
-        For values that are not allowed.
+        For values that are not allowed, and a question whose verdicts cannot be read.
     ValueError
         For an option of the other kind of judge: `revision` with `url`, `key` without.
     ImportError
         Where httpx and tenacity, or transformers, are not installed.
     """
-    for argument, word, setups in (
-        ("mode", mode, _MODES),
-        ("convention", convention, CONVENTIONS),
-    ):
-        if word is not None and word not in setups:
-            raise DataError(f"{argument}={word!r}; {nearest(word, list(setups))}")
-    setup = (
-        _MODES[mode or "pairwise"] if convention is None else CONVENTIONS[convention]
-    )
+    setup = _choose_setup(mode, convention)
     letters = setup.mode == "logprob"
     if (setup.published or letters) and samples != 1:
-        raise DataError(
-            f"samples={samples!r}: leave it out; {convention or mode} asks each question once"
-        )
-    if setup.published and (
-        mode not in (None, setup.mode) or temperature not in (None, 0)
+        asks = f"{convention or mode} asks each question once"
+        raise DataError(f"samples={samples!r}: {asks}", "leave it out")
+    is_changed = mode not in (None, setup.mode) or temperature not in (None, 0)
+    if setup.published and is_changed:
+        fixed = f"mode={setup.mode!r} with temperature=0"
+        raise DataError(f"convention={convention!r} is {fixed}", "leave these out")
+
+    if answer_tokens is None:
+        answer_tokens = 1 if letters else 1024
+    if temperature is None:
+        temperature = 0.0 if samples == 1 else 0.7
+    for argument, value, minimum in (
+        ("samples", samples, 1),
+        ("answer_tokens", answer_tokens, 1),
+        ("temperature", temperature, 0),
     ):
-        raise DataError(
-            f"convention={convention!r} is mode={setup.mode!r} with temperature=0; leave these out"
-        )
-    answer_tokens = (1 if letters else 1024) if answer_tokens is None else answer_tokens
-    temperature = (0.0 if samples == 1 else 0.7) if temperature is None else temperature
-    least = {
-        "samples": (samples, 1),
-        "answer_tokens": (answer_tokens, 1),
-        "temperature": (temperature, 0),
-    }
-    for argument, (value, minimum) in least.items():
         if not value >= minimum:
-            raise DataError(f"{argument}={value!r}; allowed: {minimum} or more")
+            problem = f"{argument}={value!r}"
+            raise DataError(problem, f"allowed: {minimum} or more")
     sampling = Sampling(temperature, answer_tokens, letters, seed)
+
+    allowed = _LOCAL_OPTIONS if url is None else _SERVER_OPTIONS
     for option in options:
-        check_option(
-            "options", option, _LOCAL_OPTIONS if url is None else _SERVER_OPTIONS
-        )
+        check_option("options", option, allowed)
     if url is None:
         respondent: Local | Chat = _load_local(model, sampling, **options)
     else:
-        fields = {
-            name: options.pop(name) for name in ("extra", "version") if name in options
-        }
-        client = Client(url, **options)
-        if client.key is None and urlsplit(client.url).hostname == OPENAI:
-            client = replace(client, key="OPENAI_API_KEY")
-        respondent = Chat(str(model), client, sampling, **fields)
+        respondent = _connect_chat(str(model), url, sampling, **options)
+
+    common: dict[str, Any] = {
+        "name": name or respondent.title,
+        "respondent": respondent,
+        "samples": samples,
+        "seed": seed,
+        "published": setup.published,
+    }
     question = load_template(template or setup.template, setup.shows)
-    common = (
-        name or respondent.title,
-        respondent,
-        question,
-        samples,
-        seed,
-        setup.published,
-    )
     if setup.shows == "pair":
-        return PairJudge(*common, letters=letters, one_order=setup.one_order)
-    ties = replace(
-        AnswerJudge(*common),
-        template=load_template(ties_template or setup.ties_template, "answer"),
-    )
-    return (AnswerJudge if setup.shows == "answer" else ListJudge)(
-        *common, apart={TIES: ties}
-    )
+        return PairJudge(
+            **common, template=question, letters=letters, one_order=setup.one_order
+        )
+    ties_question = load_template(ties_template or setup.ties_template, "answer")
+    ties_judge = AnswerJudge(**common, template=ties_question)
+    kind = AnswerJudge if setup.shows == "answer" else ListJudge
+    return kind(**common, template=question, apart={TIES: ties_judge})
+
+
+def _choose_setup(mode: str | None, convention: str | None) -> _Setup:
+    """The setup of a convention, or of a mode; raise DataError for unknown names."""
+    if mode is not None and mode not in _MODES:
+        raise DataError(f"mode={mode!r}", nearest(mode, list(_MODES)))
+    if convention is None:
+        return _MODES[mode or "pairwise"]
+    if convention not in CONVENTIONS:
+        allowed = nearest(convention, list(CONVENTIONS))
+        raise DataError(f"convention={convention!r}", allowed)
+    return CONVENTIONS[convention]
+
+
+def _connect_chat(
+    model: str,
+    url: str,
+    sampling: Sampling,
+    *,
+    extra: Mapping[str, object] | None = None,
+    version: str = "",
+    **client_options: Any,
+) -> Chat:
+    """A model behind a server, with OpenAI's own key at OpenAI."""
+    client = Client(url, **client_options)
+    if client.key is None and urlsplit(client.url).hostname == OPENAI:
+        client = replace(client, key="OPENAI_API_KEY")
+    return Chat(model, client, sampling, extra or {}, version)
 
 
 def _load_local(
@@ -245,12 +260,11 @@ def _load_local(
     from rmlab.scorers.models import backbone
 
     if not isinstance(model, Path) and "/" not in model and not Path(model).exists():
-        remedy = f"for a model behind a server give url=, such as 'https://{OPENAI}/v1'"
-        raise DataError(
-            f"model={model!r} is neither a folder nor a hub id ('owner/name'); {remedy}"
-        )
-    checkpoint, place = (
-        find(model, revision=revision, trust_remote_code=trust_remote_code),
-        backbone.device(device),
-    )
-    return Local(checkpoint, place, backbone.dtype(dtype, place), sampling, batch)
+        problem = f"model={model!r} is neither a folder nor a hub id ('owner/name')"
+        example = f"'https://{OPENAI}/v1'"
+        remedy = f"for a model behind a server give url=, such as {example}"
+        raise DataError(problem, remedy)
+    checkpoint = find(model, revision=revision, trust_remote_code=trust_remote_code)
+    torch_device = backbone.device(device)
+    torch_dtype = backbone.dtype(dtype, torch_device)
+    return Local(checkpoint, torch_device, torch_dtype, sampling, batch)

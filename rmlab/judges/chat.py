@@ -7,7 +7,7 @@ import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 import pandas as pd
@@ -15,8 +15,8 @@ import pandas as pd
 from rmlab import tables
 from rmlab.judges.questions import (
     LETTERS,
-    Answer,
-    Answers,
+    Completion,
+    Completions,
     Question,
     Sampling,
     count_tokens,
@@ -30,10 +30,10 @@ from rmlab.store import Store
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
+    from rmlab.judges.asking import LLMJudge
     from rmlab.judges.local import Local
-    from rmlab.judges.modes import Judge
     from rmlab.servers import Client
-    from rmlab.servers.http import Json
+    from rmlab.servers.http import Json, Reply, Request
 
 OPENAI = "api.openai.com"
 PATH = "/chat/completions"
@@ -41,7 +41,9 @@ PATH = "/chat/completions"
 # Alternatives that OpenAI and vLLM give at most.
 _TOP_LOGPROBS = 20
 _MIN_LOGPROB = -1e4
-NO_LETTERS = "no top_logprobs for mode='logprob'; use mode='pairwise'"
+NO_LOGPROBS = "no top_logprobs for mode='logprob'"
+USE_PAIRWISE = "use mode='pairwise'"
+NO_LETTERS = f"{NO_LOGPROBS}; {USE_PAIRWISE}"
 """Why a letter's reply is no answer."""
 
 
@@ -74,46 +76,54 @@ class Chat:
         """Fields of each request beside model, messages and seed."""
         # OpenAI's own newer models refuse the older name; the servers that people run
         # know that one for certain.
-        limit = (
-            "max_completion_tokens"
-            if urlsplit(self.client.url).hostname == OPENAI
-            else "max_tokens"
-        )
-        logprobs = (
-            {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
-            if self.sampling.letters
-            else {}
-        )
-        sampling = {
+        is_openai = urlsplit(self.client.url).hostname == OPENAI
+        limit = "max_completion_tokens" if is_openai else "max_tokens"
+        fields: dict[str, object] = {
             "temperature": self.sampling.temperature,
             limit: self.sampling.answer_tokens,
         }
-        return sampling | logprobs | dict(self.extra)
+        if self.sampling.letters:
+            fields["logprobs"] = True
+            fields["top_logprobs"] = _TOP_LOGPROBS
+        return fields | dict(self.extra)
 
     @property
     def fingerprint(self) -> str:
         """Hash of the model, the whole address, and the sampling: another port or path
         may be another model.
         """
-        server = {"model": self.title, "url": self.client.url, "version": self.version}
         return hash_parts(
-            {"answers": 2}
-            | server
-            | {"seed": self.sampling.seed, "sampling": self.fields}
+            {
+                "answers": 2,
+                "model": self.title,
+                "url": self.client.url,
+                "version": self.version,
+                "seed": self.sampling.seed,
+                "sampling": self.fields,
+            }
         )
 
-    def body(self, question: Question) -> dict[str, object]:
-        """Return the body of one request. Each sample is a request of its own, with a
-        seed of its own.
+    def request(self, question: Question) -> "Request":
+        """Return one request. Each sample is a request of its own, with a seed of its
+        own.
         """
+        from rmlab.servers import Request
+
         fields = {
             "model": self.title,
             "messages": question.messages,
             "seed": question.seed,
-        } | self.fields
-        return {name: value for name, value in fields.items() if value is not None}
+        }
+        fields |= self.fields
+        body = {name: value for name, value in fields.items() if value is not None}
+        n_tokens = 0
+        if self.client.max_tokens is not None:
+            # No tokenizer writes more tokens than bytes; the reply says how many they
+            # were.
+            n_tokens = question.n_bytes + self.sampling.answer_tokens
+        return Request(PATH, body, n_tokens)
 
-    def respond(self, questions: Sequence[Question]) -> Answers:
+    def respond(self, questions: Sequence[Question]) -> Completions:
         """Yield answers as they arrive.
 
         Raises DataError before the first question where the questions alone exceed the
@@ -121,43 +131,33 @@ class Chat:
         """
         if not questions:
             return
-        from rmlab.servers import Request
+        self._check_budget(questions)
 
-        client, has_budget = self.client, self.client.max_tokens is not None
-        needs = [("max_requests", len(questions), client.spent.requests)]
-        needs += (
-            [("max_tokens", count_tokens(questions), client.spent.tokens)]
-            if has_budget
-            else []
-        )
+        requests = ((question, self.request(question)) for question in questions)
+        answers = self.client.stream(requests, _read_reply)
+        for question, result in answers:
+            if result.value is None:
+                yield question, result.reason
+            elif self.sampling.letters and len(result.value.top or {}) < 2:
+                yield question, NO_LETTERS
+            else:
+                yield question, result.value
+
+    def _check_budget(self, questions: Sequence[Question]) -> None:
+        """Raise DataError where the questions need more than is left."""
+        spent = self.client.spent
+        needs = [("max_requests", len(questions), spent.requests)]
+        if self.client.max_tokens is not None:
+            needs.append(("max_tokens", count_tokens(questions), spent.tokens))
         for name, n_needed, n_spent in needs:
-            budget = getattr(client, name)
-            if budget is not None and n_needed > budget - n_spent:
-                left = max(budget - n_spent, 0)
-                raise DataError(
-                    f"{name}={budget}: {n_needed} are needed, {left} are left; raise it, or pass shard="
-                )
-        # No tokenizer writes more tokens than bytes; the reply says how many they were.
-        sizes = (
-            q.n_bytes + self.sampling.answer_tokens if has_budget else 0
-            for q in questions
-        )
-        requests = (
-            Request(PATH, self.body(q), size)
-            for q, size in zip(questions, sizes, strict=True)
-        )
-        items = zip(questions, requests, strict=True)
-        for question, answer in client.stream(
-            items, lambda _, reply: read_completion(reply.json())
-        ):
-            reply = answer.value or answer.reason
-            if (
-                isinstance(reply, Answer)
-                and self.sampling.letters
-                and len(reply.top or {}) < 2
-            ):
-                reply = NO_LETTERS
-            yield question, reply
+            budget = getattr(self.client, name)
+            if budget is None:
+                continue
+            n_left = budget - n_spent
+            if n_needed > n_left:
+                problem = f"{name}={budget}: {n_needed} are needed"
+                problem += f", {max(n_left, 0)} are left"
+                raise DataError(problem, "raise it, or pass shard=")
 
     def provenance(self) -> Provenance:
         """Return the model, the server and how it is asked."""
@@ -165,39 +165,46 @@ class Chat:
             "model": self.title,
             "url": self.client.url,
             "requests": self.client.spent.requests,
+            "sampling": self.fields | {"seed": self.sampling.seed},
         }
-        sampling = {"sampling": self.fields | {"seed": self.sampling.seed}}
-        return server | sampling | ({"version": self.version} if self.version else {})
+        if self.version:
+            server["version"] = self.version
+        return server
 
 
-def read_completion(completion: "Json") -> Answer:
+def _read_reply(question: Question, reply: "Reply") -> Completion:
+    return read_completion(reply.json())
+
+
+def read_completion(completion: "Json") -> Completion:
     """Return the answer of a chat completion; raise ValueError, LookupError or
     TypeError where it is none.
     """
     choice = completion["choices"][0]
-    message, usage = choice["message"], completion.get("usage") or {}
-    counts = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
-    n_read, n_written = (None if count is None else int(count) for count in counts)
-    return Answer(
-        text=_join_parts(message.get("content") or message.get("refusal") or ""),
+    message = choice["message"]
+    content = message.get("content") or message.get("refusal") or ""
+    reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
+    usage = completion.get("usage") or {}
+    return Completion(
+        text=_join_content(content),
         finish=str(choice.get("finish_reason") or ""),
-        reasoning=_join_parts(
-            message.get("reasoning_content") or message.get("reasoning") or ""
-        ),
+        reasoning=_join_content(reasoning),
         top=_top_logprobs(choice.get("logprobs")),
-        prompt_tokens=n_read,
-        answer_tokens=n_written,
+        prompt_tokens=_read_count(usage.get("prompt_tokens")),
+        answer_tokens=_read_count(usage.get("completion_tokens")),
         model=str(completion.get("model") or ""),
     )
 
 
-def _join_parts(content: "Json") -> str:
+def _read_count(count: "Json") -> int | None:
+    return None if count is None else int(count)
+
+
+def _join_content(content: "Json") -> str:
     """The content as one string; some servers send a list of parts."""
-    return (
-        content
-        if isinstance(content, str)
-        else "".join(part.get("text") or "" for part in content)
-    )
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text") or "" for part in content)
 
 
 def _top_logprobs(logprobs: "Json") -> dict[str, float] | None:
@@ -207,65 +214,75 @@ def _top_logprobs(logprobs: "Json") -> dict[str, float] | None:
     tokens = (logprobs or {}).get("content") or []
     if not tokens:
         return None
-    token = next(
-        (token for token in reversed(tokens) if token["token"].strip() in {*LETTERS}),
-        tokens[0],
-    )
-    alternatives = token.get("top_logprobs") or [token]
-    top = {str(entry["token"]): float(entry["logprob"]) for entry in alternatives}
-    if not all(logprob < math.inf for logprob in top.values()):  # nor NaN
-        raise ValueError("a log-probability is no number")
-    return {token: max(logprob, _MIN_LOGPROB) for token, logprob in top.items()}
+    verdict = tokens[0]
+    for token in reversed(tokens):
+        if token["token"].strip() in {*LETTERS}:
+            verdict = token
+            break
+
+    alternatives = verdict.get("top_logprobs") or [verdict]
+    top = {}
+    for entry in alternatives:
+        logprob = float(entry["logprob"])
+        if not logprob < math.inf:  # nor NaN
+            raise ValueError("a log-probability is no number")
+        top[str(entry["token"])] = max(logprob, _MIN_LOGPROB)
+    return top
 
 
 def read_stored(
     respondent: "Chat | Local", keys: Container[str], store: Store | None
-) -> Iterator[tuple[str, Answer]]:
+) -> Iterator[tuple[str, Completion]]:
     """Yield those of the keys that the store has an answer to, and the answers."""
-    for record in () if store is None else store.records(respondent.fingerprint):
+    if store is None:
+        return
+    for record in store.records(respondent.fingerprint):
         if record.key in keys:
-            yield record.key, Answer(**record.value)  # type: ignore[arg-type]
+            yield record.key, Completion(**record.value)  # type: ignore[arg-type]
 
 
 def list_questions(
-    judge: "Judge", responses: pd.DataFrame
-) -> "list[tuple[Judge, list[Question]]]":
+    judge: "LLMJudge", responses: pd.DataFrame
+) -> "list[tuple[LLMJudge, list[Question]]]":
     """Return the questions of a run with the judge that asks them: the judge itself, or
     that of a subset.
     """
     responses = tables.check_responses(responses)
     if judge.takes == "pair":
         return [(judge, judge.questions(comparisons(responses)[1].distinct))]
-    parts = [
-        (items.judge, items.texts.distinct) for items in list_items(judge, responses)
-    ]
-    return [(part_judge, part_judge.questions(texts)) for part_judge, texts in parts]  # type: ignore[attr-defined, misc]
+    runs = []
+    for items in list_items(judge, responses):
+        asking = cast("LLMJudge", items.judge)
+        runs.append((asking, asking.questions(items.texts.distinct)))
+    return runs
+
+
+def _questions_by_key(
+    judge: "LLMJudge", responses: pd.DataFrame
+) -> dict[str, Question]:
+    """Every different question of a run."""
+    by_key = {}
+    for _, questions in list_questions(judge, responses):
+        for question in questions:
+            by_key[question.key] = question
+    return by_key
 
 
 def _list_unanswered(
-    judge: "Judge", responses: pd.DataFrame, store: str | Path | None
+    judge: "LLMJudge", responses: pd.DataFrame, store: str | Path | None
 ) -> tuple[int, list[Question]]:
     """How many different questions there are, and those that the store has no answer
     to.
     """
-    by_key = {
-        question.key: question
-        for _, questions in list_questions(judge, responses)
-        for question in questions
-    }
-    answered = {
-        key
-        for key, _ in read_stored(
-            judge.respondent, by_key, None if store is None else Store(store)
-        )
-    }
-    return len(by_key), [
-        question for key, question in by_key.items() if key not in answered
-    ]
+    by_key = _questions_by_key(judge, responses)
+    source = None if store is None else Store(store)
+    answered = {key for key, _ in read_stored(judge.respondent, by_key, source)}
+    pending = [question for key, question in by_key.items() if key not in answered]
+    return len(by_key), pending
 
 
 def estimate(
-    judge: "Judge", responses: pd.DataFrame, *, store: str | Path | None = None
+    judge: "LLMJudge", responses: pd.DataFrame, *, store: str | Path | None = None
 ) -> pd.DataFrame:
     """Count what judging `responses` would take; nothing is asked.
 
@@ -286,18 +303,21 @@ def estimate(
         (at most).
     """
     n_questions, pending = _list_unanswered(judge, responses, store)
-    counts = {
-        "questions": n_questions,
-        "answered": n_questions - len(pending),
-        "to_ask": len(pending),
-    }
-    n_written = judge.respondent.sampling.answer_tokens * len(pending)
-    tokens = {"prompt_tokens": count_tokens(pending), "answer_tokens": n_written}
-    return pd.DataFrame([{"judge": judge.name} | counts | tokens])
+    answer_tokens = judge.respondent.sampling.answer_tokens
+    return pd.DataFrame(
+        {
+            "judge": [judge.name],
+            "questions": n_questions,
+            "answered": n_questions - len(pending),
+            "to_ask": len(pending),
+            "prompt_tokens": count_tokens(pending),
+            "answer_tokens": answer_tokens * len(pending),
+        }
+    )
 
 
 def write_requests(
-    judge: "Judge",
+    judge: "LLMJudge",
     responses: pd.DataFrame,
     path: str | Path,
     *,
@@ -333,34 +353,42 @@ def write_requests(
     DataError
         Where no question is left, and for a judge that runs on this machine.
     """
-    chat, path = judge.respondent, expand_path(path)
+    chat = judge.respondent
+    path = expand_path(path)
     if not isinstance(chat, Chat):
         raise DataError(
-            f"judge {judge.name!r} runs on this machine; give rmlab.judge a url= for batch endpoints"
+            f"judge {judge.name!r} runs on this machine",
+            "give rmlab.judge a url= for batch endpoints",
         )
-    request = {"method": "POST", "url": f"/v1{PATH}"}
     _, pending = _list_unanswered(judge, responses, store)
-    lines = [
-        json.dumps({"custom_id": q.key} | request | {"body": chat.body(q)})
-        for q in pending
-    ]
-    if not lines:
+    if not pending:
         raise DataError(
-            f"store: {store} holds an answer to every question; rmlab.prefer or rmlab.score will read them"
+            f"store: {store} holds an answer to every question",
+            "rmlab.prefer or rmlab.score will read them",
         )
+
     files: list[Path] = []
-    for start in range(0, len(lines), most):
-        file = (
-            path.with_name(f"{path.stem}-{len(files) + 1}{path.suffix}")
-            if files
-            else path
-        )
-        files.append(write_file(file, "\n".join(lines[start : start + most]) + "\n"))
+    for start in range(0, len(pending), most):
+        lines = [_request_line(chat, q) for q in pending[start : start + most]]
+        file = path
+        if files:
+            file = path.with_name(f"{path.stem}-{len(files) + 1}{path.suffix}")
+        files.append(write_file(file, "".join(lines)))
     return files
 
 
+def _request_line(chat: Chat, question: Question) -> str:
+    request = {
+        "custom_id": question.key,
+        "method": "POST",
+        "url": f"/v1{PATH}",
+        "body": chat.request(question).body,
+    }
+    return json.dumps(request) + "\n"
+
+
 def read_results(
-    judge: "Judge", responses: pd.DataFrame, path: str | Path, *, store: str | Path
+    judge: "LLMJudge", responses: pd.DataFrame, path: str | Path, *, store: str | Path
 ) -> pd.DataFrame:
     """Put the results of a batch into the store, where `rmlab.prefer` and `rmlab.score`
     find them.
@@ -390,14 +418,12 @@ def read_results(
         Where the file is not a batch result, or no line of it belongs to this run.
     """
     path = expand_path(path)
-    keys = {
-        question.key
-        for _, questions in list_questions(judge, responses)
-        for question in questions
-    }
-    answers, n_failed, n_strange = dict[str, Answer](), 0, 0
+    by_key = _questions_by_key(judge, responses)
+    answers: dict[str, Completion] = {}
+    n_failed = 0
+    n_strange = 0
     for key, completion in _read_lines(path):
-        if key not in keys:
+        if key not in by_key:
             n_strange += 1
             continue
         try:
@@ -406,27 +432,32 @@ def read_results(
             n_failed += 1
     if not answers and not n_failed:
         raise DataError(
-            f"{path}: no line is of this run; give the judge and responses of which the requests were made"
+            f"{path}: no line is of this run",
+            "give the judge and responses of which the requests were made",
         )
+
     # The judges of subsets ask the same model in other words, so that one fingerprint
     # has all answers.
-    target, fingerprint = Store(store), judge.respondent.fingerprint
-    stored = {key for key, _ in read_stored(judge.respondent, keys, target)}
-    new_keys = [key for key in answers if key not in stored]
-    target.note(
-        fingerprint,
-        {"name": judge.name, "read_from": path.name} | judge.respondent.provenance(),
-    )
-    target.append(fingerprint, {key: encode(answers[key]) for key in new_keys})
-    target.flush()
-    n_missing = len(keys - stored - set(new_keys))
-    counts = {
-        "read": len(new_keys),
-        "known": len(answers) - len(new_keys),
-        "failed": n_failed,
-        "strange": n_strange,
+    target = Store(store)
+    fingerprint = judge.respondent.fingerprint
+    stored = {key for key, _ in read_stored(judge.respondent, by_key, target)}
+    new_answers = {
+        key: encode(answer) for key, answer in answers.items() if key not in stored
     }
-    return pd.DataFrame([{"file": str(path)} | counts | {"missing": n_missing}])
+    source = {"name": judge.name, "read_from": path.name}
+    target.note(fingerprint, source | judge.respondent.provenance())
+    target.append(fingerprint, new_answers)
+    target.flush()
+    return pd.DataFrame(
+        {
+            "file": [str(path)],
+            "read": len(new_answers),
+            "known": len(answers) - len(new_answers),
+            "failed": n_failed,
+            "strange": n_strange,
+            "missing": len(by_key.keys() - stored - new_answers.keys()),
+        }
+    )
 
 
 def _read_lines(path: Path) -> "Iterator[tuple[str, Json]]":
@@ -436,18 +467,18 @@ def _read_lines(path: Path) -> "Iterator[tuple[str, Json]]":
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{path}: cannot be read ({error}); give the result file of a batch"
-        ) from error
+        problem = f"{path}: cannot be read ({error})"
+        raise DataError(problem, "give the result file of a batch") from error
     # Not by `splitlines`: an answer may hold other separators than the line feed, which
     # JSON leaves as they are.
     for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                result = json.loads(line)
-                key, response = str(result["custom_id"]), result["response"]
-            except (ValueError, KeyError, TypeError, RecursionError):
-                raise DataError(
-                    f"{path}: line {number} is not a result of a batch; give the endpoint's file"
-                ) from None
-            yield key, response and response.get("body")
+        if not line.strip():
+            continue
+        try:
+            result = json.loads(line)
+            key = str(result["custom_id"])
+            response = result["response"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            problem = f"{path}: line {number} is not a result of a batch"
+            raise DataError(problem, "give the endpoint's file") from None
+        yield key, response and response.get("body")

@@ -5,11 +5,12 @@ transformers.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from rmlab.judges.questions import LETTERS, Answer, Answers, Question, Sampling
+from rmlab.judges.questions import LETTERS, Completion, Completions, Question, Sampling
 from rmlab.scorers.base import SCORING_VERSION, Provenance, hash_parts
 from rmlab.scorers.checkpoints.hashing import digests
 from rmlab.scorers.local import versions
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
 # Batches that are sorted by length together.
 _WINDOW = 8
 _MIN_LOGPROB = -1e4
+
+
+class _Encoded(NamedTuple):
+    """A question and its tokens."""
+
+    question: Question
+    ids: list[int]
 
 
 @dataclass(frozen=True)
@@ -75,46 +83,40 @@ class Local:
             }
         )
 
-    def respond(self, questions: Sequence[Question]) -> Answers:
+    def respond(self, questions: Sequence[Question]) -> Completions:
         """Yield answers in batches of questions of about the same length; of one that
         is too long, why it has none.
         """
-        for first in range(0, len(questions), _WINDOW * self.batch):
-            window: list[tuple[Question, list[int]]] = []
-            for question in questions[first : first + _WINDOW * self.batch]:
+        size = _WINDOW * self.batch
+        for first in range(0, len(questions), size):
+            window: list[_Encoded] = []
+            for question in questions[first : first + size]:
                 ids = self.ids(question)
-                if len(ids) > self.longest:
-                    size = f"the question has {len(ids)} tokens; allowed: {self.longest} beside answer_tokens="
-                    yield question, f"{size}{self.sampling.answer_tokens}"
-                else:
-                    window.append((question, ids))
-            window.sort(key=lambda item: -len(item[1]))
+                if len(ids) <= self.longest:
+                    window.append(_Encoded(question, ids))
+                    continue
+                allowed = f"{self.longest} beside answer_tokens="
+                allowed += str(self.sampling.answer_tokens)
+                reason = f"the question has {len(ids)} tokens; allowed: {allowed}"
+                yield question, reason
+            window.sort(key=lambda encoded: -len(encoded.ids))
             for start in range(0, len(window), self.batch):
-                yield from self._answer_batch(
-                    *zip(*window[start : start + self.batch], strict=True)
-                )
+                yield from self._answer_batch(window[start : start + self.batch])
 
     def provenance(self) -> Provenance:
         """Return the model and how it is asked."""
         from rmlab.inference.template import pinned_date
 
-        model, device = self.checkpoint, str(self.device)
-        identity: Provenance = {
-            "model": model.name,
-            "revision": model.revision,
-            "content": model.content,
-        }
-        numbers = {
+        return {
+            "model": self.checkpoint.name,
+            "revision": self.checkpoint.revision,
+            "content": self.checkpoint.content,
             "dtype": str(self.dtype).removeprefix("torch."),
-            "device": device,
+            "device": str(self.device),
             "versions": versions(),
+            "sampling": asdict(self.sampling),
+            "date_string": pinned_date(self._chat_template),
         }
-        date = pinned_date(self._chat_template)
-        return (
-            identity
-            | numbers
-            | {"sampling": asdict(self.sampling), "date_string": date}
-        )
 
     @cached_property
     def tokenizer(self) -> "PreTrainedTokenizerBase":
@@ -140,11 +142,12 @@ class Local:
         """Every token that is one capital letter, with or without spaces around it."""
         from rmlab.inference.template import decode
 
-        tokens = (
-            (number, decode(self.tokenizer, [number]))
-            for number in range(len(self.tokenizer))
-        )
-        return {number: text for number, text in tokens if text.strip() in {*LETTERS}}
+        letters = {}
+        for number in range(len(self.tokenizer)):
+            text = decode(self.tokenizer, [number])
+            if text.strip() in {*LETTERS}:
+                letters[number] = text
+        return letters
 
     def ids(self, question: Question) -> list[int]:
         """Return the question's tokens by the chat template."""
@@ -154,9 +157,8 @@ class Local:
             self.tokenizer, self._chat_template, [question.messages], header=True
         )
         # The template writes the special tokens, each once.
-        ids: list[int] = call(self.tokenizer, [text], add_special_tokens=False)[
-            "input_ids"
-        ][0]
+        encoded = call(self.tokenizer, [text], add_special_tokens=False)
+        ids: list[int] = encoded["input_ids"][0]
         return ids
 
     @cached_property
@@ -175,100 +177,95 @@ class Local:
     @cached_property
     def _ends(self) -> set[int]:
         """Tokens that end an answer."""
+        ends = set()
         end = self.model.generation_config.eos_token_id
-        ends = set(end if isinstance(end, list) else [] if end is None else [end])
-        return ends | ({self.tokenizer.eos_token_id} - {None})
+        if isinstance(end, list):
+            ends.update(end)
+        elif end is not None:
+            ends.add(end)
+        if self.tokenizer.eos_token_id is not None:
+            ends.add(self.tokenizer.eos_token_id)
+        return ends
 
-    def _answer_batch(
-        self, questions: Sequence[Question], ids: Sequence[list[int]]
-    ) -> Answers:
+    def _answer_batch(self, batch: Sequence[_Encoded]) -> Completions:
+        output = self._generate(batch)
+        if output.logits is not None:
+            yield from self._read_letters(batch, output.logits[0])
+            return
+        width = max(len(encoded.ids) for encoded in batch)
+        rows = output.sequences[:, width:].tolist()
+        for encoded, row in zip(batch, rows, strict=True):
+            yield encoded.question, self._read_text(row, len(encoded.ids))
+
+    def _read_letters(self, batch: Sequence[_Encoded], logits: "Tensor") -> Completions:
+        """Log-probabilities of the letters where an answer would begin."""
         import torch
 
-        output = self._generate(questions, ids)
-        if output.logits is not None:
-            logs = (
-                torch.log_softmax(output.logits[0].float(), -1)[
-                    :, list(self.letter_tokens)
-                ]
-                .double()
-                .cpu()
-                .numpy()
+        letters = self.letter_tokens
+        logs = torch.log_softmax(logits.float(), -1)[:, list(letters)]
+        rows = np.maximum(logs.double().cpu().numpy(), _MIN_LOGPROB).tolist()
+        for encoded, row in zip(batch, rows, strict=True):
+            top = dict(zip(letters.values(), row, strict=True))
+            answer = Completion(
+                max(top, key=top.__getitem__),
+                "length",
+                top=top,
+                prompt_tokens=len(encoded.ids),
+                answer_tokens=1,
             )
-            for question, row, question_ids in zip(questions, logs, ids, strict=True):
-                logprobs = np.maximum(row, _MIN_LOGPROB).tolist()
-                top = dict(zip(self.letter_tokens.values(), logprobs, strict=True))
-                text = max(top, key=lambda token: top[token])
-                yield (
-                    question,
-                    Answer(
-                        text,
-                        "length",
-                        top=top,
-                        prompt_tokens=len(question_ids),
-                        answer_tokens=1,
-                    ),
-                )
-            return
-        width = max(map(len, ids))
-        for question, row, question_ids in zip(
-            questions, output.sequences[:, width:].tolist(), ids, strict=True
-        ):
-            yield question, self._read_text(row, len(question_ids))
+            yield encoded.question, answer
 
-    def _generate(
-        self, questions: Sequence[Question], ids: Sequence[list[int]]
-    ) -> "GenerateDecoderOnlyOutput":
+    def _generate(self, batch: Sequence[_Encoded]) -> "GenerateDecoderOnlyOutput":
         """The `sequences` of transformers' `generate`, and the raw `logits` of each
         step where letters are read.
         """
         import torch
         from transformers import GenerationConfig, LogitsProcessorList
 
-        pad, width = self.tokenizer.pad_token_id, max(map(len, ids))
-        pad = int(pad if pad is not None else next(iter(self._ends), 0))
-        tokens = torch.tensor(
-            [[pad] * (width - len(row)) + row for row in ids], device=self.device
-        )
-        mask = torch.tensor(
-            [[0] * (width - len(row)) + [1] * len(row) for row in ids],
-            device=self.device,
-        )
+        pad = self.tokenizer.pad_token_id
+        if pad is None:
+            pad = next(iter(self._ends), 0)
+        width = max(len(encoded.ids) for encoded in batch)
+        rows = []
+        mask = []
+        for encoded in batch:
+            n_padded = width - len(encoded.ids)
+            rows.append([int(pad)] * n_padded + encoded.ids)
+            mask.append([0] * n_padded + [1] * len(encoded.ids))
+
         config = GenerationConfig(
             max_new_tokens=self.sampling.answer_tokens,
             do_sample=False,
-            pad_token_id=pad,
+            pad_token_id=int(pad),
             eos_token_id=sorted(self._ends) or None,
             return_dict_in_generate=True,
             output_logits=self.sampling.letters,
         )
-        temperature = self.sampling.temperature
-        noise = (
-            [_GumbelNoise([question.seed for question in questions], temperature)]
-            if temperature
-            else []
-        )
+        processors = LogitsProcessorList()
+        if self.sampling.temperature:
+            seeds = [encoded.question.seed for encoded in batch]
+            processors.append(_GumbelNoise(seeds, self.sampling.temperature))
         with torch.inference_mode():
             # `PreTrainedModel` does not announce the method, which causal language
             # models have by a mixin.
             return cast(Any, self.model).generate(  # type: ignore[no-any-return]
-                input_ids=tokens,
-                attention_mask=mask,
+                input_ids=torch.tensor(rows, device=self.device),
+                attention_mask=torch.tensor(mask, device=self.device),
                 generation_config=config,
-                logits_processor=LogitsProcessorList(noise),
+                logits_processor=processors,
             )
 
-    def _read_text(self, row: list[int], prompt_tokens: int) -> Answer:
+    def _read_text(self, row: list[int], prompt_tokens: int) -> Completion:
         """The text up to the token that ends it."""
         from rmlab.inference.template import decode
 
-        end = next((i for i, token in enumerate(row) if token in self._ends), None)
-        ids, finish = row[:end], "length" if end is None else "stop"
-        text = decode(self.tokenizer, ids, skip_special_tokens=True)
-        return Answer(
-            text,
-            finish,
+        ids = list(takewhile(lambda token: token not in self._ends, row))
+        has_end = len(ids) < len(row)
+        return Completion(
+            decode(self.tokenizer, ids, skip_special_tokens=True),
+            "stop" if has_end else "length",
             prompt_tokens=prompt_tokens,
-            answer_tokens=len(ids) + (end is not None),
+            answer_tokens=len(ids) + has_end,
         )
 
 
@@ -289,11 +286,8 @@ class _GumbelNoise:
     def __call__(self, ids: "Tensor", scores: "Tensor") -> "Tensor":
         import torch
 
-        uniform = torch.stack(
-            [
-                torch.rand(scores.shape[-1], generator=generator)
-                for generator in self._generators
-            ]
-        )
+        n_tokens = scores.shape[-1]
+        draws = [torch.rand(n_tokens, generator=g) for g in self._generators]
+        uniform = torch.stack(draws)
         gumbel = -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
         return scores.float() / self._temperature + gumbel.to(scores.device)

@@ -10,11 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rmlab import tables
-from rmlab.judges.modes import FAILED, UNPARSABLE, AnswerJudge, Judge, PairJudge
-from rmlab.judges.questions import load_template
-from rmlab.scorers.base import Prompt, Text
+from rmlab.judges.asking import LLMJudge, Replies
+from rmlab.judges.modes import FAILED, UNPARSABLE, AnswerJudge, PairJudge
+from rmlab.judges.questions import (
+    Question,
+    item_numbers,
+    load_template,
+)
+from rmlab.scorers.base import Floats, Ints, Prompt, Text
 from rmlab.store import Store
 from rmlab.styles.transforms import TRANSFORMS
 from rmlab.tables import PROMPT, DataError, group_codes
@@ -33,7 +39,7 @@ class _Case(NamedTuple):
 
 
 def examine(
-    judge: Judge,
+    judge: LLMJudge,
     responses: pd.DataFrame,
     *,
     samples: int = 2,
@@ -73,18 +79,29 @@ def examine(
     Returns
     -------
     DataFrame
-        One row per verdict: model, benchmark, domain, id, further columns of
-        `responses` that are constant within a prompt, condition, order ("first" or
-        "second": where the left answer is shown), sample, vote (1 for the left answer,
-        0 for a draw, -1 for the right one, missing without a verdict) and status
-        ("read", "unparsable", "failed"). Conditions, each in both orders: "as is", the
-        chosen answer (left) and a rejected one; "padding, left" and "padding, right",
-        one of them with sentences that say nothing; "markdown, left" and "markdown,
-        right", with bold words and lists, not a word changed; "reworded", the question
-        in other words; "cycle, 2-3" and "cycle, 3-1", two more pairs that make a triple
-        with a third answer to the prompt, where there is one ("as is" is the first
-        pair). A judge that rates votes for the higher rating, `order` is "alone", and
-        there are no cycles.
+        One row per verdict, with the columns
+
+        - model, benchmark, domain, id, and further columns of `responses` that are
+          constant within a prompt;
+        - condition;
+        - order: "first" or "second", where the left answer is shown;
+        - sample;
+        - vote: 1 for the left answer, 0 for a draw, -1 for the right one, missing
+          without a verdict;
+        - status: "read", "unparsable" or "failed".
+
+        The conditions, each in both orders:
+
+        - as is: the chosen answer (left) and a rejected one;
+        - padding, left and padding, right: one of them with sentences that say nothing;
+        - markdown, left and markdown, right: one with bold words and lists, not a word
+          changed;
+        - reworded: the question in other words;
+        - cycle, 2-3 and cycle, 3-1: two more pairs that make a triple with a third
+          answer to the prompt, where there is one ("as is" is the first pair).
+
+        A judge that rates votes for the higher rating, `order` is "alone", and there
+        are no cycles.
 
     Raises
     ------
@@ -95,97 +112,120 @@ def examine(
         answer.
     """
     if not isinstance(judge, PairJudge | AnswerJudge):
-        raise TypeError(
-            f"judge: {judge!r:.60} is not allowed; give one of mode='pairwise', 'logprob' or 'rating'"
-        )
+        allowed = "mode='pairwise', 'logprob' or 'rating'"
+        raise TypeError(f"judge: {judge!r:.60} is not allowed; give one of {allowed}")
     if samples < 1:
-        raise DataError(f"samples={samples!r}; allowed: 1 or more")
+        raise DataError(f"samples={samples!r}", "allowed: 1 or more")
     responses = tables.check_responses(responses).reset_index(drop=True)
     cases = _cases(responses, prompts, seed)
     reworded = f"{judge.template.name.removesuffix('-number')}-reworded"
     template = load_template(reworded_template or reworded, judge.takes)
+
     if isinstance(judge, PairJudge):
         plain: PairJudge | AnswerJudge = replace(
             judge, published=False, samples=1, one_order=False
         )
-        samples = (
-            1 if judge.letters else samples
-        )  # log-probabilities are the same each time
+        if judge.letters:
+            # Log-probabilities are the same each time.
+            samples = 1
     else:
         plain = replace(judge, published=False, samples=1)
         cases = [case for case in cases if not case.condition.startswith("cycle")]
     as_is = [case for case in cases if case.condition == "as is"]
-    runs = [
-        (replace(plain, samples=samples), as_is),
-        (plain, [case for case in cases if case.condition != "as is"]),
-        (
-            replace(plain, template=template),
-            [case._replace(condition="reworded") for case in as_is],
-        ),
-    ]
+    changed = [case for case in cases if case.condition != "as is"]
+    asked_otherwise = [case._replace(condition="reworded") for case in as_is]
+
     answers = None if store is None else Store(store)
-    parts = [
-        _verdicts(run_judge, run_cases, responses, answers, progress)
-        for run_judge, run_cases in runs
+    tables_by_run = [
+        _ask_cases(asked_judge, asked_cases, responses, answers, progress)
+        for asked_judge, asked_cases in (
+            (replace(plain, samples=samples), as_is),
+            (plain, changed),
+            (replace(plain, template=template), asked_otherwise),
+        )
     ]
-    return pd.concat(parts, ignore_index=True).astype(
-        dict.fromkeys(("condition", "order", "status"), "str")
-    )
+    verdicts = pd.concat(tables_by_run, ignore_index=True)
+    return verdicts.astype(dict.fromkeys(("condition", "order", "status"), "str"))
 
 
-def _verdicts(
+class _Verdicts(NamedTuple):
+    """Verdicts on cases, an array each: number of the case, order, sample, vote, and
+    whether a question got no answer.
+    """
+
+    case: Ints
+    order: NDArray[np.str_]
+    sample: Ints
+    vote: Floats
+    has_failed: NDArray[np.bool_]
+
+
+def _ask_cases(
     judge: PairJudge | AnswerJudge,
     cases: Sequence[_Case],
     responses: pd.DataFrame,
     store: Store | None,
     progress: bool | None,
 ) -> pd.DataFrame:
-    """One row per verdict: of a judge that sees both answers one for each question,
-    otherwise one for two questions.
-    """
-    is_pair, sides = (
-        isinstance(judge, PairJudge),
-        [(case.left, case.right) for case in cases],
-    )
-    candidates = sides if is_pair else [(text,) for side in sides for text in side]
-    prompts = [
-        case.prompt for case in cases for _ in range(len(candidates) // len(cases))
-    ]
-    questions = judge.questions(
-        [Text(*item) for item in zip(prompts, candidates, strict=True)]
-    )
-    values, failed, *_ = judge.ask(questions, store=store, progress=progress)
-    item, sample = (
-        np.array([getattr(question, name) for question in questions])
-        for name in ("item", "sample")
-    )
-    if is_pair:
-        shown_first = np.array([question.order[0] == 0 for question in questions])
-        order = np.where(shown_first, "first", "second")
-        votes = np.sign(np.where(shown_first, values, -values))
+    """Ask about the cases: one row per verdict."""
+    items = []
+    for case in cases:
+        if isinstance(judge, PairJudge):
+            items.append(Text(case.prompt, (case.left, case.right)))
+        else:
+            items.append(Text(case.prompt, (case.left,)))
+            items.append(Text(case.prompt, (case.right,)))
+    questions = judge.questions(items)
+    replies = judge.ask(questions, store=store, progress=progress)
+    if isinstance(judge, PairJudge):
+        verdicts = _read_comparisons(questions, replies)
     else:
-        # Both answers of a case are rated in turn, `samples` times each.
-        shape = (len(cases), 2, -1)
-        left, right = np.moveaxis(values.reshape(shape), 1, 0)
-        votes, failed = (
-            np.sign(left - right).ravel(),
-            failed.reshape(shape).any(axis=1).ravel(),
-        )
-        item, sample = (
-            column.reshape(shape)[:, 0].ravel() for column in (item // 2, sample)
-        )
-        order = np.full(len(votes), "alone")
+        verdicts = _compare_ratings(questions, replies, len(cases))
+
     further = tables.prompt_columns(responses, tables.RESPONSES)
-    frame = (
-        responses[[*PROMPT, *further]]
-        .iloc[[cases[i].row for i in item]]
-        .reset_index(drop=True)
-    )
+    rows = [cases[number].row for number in verdicts.case]
+    frame = responses[[*PROMPT, *further]].iloc[rows].reset_index(drop=True)
     frame.insert(0, "model", judge.name)
-    status = np.where(failed, FAILED, np.where(np.isnan(votes), UNPARSABLE, "read"))
-    condition = [cases[i].condition for i in item]
-    return frame.assign(
-        condition=condition, order=order, sample=sample, vote=votes, status=status
+    frame["condition"] = [cases[number].condition for number in verdicts.case]
+    frame["order"] = verdicts.order
+    frame["sample"] = verdicts.sample
+    frame["vote"] = verdicts.vote
+    frame["status"] = np.select(
+        [verdicts.has_failed, np.isnan(verdicts.vote)], [FAILED, UNPARSABLE], "read"
+    )
+    return frame
+
+
+def _read_comparisons(questions: Sequence[Question], replies: Replies) -> _Verdicts:
+    """One verdict for each question."""
+    is_left_first = np.array([question.order[0] == 0 for question in questions], bool)
+    value_of_left = np.where(is_left_first, replies.values, -replies.values)
+    return _Verdicts(
+        case=item_numbers(questions),
+        order=np.where(is_left_first, "first", "second"),
+        sample=np.array([question.sample for question in questions], np.intp),
+        vote=np.sign(value_of_left),
+        has_failed=replies.has_failed,
+    )
+
+
+def _compare_ratings(
+    questions: Sequence[Question], replies: Replies, n_cases: int
+) -> _Verdicts:
+    """One verdict for two questions: both answers of a case are rated in turn, and the
+    higher rating has the vote.
+    """
+    n_samples = len(questions) // (2 * max(n_cases, 1))
+    shape = (n_cases, 2, n_samples)
+    ratings = replies.values.reshape(shape)
+    has_failed = replies.has_failed.reshape(shape)
+    n_verdicts = n_cases * n_samples
+    return _Verdicts(
+        case=np.repeat(np.arange(n_cases), n_samples),
+        order=np.full(n_verdicts, "alone"),
+        sample=np.tile(np.arange(n_samples), n_cases),
+        vote=np.sign(ratings[:, 0] - ratings[:, 1]).ravel(),
+        has_failed=has_failed.any(axis=1).ravel(),
     )
 
 
@@ -193,24 +233,20 @@ def _cases(responses: pd.DataFrame, prompts: int | None, seed: int) -> list[_Cas
     """All conditions of one comparison of each prompt."""
     prompt_number, first_rows = group_codes(responses, PROMPT)
     keys = responses[PROMPT].iloc[first_rows].to_numpy().tolist()
-    picked: list[object] = [
-        *sorted(range(len(keys)), key=lambda number: _draw(seed, keys[number]))[
-            :prompts
-        ]
-    ]
+    draws = [_draw(seed, key) for key in keys]
+    drawn = sorted(range(len(keys)), key=draws.__getitem__)
+    picked = set(drawn[:prompts])
+
     texts = responses["response"].tolist()
-    cases = [
-        case
-        for number, answers in responses.groupby(pd.Series(prompt_number))
-        if number in picked
-        for case in _conditions(
-            answers.loc[sorted(answers.index, key=lambda row: _draw(seed, texts[row]))]
-        )
-    ]
+    cases: list[_Case] = []
+    for number, answers in responses.groupby(pd.Series(prompt_number)):
+        if number not in picked:
+            continue
+        shuffled = sorted(answers.index, key=lambda row: _draw(seed, texts[row]))
+        cases += _conditions(answers.loc[shuffled])
     if not cases:
-        raise DataError(
-            "responses: no prompt has a chosen and a rejected answer; give both"
-        )
+        problem = "responses: no prompt has a chosen and a rejected answer"
+        raise DataError(problem, "give both")
     return cases
 
 
@@ -218,22 +254,28 @@ def _conditions(answers: pd.DataFrame) -> list[_Case]:
     """The conditions of a prompt's first chosen and first rejected answer, and a third
     one.
     """
-    texts, labels = answers["response"].tolist(), answers["label"].tolist()
+    texts = answers["response"].tolist()
+    labels = answers["label"].tolist()
     if len({*labels}) < 2:
         return []
-    row, prompt = int(answers.index[0]), answers["prompt"].iloc[0]
-    left, right = texts[labels.index("chosen")], texts[labels.index("rejected")]
+    row = int(answers.index[0])
+    prompt = answers["prompt"].iloc[0]
+    left = texts[labels.index("chosen")]
+    right = texts[labels.index("rejected")]
+
     cases = [_Case(row, "as is", prompt, left, right)]
     for name, change in (("padding", TRANSFORMS["padding"]), ("markdown", _mark_up)):
-        if change(left) != left and change(right) != right:
-            cases.append(_Case(row, f"{name}, left", prompt, change(left), right))
-            cases.append(_Case(row, f"{name}, right", prompt, left, change(right)))
-    third = next((text for text in texts if text not in (left, right)), None)
-    if third is not None and left != right:
-        cases += [
-            _Case(row, "cycle, 2-3", prompt, right, third),
-            _Case(row, "cycle, 3-1", prompt, third, left),
-        ]
+        new_left = change(left)
+        new_right = change(right)
+        if new_left != left and new_right != right:
+            cases.append(_Case(row, f"{name}, left", prompt, new_left, right))
+            cases.append(_Case(row, f"{name}, right", prompt, left, new_right))
+
+    third_texts = [text for text in texts if text not in (left, right)]
+    if third_texts and left != right:
+        third = third_texts[0]
+        cases.append(_Case(row, "cycle, 2-3", prompt, right, third))
+        cases.append(_Case(row, "cycle, 3-1", prompt, third, left))
     return cases
 
 
@@ -243,6 +285,5 @@ def _mark_up(text: str) -> str:
 
 
 def _draw(seed: int, value: object) -> bytes:
-    return hashlib.blake2b(
-        repr((seed, value)).encode("utf-8", "surrogatepass"), digest_size=8
-    ).digest()
+    content = repr((seed, value)).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(content, digest_size=8).digest()

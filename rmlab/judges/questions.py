@@ -1,5 +1,5 @@
-"""Questions to a judge: templates with places for the conversation and the answers, and
-the answers of its model.
+"""Questions to a judge: templates with placeholders for the conversation and the
+answers, and the answers of its model.
 """
 
 import hashlib
@@ -12,6 +12,9 @@ from importlib import resources
 from pathlib import Path
 from string import ascii_uppercase
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rmlab.records import expand_path
 from rmlab.scorers.base import Prompt, Text
 from rmlab.tables import DataError, nearest
@@ -22,10 +25,9 @@ LETTERS = ascii_uppercase
 """Names of the answers in a question, which shows at most so many."""
 
 _FOLDER = resources.files("rmlab.judges") / "prompts"
-_PLACES = [f"answer_{letter.lower()}" for letter in LETTERS]
-_PLACE = re.compile(r"\{([a-z_]+)\}")
+_ANSWER_NAMES = [f"answer_{letter.lower()}" for letter in LETTERS]
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _SECTION = re.compile(r"^\[(system|user)\][ \t]*\n", re.MULTILINE)
-_ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
 _NEEDED = {
     "pair": ("prompt", "answer_a", "answer_b"),
     "list": ("prompt", "answers"),
@@ -35,7 +37,7 @@ _NEEDED = {
 
 @dataclass(frozen=True)
 class Template:
-    """A question with places to fill.
+    """A question with placeholders.
 
     Parameters
     ----------
@@ -52,7 +54,7 @@ class Template:
     def messages(self, prompt: Prompt, answers: Sequence[str]) -> Messages:
         """Return the messages that show the answers in this order.
 
-        Each place is filled once, from left to right: braces in the texts, as in code,
+        Each placeholder is filled once, from left to right: braces in the texts, as in code,
         stay as they are.
 
         Parameters
@@ -62,33 +64,37 @@ class Template:
         answers : sequence of str
             Answers A, B, C ...
         """
-        by_place = dict(zip(_PLACES, answers, strict=False))
         letters = [f"[[{letter}]]" for letter in LETTERS[: len(answers)]]
-        texts = by_place | {
-            "prompt": conversation(prompt),
-            "answer": answers[0],
-            "answers": "\n\n".join(
-                f"<{place}>\n{text}\n</{place}>" for place, text in by_place.items()
-            ),
-            "verdicts": " or ".join(
-                filter(None, [", ".join(letters[:-1]), letters[-1]])
-            ),
-        }
-        return [
-            {
-                "role": role,
-                "content": _PLACE.sub(
-                    lambda place: texts.get(place[1], place[0]), text
-                ),
-            }
-            for role, text in (("system", self.system), ("user", self.user))
-            if text
-        ]
+        first_letters = ", ".join(letters[:-1])
+        texts = dict(zip(_ANSWER_NAMES, answers, strict=False))
+        shown = [f"<{name}>\n{text}\n</{name}>" for name, text in texts.items()]
+        texts["prompt"] = conversation(prompt)
+        texts["answer"] = answers[0]
+        texts["answers"] = "\n\n".join(shown)
+        texts["verdicts"] = letters[-1]
+        if first_letters:
+            texts["verdicts"] = f"{first_letters} or {letters[-1]}"
+
+        messages = []
+        for role, words in (("system", self.system), ("user", self.user)):
+            if words:
+                messages.append({"role": role, "content": _fill(words, texts)})
+        return messages
 
     @cached_property
     def text(self) -> str:
         """Both messages, for everything that depends on their words."""
         return f"{self.system}\n{self.user}"
+
+
+def _fill(words: str, texts: Mapping[str, str]) -> str:
+    """Put the texts in the place of their names in braces; other braces stay."""
+    # Words and names of placeholders take turns.
+    pieces = _PLACEHOLDER.split(words)
+    for i in range(1, len(pieces), 2):
+        name = pieces[i]
+        pieces[i] = texts.get(name, f"{{{name}}}")
+    return "".join(pieces)
 
 
 def conversation(prompt: Prompt) -> str:
@@ -104,19 +110,16 @@ def conversation(prompt: Prompt) -> str:
         return prompt
     if len(prompt) == 1 and prompt[0]["role"] == "user":
         return prompt[0]["content"]
-    return "\n\n".join(
-        f"{_ROLES.get(turn['role'], turn['role'].title())}: {turn['content']}"
-        for turn in prompt
-    )
+    turns = []
+    for turn in prompt:
+        turns.append(f"{turn['role'].title()}: {turn['content']}")
+    return "\n\n".join(turns)
 
 
 def shipped() -> list[str]:
     """Return the names of the templates that come with rmlab."""
-    return sorted(
-        file.name.removesuffix(".txt")
-        for file in _FOLDER.iterdir()
-        if file.name.endswith(".txt")
-    )
+    files = [file.name for file in _FOLDER.iterdir()]
+    return sorted(name.removesuffix(".txt") for name in files if name.endswith(".txt"))
 
 
 def load_template(template: str | Path, shows: str) -> Template:
@@ -128,7 +131,7 @@ def load_template(template: str | Path, shows: str) -> Template:
         A name of `shipped`, or a text file. Lines `[system]` and `[user]` begin the two
         messages; a file without them is the user's message.
     shows : str
-        What the question shows: "pair" needs the places {prompt}, {answer_a},
+        What the question shows: "pair" needs {prompt}, {answer_a},
         {answer_b}; "list" needs {prompt}, {answers}, or the answers written out;
         "answer" needs {prompt}, {answer}.
 
@@ -139,39 +142,51 @@ def load_template(template: str | Path, shows: str) -> Template:
     Raises
     ------
     DataError
-        For an unknown name, a file that cannot be read, and missing places.
+        For an unknown name, a file that cannot be read, and missing placeholders.
     """
     name = str(template)
     file = _FOLDER / f"{name}.txt" if name in shipped() else expand_path(template)
     try:
         text = file.read_text("utf-8")
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"template={name[:80]!r}: {nearest(name, shipped())}; or a text file"
-        ) from error
-    before, *parts = _SECTION.split(text)
-    sections = (
-        dict(zip(parts[::2], parts[1::2], strict=True)) if parts else {"user": before}
-    )
-    loaded = Template(
-        name, sections.get("system", "").strip(), sections.get("user", "").strip()
-    )
+        problem = f"template={name[:80]!r}: {nearest(name, shipped())}"
+        raise DataError(problem, "or a text file") from error
+    messages = _split_messages(text)
+    if messages is None:
+        sections = "one part [user], after at most one part [system]"
+        raise _template_error(name, sections)
+    loaded = Template(name, messages.get("system", ""), messages["user"])
+
     # A list of answers may also be written out: {answer_a}, {answer_b} ...
     is_written_out = "{answer_a}" in loaded.text and "{answer_b}" in loaded.text
     needed = _NEEDED["pair" if shows == "list" and is_written_out else shows]
-    missing = [f"{{{place}}}" for place in needed if f"{{{place}}}" not in loaded.text]
-    if (
-        missing
-        or not loaded.user
-        or (parts and (before.strip() or 2 * len(sections) < len(parts)))
-    ):
-        places = (
-            ", ".join(missing) or "one part [user], after at most one part [system]"
-        )
-        raise DataError(
-            f"template={name!r}: lacks {places}; write it where it is to stand"
-        )
+    missing = [f"{{{name}}}" for name in needed if f"{{{name}}}" not in loaded.text]
+    if missing:
+        raise _template_error(name, ", ".join(missing))
     return loaded
+
+
+def _template_error(name: str, lacking: str) -> DataError:
+    problem = f"template={name!r}: lacks {lacking}"
+    return DataError(problem, "write it where it is to stand")
+
+
+def _split_messages(text: str) -> dict[str, str] | None:
+    """The messages of a template by role; None where it has no single user's message.
+
+    A text without lines [system] and [user] is the user's message.
+    """
+    before, *sections = _SECTION.split(text)
+    if not sections:
+        sections = ["user", before]
+        before = ""
+    roles = sections[::2]
+    contents = [content.strip() for content in sections[1::2]]
+    messages = dict(zip(roles, contents, strict=True))
+    has_repeats = len(messages) < len(roles)
+    if before.strip() or has_repeats or not messages.get("user"):
+        return None
+    return messages
 
 
 Order = tuple[int, ...]
@@ -179,8 +194,8 @@ Order = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a model answered, as the store keeps it.
+class Completion:
+    """What a model answered, as it is stored.
 
     Parameters
     ----------
@@ -209,13 +224,12 @@ class Answer:
     model: str = field(default="", compare=False)
 
 
-def encode(answer: Answer) -> dict[str, object]:
+def encode(answer: Completion) -> dict[str, object]:
     """Return the answer as plain values; empty ones are left out."""
-    return {
-        name: value
-        for name, value in asdict(answer).items()
-        if value not in ("", None) or name == "text"
-    }
+    fields = asdict(answer)
+    text = fields.pop("text")
+    values = {name: v for name, v in fields.items() if v not in ("", None)}
+    return {"text": text, **values}
 
 
 @dataclass(frozen=True)
@@ -250,14 +264,8 @@ class Question:
         """Hash of the words and the sample: equal questions are asked once, whatever
         their items.
         """
-        return hash_json(
-            [
-                self.template.text,
-                conversation(self.text.prompt),
-                self.answers,
-                self.sample,
-            ]
-        )
+        prompt = conversation(self.text.prompt)
+        return hash_json([self.template.text, prompt, self.answers, self.sample])
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -279,10 +287,8 @@ class Question:
     @property
     def n_bytes(self) -> int:
         """Bytes of UTF-8 in the messages."""
-        return sum(
-            len(part["content"].encode("utf-8", "surrogatepass"))
-            for part in self.messages
-        )
+        text = "".join(message["content"] for message in self.messages)
+        return len(text.encode("utf-8", "surrogatepass"))
 
 
 @dataclass(frozen=True)
@@ -307,7 +313,12 @@ class Sampling:
     seed: int = 0
 
 
-Answers = Generator[tuple[Question, Answer | str], None, None]
+def item_numbers(questions: Sequence[Question]) -> NDArray[np.intp]:
+    """Return the number of each question's item."""
+    return np.array([question.item for question in questions], np.intp)
+
+
+Completions = Generator[tuple[Question, Completion | str], None, None]
 """Questions, each with its answer, or with the reason why there is none, in any order.
 """
 
@@ -320,11 +331,11 @@ def shuffled_order(item: Text, sample: int, seed: int) -> Order:
     the right one first), on the other items, or on where a run was resumed.
     """
     answers = item.answers
-    draws = {
-        text: hash_json([seed, sample, item.prompt, sorted(answers), text])
-        for text in answers
-    }
-    return tuple(sorted(range(len(answers)), key=lambda i: draws[answers[i]]))
+    sorted_answers = sorted(answers)
+    draws = [
+        hash_json([seed, sample, item.prompt, sorted_answers, text]) for text in answers
+    ]
+    return tuple(sorted(range(len(answers)), key=draws.__getitem__))
 
 
 def count_tokens(questions: Iterable[Question]) -> int:
@@ -336,7 +347,6 @@ def count_tokens(questions: Iterable[Question]) -> int:
 
 def hash_json(value: object) -> str:
     """Return a hash of plain values, also of texts with half a surrogate pair."""
-    body = json.dumps(value, ensure_ascii=False, sort_keys=True).encode(
-        "utf-8", "surrogatepass"
-    )
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    body = text.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(body, digest_size=16).hexdigest()

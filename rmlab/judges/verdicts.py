@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from rmlab.judges.questions import LETTERS, Answer
+from rmlab.judges.questions import LETTERS, Completion
+from rmlab.tables import DataError
 
 T = TypeVar("T")
 
@@ -42,8 +43,9 @@ _INTRODUCED = re.compile(
     r"(?:final\s+|my\s+|overall\s+)*(?:verdict|rating|score|judge?ment|choice|winner)\s*(?:is|:|=|-)?\s*(.{1,40})",
     re.IGNORECASE,
 )
-_PAIR = re.compile(r"([AB])(>>|>|<<|<|=|==|~|≈|≫|≪)([AB])")
-_STRENGTH = {
+# How much better A is, by the sign in "A>>B". A reply with another sign is unparsable,
+# and a question that asks for one is refused.
+_STRENGTHS = {
     ">>": 2,
     "≫": 2,
     ">": 1,
@@ -55,8 +57,45 @@ _STRENGTH = {
     "<<": -2,
     "≪": -2,
 }
+_SIGNS = "|".join(sorted(map(re.escape, _STRENGTHS), key=len, reverse=True))
+_PAIR = re.compile(rf"([AB])({_SIGNS})([AB])")
+# The same between other words, as in "say A >> B if A is much better".
+_UNMARKED_PAIR = re.compile(rf"\b[AB]\s*(?:{_SIGNS})\s*[AB]\b")
 _NUMBER = re.compile(r"(\d{1,2}(?:\.\d+)?)(?:/10)?")
 _PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")
+
+
+def largest_strength(
+    question: str, read: Callable[[str], int | None], template: str
+) -> int:
+    """Return the largest strength of the verdicts that the words of a question name.
+
+    These are the texts in double brackets or boxes, and comparisons such as A>>B. A
+    single word in small letters, as in [[your verdict]], stands for the verdicts.
+    Raises DataError where `read` cannot read one; `template` names the question.
+
+    >>> largest_strength("Write [[A]] or [[B]].", read_pair, "two")
+    1
+    >>> largest_strength("Say A >> B, A > B or B > A.", read_pair, "mine")
+    2
+    """
+    # One of the two groups of a mark holds its text, brackets or a box.
+    marked = ["".join(groups).strip("[] ") for groups in _MARKED.findall(question)]
+    unmarked = _UNMARKED_PAIR.findall(_MARKED.sub(" ", question))
+    strengths = {verdict: read(f"[[{verdict}]]") for verdict in [*marked, *unmarked]}
+
+    known = [abs(strength) for strength in strengths.values() if strength is not None]
+    unread = [verdict for verdict in strengths if strengths[verdict] is None]
+    strange = [verdict for verdict in unread if not verdict.islower()]
+    if not known and len(unread) > 1:
+        strange = unread
+    if strange:
+        verdicts = ", ".join(f"[[{verdict}]]" for verdict in strange[:5])
+        raise DataError(
+            f"template={template!r}: nothing can read the verdicts {verdicts}",
+            "ask for [[A]] or [[B]], or for a comparison such as [[A>>B]]",
+        )
+    return max(known, default=1)
 
 
 def without_reasoning(text: str) -> str:
@@ -75,7 +114,7 @@ def without_reasoning(text: str) -> str:
     return "" if _OPENED.match(text) else text
 
 
-def verdict_text(answer: Answer) -> str:
+def verdict_text(answer: Completion) -> str:
     """Return the text that verdicts are read from; empty where the answer was cut
     before its verdict.
 
@@ -86,7 +125,9 @@ def verdict_text(answer: Answer) -> str:
     if answer.finish != "length":
         return answer.text
     lines = without_reasoning(answer.text).rstrip().splitlines()
-    return lines[-1] if lines and len(lines[-1]) <= _MAX_VERDICT_LINE else ""
+    if not lines or len(lines[-1]) > _MAX_VERDICT_LINE:
+        return ""
+    return lines[-1]
 
 
 def read_pair(text: str, *, draw: str = "") -> int | None:
@@ -108,10 +149,8 @@ def read_letter(text: str, answers: int) -> int | None:
     >>> read_letter("The third one: [[C]]", 4), read_letter("[[E]]", 4)
     (2, None)
     """
-    letters = [*LETTERS[:answers]]
-    return _last_verdict(
-        text, lambda verdict: letters.index(verdict) if verdict in letters else None
-    )
+    numbers = {letter: number for number, letter in enumerate(LETTERS[:answers])}
+    return _last_verdict(text, numbers.get)
 
 
 def read_rating(text: str) -> float | None:
@@ -130,10 +169,10 @@ def read_published_letter(text: str, answers: int) -> int | None:
     >>> read_published_letter("[[B]] at first, then [[A]]", 2), read_published_letter("**B**", 2)
     (0, None)
     """
-    return next(
-        (i for i, letter in enumerate(LETTERS[:answers]) if f"[[{letter}]]" in text),
-        None,
-    )
+    for number, letter in enumerate(LETTERS[:answers]):
+        if f"[[{letter}]]" in text:
+            return number
+    return None
 
 
 def read_published_rating(text: str) -> int | None:
@@ -156,38 +195,40 @@ def letter_odds(top: Mapping[str, float]) -> float | None:
     still, so the true log-odds are further from 0. A single token says nothing of the
     letter that it is not: None.
     """
-    odds = {}
-    for letter in "AB":
-        logs = [log for token, log in top.items() if token.strip() == letter]
-        odds[letter] = float(np.logaddexp.reduce(logs)) if logs else None
-    if len(top) < 2 or (odds["A"] is None and odds["B"] is None):
+    log_a = _letter_log(top, "A")
+    log_b = _letter_log(top, "B")
+    if len(top) < 2 or (log_a is None and log_b is None):
         return None
     least = min(top.values())
-    return (least if odds["A"] is None else odds["A"]) - (
-        least if odds["B"] is None else odds["B"]
-    )
+    if log_a is None:
+        log_a = least
+    if log_b is None:
+        log_b = least
+    return log_a - log_b
+
+
+def _letter_log(top: Mapping[str, float], letter: str) -> float | None:
+    """Log-probability of a letter, with or without spaces around it."""
+    logs = [log for token, log in top.items() if token.strip() == letter]
+    return float(np.logaddexp.reduce(logs)) if logs else None
 
 
 def _last_verdict(text: str, read: Callable[[str], T | None]) -> T | None:
     """The last marked text that reads as a verdict; else the answer's last line."""
     text = without_reasoning(text)
-    # One of two groups matches: brackets, or a box.
-    marks = (
-        read(_clean("".join(groups).strip("[] "))) for groups in _MARKED.findall(text)
-    )
-    verdicts = [verdict for verdict in marks if verdict is not None]
-    if verdicts:
-        return verdicts[-1]
+    for groups in reversed(_MARKED.findall(text)):
+        verdict = read(_clean("".join(groups).strip("[] ")))
+        if verdict is not None:
+            return verdict
+
     lines = text.strip().splitlines()
     if not lines:
         return None
-    introduced = _INTRODUCED.fullmatch(lines[-1].strip(" \t*_#.`"))
     verdict = read(_clean(lines[-1]))
-    return (
-        verdict
-        if verdict is not None or introduced is None
-        else read(_clean(introduced[1]))
-    )
+    introduced = _INTRODUCED.fullmatch(lines[-1].strip(" \t*_#.`"))
+    if verdict is None and introduced is not None:
+        return read(_clean(introduced[1]))
+    return verdict
 
 
 def _clean(text: str) -> str:
@@ -198,18 +239,22 @@ def _clean(text: str) -> str:
 
 
 def _strength(verdict: str, draw: str) -> int | None:
-    if verdict in ("A", "B"):
-        return 1 if verdict == "A" else -1
+    if verdict == "A":
+        return 1
+    if verdict == "B":
+        return -1
     if verdict.lower() in ("tie", "draw", "equal") or (draw and verdict == draw):
         return 0
     pair = _PAIR.fullmatch(verdict)
     if pair is None or pair[1] == pair[3]:
         return None
-    strength = _STRENGTH[pair[2]]
+    strength = _STRENGTHS[pair[2]]
     return strength if pair[1] == "A" else -strength
 
 
 def _rating(verdict: str) -> float | None:
     number = _NUMBER.fullmatch(verdict)
-    rating = float(number[1]) if number else 0.0
+    if number is None:
+        return None
+    rating = float(number[1])
     return rating if _LOWEST <= rating <= _HIGHEST else None

@@ -137,7 +137,9 @@ def prefer(
         The margin is above 0 where the chosen answer is preferred. A judge adds
         `verdict` (win, tie, loss, flip, unparsable, failed), `vote_first` and
         `vote_second` (the mean vote for the chosen answer where it is shown first and
-        second, -1 to 1); its margin is missing, unless it reads log-probabilities.
+        second, -1 to 1). Its margin is missing, unless it reads log-probabilities or
+        has five verdicts: these give votes from -2 to 2, a margin that is their mean
+        over the orders, and `strength`, the margin without its sign.
         Further columns of `responses` that are constant within a prompt follow.
 
     Raises

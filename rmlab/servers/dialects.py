@@ -7,11 +7,9 @@ measurement; `rmlab.servers.examine` tests what a server does.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import getitem
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +30,27 @@ Body = dict[str, object]
 
 @dataclass(frozen=True)
 class Payloads:
-    """Texts ready to be sent. `groups`: number of each one's prompt. `lengths`: tokens
-    of each, 0 where unknown.
+    """Texts ready to be sent.
+
+    `groups`: number of each one's prompt. `lengths`: tokens of each, 0 where unknown.
+    `truncated`: how many were cut.
     """
 
     texts: Sequence[Payload]
     groups: NDArray[np.intp]
     lengths: NDArray[np.intp]
     truncated: int = 0
+
+
+class Writer(Protocol):
+    """Writes conversations as a server takes them."""
+
+    @property
+    def identity(self) -> Mapping[str, object]:
+        """All that decides how texts are written, as plain values."""
+
+    def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
+        """Return one payload per response."""
 
 
 @dataclass(frozen=True)
@@ -62,51 +73,53 @@ class TokenWriter:
     @property
     def identity(self) -> dict[str, object]:
         """Return the tokenizer and the options."""
-        return dict(self.options) | {"tokenizer": self.content}
+        return {**self.options, "tokenizer": self.content}
 
     def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
         """Return one payload per response."""
         from rmlab.inference.template import encode
 
         encoded = encode(self.tokenizer, prompts, responses, **self.options)
-        ids, lengths = (
-            [text_ids.tolist() for text_ids in encoded.ids],
-            [*map(len, encoded.ids)],
-        )
-        texts = ids if self.ids else self._as_text(ids)
+        ids = [text_ids.tolist() for text_ids in encoded.ids]
+        lengths = [len(text_ids) for text_ids in ids]
         return Payloads(
-            texts,
-            encoded.groups,
-            np.array(lengths, np.intp),
-            int(np.sum(encoded.truncated)),
+            texts=ids if self.ids else self._as_text(ids),
+            groups=encoded.groups,
+            lengths=np.array(lengths, np.intp),
+            truncated=int(np.sum(encoded.truncated)),
         )
 
     def _as_text(self, ids: list[list[int]]) -> list[str]:
+        """Texts that the server's tokenizer turns into these ids."""
+        if not ids:
+            return []
         from rmlab.inference.template import call, decode, special_tokens
 
-        opening, closing = map(
-            len, special_tokens(self.tokenizer) if self.adds_special else ((), ())
-        )
-        spans = [text_ids[opening : len(text_ids) - closing] for text_ids in ids]
-        exactly = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
-        texts = [decode(self.tokenizer, span, **exactly) for span in spans]
-        ids_again = (
-            call(self.tokenizer, texts, add_special_tokens=self.adds_special)[
-                "input_ids"
-            ]
-            if texts
-            else []
-        )
-        differing = [
-            i
-            for i, pair in enumerate(zip(ids, ids_again, strict=True))
-            if pair[0] != pair[1]
-        ]
-        if differing:
-            problem = f"text {differing[0]} of {len(ids)} would be read as other tokens than the template writes"
-            raise DataError(
-                f"{problem}; use a server that takes token ids (vllm, sglang)"
+        n_opening = 0
+        n_closing = 0
+        if self.adds_special:
+            opening, closing = special_tokens(self.tokenizer)
+            n_opening = len(opening)
+            n_closing = len(closing)
+        texts = []
+        for text_ids in ids:
+            text = decode(
+                self.tokenizer,
+                text_ids[n_opening : len(text_ids) - n_closing],
+                skip_special_tokens=False,
+                clean_up_tokenization_spaces=False,
             )
+            texts.append(text)
+
+        encoded = call(self.tokenizer, texts, add_special_tokens=self.adds_special)
+        ids_again = encoded["input_ids"]
+        for number, text_ids in enumerate(ids):
+            if text_ids != ids_again[number]:
+                text = f"text {number} of {len(ids)}"
+                raise DataError(
+                    f"{text} would be read as other tokens than the template writes",
+                    "use a server that takes token ids (vllm, sglang)",
+                )
         return texts
 
 
@@ -125,17 +138,43 @@ class Scored:
 
 
 class Dialect:
-    """One kind of server.
+    """One kind of server. A further one is a class like these, in `DIALECTS`.
 
-    `takes_ids`: whether texts may go as token ids. `counts`: whether replies say how
-    many tokens were read. `adds_special`: whether the server writes the tokenizer's
-    special tokens around a text. `model_path`: where it names its model, empty where it
-    does not, and `model_keys`, which lead to the name there.
+    Attributes
+    ----------
+    kind : str
+        Its name in `rmlab.remote(kind=)`.
+    path : str
+        Where scores are asked for.
+    takes_ids : bool
+        Whether texts may go as token ids.
+    counts : bool
+        Whether replies say how many tokens were read.
+    adds_special : bool
+        Whether the server writes the tokenizer's special tokens around a text.
+    model_path : str
+        Where it names its model; empty where it does not.
+    model_keys : tuple
+        They lead to the name in that reply.
+    sorts_labels : bool
+        Whether `read` puts the outputs in the order of their labels' names.
+    length_option : str
+        The server's option for the length at which it cuts texts silently, so that
+        `max_length` has to be given; empty where it does not cut them.
+    add_eos : bool, optional
+        Whether the server appends its end token; None where it cannot be told to.
     """
 
-    kind = path = model_path = ""
-    model_keys: tuple[str | int, ...] = ()
-    takes_ids = counts = adds_special = False
+    kind: ClassVar[str]
+    path: ClassVar[str]
+    takes_ids: ClassVar[bool] = False
+    counts: ClassVar[bool] = False
+    adds_special: ClassVar[bool] = False
+    model_path: ClassVar[str] = ""
+    model_keys: ClassVar[tuple[str | int, ...]] = ()
+    sorts_labels: ClassVar[bool] = False
+    length_option: ClassVar[str] = ""
+    add_eos: bool | None = None
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted; it asks for values before the activation."""
@@ -153,27 +192,35 @@ class Dialect:
 
     def read_model(self, reply: Reply) -> str:
         """Return the model's name in the reply from `model_path`."""
-        return str(reduce(getitem, self.model_keys, reply.json()))
+        value = reply.json()
+        for key in self.model_keys:
+            value = value[key]
+        return str(value)
 
 
 class Vllm(Dialect):
     """vLLM's /classify."""
 
-    kind, path, model_path = "vllm", "/classify", "/v1/models"
+    kind = "vllm"
+    path = "/classify"
+    takes_ids = True
+    counts = True
+    model_path = "/v1/models"
     model_keys = ("data", 0, "id")
-    takes_ids = counts = True
-    values_key = "probs"
+    values_key: ClassVar[str] = "probs"
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""
-        # For ids `add_special_tokens` says nothing; for text it keeps the beginning
-        # token from being written twice.
         body: Body = {
             "input": list(texts),
+            # For ids it says nothing; for text it keeps the beginning token from being
+            # written twice.
             "add_special_tokens": False,
             "use_activation": False,
         }
-        return body | ({"model": model} if model else {})
+        if model:
+            body["model"] = model
+        return body
 
     def read(self, reply: Reply, n_texts: int) -> Scored:
         """Read rows that say which text each is for: they may come in any order."""
@@ -181,9 +228,11 @@ class Vllm(Dialect):
         rows = sorted(answer["data"], key=lambda row: int(row["index"]))
         if [row["index"] for row in rows] != list(range(n_texts)):
             raise ValueError(f"{len(rows)} answers for {n_texts} texts")
-        tokens = answer.get("usage", {}).get("prompt_tokens") or None
-        values = [parse_numbers(row[self.values_key]) for row in rows]
-        return Scored(values, tokens, str(answer.get("model", "")))
+        return Scored(
+            values=[parse_numbers(row[self.values_key]) for row in rows],
+            tokens=answer.get("usage", {}).get("prompt_tokens") or None,
+            model=str(answer.get("model", "")),
+        )
 
 
 class VllmPooling(Vllm):
@@ -191,7 +240,9 @@ class VllmPooling(Vllm):
     token.
     """
 
-    kind, path, values_key = "vllm-pooling", "/pooling", "data"
+    kind = "vllm-pooling"
+    path = "/pooling"
+    values_key = "data"
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""
@@ -201,35 +252,43 @@ class VllmPooling(Vllm):
 class Sglang(Dialect):
     """SGLang's /classify."""
 
-    kind, path, model_path = "sglang", "/classify", "/get_model_info"
+    kind = "sglang"
+    path = "/classify"
+    takes_ids = True
+    counts = True
+    adds_special = True
+    model_path = "/get_model_info"
     model_keys = ("model_path",)
-    takes_ids = counts = adds_special = True
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""
-        return {"input_ids" if isinstance(texts[0], list) else "text": list(texts)}
+        name = "input_ids" if isinstance(texts[0], list) else "text"
+        return {name: list(texts)}
 
     def read(self, reply: Reply, n_texts: int) -> Scored:
         """Read one row per text, in the order of the texts."""
-        rows = _require_rows(reply.json(), n_texts)
-        tokens = [row.get("meta_info", {}).get("prompt_tokens") for row in rows]
-        return Scored(
-            [parse_numbers(row["embedding"]) for row in rows],
-            sum(tokens) if all(tokens) else None,
-        )
+        values = []
+        counts = []
+        for row in _require_rows(reply.json(), n_texts):
+            values.append(parse_numbers(row["embedding"]))
+            counts.append(row.get("meta_info", {}).get("prompt_tokens"))
+        return Scored(values, sum(counts) if all(counts) else None)
 
 
 class Tei(Dialect):
     """Text Embeddings Inference's /predict."""
 
-    kind, path, model_path = "tei", "/predict", "/info"
-    model_keys = ("model_id",)
+    kind = "tei"
+    path = "/predict"
     adds_special = True
+    model_path = "/info"
+    model_keys = ("model_id",)
+    sorts_labels = True
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""
-        # A list of two strings would be one pair: each text is a list of its own.
         return {
+            # A list of two strings would be one pair: each text is a list of its own.
             "inputs": [[text] for text in texts],
             "raw_scores": True,
             "truncate": False,
@@ -239,19 +298,19 @@ class Tei(Dialect):
         """Read one row per text; its labels come sorted by score, and their names put
         them in one order.
         """
-        rows = [
-            sorted(row, key=lambda label: str(label["label"]))
-            for row in _require_rows(reply.json(), n_texts)
-        ]
-        return Scored(
-            [parse_numbers([label["score"] for label in row]) for row in rows]
-        )
+        values = []
+        for row in _require_rows(reply.json(), n_texts):
+            labels = sorted(row, key=lambda label: str(label["label"]))
+            values.append(parse_numbers([label["score"] for label in labels]))
+        return Scored(values)
 
 
 class OpenRlhf(Dialect):
     """OpenRLHF's /get_reward."""
 
-    kind, path = "openrlhf", "/get_reward"
+    kind = "openrlhf"
+    path = "/get_reward"
+    length_option = "--max_len"
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""
@@ -259,12 +318,8 @@ class OpenRlhf(Dialect):
 
     def read(self, reply: Reply, n_texts: int) -> Scored:
         """Read one reward per text."""
-        return Scored(
-            [
-                parse_numbers(reward)
-                for reward in _require_rows(reply.json()["rewards"], n_texts)
-            ]
-        )
+        rewards = _require_rows(reply.json()["rewards"], n_texts)
+        return Scored([parse_numbers(reward) for reward in rewards])
 
 
 DIALECTS = {
@@ -278,14 +333,14 @@ def find_dialect(kind: str, url: str) -> Dialect:
     that gives no raw scores.
     """
     if kind not in DIALECTS:
-        raise DataError(f"kind={kind!r}; {nearest(kind, [*DIALECTS, 'triton'])}")
+        raise DataError(f"kind={kind!r}", nearest(kind, [*DIALECTS, "triton"]))
+    dialect = DIALECTS[kind]
     # Of these SGLang's /v1/classify is the trap: always a softmax, 1.0 for every text
     # of a model with one label.
-    if url.endswith((DIALECTS[kind].path, "/v1", "/pooling", "/score", "/classify")):
-        raise DataError(
-            f"url={url!r}; give the server's address alone, such as 'http://127.0.0.1:8000'"
-        )
-    return DIALECTS[kind]
+    if url.endswith((dialect.path, "/v1", "/pooling", "/score", "/classify")):
+        example = "such as 'http://127.0.0.1:8000'"
+        raise DataError(f"url={url!r}", f"give the server's address alone, {example}")
+    return dialect
 
 
 def parse_numbers(values: Json) -> list[float]:
@@ -295,12 +350,13 @@ def parse_numbers(values: Json) -> list[float]:
         raise ValueError(
             "values for every token; serve vLLM with --pooler-config.task classify"
         )
-    if not row or any(
-        isinstance(value, bool) or not isinstance(value, int | float) for value in row
-    ):
-        raise ValueError(f"{values!r:.60} where numbers belong")
-    if not all(math.isfinite(value) for value in row):
-        raise ValueError(f"{values!r:.60}: not finite")
+    if not row:
+        raise ValueError("no numbers")
+    for value in row:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{values!r:.60} where numbers belong")
+        if not math.isfinite(value):
+            raise ValueError(f"{values!r:.60}: not finite")
     return [float(value) for value in row]
 
 

@@ -22,7 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
-    from httpx import Response
+    import httpx
 
 Json = Any
 """A value that JSON can hold."""
@@ -65,7 +65,10 @@ class Failure(Exception):
         wait: float = 0.0,
     ) -> None:
         super().__init__(reason)
-        self.again, self.away, self.charged, self.wait = again, away, charged, wait
+        self.again = again
+        self.away = away
+        self.charged = charged
+        self.wait = wait
 
 
 @dataclass(frozen=True)
@@ -112,29 +115,31 @@ def check_url(url: str) -> str:
     """
     import httpx
 
-    address, host = httpx.URL(), ""
+    address = httpx.URL()
+    host = ""
     with suppress(httpx.InvalidURL, TypeError, ValueError):
         address = httpx.URL(url)
         host = address.host
     is_server = address.scheme in ("http", "https") and host and " " not in url
     if not is_server or address.userinfo or address.query or address.fragment:
         raise DataError(
-            "url: not the address of a server alone, like 'http://127.0.0.1:8000'; give a key by key="
+            "url: not the address of a server alone, like 'http://127.0.0.1:8000'",
+            "give a key by key=",
         )
     return url.rstrip("/")
 
 
 def read_key(name: str | None) -> str:
     """Return the key in the environment variable of this name, empty without a name."""
-    key = os.environ.get(name, "").strip() if name else ""
-    if name and not key:
-        raise DataError(
-            f"key: the environment variable {name} is not set; export it, or leave key= (--key) out"
-        )
+    if not name:
+        return ""
+    key = os.environ.get(name, "").strip()
+    variable = f"key: the environment variable {name}"
+    if not key:
+        remedy = "export it, or leave key= (--key) out"
+        raise DataError(f"{variable} is not set", remedy)
     if not all("!" <= character <= "~" for character in key):
-        raise DataError(
-            f"key: the environment variable {name} holds characters that no HTTP header can carry"
-        )
+        raise DataError(f"{variable} holds characters that no HTTP header can carry")
     return key
 
 
@@ -151,72 +156,71 @@ class Connection:
         import httpx
 
         self.deadline = math.inf
-        self._url, self._timeout = url, timeout
-        self._parse_url = lru_cache(
-            httpx.URL
-        )  # parsing takes a tenth of a request's processor time
+        self._url = url
+        self._timeout = timeout
+        # Parsing takes a tenth of a request's processor time.
+        self._parse_url = lru_cache(httpx.URL)
         self._socket: socket.socket | None = None
-        self._headers = _HEADERS | ({"authorization": f"Bearer {key}"} if key else {})
-        timeouts = httpx.Timeout(
-            timeout, connect=min(timeout, _CONNECT_SECONDS)
-        ).as_dict()
-        self._extensions = {"timeout": timeouts, "trace": self._note_socket}
+        self._headers = dict(_HEADERS)
+        if key:
+            self._headers["authorization"] = f"Bearer {key}"
+        timeouts = httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS))
+        self._extensions = {"timeout": timeouts.as_dict(), "trace": self._note_socket}
         self._transport = httpx.HTTPTransport(verify=ssl_context(), proxy=_proxy(url))
 
     def send(self, request: Request) -> Reply:
         """Return the whole reply; raise Failure where none comes."""
-        import httpx
-
         self.deadline = time.monotonic() + self._timeout
-        content = request.body
-        if content is not None and not isinstance(content, bytes):
-            content = json.dumps(content, separators=(",", ":")).encode()
-        method, url = (
-            "GET" if content is None else "POST",
-            f"{self._url}/{request.path.lstrip('/')}",
-        )
-        name = _REQUEST_MARK + secrets.token_hex(12).encode()
-        headers = (
-            self._headers | {"x-request-id": name.decode()} | dict(request.headers)
-        )
-        options, is_reusable = self._extensions, False
+        mark = _REQUEST_MARK + secrets.token_hex(12).encode()
+        is_reusable = False
         try:
-            message = httpx.Request(
-                method,
-                self._parse_url(url),
-                headers=headers,
-                content=content,
-                extensions=options,
-            )
+            message = self._message(request, mark)
             with closing(self._transport.handle_request(message)) as response:
                 body = _read_body(response)
-                is_clean = _has_no_leftover(response)
+                has_leftover = _has_leftover(response)
             reply = Reply(body, dict(response.headers), response.status_code)
-            for text in (body, reply.headers.get("x-request-id", "").encode()):
-                if _REQUEST_MARK in text and name not in text:
-                    raise Failure("the reply is to another request", again=True)
-            is_reusable = is_clean
+            _require_own_mark(reply, mark)
+            is_reusable = not has_leftover
             return reply
         except Failure:
             raise
-        # h11 and ssl raise errors of their own, which httpx does not translate
         except Exception as error:
-            if (
-                isinstance(error, httpx.TimeoutException)
-                or time.monotonic() >= self.deadline
-            ):
-                raise Failure(
-                    f"no answer within {self._timeout:g} seconds", again=True
-                ) from None
-            was_sent = not isinstance(error, httpx.ConnectError)
-            reason = f"the connection failed ({type(error).__name__}: {error})"
-            raise Failure(
-                reason, again=True, away=not was_sent, charged=was_sent
-            ) from None
+            # h11 and ssl raise errors of their own, which httpx does not translate.
+            raise self._failure(error) from None
         finally:
             self.deadline = math.inf
             if not is_reusable:
-                self._transport.close()  # the next request opens a new connection
+                # The next request opens a new connection.
+                self._transport.close()
+
+    def _message(self, request: Request, mark: bytes) -> "httpx.Request":
+        import httpx
+
+        content = request.body
+        if content is not None and not isinstance(content, bytes):
+            content = json.dumps(content, separators=(",", ":")).encode()
+        return httpx.Request(
+            "GET" if content is None else "POST",
+            self._parse_url(f"{self._url}/{request.path.lstrip('/')}"),
+            headers={
+                **self._headers,
+                "x-request-id": mark.decode(),
+                **request.headers,
+            },
+            content=content,
+            extensions=self._extensions,
+        )
+
+    def _failure(self, error: Exception) -> Failure:
+        """What an error of a connection means."""
+        import httpx
+
+        is_late = time.monotonic() >= self.deadline
+        if is_late or isinstance(error, httpx.TimeoutException):
+            return Failure(f"no answer within {self._timeout:g} seconds", again=True)
+        was_sent = not isinstance(error, httpx.ConnectError)
+        reason = f"the connection failed ({type(error).__name__}: {error})"
+        return Failure(reason, again=True, away=not was_sent, charged=was_sent)
 
     def cut(self) -> None:
         """End a request that another thread waits for."""
@@ -233,7 +237,15 @@ class Connection:
             self._socket = details["return_value"].get_extra_info("socket")
 
 
-def _read_body(response: "Response") -> bytes:
+def _require_own_mark(reply: Reply, mark: bytes) -> None:
+    """Raise Failure where a reply carries the mark of another request."""
+    header = reply.headers.get("x-request-id", "").encode()
+    for text in (reply.content, header):
+        if _REQUEST_MARK in text and mark not in text:
+            raise Failure("the reply is to another request", again=True)
+
+
+def _read_body(response: "httpx.Response") -> bytes:
     """Return the content, unpacked; raise Failure beyond the limit, and for more than
     one coding.
     """
@@ -259,15 +271,13 @@ def _check_size(n_bytes: int) -> None:
         raise Failure(f"an answer of more than {MAX_BYTES >> 20} MiB", again=False)
 
 
-def _has_no_leftover(response: "Response") -> bool:
-    """Whether a connection can be used again; where a release of httpx hides the bytes,
-    it is used once.
-    """
+def _has_leftover(response: "httpx.Response") -> bool:
+    """Whether bytes lie behind the reply; true where a release of httpx hides them."""
     try:
         leftover, _ = _find_leftover(response)
     except AttributeError:
-        return False
-    return not leftover
+        return True
+    return bool(leftover)
 
 
 @cache
@@ -288,16 +298,18 @@ def _proxy(url: str) -> str | None:
     """
     import httpx
 
-    parts, proxies = urlsplit(url), getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.hostname or ""):
+    address = urlsplit(url)
+    proxies = getproxies()
+    proxy = proxies.get(address.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(address.hostname or ""):
         return None
-    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if "://" not in proxy:
+        proxy = f"http://{proxy}"
     try:
         httpx.Proxy(proxy)
     except (httpx.InvalidURL, ValueError):
         variables = "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"
-        raise DataError(
-            f"{variables}: not the address of a proxy, like 'http://127.0.0.1:3128'; correct it"
-        ) from None
+        example = "'http://127.0.0.1:3128'"
+        problem = f"{variables}: not the address of a proxy, like {example}"
+        raise DataError(problem, "correct it") from None
     return proxy

@@ -1,7 +1,8 @@
-"""A reward model behind a server, as a streaming scorer that looks at its server again
-and again.
+"""A reward model behind a server, as a streaming scorer that checks its server again and
+again.
 """
 
+import math
 import time
 import warnings
 from collections import Counter
@@ -9,29 +10,54 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rmlab.scorers.base import SCORING_VERSION, Prompt, Scorer, Stream, Text, hash_parts
-from rmlab.servers.client import Answer, Client
-from rmlab.servers.dialects import Dialect, Payloads, Scored, TokenWriter
-from rmlab.servers.http import Failure, Reply
-from rmlab.servers.steerlm import Triton
+from rmlab.scorers.base import (
+    SCORING_VERSION,
+    Floats,
+    Ints,
+    Prompt,
+    Scorer,
+    Stream,
+    Text,
+    hash_parts,
+)
+from rmlab.servers.client import Client
+from rmlab.servers.dialects import Dialect, Payloads, Scored, Writer
+from rmlab.servers.http import Failure, Reply, Request
+from rmlab.servers.sender import Answer
 from rmlab.tables import DataError
-
-Ints = NDArray[np.intp]
-Floats = NDArray[np.float64]
 
 NEAR = 0.1
 """Standard deviations within which two scores count as the same: servers compute in
 half precision.
 """
 
-# A server is looked at again after so many requests and seconds, and at the latest
-# after so many requests.
-LOOK_REQUESTS, LOOK_SECONDS, MOST_REQUESTS = 100, 10.0, 2000
+# A server is checked again after so many requests and seconds.
+RECHECK_REQUESTS = 100
+RECHECK_SECONDS = 10.0
+# It is checked again after so many requests at the latest.
+MOST_REQUESTS = 2000
+
+
+class Known(NamedTuple):
+    """Known texts, and the outputs that the accepted server gave them, shape (texts,
+    outputs).
+    """
+
+    prepared: Payloads
+    outputs: Floats
+
+
+class Outputs(NamedTuple):
+    """Outputs for texts, shape (texts, outputs), and how many tokens the server says it
+    read, None where it does not say.
+    """
+
+    outputs: Floats
+    n_tokens: int | None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -56,8 +82,7 @@ class Remote(Scorer):
     batch
         Texts in a request.
     known
-        Texts, and the outputs that the accepted server gave them, shape (texts,
-        outputs). None: not accepted yet, so that nothing is checked.
+        The known texts. None: not accepted yet, so that nothing is checked.
     models
         Names of the model in the replies for which the server was accepted.
     failed
@@ -70,20 +95,19 @@ class Remote(Scorer):
     client: Client
     dialect: Dialect
     model: str | None
-    writer: TokenWriter | Triton
+    writer: Writer
     version: str | None
     batch: int
     name: str = ""
     outputs: tuple[str, ...] = ()
     mix: Floats = field(default_factory=lambda: np.zeros(0))
-    known: tuple[Payloads, Floats] | None = None
+    known: Known | None = None
     models: set[str] = field(default_factory=set)
     failed: Counter[str] = field(default_factory=Counter)
     withdrawn: Sequence[int] = ()
 
-    travels: ClassVar[bool] = (
-        False  # a budget is one client's: copies would each spend all of it
-    )
+    # A budget is one client's: copies would each spend all of it.
+    travels: ClassVar[bool] = False
 
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -97,16 +121,11 @@ class Remote(Scorer):
         """Hash of all that decides a score: what is asked, how texts are written, and
         the version of the weights.
         """
-        weights = (
-            {"version": self.version}
-            if self.version is not None
-            else {"url": self.client.url}
-        )
-        return hash_parts(
-            {"scoring": SCORING_VERSION, "mix": self.mix.tolist()}
-            | weights
-            | self._identity
-        )
+        weights = {"version": self.version}
+        if self.version is None:
+            weights = {"url": self.client.url}
+        scoring = {"scoring": SCORING_VERSION, "mix": self.mix.tolist()}
+        return hash_parts({**scoring, **weights, **self._identity})
 
     def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
         """Return the texts as they will be sent; ask nothing."""
@@ -117,64 +136,66 @@ class Remote(Scorer):
         refuses.
 
         Shape (texts,), or (texts, 1 + outputs) where there are several outputs: the
-        score, then the outputs. Texts without a score come last. Where a look at the
-        server finds it changed, the scores since the look before it are `withdrawn`.
+        score, then the outputs. Texts without a score come last. Where the server is
+        found changed, the scores since the check before are `withdrawn`.
         """
-        prepared = self.prepare(
-            [text.prompt for text in texts], [text.answers[0] for text in texts]
-        )
-        unconfirmed, last_look = list[Ints](), time.monotonic()
-        refused, stop = dict[int, str](), ""
+        prompts = [text.prompt for text in texts]
+        prepared = self.prepare(prompts, [text.answers[0] for text in texts])
         self.withdrawn = ()
-        for part, answer in self._ask_twice(prepared):
+        unconfirmed: list[Ints] = []
+        refused: dict[int, str] = {}
+        stop = ""
+        last_check = time.monotonic()
+        for rows, answer in self._ask_twice(prepared):
             if answer.value is not None:
-                values = np.array(answer.value.values, np.float64)
-                scores = values @ self.mix
-                unconfirmed.append(part)
-                yield (
-                    part,
-                    np.column_stack([scores, values]) if self.columns else scores,
-                )
+                unconfirmed.append(rows)
+                yield rows, self._scores(answer.value)
             elif answer.stopped:
                 stop = answer.reason
             else:
-                refused[int(part[0])] = answer.reason
-            is_late = time.monotonic() - last_look >= LOOK_SECONDS
-            if len(unconfirmed) >= (LOOK_REQUESTS if is_late else MOST_REQUESTS):
-                self._confirm(unconfirmed)
-                unconfirmed, last_look = [], time.monotonic()
+                refused[int(rows[0])] = answer.reason
+
+            is_late = time.monotonic() - last_check >= RECHECK_SECONDS
+            if len(unconfirmed) >= (RECHECK_REQUESTS if is_late else MOST_REQUESTS):
+                self._recheck(unconfirmed)
+                unconfirmed = []
+                last_check = time.monotonic()
+
         if unconfirmed:
-            self._confirm(unconfirmed, has_stopped=bool(stop))
+            self._recheck(unconfirmed, has_stopped=bool(stop))
         if stop:
-            raise DataError(
-                f"{self.client.url}: {stop}; run again to go on from what a store= kept"
-            )
+            problem = f"{self.client.url}: {stop}"
+            raise DataError(problem, "run again to go on from what a store= kept")
         if refused:
             self.failed.update(refused.values())
             text, reason = next(iter(refused.items()))
+            first = f"first text {text}: {reason}"
             warnings.warn(
-                f"{self.name}: no score for {len(refused)} texts, first text {text}: {reason}",
+                f"{self.name}: no score for {len(refused)} texts, {first}",
                 stacklevel=3,
             )
-            shape = (
-                (len(refused), 1 + len(self.columns)) if self.columns else len(refused)
-            )
-            yield np.array(list(refused), np.intp), np.full(shape, np.nan)
+            shape = (len(refused), 1 + len(self.columns))
+            missing = np.full(shape if self.columns else len(refused), np.nan)
+            yield np.array(list(refused), np.intp), missing
+
+    def _scores(self, scored: Scored) -> Floats:
+        """The scores of a request's texts, with the outputs where there are several."""
+        values = np.array(scored.values, np.float64)
+        scores = values @ self.mix
+        return np.column_stack([scores, values]) if self.columns else scores
 
     def provenance(self) -> dict[str, object]:
         """Return where the scores come from, as plain values; never a key."""
-        run = {
+        return {
             "url": self.client.url,
             "version": self.version,
             "requests": self.client.spent.requests,
-        }
-        weights = self.mix.tolist() if self.columns else None
-        details = {
             "outputs": list(self.outputs),
-            "weights": weights,
+            "weights": self.mix.tolist() if self.columns else None,
             "failed": dict(self.failed),
+            "known_outputs": self._known_outputs(),
+            **self._identity,
         }
-        return run | details | {"known_outputs": self._known_outputs()} | self._identity
 
     def require_like(self, runs: Iterable[Mapping[str, Any]], /) -> None:
         """Raise DataError where the server gave the known texts other outputs in an
@@ -184,164 +205,160 @@ class Remote(Scorer):
         for run in runs:
             earlier = run.get("known_outputs") or {}
             keys = [key for key in known if key in earlier]
-            before, now = (
-                np.array([outputs[key] for key in keys]) for outputs in (earlier, known)
-            )
-            apart = _distance(before, now) if keys else 0.0
+            if not keys:
+                continue
+            before = np.array([earlier[key] for key in keys])
+            now = np.array([known[key] for key in keys])
+            apart = _distance(before, now)
             if not apart <= NEAR:
-                where = f"known texts are {apart:.2g} standard deviations from those of the scores in the store"
-                raise DataError(
-                    f"{self.client.url}: another model: {where}; name each by version=, or change store="
+                problem = (
+                    f"{self.client.url}: another model: known texts are {apart:.2g} "
+                    "standard deviations from those of the scores in the store"
                 )
+                remedy = "name each by version=, or change store="
+                raise DataError(problem, remedy)
 
     def _known_outputs(self) -> dict[str, list[float]]:
         """Return the outputs of the known texts, by a hash of what is sent."""
         if self.known is None:
             return {}
-        prepared, outputs = self.known
-        return {
-            hash_parts({"text": text}): row
-            for text, row in zip(prepared.texts, outputs.tolist(), strict=True)
-        }
+        keys = [hash_parts({"text": text}) for text in self.known.prepared.texts]
+        return dict(zip(keys, self.known.outputs.tolist(), strict=True))
 
-    def ask_all(
-        self, prepared: Payloads, batch: int | None = None
-    ) -> tuple[Floats, int | None]:
-        """Return the server's outputs for all texts, shape (n, outputs), and how many
-        tokens it says it read.
+    def ask_all(self, prepared: Payloads, batch: int | None = None) -> Outputs:
+        """Return the server's outputs for all texts.
 
         Raises
         ------
         DataError
             If a reply is missing.
         """
-        scored_by_start = dict[int, Scored]()
-        parts = _split(np.arange(len(prepared.texts)), batch or self.batch)
-        for part, answer in self._ask(prepared, parts):
+        scored_by_start: dict[int, Scored] = {}
+        batches = _split(np.arange(len(prepared.texts)), batch or self.batch)
+        for rows, answer in self._ask(prepared, batches):
             if answer.value is None:
                 raise DataError(f"{self.client.url}: {answer.reason}")
-            scored_by_start[int(part[0])] = answer.value
-        scored = [scored_by_start[start] for start in sorted(scored_by_start)]
-        rows = [row for part_scored in scored for row in part_scored.values]
-        if len(widths := {len(row) for row in rows}) > 1:
-            raise DataError(
-                f"{self.client.url}: {sorted(widths)} values for different texts of one model"
-            )
-        counts = [
-            part_scored.tokens
-            for part_scored in scored
-            if part_scored.tokens is not None
-        ]
-        return np.array(rows, np.float64), sum(counts) if len(counts) == len(
-            scored
-        ) else None
+            scored_by_start[int(rows[0])] = answer.value
 
-    def _confirm(self, parts: Sequence[Ints], has_stopped: bool = False) -> None:
-        """Look at the server; raise DataError and withdraw the parts where it gives the
-        known texts other outputs.
+        values: list[list[float]] = []
+        counts: list[int | None] = []
+        for start in sorted(scored_by_start):
+            values += scored_by_start[start].values
+            counts.append(scored_by_start[start].tokens)
+        widths = sorted({len(row) for row in values})
+        if len(widths) > 1:
+            problem = f"{widths} values for different texts of one model"
+            raise DataError(f"{self.client.url}: {problem}")
+        n_tokens = None
+        if None not in counts:
+            n_tokens = sum(count for count in counts if count is not None)
+        return Outputs(np.array(values, np.float64), n_tokens)
+
+    def _recheck(self, batches: Sequence[Ints], has_stopped: bool = False) -> None:
+        """Ask for the known texts again; raise DataError and withdraw the batches where
+        the server gives them other outputs.
 
         `has_stopped`: nothing more is sent, maybe since the server is away. It is not
-        waited for again, and the parts stay: the next run begins with a look.
+        waited for again, and the batches stay: the next run begins with a check.
         """
         if self.known is None:
             return
-        prepared, before = self.known
-        client = (
-            replace(self.client, retries=0, outage=0.0) if has_stopped else self.client
-        )
-        looking = replace(self, client=client)
+        client = self.client
+        if has_stopped:
+            client = replace(client, retries=0, outage=0.0)
+        checking = replace(self, client=client)
         for batch in (self.batch, 1):
             try:
-                outputs, _ = looking.ask_all(prepared, batch=batch)
+                outputs, _ = checking.ask_all(self.known.prepared, batch=batch)
             except DataError:
                 if has_stopped:
                     return
                 raise
-            apart = _distance(before, outputs)
+            apart = _distance(self.known.outputs, outputs)
             if not apart <= NEAR:
-                self.withdrawn = np.concatenate(parts).tolist()
-                where = f"known texts are up to {apart:.2g} standard deviations off; look at its replicas and run again"
-                raise DataError(f"{self.client.url}: the server has changed: {where}")
+                self.withdrawn = np.concatenate(batches).tolist()
+                known = f"known texts are up to {apart:.2g} standard deviations off"
+                problem = f"{self.client.url}: the server has changed: {known}"
+                raise DataError(problem, "look at its replicas and run again")
 
     @property
     def _identity(self) -> dict[str, object]:
-        server = {
+        return {
             "kind": self.dialect.kind,
             "model": self.model,
-            "add_eos": getattr(self.dialect, "add_eos", None),
+            "add_eos": self.dialect.add_eos,
+            **self.writer.identity,
         }
-        return server | dict(self.writer.identity)
 
     def _ask_twice(self, prepared: Payloads) -> Iterator[tuple[Ints, Answer[Scored]]]:
-        """Yield each part with its answer; the texts of a request that fails are asked
+        """Yield each batch with its answer; the texts of a request that fails are asked
         one by one.
         """
-        singles = list[Ints]()
+        singles: list[Ints] = []
         # Answers to one prompt beside each other: servers reuse what they share.
         order = np.argsort(prepared.groups, kind="stable")
-        for part, answer in self._ask(prepared, _split(order, self.batch)):
-            if answer.value is None and not answer.stopped and len(part) > 1:
-                singles += _split(part, 1)
+        for rows, answer in self._ask(prepared, _split(order, self.batch)):
+            if answer.value is None and not answer.stopped and len(rows) > 1:
+                singles += _split(rows, 1)
             else:
-                yield part, answer
+                yield rows, answer
         yield from self._ask(prepared, singles)
 
     def _ask(
-        self, prepared: Payloads, parts: Sequence[Ints]
+        self, prepared: Payloads, batches: Sequence[Ints]
     ) -> Iterator[tuple[Ints, Answer[Scored]]]:
-        """Yield each part with its answer, in the order of arrival."""
+        """Yield each batch with its answer, in the order of arrival."""
 
-        def read(part: Ints, reply: Reply) -> Scored:
-            scored = self.dialect.read(reply, len(part))
+        def request(rows: Ints) -> Request:
+            texts = [prepared.texts[row] for row in rows]
+            return self.dialect.request(texts, self.model)
+
+        def read(rows: Ints, reply: Reply) -> Scored:
+            scored = self.dialect.read(reply, len(rows))
             if self.known is None:
                 self.models.add(scored.model)
             else:
-                self._check_reply(scored, prepared, part)
+                self._check_reply(scored, prepared, rows)
             return scored
 
-        # The budget must be enough for the last look: the known texts together, and one
-        # by one.
-        n_known = (
-            0
-            if self.known is None or prepared is self.known[0]
-            else len(self.known[0].texts)
-        )
-        items = (
-            (part, self.dialect.request([prepared.texts[i] for i in part], self.model))
-            for part in parts
-        )
-        with closing(
-            self.client.stream(items, read, reserve=n_known + -(-n_known // self.batch))
-        ) as answers:
+        # The budget must be enough for the last check: the known texts together, and
+        # one by one.
+        reserve = 0
+        if self.known is not None and prepared is not self.known.prepared:
+            n_known = len(self.known.prepared.texts)
+            reserve = n_known + math.ceil(n_known / self.batch)
+        items = ((rows, request(rows)) for rows in batches)
+        with closing(self.client.stream(items, read, reserve=reserve)) as answers:
             yield from answers
 
-    def _check_reply(self, scored: Scored, prepared: Payloads, part: Ints) -> None:
+    def _check_reply(self, scored: Scored, prepared: Payloads, rows: Ints) -> None:
         """Raise where a reply is not as those for which the server was accepted."""
-        n_tokens = int(prepared.lengths[part].sum())
-        if scored.tokens is not None and n_tokens and scored.tokens != n_tokens:
+        n_sent = int(prepared.lengths[rows].sum())
+        if scored.tokens is not None and n_sent and scored.tokens != n_sent:
             raise ValueError(
-                f"{scored.tokens} tokens were read where {n_tokens} were sent"
+                f"{scored.tokens} tokens were read where {n_sent} were sent"
             )
         if scored.model not in self.models:
             raise ValueError(f"model {scored.model!r} has answered")
         if any(len(row) != len(self.outputs) for row in scored.values):
             raise ValueError(f"not {len(self.outputs)} values for each text")
 
-        is_look = self.known is not None and prepared is self.known[0]
-        texts = [prepared.texts[i] for i in part]
-        is_constant = all(row == scored.values[0] for row in scored.values)
-        if is_constant and any(text != texts[0] for text in texts) and not is_look:
-            raise Failure(
-                f"the same values for {len(part)} texts", again=False
-            )  # each is asked alone
+        is_recheck = self.known is not None and prepared is self.known.prepared
+        first = prepared.texts[rows[0]]
+        has_different_texts = any(prepared.texts[row] != first for row in rows)
+        is_constant = all(values == scored.values[0] for values in scored.values)
+        if is_constant and has_different_texts and not is_recheck:
+            # Each is asked alone.
+            raise Failure(f"the same values for {len(rows)} texts", again=False)
 
 
 def _distance(before: Floats, now: Floats) -> float:
     """Return the largest difference of outputs in standard deviations of `before`."""
     if now.shape != before.shape:
         return np.inf
-    return float((np.abs(now - before) / np.maximum(before.std(axis=0), 1e-12)).max())
+    scale = np.maximum(before.std(axis=0), 1e-12)
+    return float((np.abs(now - before) / scale).max())
 
 
-def _split(selected: Ints, size: int) -> list[Ints]:
-    return [selected[start : start + size] for start in range(0, len(selected), size)]
+def _split(rows: Ints, size: int) -> list[Ints]:
+    return [rows[start : start + size] for start in range(0, len(rows), size)]

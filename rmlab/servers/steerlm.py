@@ -42,8 +42,9 @@ def weigh_attributes(width: int, weights: Weights) -> tuple[Sequence[str], Weigh
     """
     names = FIRST_FOUR + ATTRIBUTES if width == 9 else ATTRIBUTES
     if weights is None or (isinstance(weights, str) and weights not in WEIGHTS):
-        choices = f"one of {', '.join(WEIGHTS)}, five numbers, or weights of {', '.join(names)}"
-        raise DataError(f"label_weights={weights!r}; give {choices}")
+        models = ", ".join(WEIGHTS)
+        choices = f"one of {models}, five numbers, or weights of {', '.join(names)}"
+        raise DataError(f"label_weights={weights!r}", f"give {choices}")
     numbers = WEIGHTS[weights] if isinstance(weights, str) else weights
     if not isinstance(numbers, Mapping) and len(numbers) == len(ATTRIBUTES):
         numbers = dict(zip(ATTRIBUTES, numbers, strict=True))
@@ -74,21 +75,21 @@ def conversation(prompt: Prompt, response: str) -> str:
     Hello!
     <extra_id_2>
     """
-    turns = (
-        [{"role": "user", "content": prompt}]
-        if isinstance(prompt, str)
-        else list(prompt)
-    )
-    system = (
-        turns.pop(0)["content"] if turns and turns[0]["role"] == "system" else _SYSTEM
-    )
+    turns = list(prompt) if not isinstance(prompt, str) else []
+    if isinstance(prompt, str):
+        turns.append({"role": "user", "content": prompt})
+    system = _SYSTEM
+    if turns and turns[0]["role"] == "system":
+        system = turns.pop(0)["content"]
+    turns.append({"role": "assistant", "content": response})
+
     text = f"<extra_id_0>System\n{system}\n"
-    for turn in [*turns, {"role": "assistant", "content": response}]:
-        if turn["role"] not in _NAMES:
-            raise DataError(
-                f"prompt: a turn of {turn['role']!r}; allowed: 'system' first, 'user', 'assistant'"
-            )
-        text += f"<extra_id_1>{_NAMES[turn['role']]}\n{turn['content']}\n"
+    for turn in turns:
+        role = turn["role"]
+        if role not in _NAMES:
+            allowed = "allowed: 'system' first, 'user', 'assistant'"
+            raise DataError(f"prompt: a turn of {role!r}", allowed)
+        text += f"<extra_id_1>{_NAMES[role]}\n{turn['content']}\n"
     return text + "<extra_id_2>"
 
 
@@ -102,8 +103,9 @@ class Triton(Dialect):
 
     def __init__(self, add_eos: bool) -> None:
         if find_spec("tritonclient") is None:
+            command = install_command("triton")
             raise ImportError(
-                f"asking a Triton server needs tritonclient: run {install_command('triton')}"
+                f"asking a Triton server needs tritonclient: run {command}"
             )
         self.add_eos = add_eos
 
@@ -111,11 +113,10 @@ class Triton(Dialect):
         """Return one payload per response, in the SteerLM format; the server has the
         tokenizer.
         """
-        texts = [
-            conversation(prompt, response)
-            for prompt, response in zip(prompts, responses, strict=True)
-        ]
-        groups = np.unique([repr(prompt) for prompt in prompts], return_inverse=True)[1]
+        texts = []
+        for prompt, response in zip(prompts, responses, strict=True):
+            texts.append(conversation(prompt, response))
+        _, groups = np.unique([repr(prompt) for prompt in prompts], return_inverse=True)
         return Payloads(texts, groups.astype(np.intp), np.zeros(len(texts), np.intp))
 
     def request(self, texts: Sequence[Payload], model: str | None) -> Request:
@@ -127,15 +128,13 @@ class Triton(Dialect):
         )
 
         sentences = np.array([[str(text).encode()] for text in texts], np.object_)
-        inputs = [
-            InferInput("sentences", list(sentences.shape), "BYTES").set_data_from_numpy(
-                sentences
-            ),
-            InferInput("add_EOS", [len(texts), 1], "BOOL").set_data_from_numpy(
-                np.full((len(texts), 1), self.add_eos)
-            ),
-        ]
-        outputs = [InferRequestedOutput(name) for name in ("rewards", "exceeded")]
+        text_input = InferInput("sentences", list(sentences.shape), "BYTES")
+        text_input.set_data_from_numpy(sentences)
+        eos_marks = np.full((len(texts), 1), self.add_eos)
+        eos_input = InferInput("add_EOS", list(eos_marks.shape), "BOOL")
+        eos_input.set_data_from_numpy(eos_marks)
+        inputs = [text_input, eos_input]
+        outputs = [InferRequestedOutput("rewards"), InferRequestedOutput("exceeded")]
         content, json_size = InferenceServerClient.generate_request_body(
             inputs, outputs=outputs
         )
@@ -159,17 +158,15 @@ class Triton(Dialect):
             )
         except InferenceServerException as error:
             raise ValueError(str(error)) from error
-        rewards, exceeded = result.as_numpy("rewards"), result.as_numpy("exceeded")
-        if (
-            rewards is None
-            or exceeded is None
-            or not len(rewards) == exceeded.size == n_texts
-        ):
-            raise ValueError(f"no rewards and marks of length for {n_texts} texts")
+        rewards = result.as_numpy("rewards")
+        exceeded = result.as_numpy("exceeded")
+        problem = f"no rewards and marks of length for {n_texts} texts"
+        if rewards is None or exceeded is None:
+            raise ValueError(problem)
+        if not len(rewards) == exceeded.size == n_texts:
+            raise ValueError(problem)
         if exceeded.astype(bool).any():
-            raise Failure(
-                "the text is longer than the server's window (exceeded)", again=False
-            )
-        return Scored(
-            [parse_numbers(row.ravel().astype(float).tolist()) for row in rewards]
-        )
+            reason = "the text is longer than the server's window (exceeded)"
+            raise Failure(reason, again=False)
+        rows = [row.ravel().astype(float).tolist() for row in rewards]
+        return Scored([parse_numbers(row) for row in rows])
