@@ -236,8 +236,8 @@ def _read_models_by_items(path: Path) -> pd.DataFrame:
         models = [list(column) for column in columns[1:]]
         return pd.DataFrame(models, columns=["model", *items])
     if header[0] != "model" or len(header) < 2:
-        problem = f"{path}: the first column is {short(header[0])}; it must be 'model'"
-        raise DataError(problem, "put the items into the columns behind it")
+        problem = f"{path}: not a matrix of models by items; found: {short(header)}"
+        raise DataError(problem, "name the first column 'model', the others items")
     return pd.DataFrame(lines, columns=header)
 
 
