@@ -377,7 +377,7 @@ def _read_rows(
         for file in files:
             rows += records.read_rows(file)
     if not rows:
-        raise DataError("load_pairs: the frame has no rows")
+        raise DataError("load_pairs: the frame has no rows", "pass a frame with rows")
     return [FileRow(place, number, cells) for number, cells in enumerate(rows)]
 
 

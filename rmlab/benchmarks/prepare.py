@@ -210,8 +210,8 @@ def prepare(
         parts = parts if alone is None else alone
 
     if len(items.models) < min_models:
-        problem = f"table: only the model {items.models}; a comparison needs 2."
-        raise DataError(f"{problem} Add another with pd.concat.")
+        problem = f"table: only the model {items.models}; a comparison needs 2"
+        raise DataError(problem, "add another with pd.concat")
     if min_models:
         has_weight = parts.weight != 0
         items.require_same(has_weight[:, parts.of_cell[items.cell]])

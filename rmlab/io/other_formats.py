@@ -236,8 +236,8 @@ def _read_models_by_items(path: Path) -> pd.DataFrame:
         models = [list(column) for column in columns[1:]]
         return pd.DataFrame(models, columns=["model", *items])
     if header[0] != "model" or len(header) < 2:
-        problem = f"{path}: the first column must be 'model', the others items"
-        raise DataError(f"{problem}; found: {short(header)}")
+        problem = f"{path}: not a matrix of models by items; found: {short(header)}"
+        raise DataError(problem, "name the first column 'model', the others items")
     return pd.DataFrame(lines, columns=header)
 
 
