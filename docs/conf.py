@@ -9,6 +9,7 @@ from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util import logging
 
 sys.path.insert(0, str(Path(__file__).parent))
+import address
 import gallery
 import instruments
 import lessons
@@ -26,7 +27,13 @@ version = release = __version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
-html_title = "rmlab"
+html_title = f"rmlab {__version__}"
+if code := address.repository():
+    html_theme_options = {
+        "source_repository": code,
+        "source_branch": "main",
+        "source_directory": "docs/",
+    }
 html_math_renderer = "mathml"
 html_static_path = ["static"]
 html_css_files = ["site.css"]

@@ -7,8 +7,9 @@ Nothing here runs a notebook: the pages show the outputs that it keeps.
 import json
 import re
 import shutil
-import tomllib
 from pathlib import Path
+
+from address import ONE_CLICK, binder_link, colab_link, repository
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "notebooks"
@@ -33,19 +34,13 @@ def tables() -> dict[str, str]:
 
 
 def _opening(address: str | None) -> str:
-    """How to open a notebook without an installation, or why the tables have no links
-    for it.
-    """
-    if address:
-        return (
-            "In a browser, without installing anything: the links to Binder (it builds `environment.yml`, which takes "
-            "minutes the first time) and Colab, where the first cell to run is "
-            f"`%pip install 'reward-model-lab[score] @ git+{address}'`."
-        )
+    """How to open a notebook without an installation; nothing without an address."""
+    if address is None:
+        return ""
     return (
-        "This build knows no address of the code on GitHub. Once `[project.urls]` in `pyproject.toml` names one, each "
-        "notebook below has its links to Binder and Colab. Until then: Binder builds any copy of the repository from "
-        "its `environment.yml`, and the analysis (all but scoring with models) needs only packages that a browser has."
+        "In a browser, without installing anything: the links to Binder (it builds an "
+        "environment, which takes minutes the first time) and Colab, where the first "
+        "cell installs rmlab."
     )
 
 
@@ -75,32 +70,16 @@ def _table(name: str, source: Path, address: str | None) -> str:
     )
 
 
-def repository() -> str | None:
-    """Where the code is on GitHub, from the package's own `[project.urls]`; None where
-    it names none.
-    """
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    for url in project.get("urls", {}).values():
-        address = url.removesuffix("/").removesuffix(".git")
-        if re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+", address):
-            return address
-    return None
-
-
 def links(path: str, address: str | None) -> str:
-    """Links that open a notebook in Binder and Colab, a lab in Binder alone; without an
-    address, its file's name.
+    """Links that open a notebook in Binder and, where it has the cell that Colab needs,
+    in Colab; without an address, its file's name.
     """
     if address is None:
         return f"`{path.rsplit('/', 1)[-1]}`"
-    place = address.removeprefix("https://github.com/")
-    binder = f"https://mybinder.org/v2/gh/{place}/HEAD?urlpath=lab/tree/{path}"
-    if path.startswith(
-        "notebooks/course/"
-    ):  # a lab imports course.py, and Colab opens a file without its folder
-        return f"[Binder]({binder})"
-    colab = f"https://colab.research.google.com/github/{place}/blob/HEAD/{path}"
-    return f"[Binder]({binder}), [Colab]({colab})"
+    binder = f"[Binder]({binder_link(path, address)})"
+    if path not in ONE_CLICK:
+        return binder
+    return f"{binder}, [Colab]({colab_link(path, address)})"
 
 
 def _copied(name: str, source: Path) -> list[Path]:

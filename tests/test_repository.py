@@ -1,0 +1,170 @@
+"""The repository's outside: one place for its address, workflows, packages for conda."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+ADDRESS = "https://github.com/somebody/rmlab"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+CONDA = {"torch": "pytorch", "playwright": "playwright-python"}
+"""Names of packages that conda-forge calls otherwise."""
+
+address = pytest.importorskip("address", reason="nbformat is not installed")
+
+
+def shown(root):
+    """Every file that shows the address."""
+    names = ["README.md", "CITATION.cff", ".github/ISSUE_TEMPLATE/config.yml"]
+    return {name: root / name for name in [*names, *address.ONE_CLICK]}
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """The files that show the address, and pyproject.toml, which has it."""
+    for name in ["pyproject.toml", *shown(ROOT)]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def contents(root):
+    return {name: path.read_bytes() for name, path in shown(root).items()}
+
+
+def test_an_address_stands_everywhere_and_goes_without_a_trace(copy):
+    before = contents(copy)
+    address.write(copy, None)
+    assert contents(copy) == before, "the files show another address than pyproject"
+
+    address.write(copy, ADDRESS)
+    after = contents(copy)
+    for name, content in after.items():
+        assert ADDRESS in content.decode(), name
+    readme = after["README.md"].decode()
+    assert f"pip install 'reward-model-lab[score,lab] @ git+{ADDRESS}'" in readme
+    for name in ["README.md", *address.ONE_CLICK]:
+        assert "colab-badge.svg" in after[name].decode(), name
+        assert "mybinder.org/v2/gh/somebody/rmlab" in after[name].decode(), name
+    yaml.safe_load(after["CITATION.cff"])
+    yaml.safe_load(after[".github/ISSUE_TEMPLATE/config.yml"])
+
+    address.write(copy, ADDRESS)
+    assert contents(copy) == after
+    address.write(copy, None)
+    assert contents(copy) == before
+
+
+def test_the_address_is_the_one_in_pyproject(copy):
+    assert address.repository(copy) == address.repository(ROOT)
+    table = "[project.urls]\n"
+    content = (copy / "pyproject.toml").read_text("utf-8")
+    assert content.count(table) == 1
+    line = f'Repository = "{ADDRESS}.git"\n'
+    content = re.sub(r"(?m)^Repository = .*\n", "", content)
+    (copy / "pyproject.toml").write_text(content.replace(table, table + line), "utf-8")
+    assert address.repository(copy) == ADDRESS
+
+
+def test_the_first_cell_for_colab_does_nothing_elsewhere(copy):
+    import nbformat
+
+    address.write(copy, ADDRESS)
+    for name in address.ONE_CLICK:
+        cells = nbformat.read(copy / name, as_version=4).cells
+        assert [cell.cell_type for cell in cells[:2]] == ["markdown", "code"]
+        assert "remove-cell" in cells[1].metadata.tags
+        lines = cells[1].source.splitlines()
+        guard = lines.index('if "google.colab" in sys.modules:')
+        assert all(line.startswith("    ") for line in lines[guard + 1 :])
+        assert [line for line in lines[:guard] if line and line[0] != "#"] == [
+            "import sys"
+        ]
+
+
+def test_readme_begins_with_the_two_commands():
+    top = (ROOT / "README.md").read_text("utf-8").split("\n## ")[0]
+    first = re.search(r"```\n(.*?)```", top, re.DOTALL)[1]
+    assert [line.split("#")[0].strip() for line in first.splitlines()] == [
+        "make demo",
+        "make test",
+    ]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_pins_its_actions_and_runs_what_make_has(path):
+    content = path.read_text("utf-8")
+    workflow = yaml.safe_load(content)
+    assert workflow["permissions"] == {"contents": "read"}
+    targets = set(re.findall(r"(?m)^([\w-]+):", (ROOT / "Makefile").read_text("utf-8")))
+    for job in workflow["jobs"].values():
+        assert job["runs-on"]
+        for step in job["steps"]:
+            words = step.get("run", "").split()
+            if words[:1] == ["make"]:
+                assert set(words[1:]) <= targets
+    for line in re.findall(r"uses: (.*)", content):
+        assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # \S+", line), line
+
+
+def test_the_core_tests_are_there():
+    names = (ROOT / "tests" / "core.txt").read_text("utf-8").split()
+    assert len(names) > 10
+    assert [name for name in names if not (ROOT / name).is_file()] == []
+
+
+def wanted(*extras):
+    """The requirements of the package and of extras, as conda-forge names them."""
+    lines = list(PROJECT["dependencies"])
+    for extra in extras:
+        lines += PROJECT["optional-dependencies"][extra]
+    found = set()
+    for line in lines:
+        name = re.split(r"[><=\[ ]", line)[0]
+        if name != "reward-model-lab":
+            found.add(CONDA.get(name, name) + line[len(name) :])
+    return found
+
+
+def listed(path):
+    """The packages of an environment for conda, those that pip adds too."""
+    lines = set()
+    for line in yaml.safe_load(path.read_text("utf-8"))["dependencies"]:
+        lines |= set(line["pip"]) if isinstance(line, dict) else {line}
+    return {
+        line for line in lines if not re.match(r"(python|pip)\b(?!-)|--editable", line)
+    }
+
+
+def test_the_environments_for_conda_have_the_packages_of_pyproject():
+    extras = ["score", "judge", "lab"]
+    assert listed(ROOT / "binder" / "environment.yml") == wanted(*extras)
+    every = wanted(*extras, "triton", "ray", "dev")
+    assert listed(ROOT / "environment.yml") == every
+
+
+def test_the_recipe_has_the_packages_and_the_version_of_pyproject():
+    recipe = yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text("utf-8"))
+    lines = [line.replace(" ", "", 1) for line in recipe["requirements"]["run"]]
+    assert set(lines) - {"python>=3.11"} == wanted()
+    from rmlab import __version__
+
+    assert recipe["context"]["version"] == __version__
+    assert recipe["build"]["python"]["entry_points"] == ["rmlab = rmlab_command:main"]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_hooks_run_what_make_check_runs():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
+    entries = [hook["entry"] for repo in hooks["repos"] for hook in repo["hooks"]]
+    lint = subprocess.run(
+        ["make", "--dry-run", "lint"], cwd=ROOT, capture_output=True, text=True
+    )
+    for entry in entries:
+        assert entry in lint.stdout
