@@ -299,7 +299,7 @@ def plot_scatter(
     >>> import rmlab
     >>> ax = rmlab.plots.plot_scatter(rmlab.papers.published("rm-bench"), "easy", "hard", named=1)
     >>> [text.get_text() for text in ax.texts]
-    ['1', '1  Skywork-Reward-V2-Llama-3.1-8B-40M']
+    ['1', '1  RM-Mistral-7B']
     """
     columns = ["model", x, y]
     if group is not None:
