@@ -558,7 +558,16 @@ def test_scatter_draws_groups_and_names_the_outliers():
             dots.get_offsets(),
             table.loc[table["kind"] == dots.get_label(), ["easy", "hard"]],
         )
-    assert {*texts_of(ax.texts)} == {"model-3", "model-7"}
+    *numbers, names = ax.texts
+    for number, line in zip(numbers, names.get_text().splitlines(), strict=True):
+        position, name = line.split()
+        assert number.get_text() == position
+        place = table.set_index("model").loc[f"owner/{name}", ["easy", "hard"]]
+        assert number.xy == tuple(place)
+    assert {line.split()[1] for line in names.get_text().splitlines()} == {
+        "model-3",
+        "model-7",
+    }
     assert (
         "5 models"
         in plots.plot_scatter(

@@ -87,7 +87,6 @@ def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     chance = table.groupby("name")["chance"].first().reindex(subsets)
     rows = np.arange(len(subsets))
     ax.vlines(chance, rows - 0.45, rows + 0.45, color="black", ls=":", lw=1.2)
-    ax.hlines(rows[1:] - 0.5, 0, 1.02, color="#dddddd", lw=0.8, zorder=0)
     ax.set_xlim(0, 1.02)
 
     label = "score"

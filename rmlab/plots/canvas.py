@@ -110,6 +110,9 @@ def new_panels(
     panel_width, panel_height = size
     width = max(panel_width * columns + 0.6, 4.4)
     height = panel_height * rows + 0.9
+    if squares:
+        # Titles and names stand above and below each row, and leave less for squares.
+        height += 0.7 * rows
     figure = _new_figure((width, height), squares)
 
     first = new_axes(figure.add_subplot(), size)
@@ -163,7 +166,22 @@ def new_rows(
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(-0.6, len(row_names) - 0.4)
+    if n_series > 1:
+        _separate_rows(ax, len(row_names))
     return ax
+
+
+def _separate_rows(ax: "Axes", n_rows: int) -> None:
+    """A faint line between rows of several marks, so that each mark has its row."""
+    ax.hlines(
+        np.arange(1, n_rows) - 0.5,
+        0,
+        1,
+        transform=ax.get_yaxis_transform(),
+        color="#dddddd",
+        lw=0.8,
+        zorder=0,
+    )
 
 
 def set_row_names(ax: "Axes", names: list[str], endings: Sequence[str] = ()) -> None:

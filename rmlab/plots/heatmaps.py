@@ -25,11 +25,11 @@ _CELLS = pd.MultiIndex.from_product([STYLES, STYLES], names=_CELL)
 _COUNTED = ["accuracy", "low", "high", "n_pairs", "n_ties"]
 _NUMBERS = [*_COUNTED, "reason"]
 _LEVELS = ("normal", "hard", "hard", "easy", "normal", "hard", "easy", "easy", "normal")
-_NARROW = ["concise", "plain", "mark-\ndown"]  # below the small panels of a grid
 _MIDDLE = [0.5, 1.5, 2.5]
 # A matrix of two decimals still belongs to the cells that came with it.
 _ROUNDED = 0.0051
 PALE = "#ebebeb"  # lighter, in print without colour too, than any clear difference
+_HATCHED = 0.05  # share of ties from which a cell is hatched; less is a sliver
 _WITH_NUMBERS = 14  # models up to which the differences are written into the cells
 _LARGE = 30  # models from which cells have no lines between them
 # Luminance on which black and white text have the same contrast, 4.58 to 1.
@@ -192,7 +192,7 @@ def plot_matrices(
         mesh, ax=axes, ticks=_SHARE_TICKS, location="top", shrink=0.6, aspect=25
     )
     label = "share of comparisons won"
-    if numbers["n_ties"].gt(0).any():
+    if (numbers["n_ties"] >= _HATCHED * numbers["n_pairs"]).any():
         label += " (hatched: ties)"
     bar.set_label(label)
     bar.outline.set_visible(False)
@@ -212,8 +212,9 @@ def _draw_panel(
         ax.text(1.5, 1.5, reason, ha="center", va="center")
 
     ax.set_title(textwrap.fill(canvas.escape_name(name), 20), fontsize="small")
-    ax.set_xticks(_MIDDLE, _NARROW, fontsize="small")
-    ax.set_yticks(_MIDDLE, STYLES, fontsize="small")
+    # So small that "markdown" stays whole where a panel is an inch wide.
+    ax.set_xticks(_MIDDLE, STYLES, fontsize="x-small")
+    ax.set_yticks(_MIDDLE, STYLES, fontsize="x-small")
     ax.set_xlabel("rejected answer", fontsize="small")
     ax.set_ylabel("chosen answer", fontsize="small")
 
@@ -392,11 +393,27 @@ def plot_significance(
     ax.tick_params(labelsize=label_size)
     _number_models(ax, list(square.index))
 
-    note = f"grey: not clearly\ndifferent (adjusted\np at least {alpha:g})"
-    if (clear < 0).any():
-        note = f"hatched: the row\nis worse\n{note}"
-    ax.text(0.02, 0.02, note, transform=ax.transAxes, fontsize="small", va="bottom")
+    _explain_cells(ax, alpha, any_worse=bool((clear < 0).any()))
     return ax
+
+
+def _explain_cells(ax: "Axes", alpha: float, *, any_worse: bool) -> None:
+    """What grey and hatching say, below the triangle."""
+    from matplotlib.patches import Patch
+
+    unclear = f"not clearly different (adjusted p at least {alpha:g})"
+    patches = [Patch(facecolor=PALE, label=unclear)]
+    if any_worse:
+        worse = "the row is worse"
+        patches.append(Patch(fill=False, hatch="////", lw=0, label=worse))
+    ax.legend(
+        handles=patches,
+        loc="upper right",
+        bbox_to_anchor=(1, 0),
+        borderaxespad=2,
+        frameon=False,
+        fontsize="small",
+    )
 
 
 def _number_models(ax: "Axes", models: list[str]) -> None:
@@ -518,7 +535,7 @@ def _fill_cells(
         is_light = relative_luminance(colour) > _EQUAL_CONTRAST
         ink = "black" if is_light else "white"
 
-        if share > 0:
+        if share >= _HATCHED:
             corner = (column, row + 1 - share)
             hatching = Rectangle(corner, 1, share, fill=False, hatch="////", alpha=0.55)
             hatching.set(linewidth=0, edgecolor=ink)

@@ -23,7 +23,7 @@ _AXES = {
     "effect": "effect on the score\n(standard deviations within a prompt)",
     "difference": "difference in accuracy",
     "accuracy": "share of comparisons won",
-    "rate": "worth in units of correctness\n(1 = being right)",
+    "rate": "what the style is worth\n(1 = as much as being right)",
 }
 _LETTERED = 40  # rows up to which letters of groups are written unless asked for
 # What stands in the columns that a table of overall scores lacks.

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _BINS = (12, 60)  # few enough that an outline shows more than noise
-_JOINED = 10  # comparisons from which on a bin is joined to its neighbours
+_FEWEST = 10  # comparisons from which on a bin is drawn
+_BESIDE = 0.006  # between the intervals of two models in the same bin
 _ERROR = ["ece", "ece_low", "ece_high"]
 # Dark and light in grey.
 _RISE = "#2166ac"
@@ -182,9 +183,10 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
     Returns
     -------
     Axes
-        Points are as large as their bin is full; those of fewer than 10 comparisons are
-        hollow and not joined. Lines are 95 % intervals clustered by prompt. The legend
-        has the expected calibration error with its interval.
+        Points are as large as their bin is full; bins of fewer than 10 comparisons are
+        left out, and counted below the axis. Lines are 95 % intervals clustered by
+        prompt; those of several models stand side by side. The legend has the expected
+        calibration error with its interval.
 
     Raises
     ------
@@ -211,10 +213,15 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
     ax = canvas.new_axes(ax, (4.6, 3.9 + 0.3 * len(models)))
     ax.plot([0.5, 1], [0.5, 1], color="black", lw=0.8, ls=":", zorder=0)
     for i, (model, name) in enumerate(zip(models, names, strict=True)):
-        is_filled = (table["model"] == model) & (table["n_pairs"] > 0)
-        _draw_calibration(ax, name, table[is_filled], canvas.series_style(i))
+        bins = table[(table["model"] == model) & (table["n_pairs"] > 0)]
+        shift = _BESIDE * (i - (len(models) - 1) / 2)
+        _draw_calibration(ax, name, bins, canvas.series_style(i), shift)
 
-    ax.set_xlabel("predicted probability\nof the preferred answer")
+    label = "predicted probability\nof the preferred answer"
+    n_sparse = int(table["n_pairs"].between(1, _FEWEST - 1).sum())
+    if n_sparse:
+        label += f"\n(bins of fewer than {_FEWEST} comparisons left out: {n_sparse})"
+    ax.set_xlabel(label)
     ax.set_ylabel("share where it is right")
     ax.set_xlim(0.49, 1.01)
     ax.set_ylim(top=1.02)
@@ -223,32 +230,27 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
 
 
 def _draw_calibration(
-    ax: "Axes", name: str, bins: pd.DataFrame, style: MarkStyle
+    ax: "Axes", name: str, bins: pd.DataFrame, style: MarkStyle, shift: float
 ) -> None:
-    """The bins of one model, and its calibration error in the legend."""
+    """The bins of one model, their intervals beside those of the other models, and its
+    calibration error in the legend.
+    """
     colour = style.colour
-    is_joined = bins["n_pairs"] >= _JOINED
-    joined = bins[is_joined]
-    predicted = joined["predicted"]
+    full = bins[bins["n_pairs"] >= _FEWEST]
+    predicted = full["predicted"]
     ax.vlines(
-        predicted,
-        joined["low"],
-        joined["high"],
-        color=colour,
-        lw=1,
-        alpha=0.6,
-        zorder=1,
+        predicted + shift, full["low"], full["high"], color=colour, lw=1.2, zorder=1
     )
-    ax.plot(predicted, joined["accuracy"], color=colour, lw=1, ls=style.line, zorder=2)
+    ax.plot(predicted, full["accuracy"], color=colour, lw=1, ls=style.line, zorder=2)
 
-    areas = 12 + 80 * bins["n_pairs"] / bins["n_pairs"].sum()
+    areas = 12 + 80 * full["n_pairs"] / bins["n_pairs"].sum()
     ax.scatter(
-        bins["predicted"],
-        bins["accuracy"],
+        predicted,
+        full["accuracy"],
         s=areas,
-        facecolors=np.where(is_joined, colour, "white").tolist(),
-        edgecolors=colour,
+        color=colour,
         marker=style.marker,
+        lw=0,
         zorder=3,
         clip_on=False,
     )

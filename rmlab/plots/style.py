@@ -29,8 +29,7 @@ _LABEL_STYLES = {
     "rejected": MarkStyle("#d6604d", "D"),
 }
 _LEVEL_NUMBERS = ["accuracy", "low", "high", "n_ties", "n_pairs", "reason"]
-_LETTERS = 26  # of a name beside its point
-_LINES = 20  # of small text, one above the other, that the axes have room for
+_LETTERS = 40  # of a name in the list below the axes
 
 
 def plot_style_gap(
@@ -280,7 +279,7 @@ def plot_scatter(
     group : str, optional
         A column with at most eight values, which give points their colour and mark.
     named : int
-        How many models are named: those of `outliers`.
+        How many models are named, by numbers: those of `outliers`.
     ax : Axes, optional
         Where to draw; by default a new figure.
 
@@ -301,8 +300,8 @@ def plot_scatter(
     >>> import rmlab
     >>> board = rmlab.papers.published("rm-bench")
     >>> ax = rmlab.plots.plot_scatter(board, "easy", "hard", named=1)
-    >>> len(ax.texts)
-    1
+    >>> [text.get_text() for text in ax.texts]
+    ['1', '1  RM-Mistral-7B']
     """
     columns = ["model", x, y]
     if group is not None:
@@ -329,13 +328,12 @@ def plot_scatter(
             label=canvas.escape_name(value),
             zorder=2,
         )
-    named_points = outliers(table, x, y, most=named).sort_values(y)
-    _name_points(ax, named_points, x, y, points)
-
     n_left_out = len(table) - len(points)
     x_label = canvas.escape_name(x)
     canvas.label_values(ax, x_label, n_left_out, "without both numbers left out")
     ax.set(xlabel=ax.get_xlabel(), ylabel=canvas.escape_name(y))  # in the middle
+    named_points = outliers(table, x, y, most=named).sort_values(y)
+    _name_points(ax, named_points, x, y)
     if group is not None:
         canvas.add_legend(ax)
     return ax
@@ -354,40 +352,41 @@ def _group_points(
     return list(points.groupby(group, sort=False))
 
 
-def _name_points(
-    ax: "Axes", named: pd.DataFrame, x: str, y: str, points: pd.DataFrame
-) -> None:
-    """Names beside points, from the lowest up, towards the middle, each a line above
-    the last where they would meet.
-    """
+def _name_points(ax: "Axes", named: pd.DataFrame, x: str, y: str) -> None:
+    """A number beside each named point, and below the axes what the numbers stand for."""
     from matplotlib.patheffects import withStroke
 
-    middle = points[x].median()
-    line_height = max(float(np.ptp(points[y])), 1e-9) / _LINES
-    # Lines that callers draw may run through a name, which stays readable so; points
-    # shine through.
-    outline = withStroke(linewidth=2, foreground=ax.get_facecolor(), alpha=0.6)
+    if named.empty:
+        return
+    # Other points and lines that callers draw may run through a number.
+    outline = withStroke(linewidth=2, foreground=ax.get_facecolor())
     bare_names = [name.split("/")[-1] for name in named["model"]]
     names = canvas.shorten_names(bare_names, _LETTERS)
 
-    height = -np.inf
-    for name, across, up in zip(names, named[x], named[y], strict=True):
-        height = max(up, height + line_height)
-        shift = -0.7
-        alignment = "right"
-        if across < middle:
-            shift = 0.7
-            alignment = "left"
-        text = ax.annotate(
-            canvas.escape_name(name),
-            (across, height),
-            (shift, 0),
+    lines = []
+    positions = zip(names, named[x], named[y], strict=True)
+    for number, (name, across, up) in enumerate(positions, start=1):
+        mark = ax.annotate(
+            str(number),
+            (across, up),
+            (0.45, 0.45),
             "data",
             "offset fontsize",
-            ha=alignment,
             annotation_clip=False,
         )
-        text.set(va="center", fontsize="x-small", path_effects=[outline])
+        mark.set(fontsize="small", path_effects=[outline], zorder=4)
+        lines.append(f"{number}  {canvas.escape_name(name)}")
+    n_label_lines = 1 + ax.get_xlabel().count("\n")
+    ax.annotate(
+        "\n".join(lines),
+        (0, 0),
+        (0, -2.9 - 1.5 * n_label_lines),
+        "axes fraction",
+        "offset fontsize",
+        va="top",
+        fontsize="small",
+        annotation_clip=False,
+    )
 
 
 def outliers(table: pd.DataFrame, x: str, y: str, *, most: int = 4) -> pd.DataFrame:
