@@ -88,6 +88,7 @@ def test_one_version():
     assert "version" not in PROJECT, "rmlab/version.py has it"
     assert f"## [{rmlab.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
     assert f"version: {rmlab.__version__}" in (ROOT / "CITATION.cff").read_text()
+    assert f"version = {{{rmlab.__version__}}}" in (ROOT / "README.md").read_text()
 
 
 def test_no_file_tells_anyone_to_install_the_other_project():
