@@ -48,7 +48,7 @@ def model(request, tmp_path):
 def forwarded(model):
     """A list that fills with the shape of every pass."""
     shapes = []
-    model.backbone.register_forward_pre_hook(
+    model.backbone.model.register_forward_pre_hook(
         lambda _, inputs, named: shapes.append(tuple(named["input_ids"].shape)),
         with_kwargs=True,
     )
@@ -256,7 +256,7 @@ def test_out_of_memory_halves_the_budget_and_goes_on(model, caplog):
         if named["input_ids"].numel() > 210:
             raise torch.OutOfMemoryError
 
-    model.backbone.register_forward_pre_hook(small, with_kwargs=True)
+    model.backbone.model.register_forward_pre_hook(small, with_kwargs=True)
     np.testing.assert_allclose(model.prefer(*many()), whole, atol=1e-5)
     assert "out of memory" in caplog.text
 

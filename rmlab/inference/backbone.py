@@ -83,7 +83,10 @@ class Backbone:
         it is still computed: launch what follows before reading it. Raises ValueError
         for an empty text or a position outside it.
         """
-        return forward.hidden(self.model, ids, reads, groups=groups, budget=budget)
+        with self._added_arguments():
+            yield from forward.hidden(
+                self.model, ids, reads, groups=groups, budget=budget
+            )
 
     def alone(self, ids: Tokens, reads: Tokens) -> "Tensor":
         """Hidden states of one text forwarded by itself with the model's own attention:
@@ -91,7 +94,8 @@ class Backbone:
 
         The reference that packs and batches are compared with.
         """
-        return passes.alone(self.model, ids, reads)
+        with self._added_arguments():
+            return passes.alone(self.model, ids, reads)
 
     def forward(self, **inputs: "Tensor") -> "Tensor":
         """The last hidden states of one pass, (rows, tokens, hidden); call it inside
@@ -104,13 +108,35 @@ class Backbone:
         """One pass at a time, with texts of up to `longest` tokens: eval mode, no
         gradients; the model is afterwards as it was before.
         """
-        with passes.exclusive_pass(self.model, longest):
+        with self._added_arguments(), passes.exclusive_pass(self.model, longest):
+            yield
+
+    @contextmanager
+    def _added_arguments(self) -> Iterator[None]:
+        """Add the class's arguments to passes inside the block."""
+        if not self.arguments:
+            yield
+            return
+
+        def add(
+            _: object, inputs: "tuple[Tensor, ...]", named: "dict[str, Tensor]"
+        ) -> "tuple[object, dict[str, Tensor]]":
+            ids = inputs[0] if inputs else named["input_ids"]
+            positions = named.get("position_ids")
+            added = {
+                name: compute(ids, positions)
+                for name, compute in self.arguments.items()
+            }
+            return inputs, named | added
+
+        with self.model.register_forward_pre_hook(add, with_kwargs=True):
             yield
 
     @property
     def packing(self) -> Packing:
         """How texts go through the model together; found out once, with a few passes."""
-        return passes.packing_support(self.model)
+        with self._added_arguments():
+            return passes.packing_support(self.model)
 
     def how_packed(self) -> HowPacked:
         """For people: what packs hold and how attention goes, as far as known."""
