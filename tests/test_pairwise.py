@@ -385,7 +385,7 @@ def asked_by_letter(tmp_path_factory):
 
 def test_letters_are_asked_on_a_pinned_day(asked_by_letter, monkeypatch):
     model = asked_by_letter(CLOCK + toy.models.CHAT_TEMPLATES["chatml"])
-    ids = [one.tolist() for one in model.encode(PROMPTS, FIRST, SECOND).ids]
+    ids = [one.tolist() for one in model.prepare(PROMPTS, FIRST, SECOND).ids]
     words = model.tokenizer
     assert (
         model.prepare(PROMPTS, FIRST, SECOND).keys
@@ -429,7 +429,7 @@ def test_letters_of_a_template_that_fails_are_reported(
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_letters_of_published_templates_are_not_turned_away(asked_by_letter, name):
     model = asked_by_letter(PUBLISHED[name])
-    texts = model.encode(PROMPTS, FIRST, SECOND)
+    texts = model.prepare(PROMPTS, FIRST, SECOND)
     for ids, first, second in zip(texts.ids, FIRST, SECOND, strict=True):
         text = model.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
         assert text.index(f"[RESPONSE A] {first}") < text.index(

@@ -76,7 +76,8 @@ class Examined:
         """
         is_cut = np.any([encoded.truncated for encoded in self.encoded], axis=0)
         return np.asarray(
-            is_cut | (self.lengths > (self.scorer.encoder.longest or self.lengths.max()))
+            is_cut
+            | (self.lengths > (self.scorer.encoder.longest or self.lengths.max()))
         )
 
     @cached_property
@@ -241,7 +242,10 @@ def _check_length(examined: Examined) -> Finding:
 
 def _accept(examined: Examined, finding: Finding) -> Finding:
     """The finding; a warning where a convention asks for the fault."""
-    if finding.status != "fail" or examined.scorer.encoder.options["convention"] is None:
+    if (
+        finding.status != "fail"
+        or examined.scorer.encoder.options["convention"] is None
+    ):
         return finding
     remedy = "as convention='reward-bench' asks; leave convention out for the model's own tokens"
     return finding._replace(status="warn", remedy=remedy)
@@ -255,7 +259,8 @@ def _check_precision(examined: Examined) -> Finding:
     if dtype == "float32":
         return Finding("pass", "float32: there is nothing more exact to compare with")
     if not all(
-        fits(checkpoint, exact.device, exact.dtype) for checkpoint in exact.encoder.readers
+        fits(checkpoint, exact.device, exact.dtype)
+        for checkpoint in exact.encoder.readers
     ):
         detail = f"{dtype} not compared: a float32 copy does not fit on {exact.device} beside it"
         return Finding(

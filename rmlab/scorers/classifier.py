@@ -180,7 +180,9 @@ class Classifier(ReadoutScorer):
             name=name,
             remake=remake,
         )
-        self.head = head
+        self.head = head.row
+        self.head_keys = head.keys
+        self.label_weights = mix
 
     readout: "Readout"
 
@@ -188,7 +190,7 @@ class Classifier(ReadoutScorer):
         """Return the backbone and the head; loads the weights."""
         from rmlab.scorers.readout import Parts, Readout
 
-        row = self.head.row
+        row = self.head
         if row.make is None:
             model = self._load_model("AutoModelForSequenceClassification")
             base, run, read = split(model, self.checkpoint)
@@ -201,11 +203,13 @@ class Classifier(ReadoutScorer):
             prefix = model.base_model_prefix
             base = getattr(model, prefix, model) if prefix else model
             backbone = adapt(base, self.encoder, of_class=False)
-            stored = self.checkpoint.read(self.head.keys, rows=row.rows)
-            weights = {key: tensor.to(backbone.device) for key, tensor in stored.items()}
+            stored = self.checkpoint.read(self.head_keys, rows=row.rows)
+            weights = {
+                key: tensor.to(backbone.device) for key, tensor in stored.items()
+            }
             run = row.make(weights, self.checkpoint.settings)
             reads = row.reads
-        return Parts(backbone, Readout(run, reads, self.head.label_weights))
+        return Parts(backbone, Readout(run, reads, self.label_weights))
 
     def _load_model(self, loader: str) -> "PreTrainedModel":
         if isinstance(self.checkpoint, ModelInMemory):
@@ -215,7 +219,7 @@ class Classifier(ReadoutScorer):
             loader,
             device=self.device,
             dtype=self.dtype,
-            head=self.head.keys,
+            head=self.head_keys,
         )
 
     def read_head(self, batch: Batch) -> Floats:
@@ -268,15 +272,18 @@ def _choose_head(
     """
     stored = checkpoint.files
     row = choose(stored, checkpoint.settings, name)
-    keys = head_keys(checkpoint) if row.make is None else row.keys(stored)
+    if row.make is not None:
+        keys = row.keys(stored)
+    elif isinstance(checkpoint, ModelInMemory):
+        keys = checkpoint.head_keys()
+    else:
+        keys = head_keys(checkpoint)
     missing = [key for key in keys if key not in stored]
     backbones.refuse_new_weights(checkpoint.name, missing)
     return ChosenHead(row, keys, label_weights(weights, row, checkpoint))
 
 
-def _make_encoder(
-    checkpoint: Source, row: Head, options: EncodeOptions
-) -> TextEncoder:
+def _make_encoder(checkpoint: Source, row: Head, options: EncodeOptions) -> TextEncoder:
     """The encoder of a model with this head, with the tokens that its texts get beside
     those of its template.
     """

@@ -200,7 +200,5 @@ def require_convention(convention: str | None) -> None:
     """Raise DataError for a convention that does not exist."""
     if convention not in (None, "reward-bench"):
         problem = f"convention={convention!r}"
-        remedy = (
-            "allowed: None (special tokens once), 'reward-bench' (as its runner)"
-        )
+        remedy = "allowed: None (special tokens once), 'reward-bench' (as its runner)"
         raise DataError(problem, remedy)

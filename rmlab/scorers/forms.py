@@ -214,9 +214,7 @@ def _pairrm_candidate(prompt: Prompt, response: str) -> str:
         turn["content"] for turn in _turns(prompt) if turn["role"] == "assistant"
     ]
     answers.append(response)
-    lines = [
-        f"<Response {number}>: {text}" for number, text in enumerate(answers, 1)
-    ]
+    lines = [f"<Response {number}>: {text}" for number, text in enumerate(answers, 1)]
     return "\n".join(lines)
 
 
@@ -348,9 +346,7 @@ def _letters_question(prompt: Prompt, first: str, second: str) -> str:
     for turn in _turns(prompt):
         role = "assistant" if turn["role"] == "assistant" else "user"
         conversation += f"\n<turn> {role}\n {turn['content']}"
-    return (
-        f"[CONTEXT] \n{conversation}\n [RESPONSE A] {first} [RESPONSE B] {second} \n"
-    )
+    return f"[CONTEXT] \n{conversation}\n [RESPONSE A] {first} [RESPONSE B] {second} \n"
 
 
 def _encode_steamshp(

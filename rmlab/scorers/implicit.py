@@ -173,7 +173,10 @@ def _open(
     """One of the two models; the tokenizer belongs to those in memory."""
     if isinstance(model, str | Path):
         tokenizer = None
-    return open_model(model, tokenizer, fingerprint, **options)
+    source = open_model(model, tokenizer, fingerprint, **options)
+    if isinstance(source, ModelInMemory):
+        source.language_model()
+    return source
 
 
 class AnswerEncoder(TextEncoder):
@@ -293,7 +296,7 @@ class LanguageModel(ReadoutScorer):
 
         _ = self.residence.stay  # decided now, while the memory is still free
         if isinstance(self.checkpoint, ModelInMemory):
-            model = self.checkpoint.model
+            model = self.checkpoint.language_model()
         else:
             model = backbones.load(
                 self.checkpoint,

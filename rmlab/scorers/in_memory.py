@@ -112,8 +112,29 @@ class ModelInMemory:
         """Raise DataError where a device or a number type is asked for."""
         for option, value in options.items():
             if value is not None:
-                problem = f"{option}={value!r}: the model is in memory and stays as it is"
+                problem = (
+                    f"{option}={value!r}: the model is in memory and stays as it is"
+                )
                 raise DataError(problem, f"leave {option} out, or move the model")
+
+    def head_keys(self) -> list[str]:
+        """The names of the weights above the backbone; DataError where it has no head."""
+        prefix = self.model.base_model_prefix
+        if self.model.get_output_embeddings() is not None:
+            problem = f"model={self.name!r} is a language model and has no reward head"
+            raise DataError(problem, "language models go to rmlab.implicit_reward")
+        keys = [key for key in self.files if not key.startswith(f"{prefix}.")]
+        if not keys or prefix not in self.model._modules:
+            problem = f"model={self.name!r}: {type(self.model).__name__} has no head"
+            raise DataError(problem, "pass a model for sequence classification")
+        return keys
+
+    def language_model(self) -> "PreTrainedModel":
+        """The model itself; DataError where it gives no tokens probabilities."""
+        if self.model.get_output_embeddings() is None:
+            problem = f"model={self.name!r} is no language model"
+            raise DataError(problem, "reward models go to rmlab.classifier")
+        return self.model
 
     def head_copy(self) -> "PreTrainedModel":
         """Return a model of the same class that shares the backbone alone: its head is

@@ -43,9 +43,7 @@ class Places(NamedTuple):
 class AnyReadout(Protocol):
     """What a scorer asks of a readout."""
 
-    def locate(
-        self, encoder: "TextEncoder", encoded: "Encoded", texts: Ints
-    ) -> Places:
+    def locate(self, encoder: "TextEncoder", encoded: "Encoded", texts: Ints) -> Places:
         """Return where these texts are read."""
 
     def read(self, batch: "Batch", places: Places) -> torch.Tensor:
@@ -89,9 +87,7 @@ class Readout(nn.Module):
         weights = None if label_weights is None else torch.as_tensor(label_weights)
         self.register_buffer("label_weights", weights)
 
-    def locate(
-        self, encoder: "TextEncoder", encoded: "Encoded", texts: Ints
-    ) -> Places:
+    def locate(self, encoder: "TextEncoder", encoded: "Encoded", texts: Ints) -> Places:
         """Return where these texts are read."""
         positions = []
         counts = np.empty((len(texts), len(self.reads)), np.intp)
@@ -161,9 +157,7 @@ class AnswerReadout(nn.Module):
         self.mode = mode
         self.chunk = chunk
 
-    def locate(
-        self, encoder: "TextEncoder", encoded: "Encoded", texts: Ints
-    ) -> Places:
+    def locate(self, encoder: "TextEncoder", encoded: "Encoded", texts: Ints) -> Places:
         """Return the positions whose states predict the answers, and these tokens."""
         return locate_answers(encoded, texts)
 

@@ -84,7 +84,9 @@ def _mark_segments(encoder: "TextEncoder") -> "Argument":
     pair = tokenizer("a", "b", return_tensors="pt")
     if not pair["token_type_ids"].equal(segments(pair["input_ids"])):
         marks = pair["token_type_ids"].tolist()
-        problem = f"the tokenizer {tokenizer.name_or_path!r} marks two segments as {marks}"
+        problem = (
+            f"the tokenizer {tokenizer.name_or_path!r} marks two segments as {marks}"
+        )
         raise DataError(problem, "give a chat template")
     return segments
 
