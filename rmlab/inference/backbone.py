@@ -1,27 +1,28 @@
-"""A transformers model that is forwarded: its lock, how it packs, its kernels.
-
-backbone = Backbone(model)
-for batch in backbone.hidden(ids, reads, groups=groups):
-    ...
-"""
+"""A transformers model that is forwarded: its lock, how it packs, its kernels."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmlab.inference import forward, passes
-from rmlab.inference.forward import Batch
-from rmlab.inference.planning import Groups, Packing, Texts, Tokens
+import numpy as np
+
+from rmlab.inference import trial
+from rmlab.inference.flex import serves
+from rmlab.inference.forward import Batch, Walk, check_texts
+from rmlab.inference.memory import model_budget
+from rmlab.inference.passes import Passes, position_scales
+from rmlab.inference.planning import FILL, Groups, Packing, Texts, Tokens
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import torch
     from torch import Tensor
     from transformers import PreTrainedModel
 
-    # What a class needs beside ids and positions, computed from these: both are
-    # (rows, tokens), and positions are None where each row is one text.
-    Argument = Callable[[Tensor, Tensor | None], Tensor]
+    from rmlab.inference.passes import Argument
 
 
 class HowPacked(NamedTuple):
@@ -37,29 +38,36 @@ class Backbone:
     """A transformers base model (what AutoModel gives), and all that is known of it.
 
     `model`: the model, or a function that loads one: it is called when the weights are
-    first needed, and again after `free_memory`.
+    first needed, and again after `free_memory`. `arguments`: what the model's class
+    needs in every pass beside ids and positions, by the name of the argument, computed
+    from the ids and positions of the pass.
     """
 
     def __init__(
         self, model: "PreTrainedModel | Callable[[], PreTrainedModel]"
     ) -> None:
         self._source = model
-        # What the model's class needs in every pass beside ids and positions, by the
-        # name of its argument (adapters for odd classes add to it).
         self.arguments: dict[str, Argument] = {}
+        self._can_cache: bool | None = None
 
     @cached_property
+    def passes(self) -> Passes:
+        """The model's forward passes; loads the weights."""
+        import torch
+
+        is_model = isinstance(self._source, torch.nn.Module)
+        model = self._source if is_model else self._source()
+        return Passes(model, self.arguments)
+
+    @property
     def model(self) -> "PreTrainedModel":
         """The transformers model; loads the weights."""
-        from transformers import PreTrainedModel
-
-        is_model = isinstance(self._source, PreTrainedModel)
-        return self._source if is_model else self._source()
+        return self.passes.model
 
     @property
     def loaded(self) -> bool:
         """Whether the weights are in memory."""
-        return "model" in self.__dict__
+        return "passes" in self.__dict__
 
     @property
     def device(self) -> "torch.device":
@@ -79,14 +87,33 @@ class Backbone:
 
         `ids[i]`: token ids of text i; `reads[i]`: positions in it; `groups[i]`: its
         prompt number. `budget`: tokens at once, by default what suits the device and
-        the model; running out of memory halves it. On a GPU a batch is given out while
-        it is still computed: launch what follows before reading it. Raises ValueError
-        for an empty text or a position outside it.
+        the model (memory.py); running out of memory halves it. The largest part comes
+        first, so that a budget that is too large shows at once. On a GPU a batch is
+        given out while it is still computed: launch what follows before reading it.
+        Raises ValueError for an empty text or a position outside it.
         """
-        with self._added_arguments():
-            yield from forward.hidden(
-                self.model, ids, reads, groups=groups, budget=budget
+        check_texts(ids, reads, groups)
+        lengths = np.array([len(text_ids) for text_ids in ids], np.intp)
+        # Texts that the model gives the same position scale go together; it is 0 for
+        # all texts of most models.
+        scales = position_scales(self.model.config, lengths)
+        sequences = [np.asarray(text_ids) for text_ids in ids]
+        walks = []
+        for scale in np.unique(scales):
+            walk = Walk(
+                self.passes,
+                # The scale of a pass is that of its last position, and a beginning
+                # ends too early for the scale of its text.
+                replace(self.packing, caches=scale == 0),
+                sequences,
+                reads,
+                np.asarray(groups),
+                budget or model_budget(self.model),
+                FILL.get(self.device.type),
             )
+            texts = np.flatnonzero(scales == scale)
+            walks.append(walk.batches(texts, self.can_cache))
+        return chain.from_iterable(walks)
 
     def alone(self, ids: Tokens, reads: Tokens) -> "Tensor":
         """Hidden states of one text forwarded by itself with the model's own attention:
@@ -94,57 +121,47 @@ class Backbone:
 
         The reference that packs and batches are compared with.
         """
-        with self._added_arguments():
-            return passes.alone(self.model, ids, reads)
+        return self.passes.alone(ids, reads)
 
     def forward(self, **inputs: "Tensor") -> "Tensor":
-        """The last hidden states of one pass, (rows, tokens, hidden); call it inside
+        """The last hidden states of one pass, (texts, rows, hidden); call it inside
         `exclusive_pass`.
         """
-        return passes._forward(self.model, **inputs)
+        return self.passes.forward(**inputs)
 
-    @contextmanager
-    def exclusive_pass(self, longest: int) -> Iterator[None]:
+    def exclusive_pass(self, longest: int) -> "AbstractContextManager[None]":
         """One pass at a time, with texts of up to `longest` tokens: eval mode, no
         gradients; the model is afterwards as it was before.
         """
-        with self._added_arguments(), passes.exclusive_pass(self.model, longest):
-            yield
+        return self.passes.exclusive_pass(longest)
 
-    @contextmanager
-    def _added_arguments(self) -> Iterator[None]:
-        """Add the class's arguments to passes inside the block."""
-        if not self.arguments:
-            yield
-            return
-
-        def add(
-            _: object, inputs: "tuple[Tensor, ...]", named: "dict[str, Tensor]"
-        ) -> "tuple[object, dict[str, Tensor]]":
-            ids = inputs[0] if inputs else named["input_ids"]
-            positions = named.get("position_ids")
-            added = {
-                name: compute(ids, positions)
-                for name, compute in self.arguments.items()
-            }
-            return inputs, named | added
-
-        with self.model.register_forward_pre_hook(add, with_kwargs=True):
-            yield
-
-    @property
+    @cached_property
     def packing(self) -> Packing:
         """How texts go through the model together; found out once, with a few passes."""
-        with self._added_arguments():
-            return passes.packing_support(self.model)
+        return trial.find_packing(self.passes)
+
+    def can_cache(self) -> bool:
+        """Can a prompt that is larger than a pack go through in several? Found out
+        once, with a few passes.
+        """
+        if self._can_cache is None:
+            self._can_cache = self.packing.packed and trial.can_cache(self.passes)
+        return self._can_cache
 
     def how_packed(self) -> HowPacked:
         """For people: what packs hold and how attention goes, as far as known."""
-        return HowPacked(*passes.how_packed(self.model))
+        packing = self.__dict__.get("packing")
+        if packing is None:
+            return HowPacked(None, "")
+        if not packing.packed or not serves(self.device):
+            return HowPacked(str(packing), "")
+        kernels = self.passes.kernels
+        return HowPacked(f"{packing}; {kernels}", kernels.trouble)
 
     def free_memory(self) -> None:
         """Free the weights' memory; what needs them next loads them again."""
         import torch
 
-        if self.__dict__.pop("model", None) is not None:
-            torch.cuda.empty_cache()  # does nothing where there is no GPU
+        if self.__dict__.pop("passes", None) is not None:
+            # Does nothing where there is no GPU.
+            torch.cuda.empty_cache()
