@@ -145,12 +145,13 @@ def _check_head(examined: Examined) -> Finding:
 
 def check_packs(scorer: LocalScorer) -> Finding:
     """How texts go through the scorer's model together, and why not in a faster way."""
-    packing = scorer.backbone.packing
+    backbone = scorer.backbone
+    packing = backbone.packing
     if not packing.packed:
         return Finding(
             "pass", f"batches of similar length, no packs: {packing.refused}"
         )
-    detail, trouble = scorer.backbone.how_packed()
+    detail, trouble = backbone.how_packed()
     remedy = "scores are right either way. For more speed install a C compiler and the triton of this torch"
     return (
         Finding("warn", str(detail), remedy)

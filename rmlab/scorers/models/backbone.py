@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rmlab.inference.passes import alone
+from rmlab.inference.backbone import Backbone
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, explain, first_line
 from rmlab.tables import DataError
 
@@ -249,8 +249,7 @@ def _try_backbone(
     with explain(
         checkpoint.name, f"forward it: {where} does not run in {dtype}", remedy
     ):
-        alone(
-            backbone,
+        Backbone(backbone).alone(
             np.arange(5, 13) % model.config.get_text_config().vocab_size,
             np.array([0]),
         )
