@@ -13,6 +13,7 @@ from rmlab.checks import findings
 from rmlab.checks.findings import Sample
 from rmlab.scorers.base import Floats, Ints, Text, fill, list_columns
 from rmlab.scorers.implicit import ImplicitReward
+from rmlab.scorers.in_memory import ModelInMemory
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
 from rmlab.scoring.run import tolerance
@@ -170,8 +171,11 @@ def _check_tokenizer(examined: Examined) -> Finding:
         count_deviations,
     )
 
-    tokenizer = class_tokenizer(examined.scorer.checkpoint)
-    n_different = count_deviations(tokenizer, examined.scorer.checkpoint)
+    checkpoint = examined.scorer.checkpoint
+    if isinstance(checkpoint, ModelInMemory):
+        return Finding("pass", f"{type(checkpoint.tokenizer).__name__} in memory")
+    tokenizer = class_tokenizer(checkpoint)
+    n_different = count_deviations(tokenizer, checkpoint)
     name = f"{type(tokenizer).__name__} of transformers"
     detail = f"{name} writes {len(PROBES)} texts as tokenizer.json does"
     if n_different:
@@ -256,12 +260,20 @@ def _check_precision(examined: Examined) -> Finding:
     """The check of precision for a scorer in half precision, where a float32 copy fits."""
     from rmlab.scorers.models.backbone import fits
 
-    dtype, exact = examined.dtype, examined.scorer.in_float32()
+    dtype = examined.dtype
     if dtype == "float32":
         return Finding("pass", "float32: there is nothing more exact to compare with")
+    checkpoints = [
+        source
+        for source in examined.scorer.encoder.readers
+        if not isinstance(source, ModelInMemory)
+    ]
+    if len(checkpoints) < len(examined.scorer.encoder.readers):
+        detail = f"{dtype} not compared: the model is in memory"
+        return Finding("warn", detail, "save it and examine the folder")
+    exact = examined.scorer.in_float32()
     if not all(
-        fits(checkpoint, exact.device, exact.dtype)
-        for checkpoint in exact.encoder.readers
+        fits(checkpoint, exact.device, exact.dtype) for checkpoint in checkpoints
     ):
         detail = f"{dtype} not compared: a float32 copy does not fit on {exact.device} beside it"
         return Finding(

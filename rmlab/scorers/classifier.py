@@ -13,8 +13,8 @@ from rmlab.inference.forward import Batch
 from rmlab.inference.template import Encoded, encode
 from rmlab.scorers.base import Floats
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
-from rmlab.scorers.in_memory import ModelInMemory, evaluating, open_model
-from rmlab.scorers.local import Placement, ReadoutScorer, Source, place
+from rmlab.scorers.in_memory import ModelInMemory, Source, evaluating, open_model
+from rmlab.scorers.local import Placement, ReadoutScorer, place
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.adapters import COUNTED_POSITIONS, adapt
 from rmlab.scorers.models.classification import head_keys, label_weights, split
@@ -143,15 +143,8 @@ class ChosenHead(NamedTuple):
     keys: list[str]
     label_weights: Floats | None
 
-    @property
-    def title(self) -> str:
-        """The head for people."""
-        keys = ", ".join(self.keys[:3])
-        more = " ..." if len(self.keys) > 3 else ""
-        return f"{self.row.name}: {keys}{more} in the checkpoint"
 
-
-class Classifier(ReadoutScorer):
+class Classifier(ReadoutScorer["Readout"]):
     """A loaded-on-demand reward model: encoder, backbone and readout; made by
     `classifier`.
     """
@@ -176,7 +169,6 @@ class Classifier(ReadoutScorer):
                 "mix": None if mix is None else mix.tolist(),
                 "end": encoder.end,
             },
-            head_title=head.title,
             name=name,
             remake=remake,
         )
@@ -184,9 +176,14 @@ class Classifier(ReadoutScorer):
         self.head_keys = head.keys
         self.label_weights = mix
 
-    readout: "Readout"
+    @property
+    def head_title(self) -> str:
+        """The head and its weights, for people."""
+        keys = ", ".join(self.head_keys[:3])
+        more = " ..." if len(self.head_keys) > 3 else ""
+        return f"{self.head.name}: {keys}{more} in the checkpoint"
 
-    def load(self) -> "Parts":
+    def load(self) -> "Parts[Readout]":
         """Return the backbone and the head; loads the weights."""
         from rmlab.scorers.readout import Parts, Readout
 

@@ -28,7 +28,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rmlab.scorers.in_memory import ModelInMemory
+    from rmlab.scorers.in_memory import Source
 
 Ids = NDArray[np.int32]
 
@@ -68,10 +68,10 @@ class TextEncoder:
 
     def __init__(
         self,
-        checkpoint: "Checkpoint | ModelInMemory",
+        checkpoint: "Source",
         options: EncodeOptions,
         *,
-        readers: "Sequence[Checkpoint | ModelInMemory]" = (),
+        readers: "Sequence[Source]" = (),
         window: int | None = None,
         end: int | None = None,
         n_masked: int = 0,
@@ -97,18 +97,17 @@ class TextEncoder:
     def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
         """Return the texts as token ids; refuse or cut those that are too long."""
         options = self.options | {"max_length": self.longest}
-        return self._close(encode(self.tokenizer, prompts, *answers, **options))
+        encoded = encode(self.tokenizer, prompts, *answers, **options)
+        if self.end is not None:
+            encoded = replace(encoded, ids=self.append_end(encoded.ids))
+        return encoded
 
     def encode_uncut(
         self, prompts: Sequence[Prompt], /, *answers: Sequence[str]
     ) -> Encoded:
         """Return the texts as token ids, however long."""
         options = self.options | {"max_length": None, "truncate": None}
-        return self._close(encode(self.tokenizer, prompts, *answers, **options))
-
-    def _close(self, encoded: Encoded) -> Encoded:
-        if self.end is None:
-            return encoded
+        encoded = encode(self.tokenizer, prompts, *answers, **options)
         return replace(encoded, ids=self.append_end(encoded.ids))
 
     def append_end(self, ids: Sequence[Ids]) -> list[Ids]:

@@ -19,10 +19,9 @@ from rmlab.scorers.base import (
     fill,
     hash_parts,
 )
-from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
-from rmlab.scorers.in_memory import ModelInMemory, open_model
-from rmlab.scorers.local import LocalScorer, Placement, ReadoutScorer, Source, place
+from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
+from rmlab.scorers.local import LocalScorer, Placement, ReadoutScorer, place
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.vocabulary import Vocabulary
 from rmlab.tables import DataError, nearest
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from rmlab.inference.backbone import Backbone
-    from rmlab.scorers.readout import Parts
+    from rmlab.scorers.readout import AnswerReadout, Parts
 
 MODES = ("sum", "mean", "norm")
 
@@ -256,7 +255,7 @@ class Residence:
         )
 
 
-class LanguageModel(ReadoutScorer):
+class LanguageModel(ReadoutScorer["AnswerReadout"]):
     """A causal language model as a scorer.
 
     A text's score is the `mode` ("sum", "mean", "norm") of the log-probabilities of its
@@ -281,7 +280,6 @@ class LanguageModel(ReadoutScorer):
             encoder,
             placement,
             details={"head": f"implicit {mode}"},
-            head_title=f"log-probabilities of the answer, {mode}",
             name=name,
             remake=remake,
         )
@@ -289,7 +287,12 @@ class LanguageModel(ReadoutScorer):
         self.chunk = chunk
         self.residence = residence
 
-    def load(self) -> "Parts":
+    @property
+    def head_title(self) -> str:
+        """What is read, for people."""
+        return f"log-probabilities of the answer, {self.mode}"
+
+    def load(self) -> "Parts[AnswerReadout]":
         """Return the base model and the output layer; loads the weights."""
         from rmlab.inference.backbone import Backbone
         from rmlab.scorers.readout import AnswerReadout, Parts
@@ -337,7 +340,6 @@ class ImplicitReward(LocalScorer):
         name: str | None,
         remake: "Callable[..., ImplicitReward]",
     ) -> None:
-        subject = "policy alone" if reference is None else "policy and reference"
         details: Provenance = {"head": f"implicit {mode}"}
         if reference is not None:
             details["reference"] = reference
@@ -346,7 +348,6 @@ class ImplicitReward(LocalScorer):
             encoder,
             placements[0],
             details=details,
-            head_title=f"log-probabilities of the answer, {subject}, {mode}",
             name=name,
             remake=remake,
         )
@@ -371,7 +372,12 @@ class ImplicitReward(LocalScorer):
         ]
         if reference is not None:
             self.terms = list(zip((1.0, -1.0), self.models, strict=True))
-        self.travels = all(isinstance(model, Checkpoint) for model in checkpoints)
+
+    @property
+    def head_title(self) -> str:
+        """What is read, for people."""
+        subject = "policy and reference" if self.terms else "policy alone"
+        return f"log-probabilities of the answer, {subject}, {self.mode}"
 
     @property
     def policy(self) -> LanguageModel:

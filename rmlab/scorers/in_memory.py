@@ -138,7 +138,7 @@ class ModelInMemory:
 
     def head_copy(self) -> "PreTrainedModel":
         """Return a model of the same class that shares the backbone alone: its head is
-        a copy, which may be changed.
+        a copy, in the same mode, which may be changed.
         """
         prefix = self.model.base_model_prefix
         twin = copy.copy(self.model)
@@ -147,7 +147,7 @@ class ModelInMemory:
         twin.__dict__.pop("forward", None)
         modules: dict[str, Any] = {}
         for name, module in self.model._modules.items():
-            modules[name] = module if name == prefix else copy.deepcopy(module).eval()
+            modules[name] = module if name == prefix else copy.deepcopy(module)
         twin.__dict__["_modules"] = modules
         twin.__dict__["_parameters"] = copy.deepcopy(self.model._parameters)
         twin.__dict__["_buffers"] = copy.deepcopy(self.model._buffers)
@@ -156,12 +156,16 @@ class ModelInMemory:
         return twin
 
 
+# Where a model comes from.
+Source = Checkpoint | ModelInMemory
+
+
 def open_model(
     model: "str | Path | PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     fingerprint: str | None = None,
     **options: Any,
-) -> "Checkpoint | ModelInMemory":
+) -> Source:
     """Return a model in memory, or the checkpoint of an id or a folder, found with
     `options`.
 
@@ -185,7 +189,7 @@ def open_model(
 
 
 @contextmanager
-def evaluating(source: "Checkpoint | ModelInMemory") -> Iterator[None]:
+def evaluating(source: Source) -> Iterator[None]:
     """Switch a model in memory to evaluation, module by module; each is afterwards as
     it was before.
     """

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from importlib import metadata
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from rmlab.scorers.base import (
 )
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.encoder import Ids, TextEncoder
-from rmlab.scorers.in_memory import ModelInMemory, evaluating
+from rmlab.scorers.in_memory import ModelInMemory, Source, evaluating
 from rmlab.scorers.models import backbone as backbones
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rmlab.inference.backbone import Backbone
     from rmlab.scorers.readout import AnyReadout, Parts, Places
 
-Source = Checkpoint | ModelInMemory
+R = TypeVar("R", bound="AnyReadout")
 
 
 class Placement(NamedTuple):
@@ -72,8 +72,6 @@ class LocalScorer(Scorer):
         Device, number type and tokens at once.
     details : dict
         What decides a score beside weights, number type and tokens.
-    head_title : str
-        What is read, for people.
     name : str, optional
         The model's name in tables.
     remake : callable
@@ -87,7 +85,6 @@ class LocalScorer(Scorer):
         placement: Placement,
         *,
         details: Provenance,
-        head_title: str,
         name: str | None,
         remake: Callable[..., Self],
     ) -> None:
@@ -97,18 +94,25 @@ class LocalScorer(Scorer):
         self.dtype = placement.dtype
         self.budget = placement.budget
         self.details = details
-        self.head_title = head_title
         self.name = name or checkpoint.title
         self.remake = remake
-        # Copies of a model in memory would be scored as they were when they left.
-        self.travels = isinstance(checkpoint, Checkpoint)
         # Of the texts scored last: how they went through the model, how many were cut.
         self.progress: Provenance = {"attention": None, "packs": None}
+
+    @property
+    def travels(self) -> bool:  # type: ignore[override]
+        """Whether copies may score on other machines: not those of models in memory."""
+        return all(isinstance(model, Checkpoint) for model in self.encoder.readers)
 
     @property
     def tokenizer(self) -> "PreTrainedTokenizerBase":
         """The transformers tokenizer."""
         return self.encoder.tokenizer
+
+    @property
+    @abstractmethod
+    def head_title(self) -> str:
+        """What is read, for people."""
 
     @property
     @abstractmethod
@@ -189,17 +193,17 @@ class LocalScorer(Scorer):
         }
 
 
-class ReadoutScorer(LocalScorer):
+class ReadoutScorer(LocalScorer, Generic[R]):
     """A local model that is one backbone and one readout."""
 
-    _parts: "Parts | None" = None
+    _parts: "Parts[R] | None" = None
 
     @abstractmethod
-    def load(self) -> "Parts":
+    def load(self) -> "Parts[R]":
         """Return the backbone and the readout; loads the weights."""
 
     @property
-    def parts(self) -> "Parts":
+    def parts(self) -> "Parts[R]":
         """Backbone and readout; loads the weights.
 
         Of a model in memory they are made anew each time, as its weights may have
@@ -221,7 +225,7 @@ class ReadoutScorer(LocalScorer):
         return self.parts.backbone
 
     @property
-    def readout(self) -> "AnyReadout":
+    def readout(self) -> R:
         """What makes scores of the backbone's states; loads the weights."""
         return self.parts.readout
 
@@ -281,7 +285,7 @@ class ReadoutScorer(LocalScorer):
         return outputs
 
     def _read_alone(
-        self, parts: "Parts", encoded: Encoded, text: int
+        self, parts: "Parts[R]", encoded: Encoded, text: int
     ) -> "tuple[Floats, Places]":
         places = parts.readout.locate(self.encoder, encoded, np.array([text]))
         (positions,) = places.positions

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-    from rmlab.scorers.readout import Parts
+    from rmlab.scorers.readout import Parts, Readout
 
 # Tokens of a batch through an encoder-decoder: SteamSHP reads texts of 512.
 _SEQ2SEQ_BUDGET = 4096
@@ -107,12 +107,14 @@ def pairwise(
     )
 
 
-class Pairwise(ReadoutScorer, PairScorer):
+class Pairwise(ReadoutScorer["Readout"], PairScorer):
     """A pairwise model; made by `pairwise`. The weights are loaded when the first pair
     is compared.
 
     `form`: how it is asked.
     """
+
+    checkpoint: Checkpoint
 
     def __init__(
         self,
@@ -124,13 +126,11 @@ class Pairwise(ReadoutScorer, PairScorer):
         remake: "Callable[..., Pairwise]",
     ) -> None:
         form = encoder.form
-        read = "head_layer in the checkpoint" if form.markers else "logits of A and B"
         super().__init__(
             checkpoint,
             encoder,
             placement,
             details={"form": form.name},
-            head_title=f"{form.name}: {read}",
             name=name,
             remake=remake,
         )
@@ -147,7 +147,14 @@ class Pairwise(ReadoutScorer, PairScorer):
             return super().average(forward, exchanged)
         return mean_log_odds(forward, exchanged)
 
-    def load(self) -> "Parts":
+    @property
+    def head_title(self) -> str:
+        """The form and its head, for people."""
+        marked = "head_layer in the checkpoint"
+        read = marked if self.form.markers else "logits of A and B"
+        return f"{self.form.name}: {read}"
+
+    def load(self) -> "Parts[Readout]":
         """Return the backbone, and the readout that gives the logit that the answer
         written first is better; loads the weights.
         """

@@ -4,7 +4,7 @@ This file loads torch; import it inside a function.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -53,11 +53,14 @@ class AnyReadout(Protocol):
         """Return the scores of the located texts number `texts` from their outputs."""
 
 
-class Parts(NamedTuple):
+AR = TypeVar("AR", bound=AnyReadout)
+
+
+class Parts(NamedTuple, Generic[AR]):
     """A loaded model: what is forwarded, and what makes scores of its states."""
 
     backbone: "Backbone"
-    readout: AnyReadout
+    readout: AR
 
 
 class Readout(nn.Module):
@@ -101,19 +104,22 @@ class Readout(nn.Module):
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """Return the outputs (texts, labels) for states (texts, reads, hidden)."""
-        return self.head(states)
+        outputs: torch.Tensor = self.head(states)
+        return outputs
 
     @torch.inference_mode()
     def read(self, batch: "Batch", places: Places) -> torch.Tensor:
         """Return the outputs for a batch of the located texts, still on the device."""
-        states: torch.Tensor = self(pool_states(batch, places.counts[batch.texts]))
-        return states
+        states = pool_states(batch, places.counts[batch.texts])
+        outputs: torch.Tensor = self(states)
+        return outputs
 
     def score(self, outputs: Floats, places: Places, texts: Ints) -> Floats:
         """Return the scores of texts with these outputs; labels are mixed in float64."""
         if self.label_weights is None:
             return outputs[:, 0]
-        return outputs @ self.label_weights.numpy()
+        weights: Floats = self.label_weights.numpy()
+        return outputs @ weights
 
 
 def pool_states(batch: "Batch", counts: Ints) -> torch.Tensor:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
+    from rmlab.scorers.in_memory import Source
+
 
 class _States(NamedTuple):
     """A backbone's output; what some classes hand on unread (memories, global
@@ -59,7 +61,7 @@ def head_keys(checkpoint: Checkpoint) -> list[str]:
 def label_weights(
     weights: Mapping[str, float] | Sequence[float] | None,
     head: Head,
-    checkpoint: Checkpoint,
+    checkpoint: "Source",
 ) -> NDArray[np.float64] | None:
     """The weight of each label, or None for a model with one output."""
     labels = (
@@ -92,7 +94,7 @@ def label_weights(
 
 
 def split(
-    model: "PreTrainedModel", checkpoint: Checkpoint
+    model: "PreTrainedModel", checkpoint: "Source"
 ) -> "tuple[PreTrainedModel, Callable[[Tensor], Tensor], str]":
     """Take a sequence-classification model apart: its backbone, its head, and where the
     head reads.

@@ -54,7 +54,8 @@ class EndToken:
         """The token's id."""
         if self.setting:
             return int(settings[self.setting])
-        return tokenizer().cls_token_id
+        token: int | None = tokenizer().cls_token_id
+        return token
 
 
 @dataclass(frozen=True)
