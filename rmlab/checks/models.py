@@ -58,15 +58,8 @@ class Examined:
     @cached_property
     def encoded(self) -> "list[Encoded]":
         """All texts as tokens, however long."""
-        if isinstance(self.scorer, Pairwise):
-            return [self.scorer.encode(*list_columns(texts)) for texts in self.orders]
-        from rmlab.inference.template import encode
-
-        uncut = self.scorer.encode_options | {"max_length": None, "truncate": None}
-        return [
-            encode(self.scorer.tokenizer, *list_columns(texts), **uncut)
-            for texts in self.orders
-        ]
+        encode = self.scorer.encoder.encode_uncut
+        return [encode(*list_columns(texts)) for texts in self.orders]
 
     @cached_property
     def lengths(self) -> Ints:
@@ -83,7 +76,8 @@ class Examined:
         """
         is_cut = np.any([encoded.truncated for encoded in self.encoded], axis=0)
         return np.asarray(
-            is_cut | (self.lengths > (self.scorer.longest or self.lengths.max()))
+            is_cut
+            | (self.lengths > (self.scorer.encoder.longest or self.lengths.max()))
         )
 
     @cached_property
@@ -151,14 +145,13 @@ def _check_head(examined: Examined) -> Finding:
 
 def check_packs(scorer: LocalScorer) -> Finding:
     """How texts go through the scorer's model together, and why not in a faster way."""
-    from rmlab.inference.passes import how_packed, packing_support
-
-    packing = packing_support(scorer.backbone)
+    backbone = scorer.backbone
+    packing = backbone.packing
     if not packing.packed:
         return Finding(
             "pass", f"batches of similar length, no packs: {packing.refused}"
         )
-    detail, trouble = how_packed(scorer.backbone)
+    detail, trouble = backbone.how_packed()
     remedy = "scores are right either way. For more speed install a C compiler and the triton of this torch"
     return (
         Finding("warn", str(detail), remedy)
@@ -213,12 +206,12 @@ def _check_length(examined: Examined) -> Finding:
     """
     is_long, window, largest = (
         examined.is_long,
-        examined.scorer.longest,
+        examined.scorer.encoder.longest,
         examined.lengths.max(),
     )
     unit, truncate = (
         "comparisons" if examined.is_pair else "texts",
-        examined.scorer.encode_options["truncate"],
+        examined.scorer.encoder.options["truncate"],
     )
     longest = f"the longest of {len(is_long)} {unit} has {largest} tokens"
     if not is_long.any():
@@ -250,7 +243,10 @@ def _check_length(examined: Examined) -> Finding:
 
 def _accept(examined: Examined, finding: Finding) -> Finding:
     """The finding; a warning where a convention asks for the fault."""
-    if finding.status != "fail" or examined.scorer.encode_options["convention"] is None:
+    if (
+        finding.status != "fail"
+        or examined.scorer.encoder.options["convention"] is None
+    ):
         return finding
     remedy = "as convention='reward-bench' asks; leave convention out for the model's own tokens"
     return finding._replace(status="warn", remedy=remedy)
@@ -264,7 +260,8 @@ def _check_precision(examined: Examined) -> Finding:
     if dtype == "float32":
         return Finding("pass", "float32: there is nothing more exact to compare with")
     if not all(
-        fits(checkpoint, exact.device, exact.dtype) for checkpoint in exact.checkpoints
+        fits(checkpoint, exact.device, exact.dtype)
+        for checkpoint in exact.encoder.readers
     ):
         detail = f"{dtype} not compared: a float32 copy does not fit on {exact.device} beside it"
         return Finding(

@@ -17,10 +17,10 @@ from scipy.special import expit
 from rmlab import metrics, scorers, scoring, tables
 from rmlab.checks.findings import check_rate, findings_table
 from rmlab.inference.forward import Batch
-from rmlab.inference.passes import exclusive_pass
 from rmlab.scorers import Classifier
 from rmlab.scorers.base import Floats, PlainScorer, Scorer, fill
-from rmlab.scorers.local import EncodeOptions
+from rmlab.scorers.encoder import EncodeOptions
+from rmlab.scorers.reads import Read
 from rmlab.servers import Finding, Remote, grade
 from rmlab.tables import KEY, DataError
 
@@ -283,11 +283,8 @@ def _find_cause(
     if model is None or responses is None:
         remedy = "pass responses= and the reward model (model=folder): the texts are then read in other ways"
         return Finding("fail", "unknown: the numbers alone do not show it", remedy)
-    if set(model.parts[2]) <= {
-        "last",
-        "first",
-        "mean",
-    }:  # positions that the number of tokens tells
+    # Positions that the number of tokens tells.
+    if set(model.readout.reads) <= {Read.LAST, Read.FIRST, Read.MEAN}:
         worst_first = items.reindex(
             items["error"].abs().sort_values(ascending=False).index
         )
@@ -428,7 +425,7 @@ def _misreading_cause(
     if kind is not None and gaps.max() <= HALF:
         return _half_cause(kind, float(gaps.max()))
     # A server may read the end of a padded batch.
-    if model.tokenizer.pad_token_id is not None and model.parts[2] == ("last",):
+    if model.tokenizer.pad_token_id is not None and model.readout.reads == (Read.LAST,):
         numbers = np.flatnonzero(gaps > tolerance)
         residual = (
             max(
@@ -451,16 +448,15 @@ def _score_pads(model: Classifier, ids: np.ndarray) -> Floats:
     """
     import torch
 
-    n_pads = min(_MAX_PADS, (model.longest or np.inf) - len(ids))
+    n_pads = min(_MAX_PADS, (model.encoder.longest or np.inf) - len(ids))
     padded = np.append(ids, np.full(int(n_pads), model.tokenizer.pad_token_id))
-    tokens = torch.tensor(padded[None], dtype=torch.int64, device=model.backbone.device)
+    backbone = model.backbone
+    tokens = torch.tensor(padded[None], dtype=torch.int64, device=backbone.device)
     mask, parts = torch.ones_like(tokens), []
-    with exclusive_pass(model.backbone, tokens.shape[1]):
+    with backbone.exclusive_pass(tokens.shape[1]):
         for is_seen in (1, 0):
             mask[:, len(ids) :] = is_seen
-            states = model.backbone(
-                input_ids=tokens, attention_mask=mask
-            ).last_hidden_state
+            states = backbone.forward(input_ids=tokens, attention_mask=mask)
             parts.append(states[0, len(ids) - 1 :])
     rows = torch.cat(parts).float()
     return model.read_head(
@@ -471,7 +467,8 @@ def _score_pads(model: Classifier, ids: np.ndarray) -> Floats:
 def _score_ids(model: Classifier, prepared: "Encoded", ids: Ids) -> Floats:
     """Scores of token ids in place of those of the prepared texts."""
     misread = replace(
-        prepared, ids=[np.asarray(text_ids, np.int32) for text_ids in ids]
+        prepared,
+        ids=model.encoder.append_end([np.asarray(tokens, np.int32) for tokens in ids]),
     )
     return fill(model.forward(misread, np.arange(len(ids))), len(ids))
 
@@ -553,7 +550,7 @@ def _misreadings(
         for further in tokenizers
     ]
     for name, detail, trial_tokenizer, changed in trials:
-        options = model.encode_options | changed
+        options = model.encoder.options | changed
         try:
             texts = encode(
                 trial_tokenizer,

@@ -6,7 +6,7 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from rmlab import checks, io, metrics, scorers, scoring
+from rmlab import checks, io, metrics, scorers, scoring, servers
 from rmlab.cli import options as shared
 from rmlab.cli.terminal import say, say_aligned, say_table
 from rmlab.io.native import check_target
@@ -65,7 +65,7 @@ def score_benchmark(
     opened: list[scoring.Model] = list(models)
     if server.url:
         opened = [
-            scorers.remote(
+            servers.remote(
                 server.url, model=models[0], **server.keywords(options), **names[0]
             )
         ]

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.passes import alone, exclusive_pass
+from rmlab.inference.backbone import Backbone
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models.adapters import mark_first, takes_global_attention
 from rmlab.scorers.models.heads import Head
 from rmlab.tables import DataError, nearest
 
@@ -115,14 +116,17 @@ def split(
         [token for token in range(5, min(64, config.vocab_size)) if token not in marks],
         (4, 8),
     )
-    with exclusive_pass(backbone, texts.shape[1]):
+    # With the argument that the class itself passes to its backbone.
+    trial = Backbone(backbone)
+    if takes_global_attention(backbone):
+        trial.arguments["global_attention_mask"] = mark_first
+    with trial.exclusive_pass(texts.shape[1]):
         class_logits = torch.cat(
             [
                 model(input_ids=torch.tensor(ids[None], device=model.device)).logits
                 for ids in texts
             ]
         )
-    backbones.mark_global(backbone)
     stand_in: Any = (
         torch.nn.Module()
     )  # in the backbone's place: gives out its member `states`
@@ -172,7 +176,7 @@ def split(
         read
     ]
     states = torch.stack(
-        [alone(backbone, ids, positions).mean(0, keepdim=True) for ids in texts]
+        [trial.alone(ids, positions).mean(0, keepdim=True) for ids in texts]
     )
     difference = _compare_logits(run(states).cpu(), class_logits.float().cpu(), dtype)
     if difference is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from rmlab.inference.passes import exclusive_pass
+from rmlab.inference.backbone import Backbone
 from rmlab.scorers.models.backbone import base_model
 from rmlab.tables import DataError
 
@@ -117,7 +117,7 @@ class Vocabulary:
             logits = model(input_ids=ids, use_cache=False).logits
             return cast("np.ndarray", logits[0, :, tokens].float().cpu().numpy())
 
-        with exclusive_pass(base_model(model), ids.shape[1]):
+        with Backbone(base_model(model)).exclusive_pass(ids.shape[1]):
             states = (
                 model.base_model(input_ids=ids, use_cache=False)
                 .last_hidden_state[0]
