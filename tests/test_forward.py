@@ -823,6 +823,18 @@ def test_the_gpu_block_mask_gives_the_same_attention(
     )
 
 
+def test_a_torch_that_renames_the_cpu_kernel_goes_run_by_run(
+    load_backbone, world, monkeypatch
+):
+    """The kernel that returns the logarithms of its sums is no public name."""
+    assert attention.segment_kernel() is not None
+    monkeypatch.setattr(attention, "CPU_KERNEL", "_a_kernel_of_another_name")
+    monkeypatch.setattr(attention, "_attend_segments", None)
+    backbone = load_backbone("llama")
+    assert backbone.packing.packed
+    assert_as_alone(backbone, world, (300,))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("window", [None, 1, 65, 700])
 @pytest.mark.parametrize("softcap", [None, 5.0])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -55,9 +55,10 @@ class Backbone:
         """The model's forward passes; loads the weights."""
         import torch
 
-        is_model = isinstance(self._source, torch.nn.Module)
-        model = self._source if is_model else self._source()
-        return Passes(model, self.arguments)
+        model = self._source
+        if not isinstance(model, torch.nn.Module):
+            model = model()
+        return Passes(cast("PreTrainedModel", model), self.arguments)
 
     @property
     def model(self) -> "PreTrainedModel":

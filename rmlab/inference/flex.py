@@ -87,10 +87,10 @@ def block_mask(table: "Tensor", n_queries: int, kind: Kind) -> "BlockMask":
     first = row if kind.causal else row - position
 
     def sees(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
-        on_path = (first[k] <= q) & (q < end[k])
-        if kind.window is None:
-            return on_path
-        return on_path & ((query_position[q] - position[k]).abs() < kind.window)
+        seen: Tensor = (first[k] <= q) & (q < end[k])
+        if kind.window is not None:
+            seen = seen & ((query_position[q] - position[k]).abs() < kind.window)
+        return seen
 
     # Blocks meet where some query may see some key, fully where each sees each.
     start = torch.arange(0, n_queries, BLOCK, device=table.device)[:, None]
@@ -157,8 +157,7 @@ class Masks:
         alike = kind._replace(scaling=None, softcap=None)
         if (alike, device) not in self._masks:
             table = self._table.to(device, non_blocking=True)
-            mask = block_mask(table, self._n_queries, alike)
-            self._masks[alike, device] = mask
+            self._masks[alike, device] = block_mask(table, self._n_queries, alike)
         return self._masks[alike, device]
 
 
@@ -227,11 +226,13 @@ def compiled(kind: Kind) -> "Callable[..., Tensor]":
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 
+    softcap = kind.softcap or 0.0
+
     def bend(
         score: "Tensor", batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor"
     ) -> "Tensor":
         # Into -softcap..softcap (Gemma 2, arXiv 2408.00118).
-        return kind.softcap * torch.tanh(score / kind.softcap)
+        return softcap * torch.tanh(score / softcap)
 
     def attend(
         query: "Tensor", key: "Tensor", value: "Tensor", mask: "BlockMask"
@@ -245,7 +246,7 @@ def compiled(kind: Kind) -> "Callable[..., Tensor]":
             query,
             key,
             value,
-            score_mod=bend if kind.softcap else None,
+            score_mod=bend if softcap else None,
             block_mask=mask,
             scale=kind.scaling,
             enable_gqa=True,
@@ -262,5 +263,5 @@ def _fill(states: "Tensor", rows: int) -> "Tensor":
 
 
 def _first_line(error: Exception) -> str:
-    first, *_ = [*str(error).strip().splitlines(), ""]
+    first = str(error).strip().split("\n")[0]
     return f"{type(error).__name__}: {first:.200}"

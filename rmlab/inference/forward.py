@@ -9,6 +9,7 @@ give what each text alone gives (`Passes.alone`).
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -85,7 +86,10 @@ def check_texts(sequences: Texts, reads: Texts, groups: Groups) -> None:
         if not n_tokens:
             problem = f"sequences[{text}] is empty"
             raise ValueError(f"{problem}; a text needs at least one token")
-        if len(positions) and not 0 <= np.min(positions) <= np.max(positions) < n_tokens:
+        if (
+            len(positions)
+            and not 0 <= np.min(positions) <= np.max(positions) < n_tokens
+        ):
             problem = f"reads[{text}]={list(positions)} of a text of {n_tokens} tokens"
             raise ValueError(f"{problem}; allowed: 0 to {n_tokens - 1}")
 
@@ -117,11 +121,13 @@ class Walk:
         """
         sequences = [self.sequences[text] for text in texts.tolist()]
         groups = self.groups[texts]
-        options = {"budget": self.budget, "fill": self.fill}
-        planned = plan(sequences, groups, packing=self.packing, **options)
+        plan_texts = partial(
+            plan, sequences, groups, budget=self.budget, fill=self.fill
+        )
+        planned = plan_texts(packing=self.packing)
         if planned.cached and not can_cache():
             self.packing = replace(self.packing, caches=False)
-            planned = plan(sequences, groups, packing=self.packing, **options)
+            planned = plan_texts(packing=self.packing)
 
         first = texts[[copies[0] for copies in planned.copies]]
         for text, copies in zip(first.tolist(), planned.copies, strict=True):

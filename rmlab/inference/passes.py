@@ -208,6 +208,8 @@ _backbones: dict = {}
 def _of(model):
     from rmlab.inference.backbone import Backbone
 
+    if isinstance(model, Backbone):
+        return model
     return _backbones.setdefault(id(model), Backbone(model))
 
 

@@ -249,7 +249,7 @@ def _count_windows(config: "PreTrainedConfig", n_layers: int) -> int:
     """How many layers have a window by the configuration."""
     layer_types = getattr(config, "layer_types", None)
     if layer_types:
-        return layer_types.count("sliding_attention")
+        return sum(kind == "sliding_attention" for kind in layer_types)
     uses_windows = getattr(config, "use_sliding_window", True)
     window = getattr(config, "sliding_window", None)
     return n_layers if window and uses_windows else 0
