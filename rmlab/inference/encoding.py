@@ -69,7 +69,7 @@ class Encoded:
 
     @cached_property
     def keys(self) -> list[str]:
-        """Content hash of each text's ids, and of the positions to read if there are any."""
+        """Content hash of each text's ids, and of the positions to read if any."""
         if self.reads is None:
             return [content_key(ids) for ids in self.ids]
         rows = zip(self.ids, self.reads, strict=True)
@@ -229,8 +229,8 @@ def _number_prompts(prompts: Sequence[Prompt]) -> _Prompts:
         if isinstance(prompt, str):
             prompt = [{"role": "user", "content": prompt}]
         conversations.append(prompt)
-    names = [json.dumps(conversation, sort_keys=True) for conversation in conversations]
-    groups, _ = pd.factorize(np.array(names, object))
+    keys = [json.dumps(conversation, sort_keys=True) for conversation in conversations]
+    groups, _ = pd.factorize(np.array(keys, object))
     distinct = dict(zip(groups.tolist(), conversations, strict=True))
     return _Prompts(list(distinct.values()), groups)
 
@@ -275,9 +275,11 @@ def _response_start(text: str, opening: str, bare: str, response: str) -> int:
     if opening and text.startswith(opening) and len(text) > len(opening):
         return len(opening)
     # Behind the prompt, which may quote the response.
-    prompt_length = len(bare) if text.startswith(bare) else 0
+    first = 0
+    if text.startswith(bare):
+        first = len(bare)
     # Stripped, as many templates trim the contents.
-    start = text.find(response.strip(), prompt_length)
+    start = text.find(response.strip(), first)
     if start < 0:
         problem = f"the chat template does not write the response {response[:60]!r}"
         raise DataError(problem, "it cannot be scored")
@@ -285,5 +287,5 @@ def _response_start(text: str, opening: str, bare: str, response: str) -> int:
 
 
 def _template_hash(jinja: str, eos: bool | None) -> str:
-    """Hash of what decides the tokens: scores made otherwise do not pass for the same."""
+    """Hash of all that decides the tokens: other tokens are other scores."""
     return hashlib.blake2b(f"{jinja}\0{eos}".encode(), digest_size=16).hexdigest()

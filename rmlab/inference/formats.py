@@ -1,4 +1,4 @@
-"""Formats of conversations as Jinja templates, and the one that a text is written in."""
+"""Formats of conversations as Jinja templates, and the choice among them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -41,7 +41,8 @@ _INST = "{% if not loop.first %}[INST] {% endif %}{} "
 
 _VICUNA = (
     "A chat between a curious user and an artificial intelligence assistant. "
-    "The assistant gives helpful, detailed, and polite answers to the user\\'s questions."
+    "The assistant gives helpful, detailed, and polite answers "
+    "to the user\\'s questions."
 )
 
 # The formats exactly as FastChat and the benchmarks' runners write them, the names of
@@ -60,7 +61,8 @@ FORMATS = {
     ),
     "open-instruct": (
         "{% for m in messages %}{{ '<|' + m['role'] + '|>\n' + m['content'] }}"
-        "{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% if not loop.last %}{{ '\n' }}{% endif %}"
+        "{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}"
+        "{% if not loop.last %}{{ '\n' }}{% endif %}"
         "{% endfor %}{% if add_generation_prompt %}{{ '\n<|assistant|>\n' }}{% endif %}"
     ),
     "vicuna": _turns(
@@ -96,7 +98,7 @@ FORMATS = {
 
 
 class ChatTemplate(NamedTuple):
-    """A template and where it comes from: "tokenizer", a name of FORMATS, or "given"."""
+    """A template and its source: "tokenizer", a name of FORMATS, or "given"."""
 
     source: str
     jinja: str
@@ -154,7 +156,7 @@ def choose_template(
 def has_segments(
     tokenizer: "PreTrainedTokenizerBase", template: str | Path | None
 ) -> bool:
-    """Whether prompt and response become two segments: "raw" with an encoder's tokens."""
+    """Whether prompt and response become segments: "raw" with an encoder's tokens."""
     if template != "raw":
         return False
     return tokenizer.sep_token_id is not None and tokenizer.cls_token_id is not None

@@ -1,4 +1,4 @@
-"""Rendered texts to token ids: where the response begins, and the tokens at both ends."""
+"""Rendered texts to token ids: where the response begins, and both ends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -95,10 +95,10 @@ def tokenise_segments(
         starts = [encoding.sequence_ids(i).index(1) for i in range(len(all_ids))]
     else:
         # It cannot say where a token stands, and writes the response as it does alone.
-        alone = call(tokenizer, answers, add_special_tokens=False)["input_ids"]
+        plain = call(tokenizer, answers, add_special_tokens=False)["input_ids"]
         starts = []
-        for ids, answer in zip(all_ids, alone, strict=True):
-            starts.append(len(ids) - n_closing - len(answer))
+        for ids, answer_ids in zip(all_ids, plain, strict=True):
+            starts.append(len(ids) - n_closing - len(answer_ids))
 
     texts = []
     for ids, start in zip(all_ids, starts, strict=True):
@@ -207,7 +207,9 @@ def _enclose(text: TokenisedText, special: SpecialTokens) -> TokenisedText:
     """
     is_inside = ~np.isin(text.ids, [*special.opening, *special.closing])
     n_before = int(is_inside.argmax())
-    n_behind = int(is_inside[::-1].argmax()) if special.closing else 0
+    n_behind = 0
+    if special.closing:
+        n_behind = int(is_inside[::-1].argmax())
     inside = text.ids[n_before : len(text.ids) - n_behind]
     ids = np.concatenate([special.opening, inside, special.closing]).astype(np.int32)
 

@@ -190,9 +190,10 @@ class Classifier(ReadoutScorer["Readout"]):
         row = self.head
         if row.make is None:
             model = self._load_model("AutoModelForSequenceClassification")
-            base, run, read = split(model, self.checkpoint)
-            backbone = adapt(base, self.encoder, of_class=True)
-            reads: tuple[Read, ...] = (Read(read),)
+            taken_apart = split(model, self.checkpoint)
+            backbone = adapt(taken_apart.backbone, self.encoder, of_class=True)
+            run = taken_apart.head
+            reads: tuple[Read, ...] = (Read(taken_apart.position),)
         else:
             model = self._load_model("AutoModel")
             # Code that comes with a model may give the whole reward model where the

@@ -9,7 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find, hash_tokenizer
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
+from rmlab.scorers.checkpoints.hashing import hash_tokenizer
 from rmlab.tables import DataError, require_text
 
 if TYPE_CHECKING:
@@ -104,9 +105,9 @@ class ModelInMemory:
             tensors[key] = tensor
         return tensors
 
-    def error(self, message: str) -> DataError:
+    def error(self, problem: str, remedy: str = "") -> DataError:
         """Return an error that names the model."""
-        return DataError(f"model={self.name!r}: {message}")
+        return DataError(f"model={self.name!r}: {problem}", remedy)
 
     def refuse_moves(self, **options: str | None) -> None:
         """Raise DataError where a device or a number type is asked for."""

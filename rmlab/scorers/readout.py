@@ -141,7 +141,7 @@ def pool_states(batch: "Batch", counts: Ints) -> torch.Tensor:
     means = nn.functional.embedding_bag(
         on_device["rows"], batch.rows, on_device["starts"], mode="mean"
     )
-    return means.unflatten(0, counts.shape)
+    return means.view(*counts.shape, -1)
 
 
 class AnswerReadout(nn.Module):
