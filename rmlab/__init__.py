@@ -42,8 +42,9 @@ from rmlab.metrics import accuracy, estimates, matrix, pairs, summary
 from rmlab.plots import plot_matrices, plot_matrix, plot_style_gap
 from rmlab.records import __version__
 from rmlab.report import leaderboard, save_figure, write_report
-from rmlab.scorers import classifier, implicit_reward, pairwise, remote
+from rmlab.scorers import classifier, implicit_reward, pairwise
 from rmlab.scoring import merge, prefer, score
+from rmlab.servers import remote
 from rmlab.stats import compare, rank
 from rmlab.tables import DataError
 from rmlab.widgets import explore

@@ -251,3 +251,23 @@ def test_special_tokens_come_from_the_file(tmp_path):
     core.post_processor = processors.ByteLevel()
     core.save(str(folder / "tokenizer.json"))
     assert load_tokenizer(find(folder))("ab")["input_ids"][0] != words.bos_token_id
+
+
+# Weights by name.
+
+
+def test_weights_come_one_at_a_time_as_they_are_stored(folder):
+    save_file(
+        {"extra.weight": torch.ones(2, dtype=torch.bfloat16)}, folder / "a.safetensors"
+    )
+    checkpoint = find(folder)
+    first, *others = checkpoint.tensors(["extra.weight"])
+    assert (first[0], first[1].dtype, others) == ("extra.weight", torch.bfloat16, [])
+    stored = load_file(folder / "model.safetensors")
+    tensors = checkpoint.tensors(["extra.weight", *stored])
+    (folder / "model.safetensors").rename(folder / "moved")
+    assert next(tensors)[0] == "extra.weight", "the other file is not opened yet"
+    (folder / "moved").rename(folder / "model.safetensors")
+    for key, tensor in tensors:
+        assert tensor.equal(stored.pop(key))
+    assert not stored

@@ -1,11 +1,13 @@
 """Templates: what stands in the ids, where the answer begins, what is refused."""
 
+import string
 import sys
 from datetime import datetime
 
 import numpy as np
 import pytest
 from transformers import CanineTokenizer
+from transformers.utils import chat_template_utils
 
 from rmlab import toy
 from rmlab.inference.template import FORMATS, call, encode, render
@@ -596,6 +598,51 @@ def test_a_pinned_template_writes_what_transformers_would_have_written_that_day(
     assert "2024-07-26 26 Jul 2024" in text_of(words, encoded.ids[0])
     assert encoded.date == "26 Jul 2024"
     assert encode(toy.tokenizer(), ["Hi?"], ["Yes."]).date is None
+
+
+OPENINGS = {
+    "a line break": "\n",
+    "an indented block": "   {% if true %}\n  {% endif %}\n",
+    "white space that goes": "  \n {%- if true -%}  \n {%- endif -%}  \n",
+    "a comment": "{# the date #}\n\n",
+    "white space that stays": "  \n  {{ bos_token }}",
+    "a block of its own": "{% block day %}{{ strftime_now('%d') }}{% endblock %}",
+    "a test": "{% if strftime_now is defined %}defined{% endif %}",
+}
+
+
+@pytest.mark.parametrize("opening", OPENINGS.values(), ids=OPENINGS)
+def test_the_pinned_day_moves_no_white_space_of_a_template(opening, monkeypatch):
+    jinja = opening + CLOCK + toy.models.CHAT_TEMPLATES["chatml"]
+    words = toy.tokenizer(chat_template=jinja)
+    texts = render(words, jinja, [CHAT], header=False)
+    monkeypatch.setattr(chat_template_utils, "datetime", ThatDay)
+    assert texts == [words.apply_chat_template(CHAT, tokenize=False)]
+
+
+@pytest.mark.parametrize("flag", ["", "-", "_", "0", "^", "#", "E", "O"])
+def test_every_directive_of_a_date_is_written_as_python_writes_it(flag, words):
+    formats = [f"<%{flag}{letter}|" for letter in string.ascii_letters]
+    formats += ["%%d", "%%%d", "d%", "% d", "%d%%", "%Y-%m-%dT%H:%M", "%n%t."]
+    named = "".join(f"{{{{ strftime_now('{form}') }}}};" for form in formats)
+    late = f"{{% for form in {formats} %}}{{{{ strftime_now(form) }}}};{{% endfor %}}"
+    day = ThatDay.now()
+    expected = "".join(f"{day.strftime(form)};" for form in formats)
+    assert render(words, named, [CHAT], header=False) == [expected]
+    assert render(words, late, [CHAT], header=False) == [expected]
+
+
+def test_rendering_leaves_the_clock_of_transformers_alone():
+    """Another thread of the program may be rendering templates with today's date."""
+    clocks = []
+
+    class Watching:
+        def apply_chat_template(self, *_, **__):
+            clocks.append(chat_template_utils.datetime)
+            return ""
+
+    render(Watching(), "{{ strftime_now('%Y') }}", [CHAT], header=True)
+    assert clocks == [datetime]
 
 
 @pytest.mark.parametrize(("broken", "message"), FAILING.values(), ids=FAILING)

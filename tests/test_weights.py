@@ -17,7 +17,7 @@ from test_heads import named, publish
 from rmlab import toy
 from rmlab.checks import doctor
 from rmlab.scorers import classifier, implicit_reward, pairwise
-from rmlab.scorers.checkpoints.checkpoint import refuse_settings
+from rmlab.scorers.checkpoints.settings import refuse_settings
 from rmlab.tables import DataError
 
 PROMPTS = ["What is the capital of France?", "Two and two?"]

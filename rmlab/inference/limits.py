@@ -18,10 +18,10 @@ _GENERATION = re.compile(r"{%[-+]?\s*(end)?generation\s*[-+]?%}")
 
 @cache
 def draws(jinja: str) -> bool:
-    """Whether a template takes an item at random or writes random words; False for one
-    that cannot be parsed.
+    """Whether a template takes an item at random or writes random words.
 
-    Its prose may hold the same words, and only its expressions count.
+    Its prose may hold the same words, and only its expressions count. False for a
+    template that cannot be parsed.
 
     >>> draws("{{ ['a', 'b'] | random }}"), draws("{{ 'a | random order' }}")
     (True, False)
@@ -30,17 +30,17 @@ def draws(jinja: str) -> bool:
     from jinja2.meta import find_undeclared_variables
 
     environment = Environment(extensions=["jinja2.ext.loopcontrols"])
-    # what Jinja gives to every template does not count as declared
+    # Jinja's own globals, which every template gets, do not count as declared.
     environment.globals.clear()
     try:
         tree = environment.parse(_GENERATION.sub("", jinja))
         names = find_undeclared_variables(tree)
-    except (TemplateError, RecursionError):  # the renderer says what is wrong with it
+    # The renderer says what is wrong with it.
+    except (TemplateError, RecursionError):
         return False
 
-    filters = list(tree.find_all(nodes.Filter))
-    names |= {node.name for node in filters}
-    for node in filters:
+    for node in tree.find_all(nodes.Filter):
+        names.add(node.name)
         if node.name == "map" and node.args:
             mapped = node.args[0]
             # A name that is only known while the template runs may be this one.
@@ -50,8 +50,7 @@ def draws(jinja: str) -> bool:
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Raise RuntimeError where a template runs for more than STEPS lines inside the
-    block.
+    """Raise RuntimeError where a template in the block runs for more than STEPS lines.
 
     Lines, not seconds: the same conversation is refused on every machine or on none.
     """
@@ -73,4 +72,5 @@ def limited() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.settrace(tracer)  # a debugger or coverage may have been tracing
+        # A debugger or coverage may have been tracing.
+        sys.settrace(tracer)

@@ -11,7 +11,7 @@ import numpy as np
 
 from rmlab.judges.questions import LETTERS, Answer, Answers, Question, Sampling
 from rmlab.scorers.base import SCORING_VERSION, Provenance, hash_parts
-from rmlab.scorers.checkpoints.checkpoint import digests
+from rmlab.scorers.checkpoints.hashing import digests
 from rmlab.scorers.local import versions
 
 if TYPE_CHECKING:

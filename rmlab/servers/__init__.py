@@ -10,14 +10,13 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.findings import Check, Checks, Finding, grade, run_checks
-from rmlab.scorers.local import EncodeOptions
+from rmlab.scorers.encoder import EncodeOptions
 from rmlab.servers import steerlm
 from rmlab.servers.client import Answer, Client
 from rmlab.servers.dialects import Dialect, Payloads, TokenWriter, find_dialect
@@ -282,13 +281,12 @@ def _load_tokenizer(
         raise DataError(
             "tokenizer: not given; pass the folder or hub id that has it, whose template writes the texts"
         )
-    from rmlab.scorers.checkpoints.checkpoint import find_tokenizer, hash_tokenizer
+    from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+    from rmlab.scorers.in_memory import hash_saved
 
     if not isinstance(source, str | Path):
-        with TemporaryDirectory() as folder:
-            source.save_pretrained(folder)
-            return source, hash_tokenizer(Path(folder)), []
+        return source, hash_saved(source), []
     checkpoint = find_tokenizer(source)
     labels = [str(label) for label in (checkpoint.config.id2label or {}).values()]
     return load_tokenizer(checkpoint), checkpoint.tokenizer_content, labels

@@ -1,45 +1,39 @@
-"""The transformer below a head: which device and number type it gets, and loading it
-without a random weight.
-"""
+"""The transformer below a head: its device and number type, and loading it whole."""
 
-import inspect
 import re
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rmlab.inference.passes import alone
-from rmlab.scorers.checkpoints.checkpoint import Checkpoint, explain, first_line
+from rmlab.inference.backbone import Backbone
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint
+from rmlab.scorers.checkpoints.loading_errors import explain, first_line
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
-# Architectures with learned positions that count every token of the row, masked ones
-# too.
-COUNTED_POSITIONS = ("gpt2", "gpt_bigcode", "gpt_neo")
-
 # Constants that older versions wrote into checkpoints and newer ones compute.
 _BUFFERS = re.compile(
-    r"(^|\.)(inv_freq|position_ids|masked_bias|(attn|attention|self_attn)\.bias|num_batches_tracked)$"
+    r"(^|\.)(inv_freq|position_ids|masked_bias|(attn|attention|self_attn)\.bias|"
+    r"num_batches_tracked)$"
 )
 # Output layers of pretraining, which a reward model carries along and never reads.
 _LANGUAGE = re.compile(
-    r"(^|\.)(lm_head|embed_out|cls|mtp|lm_predictions|lm_loss|mask_predictions|generator_(predictions|lm_head)|"
-    r"discriminator_predictions|predictions|pooler|seq_relationship|pred_layer)(\.|$)|^decoder\.(bias|weight)$"
+    r"(^|\.)(lm_head|embed_out|cls|mtp|lm_predictions|lm_loss|mask_predictions|"
+    r"generator_(predictions|lm_head)|discriminator_predictions|predictions|pooler|"
+    r"seq_relationship|pred_layer)(\.|$)|^decoder\.(bias|weight)$"
 )
 
 
 def device(requested: "str | torch.device | None" = None) -> "torch.device":
-    """The device to score on: the one asked for, otherwise the GPU where there is one,
-    otherwise the CPU.
-    """
+    """The device to score on: as requested, or else a GPU, or else the CPU."""
     import torch
 
     if requested is None:
@@ -48,67 +42,67 @@ def device(requested: "str | torch.device | None" = None) -> "torch.device":
         target = torch.device(requested)
         torch.empty(0, device=target)
     except (RuntimeError, AssertionError) as error:
-        options = "allowed: 'cpu', and where torch sees one 'cuda', 'cuda:0' ..., 'mps'"
-        raise DataError(
-            f"device={requested!r} cannot be used here ({first_line(error)}); {options}"
-        ) from error
+        problem = f"device={requested!r} cannot be used here ({first_line(error)})"
+        remedy = "allowed: 'cpu', and where torch sees one 'cuda', 'cuda:0' ..., 'mps'"
+        raise DataError(problem, remedy) from error
     return target
 
 
 def dtype(
     requested: "str | torch.dtype | None", device: "torch.device"
 ) -> "torch.dtype":
-    """The number type of the backbone: the one asked for, otherwise bfloat16 on a GPU
-    that has it, else float32.
+    """The number type of the backbone: as requested, or else the best for the device.
+
+    This is bfloat16 on a GPU that has it, and float32 elsewhere.
     """
     import torch
 
-    if requested is None:
-        # Before Ampere (T4, V100) bfloat16 is emulated, many times slower.
-        is_fast = device.type == "cuda" and (
-            torch.version.hip or torch.cuda.get_device_capability(device)[0] >= 8
-        )
-        return torch.bfloat16 if is_fast else torch.float32
-    name = str(requested).removeprefix("torch.")
-    if name not in _DTYPES:
-        raise DataError(
-            f"dtype={requested!r}; allowed: {', '.join(map(repr, _DTYPES))}"
-        )
-    return cast("torch.dtype", getattr(torch, name))
+    if requested is not None:
+        name = str(requested).removeprefix("torch.")
+        if name not in _DTYPES:
+            allowed = ", ".join(map(repr, _DTYPES))
+            raise DataError(f"dtype={requested!r}", f"allowed: {allowed}")
+        return cast("torch.dtype", getattr(torch, name))
+
+    if device.type != "cuda":
+        return torch.float32
+    # Before Ampere (T4, V100) bfloat16 is emulated, many times slower.
+    if torch.version.hip or torch.cuda.get_device_capability(device)[0] >= 8:
+        return torch.bfloat16
+    return torch.float32
 
 
 def window(config: "PreTrainedConfig") -> int | None:
-    """The longest text, in tokens, that the model's positions allow; None where
-    positions are only relative.
+    """The longest text, in tokens, that the model's positions allow.
+
+    None where positions are only relative.
     """
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    if getattr(text, "relative_attention", False) and not getattr(
-        text, "position_biased_input", True
-    ):
+    has_biased_input = getattr(text, "position_biased_input", True)
+    if getattr(text, "relative_attention", False) and not has_biased_input:
         return None
-    longest = getattr(text, "max_position_embeddings", None) or getattr(
-        text, "n_positions", None
-    )
-    longest = longest or getattr(
-        text, "max_target_positions", None
-    )  # of Whisper's decoder
+    if getattr(text, "relative_attention_num_buckets", None):
+        return None
+
+    longest = None
+    # The last is of Whisper's decoder.
+    for name in ("max_position_embeddings", "n_positions", "max_target_positions"):
+        longest = longest or getattr(text, name, None)
     # XLNet says -1: its positions are relative.
-    if (
-        longest is None
-        or longest < 1
-        or getattr(text, "relative_attention_num_buckets", None)
-    ):
+    if longest is None or longest < 1:
         return None
     # RoBERTa counts positions from behind the padding index, so two of its embeddings
     # are never used.
-    return int(longest) - (2 if "roberta" in text.model_type else 0)
+    if "roberta" in text.model_type:
+        longest -= 2
+    return int(longest)
 
 
 def encodes(config: "PreTrainedConfig") -> bool:
-    """Whether a model of this kind reads texts in both directions, so that they cannot
-    share what they begin with.
+    """Whether a model of this kind reads texts in both directions.
 
-    Guessed from model_type before loading; affects order only.
+    Such texts cannot share a beginning. Guessed from model_type before loading; affects
+    order only.
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
@@ -123,62 +117,50 @@ def load(
     dtype: "torch.dtype",
     head: Iterable[str] = (),
 ) -> "PreTrainedModel":
-    """The model that transformers' `loader` (such as "AutoModel") makes of the
-    checkpoint, ready to score.
+    """The model that transformers' `loader` (such as "AutoModel") makes of the files.
 
-    A model that does not fit on one GPU is spread over the devices by accelerate.
-    `head`: weights of the checkpoint that are read apart from it. Raises DataError
-    where any weight of the model is not in the checkpoint, as it would be random, and
-    where any weight of the checkpoint is used by nothing.
+    It is ready to score. A model that does not fit on one GPU is spread over the
+    devices by accelerate. `head`: weights of the checkpoint that are read apart from
+    it. Raises DataError where any weight of the model is not in the checkpoint, as it
+    would be random, and where any weight of the checkpoint is used by nothing.
     """
     import transformers
 
     auto_class = getattr(transformers, loader)
     empty = empty_model(checkpoint, auto_class)
-    name = next(iter(empty.state_dict()))
-    # What stands before the backbone's own names in the checkpoint, such as
-    # "transformer."; often nothing.
-    stored_names = (
-        key for key in checkpoint.files if key == name or key.endswith(f".{name}")
-    )
-    prefix = (
-        min(stored_names, key=len, default=name).removesuffix(name)
-        if loader == "AutoModel"
-        else ""
-    )
-    options: dict[str, Any] = {"dtype": dtype}
+    prefix = ""
+    if loader == "AutoModel":
+        prefix = _stored_prefix(checkpoint, empty)
+
+    options: dict[str, Any] = {"config": checkpoint.config, "dtype": dtype}
     if device.type == "cuda":
-        options["device_map"] = (
-            {"": device} if fits(checkpoint, device, dtype) else "auto"
-        )
-    if all(path.suffix != ".safetensors" for path in checkpoint.files.values()):
+        is_whole = fits(checkpoint, device, dtype)
+        options["device_map"] = {"": device} if is_whole else "auto"
+    folder: Path | None = checkpoint.folder
+    if checkpoint.has_safetensors:
+        options["use_safetensors"] = True
+        options["trust_remote_code"] = checkpoint.trust_remote_code
+        if prefix:
+            options["key_mapping"] = {f"^{re.escape(prefix)}": ""}
+    else:
         # An Auto class wants a folder even where it is given the weights; the class it
         # stands for does not.
-        weights = checkpoint.read(
-            key for key in checkpoint.files if key.startswith(prefix)
-        )
-        auto_class, folder = type(empty), None
-        options["state_dict"] = {
-            key.removeprefix(prefix): weights[key] for key in weights
-        }
-    else:
-        folder = checkpoint.folder
-        options |= {
-            "use_safetensors": True,
-            "trust_remote_code": checkpoint.trust_remote_code,
-        }
-        options |= {"key_mapping": {f"^{re.escape(prefix)}": ""}} if prefix else {}
-    options |= {
-        "config": checkpoint.config,
-        "output_loading_info": True,
-    }  # the latter adds a report to the model
-    remedy = "check that the folder is complete and that its configuration belongs to its weights"
-    with explain(checkpoint.name, f"load it with {loader}", remedy):
-        model, report = auto_class.from_pretrained(folder, **options)
-    refuse_new_weights(checkpoint.name, sorted(report["missing_keys"]))
-    refuse_unused_weights(
-        checkpoint.name, report["unexpected_keys"], {*model.state_dict(), *head}
+        auto_class = type(empty)
+        folder = None
+        options["state_dict"] = _read_state(checkpoint, prefix)
+
+    remedy = (
+        "check that the folder is complete "
+        "and that its configuration belongs to its weights"
     )
+    with explain(checkpoint.name, f"load it with {loader}", remedy):
+        model, report = auto_class.from_pretrained(
+            folder, output_loading_info=True, **options
+        )
+    refuse_new_weights(checkpoint.name, sorted(report["missing_keys"]))
+    read_keys = {*model.state_dict(), *head}
+    refuse_unused_weights(checkpoint.name, report["unexpected_keys"], read_keys)
+
     model.eval().requires_grad_(False)
     if "device_map" not in options:
         model.to(device)
@@ -187,46 +169,68 @@ def load(
     return cast("PreTrainedModel", model)
 
 
+def _stored_prefix(checkpoint: Checkpoint, empty: "PreTrainedModel") -> str:
+    """The checkpoint's addition to the names of the backbone, as "transformer."."""
+    name = next(iter(empty.state_dict()))
+    prefixes = []
+    for key in checkpoint.files:
+        if key == name or key.endswith(f".{name}"):
+            prefixes.append(key.removesuffix(name))
+    return min(prefixes, key=len, default="")
+
+
+def _read_state(checkpoint: Checkpoint, prefix: str) -> "dict[str, Tensor]":
+    """The weights whose names begin with `prefix`, without it."""
+    keys = [key for key in checkpoint.files if key.startswith(prefix)]
+    weights = checkpoint.read(keys)
+    return {key.removeprefix(prefix): weights[key] for key in keys}
+
+
 def refuse_new_weights(name: str, missing: list[str]) -> None:
     """Raise DataError where weights of the model are not in the checkpoint."""
     if missing:
-        where = f"model={name!r}: {len(missing)} weights are not in the checkpoint ({', '.join(missing[:4])})"
-        raise DataError(
-            f"{where} and would be random; use a trained reward model, or name its head with head="
+        keys = ", ".join(missing[:4])
+        problem = (
+            f"model={name!r}: {len(missing)} weights are not in the checkpoint "
+            f"({keys}) and would be random"
         )
+        remedy = "use a trained reward model, or name its head with head="
+        raise DataError(problem, remedy)
 
 
 def refuse_unused_weights(
     name: str, stored: Iterable[str], read: Iterable[str]
 ) -> None:
-    """Raise DataError where `stored` weights of the checkpoint are not among those that
-    are `read`.
+    """Raise DataError where `stored` weights are not among those that are `read`.
 
     A configuration that names fewer layers than there are would otherwise score through
     half a model, and a head's bias would be dropped. Remains of pretraining, and copies
     of used weights under another prefix, may stay.
     """
     read_keys = set(read)
-    unused = sorted(
-        key
-        for key in stored
-        if key not in read_keys and not _is_harmless(key, read_keys)
-    )
+    unused = [key for key in stored if not _is_read_or_harmless(key, read_keys)]
     if unused:
-        where = f"model={name!r}: {len(unused)} weights of the checkpoint are used by nothing ({', '.join(unused[:4])})"
-        remedy = "compare num_hidden_layers with the published configuration, or name the head with head="
-        raise DataError(f"{where}; {remedy}")
+        keys = ", ".join(sorted(unused)[:4])
+        problem = (
+            f"model={name!r}: {len(unused)} weights of the checkpoint are used by "
+            f"nothing ({keys})"
+        )
+        remedy = (
+            "compare num_hidden_layers with the published configuration, "
+            "or name the head with head="
+        )
+        raise DataError(problem, remedy)
 
 
-def _is_harmless(key: str, read_keys: set[str]) -> bool:
+def _is_read_or_harmless(key: str, read_keys: set[str]) -> bool:
+    if _BUFFERS.search(key):
+        return True
     parts = key.split(".")
     is_layer = any(part.isdigit() for part in parts)
-    is_pretraining = bool(_LANGUAGE.search(key)) and not is_layer
-    return (
-        bool(_BUFFERS.search(key))
-        or is_pretraining
-        or any(".".join(parts[i:]) in read_keys for i in range(1, 5))
-    )
+    if _LANGUAGE.search(key) and not is_layer:
+        return True
+    # The weight itself, or a copy of it under another prefix, as "model.".
+    return any(".".join(parts[i:]) in read_keys for i in range(5))
 
 
 def base_model(model: "PreTrainedModel") -> "PreTrainedModel":
@@ -237,120 +241,25 @@ def base_model(model: "PreTrainedModel") -> "PreTrainedModel":
 def _try_backbone(
     model: "PreTrainedModel", checkpoint: Checkpoint, loader: str, dtype: str
 ) -> None:
-    """One short pass: raise DataError for an architecture that does not run in half
-    precision (DeBERTa v1).
+    """Try one short pass; DataError for an architecture that does not run.
+
+    DeBERTa v1 does not in half precision.
     """
-    where, backbone = (
-        f"its architecture {checkpoint.config.model_type!r}",
-        getattr(model, model.base_model_prefix, model),
-    )
+    architecture = f"its architecture {checkpoint.config.model_type!r}"
+    backbone = getattr(model, model.base_model_prefix, model)
     if loader != "AutoModel" and backbone is model:
+        title = type(model).__name__
         raise checkpoint.error(
-            f"{where} cannot be scored: {type(model).__name__} does not name the backbone"
-        )
-    remedy = (
-        "score with dtype='float32'"
-        if dtype != "float32"
-        else "rmlab forwards token ids and nothing else"
-    )
-    with explain(
-        checkpoint.name, f"forward it: {where} does not run in {dtype}", remedy
-    ):
-        alone(
-            backbone,
-            np.arange(5, 13) % model.config.get_text_config().vocab_size,
-            np.array([0]),
+            f"{architecture} cannot be scored: {title} does not name the backbone"
         )
 
-
-def mark_global(backbone: "PreTrainedModel") -> None:
-    """Let Longformer see its first token from everywhere, as its class for sequence
-    classification does.
-    """
-    import torch
-
-    if "global_attention_mask" in inspect.signature(backbone.forward).parameters:
-        one_hot = torch.nn.functional.one_hot
-        _add_argument(
-            backbone,
-            "global_attention_mask",
-            lambda ids, _: one_hot(ids.new_zeros(len(ids)), ids.shape[1]),
-        )
-
-
-def shift_positions(backbone: "PreTrainedModel") -> None:
-    """Let a backbone count positions from 1: RewardBench's runner masks one token
-    before the text.
-    """
-    import torch
-
-    def from_one(ids: "Tensor", positions: "Tensor | None") -> "Tensor":
-        return 1 + (
-            torch.arange(ids.shape[1], device=ids.device)[None]
-            if positions is None
-            else positions
-        )
-
-    _add_argument(backbone, "position_ids", from_one)
-
-
-def mark_segments(
-    backbone: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase"
-) -> None:
-    """Let a backbone that tells two segments apart (BERT, ELECTRA) know what stands
-    behind the first separator.
-
-    Its tokenizer says which tokens those are (`token_type_ids`); here they are found
-    again from the ids, so that whoever forwards texts needs to know nothing of it.
-    Other backbones stay as they are.
-    """
-    if (
-        "token_type_ids" not in tokenizer.model_input_names
-        or getattr(backbone.config, "type_vocab_size", 0) < 2
-    ):
-        return
-    segments = partial(_segments, tokenizer.sep_token_id)
-    pair = tokenizer("a", "b", return_tensors="pt")
-    if not pair["token_type_ids"].equal(segments(pair["input_ids"])):
-        marks = pair["token_type_ids"].tolist()
-        raise DataError(
-            f"the tokenizer {tokenizer.name_or_path!r} marks two segments as {marks}; give a chat template"
-        )
-    _add_argument(backbone, "token_type_ids", segments)
-
-
-def _segments(
-    separator: int, ids: "Tensor", positions: "Tensor | None" = None
-) -> "Tensor":
-    """0 up to a text's first `separator`, then 1, (rows, tokens). `positions`: of
-    tokens whose texts share a row.
-    """
-    import torch
-
-    ends = (ids == separator).long()
-    before = ends.cumsum(1) - ends
-    if positions is not None:
-        starts = torch.arange(ids.shape[1], device=ids.device) - positions
-        before = before - before.gather(1, starts)
-    return before.clamp(max=1)
-
-
-def _add_argument(
-    backbone: "PreTrainedModel",
-    name: str,
-    compute: "Callable[[Tensor, Tensor | None], Tensor]",
-) -> None:
-    """Give every forward pass the argument `name`, computed from its token ids and
-    positions.
-    """
-
-    def add(
-        _: object, inputs: "tuple[Tensor, ...]", named: "dict[str, Tensor]"
-    ) -> "tuple[object, dict[str, Tensor]]":
-        ids = inputs[0] if inputs else named["input_ids"]
-        return inputs, named | {name: compute(ids, named.get("position_ids"))}
-
-    backbone.register_forward_pre_hook(add, with_kwargs=True)
+    task = f"forward it: {architecture} does not run in {dtype}"
+    remedy = "rmlab forwards token ids and nothing else"
+    if dtype != "float32":
+        remedy = "score with dtype='float32'"
+    ids = np.arange(5, 13) % model.config.get_text_config().vocab_size
+    with explain(checkpoint.name, task, remedy):
+        Backbone(backbone).alone(ids, np.array([0]))
 
 
 def fits(
@@ -360,45 +269,42 @@ def fits(
     *,
     share: float = 0.85,
 ) -> bool:
-    """Whether the weights fill at most `share` of the memory that is free on a GPU;
-    always true on other devices.
+    """Whether the weights fill at most `share` of the memory that is free on a GPU.
+
+    Always true on other devices.
     """
     import torch
 
     if device.type != "cuda":
         return True
-    return bool(
-        checkpoint.n_weights * dtype.itemsize
-        <= share * torch.cuda.mem_get_info(device)[0]
-    )
+    n_bytes = checkpoint.n_weights * dtype.itemsize
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    return n_bytes <= share * free_bytes
 
 
 def empty_model(checkpoint: Checkpoint, auto_class: Any) -> "PreTrainedModel":
-    """The model that an Auto class makes of the configuration, without weights;
-    DataError where it makes none.
+    """The model that an Auto class makes of the configuration, without weights.
+
+    Raises DataError where it makes none.
     """
     import torch
 
-    task, options = (
-        f"build {auto_class.__name__} of its configuration",
-        {"trust_remote_code": checkpoint.trust_remote_code},
+    task = f"build {auto_class.__name__} of its configuration"
+    remedy = (
+        "use the configuration that was published with the weights, "
+        "or name its head with head="
     )
-    remedy = "use the configuration that was published with the weights, or name its head with head="
     with explain(checkpoint.name, task, remedy), torch.device("meta"):
-        return cast(
-            "PreTrainedModel", auto_class.from_config(checkpoint.config, **options)
+        model = auto_class.from_config(
+            checkpoint.config, trust_remote_code=checkpoint.trust_remote_code
         )
+    return cast("PreTrainedModel", model)
 
 
 def count_weights(checkpoint: Checkpoint, *, implicit: bool) -> int:
-    """How many weights the model has that transformers makes of the configuration;
-    nothing of it is built in memory.
-    """
-    import transformers
+    """How many weights the model of the configuration has; none is built in memory."""
+    from transformers import AutoModel, AutoModelForCausalLM
 
-    auto_class = (
-        transformers.AutoModelForCausalLM if implicit else transformers.AutoModel
-    )
-    return sum(
-        weight.numel() for weight in empty_model(checkpoint, auto_class).parameters()
-    )
+    auto_class = AutoModelForCausalLM if implicit else AutoModel
+    model = empty_model(checkpoint, auto_class)
+    return sum(weight.numel() for weight in model.parameters())

@@ -1,12 +1,10 @@
-"""A language model's output layer: logits and log-probabilities of given tokens, in
-float32, a few rows at a time.
-"""
+"""A language model's output layer: logits and log-probabilities of given tokens."""
 
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from rmlab.inference.passes import exclusive_pass
+from rmlab.inference.backbone import Backbone
 from rmlab.scorers.models.backbone import base_model
 from rmlab.tables import DataError
 
@@ -30,23 +28,31 @@ class Vocabulary:
 
     def __init__(self, model: "PreTrainedModel", name: str) -> None:
         layer = model.get_output_embeddings()
+        self.weight = layer.weight
+        if not _widens(layer.weight):
+            self.weight = layer.weight.float()
+        # The number of tokens.
+        self.size = int(self.weight.shape[0])
+        bias = getattr(layer, "bias", None)
+        self.bias = None if bias is None else bias.float()
+
         config = model.config.get_text_config()
-        self.weight = layer.weight if _widens(layer.weight) else layer.weight.float()
-        self.size = int(self.weight.shape[0])  # number of tokens
-        self.bias = None if getattr(layer, "bias", None) is None else layer.bias.float()
-        caps = (getattr(config, name, None) for name in _CAPS)
-        self.cap = next((cap for cap in caps if cap is not None), None)
-        scale, divisor = (
-            getattr(config, name, None) or 1.0
-            for name in ("logit_scale", "logits_scaling")
-        )
+        self.cap: float | None = None
+        for setting in _CAPS:
+            if self.cap is None:
+                self.cap = getattr(config, setting, None)
+        scale = getattr(config, "logit_scale", None) or 1.0
+        divisor = getattr(config, "logits_scaling", None) or 1.0
         self.factor = float(scale) / float(divisor)
         self._compare(model, name)
 
     def logits(self, rows: "Tensor", tokens: list[int]) -> "Tensor":
-        """Logits of `tokens` after each row of hidden states, (rows, tokens) float32."""
-        result = rows.to(self.weight.device) @ self.weight[tokens].float().T
-        return self._finish(result if self.bias is None else result + self.bias[tokens])
+        """Logits of `tokens` after each hidden state, (rows, tokens) float32."""
+        weight = self.weight[tokens].float()
+        logits = rows.to(weight.device) @ weight.T
+        if self.bias is not None:
+            logits = logits + self.bias[tokens]
+        return self._scale(logits)
 
     def log_probs(
         self, rows: "Tensor", targets: "Tensor", *, chunk: int | None = None
@@ -58,24 +64,29 @@ class Vocabulary:
         """
         import torch
 
-        rows, targets = rows.to(self.weight.device), targets.to(self.weight.device)
-        bytes_at_once = _CHUNK_BYTES.get(self.weight.device.type, _CHUNK_BYTES["cpu"])
-        chunk = chunk or max(1, bytes_at_once // (4 * self.size))
-        result = rows.new_empty(len(rows))
+        device = self.weight.device
+        rows = rows.to(device)
+        targets = targets.to(device)
+        if chunk is None:
+            n_bytes = _CHUNK_BYTES.get(device.type, _CHUNK_BYTES["cpu"])
+            chunk = max(1, n_bytes // (4 * self.size))
+
+        log_probs = rows.new_empty(len(rows))
         with torch.inference_mode():
             # One buffer for all chunks: a fresh one for each costs as much as the
             # arithmetic on a CPU.
             buffer = rows.new_empty(min(chunk, len(rows)), self.size)
             for start in range(0, len(rows), chunk):
-                part = rows[start : start + chunk]
-                logits = self._finish(self._product(part, buffer[: len(part)]))
-                # Read before the buffer is overwritten: what follows are the steps of a
-                # logsumexp, in place.
-                hit = logits.gather(1, targets[start : start + chunk, None])[:, 0]
+                part = slice(start, start + chunk)
+                n_rows = len(rows[part])
+                logits = self._product(rows[part], buffer[:n_rows])
+                logits = self._scale(logits)
+                # Read before the logsumexp, whose steps overwrite the buffer.
+                target_logits = logits.gather(1, targets[part, None])[:, 0]
                 top = logits.amax(1, keepdim=True)
-                total = logits.sub_(top).exp_().sum(1).log_()
-                result[start : start + chunk] = hit - top[:, 0] - total
-        return result
+                log_sum = logits.sub_(top).exp_().sum(1).log_()
+                log_probs[part] = target_logits - top[:, 0] - log_sum
+        return log_probs
 
     def _product(self, rows: "Tensor", out: "Tensor") -> "Tensor":
         import torch
@@ -85,19 +96,19 @@ class Vocabulary:
         else:
             # The rows left the backbone in this type, so that nothing is lost on the
             # way back to it.
-            out.copy_(
-                torch.mm(
-                    rows.to(self.weight.dtype), self.weight.T, out_dtype=torch.float32
-                )
-            )
-        return out if self.bias is None else out.add_(self.bias)
+            narrow = rows.to(self.weight.dtype)
+            out.copy_(torch.mm(narrow, self.weight.T, out_dtype=torch.float32))
+        if self.bias is not None:
+            out.add_(self.bias)
+        return out
 
-    def _finish(self, logits: "Tensor") -> "Tensor":
+    def _scale(self, logits: "Tensor") -> "Tensor":
+        """The products after the model's factor and its cap, in place."""
         if self.factor != 1.0:
             logits.mul_(self.factor)
-        return (
-            logits if self.cap is None else logits.div_(self.cap).tanh_().mul_(self.cap)
-        )
+        if self.cap is not None:
+            logits.div_(self.cap).tanh_().mul_(self.cap)
+        return logits
 
     def _compare(self, model: "PreTrainedModel", name: str) -> None:
         """Raise DataError unless these logits are the model's own on a few tokens.
@@ -109,63 +120,52 @@ class Vocabulary:
 
         tokens = list(range(min(512, self.size)))
         ids = torch.tensor([tokens[1:9]], device=model.device)
-        numbers = torch.linspace(-100, 100, ids.shape[1], device=self.weight.device)[
-            :, None
-        ]
+        numbers = torch.linspace(-100, 100, ids.shape[1], device=self.weight.device)
+        column = numbers[:, None]
 
         def forward() -> np.ndarray:
             logits = model(input_ids=ids, use_cache=False).logits
             return cast("np.ndarray", logits[0, :, tokens].float().cpu().numpy())
 
-        with exclusive_pass(base_model(model), ids.shape[1]):
-            states = (
-                model.base_model(input_ids=ids, use_cache=False)
-                .last_hidden_state[0]
-                .float()
-            )
+        def give_numbers(*_: object) -> "Tensor":
+            return column.repeat(1, 1, self.size)
+
+        with Backbone(base_model(model)).exclusive_pass(ids.shape[1]):
+            output = model.base_model(input_ids=ids, use_cache=False)
+            states = output.last_hidden_state[0].float()
             model_logits = forward()
-            with model.get_output_embeddings().register_forward_hook(
-                lambda *_: numbers.repeat(1, 1, self.size)
-            ):
+            with model.get_output_embeddings().register_forward_hook(give_numbers):
                 model_numbers = forward()
         dtype = str(model.dtype).removeprefix("torch.")
         if not np.isfinite(model_logits).all():
-            raise DataError(
-                f"model={name!r}: its logits are not finite in {dtype}; score with dtype='float32'"
-            )
+            problem = f"model={name!r}: its logits are not finite in {dtype}"
+            raise DataError(problem, "score with dtype='float32'")
 
         logits = self.logits(states, tokens).cpu().numpy()
         rounding = 1e-3 if dtype == "float32" else 0.02
-        is_same = np.allclose(
-            logits,
-            model_logits,
-            rounding,
-            rounding * float(np.std(model_logits)) + 1e-6,
-        )
-        if not (
-            is_same
-            and np.allclose(
-                self._finish(numbers).cpu().numpy(), model_numbers, 1e-5, 1e-4
-            )
-        ):
+        tolerance = rounding * float(np.std(model_logits)) + 1e-6
+        is_same = np.allclose(logits, model_logits, rounding, tolerance)
+        scaled = self._scale(column).cpu().numpy()
+        if not is_same or not np.allclose(scaled, model_numbers, 1e-5, 1e-4):
             kind = model.config.model_type
             raise DataError(
-                f"model={name!r}: its architecture {kind!r} changes logits behind the output layer"
+                f"model={name!r}: its architecture {kind!r} changes logits "
+                "behind the output layer"
             )
 
 
 def _widens(weight: "Tensor") -> bool:
-    """Can this device multiply half-precision numbers into float32 sums (CUDA, torch
-    2.8 or later)?
+    """Can this device multiply half-precision numbers into float32 sums?
+
+    CUDA can, with torch 2.8 or later.
     """
     import torch
 
     if weight.device.type != "cuda" or weight.dtype == torch.float32:
         return False
+    row = weight[:1]
     try:
-        return bool(
-            torch.mm(weight[:1], weight[:1].T, out_dtype=torch.float32).dtype
-            == torch.float32
-        )
+        product = torch.mm(row, row.T, out_dtype=torch.float32)
     except (TypeError, RuntimeError):
         return False
+    return product.dtype == torch.float32

@@ -1,0 +1,291 @@
+"""Conversations to token ids: the chat template once, the tokenizer once, one beginning
+token, a known end.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rmlab.inference.formats import choose_template, has_segments, read_template
+from rmlab.inference.rendering import Conversation, pinned_date, render
+from rmlab.inference.tokenised import (
+    Ids,
+    set_end,
+    set_special_tokens,
+    tokenise,
+    tokenise_as_reward_bench_dpo,
+    tokenise_segments,
+)
+from rmlab.inference.truncation import limit_lengths
+from rmlab.tables import DataError, nearest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# RewardBench's runners. The first has the tokenizer's own special tokens around the
+# rendered text, with one beginning token. twice: a beginning token for the template and
+# one for the tokenizer. dpo: that of implicit rewards.
+CONVENTIONS = ("reward-bench", "reward-bench-twice", "reward-bench-dpo")
+
+Prompt = str | Conversation
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+# A response that no template writes by itself.
+_SENTINEL = "zebra"
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Texts as token ids. Entry i of each field belongs to response i.
+
+    `ids`: the whole conversation. `response_start`: index of the first token that holds
+    a character of the response (what the template writes behind the generation prompt).
+    `groups`: number of the prompt; equal prompts have equal numbers. `truncated`: was
+    the text cut? `source`: "tokenizer", the name of a format, "given", or the "form" of
+    a comparison. `template_hash`: hash of the template's text and of what was done
+    about the end token. `date`: the day that the template wrote instead of today's,
+    None where it asks for none. `reads`: the positions to read, where the way to write
+    the texts decides them.
+    """
+
+    ids: list[Ids]
+    response_start: NDArray[np.intp]
+    groups: NDArray[np.intp]
+    truncated: NDArray[np.bool_]
+    source: str = "form"
+    template_hash: str = ""
+    date: str | None = None
+    reads: list[NDArray[np.intp]] | None = None
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """Content hash of each text's ids, and of the positions to read if any."""
+        if self.reads is None:
+            return [content_key(ids) for ids in self.ids]
+        rows = zip(self.ids, self.reads, strict=True)
+        return [content_key(ids, reads) for ids, reads in rows]
+
+    @property
+    def prompt_end(self) -> NDArray[np.intp]:
+        """The last token of each prompt with the assistant's header.
+
+        Without a header, as in "raw", the first token.
+        """
+        return np.maximum(self.response_start - 1, 0)
+
+
+class _Prompts(NamedTuple):
+    """Distinct conversations, and which of them each response answers."""
+
+    conversations: list[Conversation]
+    groups: NDArray[np.intp]
+
+    def spread(self, texts: list[str]) -> list[str]:
+        """The text of its prompt for each response."""
+        return [texts[group] for group in self.groups]
+
+
+def content_key(*arrays: NDArray[np.integer]) -> str:
+    """Hash of token ids, and of where they are read.
+
+    With markers inside answers the ids alone do not say where.
+    """
+    values = np.concatenate(arrays).astype(np.int32)
+    return hashlib.blake2b(values.tobytes(), digest_size=16).hexdigest()
+
+
+def encode(
+    tokenizer: "PreTrainedTokenizerBase",
+    prompts: Sequence[Prompt],
+    responses: Sequence[str],
+    *,
+    template: str | Path | None = None,
+    eos: bool | None = None,
+    max_length: int | None = None,
+    truncate: str | None = None,
+    convention: str | None = None,
+) -> Encoded:
+    """Token ids of each prompt with its response, as the chat template writes them.
+
+    The rendered text is tokenised once. Around it stand the special tokens that the
+    tokenizer writes around plain text, each exactly once whether or not the template
+    writes it too: a decoder's beginning token, an encoder's `[CLS]` and `[SEP]`. Dates
+    that a template would take from the clock are fixed to 26 Jul 2024, the default of
+    Llama's templates.
+
+    Parameters
+    ----------
+    tokenizer : PreTrainedTokenizerBase
+        The model's tokenizer, which is left as it was.
+    prompts : sequence of str or of lists of messages
+        Messages have role and content; system messages and earlier turns go in there.
+    responses : sequence of str
+        One for each prompt.
+    template : str or Path, optional
+        None for the tokenizer's own, one of FORMATS by name, a Jinja template, or a
+        file that holds one. A tokenizer without a template never gets one silently.
+    eos : bool, optional
+        None leaves the end as the template writes it (some write no end token; a head
+        that reads the last token then reads the last token of the answer, as in
+        training), True makes sure that the text ends with the end token, False that it
+        does not.
+    max_length : int, optional
+        The most tokens of a text; a longer one raises unless `truncate` says otherwise.
+    truncate : str, optional
+        "left" (cut the beginning, keep the answer and the beginning token) or "right"
+        (cut the end of the answer).
+    convention : str, optional
+        One of CONVENTIONS, which repeat RewardBench's runners.
+
+    Returns
+    -------
+    Encoded
+
+    Raises
+    ------
+    DataError
+        For a tokenizer without template, an empty response, a conversation that the
+        template refuses, texts that are too long, and options that do not exist.
+    """
+    if convention is not None and convention not in CONVENTIONS:
+        problem = f"convention={convention!r}; {nearest(convention, CONVENTIONS)}"
+        raise DataError(problem, "None is rmlab's own")
+    _check_texts(prompts, responses)
+    source, jinja = choose_template(tokenizer, read_template(template))
+    write = partial(render, tokenizer, jinja)
+    numbered = _number_prompts(prompts)
+    # Once per prompt, not per response.
+    bare = numbered.spread(write(numbered.conversations, header=False))
+
+    if has_segments(tokenizer, template):
+        texts = tokenise_segments(tokenizer, bare, responses)
+        if eos is not None:
+            texts = set_end(tokenizer, texts, eos)
+    else:
+        rendered = write(_answered(numbered, responses), header=False)
+        if convention == "reward-bench-dpo":
+            texts = tokenise_as_reward_bench_dpo(tokenizer, bare, rendered)
+        else:
+            openings = _answer_openings(write, numbered, rendered)
+            rows = zip(rendered, openings, bare, responses, strict=True)
+            starts = [_response_start(*row) for row in rows]
+            texts = tokenise(
+                tokenizer, rendered, starts, add_special_tokens=convention is not None
+            )
+            if eos is not None:
+                texts = set_end(tokenizer, texts, eos)
+            texts = set_special_tokens(tokenizer, texts, convention)
+
+    texts = limit_lengths(texts, max_length, truncate)
+    return Encoded(
+        ids=[text.ids for text in texts],
+        response_start=np.array([text.start for text in texts], np.intp),
+        groups=numbered.groups,
+        truncated=np.array([text.is_cut for text in texts], bool),
+        source=source,
+        template_hash=_template_hash(jinja, eos),
+        date=pinned_date(jinja),
+    )
+
+
+def _check_texts(prompts: Sequence[Prompt], responses: Sequence[str]) -> None:
+    if len(prompts) != len(responses):
+        problem = f"{len(prompts)} prompts and {len(responses)} responses"
+        raise ValueError(f"{problem}; give one prompt per response")
+    empty = [i for i, text in enumerate(responses) if not text.strip()]
+    if empty:
+        problem = (
+            f"responses: {len(empty)} of {len(responses)} are empty, "
+            f"first number {empty[0]}"
+        )
+        raise DataError(problem, "fill them in")
+    require_unicode(prompts, responses)
+
+
+def require_unicode(prompts: Sequence[Prompt], *answers: Sequence[str]) -> None:
+    """Raise DataError for half a surrogate pair, which no tokenizer can write."""
+    for number, row in enumerate(zip(prompts, *answers, strict=True)):
+        if _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
+            problem = (
+                f"text {number} holds half a surrogate pair, which is not a character"
+            )
+            raise DataError(problem, "repair its file")
+
+
+def _number_prompts(prompts: Sequence[Prompt]) -> _Prompts:
+    """The distinct prompts as conversations; equal ones share a number."""
+    conversations: list[Conversation] = []
+    for prompt in prompts:
+        if isinstance(prompt, str):
+            prompt = [{"role": "user", "content": prompt}]
+        conversations.append(prompt)
+    keys = [json.dumps(conversation, sort_keys=True) for conversation in conversations]
+    groups, _ = pd.factorize(np.array(keys, object))
+    distinct = dict(zip(groups.tolist(), conversations, strict=True))
+    return _Prompts(list(distinct.values()), groups)
+
+
+def _answered(prompts: _Prompts, responses: Sequence[str]) -> list[Conversation]:
+    """The whole conversation of each response."""
+    conversations = []
+    for group, response in zip(prompts.groups, responses, strict=True):
+        answer = {"role": "assistant", "content": response}
+        conversations.append([*prompts.conversations[group], answer])
+    return conversations
+
+
+def _answer_openings(
+    write: Callable[..., list[str]], prompts: _Prompts, texts: list[str]
+) -> list[str]:
+    """What each text has before its response.
+
+    This is the generation prompt, or how the template opens an answered turn: some
+    generation prompts open a thought that answered turns leave out.
+    """
+    openings = prompts.spread(write(prompts.conversations, header=True))
+    opening_by_group: dict[int, str] = {}
+    for number, text in enumerate(texts):
+        if text.startswith(openings[number]):
+            continue
+        group = int(prompts.groups[number])
+        if group not in opening_by_group:
+            answer = {"role": "assistant", "content": _SENTINEL}
+            answered = [*prompts.conversations[group], answer]
+            answered_text = write([answered], header=False)[0]
+            opening_by_group[group] = answered_text.rpartition(_SENTINEL)[0]
+        openings[number] = opening_by_group[group]
+    return openings
+
+
+def _response_start(text: str, opening: str, bare: str, response: str) -> int:
+    """Index of the first character behind the `opening` of the answer.
+
+    Where the text does not begin with it, the index of the response itself.
+    """
+    if opening and text.startswith(opening) and len(text) > len(opening):
+        return len(opening)
+    # Behind the prompt, which may quote the response.
+    first = 0
+    if text.startswith(bare):
+        first = len(bare)
+    # Stripped, as many templates trim the contents.
+    start = text.find(response.strip(), first)
+    if start < 0:
+        problem = f"the chat template does not write the response {response[:60]!r}"
+        raise DataError(problem, "it cannot be scored")
+    return start
+
+
+def _template_hash(jinja: str, eos: bool | None) -> str:
+    """Hash of all that decides the tokens: other tokens are other scores."""
+    return hashlib.blake2b(f"{jinja}\0{eos}".encode(), digest_size=16).hexdigest()

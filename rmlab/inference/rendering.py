@@ -1,0 +1,118 @@
+"""Conversations to text by a chat template that reads a pinned date for the clock."""
+
+import json
+import re
+import string
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, cast
+
+from rmlab.inference.limits import draws, limited
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Conversation = list[dict[str, str]]
+
+# The day that templates read instead of the clock, at midnight: the default of Llama's
+# templates.
+DATE = "26 Jul 2024"
+_DAY = datetime.strptime(DATE, "%d %b %Y")
+
+# Stands before a template in place of the function of this name that transformers gives
+# to all of them: it hands templates plain data only, and so no function of ours. TEXTS:
+# of the formats that the template names, six times as fast as code by code. `%%` is a
+# percent sign, and a code may have a flag, as in `%-d`. Jinja takes away a line break
+# behind a block: without the last one it would take the template's own.
+_CLOCK = (
+    "{% macro strftime_now(format) %}{% set texts = TEXTS %}"
+    "{% if format in texts %}{{ texts[format] }}{% else %}"
+    "{% set fields = FIELDS %}"
+    "{% set pieces = format.replace('%%', '%\\0').split('%') %}"
+    "{{ pieces[0] }}{% for piece in pieces[1:] %}"
+    "{% if piece[:1] in fields %}{{ fields[piece[:1]] ~ piece[1:] }}"
+    "{% elif piece[:2] in fields %}{{ fields[piece[:2]] ~ piece[2:] }}"
+    "{% else %}{{ '%' ~ piece }}{% endif %}"
+    "{% endfor %}{% endif %}{% endmacro %}\n"
+)
+_NAMED_FORMAT = re.compile(r"""strftime_now\(\s*['"]([^'"\\]*)['"]""")
+
+
+def _pinned_clock(jinja: str) -> str:
+    """The macro `strftime_now`, which writes DATE as Python's `strftime` would."""
+    texts = {}
+    for text_format in _NAMED_FORMAT.findall(jinja):
+        texts[text_format] = _DAY.strftime(text_format)
+    return _CLOCK.replace("FIELDS", _date_fields()).replace("TEXTS", json.dumps(texts))
+
+
+@cache
+def _date_fields() -> str:
+    """What Python's `strftime` writes for each code, as a Jinja dictionary."""
+    fields = {"\0": "%"}
+    for flag in ("", "-", "_", "0", "^", "#", "E", "O"):
+        for letter in string.ascii_letters:
+            code = flag + letter
+            text = _DAY.strftime(f"%{code}")
+            # Codes that the platform does not know stay as they are.
+            if text != f"%{code}":
+                fields[code] = text
+    return json.dumps(fields)
+
+
+def pinned_date(jinja: str) -> str | None:
+    """DATE where the template asks for today's date and gets this one; else None."""
+    return DATE if "strftime_now" in jinja else None
+
+
+def render(
+    tokenizer: "PreTrainedTokenizerBase",
+    jinja: str,
+    conversations: list[Conversation],
+    *,
+    header: bool,
+) -> list[str]:
+    """Each conversation as text; `header`: with the beginning of the answer to come.
+
+    Every template reads DATE instead of the clock. Raises DataError where it draws at
+    random, refuses a conversation, fails, or does not come to an end.
+    """
+    if draws(jinja):
+        problem = (
+            "the chat template draws random text, so that no score could be repeated"
+        )
+        raise DataError(problem, "pass another one")
+    if pinned_date(jinja) is not None:
+        jinja = _pinned_clock(jinja) + jinja
+
+    texts = []
+    # One by one, not as a batch: a refusal then names its conversation.
+    for number, conversation in enumerate(conversations):
+        try:
+            with limited():
+                text = tokenizer.apply_chat_template(
+                    conversation,
+                    chat_template=jinja,
+                    tokenize=False,
+                    add_generation_prompt=header,
+                )
+        # A template is somebody's program: it may raise whatever it likes.
+        except Exception as error:
+            raise _refusal(error, number, conversation) from error
+        # `tokenize=False` gives a text, one of the kinds that the annotation names.
+        texts.append(cast(str, text))
+    return texts
+
+
+def _refusal(error: Exception, number: int, conversation: Conversation) -> DataError:
+    """The error of a template that refuses a conversation, or fails on it."""
+    from jinja2 import TemplateError
+
+    verb = "refuses" if isinstance(error, TemplateError) else "fails on"
+    roles = [message["role"] for message in conversation]
+    cause = f"{type(error).__name__}: {str(error)[:200]}"
+    problem = (
+        f"the chat template {verb} conversation {number} with roles {roles} ({cause})"
+    )
+    return DataError(problem, "change messages or template")

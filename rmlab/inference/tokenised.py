@@ -1,0 +1,224 @@
+"""Rendered texts to token ids: where the response begins, and both ends."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.inference.planning import common_length
+from rmlab.inference.tokens import SpecialTokens, call, special_tokens
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from transformers import BatchEncoding, PreTrainedTokenizerBase
+
+Ids = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class TokenisedText:
+    """The ids of one text, the index of its first response token, and its ends.
+
+    `opening`, `closing`: how many tokens at the ends are the tokenizer's own and
+    survive truncation.
+    """
+
+    ids: Ids
+    start: int
+    is_cut: bool = False
+    opening: int = 0
+    closing: int = 0
+
+
+def tokenise(
+    tokenizer: "PreTrainedTokenizerBase",
+    texts: list[str],
+    starts: list[int],
+    *,
+    add_special_tokens: bool = False,
+) -> list[TokenisedText]:
+    """Ids of each text; `starts`: index of the first character of its response."""
+    if not texts:
+        return []
+    encoding = call(tokenizer, texts, add_special_tokens=add_special_tokens)
+    all_ids = [np.array(ids, np.int32) for ids in encoding["input_ids"]]
+    if tokenizer.is_fast:
+        first_tokens = _first_tokens(encoding, texts, starts)
+    else:
+        # It cannot say where a token stands; the ids of text and beginning part where
+        # the response begins.
+        beginnings = [text[:start] for text, start in zip(texts, starts, strict=True)]
+        begun = call(tokenizer, beginnings, add_special_tokens=add_special_tokens)
+        first_tokens = []
+        for ids, beginning in zip(all_ids, begun["input_ids"], strict=True):
+            first_tokens.append(common_length(np.array(beginning), ids))
+
+    rows = zip(all_ids, first_tokens, strict=True)
+    return [TokenisedText(ids, start) for ids, start in rows]
+
+
+def _first_tokens(
+    encoding: "BatchEncoding", texts: list[str], starts: list[int]
+) -> list[int]:
+    """The first token of each text that holds a character at or behind its start."""
+    first_tokens: list[int] = []
+    for number, text in enumerate(texts):
+        # White space before a word may belong to no token of its own.
+        for character in range(starts[number], len(text)):
+            token = encoding.char_to_token(number, character)
+            if token is not None:
+                first_tokens.append(token)
+                break
+        else:
+            raise DataError(f"response {number} has no token", "it cannot be scored")
+    return first_tokens
+
+
+def tokenise_segments(
+    tokenizer: "PreTrainedTokenizerBase", prompts: list[str], responses: Sequence[str]
+) -> list[TokenisedText]:
+    """Prompt and response as two segments between the tokenizer's special tokens.
+
+    Encoders are trained in this form.
+    """
+    answers = list(responses)
+    if not answers:
+        return []
+    encoding = call(tokenizer, prompts, answers, add_special_tokens=True)
+    all_ids = encoding["input_ids"]
+    special = special_tokens(tokenizer)
+    n_closing = len(special.closing)
+    if tokenizer.is_fast:
+        # Segment 1 is the response.
+        starts = [encoding.sequence_ids(i).index(1) for i in range(len(all_ids))]
+    else:
+        # It cannot say where a token stands, and writes the response as it does alone.
+        plain = call(tokenizer, answers, add_special_tokens=False)["input_ids"]
+        starts = []
+        for ids, answer_ids in zip(all_ids, plain, strict=True):
+            starts.append(len(ids) - n_closing - len(answer_ids))
+
+    texts = []
+    for ids, start in zip(all_ids, starts, strict=True):
+        text = TokenisedText(
+            np.array(ids, np.int32),
+            start,
+            opening=len(special.opening),
+            closing=n_closing,
+        )
+        texts.append(text)
+    return texts
+
+
+def tokenise_as_reward_bench_dpo(
+    tokenizer: "PreTrainedTokenizerBase", prompts: list[str], texts: list[str]
+) -> list[TokenisedText]:
+    """Ids as RewardBench's runner for implicit rewards makes them.
+
+    The answer is all that stands behind the rendered prompt, the assistant's header
+    included. One beginning token more stands before what the template writes, and one
+    end token more behind it. Where the tokenizer has no beginning token, as Qwen's, its
+    end token stands there too.
+    """
+    eos = tokenizer.eos_token_id
+    if eos is None:
+        problem = (
+            "convention='reward-bench' writes an end token, and this tokenizer has none"
+        )
+        raise DataError(problem, "leave it out")
+    bos = tokenizer.bos_token_id
+    if bos is None:
+        bos = eos
+
+    if not texts:
+        return []
+
+    # The runner takes the prompt out of the text wherever it occurs, then puts it in
+    # front again.
+    joined = []
+    for prompt, text in zip(prompts, texts, strict=True):
+        joined.append(prompt + text.replace(prompt, ""))
+
+    prompt_rows = call(tokenizer, prompts, add_special_tokens=False)["input_ids"]
+    text_rows = call(tokenizer, joined, add_special_tokens=False)["input_ids"]
+    tokenised = []
+    for prompt_ids, text_ids in zip(prompt_rows, text_rows, strict=True):
+        # The runner's own rule: where the last token of the prompt merges with the
+        # answer, it counts as the answer's.
+        start = len(prompt_ids)
+        if text_ids[:start] != prompt_ids:
+            start -= 1
+        ids = np.array([bos, *text_ids, eos], np.int32)
+        tokenised.append(TokenisedText(ids, start + 1, opening=1))
+    return tokenised
+
+
+def set_end(
+    tokenizer: "PreTrainedTokenizerBase", texts: list[TokenisedText], eos: bool
+) -> list[TokenisedText]:
+    """The texts with or without the end token."""
+    end = tokenizer.eos_token_id
+    if end is None:
+        problem = f"eos={eos}, but the tokenizer has no end token"
+        raise DataError(problem, "set tokenizer.eos_token or leave eos=None")
+
+    ending = np.full(int(eos), end, np.int32)
+    ended = []
+    for text in texts:
+        # All end tokens go, as some templates write one and some tokenizers another.
+        n_ends = int((text.ids[::-1] != end).argmax())
+        stripped = text.ids[: len(text.ids) - n_ends]
+        ended.append(replace(text, ids=np.concatenate([stripped, ending])))
+    return ended
+
+
+def set_special_tokens(
+    tokenizer: "PreTrainedTokenizerBase",
+    texts: list[TokenisedText],
+    convention: str | None,
+) -> list[TokenisedText]:
+    """The texts with the tokenizer's special tokens around them.
+
+    Each stands there exactly once, or as a convention has it.
+    """
+    if convention == "reward-bench-twice":
+        return texts
+    special = special_tokens(tokenizer)
+    if special.closing and convention is None:
+        return [_enclose(text, special) for text in texts]
+
+    # A decoder's beginning token, where its tokenizer writes one before plain text or
+    # the template does.
+    bos = tokenizer.bos_token_id
+    begun = []
+    for text in texts:
+        if bos is not None and (special.opening or text.ids[0] == bos):
+            text = _enclose(text, SpecialTokens((bos,), ()))
+        begun.append(replace(text, closing=len(special.closing)))
+    return begun
+
+
+def _enclose(text: TokenisedText, special: SpecialTokens) -> TokenisedText:
+    """The text between the tokenizer's special tokens.
+
+    Each stands there once, even where the template writes it too.
+    """
+    is_inside = ~np.isin(text.ids, [*special.opening, *special.closing])
+    n_before = int(is_inside.argmax())
+    n_behind = 0
+    if special.closing:
+        n_behind = int(is_inside[::-1].argmax())
+    inside = text.ids[n_before : len(text.ids) - n_behind]
+    ids = np.concatenate([special.opening, inside, special.closing]).astype(np.int32)
+
+    # Special tokens that go from the front, and those that come, move the response.
+    n_opening = len(special.opening)
+    return replace(
+        text,
+        ids=ids,
+        start=max(text.start - n_before, 0) + n_opening,
+        opening=n_opening,
+        closing=len(special.closing),
+    )

@@ -1,0 +1,110 @@
+"""A tokenizer's call without side effects, its special tokens, and the way back."""
+
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+if TYPE_CHECKING:
+    from transformers import BatchEncoding, PreTrainedTokenizerBase
+
+# More than the four bytes that a character has at most.
+_MOST_TOKENS_OF_A_CHARACTER = 8
+
+
+class SpecialTokens(NamedTuple):
+    """The token ids that a tokenizer writes around a text: before it and behind it."""
+
+    opening: tuple[int, ...]
+    closing: tuple[int, ...]
+
+
+def call(
+    tokenizer: "PreTrainedTokenizerBase",
+    *texts: str | list[str],
+    add_special_tokens: bool,
+) -> "BatchEncoding":
+    """The tokenizer's own call without padding, truncation or warnings.
+
+    The settings that are stored in it come back afterwards.
+    """
+    # Fast tokenizers keep truncation and padding in their Rust part; a call without
+    # them switches them off for good.
+    core = getattr(tokenizer, "backend_tokenizer", None)
+    truncation = getattr(core, "truncation", None)
+    padding = getattr(core, "padding", None)
+    try:
+        encoding = tokenizer(
+            *texts,
+            add_special_tokens=add_special_tokens,
+            return_attention_mask=False,
+            verbose=False,
+        )
+    finally:
+        if core is not None and truncation is not None:
+            core.enable_truncation(**truncation)
+        if core is not None and padding is not None:
+            core.enable_padding(**padding)
+    return cast("BatchEncoding", encoding)
+
+
+def decode(
+    tokenizer: "PreTrainedTokenizerBase", ids: list[int], **options: bool
+) -> str:
+    """The text of one sequence of ids.
+
+    transformers' annotation leaves open whether one or several were given.
+    """
+    return cast(str, tokenizer.decode(ids, **options))
+
+
+def token_texts(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> list[str]:
+    """The text of each token, which put together are the text of all.
+
+    The bytes of one character that several tokens share go to the last of them; the
+    others are empty.
+    """
+    texts: list[str] = []
+    pending: list[int] = []
+    for token in ids:
+        pending.append(token)
+        text = decode(tokenizer, pending, clean_up_tokenization_spaces=False)
+        # Bytes that never make a character must not hold up the texts behind them.
+        is_stuck = len(pending) >= _MOST_TOKENS_OF_A_CHARACTER
+        if text.endswith("�") and not is_stuck:
+            texts.append("")
+        else:
+            texts.append(text)
+            pending = []
+    return texts
+
+
+def special_tokens(tokenizer: "PreTrainedTokenizerBase") -> SpecialTokens:
+    """A decoder's beginning token, or an encoder's tokens at both ends.
+
+    An encoder writes `[CLS] text [SEP]`. A token that a decoder's tokenizer would write
+    behind a text is left out: the template says where an answer ends.
+    """
+    # Any text shows what is put around it: the tokens around the bare ids.
+    enclosed = call(tokenizer, "a", add_special_tokens=True)["input_ids"]
+    bare = call(tokenizer, "a", add_special_tokens=False)["input_ids"]
+    n_opening = _find_ids(enclosed, bare)
+    opening = tuple(enclosed[:n_opening])
+    closing = tuple(enclosed[n_opening + len(bare) :])
+
+    # Only encoders have both tokens: [CLS] at either end and [SEP] at the close.
+    class_token = tokenizer.cls_token_id
+    separator = tokenizer.sep_token_id
+    is_known = class_token is not None and separator is not None
+    if is_known and class_token in opening + closing and separator in closing:
+        return SpecialTokens(opening, closing)
+
+    first = opening[:1]
+    if first == (tokenizer.bos_token_id,):
+        return SpecialTokens(first, ())
+    return SpecialTokens((), ())
+
+
+def _find_ids(ids: list[int], sought: list[int]) -> int:
+    """Index where `sought` begins in `ids`; their length where it does not occur."""
+    for start in range(len(ids)):
+        if ids[start : start + len(sought)] == sought:
+            return start
+    return len(ids)
