@@ -343,7 +343,7 @@ class _FileStore(Store):
             # file.
             self._n_files[fingerprint] += 1
             problem = f"store: cannot write ({error.strerror or error})"
-            stored = "Scores stored before are unchanged"
+            stored = "Scores stored before are kept"
             remedy = (
                 f"{write_remedy(error)}, and run the same again to go on from there"
             )
