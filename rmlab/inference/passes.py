@@ -184,10 +184,14 @@ def position_scales(config: "PreTrainedConfig", lengths: Ints) -> Ints:
     """
     text_config = config.get_text_config()
     rope = getattr(text_config, "rope_parameters", None) or {}
-    # Settings per kind of layer are None for layers without rotary embeddings.
-    kinds = [rope] if "rope_type" in rope else [kind for kind in rope.values() if kind]
+    kinds = list(rope.values())
+    if "rope_type" in rope:
+        kinds = [rope]
     scales = np.zeros(len(lengths), np.intp)
     for kind in kinds:
+        # Settings per kind of layer are None for layers without rotary embeddings.
+        if kind is None:
+            continue
         if kind["rope_type"] == "longrope":
             # transformers takes the long factors for a whole pass as soon as one of its
             # positions lies beyond this.
