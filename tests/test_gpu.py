@@ -232,6 +232,14 @@ def test_scores_become_float64_on_the_host(tmp_path, kind):
 # Kernels that cannot be had
 
 
+def test_flex_attention_is_tried_on_every_gpu():
+    """Where this torch has no kernel for one, as for Apple's before 2.13, the attempt
+    fails and packs go run by run.
+    """
+    assert all(flex.serves(torch.device(name)) for name in ("cuda", "mps", "xpu"))
+    assert not flex.serves(torch.device("cpu"))
+
+
 class Compiler:
     """Stands for a compiler that `refuses` packs of some rows; notes their rows."""
 

@@ -273,6 +273,8 @@ def _attend_run(
     narrow = bool(kind.softcap) or (window is not None and query.dtype.itemsize >= 4)
     reach = window - 1 if narrow and window is not None else length
     size = NARROW_ROWS if narrow else WIDE_ROWS
+    nearest = 0 if kind.causal else -length
+    farthest = length if window is None else window
     blocks = []
     for start in range(run.offset, length, size):
         stop = min(start + size, length)
@@ -281,8 +283,6 @@ def _attend_run(
 
         queries = torch.arange(start, stop, device=query.device)
         distance = queries[:, None] - torch.arange(first, last, device=query.device)
-        nearest = 0 if kind.causal else -length
-        farthest = length if window is None else window
         visible = (distance >= nearest) & (distance.abs() < farthest)
 
         rows = query[:, :, start - run.offset : stop - run.offset]

@@ -87,10 +87,10 @@ def block_mask(table: "Tensor", n_queries: int, kind: Kind) -> "BlockMask":
     first = row if kind.causal else row - position
 
     def sees(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
-        seen: Tensor = (first[k] <= q) & (q < end[k])
+        visible: Tensor = (first[k] <= q) & (q < end[k])
         if kind.window is not None:
-            seen = seen & ((query_position[q] - position[k]).abs() < kind.window)
-        return seen
+            visible = visible & ((query_position[q] - position[k]).abs() < kind.window)
+        return visible
 
     # Blocks meet where some query may see some key, fully where each sees each.
     start = torch.arange(0, n_queries, BLOCK, device=table.device)[:, None]
@@ -154,11 +154,11 @@ class Masks:
 
     def of(self, kind: Kind, device: "torch.device") -> "BlockMask":
         """The mask of a kind of layer on a device; a model may be spread over several."""
-        alike = kind._replace(scaling=None, softcap=None)
-        if (alike, device) not in self._masks:
+        look = kind._replace(scaling=None, softcap=None)
+        if (look, device) not in self._masks:
             table = self._table.to(device, non_blocking=True)
-            self._masks[alike, device] = block_mask(table, self._n_queries, alike)
-        return self._masks[alike, device]
+            self._masks[look, device] = block_mask(table, self._n_queries, look)
+        return self._masks[look, device]
 
 
 class Kernels:
@@ -263,5 +263,5 @@ def _fill(states: "Tensor", rows: int) -> "Tensor":
 
 
 def _first_line(error: Exception) -> str:
-    first = str(error).strip().split("\n")[0]
+    first = str(error).split("\n")[0]
     return f"{type(error).__name__}: {first:.200}"

@@ -144,22 +144,26 @@ class Walk:
 
     def _forward(self, part: Part) -> Batch:
         """Launch one part; what it gives out is read later."""
+        # Copies are read at positions of their own, from the rows of one forwarded
+        # sequence: `numbers` says which finished text each is.
         texts: list[int] = []
-        # Of each position that is read: which finished text it belongs to. Copies are
-        # read at positions of their own, from the rows of one forwarded sequence.
-        owner: list[Ints] = [np.zeros(0, np.intp)]
-        positions: list[Tokens] = [np.zeros(0, np.intp)]
+        numbers: list[int] = []
         for number, sequence in enumerate(part.finished.tolist()):
-            for text in self.copies[sequence].tolist():
-                texts.append(text)
-                owner.append(np.full(len(self.reads[text]), number))
-                positions.append(np.asarray(self.reads[text], np.intp))
+            copies = self.copies[sequence].tolist()
+            texts += copies
+            numbers += [number] * len(copies)
 
-        forward = self._packed if self.packing.packed else self._padded
-        rows, where = forward(part, np.concatenate(owner), np.concatenate(positions))
-        counts = [len(at) for at in positions[1:]]
-        bounds = np.cumsum([0, *counts])
-        wheres = [where[start:stop] for start, stop in pairwise(bounds.tolist())]
+        reads = [np.asarray(self.reads[text], np.intp) for text in texts]
+        counts = np.array([len(positions) for positions in reads], np.intp)
+        owner = np.repeat(np.array(numbers, np.intp), counts)
+        positions = np.concatenate([np.zeros(0, np.intp), *reads])
+        if self.packing.packed:
+            rows, where = self._packed(part, owner, positions)
+        else:
+            rows, where = self._padded(part, owner, positions)
+
+        bounds = pairwise([0, *np.cumsum(counts).tolist()])
+        wheres = [where[start:stop] for start, stop in bounds]
         return Batch(np.array(texts, np.intp), rows, wheres)
 
     def _padded(self, part: Part, owner: Ints, positions: Ints) -> "_Read":
@@ -224,9 +228,3 @@ class _Read(NamedTuple):
 
 def _take(states: "Tensor", rows: Ints) -> "Tensor":
     return states[upload({"rows": rows}, states.device)["rows"]]
-
-
-def hidden(model, ids, reads, *, groups, budget=None):
-    from rmlab.inference.passes import _of
-
-    return _of(model).hidden(ids, reads, groups=groups, budget=budget)

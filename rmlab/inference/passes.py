@@ -184,10 +184,14 @@ def position_scales(config: "PreTrainedConfig", lengths: Ints) -> Ints:
     """
     text_config = config.get_text_config()
     rope = getattr(text_config, "rope_parameters", None) or {}
-    # Settings per kind of layer are None for layers without rotary embeddings.
-    kinds = [rope] if "rope_type" in rope else [kind for kind in rope.values() if kind]
+    kinds = list(rope.values())
+    if "rope_type" in rope:
+        kinds = [rope]
     scales = np.zeros(len(lengths), np.intp)
     for kind in kinds:
+        # Settings per kind of layer are None for layers without rotary embeddings.
+        if kind is None:
+            continue
         if kind["rope_type"] == "longrope":
             # transformers takes the long factors for a whole pass as soon as one of its
             # positions lies beyond this.
@@ -199,31 +203,3 @@ def position_scales(config: "PreTrainedConfig", lengths: Ints) -> Ints:
             is_long = lengths > text_config.max_position_embeddings
             scales = np.maximum(scales, lengths * is_long)
     return scales
-
-
-# Until scorers and checks hold a Backbone: the same by model.
-_backbones: dict = {}
-
-
-def _of(model):
-    from rmlab.inference.backbone import Backbone
-
-    if isinstance(model, Backbone):
-        return model
-    return _backbones.setdefault(id(model), Backbone(model))
-
-
-def alone(model, ids, reads):
-    return _of(model).alone(ids, reads)
-
-
-def exclusive_pass(model, longest):
-    return _of(model).exclusive_pass(longest)
-
-
-def how_packed(model):
-    return _of(model).how_packed()
-
-
-def packing_support(model):
-    return _of(model).packing

@@ -311,7 +311,9 @@ def pack(
             # last, and keep their order.
             chains.append(sorted(pieces, key=_by_size))
 
-    for pieces in _bins(small, budget if fill is None else min(fill, budget)):
+    if fill is None:
+        fill = budget
+    for pieces in _bins(small, min(fill, budget)):
         texts = np.concatenate([piece.texts for piece in pieces])
         shared = np.concatenate([piece.shared for piece in pieces])
         chains.append([Part(texts, sum(piece.tokens for piece in pieces), shared)])
@@ -351,7 +353,9 @@ def common_length(left: Tokens, right: Tokens) -> int:
     """Length of the common beginning of two sequences."""
     n = min(len(left), len(right))
     differ = np.flatnonzero(left[:n] != right[:n])
-    return int(differ[0]) if len(differ) else n
+    if len(differ):
+        return int(differ[0])
+    return n
 
 
 def _cut_trie(prompt: _Prompt, budget: int) -> Iterator[Part]:

@@ -67,9 +67,12 @@ def find_packing(passes: Passes) -> Packing:
     changes nothing. A GPU's kernels that compute something else are not used.
     """
     refused = read_refusal(passes.model)
-    packing = Packing(refused) if refused else _try_packing(passes)
-    # Refused by trial on a GPU: it may be the kernels that are wrong, not the packs.
-    if packing.refused and not refused and passes.on_kernels:
+    if refused is not None:
+        return Packing(refused, pads=_pads(passes))
+
+    packing = _try_packing(passes)
+    # It may be the kernels that are wrong, not the packs.
+    if packing.refused is not None and passes.on_kernels:
         kernels = passes.kernels
         kernels.trouble = packing.refused
         without_kernels = _try_packing(passes)
@@ -77,7 +80,9 @@ def find_packing(passes: Passes) -> Packing:
         if without_kernels.packed:
             kernels.refuse(packing.refused)
             packing = without_kernels
-    return packing if packing.packed else replace(packing, pads=_pads(passes))
+    if not packing.packed:
+        packing = replace(packing, pads=_pads(passes))
+    return packing
 
 
 def can_cache(passes: Passes) -> bool:
