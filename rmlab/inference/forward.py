@@ -224,9 +224,3 @@ class _Read(NamedTuple):
 
 def _take(states: "Tensor", rows: Ints) -> "Tensor":
     return states[upload({"rows": rows}, states.device)["rows"]]
-
-
-def hidden(model, ids, reads, *, groups, budget=None):
-    from rmlab.inference.passes import _of
-
-    return _of(model).hidden(ids, reads, groups=groups, budget=budget)

@@ -199,31 +199,3 @@ def position_scales(config: "PreTrainedConfig", lengths: Ints) -> Ints:
             is_long = lengths > text_config.max_position_embeddings
             scales = np.maximum(scales, lengths * is_long)
     return scales
-
-
-# Until scorers and checks hold a Backbone: the same by model.
-_backbones: dict = {}
-
-
-def _of(model):
-    from rmlab.inference.backbone import Backbone
-
-    if isinstance(model, Backbone):
-        return model
-    return _backbones.setdefault(id(model), Backbone(model))
-
-
-def alone(model, ids, reads):
-    return _of(model).alone(ids, reads)
-
-
-def exclusive_pass(model, longest):
-    return _of(model).exclusive_pass(longest)
-
-
-def how_packed(model):
-    return _of(model).how_packed()
-
-
-def packing_support(model):
-    return _of(model).packing
