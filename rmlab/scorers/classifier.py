@@ -253,11 +253,12 @@ class Classifier(ReadoutScorer["Readout"]):
 def _read_rows(readout: "Readout", batch: Batch) -> Floats:
     from rmlab.scorers.readout import Places
 
-    counts = np.ones((len(batch.where), len(readout.reads)), np.intp)
+    n_texts = len(batch.where)
+    counts = np.ones((n_texts, len(readout.reads)), np.intp)
     places = Places(batch.where, counts)
-    rows = batch._replace(texts=np.arange(len(batch.where)))
-    outputs = readout.read(rows, places).cpu().double().numpy()
-    return readout.score(outputs, places, rows.texts)
+    texts = np.arange(n_texts)
+    outputs = readout.read(batch._replace(texts=texts), places)
+    return readout.score(outputs.cpu().double().numpy(), places, texts)
 
 
 def _choose_head(

@@ -86,13 +86,13 @@ class PairEncoder(TextEncoder):
     """
 
     n_answers = 2
+    checkpoint: Checkpoint
 
     def __init__(
         self, checkpoint: Checkpoint, options: EncodeOptions, form: Form
     ) -> None:
         super().__init__(checkpoint, options, window=form.longest)
         self.form = form
-        self.files = checkpoint
 
     def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
         """Return the comparisons in the order given; refuse those that are too long."""
@@ -120,7 +120,7 @@ class PairEncoder(TextEncoder):
             for left, right in zip(first, second, strict=True)
         ]
         _refuse(is_empty, first, second, "have an empty answer", "fill them in")
-        return self.form.encode(self.tokenizer, self.files, prompts, first, second)
+        return self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
 
 
 def _refuse(

@@ -292,8 +292,8 @@ class ReadoutScorer(LocalScorer, Generic[R]):
         with evaluating(self.checkpoint):
             rows = parts.backbone.alone(encoded.ids[text], positions)
         batch = Batch(np.zeros(1, np.intp), rows, [np.arange(len(positions))])
-        outputs = parts.readout.read(batch, places).cpu().double().numpy()
-        return outputs, places
+        outputs = parts.readout.read(batch, places)
+        return outputs.cpu().double().numpy(), places
 
     @cached_property
     def fingerprint(self) -> str | None:

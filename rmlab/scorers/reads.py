@@ -35,9 +35,6 @@ class Read(Enum):
 # The order in which the texts of comparisons write their markers.
 MARKERS = (Read.SOURCE, Read.CANDIDATE_1, Read.CANDIDATE_2)
 
-# Reads of the answer's end, which move where the answer ends earlier.
-MOVING = frozenset({Read.LAST, Read.MEAN})
-
 
 def read_positions(
     read: Read, encoder: "TextEncoder", encoded: "Encoded", text: int
