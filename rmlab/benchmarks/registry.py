@@ -14,6 +14,7 @@ from rmlab.benchmarks import hub
 from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.eval_bias_bench import EVAL_BIAS_BENCH
 from rmlab.benchmarks.judge_bench import JUDGE_BENCH
+from rmlab.benchmarks.m_reward_bench import M_REWARD_BENCH
 from rmlab.benchmarks.reward_bench import REWARD_BENCH
 from rmlab.benchmarks.reward_bench_2 import REWARD_BENCH_2
 from rmlab.benchmarks.rm_bench import MINI, RM_BENCH
@@ -49,6 +50,7 @@ def benchmarks_by_name() -> dict[str, Benchmark]:
         MINI,
         REWARD_BENCH,
         REWARD_BENCH_2,
+        M_REWARD_BENCH,
         JUDGE_BENCH,
         RMB,
         EVAL_BIAS_BENCH,
@@ -75,9 +77,9 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
     ----------
     name : str
         "rm-bench", "reward-bench" or "reward-bench-2" (downloaded from the hub at a
-        pinned revision and verified), "judgebench" (from the hub, not verified), "rmb"
-        (needs `path`), "mini" and "evalbiasbench" (ship with rmlab), or a benchmark of
-        an installed package.
+        pinned revision and verified), "m-reward-bench" or "judgebench" (from the hub,
+        not verified), "rmb" (needs `path`), "mini" and "evalbiasbench" (ship with
+        rmlab), or a benchmark of an installed package.
     path : str or Path, optional
         A file or folder to read in place of the hub.
 
