@@ -116,5 +116,4 @@ M_REWARD_BENCH = Benchmark(
     ),
     make_items=make_items,
     make_parts=make_parts,
-    variants={"all prompts count alike, not all sections": {"average": "prompts"}},
 )

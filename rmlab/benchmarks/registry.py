@@ -70,7 +70,9 @@ def benchmarks_by_name() -> dict[str, Benchmark]:
     return benchmarks
 
 
-def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
+def load(
+    name: str, *, path: str | Path | None = None, variant: int | None = None
+) -> pd.DataFrame:
     """Load a benchmark as a responses table.
 
     Parameters
@@ -82,6 +84,9 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
         rmlab), or a benchmark of an installed package.
     path : str or Path, optional
         A file or folder to read in place of the hub.
+    variant : int, optional
+        Which wording of the prompt, for files of RM-Bench whose rows list several, such
+        as those of Reward Auditor; 0 is the original.
 
     Returns
     -------
@@ -117,7 +122,14 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
         problem = f"load: {name!r} is not on the hub"
         raise TypeError(f"{problem}; pass path='<file or folder>'")
 
-    responses = layout.read([(file, records.read_rows(file)) for file in files])
+    rows = [(file, records.read_rows(file)) for file in files]
+    if variant is None:
+        responses = layout.read(rows)
+    elif layout.read_variant is not None:
+        responses = layout.read_variant(rows, variant)
+    else:
+        problem = f"load: {name!r} has no wordings of its prompts"
+        raise TypeError(f"{problem}; leave variant={variant!r} out")
     if path is None and layout.hub is not None:
         _check_download(name, layout.hub, responses)
     missing_domains = responses.attrs.get("missing_domains")

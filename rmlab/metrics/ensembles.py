@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
 from rmlab import tables
@@ -118,7 +117,8 @@ def _combine_scores(rows: pd.DataFrame, names: list[str], how: How) -> pd.DataFr
 def _combine_pairs(rows: pd.DataFrame, names: list[str], how: How) -> pd.DataFrame:
     """The pairs of a jury, with the further columns on which its members agree."""
     if how == "mean":
-        margins, comparisons = _spread_models(rows, names, ITEM, rows["margin"])
+        margin = rows["margin"].to_numpy()
+        margins, comparisons = _spread_models(rows, names, ITEM, margin)
         margin = margins.mean(axis=0)
         verdict = margin
         if np.isnan(margin).all():
@@ -150,7 +150,7 @@ def _find_majority(outcomes: FloatArray) -> FloatArray:
 
 
 def _spread_models(
-    rows: pd.DataFrame, names: list[str], key: list[str], value: ArrayLike
+    rows: pd.DataFrame, names: list[str], key: list[str], value: FloatArray
 ) -> tuple[FloatArray, pd.DataFrame]:
     """Values (models, items) of the rows, and the items in the first model's order."""
     item, first_rows = group_codes(rows, key)
@@ -164,7 +164,6 @@ def _spread_models(
             problem = f"pairs: {names} judged different comparisons"
         raise DataError(f"{problem}, first {first}", "score the same for all")
 
-    value = np.asarray(value)
     values = np.empty((len(names), len(first_rows)))
     for place, name in enumerate(names):
         is_model = (rows["model"] == name).to_numpy()
