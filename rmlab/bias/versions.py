@@ -135,7 +135,7 @@ def tabulate_changes(
     p = _two_sided_p(change)
     is_null = changes["null"].groupby(group).all().to_numpy()
     reason = np.where(change.n_values == 0, unaltered, change.reason)
-    table = {
+    table: dict[str, object] = {
         "null": is_null,
         "change": change.value,
         "se": change.se,

@@ -93,7 +93,7 @@ def spread(
         "difference_high": difference.high.ravel(),
         "spread": np.repeat(spread_of_model, n_groups),
     }
-    place = frame.columns.get_loc("n_prompts")
+    first_place = list(frame.columns).index("n_prompts")
     for column, values in reversed(further.items()):
-        frame.insert(place, column, values)
+        frame.insert(first_place, column, values)
     return copy_provenance(table, frame)
