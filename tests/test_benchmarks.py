@@ -630,3 +630,46 @@ def test_a_bad_row_is_named(tmp_path, name, row, column, value):
         rmlab.read_pairs(path) if is_result else load(benchmark, path=path)
     assert f"'{column}'" in str(caught.value)
     assert repr(value) in str(caught.value)
+
+
+def test_a_file_that_lists_wordings_of_its_prompts_is_read_one_wording_at_a_time(
+    tmp_path,
+):
+    rows = []
+    for number in (3, 1):
+        wordings = [f"Why {number}?", f'"Why {number}?"']
+        texts = {"chosen": f"a{number}", "rejected": f"b{number}"}
+        rows.append({"id": number, "prompt": wordings, "subset": "algebra"} | texts)
+    path = write(tmp_path / "math_filtered_prompt_disturbance.json", rows)
+    original = load("rm-bench", path=path, variant=0)
+    quoted = load("rm-bench", path=path, variant=1)
+    assert original["prompt"].unique().tolist() == ["Why 1?", "Why 3?"]
+    assert quoted["prompt"].unique().tolist() == ['"Why 1?"', '"Why 3?"']
+    pd.testing.assert_frame_equal(
+        original.drop(columns="prompt"), quoted.drop(columns="prompt")
+    )
+    assert quoted["response"].tolist() == ["a1", "b1", "a3", "b3"]
+    assert set(quoted["style"]) == {"concise"}
+    assert set(quoted["domain"]) == {"math"}
+    for variant in (2, -1):
+        with pytest.raises(DataError, match=f"variant={variant}"):
+            load("rm-bench", path=path, variant=variant)
+    with pytest.raises(DataError, match="'prompt'"):
+        load("rm-bench", path=path)
+    with pytest.raises(TypeError, match="variant=1"):
+        load("mini", variant=1)
+
+
+def test_reward_auditor_s_original_wordings_are_rm_bench_s(shared_data):
+    folder = shared_data / "rm-bench"
+    path = folder / "math_filtered_prompt_disturbance.rewardauditor.json"
+    original = load("rm-bench", path=path, variant=0).set_index(["id", "label"])
+    released = json.loads((folder / "math_concise_only.json").read_text())
+    for row in released:
+        answers = original.loc[str(row["id"])]
+        assert answers["prompt"].tolist() == [row["prompt"]] * 2
+        assert answers.loc["chosen", "response"] == row["chosen"][0]
+        assert answers.loc["rejected", "response"] == row["rejected"][0]
+    handle = load("rm-bench", path=path, variant=3)
+    assert handle["prompt"].str.contains("@").all()
+    assert len(handle) == len(original) == 2 * 529

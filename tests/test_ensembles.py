@@ -1,5 +1,8 @@
 """Ensembles: laws that hold for any scores, and plain loops as oracles."""
 
+from collections import Counter
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmlab import tables
-from rmlab.metrics.ensembles import HOW, ensemble
+from rmlab.metrics.ensembles import HOW, HOW_OF_PAIRS, ensemble
+from rmlab.stats import compare
 from rmlab.tables import DataError
 
 
@@ -143,3 +147,75 @@ def test_bad_arguments_are_named(scores):
             ensemble(scores, **options)
     with pytest.raises(DataError, match="scores: "):
         ensemble(scores.iloc[1:])
+
+
+@pytest.fixture
+def verdicts():
+    """Pairs of four judges with every combination of win, tie, loss and no verdict; the
+    first two always disagree.
+    """
+    opposite = {1.0: -1.0, -1.0: 1.0, 0.0: 0.0}
+    margins = list(product([1.0, -1.0], [-1.0, 0.0, 1.0, np.nan], [-2.0, 0.0, 2.0]))
+    rows = []
+    for number, (first, third, fourth) in enumerate(margins):
+        answers = {"a": first, "b": opposite[first], "c": third, "d": fourth}
+        for model, margin in answers.items():
+            row = {"model": model, "benchmark": "own", "domain": "d"}
+            row |= {"id": str(number), "chosen_slot": 0, "rejected_slot": 0}
+            row |= {"margin": margin, "source": f"s{number % 2}", "seconds": margin}
+            rows.append(row)
+    return tables.check_pairs(pd.DataFrame(rows))
+
+
+def majority_oracle(outcomes):
+    """Most verdicts, a tie where two lead, none where one is missing."""
+    if any(pd.isna(outcome) for outcome in outcomes):
+        return "missing"
+    counts = Counter(outcomes).most_common()
+    if len(counts) > 1 and counts[0][1] == counts[1][1]:
+        return "tie"
+    return counts[0][0]
+
+
+@pytest.mark.parametrize("judges", ["ab", "abc", "acd", "abcd"])
+def test_the_majority_of_a_jury_equals_a_plain_loop(verdicts, judges):
+    jury = ensemble(verdicts, list(judges), how="majority", name="jury")
+    members = verdicts[verdicts["model"].isin(list(judges))]
+    by_id = members.groupby("id", sort=False)["outcome"].agg(list)
+    expected = by_id.map(majority_oracle)
+    outcomes = jury["outcome"].astype(object).fillna("missing")
+    assert dict(zip(jury["id"], outcomes, strict=True)) == expected.to_dict()
+    assert jury["margin"].isna().all()
+
+
+def test_two_judges_that_always_disagree_are_a_jury_of_ties(verdicts):
+    for how in HOW_OF_PAIRS:
+        jury = ensemble(verdicts, ["a", "b"], how=how)
+        assert jury["outcome"].tolist() == ["tie"] * len(jury)
+
+
+def test_the_mean_of_a_jury_needs_the_margins_of_all(verdicts):
+    jury = ensemble(verdicts, name="jury")
+    for _, row in jury.iterrows():
+        members = verdicts.loc[verdicts["id"] == row["id"], "margin"].tolist()
+        mean = sum(members) / 4  # NaN where one is
+        np.testing.assert_equal(row["margin"], mean)
+        verdict = "win" if mean > 0 else "loss" if mean < 0 else "tie"
+        assert pd.isna(row["outcome"]) if np.isnan(mean) else row["outcome"] == verdict
+    deaf = verdicts.assign(margin=verdicts["margin"].where(verdicts["model"] != "a"))
+    with pytest.raises(DataError, match=r"'a'.*how='majority'"):
+        ensemble(deaf)
+
+
+def test_a_jury_is_compared_with_its_members_like_any_model(verdicts):
+    jury = ensemble(verdicts, ["a", "c", "d"], how="majority", name="jury")
+    assert jury["source"].tolist() == verdicts["source"][::4].tolist()
+    assert "seconds" not in jury, "which differs between its members"
+    both = pd.concat([verdicts, jury])
+    row = compare(both, "jury", "c").iloc[0]
+    assert row["value_a"] == pytest.approx((jury["outcome"] == "win").sum() / 18)
+    assert row["missing"] == jury["outcome"].isna().sum() == 6
+    with pytest.raises(DataError, match=r"pairs: .*different comparisons"):
+        ensemble(verdicts[1:], how="majority")
+    with pytest.raises(ValueError, match="how: 'vote'"):
+        ensemble(verdicts, how="vote")

@@ -303,3 +303,20 @@ def test_load_pairs_from_the_hub(server):
     for split, message in ((None, r"'test', 'train'"), ("tets", r"'tets'; .*'test'")):
         with pytest.raises(DataError, match=message):
             load_pairs("someone/pairs", split=split)
+
+
+def test_m_reward_bench_takes_the_files_of_languages_and_says_that_none_is_verified(
+    server, monkeypatch, caplog
+):
+    change_source(monkeypatch, "m-reward-bench", rows=2)
+    texts = {"id": 0, "source": "math-prm", "prompt": "?", "chosen": "a"}
+    for folder, language in (("deu_Latn", "de"), ("zho_Hans", "zh")):
+        frame = pd.DataFrame([texts | {"rejected": "b", "language": language}])
+        content = frame.to_parquet()
+        server.files[f"{folder}/test-00000-of-00001.parquet"] = content
+        server.files[f"{folder}/raw.json"] = b"[{}]"
+    server.files["translation/test-00000-of-00001.parquet"] = content
+    responses = load("m-reward-bench")
+    assert responses["language"].unique().tolist() == ["de", "zh"]
+    assert responses["id"].unique().tolist() == ["de/0", "zh/0"]
+    assert "not verified" in caplog.text

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pandas as pd
@@ -24,7 +25,8 @@ class HubPlace:
     rows : mapping or int
         Number of prompts, in each subset or in all.
     file : str, optional
-        The data file; where the repository has none of that name, all its data files.
+        The data file, or a pattern of several; where the repository has none of that
+        name, all its data files.
     checksum : str, optional
         SHA-256 of the file, in hexadecimal.
     """
@@ -60,7 +62,8 @@ def fetch_benchmark(place: HubPlace, remedy: str) -> list[Path]:
     """
 
     def choose_file(names: list[str]) -> list[str]:
-        return [place.file] if place.file in names else names
+        matches = [name for name in names if fnmatch(name, place.file or "")]
+        return matches or names
 
     return _download(place.repo, place.revision, remedy, choose_file, place.checksum)
 

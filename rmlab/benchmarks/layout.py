@@ -53,6 +53,8 @@ class Layout:
     ----------
     read : callable
         Rows of files to responses.
+    read_variant : callable, optional
+        Rows that list wordings of their prompt, and the number of one, to responses.
     folder_files : callable
         Which files of a folder are its own; default: the only data file.
     hub : HubPlace, optional
@@ -68,6 +70,7 @@ class Layout:
     """
 
     read: Callable[[Files], pd.DataFrame]
+    read_variant: Callable[[Files, int], pd.DataFrame] | None = None
     folder_files: Callable[[Path], list[Path]] = one_file
     hub: HubPlace | None = None
     shipped: str | None = None

@@ -14,6 +14,7 @@ from rmlab.benchmarks import hub
 from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.eval_bias_bench import EVAL_BIAS_BENCH
 from rmlab.benchmarks.judge_bench import JUDGE_BENCH
+from rmlab.benchmarks.m_reward_bench import M_REWARD_BENCH
 from rmlab.benchmarks.reward_bench import REWARD_BENCH
 from rmlab.benchmarks.reward_bench_2 import REWARD_BENCH_2
 from rmlab.benchmarks.rm_bench import MINI, RM_BENCH
@@ -49,6 +50,7 @@ def benchmarks_by_name() -> dict[str, Benchmark]:
         MINI,
         REWARD_BENCH,
         REWARD_BENCH_2,
+        M_REWARD_BENCH,
         JUDGE_BENCH,
         RMB,
         EVAL_BIAS_BENCH,
@@ -68,18 +70,23 @@ def benchmarks_by_name() -> dict[str, Benchmark]:
     return benchmarks
 
 
-def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
+def load(
+    name: str, *, path: str | Path | None = None, variant: int | None = None
+) -> pd.DataFrame:
     """Load a benchmark as a responses table.
 
     Parameters
     ----------
     name : str
         "rm-bench", "reward-bench" or "reward-bench-2" (downloaded from the hub at a
-        pinned revision and verified), "judgebench" (from the hub, not verified), "rmb"
-        (needs `path`), "mini" and "evalbiasbench" (ship with rmlab), or a benchmark of
-        an installed package.
+        pinned revision and verified), "m-reward-bench" or "judgebench" (from the hub,
+        not verified), "rmb" (needs `path`), "mini" and "evalbiasbench" (ship with
+        rmlab), or a benchmark of an installed package.
     path : str or Path, optional
         A file or folder to read in place of the hub.
+    variant : int, optional
+        Which wording of the prompt, for files of RM-Bench whose rows list several, such
+        as those of Reward Auditor; 0 is the original.
 
     Returns
     -------
@@ -115,7 +122,14 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
         problem = f"load: {name!r} is not on the hub"
         raise TypeError(f"{problem}; pass path='<file or folder>'")
 
-    responses = layout.read([(file, records.read_rows(file)) for file in files])
+    rows = [(file, records.read_rows(file)) for file in files]
+    if variant is None:
+        responses = layout.read(rows)
+    elif layout.read_variant is not None:
+        responses = layout.read_variant(rows, variant)
+    else:
+        problem = f"load: {name!r} has no wordings of its prompts"
+        raise TypeError(f"{problem}; leave variant={variant!r} out")
     if path is None and layout.hub is not None:
         _check_download(name, layout.hub, responses)
     missing_domains = responses.attrs.get("missing_domains")

@@ -73,6 +73,17 @@ def subset_of_item(item: str) -> str | None:
     return _released_items()["subset"].get(item)
 
 
+def find_task(item: str, subset: str) -> str:
+    """The released task of an item, or the item alone where the subset has no such id.
+
+    >>> find_task("1719", "hep-go"), find_task("1719", "hep-js")
+    ('task 1555', 'hep-js/1719')
+    """
+    if subset_of_item(item) != subset:
+        return f"{subset}/{item}"
+    return "task " + _released_items()["task"][item]
+
+
 @cache
 def _released_items() -> pd.DataFrame:
     """Subset and task of each released item, by id; a task is named by the lowest id

@@ -15,7 +15,7 @@ from rmlab import tables
 from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
 from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout
-from rmlab.benchmarks.rows import FileRow, read_answers
+from rmlab.benchmarks.rows import FileRow, as_list, read_answers
 from rmlab.estimation.items import NO_ROW, Items, comparison_items
 from rmlab.estimation.weights import Parts, weighted_parts
 from rmlab.records import Row, refuse_rows
@@ -34,7 +34,7 @@ TOTAL = "total_dataset.json"
 
 _NOTES = ("note", "error", "error_key")
 _EXTRA = ("source", *_NOTES)
-_FILE = re.compile(rf"({'|'.join(SUBSETS)})(_filtered)?$")
+_FILE = re.compile(rf"({'|'.join(SUBSETS)})(_filtered)?(_prompt_disturbance.*)?$")
 # The runner names a file after data, model and time:
 # chat_filtered_<model>_<reference>_<time>.json.
 _RESULT_FILE = re.compile(
@@ -66,7 +66,29 @@ def read(files: Files, benchmark: str = "rm-bench") -> pd.DataFrame:
     (`chat_filtered.json`). Domains that no row has are named in
     `attrs["missing_domains"]`.
     """
-    frame = read_answers(files, benchmark, _describe, len(STYLES))
+    return _arrange(read_answers(files, benchmark, _describe, len(STYLES)))
+
+
+def read_variant(files: Files, variant: int) -> pd.DataFrame:
+    """Responses of Reward Auditor's rows, which list wordings of the prompt (0 is the
+    original), with one answer a label, the concise one.
+    """
+    worded = []
+    for file, rows in files:
+        prompts = []
+        for number, cells in enumerate(rows):
+            wordings = as_list(cells.get("prompt"))
+            if not 0 <= variant < len(wordings):
+                allowed = f"a list of wordings, for variant={variant}"
+                remedy = "choose another, or leave variant out"
+                FileRow(file, number, cells).refuse("prompt", allowed, remedy)
+            prompts.append(cells | {"prompt": wordings[variant]})
+        worded.append((file, prompts))
+    return _arrange(read_answers(worded, "rm-bench", _describe, 1))
+
+
+def _arrange(frame: pd.DataFrame) -> pd.DataFrame:
+    """Responses with their styles, in the order of subsets and ids."""
     frame["style"] = pd.Categorical.from_codes(frame["slot"], dtype=tables.STYLE)
     subset_order = list(SUBSETS)
     place = []
@@ -210,6 +232,7 @@ def check_nine_comparisons(items: Items) -> None:
 
 _LAYOUT = Layout(
     read=read,
+    read_variant=read_variant,
     folder_files=list_files,
     hub=HubPlace(
         "THU-KEG/RM-Bench",
@@ -264,7 +287,11 @@ MINI = replace(
     title="mini",
     source="written for this project",
     layout=replace(
-        _LAYOUT, read=partial(read, benchmark="mini"), hub=None, shipped="mini"
+        _LAYOUT,
+        read=partial(read, benchmark="mini"),
+        read_variant=None,
+        hub=None,
+        shipped="mini",
     ),
 )
 """The small benchmark that ships with rmlab, in RM-Bench's file format and with its

@@ -1,5 +1,5 @@
-"""Several models' scores to one: the mean, standardised or by rank, or a vote on every
-pair of answers.
+"""Several models to one: their scores averaged, standardised or by rank, or a vote on
+every pair of answers; several judges' pairs to those of a jury.
 """
 
 from collections.abc import Sequence
@@ -10,32 +10,35 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from rmlab import tables
-from rmlab.tables import KEY, PROMPT, DataError, FloatArray, group_codes
+from rmlab.tables import ITEM, KEY, PROMPT, DataError, FloatArray, group_codes
 
-How = Literal["mean", "zscore", "rank", "vote"]
+How = Literal["mean", "zscore", "rank", "vote", "majority"]
 HOW = ("mean", "zscore", "rank", "vote")
+HOW_OF_PAIRS = ("majority", "mean")
 
 
 def ensemble(
-    scores: pd.DataFrame,
+    table: pd.DataFrame,
     models: Sequence[str] | None = None,
     *,
     how: How = "mean",
     name: str | None = None,
 ) -> pd.DataFrame:
-    """Combine the scores of several models into those of one.
+    """Combine several models into one, or several judges into a jury.
 
     No way of combining looks at the labels.
 
     Parameters
     ----------
-    scores : DataFrame
-        A table of scores.
+    table : DataFrame
+        Scores, or pairs such as those of judges.
     models : sequence of str, optional
         The models to combine; default: all.
-    how : {"mean", "zscore", "rank", "vote"}
+    how : {"mean", "zscore", "rank", "vote"} of scores, {"mean", "majority"} of pairs
         - "mean": of the scores as they are. A model with a wide scale outweighs the
-          others.
+          others. Of pairs: the mean of the margins.
+        - "majority": the verdict (win, tie or loss) that most judges give; where two
+          verdicts lead alike, the jury is tied. It has no margins.
         - "zscore": of the scores less the model's mean over its deviation, both over
           the benchmark. A model that gives every answer the same score adds nothing.
         - "rank": of the ranks within the prompt, from 0 (worst) to 1 (best); equal
@@ -49,14 +52,16 @@ def ensemble(
     Returns
     -------
     DataFrame
-        A table of scores of one model, one row per response. A response without a score
-        of one of the models is missing, and is left out of the other responses' ranks,
-        votes and deviations for every model.
+        The scores, or pairs, of one model. A response without a score of one of the
+        models is missing, and is left out of the other responses' ranks, votes and
+        deviations for every model. A comparison without the verdict (or margin) of one
+        of the judges has no outcome, and counts as missing.
 
     Raises
     ------
     DataError
-        If the models were scored on different responses.
+        If the models were scored on different responses or comparisons, and for the
+        mean of judges without margins.
 
     Examples
     --------
@@ -68,11 +73,16 @@ def ensemble(
     >>> ensemble(scores, how="vote")["score"].tolist()
     [0.0, 1.0]
     """
-    tables.check_option("how", how, HOW)
     if isinstance(models, str):
         raise TypeError(f"models: a list of names, not the string {models!r}")
-    scores = tables.check_scores(scores, allow_missing=True)
-    present = scores["model"].unique().tolist()
+    if "score" in table:
+        tables.check_option("how", how, HOW)
+        checked = tables.check_scores(table, allow_missing=True)
+    else:
+        tables.check_option("how", how, HOW_OF_PAIRS)
+        checked = tables.check_pairs(table)
+
+    present = checked["model"].unique().tolist()
     names = present if models is None else list(models)
     for model in names:
         if model not in present or names.count(model) > 1 or len(names) < 2:
@@ -80,39 +90,86 @@ def ensemble(
             raise DataError(problem, tables.nearest(model, present))
     result_name = f"{how} of {len(names)} models" if name is None else name
     if result_name in present:
-        problem = f"name: {result_name!r} is already a model in scores"
+        problem = f"name: {result_name!r} is already a model in the table"
         raise DataError(problem, "pass name='another name'")
 
-    values, answers = _spread_models(scores, names)
-    is_known = ~np.isnan(values).any(axis=0)
-    score = np.full(len(answers), np.nan)
-    known_answers = answers.iloc[np.flatnonzero(is_known)]
-    score[is_known] = _combine(values[:, is_known], known_answers, how)
-    frame = answers.assign(model=result_name, score=score)[tables.SCORES]
+    rows = checked[checked["model"].isin(names)]
+    if "score" in table:
+        frame = _combine_scores(rows, names, how)
+    else:
+        frame = _combine_pairs(rows, names, how)
+    frame["model"] = result_name
     frame.attrs = {"provenance": {result_name: {"ensemble": how, "models": names}}}
     return frame
 
 
+def _combine_scores(rows: pd.DataFrame, names: list[str], how: How) -> pd.DataFrame:
+    """The scores of one model."""
+    score = rows["score"].to_numpy()
+    values, answers = _spread_models(rows, names, KEY, score)
+    is_known = ~np.isnan(values).any(axis=0)
+    combined = np.full(len(answers), np.nan)
+    known_answers = answers.iloc[np.flatnonzero(is_known)]
+    combined[is_known] = _combine(values[:, is_known], known_answers, how)
+    return answers.assign(score=combined)[tables.SCORES]
+
+
+def _combine_pairs(rows: pd.DataFrame, names: list[str], how: How) -> pd.DataFrame:
+    """The pairs of a jury, with the further columns on which its members agree."""
+    if how == "mean":
+        margin = rows["margin"].to_numpy()
+        margins, comparisons = _spread_models(rows, names, ITEM, margin)
+        margin = margins.mean(axis=0)
+        verdict = margin
+        if np.isnan(margin).all():
+            without = rows.groupby("model")["margin"].count().idxmin()
+            problem = f"pairs: no comparison has margins of all models, {without!r}"
+            raise DataError(f"{problem} has the fewest", "pass how='majority'")
+    else:
+        codes = rows["outcome"].cat.codes.to_numpy(float)
+        codes[codes < 0] = np.nan
+        outcomes, comparisons = _spread_models(rows, names, ITEM, codes)
+        margin = np.full(len(comparisons), np.nan)
+        verdict = _find_majority(outcomes)
+
+    columns = tables.prompt_columns(rows.drop(columns="model"), tables.PAIRS)
+    frame = comparisons[[*tables.PAIRS, *columns]]
+    return frame.assign(margin=margin, outcome=tables.outcome(verdict))
+
+
+def _find_majority(outcomes: FloatArray) -> FloatArray:
+    """Verdict (-1, 0, 1) that most judges give, from places in `tables.OUTCOMES`
+    (judges, comparisons): 0 where two lead alike, NaN where a judge has none.
+    """
+    places = range(len(tables.OUTCOMES))
+    n_judges = np.array([(outcomes == place).sum(axis=0) for place in places])
+    leads = n_judges == n_judges.max(axis=0)
+    verdict = np.where(leads.sum(axis=0) == 1, leads.argmax(axis=0) - 1.0, 0.0)
+    verdict[np.isnan(outcomes).any(axis=0)] = np.nan
+    return verdict
+
+
 def _spread_models(
-    scores: pd.DataFrame, names: list[str]
+    rows: pd.DataFrame, names: list[str], key: list[str], value: FloatArray
 ) -> tuple[FloatArray, pd.DataFrame]:
-    """Scores (models, answers) and the answers, in the first model's order."""
-    rows = scores[scores["model"].isin(names)]
-    answer, first_rows = group_codes(rows, KEY)
-    lacks_models = np.bincount(answer) < len(names)
+    """Values (models, items) of the rows, and the items in the first model's order."""
+    item, first_rows = group_codes(rows, key)
+    lacks_models = np.bincount(item) < len(names)
     if lacks_models.any():
         row = first_rows[int(lacks_models.argmax())]
-        first = rows[KEY].iloc[row].to_dict()
-        problem = f"scores: {names} were scored on different responses, first {first}"
-        raise DataError(problem, "score the same for all")
+        first = rows[key].iloc[row].to_dict()
+        if key == KEY:
+            problem = f"scores: {names} were scored on different responses"
+        else:
+            problem = f"pairs: {names} judged different comparisons"
+        raise DataError(f"{problem}, first {first}", "score the same for all")
 
-    score = rows["score"].to_numpy()
     values = np.empty((len(names), len(first_rows)))
     for place, name in enumerate(names):
         is_model = (rows["model"] == name).to_numpy()
-        values[place, answer[is_model]] = score[is_model]
+        values[place, item[is_model]] = value[is_model]
     is_first = (rows["model"] == names[0]).to_numpy()
-    return values[:, answer[is_first]], rows[is_first].reset_index(drop=True)
+    return values[:, item[is_first]], rows[is_first].reset_index(drop=True)
 
 
 def _combine(values: FloatArray, answers: pd.DataFrame, how: How) -> FloatArray:

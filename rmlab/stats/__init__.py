@@ -1,5 +1,5 @@
-"""Comparisons of models, ranks, planning, calibration, item difficulty, and reports on
-judges.
+"""Comparisons of models and of languages, ranks, planning, calibration, item
+difficulty, and reports on judges.
 """
 
 from rmlab.stats.calibration import calibration, calibration_error, margins
@@ -8,6 +8,7 @@ from rmlab.stats.item_analysis import error_correlation, item_difficulty
 from rmlab.stats.judge_reports import judge_report
 from rmlab.stats.planning import plan, power
 from rmlab.stats.ranking import rank
+from rmlab.stats.spread import spread
 
 __all__ = [
     "calibration",
@@ -23,4 +24,5 @@ __all__ = [
     "plan",
     "power",
     "rank",
+    "spread",
 ]

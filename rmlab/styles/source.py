@@ -14,7 +14,7 @@ _SPECIAL = "\\`*_#|[]<>~-+=.)"
 _ANYWHERE = "\\`*_#|[]<"
 _AT_START = ">~-+="
 
-_CODE_LINE = re.compile(
+CODE_LINE = re.compile(
     r"[ \t]*(?:(?:def|class|import|from|return|assert|for|while|if|elif|else|try|with"
     r"|print|raise|async|await|let|const|var|sudo|pip|npm|git|cd|echo|export|using"
     r"|public|private|static|void|int|fn|func)\b"
@@ -166,7 +166,7 @@ class Shield:
 
 def is_code_line(line: str) -> bool:
     """Whether a line begins or ends as those of common programming languages do."""
-    return _CODE_LINE.match(line) is not None
+    return CODE_LINE.match(line) is not None
 
 
 def _free_block(text: str) -> int:
