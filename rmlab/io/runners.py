@@ -3,7 +3,7 @@ take.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ _NOTES = {
 class _Prompt(NamedTuple):
     """A prompt with its answers and their scores, by label and in order."""
 
-    cells: dict[str, object]
+    cells: Mapping[Hashable, object]
     answers: dict[str, list[str]]
     scores: dict[str, list[float]]
 

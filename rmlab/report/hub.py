@@ -1,5 +1,6 @@
 """The numbers of a model as a file of results for its repository on the hub."""
 
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -150,7 +151,7 @@ def _format_entries(
     return text
 
 
-def _describe_number(number: dict[str, object], confidence: float) -> str:
+def _describe_number(number: Mapping[Hashable, object], confidence: float) -> str:
     """The interval, or why there is none, and how many prompts were counted."""
     uncertainty = str(number["reason"])
     if not uncertainty:
