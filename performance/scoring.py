@@ -28,7 +28,8 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ import torch
 import rmlab
 from rmlab import toy
 from rmlab.inference.planning import plan
+from rmlab.records import install_command
 from rmlab.scorers import classifier
 
 SIZES = {
@@ -79,11 +81,12 @@ SIZES = {
         "num_attention_heads": 32,
     },
 }
+CROSS_ENCODER = "CrossEncoder, batch 32"
 ENCODERS = ("modernbert", "bert")
 WAYS = (
     "RewardBench 2, batches of 64",
     "RM-Bench, batches of 8",
-    "CrossEncoder, batch 32",
+    CROSS_ENCODER,
     "pipeline, batch 8",
     "pipeline, batch 1",
     "rmlab",
@@ -248,7 +251,7 @@ def forward_alone(scorer: Any, prepared: Any) -> Run:
 def make(name: str, options: argparse.Namespace, folder: Path) -> Run:
     """What runs one way, with all that it needs loaded."""
     sample = load(options.data, options.prompts)[1]
-    if name == "CrossEncoder, batch 32":
+    if name == CROSS_ENCODER:
         return cross_encoder(folder, sample, options)
     if name in ("rmlab", "forward alone"):
         scorer = classifier(
@@ -512,6 +515,9 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
+    problem = missing_package(options.ways)
+    if problem:
+        parser.error(problem)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     everything, _ = load(options.data, options.prompts)
     words = toy.tokenizer(
@@ -521,6 +527,15 @@ def main() -> None:
         options,
         table_of(options, everything, load(options.data, options.prompts)[1], words),
     )
+
+
+def missing_package(ways: Sequence[str]) -> str:
+    """What has to be installed before anything is made, or left out; empty if nothing."""
+    if CROSS_ENCODER not in ways or find_spec("sentence_transformers"):
+        return ""
+    others = [f"'{way}'" for way in ways if way != CROSS_ENCODER]
+    needed = f"'{CROSS_ENCODER}' needs {install_command('bench')}"
+    return f"{needed}; or leave it out: --ways {' '.join(others)}"
 
 
 def keep(options: argparse.Namespace, table: pd.DataFrame) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 CSV = (".csv", ".tsv")
 SUFFIXES = (".json", ".jsonl", ".ndjson", *CSV, ".parquet")
+
+_REPLACE_TRIES = 10
+_REPLACE_SECONDS = 0.05
 
 Row = dict[str, object]
 T = TypeVar("T")
@@ -276,13 +280,27 @@ def write_file(path: Path, content: str | bytes) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_bytes(content)
-        os.replace(partial, path)
+        _replace(partial, path)
     except OSError as error:
         raise _write_error(error, path) from error
     finally:
         with suppress(OSError):
             partial.unlink()
     return path
+
+
+def _replace(partial: Path, path: Path) -> None:
+    """Put a whole file in place of another, once nobody reads that one: Windows
+    replaces no open file.
+    """
+    for _ in range(_REPLACE_TRIES - 1):
+        try:
+            os.replace(partial, path)
+        except PermissionError:
+            time.sleep(_REPLACE_SECONDS)
+        else:
+            return
+    os.replace(partial, path)
 
 
 def _write_error(error: OSError, path: Path) -> OSError:

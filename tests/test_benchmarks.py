@@ -76,7 +76,7 @@ def test_rm_bench_from_files_of_domains_and_from_the_total_file(
     rows = [
         {**r, "id": f"{subset}/{r['id']}", "domain": subset}
         for subset in sorted(RM_BENCH)
-        for r in json.loads((folder / f"{subset}_filtered.json").read_text())
+        for r in json.loads((folder / f"{subset}_filtered.json").read_text("utf-8"))
     ]
     total = write(tmp_path / "one" / "total_dataset.json", rows)
     lines = "\n".join(json.dumps(r, ensure_ascii=False) for r in rows)

@@ -126,6 +126,21 @@ def test_an_interrupt_of_the_first_imports_is_quiet(tmp_path):
     assert result.stderr.count("\n") == 1
 
 
+def test_a_pipe_gets_utf_8_whatever_the_systems_encoding_is(tmp_path, make_scores):
+    """On Windows a pipe had an encoding without most letters: UnicodeEncodeError."""
+    scores = make_scores(models=["ラーメン"])
+    file = rmlab.write_scores(scores, tmp_path / "scores.csv")
+    program = "from rmlab_command import main; main()"
+    settings = {"PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
+    settings["PYTHONPATH"] = str(Path(rmlab.__file__).parents[1])
+    result = subprocess.run(
+        [sys.executable, "-c", program, "gate", str(file), "--min", "overall=0"],
+        env=os.environ | settings,
+        capture_output=True,
+    )
+    assert "ラーメン" in (result.stdout + result.stderr).decode("utf-8")
+
+
 BAD_DATA = {
     "longst": "score mini longst",
     "9/4": "score mini longest --shard 9/4",

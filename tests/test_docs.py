@@ -135,10 +135,15 @@ def test_the_code_on_a_page_runs(page, address):
             )
 
 
-def test_the_results_of_the_model_card_page_fit_into_a_card_that_has_a_licence(capsys):
+def test_the_results_of_the_model_card_page_fit_into_a_card_that_has_a_licence(
+    capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     page = DOCS / "how_to" / "model_card.md"
+    names = {}
     for sample in samples.samples(page):
-        samples.run(page, sample, {})
+        capsys.readouterr()
+        samples.run(page, sample, names)
     card = ModelCard(f"---\nlicense: mit\n{capsys.readouterr().out}---\n# A model\n")
     assert card.data.license == "mit"
     numbers = (

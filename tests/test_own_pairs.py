@@ -782,7 +782,8 @@ def test_other_answers_under_one_id_are_refused(tmp_path):
 
 def test_decimal_commas_of_a_file_with_semicolons_are_numbers(tmp_path):
     path = tmp_path / "excel.csv"
-    path.write_text("\ufeffid;Chosen_Score;Rejected_Score\nx;0,5;-1,25\ny;2;0,75\n")
+    content = "\ufeffid;Chosen_Score;Rejected_Score\nx;0,5;-1,25\ny;2;0,75\n"
+    path.write_text(content, "utf-8")
     assert rmlab.read_scores(path)["score"].tolist() == [0.5, -1.25, 2.0, 0.75]
     path.write_text(
         'id,chosen_score,rejected_score\nx,"1,250",0\n'
@@ -958,7 +959,7 @@ def test_texts_of_another_file_are_found_by_their_keys(tmp_path):
     page = rmlab.write_report(
         scores, tmp_path / "r.html", responses=responses, texts=True, cluster="source"
     )
-    assert "bad and long" in page.read_text()
+    assert "bad and long" in page.read_text("utf-8")
     rmlab.bias.length_controlled(scores, rmlab.styles.features(responses))
     rmlab.leaderboard(scores, responses=responses)
     with pytest.raises(DataError, match=r"'pairs'.*'rewards'"):

@@ -111,7 +111,7 @@ def test_a_spreadsheet_runs_no_name_of_a_file_of_scores_or_pairs(make_scores, tm
         write_pairs(pairs(scores), tmp_path / "y.csv"),
     ]
     for file in files:
-        with file.open(newline="") as lines:
+        with file.open(encoding="utf-8", newline="") as lines:
             cells = [cell for row in csv.reader(lines) for cell in row]
         assert not [
             cell
@@ -134,7 +134,7 @@ def test_provenance_belongs_to_the_file_it_was_written_for(tmp_path, make_scores
     assert both.attrs == {
         "provenance": {"files": {str(first): {"seed": 1}, str(second): {"seed": 1}}}
     }
-    second.write_text(second.read_text().replace("\nb,", "\nc,"))
+    second.write_text(second.read_text("utf-8").replace("\nb,", "\nc,"), "utf-8")
     with pytest.warns(UserWarning, match=r"b.csv: changed since") as caught:
         assert read_scores(second).attrs == {}
     assert caught[0].filename == __file__
@@ -444,11 +444,14 @@ def test_different_names_have_different_files_and_where_the_model_ends_is_never_
 @given(NAMES, NAMES)
 @example("-rf", "a.b")
 @example("x" * 300, "pairs")
+@example("nul", "mini")
+@example("com1.v2", "mini")
 @example("Skywork/Skywork-Reward-V2-Qwen3-0.6B", "rm-bench")
 def test_a_file_is_allowed_everywhere_and_says_what_it_holds(model, benchmark):
     for of_pairs in (False, True):
         file = file_name(model, benchmark, pairs=of_pairs)
         assert re.fullmatch(r"[A-Za-z0-9_~][A-Za-z0-9_.~-]*\.csv", file)
+        assert not re.match(r"(con|prn|aux|nul|com\d|lpt\d)\.", file, re.IGNORECASE)
         assert len(file) < 200
         assert holds_pairs(Path(file)) == of_pairs
 

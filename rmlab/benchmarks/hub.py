@@ -241,7 +241,7 @@ def _verify(path: Path, name: str, expected: str) -> None:
     """
     checksums = file_checksums(path)
     if expected not in checksums:
-        damaged = path.resolve().rename(f"{path.resolve()}.damaged")
+        damaged = path.resolve().replace(f"{path.resolve()}.damaged")
         difference = f"checksum {' or '.join(checksums)}, expected {expected}"
         problem = f"{name}: {difference}; the file is kept at {damaged}"
         raise DataError(problem, "run again")

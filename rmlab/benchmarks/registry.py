@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pandas as pd
@@ -19,6 +18,7 @@ from rmlab.benchmarks.reward_bench import REWARD_BENCH
 from rmlab.benchmarks.reward_bench_2 import REWARD_BENCH_2
 from rmlab.benchmarks.rm_bench import MINI, RM_BENCH
 from rmlab.benchmarks.rmb import RMB
+from rmlab.plug_ins import load_plug_ins
 from rmlab.tables import DataError, nearest
 from rmlab.text import short
 
@@ -56,17 +56,13 @@ def benchmarks_by_name() -> dict[str, Benchmark]:
         EVAL_BIAS_BENCH,
     )
     benchmarks = {benchmark.name: benchmark for benchmark in shipped}
-    for entry in entry_points(group=GROUP):
-        try:
-            benchmark = entry.load()
-            if not isinstance(benchmark, Benchmark) or benchmark.name in benchmarks:
-                raise TypeError("no Benchmark, or its name is taken")
-            benchmarks[benchmark.name] = benchmark
-        # Another package's fault must not take rmlab down.
-        except Exception as error:
-            _log.warning(
-                "benchmark %r of %s is left out: %s", entry.name, entry.value, error
-            )
+
+    def add(_: str, benchmark: object) -> None:
+        if not isinstance(benchmark, Benchmark) or benchmark.name in benchmarks:
+            raise TypeError("no Benchmark, or its name is taken")
+        benchmarks[benchmark.name] = benchmark
+
+    load_plug_ins(GROUP, add)
     return benchmarks
 
 

@@ -45,6 +45,7 @@ def main() -> None:
     """Run the command line; whatever ends it is one line on stderr and exit code 1,
     with --traceback all of it.
     """
+    terminal.write_utf8()
     terminal.take_over_warnings()
     arguments = [argument for argument in sys.argv[1:] if argument != _TRACEBACK]
     shows_traceback = len(arguments) < len(sys.argv) - 1

@@ -1,5 +1,6 @@
 """All output to the terminal, on which nothing from data can act."""
 
+import io
 import logging
 import sys
 import warnings
@@ -8,6 +9,15 @@ import pandas as pd
 import typer
 
 from rmlab.text import format_csv, line, visible
+
+
+def write_utf8() -> None:
+    """Write files and pipes as UTF-8, as `read_scores` reads them: Windows has another
+    encoding, which lacks most names.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.isatty():
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def say(text: object, *, err: bool = False) -> None:

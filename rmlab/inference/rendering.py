@@ -54,8 +54,12 @@ def _date_fields() -> str:
     for flag in ("", "-", "_", "0", "^", "#", "E", "O"):
         for letter in string.ascii_letters:
             code = flag + letter
-            text = _DAY.strftime(f"%{code}")
-            # Codes that the platform does not know stay as they are.
+            # Codes that the platform does not know stay as they are; Windows refuses
+            # them.
+            try:
+                text = _DAY.strftime(f"%{code}")
+            except ValueError:
+                continue
             if text != f"%{code}":
                 fields[code] = text
     return json.dumps(fields)

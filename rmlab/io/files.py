@@ -12,7 +12,7 @@ import pandas as pd
 from rmlab import metrics, records, tables
 from rmlab.benchmarks.own_columns import OwnColumns
 from rmlab.benchmarks.own_pairs import load_scores
-from rmlab.io import native, other_formats
+from rmlab.io import native, other_formats, runners
 from rmlab.tables import DataError, check_option
 
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
@@ -164,7 +164,13 @@ def read_pairs(
     )
 
 
-def write_scores(scores: pd.DataFrame, path: str | PathLike[str]) -> Path:
+def write_scores(
+    scores: pd.DataFrame,
+    path: str | PathLike[str],
+    *,
+    format: str = "rmlab",
+    responses: pd.DataFrame | None = None,
+) -> Path:
     """Write scores to one file; `read_scores` gives the same table back, float for
     float.
 
@@ -176,9 +182,16 @@ def write_scores(scores: pd.DataFrame, path: str | PathLike[str]) -> Path:
         A scores table. Missing scores are empty cells in CSV and null in JSON. Extra
         columns are written as they are.
     path
-        A file ending in .csv, .parquet or .jsonl. `<path>.provenance.json` beside it
-        holds `scores.attrs["provenance"]` and says which extra columns of a CSV are
-        text.
+        A file ending in .csv, .parquet or .jsonl; of a runner, in .json.
+        `<path>.provenance.json` beside it holds `scores.attrs["provenance"]` and says
+        which extra columns of a CSV are text.
+    format : {"rmlab", "rm-bench", "reward-bench-2"}
+        "rm-bench" and "reward-bench-2" are the result files of the benchmarks' own
+        runners, which their leaderboards take: all scores of one model, with the texts.
+        RM-Bench's has no field for the model, and the reader finds it in a file's name
+        such as "total_dataset_my-rm.json".
+    responses : DataFrame, optional
+        The responses that were scored; needed for a runner's file.
 
     Returns
     -------
@@ -188,10 +201,19 @@ def write_scores(scores: pd.DataFrame, path: str | PathLike[str]) -> Path:
     Raises
     ------
     DataError
-        For a bad table, or another suffix.
+        For a bad table, another suffix, and a runner's file that would not be complete.
     """
+    place = records.expand_path(path)
+    if format != "rmlab":
+        if responses is None:
+            problem = f"responses: a file of format={format!r} holds the texts"
+            raise TypeError(f"{problem}; pass responses=")
+        complete = tables.check_scores(scores)
+        return runners.write_runner_results(complete, place, format, responses)
+    if responses is not None:
+        raise TypeError("responses: only a runner's file holds them; pass format=")
     checked = tables.check_scores(scores, allow_missing=True)
-    return native.write_frame(checked, records.expand_path(path))
+    return native.write_frame(checked, place)
 
 
 def write_pairs(pairs: pd.DataFrame, path: str | PathLike[str]) -> Path:

@@ -4,6 +4,7 @@ offline.
 
 from rmlab.report.figures import save_figure
 from rmlab.report.formats import show, to_csv, to_latex, to_markdown
+from rmlab.report.hub import to_hub
 from rmlab.report.leaderboard import compare_benchmarks, leaderboard
 from rmlab.report.page import write_report
 from rmlab.report.sentences import sentences
@@ -15,6 +16,7 @@ __all__ = [
     "sentences",
     "show",
     "to_csv",
+    "to_hub",
     "to_latex",
     "to_markdown",
     "write_report",

@@ -62,7 +62,8 @@ def classifier(
         Names the weights of a model in memory, such as "run-7-step-300". Without one
         its scores cannot be stored.
     head : str, optional
-        A name in `rmlab.scorers.models.heads.HEADS`. By default the one whose weights
+        A name in `rmlab.scorers.models.heads.HEADS`, or of a head that another package
+        brings. By default the one whose weights
         the checkpoint has.
     weights : mapping or sequence of float, optional
         For a model with several labels, by label name or one for each label: the reward

@@ -36,8 +36,8 @@ def score(
     responses : DataFrame
         A table of responses.
     model : str, Path, scorer, list of these, or mapping from names to these
-        A baseline's name ("longest"), a model id ("owner/name") or folder, or a scorer:
-        a function of (prompts, responses), two lists, that returns one number per text,
+        The name of a baseline ("longest") or of a scorer that another package brings, a
+        model id ("owner/name") or folder, or a scorer: a function of (prompts, responses), two lists, that returns one number per text,
         or an object with such a call and a `name`. A judge (`rmlab.judge`) is a scorer,
         too.
     store : str or Path, optional

@@ -15,6 +15,7 @@ from rmlab.scorers.base import (
     as_pair_scorer,
     as_scorer,
 )
+from rmlab.scoring.installed import has_name, installed_scorers
 from rmlab.scoring.run import RunOptions
 from rmlab.tables import DataError, nearest
 
@@ -86,8 +87,7 @@ def _check_options(items: Sequence[Model], options: Mapping[str, object]) -> Non
     """Raise DataError for options where no string names a model that could take them."""
     names = sorted(set(options) - {"name"})
     takes_options = any(
-        isinstance(item, str | Path) and str(item) not in baselines.ALL
-        for item in items
+        isinstance(item, str | Path) and not has_name(str(item)) for item in items
     )
     if names and not takes_options:
         problem = f"options {names} are for models named by a string"
@@ -97,8 +97,8 @@ def _check_options(items: Sequence[Model], options: Mapping[str, object]) -> Non
 def _open_named(
     item: str | Path, options: Mapping[str, object], *, pairwise: bool
 ) -> object:
-    """The baseline of that name, or the model that `rmlab.classifier` or
-    `rmlab.pairwise` makes.
+    """The baseline or the installed scorer of that name, or the model that
+    `rmlab.classifier` or `rmlab.pairwise` makes.
     """
     name = str(item)
     if name in baselines.ALL:
@@ -106,12 +106,14 @@ def _open_named(
             problem = f"model: {name!r} scores single answers"
             raise DataError(problem, "use rmlab.pairs(rmlab.score(...))")
         return baselines.ALL[name]
+    if has_name(name):
+        return installed_scorers()[name]
 
     has_separator = "/" in name or "\\" in name
     is_path = has_separator or name.startswith((".", "~")) or Path(name).is_dir()
     if isinstance(item, str) and not is_path:
         models = "or a model id ('owner/name'), a folder, or a scorer"
-        allowed = f"{nearest(name, baselines.NAMES)}; {models}"
+        allowed = f"{nearest(name, [*baselines.NAMES, *installed_scorers()])}; {models}"
         raise DataError(f"model: unknown name {name!r}", allowed)
 
     make: Callable[..., Scorer] = scorers.pairwise if pairwise else scorers.classifier

@@ -21,7 +21,9 @@ from rmlab.tables import DataError
 # Names that stay as they are: lower case, which every file system tells apart, and no
 # hyphens beside the two that stand for a slash.
 _WORD = r"[a-z0-9_]+(-[a-z0-9_]+)*"
-_MODEL = re.compile(rf"{_WORD}([./]{_WORD})*")
+# Names of devices on Windows, whatever follows a dot.
+_DEVICE = r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)"
+_MODEL = re.compile(rf"(?!{_DEVICE}){_WORD}([./]{_WORD})*")
 # A benchmark called "pairs" would say that the table holds comparisons.
 _BENCHMARK = re.compile(rf"(?!{PAIRS_INFIX[1:]}$){_WORD}")
 _LONGEST = 80

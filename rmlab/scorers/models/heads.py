@@ -9,8 +9,10 @@ into ties.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from rmlab.plug_ins import load_plug_ins
 from rmlab.scorers.reads import Read
 from rmlab.tables import DataError, nearest
 
@@ -22,6 +24,9 @@ Weights = Mapping[str, "Tensor"]
 Settings = Mapping[str, Any]
 # Hidden states (texts, reads, hidden) in float32 to outputs (texts, labels).
 Function = Callable[["Tensor"], "Tensor"]
+
+GROUP = "rmlab.heads"
+"""Entry points of this group are heads from other packages: objects of type `Head`."""
 
 # What RewardBench's runner writes for the models of a row (inference/template.py).
 _ONCE = "reward-bench"
@@ -111,8 +116,8 @@ class Head:
 
 
 def choose(keys: Iterable[str], settings: Settings, name: str | None = None) -> Head:
-    """The row of HEADS for a checkpoint with these keys and configuration, or the one
-    called `name`.
+    """The row of HEADS, or of an installed package, for a checkpoint with these keys
+    and configuration, or the one called `name`.
 
     Raises DataError for another name, and for a named head whose weights are not there.
 
@@ -120,13 +125,15 @@ def choose(keys: Iterable[str], settings: Settings, name: str | None = None) -> 
     'value'
     """
     keys = list(keys)
+    # A known model has its own head, whatever is installed.
+    rows = (*HEADS, *installed_heads())
     if name is None:
-        for head in HEADS:
+        for head in rows:
             if head.fits(settings) and head.keys(keys):
                 return head
         return _LABELS
 
-    heads = {head.name: head for head in HEADS}
+    heads = {head.name: head for head in rows}
     if name not in heads:
         raise DataError(f"head={name!r}", nearest(name, list(heads)))
     head = heads[name]
@@ -390,3 +397,18 @@ HEADS: tuple[Head, ...] = (
     ),
     _LABELS,
 )
+
+
+@cache
+def installed_heads() -> tuple[Head, ...]:
+    """The heads of installed packages."""
+    heads: dict[str, Head] = {}
+    taken = {head.name for head in HEADS}
+
+    def add(_: str, head: object) -> None:
+        if not isinstance(head, Head) or head.name in taken | heads.keys():
+            raise TypeError("no Head, or its name is taken")
+        heads[head.name] = head
+
+    load_plug_ins(GROUP, add)
+    return tuple(heads.values())
