@@ -8,8 +8,8 @@ import matplotlib
 from matplotlib import pyplot as plt
 
 from rmlab import toy
+from rmlab.inference.encoding import encode
 from rmlab.inference.planning import lay_out, pack
-from rmlab.inference.template import encode
 
 PROMPT = "Which planet has the most moons?"
 ANSWERS = [

@@ -25,7 +25,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rmlab.inference.template import Encoded
+    from rmlab.inference.encoding import Encoded
 
 Ids = list[np.ndarray]
 
@@ -234,7 +234,7 @@ def _write_otherwise(
     tokenizers: "Sequence[PreTrainedTokenizerBase]",
 ) -> Iterator[Misreading]:
     """Other chat templates, and other tokenizers."""
-    from rmlab.inference.template import FORMATS
+    from rmlab.inference.formats import FORMATS
 
     templates = FORMATS | CHAT_TEMPLATES
     for name, template in templates.items():
@@ -259,7 +259,7 @@ def _encode(
     changed: EncodeOptions,
 ) -> Ids | None:
     """Token ids of the texts; None where they cannot be written so."""
-    from rmlab.inference.template import encode
+    from rmlab.inference.encoding import encode
 
     options = model.encoder.options | changed
     prompts = rows["prompt"].tolist()

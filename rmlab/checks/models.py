@@ -21,7 +21,7 @@ from rmlab.scoring.self_check import tolerance
 from rmlab.scoring.texts import comparisons
 
 if TYPE_CHECKING:
-    from rmlab.inference.template import Encoded
+    from rmlab.inference.encoding import Encoded
 
 
 class Tokens(NamedTuple):

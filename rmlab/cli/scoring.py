@@ -181,8 +181,9 @@ class Plan(shared.TemplateOptions, shared.TokenOptions, shared.TextOptions):
 
     def run(self) -> None:
         """Count texts, tokens and bytes, and print them."""
+        from rmlab.inference.encoding import encode
+        from rmlab.inference.formats import read_template
         from rmlab.inference.planning import CPU_BUDGET, Packing, plan
-        from rmlab.inference.template import encode, read_template
         from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
         from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
         from rmlab.scorers.models.backbone import count_weights, encodes, window

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmlab.inference.template import Encoded
+from rmlab.inference.encoding import Encoded
 from rmlab.scorers.base import (
     Floats,
     Ints,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
+from rmlab.inference.encoding import Encoded
 from rmlab.inference.forward import Batch
 from rmlab.inference.memory import read_late
-from rmlab.inference.template import Encoded
 from rmlab.scorers.base import (
     SCORING_VERSION,
     Floats,

@@ -17,8 +17,8 @@ from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     from rmlab.inference.backbone import Backbone
+    from rmlab.inference.encoding import Encoded
     from rmlab.inference.forward import Batch
-    from rmlab.inference.template import Encoded
     from rmlab.scorers.encoder import TextEncoder
     from rmlab.scorers.models.vocabulary import Vocabulary
 

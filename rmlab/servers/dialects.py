@@ -56,7 +56,7 @@ class Writer(Protocol):
 @dataclass(frozen=True)
 class TokenWriter:
     """Writes conversations by the model's own template and tokenizer, as
-    `rmlab.inference.template.encode` does.
+    `rmlab.inference.encoding.encode` does.
 
     `content`: hash of the tokenizer's files. `ids`: send token ids. Else text is sent
     that the server's tokenizer turns into the same ids; `adds_special` says whether the
@@ -77,7 +77,7 @@ class TokenWriter:
 
     def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
         """Return one payload per response."""
-        from rmlab.inference.template import encode
+        from rmlab.inference.encoding import encode
 
         encoded = encode(self.tokenizer, prompts, responses, **self.options)
         ids = [text_ids.tolist() for text_ids in encoded.ids]
@@ -93,7 +93,7 @@ class TokenWriter:
         """Texts that the server's tokenizer turns into these ids."""
         if not ids:
             return []
-        from rmlab.inference.template import call, decode, special_tokens
+        from rmlab.inference.tokens import call, decode, special_tokens
 
         n_opening = 0
         n_closing = 0

@@ -23,7 +23,7 @@ Settings = Mapping[str, Any]
 # Hidden states (texts, reads, hidden) in float32 to outputs (texts, labels).
 Function = Callable[["Tensor"], "Tensor"]
 
-# What RewardBench's runner writes for the models of a row (inference/template.py).
+# What RewardBench's runner writes for the models of a row (inference/formats.py).
 _ONCE = "reward-bench"
 _TWICE = "reward-bench-twice"
 
