@@ -188,7 +188,8 @@ def _describe_cost(trial: _Trial) -> Finding:
 _CHECKS: Checks[_Trial] = {
     "answers": Check(
         _check_answers,
-        "look at the server's log; where it is busy, lower concurrency= or raise timeout=",
+        "look at the server's log; where it is busy, lower concurrency= or raise "
+        "timeout=",
         is_needed=True,
     ),
     "model": Check(

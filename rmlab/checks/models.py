@@ -288,7 +288,9 @@ def _check_company(examined: Examined) -> Finding:
 
 
 def _check_precision(examined: Examined) -> Finding:
-    """The check of precision for a scorer in half precision, where a float32 copy fits."""
+    """The check of precision for a scorer in half precision, where a float32 copy
+    fits.
+    """
     from rmlab.scorers.models.backbone import fits
 
     dtype = examined.dtype

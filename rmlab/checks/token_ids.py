@@ -1,4 +1,4 @@
-"""Checks of token ids, one function each: the finding, how bad it is, and the remedy."""
+"""Checks of token ids, one function each: the finding, how bad it is, the remedy."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -138,7 +138,7 @@ class Backbone:
 
     @cached_property
     def packing(self) -> Packing:
-        """How texts go through the model together; found out once, with a few passes."""
+        """How texts go through the model together; found once, with a few passes."""
         return trial.find_packing(self.passes)
 
     def can_cache(self) -> bool:

@@ -154,7 +154,8 @@ def plan(
 
     Examples
     --------
-    >>> passes = plan([np.arange(40), np.r_[np.arange(30), 7, 7], np.arange(40)], [0, 0, 0])
+    >>> texts = [np.arange(40), np.r_[np.arange(30), 7, 7], np.arange(40)]
+    >>> passes = plan(texts, [0, 0, 0])
     >>> passes.tokens, passes.minimum, [texts.tolist() for texts in passes.copies]
     (42, 42, [[0, 2], [1]])
     """
@@ -239,7 +240,8 @@ def distinct(sequences: Texts) -> tuple[Ints, Ints]:
     """First text number of each distinct sequence, and for each text the index of its
     sequence among those.
 
-    >>> first, sequence_of = distinct([np.array([1, 2]), np.array([3]), np.array([1, 2])])
+    >>> texts = [np.array([1, 2]), np.array([3]), np.array([1, 2])]
+    >>> first, sequence_of = distinct(texts)
     >>> first.tolist(), sequence_of.tolist()
     ([0, 1], [0, 1, 0])
     """

@@ -295,7 +295,7 @@ def _first_layer(model: "PreTrainedModel") -> "torch.nn.Module":
 
 
 def _pads(passes: Passes) -> bool:
-    """Do two texts come out of a padded batch as they do alone, at both of their ends?"""
+    """Do two texts come out of a padded batch as they do alone, at both ends?"""
     import torch
 
     # BigBird's attention goes by the length of the batch.

@@ -127,7 +127,7 @@ class PairJudge(LLMJudge):
     def read(
         self, items: Sequence[Text], questions: Sequence[Question], replies: Replies
     ) -> Judged:
-        """Return the verdict on each comparison, from the votes for its first answer."""
+        """Return the verdict on each comparison, by the votes for its first answer."""
         votes = self._votes(len(items), questions, replies)
         number = self._number(votes)
         return self._verdict(votes, number, replies)

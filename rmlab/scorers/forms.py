@@ -126,7 +126,7 @@ def _refuse(
     problem: str,
     remedy: str,
 ) -> None:
-    """Raise DataError where a text is flagged, with the number of them and the first."""
+    """Raise DataError where a text is flagged, with their number and the first."""
     if not np.any(flags):
         return
     i = int(np.argmax(flags))
@@ -291,7 +291,9 @@ def _find_markers(segments: Sequence[list[int]], checkpoint: Checkpoint) -> list
 
 
 def _clip(ids: list[int], longest: int, n_opening: int) -> list[int]:
-    """At most `longest` tokens: a longer text loses what follows its first `n_opening`."""
+    """At most `longest` tokens: a longer text loses those behind its first
+    `n_opening`.
+    """
     n_cut = len(ids) - longest
     if n_cut <= 0:
         return ids

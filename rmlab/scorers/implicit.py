@@ -182,7 +182,9 @@ class AnswerEncoder(TextEncoder):
     """An encoder whose texts a policy and its reference read alike."""
 
     def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
-        """Return the texts as token ids; refuse a reference that reads them otherwise."""
+        """Return the texts as token ids; refuse a reference that reads them
+        otherwise.
+        """
         encoded = super().encode(prompts, *answers)
         if self._reference is not None:
             self._require_shared_tokens(encoded.ids, self._reference)
@@ -394,7 +396,7 @@ class ImplicitReward(LocalScorer):
         return self.policy.prepare(prompts, *answers)
 
     def places(self, encoded: Encoded, texts: Ints) -> tuple[list[Ids], list[Ints]]:
-        """Token ids of the texts and the positions whose states predict the response."""
+        """Token ids of the texts, and the positions whose states predict the answer."""
         from rmlab.scorers.readout import locate_answers
 
         ids = [encoded.ids[text] for text in texts]

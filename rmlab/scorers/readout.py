@@ -115,7 +115,7 @@ class Readout(nn.Module):
         return outputs
 
     def score(self, outputs: Floats, places: Places, texts: Ints) -> Floats:
-        """Return the scores of texts with these outputs; labels are mixed in float64."""
+        """Return the scores of texts with these outputs; labels mix in float64."""
         if self.label_weights is None:
             return outputs[:, 0]
         weights: Floats = self.label_weights.numpy()

@@ -1,5 +1,5 @@
-"""A reward model behind a server, as a streaming scorer that checks its server again and
-again.
+"""A reward model behind a server, as a streaming scorer that keeps checking its
+server.
 """
 
 import math
