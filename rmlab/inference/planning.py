@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -107,20 +108,33 @@ class Plan:
     """The passes of a run. Parts hold numbers of distinct sequences; `copies[n]` are
     the texts that sequence n is.
 
-    `tokens`: tokens forwarded, padding included. `minimum`: the fewest that give the
-    same states: the nodes of one trie per prompt for a decoder's packs, else the tokens
-    of the distinct texts. `cached`: the most tokens whose keys and values are cached at
-    once, for prompts larger than the budget.
+    `tokens`: tokens forwarded, padding included. `cached`: the most tokens whose keys
+    and values are cached at once, for prompts larger than the budget. `sequences`,
+    `groups`, `packing`: the distinct sequences, their prompts, and how they go
+    together.
     """
 
     parts: list[Part]
     copies: list[Ints]
     tokens: int
-    minimum: int
-    cached: int = 0
+    cached: int
+    sequences: Texts = field(repr=False)
+    groups: Ints = field(repr=False)
+    packing: Packing
+
+    @cached_property
+    def minimum(self) -> int:
+        """The fewest tokens that give the same states: the nodes of one trie per prompt
+        for a decoder's packs, else the tokens of the distinct texts.
+        """
+        if self.packing.packed and self.packing.causal:
+            return trie_size(self.sequences, self.groups)
+        # Encoders share no rows.
+        return sum(len(ids) for ids in self.sequences)
 
 
 _DECODER = Packing(None)
+_TOKENS = attrgetter("tokens")
 
 
 def plan(
@@ -168,15 +182,9 @@ def plan(
     unique = [sequences[text] for text in first]
     unique_groups = np.asarray(groups)[first]
     parts = cut(unique, unique_groups, np.arange(len(first)), budget, fill, packing)
-
-    # Encoders share no rows, so the distinct texts are what they need at least.
-    if packing.packed and packing.causal:
-        minimum = trie_size(unique, unique_groups)
-    else:
-        minimum = sum(len(ids) for ids in unique)
     tokens = sum(part.tokens for part in parts)
     cached = max((part.n_to_cache for part in parts), default=0)
-    return Plan(parts, copies, tokens, minimum, cached)
+    return Plan(parts, copies, tokens, cached, unique, unique_groups, packing)
 
 
 def cut(
@@ -311,7 +319,7 @@ def pack(
         else:
             # The largest first; packs that go on from one another are full but for the
             # last, and keep their order.
-            chains.append(sorted(pieces, key=_by_size))
+            chains.append(sorted(pieces, key=_TOKENS, reverse=True))
 
     if fill is None:
         fill = budget
@@ -322,12 +330,8 @@ def pack(
 
     # The largest first, so that a budget that is too large shows at once; a prompt's
     # packs stay together.
-    chains.sort(key=lambda chain: _by_size(chain[0]))
+    chains.sort(key=lambda chain: chain[0].tokens, reverse=True)
     return [part for chain in chains for part in chain]
-
-
-def _by_size(part: Part) -> int:
-    return -part.tokens
 
 
 def _prompts(sequences: Texts, groups: Groups) -> Iterator[_Prompt]:
@@ -417,7 +421,7 @@ def _bins(pieces: list[Part], fill: int) -> list[list[Part]]:
     bins: list[list[Part]] = []
     # What is left in each bin, ascending, with the bin's number.
     room: list[tuple[int, int]] = []
-    for piece in sorted(pieces, key=_by_size):
+    for piece in sorted(pieces, key=_TOKENS, reverse=True):
         # -1 is below every bin's number: bins with just this room count.
         place = bisect_left(room, (piece.tokens, -1))
         if place < len(room):
