@@ -16,7 +16,7 @@ import pandas as pd
 from rmlab.checks.sampled_scores import check_position
 from rmlab.findings import Check, Checks, Finding, check_rate, grade, run_checks
 from rmlab.judges import LLMJudge
-from rmlab.judges.chat import estimate, list_questions
+from rmlab.judges.batches import estimate, list_questions
 from rmlab.judges.questions import Question
 from rmlab.scorers.base import Floats
 from rmlab.tables import PROMPT

@@ -104,7 +104,9 @@ class Examined:
         """The sampled rows as the model reads them: all in the order given, then all
         exchanged.
         """
-        texts = [order[row] for order in self.orders for row in self.sampled]
+        texts: list[Text] = []
+        for order in self.orders:
+            texts += [order[row] for row in self.sampled]
         return self.scorer.prepare(*list_columns(texts))
 
     @property

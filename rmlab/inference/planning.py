@@ -198,7 +198,8 @@ def cut(
     """Packs or batches of the sequences, which are called by `numbers`."""
     if not packing.packed:
         lengths = [len(ids) for ids in sequences]
-        parts = pad(lengths, budget, WASTE if packing.pads else 0)
+        waste = WASTE if packing.pads else 0.0
+        parts = pad(lengths, budget, waste)
     elif packing.causal:
         parts = pack(sequences, groups, budget, fill=fill, caches=packing.caches)
     else:

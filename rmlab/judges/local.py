@@ -262,9 +262,10 @@ class Local:
 
         ids = list(takewhile(lambda token: token not in self._ends, row))
         has_end = len(ids) < len(row)
+        finish = "stop" if has_end else "length"
         return Completion(
             decode(self.tokenizer, ids, skip_special_tokens=True),
-            "stop" if has_end else "length",
+            finish=finish,
             prompt_tokens=prompt_tokens,
             answer_tokens=len(ids) + has_end,
         )

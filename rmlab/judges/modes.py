@@ -196,11 +196,13 @@ class PairJudge(LLMJudge):
         if self.letters:
             vote_first = np.sign(vote_first)
             vote_second = np.sign(vote_second)
-        has_margin = self.letters or self.has_strengths
+        margin = number
+        if not (self.letters or self.has_strengths):
+            margin = np.full(len(number), np.nan)
         columns = {
             "vote_first": vote_first,
             "vote_second": vote_second,
-            "margin": number if has_margin else np.full(len(number), np.nan),
+            "margin": margin,
         }
         if self.has_strengths:
             columns["strength"] = np.abs(number)

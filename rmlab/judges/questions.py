@@ -160,7 +160,9 @@ def load_template(template: str | Path, shows: str) -> Template:
 
     # A list of answers may also be written out: {answer_a}, {answer_b} ...
     is_written_out = "{answer_a}" in loaded.text and "{answer_b}" in loaded.text
-    needed = _NEEDED["pair" if shows == "list" and is_written_out else shows]
+    if shows == "list" and is_written_out:
+        shows = "pair"
+    needed = _NEEDED[shows]
     missing = [f"{{{name}}}" for name in needed if f"{{{name}}}" not in loaded.text]
     if missing:
         raise _template_error(name, ", ".join(missing))

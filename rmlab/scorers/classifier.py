@@ -159,14 +159,16 @@ class Classifier(ReadoutScorer["Readout"]):
         name: str | None,
         remake: "Callable[..., Classifier]",
     ) -> None:
-        mix = head.label_weights
+        mix = None
+        if head.label_weights is not None:
+            mix = head.label_weights.tolist()
         super().__init__(
             checkpoint,
             encoder,
             placement,
             details={
                 "head": head.row.name,
-                "mix": None if mix is None else mix.tolist(),
+                "mix": mix,
                 "end": encoder.end,
             },
             name=name,
@@ -174,7 +176,7 @@ class Classifier(ReadoutScorer["Readout"]):
         )
         self.head = head.row
         self.head_keys = head.keys
-        self.label_weights = mix
+        self.label_weights = head.label_weights
 
     @property
     def head_title(self) -> str:

@@ -330,7 +330,9 @@ def _encode_letters(
     for prompt, first, second in zip(*texts, strict=True):
         question = _letters_question(prompt, first, second)
         chats.append([{"role": "user", "content": question}])
-    written = [text.replace(bos, "") if bos else text for text in write(chats)]
+    written = write(chats)
+    if bos:
+        written = [text.replace(bos, "") for text in written]
     coded = []
     if written:
         coded = call(tokenizer, written, add_special_tokens=False)["input_ids"]

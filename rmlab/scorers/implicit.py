@@ -133,13 +133,15 @@ def implicit_reward(
                 reference, tokenizer, reference_fingerprint, revision=reference_revision
             )
         )
+    runner = None if convention is None else "reward-bench-dpo"
     options = EncodeOptions(
         template=template,
         eos=eos,
         max_length=max_length,
         truncate=truncate,
-        convention=None if convention is None else "reward-bench-dpo",
+        convention=runner,
     )
+    reference_name = None if reference is None else checkpoints[1].name
     return ImplicitReward(
         checkpoints,
         AnswerEncoder(checkpoints[0], options, readers=checkpoints[1:]),
@@ -147,7 +149,7 @@ def implicit_reward(
         mode=mode,
         chunk=chunk,
         together=together,
-        reference=None if reference is None else checkpoints[1].name,
+        reference=reference_name,
         name=name,
         remake=remake,
     )
@@ -428,7 +430,8 @@ class ImplicitReward(LocalScorer):
         from rmlab.scorers.readout import summarize
 
         log_probs = self._sum_models(lambda model: model.read_alone(encoded, text))
-        sums = np.cumsum(log_probs**2 if self.mode == "norm" else log_probs)
+        values = log_probs**2 if self.mode == "norm" else log_probs
+        sums = np.cumsum(values)
         ids = encoded.ids[text][encoded.response_start[text] :]
         return ids, summarize(sums, np.arange(1, len(sums) + 1), self.mode)
 

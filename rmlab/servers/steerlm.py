@@ -101,6 +101,8 @@ class Triton(Dialect):
     """
 
     kind = "triton"
+    usual_model = "reward_model"
+    rates_attributes = True
     identity = MappingProxyType({"template": "steerlm"})
 
     def __init__(self, add_eos: bool) -> None:
