@@ -1,6 +1,6 @@
 """The repository's address, from pyproject.toml, in every file that shows it.
 
-    python docs/address.py    # after `Repository` in `[project.urls]` was set or changed
+    python docs/address.py    # after `Repository` in `[project.urls]` was changed
 
 README has badges and the line that installs from the address, the notebooks that open
 with one click have badges and a first cell for Colab, the issue forms and CITATION.cff
@@ -72,7 +72,8 @@ def colab_cell(path: str, address: str) -> nbformat.NotebookNode:
     """
     folder = Path(path).parent.as_posix()
     lines = [
-        "# Google Colab only: installs rmlab and fetches the files beside this notebook.",
+        "# Google Colab only: installs rmlab and fetches the files beside this "
+        "notebook.",
         "import sys",
         "",
         'if "google.colab" in sys.modules:',
@@ -101,8 +102,9 @@ def _texts(address: str | None) -> dict[str, str]:
         return {"badges": "", "install": ""}
     tests = f"{address}/actions/workflows/tests.yml"
     install = f"Without a clone: `pip install '{requirement(address)}'`."
+    of_tests = f"[![tests]({tests}/badge.svg)]({tests})"
     return {
-        "badges": f"[![tests]({tests}/badge.svg)]({tests}) {badges(ONE_CLICK[0], address)}",
+        "badges": f"{of_tests} {badges(ONE_CLICK[0], address)}",
         "install": install,
     }
 

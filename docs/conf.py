@@ -102,7 +102,7 @@ def _plain(app, what, name, obj, options, lines):
 
 
 def _formula(writer, node):
-    """Write formulas as MathML, which browsers draw without a script from the network."""
+    """Write formulas as MathML, which browsers draw without a script."""
     block = isinstance(node, nodes.math_block)
     text = re.sub(
         r"\\[bB]igg?[lr]?(?![a-zA-Z])", "", node.astext()

@@ -8,8 +8,8 @@ import matplotlib
 from matplotlib import pyplot as plt
 
 from rmlab import toy
+from rmlab.inference.encoding import encode
 from rmlab.inference.planning import lay_out, pack
-from rmlab.inference.template import encode
 
 PROMPT = "Which planet has the most moons?"
 ANSWERS = [
@@ -72,11 +72,12 @@ def main():
         longest,
         f"A batch, padded to the longest: {rows * longest} tokens go through the model",
     )
+    title = f"One trie: {len(layout.ids)} tokens"
     _finish(
         trie,
         rows,
         longest,
-        f"One trie: {len(layout.ids)} tokens; each text reads its own path from left to right",
+        f"{title}; each text reads its own path from left to right",
     )
     matplotlib.rcParams.update({"svg.hashsalt": "trie", "svg.fonttype": "path"})
     figure.savefig(Path(__file__).with_name("trie.svg"), metadata={"Date": None})

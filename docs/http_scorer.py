@@ -58,7 +58,8 @@ class HttpScorer:
                     ) from error
             time.sleep(self.pause * 2 ** (self.tries - 1 - left))
         if len(scores) != len(texts["responses"]):
+            n_responses = len(texts["responses"])
             raise RuntimeError(
-                f"{self.url}: {len(scores)} scores for {len(texts['responses'])} responses"
+                f"{self.url}: {len(scores)} scores for {n_responses} responses"
             )
         return scores

@@ -39,9 +39,8 @@ def _measured(table: pd.DataFrame) -> str:
             f"{100 * share:.0f}" for share in rows.sort_values("weight")["detected"]
         )
         held = f"{100 * rows['covered'].mean():.1f}"
-        lines.append(
-            f"| `{name}` | {dial} | {held} | {seen} | {100 * rows['wrong_sign'].max():.0f} |"
-        )
+        wrong = f"{100 * rows['wrong_sign'].max():.0f}"
+        lines.append(f"| `{name}` | {dial} | {held} | {seen} | {wrong} |")
     return "\n".join(lines)
 
 
@@ -58,11 +57,12 @@ def _corrected(table: pd.DataFrame) -> str:
         .sort_values(["instrument", "dial"], kind="stable")
         .itertuples()
     ):
-        numbers = f"{row.planted:.2f} | {row.before:.2f} | {row.found:.2f} | {100 * row.covered:.0f}"
+        numbers = f"{row.planted:.2f} | {row.before:.2f} | {row.found:.2f}"
+        covered = f"{100 * row.covered:.0f}"
         name, *note = row.instrument.split(", ")
-        lines.append(
-            f"| {', '.join([f'`{name}`', *note])} | {row.dial} | {row.weight:g} | {numbers} |"
-        )
+        correction = ", ".join([f"`{name}`", *note])
+        setting = f"{correction} | {row.dial} | {row.weight:g}"
+        lines.append(f"| {setting} | {numbers} | {covered} |")
     return "\n".join(lines).replace("-0.00", "0.00")
 
 
@@ -77,6 +77,7 @@ def _seeds() -> str:
     for dial, rows in rmlab.papers.results("toy-dial").groupby("dial"):
         easy, normal, hard, gap = rows[["easy", "normal", "hard", "gap"]].mean()
         half = rows["gap"].sem() * t.ppf(0.975, len(rows) - 1)
-        numbers = f"{easy:.2f} | {normal:.2f} | {hard:.2f} | {gap:.3f} | {gap - half:.3f} to {gap + half:.3f}"
-        lines.append(f"| {dial:g} | {len(rows)} | {numbers} |")
+        levels = f"{easy:.2f} | {normal:.2f} | {hard:.2f}"
+        interval = f"{gap - half:.3f} to {gap + half:.3f}"
+        lines.append(f"| {dial:g} | {len(rows)} | {levels} | {gap:.3f} | {interval} |")
     return "\n".join(lines)

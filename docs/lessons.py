@@ -104,4 +104,5 @@ def _listed(page: Path, name: str, source: Path, address: str | None) -> str:
     title = first.splitlines()[0].lstrip("# ").strip()
     time = _TIME.search(first)
     path = (source / page.name).relative_to(ROOT).as_posix()
-    return f"| [{title}]({name}/{page.name}) | {' '.join(time[1].split()) if time else ''} | {links(path, address)} |"
+    minutes = " ".join(time[1].split()) if time else ""
+    return f"| [{title}]({name}/{page.name}) | {minutes} | {links(path, address)} |"

@@ -139,7 +139,7 @@ class Store:
         return self._runs.get(fingerprint, {})
 
     def note(self, fingerprint: str, run: Mapping[str, object]) -> None:
-        """Note the provenance of this process, for `runs` of whoever reads its records."""
+        """Note the provenance of this process, for whoever reads its records."""
         self._notes[fingerprint] = dict(run)
 
     def append(self, fingerprint: str, records: Mapping[str, object]) -> None:
@@ -323,7 +323,7 @@ class _FileStore(Store):
     def _write(
         self, fingerprint: str, name: str, lines: list[bytes], run: WriterRun
     ) -> None:
-        """Append lines to a file, or put a new object; a new file begins with a header."""
+        """Append lines to a file, or put a new object; new ones begin with a header."""
         path = f"{self._folder(fingerprint)}/{name}"
         content = b"".join(lines)
         if not (self.is_local and os.path.exists(path)):

@@ -245,7 +245,7 @@ class _Companions:
         store = self.folder / "store.jsonl"
         store.write_bytes(re.sub(rb'"crc":"\w+",', b"", lines))
         results = []
-        for question in judges.chat.list_questions(self.judge, self.texts)[0][1]:
+        for question in judges.batches.list_questions(self.judge, self.texts)[0][1]:
             choice = {"message": {"content": "[[A>B]]"}, "finish_reason": "stop"}
             body = {
                 "choices": [choice],

@@ -17,7 +17,7 @@ from served_models import oracle
 from tokenizers import Tokenizer, processors
 
 from rmlab import toy
-from rmlab.inference.template import encode
+from rmlab.inference.encoding import encode
 from rmlab.scorers.checkpoints.checkpoint import find
 from rmlab.scorers.checkpoints.tokenizer_file import (
     class_tokenizer,

@@ -13,7 +13,7 @@ from test_template import CLOCK, FAILING, PUBLISHED, ThatDay
 
 import rmlab
 from rmlab import toy
-from rmlab.inference.template import content_key
+from rmlab.inference.encoding import content_key
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError

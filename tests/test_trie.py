@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmlab import toy
+from rmlab.inference.encoding import encode
 from rmlab.inference.flex import BLOCK, Kind, block_mask, key_table
 from rmlab.inference.planning import (
     CPU_BUDGET,
@@ -25,7 +26,6 @@ from rmlab.inference.planning import (
     plan,
     trie_size,
 )
-from rmlab.inference.template import encode
 
 DECODER, ENCODER, BATCHES = (
     Packing(None),

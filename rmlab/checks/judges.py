@@ -16,7 +16,7 @@ import pandas as pd
 from rmlab.checks.sampled_scores import check_position
 from rmlab.findings import Check, Checks, Finding, check_rate, grade, run_checks
 from rmlab.judges import LLMJudge
-from rmlab.judges.chat import estimate, list_questions
+from rmlab.judges.batches import estimate, list_questions
 from rmlab.judges.questions import Question
 from rmlab.scorers.base import Floats
 from rmlab.tables import PROMPT
@@ -188,7 +188,8 @@ def _describe_cost(trial: _Trial) -> Finding:
 _CHECKS: Checks[_Trial] = {
     "answers": Check(
         _check_answers,
-        "look at the server's log; where it is busy, lower concurrency= or raise timeout=",
+        "look at the server's log; where it is busy, lower concurrency= or raise "
+        "timeout=",
         is_needed=True,
     ),
     "model": Check(

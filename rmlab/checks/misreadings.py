@@ -25,7 +25,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rmlab.inference.template import Encoded
+    from rmlab.inference.encoding import Encoded
 
 Ids = list[np.ndarray]
 
@@ -148,15 +148,15 @@ def _score_pads(model: Classifier, ids: np.ndarray) -> Floats:
     if model.encoder.longest is not None:
         n_pads = min(n_pads, model.encoder.longest - len(ids))
     padded = np.append(ids, np.full(n_pads, model.tokenizer.pad_token_id))
-    backbone = model.backbone
-    tokens = torch.tensor(padded[None], dtype=torch.int64, device=backbone.device)
+    passes = model.backbone.passes
+    tokens = torch.tensor(padded[None], dtype=torch.int64, device=passes.model.device)
     mask = torch.ones_like(tokens)
 
     ends = []
-    with backbone.exclusive_pass(tokens.shape[1]):
+    with passes.exclusive_pass(tokens.shape[1]):
         for is_seen in (1, 0):
             mask[:, len(ids) :] = is_seen
-            states = backbone.forward(input_ids=tokens, attention_mask=mask)
+            states = passes.forward(input_ids=tokens, attention_mask=mask)
             ends.append(states[0, len(ids) - 1 :])
     rows = torch.cat(ends).float()
     numbers = np.arange(len(rows))
@@ -234,7 +234,7 @@ def _write_otherwise(
     tokenizers: "Sequence[PreTrainedTokenizerBase]",
 ) -> Iterator[Misreading]:
     """Other chat templates, and other tokenizers."""
-    from rmlab.inference.template import FORMATS
+    from rmlab.inference.formats import FORMATS
 
     templates = FORMATS | CHAT_TEMPLATES
     for name, template in templates.items():
@@ -259,7 +259,7 @@ def _encode(
     changed: EncodeOptions,
 ) -> Ids | None:
     """Token ids of the texts; None where they cannot be written so."""
-    from rmlab.inference.template import encode
+    from rmlab.inference.encoding import encode
 
     options = model.encoder.options | changed
     prompts = rows["prompt"].tolist()

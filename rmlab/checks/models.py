@@ -21,7 +21,7 @@ from rmlab.scoring.self_check import tolerance
 from rmlab.scoring.texts import comparisons
 
 if TYPE_CHECKING:
-    from rmlab.inference.template import Encoded
+    from rmlab.inference.encoding import Encoded
 
 
 class Tokens(NamedTuple):
@@ -104,7 +104,9 @@ class Examined:
         """The sampled rows as the model reads them: all in the order given, then all
         exchanged.
         """
-        texts = [order[row] for order in self.orders for row in self.sampled]
+        texts: list[Text] = []
+        for order in self.orders:
+            texts += [order[row] for row in self.sampled]
         return self.scorer.prepare(*list_columns(texts))
 
     @property
@@ -288,7 +290,9 @@ def _check_company(examined: Examined) -> Finding:
 
 
 def _check_precision(examined: Examined) -> Finding:
-    """The check of precision for a scorer in half precision, where a float32 copy fits."""
+    """The check of precision for a scorer in half precision, where a float32 copy
+    fits.
+    """
     from rmlab.scorers.models.backbone import fits
 
     dtype = examined.dtype

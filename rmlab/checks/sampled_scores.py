@@ -31,7 +31,7 @@ def spread(lengths: np.ndarray, groups: Ints, size: int) -> Ints:
 
 
 class Flips(NamedTuple):
-    """How many comparisons change their outcome, how many there are, and both in words."""
+    """How many comparisons change their outcome, of how many, and both in words."""
 
     n_changed: int
     n: int

@@ -1,4 +1,4 @@
-"""Checks of token ids, one function each: the finding, how bad it is, and the remedy."""
+"""Checks of token ids, one function each: the finding, how bad it is, the remedy."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Findi
     """The beginning token stands once before each text, or before none; an encoder's
     `[CLS]` before each.
     """
-    from rmlab.inference.template import special_tokens
+    from rmlab.inference.tokens import special_tokens
 
     bos = tokenizer.bos_token_id
     is_encoder = False
@@ -40,7 +40,7 @@ def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Findi
 
     is_absent = is_encoder and max(n_leading) == 0
     if max(n_leading) > 1 or len(n_leading) > 1 or is_absent:
-        writer = "rmlab.inference.template.encode, which writes it once"
+        writer = "rmlab.inference.encoding.encode, which writes it once"
         return Finding("fail", detail, f"prepare texts with {writer}")
 
     n_inside = sum(int((text == bos).sum()) > 1 for text in ids)

@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def _describe(error: Exception) -> str:
-    """The error in one line; of one that nobody foresaw also its type and what to do."""
+    """The error in one line; an unforeseen one also with its type and what to do."""
     if isinstance(error, DataError | OSError | ImportError):
         return line(error)
     report = f"please report it with what {_TRACEBACK} shows"

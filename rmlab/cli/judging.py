@@ -90,20 +90,25 @@ class JudgeOptions(shared.LocalOptions):
 class JudgeCommand(JudgeOptions, shared.WorkOptions, shared.TextOptions):
     """Ask a language model, here or on a server, to judge answers.
 
-    Says what it will ask before it asks. Comparisons come as pairs, rankings and ratings as scores. Answers without a
-    verdict are missing, and counted.
+    Says what it will ask before it asks. Comparisons come as pairs, rankings and
+    ratings as scores. Answers without a verdict are missing, and counted.
 
     \b
     Examples:
       rmlab judge mini ./my-model --mode logprob -o pairs.csv
-      rmlab judge rm-bench Qwen/Qwen3-8B --url http://127.0.0.1:8000/v1 --store judged --estimate
+      rmlab judge rm-bench Qwen/Qwen3-8B --url http://127.0.0.1:8000/v1 \\
+          --store judged --estimate
       rmlab judge rm-bench Qwen/Qwen3-8B --url http://127.0.0.1:8000/v1 --store judged
-      rmlab judge reward-bench-2 gpt-5-mini --url https://api.openai.com/v1 --max-tokens 9000000 --mode ranking
-      rmlab judge rm-bench ./my-model --mode logprob --cluster ray --store file:///shared/judged
+      rmlab judge reward-bench-2 gpt-5-mini --url https://api.openai.com/v1 \\
+          --max-tokens 9000000 --mode ranking
+      rmlab judge rm-bench ./my-model --mode logprob --cluster ray \\
+          --store file:///shared/judged
       rmlab judge mini ./my-model --check
       rmlab judge mini ./my-model --mode logprob --report --store judged
-      rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged --requests batch.jsonl
-      rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged --results batch_output.jsonl
+      rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged \\
+          --requests batch.jsonl
+      rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged \\
+          --results batch_output.jsonl
     """
 
     benchmark: shared.Benchmark

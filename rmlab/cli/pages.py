@@ -79,7 +79,8 @@ class Report:
     texts: Annotated[
         list[str] | None,
         typer.Option(
-            help="Benchmark (or file of pairs) whose texts the baselines are scored on; repeat."
+            help="Benchmark (or file of pairs) whose texts the baselines are scored "
+            "on; repeat."
         ),
     ] = None
     path: Annotated[

@@ -1,4 +1,4 @@
-"""The commands about models: score, prefer and merge, and before them plan and doctor."""
+"""The commands about models: score, prefer, merge, and before them plan, doctor."""
 
 import sys
 from dataclasses import dataclass
@@ -28,11 +28,14 @@ class Score(
     Examples:
       rmlab score mini longest shortest
       rmlab score mini longest > scores.csv
-      rmlab score rm-bench Skywork/Skywork-Reward-V2-Qwen3-0.6B --store scores -o scores.csv
-      rmlab score rm-bench ./my-model --path data/rm-bench --store scores --shard 3/16 -o part3.csv
+      rmlab score rm-bench Skywork/Skywork-Reward-V2-Qwen3-0.6B --store scores \\
+          -o scores.csv
+      rmlab score rm-bench ./my-model --path data/rm-bench --store scores \\
+          --shard 3/16 -o part3.csv
       rmlab score mini run1/final run2/final --name run1 --name run2 --store scores
       rmlab score rm-bench ./my-dpo-policy --reference ./its-sft-model --store scores
-      rmlab score rm-bench my-rm --url http://127.0.0.1:8000 --kind vllm --tokenizer ./my-rm --store scores
+      rmlab score rm-bench my-rm --url http://127.0.0.1:8000 --kind vllm \\
+          --tokenizer ./my-rm --store scores
       rmlab score pairs.jsonl longest -o scores.parquet
       rmlab score ab.csv longest --winner winner --column a=left --column b=right
     """
@@ -153,7 +156,8 @@ def merge_stores(
     Examples:
       rmlab merge scores-1 scores-2 scores-3 --into scores
       rmlab merge s3://bucket/scores --into scores
-      rmlab score rm-bench ./my-model --store scores -o scores.csv    # then forwards nothing
+      # this then forwards nothing:
+      rmlab score rm-bench ./my-model --store scores -o scores.csv
     """
     say_table(scoring.merge(folders, into))
 
@@ -181,8 +185,9 @@ class Plan(shared.TemplateOptions, shared.TokenOptions, shared.TextOptions):
 
     def run(self) -> None:
         """Count texts, tokens and bytes, and print them."""
+        from rmlab.inference.encoding import encode
+        from rmlab.inference.formats import read_template
         from rmlab.inference.planning import CPU_BUDGET, Packing, plan
-        from rmlab.inference.template import encode, read_template
         from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
         from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
         from rmlab.scorers.models.backbone import count_weights, encodes, window

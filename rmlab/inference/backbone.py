@@ -16,8 +16,6 @@ from rmlab.inference.passes import Passes, position_scales
 from rmlab.inference.planning import FILL, Groups, Packing, Texts, Tokens
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     import torch
     from torch import Tensor
     from transformers import PreTrainedModel
@@ -124,21 +122,9 @@ class Backbone:
         """
         return self.passes.alone(ids, reads)
 
-    def forward(self, **inputs: "Tensor") -> "Tensor":
-        """The last hidden states of one pass, (texts, rows, hidden); call it inside
-        `exclusive_pass`.
-        """
-        return self.passes.forward(**inputs)
-
-    def exclusive_pass(self, longest: int) -> "AbstractContextManager[None]":
-        """One pass at a time, with texts of up to `longest` tokens: eval mode, no
-        gradients; the model is afterwards as it was before.
-        """
-        return self.passes.exclusive_pass(longest)
-
     @cached_property
     def packing(self) -> Packing:
-        """How texts go through the model together; found out once, with a few passes."""
+        """How texts go through the model together; found once, with a few passes."""
         return trial.find_packing(self.passes)
 
     def can_cache(self) -> bool:

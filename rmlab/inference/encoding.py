@@ -75,7 +75,7 @@ class Encoded:
         rows = zip(self.ids, self.reads, strict=True)
         return [content_key(ids, reads) for ids, reads in rows]
 
-    @property
+    @cached_property
     def prompt_end(self) -> NDArray[np.intp]:
         """The last token of each prompt with the assistant's header.
 

@@ -153,7 +153,7 @@ class Masks:
         self._masks: dict[tuple[Kind, torch.device], BlockMask] = {}
 
     def of(self, kind: Kind, device: "torch.device") -> "BlockMask":
-        """The mask of a kind of layer on a device; a model may be spread over several."""
+        """The mask of a kind of layer on a device; a model may be on several."""
         look = kind._replace(scaling=None, softcap=None)
         if (look, device) not in self._masks:
             table = self._table.to(device, non_blocking=True)

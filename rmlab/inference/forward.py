@@ -57,22 +57,6 @@ class Batch(NamedTuple):
             return cast("Tensor", self.rows.unflatten(0, (len(self.where), -1)))
         return _take(self.rows, np.stack(self.where))
 
-    def means(self) -> "Tensor":
-        """The mean state of each text, (texts, hidden)."""
-        import torch
-
-        # embedding_bag averages stretches of different lengths in one kernel, without a
-        # table filled up to the longest.
-        counts = np.array([len(positions) for positions in self.where])
-        arrays = {
-            "flat": np.concatenate(self.where),
-            "starts": np.cumsum(counts) - counts,
-        }
-        uploaded = upload(arrays, self.rows.device)
-        return torch.nn.functional.embedding_bag(
-            uploaded["flat"], self.rows, uploaded["starts"], mode="mean"
-        )
-
 
 def check_texts(sequences: Texts, reads: Texts, groups: Groups) -> None:
     """Raise ValueError for an empty text, a position outside it, or lists of different

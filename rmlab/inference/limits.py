@@ -43,8 +43,11 @@ def draws(jinja: str) -> bool:
         names.add(node.name)
         if node.name == "map" and node.args:
             mapped = node.args[0]
-            # A name that is only known while the template runs may be this one.
-            names.add(mapped.value if isinstance(mapped, nodes.Const) else "random")
+            if isinstance(mapped, nodes.Const):
+                names.add(mapped.value)
+            else:
+                # A name that is only known while the template runs may be this one.
+                names.add("random")
     return not names.isdisjoint({"random", "lipsum"})
 
 

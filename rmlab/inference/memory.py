@@ -119,7 +119,7 @@ def offloaded(model: "PreTrainedModel") -> bool:
 def out_of_memory(error: BaseException) -> bool:
     """Does the error say that memory ran out?
 
-    >>> out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 8.00 GB)"))
+    >>> out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 8 GB)"))
     True
     >>> out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     False
@@ -190,7 +190,8 @@ def upload(
     does not wait for.
 
     >>> import torch
-    >>> uploaded = upload({"ids": np.arange(3), "mask": np.ones((2, 2), int)}, torch.device("cpu"))
+    >>> arrays = {"ids": np.arange(3), "mask": np.ones((2, 2), int)}
+    >>> uploaded = upload(arrays, torch.device("cpu"))
     >>> uploaded["ids"].tolist(), uploaded["mask"].shape
     ([0, 1, 2], torch.Size([2, 2]))
     """

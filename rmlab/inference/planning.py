@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -107,20 +108,33 @@ class Plan:
     """The passes of a run. Parts hold numbers of distinct sequences; `copies[n]` are
     the texts that sequence n is.
 
-    `tokens`: tokens forwarded, padding included. `minimum`: the fewest that give the
-    same states: the nodes of one trie per prompt for a decoder's packs, else the tokens
-    of the distinct texts. `cached`: the most tokens whose keys and values are cached at
-    once, for prompts larger than the budget.
+    `tokens`: tokens forwarded, padding included. `cached`: the most tokens whose keys
+    and values are cached at once, for prompts larger than the budget. `sequences`,
+    `groups`, `packing`: the distinct sequences, their prompts, and how they go
+    together.
     """
 
     parts: list[Part]
     copies: list[Ints]
     tokens: int
-    minimum: int
-    cached: int = 0
+    cached: int
+    sequences: Texts = field(repr=False)
+    groups: Ints = field(repr=False)
+    packing: Packing
+
+    @cached_property
+    def minimum(self) -> int:
+        """The fewest tokens that give the same states: the nodes of one trie per prompt
+        for a decoder's packs, else the tokens of the distinct texts.
+        """
+        if self.packing.packed and self.packing.causal:
+            return trie_size(self.sequences, self.groups)
+        # Encoders share no rows.
+        return sum(len(ids) for ids in self.sequences)
 
 
 _DECODER = Packing(None)
+_TOKENS = attrgetter("tokens")
 
 
 def plan(
@@ -154,7 +168,8 @@ def plan(
 
     Examples
     --------
-    >>> passes = plan([np.arange(40), np.r_[np.arange(30), 7, 7], np.arange(40)], [0, 0, 0])
+    >>> texts = [np.arange(40), np.r_[np.arange(30), 7, 7], np.arange(40)]
+    >>> passes = plan(texts, [0, 0, 0])
     >>> passes.tokens, passes.minimum, [texts.tolist() for texts in passes.copies]
     (42, 42, [[0, 2], [1]])
     """
@@ -167,15 +182,9 @@ def plan(
     unique = [sequences[text] for text in first]
     unique_groups = np.asarray(groups)[first]
     parts = cut(unique, unique_groups, np.arange(len(first)), budget, fill, packing)
-
-    # Encoders share no rows, so the distinct texts are what they need at least.
-    if packing.packed and packing.causal:
-        minimum = trie_size(unique, unique_groups)
-    else:
-        minimum = sum(len(ids) for ids in unique)
     tokens = sum(part.tokens for part in parts)
     cached = max((part.n_to_cache for part in parts), default=0)
-    return Plan(parts, copies, tokens, minimum, cached)
+    return Plan(parts, copies, tokens, cached, unique, unique_groups, packing)
 
 
 def cut(
@@ -189,7 +198,8 @@ def cut(
     """Packs or batches of the sequences, which are called by `numbers`."""
     if not packing.packed:
         lengths = [len(ids) for ids in sequences]
-        parts = pad(lengths, budget, WASTE if packing.pads else 0)
+        waste = WASTE if packing.pads else 0.0
+        parts = pad(lengths, budget, waste)
     elif packing.causal:
         parts = pack(sequences, groups, budget, fill=fill, caches=packing.caches)
     else:
@@ -239,7 +249,8 @@ def distinct(sequences: Texts) -> tuple[Ints, Ints]:
     """First text number of each distinct sequence, and for each text the index of its
     sequence among those.
 
-    >>> first, sequence_of = distinct([np.array([1, 2]), np.array([3]), np.array([1, 2])])
+    >>> texts = [np.array([1, 2]), np.array([3]), np.array([1, 2])]
+    >>> first, sequence_of = distinct(texts)
     >>> first.tolist(), sequence_of.tolist()
     ([0, 1], [0, 1, 0])
     """
@@ -309,7 +320,7 @@ def pack(
         else:
             # The largest first; packs that go on from one another are full but for the
             # last, and keep their order.
-            chains.append(sorted(pieces, key=_by_size))
+            chains.append(sorted(pieces, key=_TOKENS, reverse=True))
 
     if fill is None:
         fill = budget
@@ -320,12 +331,8 @@ def pack(
 
     # The largest first, so that a budget that is too large shows at once; a prompt's
     # packs stay together.
-    chains.sort(key=lambda chain: _by_size(chain[0]))
+    chains.sort(key=lambda chain: chain[0].tokens, reverse=True)
     return [part for chain in chains for part in chain]
-
-
-def _by_size(part: Part) -> int:
-    return -part.tokens
 
 
 def _prompts(sequences: Texts, groups: Groups) -> Iterator[_Prompt]:
@@ -415,7 +422,7 @@ def _bins(pieces: list[Part], fill: int) -> list[list[Part]]:
     bins: list[list[Part]] = []
     # What is left in each bin, ascending, with the bin's number.
     room: list[tuple[int, int]] = []
-    for piece in sorted(pieces, key=_by_size):
+    for piece in sorted(pieces, key=_TOKENS, reverse=True):
         # -1 is below every bin's number: bins with just this room count.
         place = bisect_left(room, (piece.tokens, -1))
         if place < len(room):

@@ -4,6 +4,7 @@ with one small pack.
 
 import inspect
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -188,7 +189,7 @@ def _try_packs(
         # path or position shows.
         ends = [(run.start, run.stop - 1) for run in layout.runs]
         try:
-            with _LayerInputs(passes.model) as entered:
+            with _layer_inputs(passes.model) as entered:
                 states, calls = passes.packed_rows(layout, np.ravel(ends), cache)
         except _FAILURES as error:
             if out_of_memory(error):
@@ -199,7 +200,7 @@ def _try_packs(
         per_run = zip(part.texts, layout.runs, states.split(2), strict=True)
         for text, run, run_states in per_run:
             rows = slice(run.start - layout.n_cached, run.stop - layout.n_cached)
-            run_inputs = [inputs[..., rows, :] for inputs in entered.states]
+            run_inputs = [inputs[..., rows, :] for inputs in entered]
             complaints += _run_complaints(
                 passes, texts[text], run, run_inputs, run_states
             )
@@ -214,11 +215,11 @@ def _run_complaints(
     """
     stop = run.offset + run.stop - run.start
     noise = NOISE[passes.model.dtype.itemsize]
-    with _LayerInputs(passes.model) as entered_alone:
+    with _layer_inputs(passes.model) as entered_alone:
         ends_alone = passes.alone(ids, np.array([run.offset, stop - 1]))
     # Before any attention: a model that adds positions of its own to the embeddings is
     # found out here.
-    for packed, single in zip(entered, entered_alone.states, strict=False):
+    for packed, single in zip(entered, entered_alone, strict=False):
         distance = _distance(packed.float(), single[..., run.offset : stop, :].float())
         if not distance <= min(noise, _ENTRY_NOISE):
             enter = "tokens in a pack enter the first layer"
@@ -260,25 +261,22 @@ def _count_windows(config: "PreTrainedConfig", n_layers: int) -> int:
     return n_layers if window and uses_windows else 0
 
 
-class _LayerInputs:
-    """Inside the block, `states` takes what enters the first layer, (..., rows, hidden)
-    for each pass.
+@contextmanager
+def _layer_inputs(model: "PreTrainedModel") -> "Iterator[list[Tensor]]":
+    """A list that takes what enters the first layer inside the block, (..., rows,
+    hidden) for each pass.
     """
+    states: list[Tensor] = []
 
-    def __init__(self, model: "PreTrainedModel") -> None:
-        self.states: list[Tensor] = []
-        self._layer = _first_layer(model)
-
-    def __enter__(self) -> "_LayerInputs":
-        self._hook = self._layer.register_forward_pre_hook(self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hook.remove()
-
-    def _note(self, _: "torch.nn.Module", inputs: "tuple[Tensor, ...]") -> None:
+    def note(_: "torch.nn.Module", inputs: "tuple[Tensor, ...]") -> None:
         # A model itself takes no positional arguments.
-        self.states += inputs[:1]
+        states.extend(inputs[:1])
+
+    hook = _first_layer(model).register_forward_pre_hook(note)
+    try:
+        yield states
+    finally:
+        hook.remove()
 
 
 def _first_layer(model: "PreTrainedModel") -> "torch.nn.Module":
@@ -295,7 +293,7 @@ def _first_layer(model: "PreTrainedModel") -> "torch.nn.Module":
 
 
 def _pads(passes: Passes) -> bool:
-    """Do two texts come out of a padded batch as they do alone, at both of their ends?"""
+    """Do two texts come out of a padded batch as they do alone, at both ends?"""
     import torch
 
     # BigBird's attention goes by the length of the batch.

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from rmlab.estimation.ties import TIES
 from rmlab.judges.asking import LLMJudge
-from rmlab.judges.chat import OPENAI, Chat, estimate, read_results, write_requests
+from rmlab.judges.batches import estimate, read_results, write_requests
+from rmlab.judges.chat import OPENAI, Chat
 from rmlab.judges.local import Local
 from rmlab.judges.modes import AnswerJudge, ListJudge, PairJudge
 from rmlab.judges.probes import examine

@@ -115,7 +115,7 @@ class LLMJudge(Judge):
 
     @property
     def travels(self) -> bool:  # type: ignore[override]
-        """Whether copies may ask on other machines: a server's budget is one client's."""
+        """Whether copies may ask on other machines: budgets are a client's."""
         return not hasattr(self.respondent, "client")
 
     @property

@@ -105,7 +105,7 @@ class Local:
 
     def provenance(self) -> Provenance:
         """Return the model and how it is asked."""
-        from rmlab.inference.template import pinned_date
+        from rmlab.inference.rendering import pinned_date
 
         return {
             "model": self.checkpoint.name,
@@ -140,7 +140,7 @@ class Local:
     @cached_property
     def letter_tokens(self) -> dict[int, str]:
         """Every token that is one capital letter, with or without spaces around it."""
-        from rmlab.inference.template import decode
+        from rmlab.inference.tokens import decode
 
         letters = {}
         for number in range(len(self.tokenizer)):
@@ -151,7 +151,8 @@ class Local:
 
     def ids(self, question: Question) -> list[int]:
         """Return the question's tokens by the chat template."""
-        from rmlab.inference.template import call, render
+        from rmlab.inference.rendering import render
+        from rmlab.inference.tokens import call
 
         (text,) = render(
             self.tokenizer, self._chat_template, [question.messages], header=True
@@ -170,7 +171,7 @@ class Local:
 
     @cached_property
     def _chat_template(self) -> str:
-        from rmlab.inference.template import choose_template
+        from rmlab.inference.formats import choose_template
 
         return choose_template(self.tokenizer, None)[1]
 
@@ -257,13 +258,14 @@ class Local:
 
     def _read_text(self, row: list[int], prompt_tokens: int) -> Completion:
         """The text up to the token that ends it."""
-        from rmlab.inference.template import decode
+        from rmlab.inference.tokens import decode
 
         ids = list(takewhile(lambda token: token not in self._ends, row))
         has_end = len(ids) < len(row)
+        finish = "stop" if has_end else "length"
         return Completion(
             decode(self.tokenizer, ids, skip_special_tokens=True),
-            "stop" if has_end else "length",
+            finish=finish,
             prompt_tokens=prompt_tokens,
             answer_tokens=len(ids) + has_end,
         )

@@ -127,7 +127,7 @@ class PairJudge(LLMJudge):
     def read(
         self, items: Sequence[Text], questions: Sequence[Question], replies: Replies
     ) -> Judged:
-        """Return the verdict on each comparison, from the votes for its first answer."""
+        """Return the verdict on each comparison, by the votes for its first answer."""
         votes = self._votes(len(items), questions, replies)
         number = self._number(votes)
         return self._verdict(votes, number, replies)
@@ -196,11 +196,13 @@ class PairJudge(LLMJudge):
         if self.letters:
             vote_first = np.sign(vote_first)
             vote_second = np.sign(vote_second)
-        has_margin = self.letters or self.has_strengths
+        margin = number
+        if not (self.letters or self.has_strengths):
+            margin = np.full(len(number), np.nan)
         columns = {
             "vote_first": vote_first,
             "vote_second": vote_second,
-            "margin": number if has_margin else np.full(len(number), np.nan),
+            "margin": margin,
         }
         if self.has_strengths:
             columns["strength"] = np.abs(number)

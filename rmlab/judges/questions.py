@@ -54,8 +54,8 @@ class Template:
     def messages(self, prompt: Prompt, answers: Sequence[str]) -> Messages:
         """Return the messages that show the answers in this order.
 
-        Each placeholder is filled once, from left to right: braces in the texts, as in code,
-        stay as they are.
+        Each placeholder is filled once, from left to right: braces in the texts, as in
+        code, stay as they are.
 
         Parameters
         ----------
@@ -101,7 +101,8 @@ def conversation(prompt: Prompt) -> str:
     """Return a prompt as one text: a single question as it is, several turns with their
     speakers.
 
-    >>> print(conversation([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]))
+    >>> answer = {"role": "assistant", "content": "Hello."}
+    >>> print(conversation([{"role": "user", "content": "Hi"}, answer]))
     User: Hi
     <BLANKLINE>
     Assistant: Hello.
@@ -159,7 +160,9 @@ def load_template(template: str | Path, shows: str) -> Template:
 
     # A list of answers may also be written out: {answer_a}, {answer_b} ...
     is_written_out = "{answer_a}" in loaded.text and "{answer_b}" in loaded.text
-    needed = _NEEDED["pair" if shows == "list" and is_written_out else shows]
+    if shows == "list" and is_written_out:
+        shows = "pair"
+    needed = _NEEDED[shows]
     missing = [f"{{{name}}}" for name in needed if f"{{{name}}}" not in loaded.text]
     if missing:
         raise _template_error(name, ", ".join(missing))

@@ -136,8 +136,10 @@ def read_pair(text: str, *, draw: str = "") -> int | None:
 
     `draw`: the letter for "both are equally good", where the question offers one.
 
-    >>> read_pair("[[A>B]] at first sight, but B is right: [[B>>A]]"), read_pair("Neither.")
-    (-2, None)
+    >>> read_pair("[[A>B]] at first sight, but B is right: [[B>>A]]")
+    -2
+    >>> read_pair("Neither.") is None
+    True
     """
     return _last_verdict(text, lambda verdict: _strength(verdict, draw))
 
@@ -166,8 +168,10 @@ def read_published_letter(text: str, answers: int) -> int | None:
     """Return the number of the chosen answer as RewardBench's runners read it: they
     look for [[A]], then for [[B]] ...
 
-    >>> read_published_letter("[[B]] at first, then [[A]]", 2), read_published_letter("**B**", 2)
-    (0, None)
+    >>> read_published_letter("[[B]] at first, then [[A]]", 2)
+    0
+    >>> read_published_letter("**B**", 2) is None
+    True
     """
     for number, letter in enumerate(LETTERS[:answers]):
         if f"[[{letter}]]" in text:
@@ -179,8 +183,8 @@ def read_published_rating(text: str) -> int | None:
     """Return the integer from 1 to 10 at the text's end, as RewardBench 2's runner
     reads a rating.
 
-    >>> read_published_rating("Rating: 8"), read_published_rating("[[8]]"), read_published_rating("8/10")
-    (8, None, 10)
+    >>> [read_published_rating(text) for text in ("Rating: 8", "[[8]]", "8/10")]
+    [8, None, 10]
     """
     rating = _PUBLISHED_RATING.search(text.strip())
     return int(rating[1]) if rating else None

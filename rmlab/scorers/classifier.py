@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rmlab.inference.encoding import Encoded, encode
 from rmlab.inference.forward import Batch
-from rmlab.inference.template import Encoded, encode
 from rmlab.scorers.base import Floats
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
 from rmlab.scorers.in_memory import ModelInMemory, Source, evaluating, open_model
@@ -75,9 +75,9 @@ def classifier(
         machine: bfloat16 on a GPU that has it, float32 on a CPU. The head always runs
         in float32.
     template : str or Path, optional
-        A name, Jinja text or a file; see `rmlab.inference.template.encode`.
+        A name, Jinja text or a file; see `rmlab.inference.encoding.encode`.
     eos : bool, optional
-        Whether the text ends with the end token; see `rmlab.inference.template.encode`.
+        Whether the text ends with the end token; see `rmlab.inference.encoding.encode`.
     max_length : int, optional
         The longest text in tokens. By default the model's window.
     truncate : str, optional
@@ -160,14 +160,16 @@ class Classifier(ReadoutScorer["Readout"]):
         name: str | None,
         remake: "Callable[..., Classifier]",
     ) -> None:
-        mix = head.label_weights
+        mix = None
+        if head.label_weights is not None:
+            mix = head.label_weights.tolist()
         super().__init__(
             checkpoint,
             encoder,
             placement,
             details={
                 "head": head.row.name,
-                "mix": None if mix is None else mix.tolist(),
+                "mix": mix,
                 "end": encoder.end,
             },
             name=name,
@@ -175,7 +177,7 @@ class Classifier(ReadoutScorer["Readout"]):
         )
         self.head = head.row
         self.head_keys = head.keys
-        self.label_weights = mix
+        self.label_weights = head.label_weights
 
     @property
     def head_title(self) -> str:

@@ -10,15 +10,10 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.template import (
-    Encoded,
-    call,
-    choose_template,
-    encode,
-    has_segments,
-    read_template,
-    render,
-)
+from rmlab.inference.encoding import Encoded, encode
+from rmlab.inference.formats import choose_template, has_segments, read_template
+from rmlab.inference.rendering import render
+from rmlab.inference.tokens import call
 from rmlab.scorers.base import Prompt, Provenance, hash_parts
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
@@ -34,7 +29,7 @@ Ids = NDArray[np.int32]
 
 
 class EncodeOptions(TypedDict, total=False):
-    """How texts become tokens; the keywords of `rmlab.inference.template.encode`."""
+    """How texts become tokens; the keywords of `rmlab.inference.encoding.encode`."""
 
     template: str | Path | None
     eos: bool | None

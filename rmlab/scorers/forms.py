@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.template import (
-    Encoded,
-    call,
-    choose_template,
-    pinned_date,
-    render,
-    require_unicode,
-)
+from rmlab.inference.encoding import Encoded, require_unicode
+from rmlab.inference.formats import choose_template
+from rmlab.inference.rendering import pinned_date, render
+from rmlab.inference.tokens import call
 from rmlab.scorers.base import Prompt, require_one_of_each
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.encoder import EncodeOptions, TextEncoder
@@ -130,7 +126,7 @@ def _refuse(
     problem: str,
     remedy: str,
 ) -> None:
-    """Raise DataError where a text is flagged, with the number of them and the first."""
+    """Raise DataError where a text is flagged, with their number and the first."""
     if not np.any(flags):
         return
     i = int(np.argmax(flags))
@@ -295,7 +291,9 @@ def _find_markers(segments: Sequence[list[int]], checkpoint: Checkpoint) -> list
 
 
 def _clip(ids: list[int], longest: int, n_opening: int) -> list[int]:
-    """At most `longest` tokens: a longer text loses what follows its first `n_opening`."""
+    """At most `longest` tokens: a longer text loses those behind its first
+    `n_opening`.
+    """
     n_cut = len(ids) - longest
     if n_cut <= 0:
         return ids
@@ -332,7 +330,9 @@ def _encode_letters(
     for prompt, first, second in zip(*texts, strict=True):
         question = _letters_question(prompt, first, second)
         chats.append([{"role": "user", "content": question}])
-    written = [text.replace(bos, "") if bos else text for text in write(chats)]
+    written = write(chats)
+    if bos:
+        written = [text.replace(bos, "") for text in written]
     coded = []
     if written:
         coded = call(tokenizer, written, add_special_tokens=False)["input_ids"]

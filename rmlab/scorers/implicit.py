@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmlab.inference.template import Encoded
+from rmlab.inference.encoding import Encoded
 from rmlab.scorers.base import (
     Floats,
     Ints,
@@ -133,13 +133,15 @@ def implicit_reward(
                 reference, tokenizer, reference_fingerprint, revision=reference_revision
             )
         )
+    runner = None if convention is None else "reward-bench-dpo"
     options = EncodeOptions(
         template=template,
         eos=eos,
         max_length=max_length,
         truncate=truncate,
-        convention=None if convention is None else "reward-bench-dpo",
+        convention=runner,
     )
+    reference_name = None if reference is None else checkpoints[1].name
     return ImplicitReward(
         checkpoints,
         AnswerEncoder(checkpoints[0], options, readers=checkpoints[1:]),
@@ -147,7 +149,7 @@ def implicit_reward(
         mode=mode,
         chunk=chunk,
         together=together,
-        reference=None if reference is None else checkpoints[1].name,
+        reference=reference_name,
         name=name,
         remake=remake,
     )
@@ -182,7 +184,9 @@ class AnswerEncoder(TextEncoder):
     """An encoder whose texts a policy and its reference read alike."""
 
     def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
-        """Return the texts as token ids; refuse a reference that reads them otherwise."""
+        """Return the texts as token ids; refuse a reference that reads them
+        otherwise.
+        """
         encoded = super().encode(prompts, *answers)
         if self._reference is not None:
             self._require_shared_tokens(encoded.ids, self._reference)
@@ -394,7 +398,7 @@ class ImplicitReward(LocalScorer):
         return self.policy.prepare(prompts, *answers)
 
     def places(self, encoded: Encoded, texts: Ints) -> tuple[list[Ids], list[Ints]]:
-        """Token ids of the texts and the positions whose states predict the response."""
+        """Token ids of the texts, and the positions whose states predict the answer."""
         from rmlab.scorers.readout import locate_answers
 
         ids = [encoded.ids[text] for text in texts]
@@ -426,7 +430,8 @@ class ImplicitReward(LocalScorer):
         from rmlab.scorers.readout import summarize
 
         log_probs = self._sum_models(lambda model: model.read_alone(encoded, text))
-        sums = np.cumsum(log_probs**2 if self.mode == "norm" else log_probs)
+        values = log_probs**2 if self.mode == "norm" else log_probs
+        sums = np.cumsum(values)
         ids = encoded.ids[text][encoded.response_start[text] :]
         return ids, summarize(sums, np.arange(1, len(sums) + 1), self.mode)
 

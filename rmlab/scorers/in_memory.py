@@ -119,7 +119,7 @@ class ModelInMemory:
                 raise DataError(problem, f"leave {option} out, or move the model")
 
     def head_keys(self) -> list[str]:
-        """The names of the weights above the backbone; DataError where it has no head."""
+        """The names of the weights above the backbone; DataError without a head."""
         prefix = self.model.base_model_prefix
         if self.model.get_output_embeddings() is not None:
             problem = f"model={self.name!r} is a language model and has no reward head"

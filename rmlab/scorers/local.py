@@ -1,4 +1,4 @@
-"""Models whose weights are on this machine: a text encoder, a backbone and a readout."""
+"""Models whose weights are on this machine: text encoder, backbone and readout."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
+from rmlab.inference.encoding import Encoded
 from rmlab.inference.forward import Batch
 from rmlab.inference.memory import read_late
-from rmlab.inference.template import Encoded
 from rmlab.scorers.base import (
     SCORING_VERSION,
     Floats,
@@ -39,7 +39,7 @@ R = TypeVar("R", bound="AnyReadout")
 
 
 class Placement(NamedTuple):
-    """Where a model's weights go, their number type, and the tokens forwarded at once."""
+    """Where a model's weights go, their number type, and how many tokens at once."""
 
     device: "torch.device"
     dtype: "torch.dtype"

@@ -17,8 +17,8 @@ from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     from rmlab.inference.backbone import Backbone
+    from rmlab.inference.encoding import Encoded
     from rmlab.inference.forward import Batch
-    from rmlab.inference.template import Encoded
     from rmlab.scorers.encoder import TextEncoder
     from rmlab.scorers.models.vocabulary import Vocabulary
 
@@ -115,7 +115,7 @@ class Readout(nn.Module):
         return outputs
 
     def score(self, outputs: Floats, places: Places, texts: Ints) -> Floats:
-        """Return the scores of texts with these outputs; labels are mixed in float64."""
+        """Return the scores of texts with these outputs; labels mix in float64."""
         if self.label_weights is None:
             return outputs[:, 0]
         weights: Floats = self.label_weights.numpy()

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from rmlab.inference.template import Encoded
+    from rmlab.inference.encoding import Encoded
     from rmlab.scorers.encoder import TextEncoder
 
 Ints = NDArray[np.intp]

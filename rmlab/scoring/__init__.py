@@ -80,8 +80,9 @@ def score(
     Examples
     --------
     >>> import pandas as pd
-    >>> responses = pd.DataFrame({"benchmark": "b", "domain": "chat", "id": "0", "label": ["chosen", "rejected"],
-    ...     "slot": 0, "prompt": "Hi", "response": ["Hello there.", "No."]})
+    >>> responses = pd.DataFrame({"label": ["chosen", "rejected"], "slot": 0,
+    ...     "benchmark": "b", "domain": "chat", "id": "0",
+    ...     "prompt": "Hi", "response": ["Hello there.", "No."]})
     >>> def characters(prompts, responses):
     ...     return [len(response) for response in responses]
     >>> score(responses, characters)[["model", "label", "score"]]

@@ -84,7 +84,7 @@ def _list_items(
 
 
 def _check_options(items: Sequence[Model], options: Mapping[str, object]) -> None:
-    """Raise DataError for options where no string names a model that could take them."""
+    """Raise DataError for options where no string names a model that takes them."""
     names = sorted(set(options) - {"name"})
     takes_options = any(
         isinstance(item, str | Path) and not has_name(str(item)) for item in items

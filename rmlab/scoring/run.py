@@ -338,6 +338,9 @@ def open_bar(
     if show is None:
         is_shown = is_live and not os.environ.get("TQDM_DISABLE")
 
+    # Into a log few lines are written.
+    interval = 0.2 if is_live else 10.0
+    delay = _TICK if is_kernel else 0.0
     description = line(title)
     if initial:
         description += f", {initial} from the store"
@@ -347,8 +350,8 @@ def open_bar(
         total=total,
         initial=initial,
         disable=not is_shown,
-        mininterval=0.2 if is_live else 10.0,
-        delay=_TICK if is_kernel else 0,
+        mininterval=interval,
+        delay=delay,
     )
     is_done = Event()
 

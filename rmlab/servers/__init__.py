@@ -148,8 +148,9 @@ def connect(
         raise DataError(f"batch={batch}", "allowed: 1 text or more in a request")
     if send not in ("ids", "text"):
         raise DataError(f"send={send!r}", nearest(send, ["ids", "text"]))
+    written_by = None if template is None else str(template)
     options: EncodeOptions = {
-        "template": None if template is None else str(template),
+        "template": written_by,
         "eos": eos,
         "max_length": max_length,
         "truncate": truncate,
@@ -157,10 +158,11 @@ def connect(
     if kind == steerlm.Triton.kind:
         sources = {**options, "tokenizer": tokenizer, "weights": weights}
         target = _triton_target(sources, add_eos)
-        model = model or "reward_model"
     else:
         source = weights if tokenizer is None else tokenizer
         target = _token_target(kind, client.url, source, options, send)
+    if not model and target.dialect.usual_model:
+        model = target.dialect.usual_model
 
     draft = Remote(
         client=client,
@@ -171,7 +173,7 @@ def connect(
         batch=batch,
     )
     labels = target.labels
-    if kind == steerlm.Triton.kind:
+    if target.dialect.rates_attributes:
         known = draft.ask_all(draft.prepare(*known_texts(0, 1)))
         width = known.outputs.shape[1]
         labels, label_weights = steerlm.weigh_attributes(width, label_weights)

@@ -56,7 +56,7 @@ class Writer(Protocol):
 @dataclass(frozen=True)
 class TokenWriter:
     """Writes conversations by the model's own template and tokenizer, as
-    `rmlab.inference.template.encode` does.
+    `rmlab.inference.encoding.encode` does.
 
     `content`: hash of the tokenizer's files. `ids`: send token ids. Else text is sent
     that the server's tokenizer turns into the same ids; `adds_special` says whether the
@@ -77,13 +77,14 @@ class TokenWriter:
 
     def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
         """Return one payload per response."""
-        from rmlab.inference.template import encode
+        from rmlab.inference.encoding import encode
 
         encoded = encode(self.tokenizer, prompts, responses, **self.options)
         ids = [text_ids.tolist() for text_ids in encoded.ids]
         lengths = [len(text_ids) for text_ids in ids]
+        texts: Sequence[Payload] = ids if self.ids else self._as_text(ids)
         return Payloads(
-            texts=ids if self.ids else self._as_text(ids),
+            texts=texts,
             groups=encoded.groups,
             lengths=np.array(lengths, np.intp),
             truncated=int(np.sum(encoded.truncated)),
@@ -93,7 +94,7 @@ class TokenWriter:
         """Texts that the server's tokenizer turns into these ids."""
         if not ids:
             return []
-        from rmlab.inference.template import call, decode, special_tokens
+        from rmlab.inference.tokens import call, decode, special_tokens
 
         n_opening = 0
         n_closing = 0
@@ -152,6 +153,10 @@ class Dialect:
         Whether replies say how many tokens were read.
     adds_special : bool
         Whether the server writes the tokenizer's special tokens around a text.
+    usual_model : str
+        The model's name at the server where none is given; empty where there is none.
+    rates_attributes : bool
+        Whether the outputs are SteerLM's attributes, as many as the server gives.
     model_path : str
         Where it names its model; empty where it does not.
     model_keys : tuple
@@ -170,6 +175,8 @@ class Dialect:
     takes_ids: ClassVar[bool] = False
     counts: ClassVar[bool] = False
     adds_special: ClassVar[bool] = False
+    usual_model: ClassVar[str] = ""
+    rates_attributes: ClassVar[bool] = False
     model_path: ClassVar[str] = ""
     model_keys: ClassVar[tuple[str | int, ...]] = ()
     sorts_labels: ClassVar[bool] = False
@@ -272,7 +279,8 @@ class Sglang(Dialect):
         for row in _require_rows(reply.json(), n_texts):
             values.append(parse_numbers(row["embedding"]))
             counts.append(row.get("meta_info", {}).get("prompt_tokens"))
-        return Scored(values, sum(counts) if all(counts) else None)
+        tokens = sum(counts) if all(counts) else None
+        return Scored(values, tokens)
 
 
 class Tei(Dialect):

@@ -31,7 +31,8 @@ KNOWN = (
     ),
     (
         "How do I boil an egg?",
-        "**Steps**\n\n1. Boil water.\n2. Add the egg.\n3. Wait for 8 minutes.\n\nEnjoy!",
+        "**Steps**\n\n1. Boil water.\n2. Add the egg.\n3. Wait for 8 minutes.\n\n"
+        "Enjoy!",
     ),
     ("Traduis en anglais : « le chat dort ».", "The cat is sleeping."),
     ("Traduis en anglais : « le chat dort ».", "猫が寝ている。"),

@@ -199,8 +199,9 @@ class Connection:
         content = request.body
         if content is not None and not isinstance(content, bytes):
             content = json.dumps(content, separators=(",", ":")).encode()
+        method = "GET" if content is None else "POST"
         return httpx.Request(
-            "GET" if content is None else "POST",
+            method,
             self._parse_url(f"{self._url}/{request.path.lstrip('/')}"),
             headers={
                 **self._headers,

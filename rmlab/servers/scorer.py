@@ -1,5 +1,5 @@
-"""A reward model behind a server, as a streaming scorer that checks its server again and
-again.
+"""A reward model behind a server, as a streaming scorer that keeps checking its
+server.
 """
 
 import math
@@ -174,8 +174,9 @@ class Remote(Scorer):
                 f"{self.name}: no score for {len(refused)} texts, {first}",
                 stacklevel=3,
             )
-            shape = (len(refused), 1 + len(self.columns))
-            missing = np.full(shape if self.columns else len(refused), np.nan)
+            missing = np.full(len(refused), np.nan)
+            if self.columns:
+                missing = np.full((len(refused), 1 + len(self.columns)), np.nan)
             yield np.array(list(refused), np.intp), missing
 
     def _scores(self, scored: Scored) -> Floats:
@@ -186,12 +187,13 @@ class Remote(Scorer):
 
     def provenance(self) -> dict[str, object]:
         """Return where the scores come from, as plain values; never a key."""
+        weights = self.mix.tolist() if self.columns else None
         return {
             "url": self.client.url,
             "version": self.version,
             "requests": self.client.spent.requests,
             "outputs": list(self.outputs),
-            "weights": self.mix.tolist() if self.columns else None,
+            "weights": weights,
             "failed": dict(self.failed),
             "known_outputs": self._known_outputs(),
             **self._identity,

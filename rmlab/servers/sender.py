@@ -82,8 +82,9 @@ class Sender(Generic[K, T]):
         self._budget = Budget(
             client.spent, client.max_requests, client.max_tokens, reserve
         )
+        interval = 1 / client.rate if client.rate else 0.0
         self._pace = Pace(
-            interval=1 / client.rate if client.rate else 0.0,
+            interval=interval,
             outage=client.outage,
             min_refusals=min(_MIN_REFUSALS, client.retries + 1),
         )
@@ -280,12 +281,13 @@ def _require_success(reply: Reply) -> None:
     if again and seconds > _LONGEST_RETRY_AFTER:
         again = False
         message += f" (asks to wait {seconds:.0f} seconds)"
+    wait = seconds if again else 0.0
     raise Failure(
         f"status {status}: {message}".removesuffix(": "),
         again=again,
         away=again and status == 503,
         charged=False,
-        wait=seconds if again else 0.0,
+        wait=wait,
     )
 
 

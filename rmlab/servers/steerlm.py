@@ -66,7 +66,9 @@ def conversation(prompt: Prompt, response: str) -> str:
     """Return one conversation in the SteerLM format, up to the place where the ratings
     would be written.
 
-    >>> print(conversation([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}], "Hello!"))
+    >>> system = {"role": "system", "content": "Be brief."}
+    >>> question = {"role": "user", "content": "Hi"}
+    >>> print(conversation([system, question], "Hello!"))
     <extra_id_0>System
     Be brief.
     <extra_id_1>User
@@ -99,6 +101,8 @@ class Triton(Dialect):
     """
 
     kind = "triton"
+    usual_model = "reward_model"
+    rates_attributes = True
     identity = MappingProxyType({"template": "steerlm"})
 
     def __init__(self, add_eos: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rmlab.inference.backbone import Backbone
+from rmlab.inference.passes import Passes
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.loading_errors import explain, first_line
 from rmlab.tables import DataError
@@ -259,7 +259,7 @@ def _try_backbone(
         remedy = "score with dtype='float32'"
     ids = np.arange(5, 13) % model.config.get_text_config().vocab_size
     with explain(checkpoint.name, task, remedy):
-        Backbone(backbone).alone(ids, np.array([0]))
+        Passes(backbone).alone(ids, np.array([0]))
 
 
 def fits(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.backbone import Backbone
+from rmlab.inference.passes import Passes
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.adapters import mark_first, takes_global_attention
@@ -154,7 +154,7 @@ def _run_whole(
     import torch
 
     logits = []
-    with Backbone(backbone).exclusive_pass(texts.shape[1]):
+    with Passes(backbone).exclusive_pass(texts.shape[1]):
         for ids in texts:
             row = torch.tensor(ids[None], device=model.device)
             logits.append(model(input_ids=row).logits)
@@ -173,11 +173,11 @@ def _read_states(
         indices = indices[:1]
     elif position == "last":
         indices = indices[-1:]
-    trial = Backbone(backbone)
+    passes = Passes(backbone)
     # The argument that the class itself passes to its backbone.
     if takes_global_attention(backbone):
-        trial.arguments["global_attention_mask"] = mark_first
-    states = [trial.alone(ids, indices).mean(0, keepdim=True) for ids in texts]
+        passes.arguments["global_attention_mask"] = mark_first
+    states = [passes.alone(ids, indices).mean(0, keepdim=True) for ids in texts]
     return torch.stack(states)
 
 
