@@ -72,7 +72,7 @@ def best_of_gain(
         - value_a, value_b: shares of right selections, on the prompts of both;
         - difference (a minus b), se, low, high, p, as in `rmlab.compare`;
         - p_holm: adjusted for the rows of the same comparison and n;
-        - direction: "rises" (the interval is above zero), "falls" or "open";
+        - direction: "up" (the interval is above zero), "down" or "open";
         - peak: the size at which the curve of model_a is highest;
         - n_prompts, missing, reason.
 
@@ -213,5 +213,5 @@ def _compare(
 
 def _name_direction(low: float, high: float) -> str:
     if low > 0:
-        return "rises"
-    return "falls" if high < 0 else "open"
+        return "up"
+    return "down" if high < 0 else "open"

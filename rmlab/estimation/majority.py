@@ -2,6 +2,7 @@
 rewards, over draws.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,8 +35,7 @@ def majority_credit(ballot: Ballot, n: int) -> float:
     counts = np.bincount(ballot.answer)
     share_right = np.bincount(ballot.answer, ballot.is_right) / counts
     p = n / counts.sum()
-    nodes, node_weights = np.polynomial.legendre.leggauss(len(counts) // 2 + 1)
-    s = (nodes + 1) / 2
+    s, node_weights = _integration_nodes(len(counts) // 2 + 1)
     votes = np.arange(1, n + 1)
 
     credit = 0.0
@@ -46,11 +46,18 @@ def majority_credit(ballot: Ballot, n: int) -> float:
         for count in np.delete(counts, winner):
             others = _add_answer(others, _binomial(int(count), n, p), votes, s)
         rest = others[np.arange(n), :, n - votes]
-        share_of_ties = rest @ (node_weights / 2)
+        share_of_ties = rest @ node_weights
         own = _binomial(int(counts[winner]), n, p)[1:]
         n_own = len(own)
         credit += share_right[winner] * float(own @ share_of_ties[:n_own])
     return credit / _binomial(int(counts.sum()), n, p)[n]
+
+
+@cache
+def _integration_nodes(n_nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights from 0 to 1."""
+    nodes, weights = np.polynomial.legendre.leggauss(n_nodes)
+    return (nodes + 1) / 2, weights / 2
 
 
 def _add_answer(
@@ -92,6 +99,7 @@ def weighted_credit(ballot: Ballot, n: int) -> float:
     return float((has_won @ share_right / has_won.sum(axis=1)).mean())
 
 
+@cache
 def _list_draws(n_candidates: int) -> IntArray:
     """(draws, candidates): places of the candidates in orders of a fixed seed; each
     order comes with all its rotations.

@@ -170,7 +170,8 @@ def share_of_draws(n_marked: IntArray, size: IntArray, n: int) -> FloatArray:
     are fewer than n candidates.
     """
     share = np.full(len(size), np.nan)
-    for n_candidates in np.unique(size[size >= n]):
+    present_sizes = np.flatnonzero(np.bincount(size))
+    for n_candidates in present_sizes[present_sizes >= n]:
         # C(m, n) / C(N, n) for all m, as a product of n shares.
         marked = np.arange(n_candidates + 1)
         share_of_marked = np.ones(n_candidates + 1)
@@ -205,7 +206,7 @@ def _draw_points(
         for i in np.flatnonzero(~is_large_enough):
             reason[i] = too_small(smallest[i])
 
-        numbers = {
+        numbers: dict[str, object] = {
             "n": n,
             "accuracy": means.value,
             "se": means.se,
@@ -218,7 +219,7 @@ def _draw_points(
             "kl": np.log(n) - (n - 1) / n,
             "kind": curve.kind,
         }
-        frames.append(names.assign(**numbers))
+        frames.append(pd.DataFrame({**names, **numbers}))
     # The index is the number of the group.
     return pd.concat(frames).sort_index(kind="stable")
 

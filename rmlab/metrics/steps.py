@@ -51,28 +51,39 @@ def combine_steps(
     """
     check_option("how", how, get_args(StepRule))
     lists = steps if isinstance(steps, pd.Series) else pd.Series(list(steps))
-    n_steps = _count_steps(lists)
-    value = _join_steps(lists)
+    arrays = [_read_steps(cell, row) for row, cell in enumerate(lists)]
+    n_steps = np.array([len(array) for array in arrays], np.intp)
     has_steps = n_steps > 0
-    ends = np.cumsum(n_steps)
-    first = (ends - n_steps)[has_steps]
 
     score = np.full(len(lists), np.nan)
-    if how == "last":
-        score[has_steps] = value[ends[has_steps] - 1]
-        is_missing = np.isnan(value)
-        if is_missing.any():
-            n_missing = np.add.reduceat(is_missing.astype(int), first)
-            score[np.flatnonzero(has_steps)[n_missing > 0]] = np.nan
-    elif has_steps.any():
+    if has_steps.any():
+        value = np.concatenate(arrays)
+        first = (np.cumsum(n_steps) - n_steps)[has_steps]
         score[has_steps] = _reduce_steps(value, first, n_steps[has_steps], how)
     return pd.Series(score, index=lists.index, name="score")
+
+
+def _read_steps(cell: object, row: int) -> FloatArray:
+    """The step scores of an answer; none where the cell is missing."""
+    if cell is None or cell is pd.NA or isinstance(cell, float):
+        cell = []
+    try:
+        array = np.asarray(cell, np.float64)
+    except (TypeError, ValueError):
+        array = np.zeros(())
+    if array.ndim != 1:
+        problem = f"steps: {short(cell)} in row {row} is not a list of numbers"
+        raise DataError(problem, "pass one list per answer")
+    return array
 
 
 def _reduce_steps(
     value: FloatArray, first: IntArray, n_steps: IntArray, how: str
 ) -> FloatArray:
     """One number for each run of step scores; `first` is where a run begins."""
+    if how == "last":
+        is_missing = np.logical_or.reduceat(np.isnan(value), first)
+        return np.where(is_missing, np.nan, value[first + n_steps - 1])
     if how == "min":
         return np.minimum.reduceat(value, first)
     if how == "mean":
@@ -88,27 +99,3 @@ def _refuse(is_bad: BoolArray, value: FloatArray, need: str) -> None:
     if is_bad.any():
         problem = f"steps: {need}; {is_bad.sum()} are not, first {value[is_bad][0]:g}"
         raise DataError(problem, "use another rule, or probabilities")
-
-
-def _count_steps(lists: pd.Series) -> IntArray:
-    """How many steps each answer has; DataError for a cell that is no list."""
-    n_steps = np.zeros(len(lists), np.intp)
-    for i, cell in enumerate(lists):
-        if isinstance(cell, list | tuple | np.ndarray):
-            n_steps[i] = len(cell)
-        elif not (pd.api.types.is_scalar(cell) and pd.isna(cell)):
-            problem = f"steps: {short(cell)} in row {i} is not a list of numbers"
-            raise DataError(problem, "pass one list per answer")
-    return n_steps
-
-
-def _join_steps(lists: pd.Series) -> FloatArray:
-    """The numbers of all lists behind each other."""
-    filled = [cell for cell in lists if np.ndim(cell) == 1 and len(cell)]
-    if not filled:
-        return np.zeros(0)
-    try:
-        return np.concatenate(filled).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        problem = f"steps: not all are numbers ({error})"
-        raise DataError(problem, "pass one list of numbers per answer") from None
