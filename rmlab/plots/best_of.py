@@ -163,7 +163,10 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
         curve = curve.assign(domain="")
     panels = list(curve.groupby("domain", sort=False))
 
-    size = (2.5, 2.2) if len(panels) > 1 else (4.6, 3.2)
+    size = (2.5, 2.2)
+    if is_pool and len(panels) == 1:
+        # The legend has a row for each model.
+        size = (4.6, 2.8 + 0.16 * len(models))
     figure, axes = canvas.new_panels(len(panels), columns, size)
     for ax, (domain, panel) in zip(axes, panels, strict=True):
         if is_pool:
@@ -185,21 +188,36 @@ def _make_curve(scores: pd.DataFrame) -> pd.DataFrame:
     return metrics.best_of_curve(scores, references=is_pool)
 
 
+def _draw_curves(ax: "Axes", curve: pd.DataFrame, models: dict[str, str]) -> None:
+    """A line for each model, a little beside the others, and the line of chance."""
+    step = min(0.1, 0.5 / len(models))
+    middle = (len(models) - 1) / 2
+    for i, (model, label) in enumerate(models.items()):
+        colour, marker, _ = canvas.series_style(i)
+        points = curve[curve["model"] == model].sort_values("n")
+        x = points["n"] + (i - middle) * step
+        y = points["accuracy"]
+        ax.vlines(x, points["low"], points["high"], color=colour, lw=1)
+        ax.plot(x, y, color=colour, marker=marker, ms=4, label=label)
+
+    chance = curve.groupby("n")["chance"].first()
+    ax.plot(chance, color="black", ls=":", lw=1.2, label="chance")
+
+
 def _draw_pools(ax: "Axes", curve: pd.DataFrame, models: dict[str, str]) -> None:
     """A line with a band for each model, over the logarithm of n, and references."""
     from matplotlib.ticker import NullLocator
 
+    alpha = min(0.15, 0.4 / len(models))
     for i, (model, label) in enumerate(models.items()):
         colour, marker, line = canvas.series_style(i)
         is_here = (curve["model"] == model) & (curve["kind"] == "model")
         points = curve[is_here].sort_values("n")
         n = points["n"]
-        ax.fill_between(
-            n, points["low"], points["high"], color=colour, alpha=0.12, lw=0
-        )
-        ax.plot(
-            n, points["accuracy"], color=colour, marker=marker, ls=line, ms=4, label=label
-        )
+        y = points["accuracy"]
+        band = {"color": colour, "alpha": alpha, "lw": 0}
+        ax.fill_between(n, points["low"], points["high"], **band)
+        ax.plot(n, y, color=colour, marker=marker, ls=line, ms=4, label=label)
     for kind, (label, style) in _REFERENCES.items():
         points = curve[curve["kind"] == kind].sort_values("n")
         if len(points):
