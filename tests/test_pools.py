@@ -73,9 +73,7 @@ def test_every_curve_is_the_mean_over_all_subsets(seed):
     sizes = (4, 4, 5, 6, 4, 7)
     frame = pool_frame(seed, sizes)
     pool = rmlab.load_pool(frame)
-    table = metrics.best_of_curve(
-        pool, sizes=(1, 2, 3, 4), by="model", references=True
-    )
+    table = metrics.best_of_curve(pool, sizes=(1, 2, 3, 4), by="model", references=True)
     prompts = [prompt for _, prompt in frame.groupby("prompt")]
 
     def plain(n, column, sign=1):
@@ -107,7 +105,9 @@ def test_every_curve_is_the_mean_over_all_subsets(seed):
         weighted = voted(n, lambda p: p["score"].to_numpy())
         drawn = curve_of(table, "weighted majority", "m")[n]
         assert drawn == pytest.approx(weighted, abs=0.03 if n > 1 else 1e-9)
-    assert (table["kl"] - np.log(table["n"]) + (table["n"] - 1) / table["n"]).abs().max() < 1e-12
+    assert (
+        table["kl"] - np.log(table["n"]) + (table["n"] - 1) / table["n"]
+    ).abs().max() < 1e-12
     assert (table.loc[table["kind"] != "model", "model"] != "").all()
 
 
@@ -128,7 +128,9 @@ def test_a_whole_pool_elects_by_all_weights():
 def test_large_pools_equal_a_simulation():
     rng = np.random.default_rng(3)
     n_prompts, size, n = 30, 200, 16
-    frame = pd.DataFrame({"prompt": np.repeat(np.arange(n_prompts), size), "model": "m"})
+    frame = pd.DataFrame(
+        {"prompt": np.repeat(np.arange(n_prompts), size), "model": "m"}
+    )
     frame["correct"] = rng.random(len(frame)) < 0.3
     frame["score"] = (frame["correct"] + rng.normal(0, 1, len(frame))).round(1)
     frame["answer"] = np.where(frame["correct"], 0, rng.integers(1, 4, len(frame)))
@@ -186,7 +188,11 @@ def test_gains_are_paired_by_prompt(pool_of_two):
         assert row.value_b == pytest.approx(value[row.model_b, row.n_b])
         assert row.difference == pytest.approx(row.value_a - row.value_b)
         assert row.peak == value[row.model_a][[2, 4]].idxmax()
-        ends = {"up": row.low > 0, "down": row.high < 0, "open": row.low <= 0 <= row.high}
+        ends = {
+            "up": row.low > 0,
+            "down": row.high < 0,
+            "open": row.low <= 0 <= row.high,
+        }
         assert ends[row.direction]
     last = gains.iloc[-1]
     credit = {}
@@ -242,7 +248,7 @@ def test_a_candidate_without_a_score_is_missing_and_no_loss(pool_of_two):
 @pytest.mark.parametrize("sizes", [(0, 1), (1.5,), 2, ()])
 def test_sizes_that_are_none_are_refused(pool_of_two, sizes):
     for function in (metrics.best_of_curve, metrics.best_of_gain):
-        with pytest.raises(ValueError, match="^sizes.*allowed"):
+        with pytest.raises(ValueError, match=r"^sizes.*allowed"):
             function(pool_of_two, sizes=sizes)
 
 
@@ -280,7 +286,13 @@ def test_a_pool_with_texts_is_scored_as_any_responses():
     frame["source"] = ["s", "s", "t", "t", "t"]
     pool = rmlab.load_pool(frame, prompt="question", response="text", correct="right")
     assert pool["id"].tolist() == ["0", "0", "1", "1", "1"]
-    assert pool["label"].tolist() == ["chosen", "chosen", "rejected", "chosen", "rejected"]
+    assert pool["label"].tolist() == [
+        "chosen",
+        "chosen",
+        "rejected",
+        "chosen",
+        "rejected",
+    ]
     assert pool["slot"].tolist() == [0, 1, 0, 0, 1]
     assert pool["n_candidates"].tolist() == [2, 2, 3, 3, 3]
     scores = rmlab.score(pool, ["longest"])
@@ -288,11 +300,17 @@ def test_a_pool_with_texts_is_scored_as_any_responses():
     assert table["accuracy"].iloc[0] == pytest.approx((1 + 1 / 3) / 2)
     messages = [[{"role": "user", "content": name}] for name in frame["question"]]
     talked = rmlab.load_pool(
-        frame.assign(question=messages), prompt="question", response="text", correct="right"
+        frame.assign(question=messages),
+        prompt="question",
+        response="text",
+        correct="right",
     )
     assert talked["id"].tolist() == pool["id"].tolist()
     both = rmlab.load_pool(
-        frame.assign(model="m", score=1.0), prompt="question", response="text", correct="right"
+        frame.assign(model="m", score=1.0),
+        prompt="question",
+        response="text",
+        correct="right",
     )
     assert both["characters"].tolist() == [3] * 5
     assert "response" not in both
@@ -407,7 +425,9 @@ def test_the_curves_of_real_pools_are_those_of_a_plain_loop(real_steps):
     last = real_steps[real_steps["model"].isin(LAST_STEP)]
     curve = metrics.best_of_curve(real_pool(last, "last"), sizes=(1, 4, 32), by="model")
     for model, expected in LAST_STEP.items():
-        assert curve.loc[curve["model"] == model, "accuracy"].round(3).tolist() == [*expected]
+        assert curve.loc[curve["model"] == model, "accuracy"].round(3).tolist() == [
+            *expected
+        ]
     small = real_steps[real_steps["model"] == "internlm2-1_8b-reward"]
     curve = metrics.best_of_curve(real_pool(small, "min"), sizes=(1, 4, 32), by="model")
     assert curve["accuracy"].round(3).tolist() == [0.842, 0.837, 0.811]
@@ -456,10 +476,18 @@ def test_a_curve_takes_a_fifth_of_the_time_of_a_plain_loop(real_steps):
 
 
 def test_a_figure_of_pools_draws_curves_bands_and_references(pool_of_two):
-    table = metrics.best_of_curve(pool_of_two, sizes=(1, 2, 4), by="model", references=True)
+    table = metrics.best_of_curve(
+        pool_of_two, sizes=(1, 2, 4), by="model", references=True
+    )
     (ax,) = plots.plot_best_of(table).axes
     lines = {line.get_label(): line for line in ax.lines}
-    assert list(lines) == ["a", "b", "any right (pass@n)", "majority of answers", "random"]
+    assert list(lines) == [
+        "a",
+        "b",
+        "any right (pass@n)",
+        "majority of answers",
+        "random",
+    ]
     for model in "ab":
         points = table[(table["model"] == model) & (table["kind"] == "model")]
         np.testing.assert_allclose(lines[model].get_xdata(), points["n"])

@@ -29,7 +29,7 @@ def majority_credit(ballot: Ballot, n: int) -> float:
     many votes share.
 
     Draws without replacement are independent binomials of the answers, given that they
-    sum to n. An answer wins with v votes and t ties in a share 1 / (t + 1), which is the
+    sum to n. An answer that ties with t others wins a share 1 / (t + 1), which is the
     integral of s^t from 0 to 1: a Gauss-Legendre sum over s is exact.
     """
     counts = np.bincount(ballot.answer)

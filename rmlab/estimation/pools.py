@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from rmlab import tables
 from rmlab.estimation.clustered import group_means
 from rmlab.estimation.items import cluster_columns, require_item_columns
 from rmlab.estimation.majority import Ballot, majority_credit, weighted_credit
@@ -23,7 +22,7 @@ from rmlab.tables import (
 )
 
 N_CANDIDATES = "n_candidates"
-"""Column of `load_pool`: how many candidates a prompt has. It marks a table of pools."""
+"""Column of `load_pool`: candidates of the prompt; it marks a table of pools."""
 
 Credit = Callable[[int], FloatArray]
 """Expected share of right selections of each prompt, for a number of candidates."""
@@ -238,7 +237,7 @@ def _list_references(pools: Pools, cluster: str | None) -> Iterator[_Curve]:
     if "answer" in candidates:
         voters = group_as("majority")
         yield _Curve("majority", voters, _vote_credit(voters, majority_credit))
-        yield from _list_weighted_majorities(pools)
+        yield from _list_weighted_majorities(pools, cluster)
     for name, score in _list_blind_scores(candidates):
         baseline = group_as(name, score)
         yield _Curve("content-blind", baseline, selection_credit(baseline))
@@ -250,26 +249,22 @@ def _any_right_credit(pools: Pools) -> Credit:
     return lambda n: 1 - share_of_draws(n_wrong, pools.size, n)
 
 
-def _list_weighted_majorities(pools: Pools) -> Iterator[_Curve]:
-    """The answer with the largest sum of rewards, by model; sums need rewards from 0."""
+def _list_weighted_majorities(pools: Pools, cluster: str | None) -> Iterator[_Curve]:
+    """The answer with the largest sum of rewards, by model."""
     model = pools.candidates["model"]
-    is_negative = pools.score < 0
     for name in model.unique():
-        is_here = (model == name).to_numpy()
-        own = pools.candidates[is_here].reset_index(drop=True)
-        of_model = group_pools(own, None)
-        of_model = of_model._replace(
-            cluster=pools.cluster[pools.prompts["model"] == name]
-        )
-        if is_negative[is_here].any():
-            nothing = np.full(len(of_model.size), np.nan)
-            reason = "weights below 0: rewards are negative"
-            yield _Curve(
-                "weighted majority", of_model, lambda _, nothing=nothing: nothing, reason
-            )
+        own = pools.candidates[model == name].reset_index(drop=True)
+        voters = group_pools(own, cluster)
+        if (voters.score < 0).any():
+            reason = "votes weigh at least 0: some rewards are negative"
+            yield _Curve("weighted majority", voters, _no_credit(voters), reason)
         else:
-            credit = _vote_credit(of_model, weighted_credit)
-            yield _Curve("weighted majority", of_model, credit)
+            credit = _vote_credit(voters, weighted_credit)
+            yield _Curve("weighted majority", voters, credit)
+
+
+def _no_credit(pools: Pools) -> Credit:
+    return lambda n: np.full(len(pools.size), np.nan)
 
 
 def _list_blind_scores(candidates: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
