@@ -110,17 +110,15 @@ def _require_columns(
     frame: pd.DataFrame, prompt: str, response: str, correct: str
 ) -> None:
     """DataError for a column that is not there."""
-    columns = {"prompt": prompt, "correct": correct}
+    needed = [prompt, correct]
     if "score" not in frame:
-        columns["response"] = response
-    for argument, column in columns.items():
-        if column not in frame:
-            present = ", ".join(str(name) for name in frame.columns[:20])
-            problem = f"{argument}: no column {column!r}; columns: {present}"
-            remedy = f"name it: {argument}=..."
-            if argument == "response":
-                remedy += ", or add a column 'score'"
-            raise DataError(problem, remedy)
+        needed.append(response)
+    missing = [column for column in needed if column not in frame]
+    if missing:
+        present = ", ".join(str(name) for name in frame.columns[:20])
+        problem = f"frame: no columns {missing}; columns: {present}"
+        remedy = "name yours with prompt=, correct= and response=, or add a score"
+        raise DataError(problem, remedy)
 
 
 def _read_correct(values: pd.Series, column: str) -> BoolArray:

@@ -67,8 +67,7 @@ def _add_answer(
     total = np.zeros_like(others)
     n_drawn = others.shape[2]
     for x, probability in enumerate(mass):
-        below = (x < votes)[:, None] * np.ones(len(s))
-        factor = np.where((x == votes)[:, None], s, below)
+        factor = np.where(x == votes[:, None], s, x < votes[:, None])
         total[:, :, x:] += (
             probability * factor[:, :, None] * others[:, :, : n_drawn - x]
         )

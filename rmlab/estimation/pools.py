@@ -65,8 +65,7 @@ def holds_pools(scores: pd.DataFrame, sizes: Sequence[int] = ()) -> bool:
     prompt, first_rows = group_codes(scores, ["model", *PROMPT])
     is_right = (scores["label"] == "chosen").to_numpy()
     n_right = np.bincount(prompt[is_right], minlength=len(first_rows))
-    n_wrong = np.bincount(prompt[~is_right], minlength=len(first_rows))
-    is_one_sided = (n_right == 0) | (n_wrong == 0)
+    is_one_sided = (n_right == 0) | (n_right == np.bincount(prompt))
     return bool(is_one_sided.any() or not (n_right == 1).any())
 
 
