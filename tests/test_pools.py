@@ -265,6 +265,30 @@ def test_rows_of_domains_and_of_models(pool_of_two):
         metrics.best_of_curve(scores, by=["model", "nowhere"])
 
 
+def test_a_scores_table_is_one_of_pools_where_a_prompt_has_not_one_right_answer():
+    rows = [("a", "chosen", 0), ("a", "rejected", 0), ("a", "rejected", 1)]
+    rows += [("b", "chosen", 0), ("b", "rejected", 0), ("b", "rejected", 1)]
+    single = pd.DataFrame(rows, columns=["id", "label", "slot"])
+    single = single.assign(model="m", benchmark="own", domain="d", score=1.0)
+    table = metrics.best_of_curve(single, sizes=(2,))
+    assert "kind" not in table
+    assert table["accuracy"].tolist() == [0.5]
+    tied = single.assign(domain="Ties", slot=range(6), id="tied:0")
+    tied["label"] = ["chosen"] * 3 + ["rejected"] * 3
+    with_ties = pd.concat([single, tied]).assign(benchmark="reward-bench-2")
+    four = metrics.best_of_curve(with_ties, sizes=(2,))
+    assert four["domain"].tolist() == ["d"]
+    assert "kind" not in four
+    more = single.assign(label=["chosen", "rejected", "rejected"] + ["chosen"] * 3)
+    more["slot"] = [0, 0, 1, 0, 1, 2]
+    pools = metrics.best_of_curve(more, sizes=(2,))
+    assert pools["kind"].tolist() == ["model"]
+    assert pools["accuracy"].tolist() == [pytest.approx((1 / 3 + 1) / 2)]
+    for function in (metrics.best_of_curve, metrics.best_of_gain):
+        with pytest.raises(DataError, match="no rows"):
+            function(more.head(0))
+
+
 def test_negative_rewards_weigh_no_votes():
     frame = pool_frame(2, [4] * 6)
     frame["score"] -= 3

@@ -200,8 +200,8 @@ def best_of_curve(
     wrong ones; each prompt counts with the exact mean over all draws (hypergeometric),
     and candidates that share the highest score share the selection. A size larger than
     the smallest pool of a row is missing, with its reason. A table is one of pools
-    where `load_pool` made it, `sizes` hold 1, a prompt has answers of one label only,
-    or no prompt has one right answer.
+    where `load_pool` made it, `sizes` hold 1, references are asked for, or a prompt
+    outside RewardBench 2's Ties has not one right answer and some wrong ones.
 
     References of pools: "any right" (pass@n, what a perfect selection earns) and
     "random"; with a column `answer`, "majority" (the most frequent final answer, exact)

@@ -11,6 +11,7 @@ import pandas as pd
 from rmlab.estimation.clustered import group_means
 from rmlab.estimation.items import cluster_columns, require_item_columns
 from rmlab.estimation.majority import Ballot, majority_credit, weighted_credit
+from rmlab.estimation.ties import TIES
 from rmlab.tables import (
     KEY,
     PROMPT,
@@ -57,20 +58,23 @@ class _Curve(NamedTuple):
 def holds_pools(scores: pd.DataFrame, sizes: Sequence[int] = ()) -> bool:
     """Whether the prompts of a scores table are pools.
 
-    They are where `load_pool` made the table, where best of one is asked for, where
-    some prompt lacks a right or a wrong answer, and where none has one right answer.
+    They are where `load_pool` made the table, where best of one is asked for, and where
+    a prompt outside RewardBench 2's Ties has not one right answer and some wrong ones.
     """
     if N_CANDIDATES in scores or 1 in sizes:
         return True
-    prompt, first_rows = group_codes(scores, ["model", *PROMPT])
-    is_right = (scores["label"] == "chosen").to_numpy()
+    single = scores[scores["subset"] != TIES]
+    prompt, first_rows = group_codes(single, ["model", *PROMPT])
+    is_right = (single["label"] == "chosen").to_numpy()
     n_right = np.bincount(prompt[is_right], minlength=len(first_rows))
-    is_one_sided = (n_right == 0) | (n_right == np.bincount(prompt))
-    return bool(is_one_sided.any() or not (n_right == 1).any())
+    has_wrong = np.bincount(prompt) > n_right
+    return not ((n_right == 1) & has_wrong).all()
 
 
 def group_pools(scores: pd.DataFrame, cluster: str | None) -> Pools:
     """The candidates of a checked table of scores by model and prompt."""
+    if scores.empty:
+        raise DataError("scores: no rows", "look at how they were selected")
     prompt, first_rows = group_codes(scores, ["model", *PROMPT])
     prompts = scores.iloc[first_rows].reset_index(drop=True)
     is_right = (scores["label"] == "chosen").to_numpy()
