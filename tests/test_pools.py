@@ -285,7 +285,7 @@ def test_a_scores_table_is_one_of_pools_where_a_prompt_has_not_one_right_answer(
     assert pools["kind"].tolist() == ["model"]
     assert pools["accuracy"].tolist() == [pytest.approx((1 / 3 + 1) / 2)]
     for function in (metrics.best_of_curve, metrics.best_of_gain):
-        with pytest.raises(DataError, match="no rows"):
+        with pytest.raises(DataError, match=r"no rows|no prompt"):
             function(more.head(0))
 
 
@@ -414,7 +414,14 @@ def test_step_scores_are_combined_as_said(how):
 
 
 def test_steps_that_are_none_are_refused():
-    for bad in ([1, 2], ["0.5"], [["a"]], [[[0.1]], [[0.2]]], [[0.1, [0.2]]]):
+    for bad in (
+        [1, 2],
+        [0.5, 0.6],
+        ["0.5"],
+        [["a"]],
+        [[[0.1]], [[0.2]]],
+        [[0.1, [0.2]]],
+    ):
         with pytest.raises(DataError, match="steps"):
             metrics.combine_steps(bad)
     with pytest.raises(ValueError, match="how"):

@@ -70,29 +70,28 @@ def load_pool(
     2  0  rejected     0        5             3
     """
     if not isinstance(frame, pd.DataFrame):
-        kind = type(frame).__name__
-        raise TypeError(f"frame: expected a pandas DataFrame, got {kind}")
+        raise TypeError(
+            f"frame: expected a pandas DataFrame, got {type(frame).__name__}"
+        )
     is_scored = "score" in frame
     has_texts = response in frame
     _require_columns(frame, prompt, response, correct)
 
-    pool = frame.reset_index(drop=True)
-    is_right = _read_correct(pool[correct], correct)
-    prompts = _name_prompts(pool[prompt], prompt)
-    columns: dict[str, object] = {
-        "prompt": pool[prompt],
-        "label": np.where(is_right, "chosen", "rejected"),
-    }
+    frame = frame.reset_index(drop=True)
+    is_right = _read_correct(frame[correct], correct)
+    prompts = _name_prompts(frame[prompt], prompt)
+    read = [column for column in (prompt, response, correct) if column != "id"]
+    pool = frame.drop(columns=read, errors="ignore")
+    pool["prompt"] = frame[prompt]
+    pool["label"] = np.where(is_right, "chosen", "rejected")
     if has_texts:
-        columns["response"] = pool[response]
+        pool["response"] = frame[response]
     if "id" not in pool:
         numbers = pd.Series(pd.factorize(prompts)[0], dtype="str")
-        columns["id"] = numbers if has_texts else prompts
+        pool["id"] = numbers if has_texts else prompts
     for column in ("benchmark", "domain"):
         if column not in pool:
-            columns[column] = name
-    read = [column for column in (prompt, response, correct) if column != "id"]
-    pool = pool.drop(columns=read, errors="ignore").assign(**columns)
+            pool[column] = name
 
     key = [column for column in ("model", *PROMPT) if column in pool]
     pool["slot"] = pool.groupby([*key, "label"], sort=False).cumcount()

@@ -265,7 +265,7 @@ def check_sizes(sizes: Sequence[int] | None) -> list[int] | None:
     if not is_whole or numbers.size == 0 or numbers.min() < 1:
         allowed = "whole numbers from 1, for example (1, 2, 4)"
         raise ValueError(f"sizes: {sizes!r}; allowed: {allowed}")
-    return np.unique(numbers).tolist()
+    return [int(n) for n in np.unique(numbers)]
 
 
 def _curve_points(large: pd.DataFrame, n: int, confidence: float) -> pd.DataFrame:

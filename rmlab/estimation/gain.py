@@ -33,12 +33,13 @@ class _Contrast(NamedTuple):
 class _Credits(NamedTuple):
     """Credit of each model on each prompt, (models, prompts), by n; NaN where missing.
 
-    `cluster` is (prompts,).
+    `cluster` is (prompts,); `smallest` is the size of the smallest pool.
     """
 
     models: list[str]
     by_size: dict[int, FloatArray]
     cluster: IntArray
+    smallest: int
 
 
 def best_of_gain(
@@ -99,10 +100,9 @@ def best_of_gain(
     halves = {n // 2 for n in sizes if n % 2 == 0}
     credits = _credits_by_size(pools, sorted({1, *sizes, *halves}))
     peaks = _find_peaks(credits, sizes)
-    smallest = int(pools.size.min())
     rows = []
     for contrast in _list_contrasts(len(credits.models), sizes):
-        row = _compare(credits, contrast, smallest, confidence)
+        row = _compare(credits, contrast, confidence)
         rows.append(row | {"peak": peaks[contrast.model_a]})
     table = pd.DataFrame(rows, columns=_COLUMNS).astype({"reason": "str"})
     groups = table.groupby(["comparison", "n_a"])["p"]
@@ -136,14 +136,14 @@ def _credits_by_size(pools: Pools, sizes: Sequence[int]) -> _Credits:
     """Credits laid out so that the same prompt of all models stands in one column."""
     prompt, first_rows = group_codes(pools.prompts.drop(columns="model"), PROMPT)
     model, models = pd.factorize(pools.prompts["model"])
-    smallest = pools.size.min()
+    smallest = int(pools.size.min())
     credit = selection_credit(pools)
     by_size = {}
     for n in sizes:
         by_size[n] = np.full((len(models), len(first_rows)), np.nan)
         if n <= smallest:
             by_size[n][model, prompt] = credit(n)
-    return _Credits(list(models), by_size, pools.cluster[first_rows])
+    return _Credits(list(models), by_size, pools.cluster[first_rows], smallest)
 
 
 def _find_peaks(credits: _Credits, sizes: Sequence[int]) -> FloatArray:
@@ -178,7 +178,7 @@ def _list_contrasts(n_models: int, sizes: Sequence[int]) -> Iterator[_Contrast]:
 
 
 def _compare(
-    credits: _Credits, contrast: _Contrast, smallest: int, confidence: float
+    credits: _Credits, contrast: _Contrast, confidence: float
 ) -> dict[str, object]:
     """The row of one comparison."""
     a = credits.by_size[contrast.n_a][contrast.model_a]
@@ -186,11 +186,9 @@ def _compare(
     is_known = ~np.isnan(a - b)
     test = mean_difference(a - b, credits.cluster, confidence)
     value_a, value_b = _known_means(np.where(is_known, [a, b], np.nan))
-    low = test.low[0]
-    high = test.high[0]
     reason = test.reason[0]
-    if contrast.n_a > smallest:
-        reason = too_small(smallest)
+    if contrast.n_a > credits.smallest:
+        reason = too_small(credits.smallest)
     return {
         "comparison": contrast.comparison,
         "model_a": credits.models[contrast.model_a],
@@ -201,10 +199,10 @@ def _compare(
         "value_b": value_b,
         "difference": test.value[0],
         "se": test.se[0],
-        "low": low,
-        "high": high,
+        "low": test.low[0],
+        "high": test.high[0],
         "p": test.p[0],
-        "direction": _name_direction(low, high),
+        "direction": _name_direction(test.low[0], test.high[0]),
         "n_prompts": len(np.unique(credits.cluster[is_known])),
         "missing": int((~is_known).sum()),
         "reason": reason,

@@ -45,12 +45,12 @@ def majority_credit(ballot: Ballot, n: int) -> float:
         others[:, :, 0] = 1.0
         for count in np.delete(counts, winner):
             others = _add_answer(others, _binomial(int(count), n, p), votes, s)
-        rest = others[np.arange(n), :, n - votes]
+        rest = others[votes - 1, :, n - votes]
         share_of_ties = rest @ node_weights
         own = _binomial(int(counts[winner]), n, p)[1:]
         n_own = len(own)
         credit += share_right[winner] * float(own @ share_of_ties[:n_own])
-    return credit / _binomial(int(counts.sum()), n, p)[n]
+    return credit / float(_binomial(int(counts.sum()), n, p)[n])
 
 
 @cache
@@ -67,7 +67,7 @@ def _add_answer(
     total = np.zeros_like(others)
     n_drawn = others.shape[2]
     for x, probability in enumerate(mass):
-        factor = np.where(x == votes[:, None], s, x < votes[:, None])
+        factor = np.where(votes[:, None] == x, s, votes[:, None] > x)
         total[:, :, x:] += (
             probability * factor[:, :, None] * others[:, :, : n_drawn - x]
         )

@@ -100,14 +100,14 @@ def default_sizes(pools: Pools) -> list[int]:
 def pool_curve(
     scores: pd.DataFrame,
     sizes: Sequence[int] | None,
-    by: Sequence[str],
+    by: list[str],
     references: bool,
     cluster: str | None,
     confidence: float,
 ) -> pd.DataFrame:
     """The rows of `best_of_curve` for a checked table of pools."""
     if "model" not in by:
-        raise DataError(f"by: {list(by)} lacks 'model'", "add it")
+        raise DataError(f"by: {by} lacks 'model'", "add it")
     require_item_columns(scores, by, [])
     pools = group_pools(scores, cluster)
     if sizes is None:
@@ -157,8 +157,7 @@ def selection_credit(pools: Pools) -> Credit:
 
 def has_missing(pools: Pools) -> BoolArray:
     """Which prompts have a candidate without a score."""
-    is_missing = np.isnan(pools.score)
-    return np.bincount(pools.prompt, is_missing) > 0
+    return np.bincount(pools.prompt, np.isnan(pools.score)) > 0
 
 
 def too_small(n_candidates: int) -> str:
@@ -185,14 +184,14 @@ def share_of_draws(n_marked: IntArray, size: IntArray, n: int) -> FloatArray:
 
 
 def _draw_points(
-    curve: _Curve, sizes: Sequence[int], by: Sequence[str], confidence: float
+    curve: _Curve, sizes: Sequence[int], by: list[str], confidence: float
 ) -> pd.DataFrame:
     """One row per group of prompts and n."""
     pools = curve.pools
     group, first_rows = group_codes(pools.prompts, by)
-    names = pools.prompts.iloc[first_rows][list(by)].reset_index(drop=True)
+    names = pools.prompts.iloc[first_rows][by].reset_index(drop=True)
     n_groups = len(first_rows)
-    smallest = np.full(n_groups, np.iinfo(np.intp).max)
+    smallest = np.full(n_groups, pools.size.max())
     np.minimum.at(smallest, group, pools.size)
     chance = np.bincount(group, pools.n_right / pools.size) / np.bincount(group)
 
@@ -230,7 +229,7 @@ def _list_references(pools: Pools, cluster: str | None) -> Iterator[_Curve]:
     """What a score is compared with: the best and the blind ways to select."""
     candidates = pools.candidates.drop_duplicates(KEY)
 
-    def group_as(name: str, score: object = 0.0) -> Pools:
+    def group_as(name: str, score: pd.Series | float = 0.0) -> Pools:
         return group_pools(candidates.assign(model=name, score=score), cluster)
 
     oracle = group_as("any right")

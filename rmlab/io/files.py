@@ -322,8 +322,8 @@ def _read_pool(path: Path, frame: pd.DataFrame, model: str | None) -> pd.DataFra
         frame["model"] = model
     elif "model" not in frame:
         frame["model"] = path.stem
-    present = [name for name in other_formats.POOL_PROMPTS if name in frame]
-    prompt = present[0] if present else "prompt"
+    names = (name for name in other_formats.POOL_PROMPTS if name in frame)
+    prompt = next(names, "prompt")
     return load_pool(frame, prompt=prompt, name=path.stem, allow_missing=True)
 
 

@@ -65,12 +65,12 @@ def combine_steps(
 
 def _read_steps(cell: object, row: int) -> FloatArray:
     """The step scores of an answer; none where the cell is missing."""
-    if cell is None or cell is pd.NA or isinstance(cell, float):
-        cell = []
     try:
         array = np.asarray(cell, np.float64)
     except (TypeError, ValueError):
         array = np.zeros(())
+    if array.ndim == 0 and np.isnan(array):
+        return np.zeros(0)
     if array.ndim != 1:
         problem = f"steps: {short(cell)} in row {row} is not a list of numbers"
         raise DataError(problem, "pass one list per answer")

@@ -38,11 +38,11 @@ _RESULTS = {
 
 
 _REFERENCES = {
-    "any right": ("any right (pass@n)", {"color": "black", "ls": "-", "lw": 1.2}),
-    "majority": ("majority of answers", {"color": "black", "ls": "--", "lw": 1.2}),
-    "random": ("random", {"color": "black", "ls": ":", "lw": 1.2}),
+    "any right": ("any right (pass@n)", "-"),
+    "majority": ("majority of answers", "--"),
+    "random": ("random", ":"),
 }
-"""Labels and looks of the references of pools, by kind."""
+"""Labels and lines of the references of pools, by kind."""
 
 
 def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
@@ -215,13 +215,16 @@ def _draw_pools(ax: "Axes", curve: pd.DataFrame, models: dict[str, str]) -> None
         points = curve[is_here].sort_values("n")
         n = points["n"]
         y = points["accuracy"]
-        band = {"color": colour, "alpha": alpha, "lw": 0}
-        ax.fill_between(n, points["low"], points["high"], **band)
+        low = points["low"]
+        high = points["high"]
+        ax.fill_between(n, low, high, color=colour, alpha=alpha, lw=0)
         ax.plot(n, y, color=colour, marker=marker, ls=line, ms=4, label=label)
-    for kind, (label, style) in _REFERENCES.items():
+    for kind, (label, line) in _REFERENCES.items():
         points = curve[curve["kind"] == kind].sort_values("n")
         if len(points):
-            ax.plot(points["n"], points["accuracy"], label=label, **style)
+            n = points["n"]
+            y = points["accuracy"]
+            ax.plot(n, y, color="black", ls=line, lw=1.2, label=label)
 
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_formatter("{x:.0f}")
