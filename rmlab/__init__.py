@@ -32,7 +32,7 @@ from rmlab import (
     toy,
     widgets,
 )
-from rmlab.benchmarks import load, load_pairs
+from rmlab.benchmarks import load, load_pairs, load_pool
 from rmlab.bias import exchange_rate, style_effects, style_gap
 from rmlab.bias.probe import probe
 from rmlab.checks import doctor, parity
@@ -65,6 +65,7 @@ __all__ = [
     "leaderboard",
     "load",
     "load_pairs",
+    "load_pool",
     "matrix",
     "merge",
     "pairs",

@@ -596,7 +596,7 @@ end or not.
 
 _CHECKS = np.array([n_checks for n_checks, _, _ in ACTIONS])
 _P_RIGHT = np.array(RIGHT)[_CHECKS]
-_N_QUESTIONS, _BATCH_OF_ANSWERS, _DRAWS = 60, 64, 400
+_N_QUESTIONS, _BATCH_OF_ANSWERS = 60, 64
 _MAX_ROWS = 50  # recorded steps of a run
 
 Scorer = Callable[[list[str], list[str]], ArrayLike]
@@ -668,55 +668,6 @@ def optimize(
         logits += learning_rate * gradient / _BATCH_OF_ANSWERS * len(ACTIONS) ** 0.5
         if step % max(1, steps // _MAX_ROWS) == 0:
             records.append(_expectation(step, softmax(logits), rewards))
-    return pd.DataFrame(records)
-
-
-def best_of_n(scorer: Scorer, *, seed: int = 0) -> pd.DataFrame:
-    """Keep the best of n answers by the reward of a scorer.
-
-    The untrained writer of `optimize` answers each of 60 questions n times, for n from
-    1 to 64.
-
-    Parameters
-    ----------
-    scorer : callable
-        A scorer of prompts and responses, such as `rmlab.classifier` returns.
-    seed : int
-        Seed of the questions and of the answers drawn.
-
-    Returns
-    -------
-    DataFrame
-        One row per n: size (n), proxy (mean reward of the best answers, in standard
-        deviations of all), true (share of right claims), checks (mean number), kl (nats
-        from the writer, at most).
-
-    Raises
-    ------
-    DataError
-        If the scores of all answers are equal or missing.
-
-    References
-    ----------
-    Stiennon et al. (2020), Learning to summarize from human feedback, appendix G.3.
-    arXiv 2009.01325.
-    """
-    rewards = _reward_answers(scorer, seed)
-    rng = np.random.default_rng([seed, 4])
-    records = []
-    for size in (1, 2, 4, 8, 16, 32, 64):
-        action = rng.integers(len(ACTIONS), size=(_N_QUESTIONS, _DRAWS, size))
-        right = (rng.random(action.shape) < _P_RIGHT[action]).astype(int)
-        reward = rewards[np.arange(_N_QUESTIONS)[:, None, None], action, right]
-        best = reward.argmax(-1)[..., None]
-        values = {"proxy": reward, "true": right, "checks": _CHECKS[action]}
-        means = {
-            name: float(np.take_along_axis(array, best, -1).mean())
-            for name, array in values.items()
-        }
-        records.append(
-            {"size": size, **means, "kl": float(np.log(size) - (size - 1) / size)}
-        )
     return pd.DataFrame(records)
 
 

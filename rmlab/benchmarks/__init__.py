@@ -3,6 +3,7 @@
 from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.layout import Layout
 from rmlab.benchmarks.own_pairs import load_pairs
+from rmlab.benchmarks.pools import load_pool
 from rmlab.benchmarks.registry import benchmark_of, benchmarks_by_name, load, named
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
     "benchmarks_by_name",
     "load",
     "load_pairs",
+    "load_pool",
     "named",
 ]

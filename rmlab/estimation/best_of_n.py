@@ -1,5 +1,6 @@
 """Best of n: does the chosen answer score highest among all answers to its prompt?"""
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,7 +17,9 @@ from rmlab.estimation.items import (
     WIN,
     cluster_columns,
     count_labels,
+    require_item_columns,
 )
+from rmlab.estimation.pools import holds_pools, pool_curve
 from rmlab.tables import PROMPT, BoolArray, DataError, FloatArray, IntArray, group_codes
 
 SharedCredit = Literal["share", "loss", "win"]
@@ -144,18 +147,27 @@ def best_of_outcome(table: pd.DataFrame) -> NDArray[np.int8]:
 def best_of_curve(
     scores: pd.DataFrame,
     *,
-    sizes: tuple[int, ...] = (2, 3, 4),
+    sizes: Sequence[int] | None = None,
+    by: str | Sequence[str] = ("model", "domain"),
+    references: bool = False,
     cluster: str | None = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Accuracy of picking the chosen answer among n, for several n.
+    """Share of right selections when the highest of n scores wins, for several n.
 
     Parameters
     ----------
     scores : DataFrame
-        A table of scores.
-    sizes : tuple of int
-        The numbers of answers.
+        A table of scores, of pools (`rmlab.load_pool`) or of a benchmark whose prompts
+        have one right answer (RewardBench 2).
+    sizes : sequence of int, optional
+        The numbers of answers; by default the powers of two up to the smallest pool,
+        and 2, 3, 4 for a benchmark.
+    by : str or sequence of str
+        Columns that define a row: "model", and others whose value is the same for all
+        answers to a prompt.
+    references : bool
+        Whether pools get further rows, for what a score is compared with.
     cluster : str, optional
         Column whose values the prompts of a cluster share; default: the prompt.
     confidence : float
@@ -164,50 +176,101 @@ def best_of_curve(
     Returns
     -------
     DataFrame
-        One row per model, domain and n:
+        One row per group of `by` and n:
 
-        - model, domain, n, accuracy;
-        - se, low, high: missing with fewer than five prompts;
-        - n_prompts, missing, reason;
-        - chance: 1/n.
-
-        Each prompt counts with the exact mean over all ways to draw n - 1 of its
-        rejected answers. Prompts with fewer rejected answers, or with several chosen
-        ones, do not count at that n.
+        - model, domain (the columns of `by`), n, accuracy;
+        - se, low, high: clustered; missing with fewer than five prompts;
+        - n_prompts, missing (prompts of which a score is missing), reason;
+        - chance: of a random selection;
+        - kl (pools): log n - (n - 1) / n, the largest divergence in nats between the
+          selected and all answers;
+        - kind (pools): "model", or one of the references.
 
     Raises
     ------
     DataError
-        Where no prompt has one chosen answer and enough rejected ones.
+        For a column of `by` that is not there, and where no prompt has one chosen
+        answer and enough rejected ones.
+    ValueError
+        For sizes that are not whole numbers from 1 (from 2 for a benchmark).
+
+    Notes
+    -----
+    Pools: n candidates are drawn without replacement from all of a prompt, right and
+    wrong ones; each prompt counts with the exact mean over all draws (hypergeometric),
+    and candidates that share the highest score share the selection. A size larger than
+    the smallest pool of a row is missing, with its reason. A table is one of pools
+    where `load_pool` made it, `sizes` hold 1, references are asked for, or a prompt
+    outside RewardBench 2's Ties has not one right answer and some wrong ones.
+
+    References of pools: "any right" (pass@n, what a perfect selection earns) and
+    "random"; with a column `answer`, "majority" (the most frequent final answer, exact)
+    and for each model "weighted majority" (the largest sum of rewards, over at least
+    256 draws); with columns `n_steps` or `characters`, "content-blind" selections by
+    fewest steps, shortest and longest.
+
+    A benchmark: each prompt counts with the exact mean over all ways to draw n - 1 of
+    its rejected answers beside the chosen one. Prompts with fewer rejected answers, or
+    with several chosen ones, do not count at that n.
+
+    Examples
+    --------
+    >>> import rmlab
+    >>> pool = pd.DataFrame({"prompt": "p", "correct": [1, 0, 0], "score": [3.0, 2, 1]})
+    >>> pool = rmlab.load_pool(pool.assign(model="m"))
+    >>> curve = best_of_curve(pool, sizes=(1, 2, 3), by="model")
+    >>> curve["accuracy"].round(3).tolist()
+    [0.333, 0.667, 1.0]
     """
-    numbers = np.asarray(sizes)
-    if numbers.ndim != 1 or numbers.dtype.kind != "i" or numbers.min() < 2:
-        allowed = "whole numbers from 2, for example (2, 4)"
-        raise ValueError(f"sizes: {sizes!r}; allowed: {allowed}")
+    by = [by] if isinstance(by, str) else list(by)
+    numbers = check_sizes(sizes)
     scores = tables.check_scores(scores, allow_missing=True)
+    if references or holds_pools(scores, numbers or ()):
+        return pool_curve(scores, numbers, by, references, cluster, confidence)
+
+    if numbers is None:
+        numbers = [2, 3, 4]
     clusters_by = cluster_columns(scores, cluster)
+    require_item_columns(scores, by, [])
     prompt, first_rows = group_codes(scores, ["model", *PROMPT])
     n_chosen, _ = count_labels(scores, prompt)
-    clusters = group_codes(scores.iloc[first_rows], clusters_by)[0]
-    prompts = best_of(scores).assign(cluster=clusters)[n_chosen == 1]
+    rows = scores.iloc[first_rows].reset_index(drop=True)
+    group, first_of_group = group_codes(rows, by)
+    cluster_code, _ = group_codes(rows, clusters_by)
+    prompts = best_of(scores).assign(cluster=cluster_code, group=group)
+    prompts = prompts[n_chosen == 1]
     frames = []
-    for n in sorted(sizes):
+    for n in numbers:
         large = prompts[prompts["n_answers"] >= n]
         if len(large):
             frames.append(_curve_points(large, n, confidence))
     if not frames:
         problem = (
-            f"sizes: no prompt has one chosen and {min(sizes) - 1} rejected answers"
+            f"sizes: no prompt has one chosen and {numbers[0] - 1} rejected answers"
         )
         raise DataError(problem, "ask for fewer")
-    order = prompts[["model", "domain"]].drop_duplicates()
-    points: pd.DataFrame = order.merge(pd.concat(frames), on=["model", "domain"])
-    return points.astype({"reason": "str"})
+    # The index is the number of the group.
+    points = pd.concat(frames).sort_index(kind="stable")
+    names = rows[by].iloc[first_of_group].reset_index(drop=True)
+    curve = names.merge(points, left_index=True, right_index=True)
+    return curve.reset_index(drop=True).astype({"reason": "str"})
+
+
+def check_sizes(sizes: Sequence[int] | None) -> list[int] | None:
+    """The distinct sizes in their order."""
+    if sizes is None:
+        return None
+    numbers = np.asarray(sizes)
+    is_whole = numbers.ndim == 1 and numbers.dtype.kind in "iu"
+    if not is_whole or numbers.size == 0 or numbers.min() < 1:
+        allowed = "whole numbers from 1, for example (1, 2, 4)"
+        raise ValueError(f"sizes: {sizes!r}; allowed: {allowed}")
+    return [int(n) for n in np.unique(numbers)]
 
 
 def _curve_points(large: pd.DataFrame, n: int, confidence: float) -> pd.DataFrame:
-    """One row per model and domain for best of n; `large` are prompts with at least n
-    answers, and their clusters.
+    """One row per group for best of n; `large` are prompts with at least n answers,
+    their groups and clusters.
     """
     expected = _expected_credit(
         n_rejected=large["n_answers"].to_numpy() - 1,
@@ -215,7 +278,7 @@ def _curve_points(large: pd.DataFrame, n: int, confidence: float) -> pd.DataFram
         level=large["level"].to_numpy(),
         n_drawn=n - 1,
     )
-    group, first_rows = group_codes(large, ["model", "domain"])
+    group, first_rows = group_codes(large, ["group"])
     means = group_means(
         np.where(large["credit"].isna(), np.nan, expected),
         group,
@@ -223,12 +286,9 @@ def _curve_points(large: pd.DataFrame, n: int, confidence: float) -> pd.DataFram
         len(first_rows),
         confidence=confidence,
     )
-    domains = large.iloc[first_rows].reset_index(drop=True)
     reason = np.where(means.n_values == 0, "no prompt with all scores", means.reason)
     return pd.DataFrame(
         {
-            "model": domains["model"],
-            "domain": domains["domain"],
             "n": n,
             "accuracy": means.value,
             "se": means.se,
@@ -238,7 +298,8 @@ def _curve_points(large: pd.DataFrame, n: int, confidence: float) -> pd.DataFram
             "missing": means.missing,
             "reason": reason,
             "chance": 1 / n,
-        }
+        },
+        index=large["group"].iloc[first_rows],
     )
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from rmlab import metrics, records, tables
 from rmlab.benchmarks.own_columns import OwnColumns
 from rmlab.benchmarks.own_pairs import load_scores
+from rmlab.benchmarks.pools import load_pool
 from rmlab.io import native, other_formats, runners
 from rmlab.tables import DataError, check_option
 
@@ -47,7 +48,9 @@ def read_scores(
         - "reward-bench": version 1 `eval-set-scores` (`scores_chosen`,
           `scores_rejected`, `subset`, `id`);
         - "reward-bench-2": version 2 `eval-set-scores` (`scores` per prompt, the chosen
-          first, `num_correct`).
+          first, `num_correct`);
+        - "pool": a row per candidate with `score`, `correct` and `prompt`, `id`,
+          `question` or `problem`, as `rmlab.load_pool` takes them.
 
         A response matrix holds outcomes and no scores: `read_pairs` reads it. Any other
         file is read as custom pairs, under the ids that `load_pairs` gives it, if its
@@ -313,7 +316,8 @@ def _read_file(
         format = _find_format_of_table(path)
     else:
         runners = other_formats.runner_fields()
-        check_option("format", format, ["rmlab", "response-matrix", *runners])
+        formats = ["rmlab", "pool", "response-matrix", *runners]
+        check_option("format", format, formats)
     if format == "response-matrix":
         return other_formats.read_matrix(path, benchmark, subsets)
 
@@ -325,11 +329,24 @@ def _read_file(
     if format == "rmlab":
         frame = native.read_frame(path, rows, sidecar)
         return frame if model is None else frame.assign(model=model)
+    if format == "pool":
+        return _read_pool(path, native.read_frame(path, rows, sidecar), model)
     if format != "own":
         return other_formats.read_runner_results(path, rows, format, model)
     if path.suffix.lower() in records.CSV and other_formats.is_turned_matrix(rows):
         return other_formats.read_matrix(path, benchmark, subsets)
     return load_scores(path, {}, model)
+
+
+def _read_pool(path: Path, frame: pd.DataFrame, model: str | None) -> pd.DataFrame:
+    """Scores of candidates, by the first usual name of the prompt."""
+    if model is not None:
+        frame["model"] = model
+    elif "model" not in frame:
+        frame["model"] = path.stem
+    names = (name for name in other_formats.POOL_PROMPTS if name in frame)
+    prompt = next(names, "prompt")
+    return load_pool(frame, prompt=prompt, name=path.stem, allow_missing=True)
 
 
 def _find_format_of_table(path: Path) -> str | None:

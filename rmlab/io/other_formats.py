@@ -46,6 +46,9 @@ _OUTCOMES = {
     "": None,
 }
 
+POOL_PROMPTS = ("id", "prompt", "question", "problem")
+"""Usual names of the column that tells the prompts of a pool apart."""
+
 
 def find_table_format(header: list[str]) -> str:
     """The format of a CSV or Parquet file, from the names of its columns."""
@@ -55,6 +58,8 @@ def find_table_format(header: list[str]) -> str:
     is_scores = is_key and not {"prompt", "response"} & names
     if is_scores or "chosen_slot" in names:
         return "rmlab"
+    if {"score", "correct"} <= names and not names.isdisjoint(POOL_PROMPTS):
+        return "pool"
     if header[:1] == ["model"] and _could_be_items(header):
         return "response-matrix"
     return "own"
@@ -82,8 +87,9 @@ def is_turned_matrix(rows: Sequence[Row]) -> bool:
 
 def find_row_format(row: Row) -> str:
     """The format of a JSON file of results, from the fields of its first object."""
-    if find_table_format(list(row)) == "rmlab":
-        return "rmlab"
+    format_of_table = find_table_format(list(row))
+    if format_of_table in ("rmlab", "pool"):
+        return format_of_table
     has_texts = "chosen" in row or "responses" in row
     is_own_list = has_texts and "scores" in row and "num_correct" not in row
     has_scores_by_label = isinstance(row.get("scores"), dict)

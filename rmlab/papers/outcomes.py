@@ -49,6 +49,13 @@ def results(name: str) -> pd.DataFrame:
     - "smollm2-doctor", "smollm2-tokens": results of `rmlab.doctor` and
       `rmlab.widgets.token_rewards` in the lessons.
 
+    Two are of real pools, 500 problems of GSM8K with 32 candidates each, by one policy
+    (StrictPRMBench, CC-BY-4.0); `problem` and `candidate` join them:
+
+    - "best-of-32-candidates": answer (extracted), characters, tokens, correct.
+    - "best-of-32-steps": model and `steps`, a list of scores, by seven reward and
+      process reward models (see `rmlab.metrics.combine_steps`).
+
     And one of toys, a row per training of a tiny reward model (`train` in
     notebooks/course/course.py):
 
@@ -176,6 +183,14 @@ def _read_lesson(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False, na_values={"change": [""]})
 
 
+def _read_parquet(path: Path) -> pd.DataFrame:
+    """A table as it was published, names as strings."""
+    table = pd.read_parquet(path)
+    if "model" in table:
+        table["model"] = table["model"].astype("str")
+    return table
+
+
 def _read_csv(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, dtype=dict.fromkeys(_STRINGS, "str"))
 
@@ -187,4 +202,5 @@ _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     "letters": _read_letters,
     "verdicts": _read_verdicts,
     "other": _read_lesson,
+    "parquet": _read_parquet,
 }
