@@ -36,6 +36,9 @@ MOST_NOT_RUN = 5
 WITH_CODE = [
     page for page in PAGES if page.name != "gallery.md" and samples.samples(page)
 ]
+WITH_OUTPUT = [
+    page for page in WITH_CODE if any(s.output for s in samples.samples(page))
+]
 # Where a page names a model or a file of the reader's, a tiny one of that name stands
 # in the folder it runs in.
 HUB = {
@@ -121,8 +124,19 @@ def address(request, at_hand):
             yield served.url
 
 
+@pytest.mark.parametrize("page", WITH_OUTPUT, ids=lambda page: page.stem)
+def test_the_output_on_a_page_is_that_of_its_code(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for sample in samples.samples(page):
+        if sample.reason is None:
+            assert samples.output(page, sample, names) == (sample.output or "")
+
+
 @pytest.mark.parametrize(
-    "page", WITH_CODE, ids=lambda page: page.relative_to(DOCS).as_posix()
+    "page",
+    [page for page in WITH_CODE if page not in WITH_OUTPUT],
+    ids=lambda page: page.relative_to(DOCS).as_posix(),
 )
 def test_the_code_on_a_page_runs(page, address):
     names = {}
@@ -284,7 +298,7 @@ def test_links_inside_the_site_lead_somewhere_and_nothing_is_fetched_from_elsewh
 
 def test_the_reference_describes_shared_parameters_wherever_they_are(site):
     pages = [path.read_text("utf-8") for path in (site / "reference").glob("*.html")]
-    assert not [page for page in pages if ">As in " in page]
+    assert not [page for page in pages if "– As in" in re.sub("<[^>]+>", "", page)]
     # Each of the options of `compare`, and what it says of them.
     page = next(page for page in pages if 'id="rmlab.compare"' in page)
     compare = page.partition('id="rmlab.compare"')[2].partition("</dl>")[0]

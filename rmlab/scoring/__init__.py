@@ -145,7 +145,7 @@ def prefer(
     Raises
     ------
     DataError, OSError
-        As in `rmlab.score`.
+        Where `rmlab.score` raises them.
     """
     responses = tables.check_responses(responses)
     if shard is not None:
