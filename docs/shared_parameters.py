@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import rmlab
 
-_SECTION = re.compile(r"(?<=^Parameters\n----------\n)(.*?)(?=^\w[\w ]*\n---|\Z)", re.M | re.S)
+_SECTION = re.compile(
+    r"(?<=^Parameters\n----------\n)(.*?)(?=^\w[\w ]*\n---|\Z)", re.M | re.S
+)
 _ENTRY = re.compile(r"^(?P<head>\S[^\n]*)\n(?P<text>(?:[ ]+[^\n]*\n?|\n)*)", re.M)
 _SAME = re.compile(r"\s*As in `(?P<function>[\w.]+)`\.\s*(?P<more>.*)", re.S)
 

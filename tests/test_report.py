@@ -116,7 +116,7 @@ def test_a_caption_may_be_latex_and_columns_may_be_chosen(board):
     first = board.iloc[0]
     interval = f"{first['low']:.3f} to {first['high']:.3f}"
     assert f"{interval} & {first['overall']:.3f} & {first['se']:.3f}" in rows[1]
-    with pytest.raises(rmlab.DataError, match="'overal'.*'overall'"):
+    with pytest.raises(rmlab.DataError, match=r"'overal'.*'overall'"):
         report.to_latex(board, columns=["model", "overal"])
 
 
