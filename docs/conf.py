@@ -32,7 +32,9 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
 ]
-copybutton_exclude = ".linenos, .gp, .go"  # of doctests the code alone
+# Code has a button, its output has none; of doctests the code alone is copied.
+copybutton_selector = "div:not(.highlight-text, .output) > div.highlight > pre"
+copybutton_exclude = ".linenos, .gp, .go"
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"rmlab {__version__}"
@@ -41,6 +43,9 @@ if code := address.repository():
         "source_repository": code,
         "source_branch": "main",
         "source_directory": "docs/",
+        "footer_icons": [
+            {"name": "Repository", "url": code, "html": "Repository", "class": ""}
+        ],
     }
 html_math_renderer = "mathml"
 html_static_path = ["static"]

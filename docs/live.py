@@ -1,8 +1,9 @@
-"""The explorer on the site: a widget needs a kernel, so that its page without one
-stands in its place, with the selection that the notebook shows.
+"""Widgets on the site, which has no kernel: in the explorer's place stands its page,
+with the selection that the notebook shows, in the playground's a picture.
 """
 
 import ast
+import base64
 from html import escape
 from pathlib import Path
 from urllib.parse import urlencode
@@ -14,6 +15,7 @@ import rmlab
 from rmlab.report.page import write_explorer
 
 PAGE = Path(__file__).parent / "static" / "explorer.html"  # git ignores it
+PLAYGROUND = Path(__file__).parents[1] / "figures" / "10_playground.png"
 PACKAGE = Path(__file__).parents[1] / "rmlab"
 BENCHMARK = "mini"
 _WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -34,12 +36,20 @@ def refresh() -> None:
 
 
 def embed(notebook: nbformat.NotebookNode) -> None:
-    """Put the explorer's page in the place of its text in a notebook's outputs."""
+    """Put the explorer's page and the playground's picture in the place of their texts
+    in a notebook's outputs.
+    """
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
-            text = output.get("data", {}).get("text/plain", "")
-            if _WIDGET in output.get("data", {}) and text.startswith("explore: "):
+            data = output.get("data", {})
+            text = data.get("text/plain", "")
+            if _WIDGET not in data:
+                continue
+            if text.startswith("explore: "):
                 output["data"] = {"text/html": _frame(text), "text/plain": text}
+            elif text.startswith("playground: "):
+                picture = base64.b64encode(PLAYGROUND.read_bytes()).decode()
+                output["data"] = {"image/png": picture, "text/plain": text}
 
 
 def _frame(text: str) -> str:
