@@ -73,7 +73,7 @@ docs: .venv/docs  ## the site: notebooks with their outputs, how-to pages, galle
 	$(BIN)/sphinx-build -W -b html docs docs/_build/html
 
 clean:
-	rm -rf .venv dist docs/_build docs/gallery docs/lessons docs/course artefacts
+	rm -rf .venv dist docs/_build docs/static/explorer.html docs/gallery docs/lessons docs/course artefacts
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -13,6 +13,8 @@ import address
 import gallery
 import instruments
 import lessons
+import live
+import shared_parameters
 
 from rmlab import __version__
 from rmlab.scorers.models.heads import HEADS
@@ -24,7 +26,15 @@ author = "the rmlab authors"
 copyright = "the rmlab authors, Apache-2.0"
 version = release = __version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+]
+# Code has a button, its output has none; of doctests the code alone is copied.
+copybutton_selector = "div:not(.highlight-text, .output) > div.highlight > pre"
+copybutton_exclude = ".linenos, .gp, .go"
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"rmlab {__version__}"
@@ -33,6 +43,9 @@ if code := address.repository():
         "source_repository": code,
         "source_branch": "main",
         "source_directory": "docs/",
+        "footer_icons": [
+            {"name": "Repository", "url": code, "html": "Repository", "class": ""}
+        ],
     }
 html_math_renderer = "mathml"
 html_static_path = ["static"]
@@ -77,12 +90,19 @@ def _heads() -> str:
 
 
 gallery.refresh()
+live.refresh()
 myst_substitutions = {
     "heads": _heads(),
     "thumbnails": gallery.thumbnails(),
     **lessons.tables(),
     **instruments.tables(),
 }
+
+
+def _fill(app, what, name, obj, options, lines):
+    """Describe shared parameters everywhere, not where they are written alone."""
+    if what in ("function", "method"):
+        lines[:] = shared_parameters.fill(obj, "\n".join(lines)).split("\n")
 
 
 def _plain(app, what, name, obj, options, lines):
@@ -117,6 +137,8 @@ def _formula(writer, node):
 
 
 def setup(app):
-    """Connect the docstring filter and the formulas."""
+    """Connect the docstring filters and the formulas."""
     app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))
+    # Before napoleon, at 500, takes the sections to pieces.
+    app.connect("autodoc-process-docstring", _fill, priority=400)
     app.connect("autodoc-process-docstring", _plain)

@@ -1,4 +1,4 @@
-"""Take figures/explorer.png: the page of `rmlab explore` on scores that ship with the
+"""Take figures/10_explorer.png: the page of `rmlab explore` on scores that ship with the
 package, in Chromium.
 
     python docs/draw_explorer.py [--dark]
@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 import rmlab
 from rmlab.report.page import write_explorer
 
-TARGET = Path(__file__).parents[1] / "figures" / "explorer.png"
+TARGET = Path(__file__).parents[1] / "figures" / "10_explorer.png"
 MODEL = "SmolLM2-135M mean"
 
 

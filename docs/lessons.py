@@ -6,9 +6,10 @@ Nothing here runs a notebook: the pages show the outputs that it keeps.
 
 import json
 import re
-import shutil
 from pathlib import Path
 
+import live
+import nbformat
 from address import ONE_CLICK, binder_link, colab_link, repository
 
 ROOT = Path(__file__).parents[1]
@@ -93,8 +94,11 @@ def _copied(name: str, source: Path) -> list[Path]:
         old.unlink()
     for notebook in wanted:
         copy = target / notebook.name
-        if not copy.is_file() or copy.read_bytes() != notebook.read_bytes():
-            shutil.copyfile(notebook, copy)
+        shown = nbformat.read(notebook, as_version=4)
+        live.embed(shown)
+        text = nbformat.writes(shown)
+        if not copy.is_file() or copy.read_text("utf-8") != text:
+            copy.write_text(text, "utf-8")
     return [target / notebook.name for notebook in wanted]
 
 

@@ -44,6 +44,17 @@ CELLS = (
 )
 
 
+BROKEN_WORDS = """pre => {
+  const text = pre.firstChild, range = document.createRange(), broken = [];
+  for (const {0: word, index} of text.data.matchAll(/[A-Za-z]+/g)) {
+    range.setStart(text, index);
+    range.setEnd(text, index + word.length);
+    if (range.getClientRects().length > 1) broken.push(word);
+  }
+  return broken;
+}"""
+
+
 @pytest.fixture(scope="module")
 def world(mini):
     """Mini with a prompt each of maths, code and Arabic and nine of hostile answers;
@@ -568,6 +579,7 @@ def test_read_maths_and_code(site, view):
     photograph(site, "maths")
     view.get_by_role("button", name="Raw", exact=True).click()
     expect(body.first).to_contain_text(r"By \(x_i * y_i\) and $\frac{a_1}{b_1}$")
+    assert body.first.locator("pre").evaluate(BROKEN_WORDS) == []
     view.get_by_role("button", name="Rendered", exact=True).click()
     open_prompt(view, "code")
     for k in (1, 2):
@@ -577,6 +589,14 @@ def test_read_maths_and_code(site, view):
         ), "a long line scrolls"
     open_prompt(view, "words")
     assert body.first.evaluate("e => getComputedStyle(e).direction") == "rtl"
+
+
+def test_differences_begin_with_the_answers_of_the_selected_cell(view, world):
+    view.locator(".rmlab-matrix button").nth(2).click()
+    view.get_by_role("button", name="Differences", exact=True).click()
+    shown = view.locator(".rmlab-plain select")
+    for k, name in enumerate(("chosen concise", "rejected markdown")):
+        assert shown.nth(k).evaluate("e => e.selectedOptions[0].text") == name
 
 
 def test_hostile_answers_and_names_stay_inert(site, view, world):

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import gallery
 import lessons
+import live
 import pytest
 import samples
 from faulty_server import FaultyServer
@@ -34,6 +35,9 @@ MOST_NOT_RUN = 5
 
 WITH_CODE = [
     page for page in PAGES if page.name != "gallery.md" and samples.samples(page)
+]
+WITH_OUTPUT = [
+    page for page in WITH_CODE if any(s.output for s in samples.samples(page))
 ]
 # Where a page names a model or a file of the reader's, a tiny one of that name stands
 # in the folder it runs in.
@@ -120,8 +124,19 @@ def address(request, at_hand):
             yield served.url
 
 
+@pytest.mark.parametrize("page", WITH_OUTPUT, ids=lambda page: page.stem)
+def test_the_output_on_a_page_is_that_of_its_code(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for sample in samples.samples(page):
+        if sample.reason is None:
+            assert samples.output(page, sample, names) == (sample.output or "")
+
+
 @pytest.mark.parametrize(
-    "page", WITH_CODE, ids=lambda page: page.relative_to(DOCS).as_posix()
+    "page",
+    [page for page in WITH_CODE if page not in WITH_OUTPUT],
+    ids=lambda page: page.relative_to(DOCS).as_posix(),
 )
 def test_the_code_on_a_page_runs(page, address):
     names = {}
@@ -277,11 +292,38 @@ def test_links_inside_the_site_lead_somewhere_and_nothing_is_fetched_from_elsewh
                 (path.parent / unquote(parts.path)).resolve() if parts.path else path
             )
             anchors = pages[target].anchors if target in pages else set()
+            # What follows the explorer's address is a selection.
+            is_anchor = bool(parts.fragment) and target.name != live.PAGE.name
             if not target.is_file() or (
-                parts.fragment and unquote(parts.fragment) not in anchors
+                is_anchor and unquote(parts.fragment) not in anchors
             ):
                 broken.append(f"{path.relative_to(site)}: {link}")
     assert not broken
+
+
+def test_the_reference_describes_shared_parameters_wherever_they_are(site):
+    pages = [path.read_text("utf-8") for path in (site / "reference").glob("*.html")]
+    assert not [page for page in pages if "– As in" in re.sub("<[^>]+>", "", page)]
+    # Each of the options of `compare`, and what it says of them.
+    page = next(page for page in pages if 'id="rmlab.compare"' in page)
+    compare = page.partition('id="rmlab.compare"')[2].partition("</dl>")[0]
+    for sentence in ("How the parts combine", "What a tie earns", "that all models"):
+        assert compare.count(sentence) == 1
+
+
+def test_an_explorer_in_a_lesson_is_its_page_with_the_same_selection(site):
+    lesson = Page((site / "lessons" / "10_explore.html").read_text("utf-8"))
+    frames = sorted(link for link in lesson.loaded if "explorer.html#" in link)
+    assert len(frames) == 2
+    assert "outcome=flip" in frames[0] + frames[1]
+    assert all((site / "lessons" / urlsplit(link).path).is_file() for link in frames)
+
+
+def test_code_can_be_copied_and_changelog_and_index_are_at_hand(site):
+    index = (site / "index.html").read_text("utf-8")
+    assert 'src="_static/copybutton.js' in index
+    assert {"genindex.html", "changelog.html"} <= Page(index).links
+    assert "rmlab.compare" in (site / "genindex.html").read_text("utf-8")
 
 
 HOMES = [

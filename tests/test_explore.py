@@ -2,6 +2,7 @@
 rewards along an answer.
 """
 
+import asyncio
 import re
 import time
 from html import escape as html_escape
@@ -413,6 +414,40 @@ def test_a_scorer_that_raises_is_shown_and_the_page_lives_on():
         assert bool(play.result.value) == (prompt != "bad"), (
             "an old number is of other texts"
         )
+
+
+def test_a_text_is_scored_while_one_types_and_once_for_a_burst_of_keys():
+    asked = []
+
+    def logged(prompts, texts):
+        asked.append(list(texts))
+        return longest(prompts, texts)
+
+    async def press_keys(play):
+        box = play.controls["answer 1"]
+        assert box.continuous_update, "the page sends nothing before the box is left"
+        asked.clear()
+        for text in ("Z", "Zq", "Zqx"):
+            box.value = text
+        assert asked == []
+        await asyncio.sleep(0.6)
+
+    play = playground(logged)
+    asyncio.run(press_keys(play))
+    assert [texts[0] for texts in asked] == ["Zqx"] + [t[0] for t in asked[1:]]
+    assert not {"Z", "Zq"} & {text for texts in asked for text in texts}
+    assert play.result.value
+
+
+def test_bars_of_the_playground_start_at_zero():
+    def base(prompts, texts):
+        return [1000.0 + len(text) for text in texts]
+
+    html = playground(base).result.value
+    line = html[html.index("<h4>") :]
+    widths = [float(width) for width in re.findall(r"#5b9bd580 ([\d.]+)%", line)]
+    assert widths
+    assert min(widths) > 70, "nearly equal rewards have nearly equal bars"
 
 
 # Token rewards

@@ -91,8 +91,8 @@ def test_a_leaderboard_and_a_comparison_are_tables_of_papers(
     )
     one = rmlab.compare(make_scores(sizes, models=("a_1", "b&c")), "a_1", "b&c")
     for table in (board, one):
-        text = report.to_latex(table, caption="A & B")
-        assert r"\caption{A \& B}" in text
+        text = report.to_latex(table)
+        assert "95 \\% interval" in re.search(r"caption{(.*)}", text)[1]
         rows = [line for line in text.splitlines() if line.endswith(r"\\")]
         n_columns = len(re.search(r"tabular}{(\w+)}", text)[1])
         assert [len(re.findall(r"(?<!\\)&", line)) for line in rows] == [
@@ -104,6 +104,20 @@ def test_a_leaderboard_and_a_comparison_are_tables_of_papers(
         np.testing.assert_allclose(pd.read_csv(path)["low"], table["low"], rtol=1e-15)
     row = f"{one['difference'][0]:+.3f} & {one['low'][0]:+.3f} to {one['high'][0]:+.3f}"
     assert re.search(rf"a\\_1 & b\\&c & .*{re.escape(row)}", report.to_latex(one))
+
+
+def test_a_caption_may_be_latex_and_columns_may_be_chosen(board):
+    caption = r"\textbf{Ours} $> 0.5$, see \cref{fig:one}"
+    columns = ["model", "low", "overall", "se"]
+    text = report.to_latex(board, caption=caption, columns=columns)
+    assert rf"\caption{{{caption}}}" in text
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert rows[0] == r"model & 95 \% interval & overall & se \\"
+    first = board.iloc[0]
+    interval = f"{first['low']:.3f} to {first['high']:.3f}"
+    assert f"{interval} & {first['overall']:.3f} & {first['se']:.3f}" in rows[1]
+    with pytest.raises(rmlab.DataError, match=r"'overal'.*'overall'"):
+        report.to_latex(board, columns=["model", "overal"])
 
 
 def test_several_benchmarks_are_one_table_with_their_own_numbers(make_scores):

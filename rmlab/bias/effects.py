@@ -147,8 +147,10 @@ def exchange_rate(
 
     Parameters
     ----------
-    scores, features, terms, by, cluster, confidence
-        As in `style_effects`. The terms must hold "correct", the unit of the rate.
+    scores, features, by, cluster, confidence
+        As in `style_effects`.
+    terms
+        As in `style_effects`. "correct", the unit of the rate, must be one of them.
 
     Returns
     -------

@@ -326,9 +326,9 @@ def matrix(
     Parameters
     ----------
     table : DataFrame
-        Scores or pairs of one model.
+        Scores or pairs of one model. A table of one domain gives that domain's matrix.
     average, ties, common, cluster, **options
-        As in `summary`. A table of one domain gives that domain's matrix.
+        As in `summary`.
 
     Returns
     -------

@@ -51,7 +51,7 @@ def plot_style_gap(
         (`rmlab.summary`, `rmlab.papers.published`), which has no intervals; or the
         result of `rmlab.style_gap`.
     average
-        As in `rmlab.summary`, where `table` holds scores or pairs.
+        As in `rmlab.summary`. Used where `table` holds scores or pairs.
     chance : float
         Where the dotted line stands. A hard point left of it means that style beats
         substance.

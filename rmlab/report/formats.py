@@ -1,6 +1,6 @@
 """A leaderboard or a comparison as Markdown, LaTeX or CSV; any table in a notebook."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import pandas as pd
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from rmlab.records import write_file
-from rmlab.tables import DataError
+from rmlab.tables import DataError, nearest
 from rmlab.text import (
     escape_html,
     escape_latex,
@@ -98,7 +98,11 @@ def to_markdown(board: pd.DataFrame) -> str:
 
 
 def to_latex(
-    board: pd.DataFrame, *, caption: str | None = None, label: str | None = None
+    board: pd.DataFrame,
+    *,
+    columns: Sequence[str] | None = None,
+    caption: str | None = None,
+    label: str | None = None,
 ) -> str:
     r"""Write a leaderboard or a comparison as a LaTeX table (`\usepackage{booktabs}`).
 
@@ -106,20 +110,40 @@ def to_latex(
     ----------
     board : DataFrame
         What `rmlab.leaderboard`, `rmlab.compare` or `rmlab.stats.compare_all` return.
-    caption, label : str, optional
-        By default a sentence on the columns, and "tab:leaderboard" or "tab:comparison".
+    columns : sequence of str, optional
+        The columns of `board` to print, in this order; "low" prints the interval. By
+        default those that a paper needs.
+    caption : str, optional
+        LaTeX, written as it is; by default a sentence on the columns.
+    label : str, optional
+        By default "tab:leaderboard" or "tab:comparison".
 
     Returns
     -------
     str
-        The table, written by a pandas Styler; all names are escaped.
+        The table, written by a pandas Styler; all names in it are escaped.
+
+    Raises
+    ------
+    DataError
+        For another table, and for columns that it lacks.
+
+    Examples
+    --------
+    >>> import rmlab
+    >>> board = rmlab.leaderboard(rmlab.papers.results("smollm2-mini"))
+    >>> latex = to_latex(
+    ...     board, columns=["model", "overall", "low"], caption=r"\emph{Small} models"
+    ... )
+    >>> print(latex.splitlines()[6])
+    model & overall & 95 \% interval \\
     """
     kind = _check_board(board)
     if caption is None:
-        caption = CAPTIONS[kind]
+        caption = escape_latex(CAPTIONS[kind])
     if label is None:
         label = f"tab:{kind}"
-    cells = _escape_cells(board, escape_latex, r"\textit{{{}}}")
+    cells = _escape_cells(board, escape_latex, r"\textit{{{}}}", columns)
     alignment = _mark_columns(board[cells.columns], "r", "l")
     headings = [escape_latex(heading(name)) for name in cells.columns]
     latex: str = (
@@ -130,7 +154,7 @@ def to_latex(
             position_float="centering",
             column_format="".join(alignment),
             label=label,
-            caption=escape_latex(caption),
+            caption=caption,
         )
     )
     return latex
@@ -268,21 +292,37 @@ def _choose_columns(cells: pd.DataFrame) -> tuple[list[str], list[str]]:
     return others[:_MOST_COLUMNS], others[_MOST_COLUMNS:]
 
 
-def printed_board(board: pd.DataFrame) -> pd.DataFrame:
+def printed_board(
+    board: pd.DataFrame, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
     """The columns of a leaderboard or a comparison as they are printed.
 
-    Counts that are all zero are left out.
+    By default counts that are all zero are left out, and columns that a paper does
+    not need.
     """
-    cells = board.astype(object).map(_format_value)
+    cells = _print_cells(board)
+    if columns is not None:
+        for name in columns:
+            if name not in cells.columns:
+                allowed = nearest(name, list(cells.columns))
+                raise DataError(f"columns: no column {name!r}", allowed)
+        return cells[list(columns)]
+
     hidden = {*_NOT_PRINTED}
     for name in ("n_ties", "missing"):
         if name in board and not board[name].any():
             hidden.add(name)
     if len(board) == 1:
         hidden.add("p_holm")
-
     if _check_board(board) == "comparison":
         hidden |= _NOT_COMPARED
+    return cells.drop(columns=[*hidden], errors="ignore")
+
+
+def _print_cells(board: pd.DataFrame) -> pd.DataFrame:
+    """All cells as text; `low` is the interval, and a rank has its own behind it."""
+    cells = board.astype(object).map(_format_value)
+    if _check_board(board) == "comparison":
         cells["low"] = _format_intervals(board, "{:+.3f}")
         cells["difference"] = _format_numbers(board["difference"], "{:+.3f}")
         for name in ("p", "p_holm"):
@@ -291,7 +331,7 @@ def printed_board(board: pd.DataFrame) -> pd.DataFrame:
         cells["low"] = _format_intervals(board, "{:.3f}")
         ranks = zip(board["rank"], board["rank_low"], board["rank_high"], strict=True)
         cells["rank"] = [_format_rank(rank, low, high) for rank, low, high in ranks]
-    return cells.drop(columns=[*hidden], errors="ignore")
+    return cells
 
 
 def heading(column: str) -> str:
@@ -301,14 +341,17 @@ def heading(column: str) -> str:
 
 
 def _escape_cells(
-    board: pd.DataFrame, escape: Callable[[str], str], baseline: str
+    board: pd.DataFrame,
+    escape: Callable[[str], str],
+    baseline: str,
+    columns: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """The columns as they are printed, every cell escaped.
 
     `baseline` formats the name of a baseline.
     """
-    cells = printed_board(board).map(escape).reset_index(drop=True)
-    if "kind" in board:
+    cells = printed_board(board, columns).map(escape).reset_index(drop=True)
+    if "kind" in board and "model" in cells:
         is_blind = (board["kind"] == "baseline").to_numpy()
         names = cells["model"][is_blind].map(baseline.format)
         cells.loc[is_blind, "model"] = names + " (baseline)"

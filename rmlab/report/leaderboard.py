@@ -121,7 +121,7 @@ def compare_benchmarks(
     Raises
     ------
     DataError
-        As in `rmlab.summary`.
+        Where `rmlab.summary` raises it.
     """
     summaries = []
     for name, table in _split_benchmarks(tables):

@@ -283,7 +283,8 @@ def may_be_first(ranks: pd.DataFrame) -> Iterator[str]:
 
 def _count_undecided(overall: pd.DataFrame) -> Iterator[str]:
     """How many comparisons are ties, and how many have no outcome."""
+    models = "1 model" if len(overall) == 1 else f"{len(overall)} models"
     for column, finding in (("n_ties", "are ties"), ("missing", "have no outcome")):
         n_comparisons = int(overall[column].sum())
         if n_comparisons:
-            yield f"{n_comparisons:,} comparisons of {len(overall)} models {finding}."
+            yield f"{n_comparisons:,} comparisons of {models} {finding}."

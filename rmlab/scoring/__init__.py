@@ -37,9 +37,9 @@ def score(
         A table of responses.
     model : str, Path, scorer, list of these, or mapping from names to these
         The name of a baseline ("longest") or of a scorer that another package brings, a
-        model id ("owner/name") or folder, or a scorer: a function of (prompts, responses), two lists, that returns one number per text,
-        or an object with such a call and a `name`. A judge (`rmlab.judge`) is a scorer,
-        too.
+        model id ("owner/name") or folder, or a scorer: a function of (prompts,
+        responses), two lists, that returns one number per text, or an object with such
+        a call and a `name`. A judge (`rmlab.judge`) is a scorer, too.
     store : str or Path, optional
         A folder, or a URL that fsspec knows ("s3://bucket/scores"). Every batch is put
         there as it comes, so that an interrupted run resumes and a rerun forwards
@@ -146,7 +146,7 @@ def prefer(
     Raises
     ------
     DataError, OSError
-        As in `rmlab.score`.
+        Where `rmlab.score` raises them.
     """
     responses = tables.check_responses(responses)
     if shard is not None:

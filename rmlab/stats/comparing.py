@@ -58,8 +58,10 @@ def compare(
     by : str or sequence of str, optional
         Columns that define the rows, as in `rmlab.accuracy`; default: the overall score
         alone.
-    average, ties, common, cluster, confidence, **options
-        As in `rmlab.summary`; `common` means the items of all models in the table.
+    average, ties, cluster, confidence, **options
+        As in `rmlab.summary`.
+    common : bool
+        Whether to keep only the items that all models of the table have.
 
     Returns
     -------

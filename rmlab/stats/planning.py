@@ -47,8 +47,10 @@ def power(
 
     Parameters
     ----------
-    table, a, average, ties, common, cluster, **options
+    table, average, ties, common, cluster, **options
         As in `rmlab.compare`.
+    a : str
+        One model.
     b : str, optional
         The other model; default: each of the others.
     power : float

@@ -644,6 +644,7 @@ class Explorer {
   showView(name) {
     this.view = name;
     for (const button of this.views.children) button.setAttribute("aria-pressed", String(button.dataset.view === name));
+    if (this.texts === undefined) return; // they are on their way, and will be shown so
     const draw = {Differences: () => this.makeDifferences(), Style: () => this.makeStyles(), Tokens: () => this.makeTokens()}[name];
     const hasTexts = this.texts.answers !== undefined;
     this.body.replaceChildren(...[hasTexts && draw ? draw() : this.makeAnswers()].flat());
@@ -694,11 +695,19 @@ class Explorer {
     this.views.scrollIntoView({block: "nearest"});
   }
 
+  // The answers of the selected cell; without a cell two of the same style.
+  usualDifference(answers) {
+    const {data} = this, {cell} = this.selection;
+    const [chosen, rejected] = LABELS.map((_, label) => answers.filter(answer => data.answer_label[answer] === label));
+    const ofStyle = (side, style) => side.find(answer => style >= 0 && data.answer_style[answer] === style) ?? side[0];
+    const first = cell ? ofStyle(chosen, STYLES.indexOf(cell[0])) : chosen[0];
+    const style = cell ? STYLES.indexOf(cell[1]) : data.answer_style[first];
+    return [first, ofStyle(rejected, style)];
+  }
+
   makeDifferences() {
     const {data} = this, answers = data.answersOf[this.number];
-    const right = answers.find(answer => data.answer_label[answer] === 0), style = data.answer_style[right];
-    const wrong = answers.filter(answer => data.answer_label[answer] === 1);
-    this.difference ??= [right, wrong.find(answer => style >= 0 && data.answer_style[answer] === style) ?? wrong[0]];
+    this.difference ??= this.usualDifference(answers);
     const options = answers.map(answer => [String(answer), data.fullName(answer)]);
     const selects = ["From", "to"].map((label, side) => {
       const {field, select} = makeSelect(label, options, value => { this.difference[side] = Number(value); this.showView("Differences"); });

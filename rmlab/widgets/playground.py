@@ -1,5 +1,6 @@
 """The playground: type a prompt and answers, restyle one, and watch the reward."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ _CHANGES = {
 }
 # Translucent, so that numbers can be read on it in light and dark.
 _BAR = "#5b9bd580"
+_PAUSE = 0.3  # seconds without a key, after which a text is scored
 
 
 def playground(
@@ -45,7 +47,7 @@ def playground(
 ) -> "Playground":
     """Type and score: a widget for JupyterLab.
 
-    The scores follow when a box is left or a slider is released.
+    The scores follow when one stops typing or releases a slider.
 
     Parameters
     ----------
@@ -90,6 +92,7 @@ class Playground(WidgetDisplay):
         self._scorer = _Memory(scorer)
         self._sample = sample
         self._last_change = "bold"
+        self._planned: asyncio.TimerHandle | None = None
         self._names = [f"answer {number + 1}" for number in range(len(answers))]
         self.result = w.HTML()
         self.trial = w.HTML()
@@ -110,7 +113,7 @@ class Playground(WidgetDisplay):
         texts = {"prompt": prompt} | dict(zip(self._names, answers, strict=True))
         controls = {}
         for name, text in texts.items():
-            controls[name] = w.Textarea(text, rows=5, continuous_update=False)
+            controls[name] = w.Textarea(text, rows=5)
         controls["restyle"] = w.Dropdown(options=self._names)
         for name, change in _CHANGES.items():
             slider = w.IntSlider(0, 0, change.steps, continuous_update=False)
@@ -271,7 +274,19 @@ class Playground(WidgetDisplay):
         # An old number must not stand beside a new text.
         self.result.value = ""
         self.trial.value = ""
-        self._attempt(self._draw)
+        self._draw_soon()
+
+    def _draw_soon(self) -> None:
+        """Draw after a pause in typing; at once where no event loop runs."""
+        if self._planned is not None:
+            self._planned.cancel()
+        draw = partial(self._attempt, self._draw)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            draw()
+        else:
+            self._planned = loop.call_later(_PAUSE, draw)
 
     def _attempt(self, action: Callable[[], object]) -> None:
         """Run somebody else's scorer: the page lives on and shows its error."""
@@ -295,8 +310,9 @@ class Playground(WidgetDisplay):
             html += f'<div class="rmlab-text" dir="auto">{answer}</div>'
         if line["score"].notna().all():
             change = self._last_change.replace("_", " ")
+            # Bars start at zero, also where all rewards are below it.
             bars = _style_table(line[["step", "score"]]).bar(
-                ["score"], align="left", width=80, color=_BAR
+                ["score"], align="mid", width=80, color=_BAR
             )
             html += f"<h4>Reward against {change}</h4>{bars.to_html()}"
         self.result.value = html
@@ -332,7 +348,7 @@ class _Memory:
 def _style_table(table: pd.DataFrame) -> "Styler":
     """A table without row numbers; its numbers have four figures."""
     numbers = list(table.select_dtypes(float))
-    style = table.style.hide(axis="index")
+    style = table.style.hide(axis="index").set_table_attributes('class="rmlab-table"')
     return style.format("{:.4g}", numbers, na_rep="–")
 
 
