@@ -4,6 +4,7 @@ from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.layout import Layout
 from rmlab.benchmarks.own_pairs import load_pairs
 from rmlab.benchmarks.registry import benchmark_of, benchmarks_by_name, load, named
+from rmlab.benchmarks.sampling import sample
 
 __all__ = [
     "Benchmark",
@@ -13,4 +14,5 @@ __all__ = [
     "load",
     "load_pairs",
     "named",
+    "sample",
 ]
