@@ -577,7 +577,7 @@ def _numbers(frame: pd.DataFrame, column: str, table: str) -> FloatArray:
     values = frame[column]
     if not pd.api.types.is_numeric_dtype(values.dtype):
         # As texts, since integers beyond the floats would raise OverflowError.
-        texts = values.astype("str").str.strip()
+        texts = values.astype("str").where(values.notna()).str.strip()
         numbers = pd.to_numeric(texts, errors="coerce")
         is_number = numbers.notna() | texts.isna() | (texts.str.lower() == "nan")
         _require(frame, is_number.to_numpy(bool), table, column, "a number")
