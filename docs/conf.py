@@ -67,7 +67,11 @@ def _heads() -> str:
             ", ".join(f"`{part}`" for part in head.parts)
             or "as transformers names them"
         )
-        read = " and ".join(head.reads) if head.make else "as the class reads it"
+        read = (
+            " and ".join(read.value for read in head.reads)
+            if head.make
+            else "as the class reads it"
+        )
         rows.append(f"| `{head.name}` | {head.models} | {weights} | {read} |")
     return "\n".join(["| head | models | weights | read |", "|---|---|---|---|", *rows])
 

@@ -2,8 +2,10 @@
 issue.
 
 Small models with random weights: does attention go over kernels, do packs come out as
-texts alone, in float32 and in half precision; how fast, and how much of a pack's time
-is the host's.
+texts alone, in float32 and in half precision. Then how fast each way is, packs over
+flex attention and packs run by run, beside texts one by one: tokens per second, and the
+share of the peak of matrix products that the model's weights use. Whoever has a GPU
+sees which way should stay.
 
     make gpu-check                      # or: python performance/gpu_check.py --device cuda:0
     python performance/gpu_check.py --device cpu --quick      # what a machine without a GPU can show
@@ -25,11 +27,10 @@ import torch
 import transformers
 
 from rmlab import toy
-from rmlab.inference.flex import kernels, serves
-from rmlab.inference.forward import hidden
+from rmlab.inference import flex
+from rmlab.inference.backbone import Backbone
 from rmlab.inference.memory import model_budget
-from rmlab.inference.passes import alone, packing_support
-from rmlab.inference.planning import plan
+from rmlab.inference.planning import FILL, plan
 from rmlab.scorers.models import backbone as backbones
 from rmlab.tables import DataError
 
@@ -54,7 +55,10 @@ WIDE = {
     "intermediate_size": 8192,
     "num_hidden_layers": 16,
     "num_attention_heads": 32,
+    "num_key_value_heads": 8,
 }
+N_PROMPTS = {"cuda": 200, "cpu": 4}
+"""Prompts of the timed run, six answers each; other devices as CUDA."""
 
 
 def main() -> None:
@@ -63,18 +67,15 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cuda")
     parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="small texts and no timing of a larger model",
+        "--quick", action="store_true", help="small texts and small models throughout"
     )
     options = parser.parse_args()
     logging.basicConfig(format="note: %(message)s", stream=sys.stdout)
     transformers.utils.logging.disable_progress_bar()
     device = backbones.device(options.device)
     print("\n".join(machine(device)))
-    print(
-        "\n| model | dtype | packs hold | attention | apart, sd | seconds |\n|---|---|---|---|---|---|"
-    )
+    print("\n| model | dtype | packs hold | attention | apart, sd | seconds |")
+    print("|---|---|---|---|---|---|")
     for name, (architecture, shape) in MODELS.items():
         for dtype in (torch.float32, torch.bfloat16):
             attempt(
@@ -84,8 +85,9 @@ def main() -> None:
                 shape,
                 dtype,
             )
-    if not options.quick:
-        attempt(lambda name: speed(device), "speed")
+    # The wide model, 1 B parameters, is too slow for a CPU.
+    is_small = options.quick or device.type == "cpu"
+    attempt(lambda name: speed(device, SHAPE if is_small else WIDE), "speed")
 
 
 def attempt(check: Callable[..., str], name: str, *given: object) -> None:
@@ -100,17 +102,24 @@ def attempt(check: Callable[..., str], name: str, *given: object) -> None:
 
 def machine(device: torch.device) -> Iterator[str]:
     """The device, the versions, and what kernels need to be compiled."""
-    yield f"device {device}: {name_of(device)}; flex attention has a kernel for it: {serves(device)}"
-    yield f"default dtype: {str(backbones.dtype(None, device)).removeprefix('torch.')}"
-    yield f"torch {torch.__version__}, transformers {transformers.__version__}, Python {platform.python_version()}"
+    tried = flex.serves(device)
+    yield f"device {device}: {name_of(device)}; flex attention is tried on it: {tried}"
+    yield f"default dtype: {short(backbones.dtype(None, device))}"
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    yield f"{versions}, Python {platform.python_version()}"
     yield f"triton: {version_of('triton')}, {platform.system()} {platform.machine()}"
+
+
+def short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def name_of(device: torch.device) -> str:
     if device.type != "cuda":
         return platform.processor() or platform.machine()
     about = torch.cuda.get_device_properties(device)
-    return f"{about.name}, {about.total_memory / 2**30:.0f} GiB, capability {about.major}.{about.minor}"
+    memory = f"{about.total_memory / 2**30:.0f} GiB"
+    return f"{about.name}, {memory}, capability {about.major}.{about.minor}"
 
 
 def version_of(package: str) -> str:
@@ -124,12 +133,11 @@ def version_of(package: str) -> str:
 
 def load(
     architecture: str, shape: dict, dtype: torch.dtype, device: torch.device
-) -> torch.nn.Module:
+) -> Backbone:
     from transformers import AutoModel
 
-    settings = (
-        SHAPE | {"num_key_value_heads": 4, "max_position_embeddings": 8192} | shape
-    )
+    settings = {"num_key_value_heads": 4, "max_position_embeddings": 8192}
+    settings = SHAPE | settings | shape
     settings = {key: value for key, value in settings.items() if value is not None}
     with tempfile.TemporaryDirectory() as folder:
         toy.save_model(
@@ -139,7 +147,8 @@ def load(
             initializer_range=0.05,
             **settings,
         )
-        return AutoModel.from_pretrained(folder, dtype=dtype).to(device).eval()
+        model = AutoModel.from_pretrained(folder, dtype=dtype)
+    return Backbone(model.to(device).eval())
 
 
 def texts_of(
@@ -147,12 +156,11 @@ def texts_of(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Six answers to each prompt of 60 tokens."""
     rng = np.random.default_rng(0)
-    begins = [rng.integers(8, 490, 60) for _ in range(prompts)]
-    texts = [
-        np.r_[1, begin, rng.integers(8, 490, n)]
-        for begin in begins
-        for n in rng.integers(*lengths, 6)
-    ]
+    texts = []
+    for _ in range(prompts):
+        prompt = rng.integers(8, 490, 60)
+        for n_tokens in rng.integers(*lengths, 6):
+            texts.append(np.r_[1, prompt, rng.integers(8, 490, n_tokens)])
     return texts, np.repeat(np.arange(prompts), 6)
 
 
@@ -168,64 +176,105 @@ def exactness(
     deviations.
     """
     start = time.perf_counter()
-    model = load(architecture, shape, dtype, device)
+    backbone = load(architecture, shape, dtype, device)
     texts, groups = texts_of(4 if quick else 16, (20, 60) if quick else (50, 500))
-    packing = packing_support(model)
+    packing = backbone.packing
     reads = [np.array([len(text) - 1 if packing.causal else 0]) for text in texts]
-    direction = torch.randn(
-        model.config.hidden_size, generator=torch.Generator().manual_seed(0)
-    ).to(device)
+    size = backbone.model.config.hidden_size
+    direction = torch.randn(size, generator=torch.Generator().manual_seed(0))
+    direction = direction.to(device)
     packed, single = torch.zeros(len(texts)), torch.zeros(len(texts))
-    for batch in hidden(model, texts, reads, groups=groups):
+    for batch in backbone.hidden(texts, reads, groups=groups):
         packed[batch.texts] = (batch.stacked()[:, 0] @ direction).cpu()
     for number, (text, at) in enumerate(zip(texts, reads, strict=True)):
-        single[number] = (alone(model, text, at)[0] @ direction).cpu()
+        single[number] = (backbone.alone(text, at)[0] @ direction).cpu()
     apart = float((packed - single).abs().max() / single.std())
-    way = str(kernels(model)) if serves(device) else "run by run"
-    kind = str(dtype).removeprefix("torch.")
-    return f"| {name} | {kind} | {packing} | {way} | {apart:.1g} | {time.perf_counter() - start:.1f} |"
+    taken = time.perf_counter() - start
+    cells = [name, short(dtype), packing, way_of(backbone), f"{apart:.1g}"]
+    return "| " + " | ".join(map(str, [*cells, f"{taken:.1f}"])) + " |"
 
 
-def speed(device: torch.device) -> str:
-    """Tokens per second of a model of 1 B parameters' shape, in packs and one by one;
-    how much of it is the host's.
-    """
-    model = load(
-        "llama",
-        WIDE | {"num_key_value_heads": 8},
-        backbones.dtype(None, device),
-        device,
-    )
-    texts, groups = texts_of(200, (50, 500))
+def way_of(backbone: Backbone) -> str:
+    """Which way attention goes."""
+    if not flex.serves(backbone.device):
+        return "run by run"
+    return str(backbone.passes.kernels)
+
+
+def speed(device: torch.device, shape: dict) -> str:
+    """Both ways of packs and texts one by one: a row for each."""
+    dtype = backbones.dtype(None, device)
+    backbone = load("llama", shape, dtype, device)
+    texts, groups = texts_of(N_PROMPTS.get(device.type, 200), (50, 500))
     reads = [np.array([len(text) - 1]) for text in texts]
-    budget = model_budget(model)
-    made = plan(texts, groups, budget=budget, fill=None, packing=packing_support(model))
+    budget = model_budget(backbone.model)
+    planned = plan(
+        texts,
+        groups,
+        budget=budget,
+        fill=FILL.get(device.type),
+        packing=backbone.packing,
+    )
 
     def packs() -> None:
-        for batch in hidden(model, texts, reads, groups=groups):
+        for batch in backbone.hidden(texts, reads, groups=groups):
             last = batch.rows
         last.sum().item()
 
     def one_by_one() -> None:
-        for text, at in zip(texts[:200], reads[:200], strict=True):
-            last = alone(model, text, at)
+        for text, at in zip(texts, reads, strict=True):
+            last = backbone.alone(text, at)
         last.sum().item()
 
-    packs()  # compilation
-    taken = statistics.median(seconds(packs) for _ in range(3))
-    slow = (
-        statistics.median(seconds(one_by_one) for _ in range(3))
-        / sum(map(len, texts[:200]))
-        * sum(map(len, texts))
-    )
-    start = time.process_time()
-    packs()
-    host = (time.process_time() - start) / len(made.parts)
-    return (
-        f"\n1 B Llama: {len(texts)} texts, {made.tokens} tokens in {len(made.parts)} packs of at most {budget}: "
-        f"{taken:.2f} s, {made.tokens / taken:,.0f} tokens/s; one by one {slow / taken:.2f} times as long\n"
-        f"a pack takes {1e3 * taken / len(made.parts):.1f} ms, {1e3 * host:.1f} ms of it on one processor core"
-    )
+    n_weights = sum(weight.numel() for weight in backbone.model.parameters())
+    n_weights -= backbone.model.get_input_embeddings().weight.numel()
+    peak = matrix_peak(device, dtype)
+    lines = [
+        f"\nLlama of {n_weights / 1e6:,.0f} M weights, {short(dtype)}: {len(texts)} texts, "
+        f"{planned.tokens:,} tokens in {len(planned.parts)} packs of at most {budget:,}; "
+        f"matrix products reach {peak / 1e12:,.2f} TFLOP/s here",
+        "| way | seconds | tokens per second | share of peak | host, ms a pack |",
+        "|---|---|---|---|---|",
+    ]
+
+    def add_row(
+        way: str, run: Callable[[], None], n_tokens: int, n_passes: int
+    ) -> None:
+        run()  # compiles
+        taken = statistics.median(seconds(run) for _ in range(3))
+        start = time.process_time()
+        run()
+        host = (time.process_time() - start) / n_passes
+        share = 2 * n_weights * n_tokens / taken / peak
+        cells = [way, f"{taken:.2f}", f"{n_tokens / taken:,.0f}", f"{share:.2f}"]
+        lines.append("| " + " | ".join([*cells, f"{1e3 * host:.1f}"]) + " |")
+
+    serves = flex.serves
+    try:
+        # Elsewhere than on a GPU it compiles for the processor.
+        flex.serves = lambda _: True
+        add_row("packed, flex attention", packs, planned.tokens, len(planned.parts))
+        if backbone.passes.kernels.trouble:
+            lines[-1] += f" {backbone.passes.kernels}"
+        flex.serves = lambda _: False
+        add_row("packed, run by run", packs, planned.tokens, len(planned.parts))
+        n_tokens = sum(len(text) for text in texts)
+        add_row("one by one", one_by_one, n_tokens, len(texts))
+    finally:
+        flex.serves = serves
+    return "\n".join(lines)
+
+
+def matrix_peak(device: torch.device, dtype: torch.dtype) -> float:
+    """Operations per second in products of large matrices, the best of five."""
+    n = 8192 if device.type == "cuda" else 1024
+    left = torch.randn(n, n, device=device, dtype=dtype)
+
+    def multiply() -> None:
+        (left @ left)[0, 0].item()
+
+    multiply()
+    return 2 * n**3 / min(seconds(multiply) for _ in range(5))
 
 
 def seconds(run: Callable[[], None]) -> float:

@@ -1,5 +1,5 @@
 """What a pack costs the host, while a GPU works on the one before: laying it out, its
-tables, the upload, each layer.
+key table, the upload, the block mask, each layer.
 
 Measured on a CPU with a stand-in for the GPU's kernels that computes nothing, so that
 what is left is the host's work: Python, NumPy, and torch's guards around a compiled
@@ -20,11 +20,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rmlab.inference import attention, flex
+from rmlab.inference import flex
 from rmlab.inference.attention import path_attention, paths
-from rmlab.inference.flex import View
+from rmlab.inference.flex import Kernels, Kind, Masks
 from rmlab.inference.memory import upload
-from rmlab.inference.planning import Layout, Part, lay_out, pack
+from rmlab.inference.planning import Layout, Part, filled, lay_out, pack
 
 HEADS = {"8B Llama": (32, 8, 32), "1B Llama": (32, 8, 16), "0.6B Qwen3": (16, 8, 28)}
 """Heads, heads of keys, layers."""
@@ -65,25 +65,26 @@ def nothing(
 
 
 class Model:
-    """What attention along paths asks of a model: the setting that names its attention,
-    and to be told from others.
-    """
+    """What attention along paths asks of a model: to name its attention, and change it."""
 
-    def __init__(self) -> None:
-        self.config = SimpleNamespace(_attn_implementation="sdpa")
+    config = SimpleNamespace(_attn_implementation="sdpa")
+
+    def set_attn_implementation(self, name: str) -> None:
+        """Nothing needs to be changed here."""
 
 
 @contextmanager
 def layer(layout: Layout, heads: int, key_heads: int) -> Iterator[Callable[[], object]]:
     """One layer's attention, but for its kernel; inside the block a pass is running."""
-    view, module = View(None, True), SimpleNamespace(is_causal=True)
+    module = SimpleNamespace(is_causal=True)
+    masks = Masks(torch.from_numpy(flex.key_table(layout)), filled(layout.forwarded))
     rows, ids = len(layout.ids), torch.zeros(1, len(layout.ids), dtype=torch.long)
     # One number per head: what is copied or filled is the GPU's work, not the host's.
     query, key, value = (
         torch.empty(1, rows, n, 1).transpose(1, 2)
         for n in (heads, key_heads, key_heads)
     )
-    with paths(Model(), layout, upload(flex.tables(layout, view), query.device)):
+    with paths(Model(), layout, Kernels(), masks):
         yield lambda: path_attention(
             module,
             query,
@@ -100,19 +101,22 @@ def layer(layout: Layout, heads: int, key_heads: int) -> Iterator[Callable[[], o
 def costs(budget: int) -> list[dict[str, object]]:
     """Microseconds of a full pack, a row for each model."""
     part, texts = a_pack(budget)
-    view, size = View(None, True), flex.filled(part.tokens)
-    full = lay_out(part, texts).filled(size)
-    arrays = {"ids": full.ids, "positions": full.positions} | flex.tables(full, view)
+    size = filled(part.tokens)
+    layout = lay_out(part, texts)
+    keys = flex.key_table(layout)
+    arrays = {"keys": keys, "ids": layout.ids, "positions": layout.positions}
+    table, kind = torch.from_numpy(keys), Kind(None, None, None)
     once = {
-        "layout": microseconds(lambda: lay_out(part, texts).filled(size), 15, 20),
-        "tables": microseconds(lambda: flex.tables(full, view), 15, 20),
-        "buffer": microseconds(lambda: upload(arrays, torch.device("meta")), 15, 20),
+        "layout": microseconds(lambda: lay_out(part, texts), 15, 20),
+        "table": microseconds(lambda: flex.key_table(layout), 15, 20),
+        "upload": microseconds(lambda: upload(arrays, torch.device("meta")), 15, 20),
+        "mask": microseconds(lambda: flex.block_mask(table, size, kind), 15, 20),
     }
     rows = []
     for name, (heads, key_heads, layers) in HEADS.items():
-        with layer(full, heads, key_heads) as run:
+        with layer(layout, heads, key_heads) as run:
             each = microseconds(run, 15, 200)
-        named = {"rows": len(full.ids), "texts": len(part.texts), "model": name}
+        named = {"rows": size, "texts": len(part.texts), "model": name}
         rows.append(
             named
             | once
@@ -125,7 +129,7 @@ def table() -> pd.DataFrame:
     """Microseconds of full packs of two sizes, a row for each model."""
     torch.set_num_threads(1)
     flex.BACKEND = nothing
-    attention.serves = lambda device: True
+    flex.serves = lambda device: True
     with torch.inference_mode():
         return pd.DataFrame([row for budget in (4096, 16384) for row in costs(budget)])
 

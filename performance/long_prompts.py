@@ -23,8 +23,7 @@ import pandas as pd
 import torch
 from scoring import ENCODERS, SIZES, Worker, shape_of
 
-from rmlab.inference.forward import hidden
-from rmlab.inference.passes import packing_support
+from rmlab.inference.backbone import Backbone
 from rmlab.inference.planning import Packing, plan
 
 ANSWERS, ANSWER, VOCABULARY = 6, 400, 16384
@@ -90,7 +89,8 @@ def backbone(architecture: str, size: str, dtype: str) -> torch.nn.Module:
 def make(way: str, architecture: str, size: str, dtype: str) -> Callable[[int], None]:
     """In a process of its own: what runs one way on the texts of a length."""
     model = backbone(architecture, size, dtype)
-    packing = packing_support(model)
+    ours = Backbone(model)
+    packing = ours.packing
 
     def run(length: int, few: int | None = None) -> None:
         texts, groups = texts_of(length)
@@ -98,7 +98,7 @@ def make(way: str, architecture: str, size: str, dtype: str) -> Callable[[int], 
             texts, groups = texts[:few], groups[:few]
         if way == "rmlab":
             at = [np.array([len(text) - 1 if packing.causal else 0]) for text in texts]
-            for batch in hidden(model, texts, at, groups=groups):
+            for batch in ours.hidden(texts, at, groups=groups):
                 batch.rows.sum().item()
         else:
             for one in (
@@ -140,7 +140,7 @@ def errors_of(length: int, architecture: str, size: str) -> dict[str, object]:
         model.config.hidden_size, generator=torch.Generator().manual_seed(1)
     )
     scores = np.empty(len(texts))
-    for batch in hidden(model, texts, at, groups=groups):
+    for batch in Backbone(model).hidden(texts, at, groups=groups):
         scores[batch.texts] = (batch.stacked()[:, 0] @ head).numpy()
     alone = []
     with torch.inference_mode():

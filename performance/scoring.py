@@ -38,8 +38,6 @@ import torch
 
 import rmlab
 from rmlab import toy
-from rmlab.inference.forward import hidden
-from rmlab.inference.passes import packing_support
 from rmlab.inference.planning import plan
 from rmlab.scorers import classifier
 
@@ -239,8 +237,8 @@ def forward_alone(scorer: Any, prepared: Any) -> Run:
     groups, budget = prepared.groups, scorer.budget
 
     def run() -> None:
-        for batch in hidden(
-            scorer.backbone, sequences, reads, groups=groups, budget=budget
+        for batch in scorer.backbone.hidden(
+            sequences, reads, groups=groups, budget=budget
         ):
             batch.rows.sum().item()
 
@@ -256,7 +254,7 @@ def make(name: str, options: argparse.Namespace, folder: Path) -> Run:
         scorer = classifier(
             folder, dtype=options.dtype, device=options.device, budget=options.budget
         )
-        packing_support(scorer.backbone)  # loads the weights
+        _ = scorer.backbone.packing  # loads the weights
         given = sample["prompt"].tolist(), sample["response"].tolist()
         return (
             (lambda: scorer(*given))
@@ -372,7 +370,7 @@ def tokens_of(
         np.array([len(ids) for ids in prepared.ids]),
         list(range(len(frame))),
     )
-    made = plan(prepared.ids, prepared.groups, packing=packing_support(scorer.backbone))
+    made = plan(prepared.ids, prepared.groups, packing=scorer.backbone.packing)
     by_characters = sorted(
         numbers, key=lambda i: -len(frame["prompt"].iloc[i] + frame["response"].iloc[i])
     )

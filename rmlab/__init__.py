@@ -41,8 +41,9 @@ from rmlab.judges import judge
 from rmlab.metrics import accuracy, estimates, matrix, pairs, summary
 from rmlab.plots import plot_matrices, plot_matrix, plot_style_gap
 from rmlab.report import leaderboard, save_figure, write_report
-from rmlab.scorers import classifier, implicit_reward, pairwise, remote
+from rmlab.scorers import classifier, implicit_reward, pairwise
 from rmlab.scoring import merge, prefer, rewards, score
+from rmlab.servers import remote
 from rmlab.stats import compare, rank
 from rmlab.tables import DataError
 from rmlab.version import __version__

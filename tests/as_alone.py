@@ -6,14 +6,11 @@ import numpy as np
 import torch
 
 from rmlab.inference import flex
-from rmlab.inference.forward import hidden
-from rmlab.inference.memory import upload
-from rmlab.inference.passes import alone
 
 
 def direction(backbone):
     return torch.randn(
-        backbone.config.hidden_size, generator=torch.Generator().manual_seed(0)
+        backbone.model.config.hidden_size, generator=torch.Generator().manual_seed(0)
     )
 
 
@@ -21,7 +18,7 @@ def states(backbone, world, reads, budget=None):
     """The states at the positions read in each text; every text comes out once."""
     texts, groups = world
     rows = {}
-    for batch in hidden(backbone, texts, reads, groups=groups, budget=budget):
+    for batch in backbone.hidden(texts, reads, groups=groups, budget=budget):
         assert len(batch.texts)
         assert batch.rows.dtype == torch.float32
         for text, where in zip(batch.texts.tolist(), batch.where, strict=True):
@@ -43,7 +40,7 @@ def scores(backbone, world, budget=None, position=-1):
 
 
 def scores_alone(backbone, texts, position=-1):
-    rows = [alone(backbone, ids, np.arange(len(ids))[[position]])[0] for ids in texts]
+    rows = [backbone.alone(ids, np.arange(len(ids))[[position]])[0] for ids in texts]
     return np.array([float(row @ direction(backbone)) for row in rows])
 
 
@@ -66,7 +63,7 @@ def padded_scores(backbone, texts, at):
     ids[real] = np.concatenate(texts)
     with torch.no_grad():
         mask = torch.from_numpy(real.astype(int))
-        rows = backbone(
+        rows = backbone.model(
             input_ids=torch.from_numpy(ids), attention_mask=mask
         ).last_hidden_state[:, at]
     return (rows.float() @ direction(backbone)).numpy()
@@ -80,7 +77,7 @@ def assert_as_alone(backbone, world, budgets=(None,), position=-1):
 
 def assert_states_as_alone(backbone, world, reads, budget=None, tolerance=1e-4):
     for text, rows in states(backbone, world, reads, budget).items():
-        single = alone(backbone, world[0][text], reads[text])
+        single = backbone.alone(world[0][text], reads[text])
         torch.testing.assert_close(rows, single, rtol=tolerance, atol=tolerance)
 
 
@@ -95,6 +92,7 @@ def assert_same(values, reference):
     assert (signs[0] == signs[1]).all()
 
 
-def tables(layout, view):
-    """The layout's tables as a kernel gets them."""
-    return flex.tables_of(upload(flex.tables(layout, view), torch.device("cpu")), view)
+def masks(layout):
+    """The layout's block masks as kernels get them."""
+    table = torch.from_numpy(flex.key_table(layout))
+    return flex.Masks(table, flex.filled(layout.forwarded))

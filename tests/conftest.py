@@ -67,10 +67,11 @@ def load_backbone(zoo):
     import torch
     from transformers import AutoModel
 
+    from rmlab.inference.backbone import Backbone
+
     def load(architecture, dtype=torch.float32, **config):
-        return AutoModel.from_pretrained(
-            zoo(architecture, task="backbone", **config), dtype=dtype
-        )
+        folder = zoo(architecture, task="backbone", **config)
+        return Backbone(AutoModel.from_pretrained(folder, dtype=dtype))
 
     return load
 

@@ -17,7 +17,6 @@ from safetensors.torch import load_file, save_file
 
 import rmlab
 from rmlab import toy
-from rmlab.inference.passes import packing_support
 from rmlab.scorers.checkpoints.checkpoint import find
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.models import backbone
@@ -126,7 +125,7 @@ def test_two_segments_are_told_apart_as_the_tokenizer_does(tmp_path, architectur
     logits = own_logits(folder, rows)[:, 0]
     np.testing.assert_allclose(scorer(*TEXTS), logits, atol=1e-6)
     np.testing.assert_allclose(alone(scorer), logits, atol=1e-6)
-    assert packing_support(scorer.backbone).packed == (architecture == "bert"), (
+    assert scorer.backbone.packing.packed == (architecture == "bert"), (
         "a pack keeps each text's segments"
     )
 
@@ -320,7 +319,7 @@ def test_the_runner_of_reward_bench_masks_a_beginning_token_that_gpt2_counts(zoo
     reference = own_logits(folder, rows)[:, 0]
     assert np.abs(scorer(*TEXTS) - reference).max() <= 1e-5 * np.std(reference)
     assert np.abs(alone(scorer) - reference).max() <= 1e-5 * np.std(reference)
-    assert scorer.longest == scorer.backbone.config.n_positions - 1
+    assert scorer.encoder.longest == scorer.backbone.model.config.n_positions - 1
     assert np.abs(classifier(folder)(*TEXTS) - reference).max() > 1e-3 * np.std(
         reference
     )

@@ -187,7 +187,7 @@ def test_better_pairrm_with_the_separator_of_its_runner(tmp_path):
     turns = [("user", "Hi?"), ("assistant", "Yes."), ("user", "So?")]
     chat = [{"role": role, "content": text} for role, text in turns]
     own, runner = (
-        pairwise(folder, form="better-pairrm", convention=convention).encode(
+        pairwise(folder, form="better-pairrm", convention=convention).prepare(
             [chat], ["a"], ["b"]
         )
         for convention in (None, "reward-bench")
@@ -210,7 +210,7 @@ def test_better_pairrm_of_its_runner_keeps_the_end_of_a_long_conversation(tmp_pa
     runner = pairwise(
         folder, form="better-pairrm", convention="reward-bench", truncate="right"
     )
-    texts = runner.encode(["Paris is a city. " * 1500], ["a"], ["b"])
+    texts = runner.prepare(["Paris is a city. " * 1500], ["a"], ["b"])
     source, marker = texts.ids[0][: texts.reads[0][1] - 1], words.encode("<|source|>")
     whole = words.encode(
         f"USER: {('Paris is a city. ' * 1500).strip()}\n    \n    ASSISTANT: "

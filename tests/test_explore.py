@@ -437,13 +437,12 @@ def test_the_last_token_reward_is_the_score(zoo, architecture):
 
 def test_token_rewards_are_the_scores_of_the_texts_so_far(tiny):
     from rmlab.inference.forward import Batch
-    from rmlab.inference.passes import alone
 
     table = token_rewards(tiny, "Why?", "Because it is.")
     prepared = tiny.prepare(["Why?"], ["Because it is."])
     ids, start = prepared.ids[0], int(prepared.response_start[0])
     for k, end in enumerate(range(start, len(ids))):
-        row = alone(tiny.backbone, ids[: end + 1], np.array([end]))
+        row = tiny.backbone.alone(ids[: end + 1], np.array([end]))
         reward = tiny.read_head(
             Batch(np.zeros(1, np.intp), row, [np.zeros(1, np.intp)])
         )

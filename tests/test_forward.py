@@ -26,15 +26,10 @@ from as_alone import (
 )
 
 from rmlab.inference import attention, flex
-from rmlab.inference.attention import Kept
-from rmlab.inference.forward import hidden
-from rmlab.inference.passes import (
-    alone,
-    packed_rows,
-    packing_support,
-    position_scales,
-    supports_prefix_cache,
-)
+from rmlab.inference.attention import PrefixCache
+from rmlab.inference.backbone import Backbone
+from rmlab.inference.flex import Kernels
+from rmlab.inference.passes import Passes, position_scales
 from rmlab.inference.planning import Packing, lay_out, pack, plan
 
 DECODERS = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gpt_neox", "gpt2"]
@@ -44,7 +39,7 @@ ENCODERS = ["deberta-v2", "modernbert", "bert"]
 def forwarded(backbone):
     """A list that fills with the tokens of every pass."""
     sizes = []
-    backbone.get_input_embeddings().register_forward_hook(
+    backbone.model.get_input_embeddings().register_forward_hook(
         lambda layer, inputs, out: sizes.append(inputs[0].numel())
     )
     return sizes
@@ -52,12 +47,12 @@ def forwarded(backbone):
 
 def replace_forward(backbone, forward):
     """Another forward method, which is given the old one first."""
-    original = backbone.forward
+    original = backbone.model.forward
 
     def replaced(input_ids, position_ids=None, **options):
         return forward(original, input_ids, position_ids=position_ids, **options)
 
-    backbone.forward = replaced
+    backbone.model.forward = replaced
 
 
 def run_out_of_memory(backbone, when):
@@ -83,7 +78,7 @@ def test_packs_give_what_each_text_alone_gives(load_backbone, world, architectur
     """
     texts, groups = world
     backbone = load_backbone(architecture)
-    assert packing_support(backbone).packed
+    assert backbone.packing.packed
     assert_as_alone(backbone, world, (1, 250, 900, None))
     order = np.random.default_rng(1).permutation(len(texts))
     reference, sizes = scores_alone(backbone, texts)[order], forwarded(backbone)
@@ -116,8 +111,8 @@ def test_a_prompt_larger_than_the_budget_is_forwarded_once(
     small the packs.
     """
     backbone = load_backbone(architecture, **LONG.get(architecture, {}))
-    packing = packing_support(backbone)
-    assert supports_prefix_cache(backbone)
+    packing = backbone.packing
+    assert backbone.can_cache()
     reference, sizes = scores_alone(backbone, long_world[0]), forwarded(backbone)
     for budget in (64, 300, 701):
         sizes.clear()
@@ -130,7 +125,7 @@ def test_a_prompt_larger_than_the_budget_is_forwarded_once(
             <= 700 + 30 + 5 + 90 + 100 + 60
         )
         assert max(sizes) <= budget
-        assert 700 <= passes.kept <= 800
+        assert 700 <= passes.cached <= 800
 
 
 @pytest.mark.parametrize("budget", [64, 300])
@@ -156,15 +151,14 @@ def test_keys_and_values_are_freed_with_their_prompt(
     texts, groups = long_world
     prefixes = []
 
-    class Noted(Kept):
+    class Noted(PrefixCache):
         def __init__(self):
             super().__init__()
             prefixes.append(ref(self))
 
     backbone = load_backbone("llama")
-    monkeypatch.setattr("rmlab.inference.forward.Kept", Noted)
-    steps = hidden(
-        backbone,
+    monkeypatch.setattr("rmlab.inference.forward.PrefixCache", Noted)
+    steps = backbone.hidden(
         texts,
         [np.array([len(ids) - 1]) for ids in texts],
         groups=groups,
@@ -176,7 +170,7 @@ def test_keys_and_values_are_freed_with_their_prompt(
         tokens = [
             len(keys[0][0, 0]) for prefix in living for keys in prefix.layers.values()
         ]
-        assert len(tokens) <= backbone.config.num_hidden_layers
+        assert len(tokens) <= backbone.model.config.num_hidden_layers
         if len(batch.texts) and max(groups[batch.texts]) > 0:
             assert not tokens, "the long prompt came first, and is done"
     assert len(prefixes) > 1
@@ -196,13 +190,13 @@ def test_a_model_that_cannot_go_on_forwards_the_beginning_again(
         return forward(input_ids=input_ids, position_ids=positions, **options)
 
     replace_forward(backbone, count)
-    assert packing_support(backbone).packed
-    assert not supports_prefix_cache(backbone)
+    assert backbone.packing.packed
+    assert not backbone.can_cache()
     passes = plan(
-        *long_world, budget=300, packing=replace(packing_support(backbone), keeps=False)
+        *long_world, budget=300, packing=replace(backbone.packing, caches=False)
     )
     assert passes.tokens > 2 * passes.minimum
-    assert passes.kept == 0
+    assert passes.cached == 0
     reference, sizes = scores_alone(backbone, long_world[0]), forwarded(backbone)
     assert_same(scores(backbone, long_world, 300), reference)
     assert sum(sizes) == passes.tokens
@@ -211,7 +205,7 @@ def test_a_model_that_cannot_go_on_forwards_the_beginning_again(
 def test_out_of_memory_in_the_middle_of_a_prompt(load_backbone, long_world, caplog):
     """What is done stays done; the rest begins anew with half the budget."""
     backbone = load_backbone("llama")
-    assert supports_prefix_cache(backbone)
+    assert backbone.can_cache()
     reference = scores_alone(backbone, long_world[0])
     sizes = run_out_of_memory(backbone, lambda sizes: len(sizes) == 4)
     assert_same(scores(backbone, long_world, 200), reference)
@@ -228,9 +222,9 @@ def test_packs_of_encoders_give_what_each_text_alone_gives(
     """
     world = [np.r_[1, ids] for ids in world[0]], world[1]
     backbone = load_backbone(architecture)
-    assert packing_support(backbone).packed
-    assert not packing_support(backbone).causal
-    passes = plan(*world, budget=900, packing=packing_support(backbone))
+    assert backbone.packing.packed
+    assert not backbone.packing.causal
+    passes = plan(*world, budget=900, packing=backbone.packing)
     assert passes.tokens == passes.minimum == sum(map(len, world[0][:-1])), (
         "the last text stands there twice"
     )
@@ -241,7 +235,7 @@ def test_packs_of_encoders_give_what_each_text_alone_gives(
 def in_batches(monkeypatch):
     """Models that could be packed go in batches."""
     monkeypatch.setattr(
-        "rmlab.inference.forward.packing_support", lambda backbone: Packing("asked for")
+        "rmlab.inference.trial.find_packing", lambda passes: Packing("asked for")
     )
 
 
@@ -278,7 +272,7 @@ def test_cache_and_pad_token_settings_change_nothing(load_backbone, world, confi
     backbone = load_backbone("llama")
     reference = scores_alone(backbone, world[0])
     for name, value in config.items():
-        setattr(backbone.config, name, value)
+        setattr(backbone.model.config, name, value)
     assert_same(scores(backbone, world, 700), reference)
     assert_same(scores_alone(backbone, world[0]), reference)
 
@@ -307,7 +301,7 @@ def test_sliding_windows_are_kept_inside_a_pack(
         else {}
     )
     backbone = load_backbone(architecture, sliding_window=window, **extra)
-    assert packing_support(backbone).packed
+    assert backbone.packing.packed
     assert_as_alone(backbone, world, (900,))
     if window > 3 and architecture != "qwen2":
         assert_as_alone(backbone, long_world, (50, 300))
@@ -330,10 +324,10 @@ def test_bfloat16_noise_is_at_most_half_of_padding(
         request.getfixturevalue(name),
         load_backbone(architecture, torch.bfloat16),
     )
-    at = -1 if packing_support(backbone).causal else 0
+    at = -1 if backbone.packing.causal else 0
     single = scores_alone(backbone, world[0], at)
     noise = np.abs(padded_scores(backbone, world[0], at) - single).max()
-    assert name == "world" or supports_prefix_cache(backbone)
+    assert name == "world" or backbone.can_cache()
     for budget in budgets:
         apart = np.abs(scores(backbone, world, budget, at) - single).max()
         assert apart <= max(0.5 * noise, 1e-5 * single.std())
@@ -364,7 +358,7 @@ def test_positions_that_stretch_with_the_longest_text(load_backbone, world, kind
             load_backbone("llama", **config), texts[text : text + 1]
         )[0]
     backbone = load_backbone("llama", **config)
-    assert packing_support(backbone).packed
+    assert backbone.packing.packed
     assert_same(scores(backbone, world, 2000), reference)
 
 
@@ -385,7 +379,7 @@ def test_a_stretched_scale_is_not_kept_for_later_texts(load_backbone, world):
         np.abs(scores(backbone, (short, [0, 1, 2])) - reference).max()
         <= 1e-4 * reference.std()
     )
-    alone(backbone, max(world[0], key=len), np.array([0]))
+    backbone.alone(max(world[0], key=len), np.array([0]))
     assert (
         np.abs(scores_alone(backbone, short) - reference).max()
         <= 1e-4 * reference.std()
@@ -404,12 +398,12 @@ def test_rotary_settings_of_each_kind_of_layer():
     )
     model = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: config))
     lengths = np.array([9, 5, 12])
-    assert position_scales(model, lengths).tolist() == [0, 0, 0]
+    assert position_scales(model.config, lengths).tolist() == [0, 0, 0]
     (
         config.max_position_embeddings,
         config.rope_parameters["sliding_attention"]["rope_type"],
     ) = 8, "dynamic"
-    assert position_scales(model, lengths).tolist() == [9, 0, 12]
+    assert position_scales(model.config, lengths).tolist() == [9, 0, 12]
 
 
 TINY = {
@@ -433,11 +427,11 @@ def test_a_model_that_padding_changes_gets_texts_of_one_length(world, architectu
         initializer_range=0.3,
     )
     torch.manual_seed(0)
-    backbone = transformers.AutoModel.from_config(config).eval()
-    backbone.get_input_embeddings().weight.data[0] = (
+    backbone = Backbone(transformers.AutoModel.from_config(config).eval())
+    backbone.model.get_input_embeddings().weight.data[0] = (
         1  # the pad token is not always nothing
     )
-    packing = packing_support(backbone)
+    packing = backbone.packing
     assert not packing.packed
     assert not packing.pads
     passes = plan(*world, budget=3000, packing=packing)
@@ -454,34 +448,34 @@ def test_a_model_that_padding_changes_gets_texts_of_one_length(world, architectu
 @pytest.mark.parametrize("architecture", ["deberta-v2", "roberta"])
 def test_models_that_only_need_their_mask_are_padded(load_backbone, architecture):
     if architecture == "roberta":
-        backbone = transformers.RobertaModel(
-            transformers.RobertaConfig(vocab_size=512, **TINY)
-        ).eval()
+        config = transformers.RobertaConfig(vocab_size=512, **TINY)
+        backbone = Backbone(transformers.RobertaModel(config).eval())
     else:
         backbone = load_backbone(architecture)
-    assert not packing_support(backbone).packed
-    assert packing_support(backbone).pads
+    assert not backbone.packing.packed
+    assert backbone.packing.pads
 
 
 def test_the_model_is_left_as_it_was(load_backbone, world):
     texts, groups = world
-    backbone = load_backbone("llama").train()
+    backbone = load_backbone("llama")
+    backbone.model.train()
     before = (
-        backbone.config.to_dict(),
-        backbone.config._attn_implementation,
-        set(vars(backbone)),
+        backbone.model.config.to_dict(),
+        backbone.model.config._attn_implementation,
+        set(vars(backbone.model)),
     )
-    steps = hidden(
-        backbone, texts, [np.array([0])] * len(texts), groups=groups, budget=300
+    steps = backbone.hidden(
+        texts, [np.array([0])] * len(texts), groups=groups, budget=300
     )
     next(steps)
     for _ in range(2):
         assert (
-            backbone.config.to_dict(),
-            backbone.config._attn_implementation,
-            set(vars(backbone)),
+            backbone.model.config.to_dict(),
+            backbone.model.config._attn_implementation,
+            set(vars(backbone.model)),
         ) == before
-        assert backbone.training
+        assert backbone.model.training
         assert torch.is_grad_enabled()
         list(steps)
 
@@ -489,19 +483,20 @@ def test_the_model_is_left_as_it_was(load_backbone, world):
 def test_the_model_is_left_as_it_was_after_a_failure(load_backbone):
     backbone = load_backbone("gemma2")
     layout = lay_out(pack([np.arange(5)], [0], 10)[0], [np.arange(5)])
-    _, calls = packed_rows(backbone, layout, np.array([4]))
-    assert [call.view.window for call in calls] == [16, None]
+    calls = backbone.passes.packed_rows(layout, np.array([4])).calls
+    assert [call.kind.window for call in calls] == [16, None]
     assert not any(call.refused for call in calls)
-    assert backbone.config._attn_implementation == "eager"
-    with pytest.raises(RuntimeError, match="broken"), attention.paths(backbone, layout):
+    assert backbone.model.config._attn_implementation == "eager"
+    paths = attention.paths(backbone.model, layout, Kernels())
+    with pytest.raises(RuntimeError, match="broken"), paths:
         raise RuntimeError("broken")
-    assert backbone.config._attn_implementation == "eager"
+    assert backbone.model.config._attn_implementation == "eager"
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_threads_with_one_model_take_turns(load_backbone, world, architecture):
     backbone = load_backbone(architecture)
-    assert packing_support(backbone).packed
+    assert backbone.packing.packed
     reference = scores_alone(backbone, world[0])
     inside, counts = set(), []
 
@@ -510,8 +505,8 @@ def test_threads_with_one_model_take_turns(load_backbone, world, architecture):
         counts.append(len(inside))
         sleep(0.005)
 
-    backbone.register_forward_pre_hook(enter)
-    backbone.register_forward_hook(
+    backbone.model.register_forward_pre_hook(enter)
+    backbone.model.register_forward_hook(
         lambda model, inputs, out: inside.discard(get_ident())
     )
     with ThreadPoolExecutor(2) as pool:
@@ -521,7 +516,7 @@ def test_threads_with_one_model_take_turns(load_backbone, world, architecture):
     assert max(counts) == 1
     for result in results:
         assert_same(result, reference)
-    assert backbone.config._attn_implementation == "sdpa"
+    assert backbone.model.config._attn_implementation == "sdpa"
 
 
 class Small(torch.nn.Module):
@@ -558,7 +553,7 @@ def assert_halved(sizes, limit, caplog):
 
 def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplog):
     backbone = load_backbone("llama")
-    assert packing_support(backbone).packed
+    assert backbone.packing.packed
     reference = scores_alone(backbone, world[0])
     sizes = run_out_of_memory(backbone, lambda sizes: sizes[-1] > 400)
     assert_same(scores(backbone, world, 2000), reference)
@@ -586,15 +581,15 @@ def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplo
     ids=["torch", "cpu", "mps", "cuda", "cublas", "triton"],
 )
 def test_out_of_memory_halves_batches_too(caplog, error):
-    backbone = Small(400, error)
+    backbone = Backbone(Small(400, error))
     texts = list(np.random.default_rng(0).integers(1, 99, (70, 40)))
-    assert not packing_support(backbone).packed
-    backbone.sizes.clear()
+    assert not backbone.packing.packed
+    backbone.model.sizes.clear()
     rows = states(backbone, (texts, np.zeros(70, int)), [np.array([39])] * 70, 2000)
     assert {text: int(row) for text, row in rows.items()} == {
         text: ids[-1] for text, ids in enumerate(texts)
     }
-    assert_halved(backbone.sizes, 400, caplog)
+    assert_halved(backbone.model.sizes, 400, caplog)
 
 
 def test_a_text_that_never_fits_is_named(world):
@@ -602,7 +597,7 @@ def test_a_text_that_never_fits_is_named(world):
     n_tokens = len(world[0][longest])
     with pytest.raises(torch.OutOfMemoryError) as caught:
         states(
-            Small(50, torch.OutOfMemoryError()),
+            Backbone(Small(50, torch.OutOfMemoryError())),
             world,
             [np.array([0])] * len(world[0]),
             400,
@@ -615,22 +610,24 @@ def test_a_text_that_never_fits_is_named(world):
 def test_other_errors_are_not_taken_for_lack_of_memory(world):
     with pytest.raises(RuntimeError, match="shapes"):
         states(
-            Small(50, RuntimeError("shapes")), world, [np.array([0])] * len(world[0])
+            Backbone(Small(50, RuntimeError("shapes"))),
+            world,
+            [np.array([0])] * len(world[0]),
         )
 
 
 def ignore_positions(backbone):
-    class Deaf(type(backbone)):
+    class Deaf(type(backbone.model)):
         def forward(self, input_ids, use_cache=None):
             return super().forward(input_ids=input_ids, use_cache=use_cache)
 
-    backbone.__class__ = Deaf
+    backbone.model.__class__ = Deaf
 
 
 def put(path, value):
     """A change of the attribute at the end of the path."""
     owner, _, name = path.rpartition(".")
-    return lambda backbone: setattr(attrgetter(owner)(backbone), name, value)
+    return lambda backbone: setattr(attrgetter(owner)(backbone.model), name, value)
 
 
 def add_rows_before(share):
@@ -641,7 +638,7 @@ def add_rows_before(share):
     def leak(layer, inputs, out):
         return out + share * torch.nn.functional.pad(out[:, :-1], (0, 0, 1, 0))
 
-    return lambda backbone: backbone.layers[0].register_forward_hook(leak)
+    return lambda backbone: backbone.model.layers[0].register_forward_hook(leak)
 
 
 KINDS = ["full_attention", "linear_attention"]
@@ -692,7 +689,7 @@ def test_models_that_cannot_pack_say_why(
 ):
     backbone = load_backbone(architecture, getattr(torch, dtype))
     change(backbone)
-    assert re.fullmatch(reason, packing_support(backbone).refused)
+    assert re.fullmatch(reason, backbone.packing.refused)
 
 
 @pytest.mark.parametrize(
@@ -705,7 +702,7 @@ def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(
     """Some models with learned positions take no more rows than positions, however
     short the texts.
     """
-    assert packing_support(load_backbone(architecture, **{name: 128})).packed
+    assert load_backbone(architecture, **{name: 128}).packing.packed
 
     def limit(forward, input_ids, **options):
         if input_ids.shape[1] > 128:
@@ -715,7 +712,7 @@ def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(
     backbone = load_backbone(architecture, **{name: 128})
     replace_forward(backbone, limit)
     assert (
-        packing_support(backbone).refused
+        backbone.packing.refused
         == "it does not run with path attention: index out of range in self"
     )
 
@@ -725,7 +722,7 @@ def test_half_precision_hides_no_other_positions(load_backbone):
     matter, the end looks the same.
     """
     backbone = load_backbone("bert", torch.bfloat16)
-    backbone.embeddings.position_embeddings.weight.data *= 0.06
+    backbone.model.embeddings.position_embeddings.weight.data *= 0.06
 
     def shift(forward, input_ids, position_ids, **options):
         position_ids = (
@@ -736,7 +733,7 @@ def test_half_precision_hides_no_other_positions(load_backbone):
         return forward(input_ids=input_ids, position_ids=position_ids, **options)
 
     replace_forward(backbone, shift)
-    refused = packing_support(backbone).refused
+    refused = backbone.packing.refused
     assert (
         refused
         == "tokens in a pack enter the first layer different from tokens of texts alone"
@@ -753,7 +750,7 @@ def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
     attention.register()
     transformers.AttentionInterface.register("rmlab_paths", with_sinks)
     try:
-        assert "s_aux" in packing_support(backbone).refused
+        assert "s_aux" in backbone.packing.refused
     finally:
         transformers.AttentionInterface.register("rmlab_paths", attend)
 
@@ -772,7 +769,7 @@ def test_a_model_whose_attention_fails_in_a_pack_goes_in_batches(
         raise error("renamed")
 
     monkeypatch.setattr(attention, "attend", fail)
-    packing = packing_support(backbone)
+    packing = backbone.packing
     assert packing.refused == "it does not run with path attention: renamed"
     assert packing.pads
     assert_same(scores(backbone, world, 700), reference)
@@ -780,9 +777,9 @@ def test_a_model_whose_attention_fails_in_a_pack_goes_in_batches(
 
 def test_the_answer_is_kept_per_model(load_backbone, monkeypatch):
     backbone = load_backbone("llama")
-    assert packing_support(backbone).packed
-    monkeypatch.setattr("rmlab.inference.passes.packed_rows", None)
-    assert packing_support(backbone).packed
+    assert backbone.packing.packed
+    monkeypatch.setattr(Passes, "packed_rows", None)
+    assert backbone.packing.packed
 
 
 def queries_and_keys(layout, size, dtype=torch.float32):
@@ -803,7 +800,8 @@ def test_the_gpu_block_mask_gives_the_same_attention(
     causal, softcap, window, monkeypatch
 ):
     """Flex attention over the block mask, as on a GPU, against the loop over runs."""
-    monkeypatch.setattr(flex, "compiled", flex.attention)
+    monkeypatch.setattr(flex, "BACKEND", "eager")
+    flex.compiled.cache_clear()
     rng = np.random.default_rng(0)
     prompt = rng.integers(0, 9, 150)
     texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 100)] + [
@@ -813,16 +811,28 @@ def test_the_gpu_block_mask_gives_the_same_attention(
         pack(texts, [0, 0, 0, 1] if causal else range(4), 10_000)[0], texts
     )
     query, key, value = queries_and_keys(layout, 16)
-    kind, view = flex.Kind(window, None, softcap, causal), flex.View(window, causal)
-    attended = flex.Kernels().attend(
-        kind, query, key, value, as_alone.tables(layout, view)
-    )
+    kind = flex.Kind(window, None, softcap, causal)
+    masks = as_alone.masks(layout)
+    attended = flex.Kernels().attend(kind, query, key, value, masks)
+    flex.compiled.cache_clear()
     torch.testing.assert_close(
         attended,
         attention.attend(layout, kind, query, key, value),
         rtol=1e-4,
         atol=1e-5,
     )
+
+
+def test_a_torch_that_renames_the_cpu_kernel_goes_run_by_run(
+    load_backbone, world, monkeypatch
+):
+    """The kernel that returns the logarithms of its sums is no public name."""
+    assert attention.segment_kernel() is not None
+    monkeypatch.setattr(attention, "CPU_KERNEL", "_a_kernel_of_another_name")
+    monkeypatch.setattr(attention, "_attend_segments", None)
+    backbone = load_backbone("llama")
+    assert backbone.packing.packed
+    assert_as_alone(backbone, world, (300,))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -881,11 +891,11 @@ def test_half_precision_attends_as_each_text_alone(window):
 def test_bad_input_is_named(load_backbone):
     backbone = load_backbone("llama")
     with pytest.raises(ValueError, match="2 sequences, 1 reads and 2 groups"):
-        hidden(backbone, [np.ones(2, int)] * 2, [[0]], groups=[0, 0])
+        backbone.hidden([np.ones(2, int)] * 2, [[0]], groups=[0, 0])
     with pytest.raises(ValueError, match=r"sequences\[1\] is empty"):
-        hidden(backbone, [np.ones(2, int), []], [[0], [0]], groups=[0, 0])
+        backbone.hidden([np.ones(2, int), []], [[0], [0]], groups=[0, 0])
     with pytest.raises(
         ValueError, match=r"reads\[0\]=\[2\] of a text of 2 tokens; allowed: 0 to 1"
     ):
-        hidden(backbone, [np.ones(2, int)], [[2]], groups=[0])
-    assert list(hidden(backbone, [], [], groups=[])) == []
+        backbone.hidden([np.ones(2, int)], [[2]], groups=[0])
+    assert list(backbone.hidden([], [], groups=[])) == []

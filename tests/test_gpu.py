@@ -2,7 +2,6 @@
 for what only a GPU has.
 """
 
-import gc
 from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from as_alone import assert_as_alone, assert_same, scores, scores_alone, tables
+from as_alone import assert_as_alone, assert_same, masks, scores, scores_alone
 from pairwise_models import save
 from torch._dynamo.testing import CompileCounter
 from torch.overrides import TorchFunctionMode
@@ -21,8 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rmlab import toy
 from rmlab.checks.models import check_packs
 from rmlab.inference import flex, memory, planning
-from rmlab.inference.flex import Kind, View
-from rmlab.inference.forward import Batch, hidden
+from rmlab.inference.backbone import Backbone
+from rmlab.inference.flex import Kind
+from rmlab.inference.forward import Batch
 from rmlab.inference.memory import (
     activation_bytes,
     default_budget,
@@ -30,7 +30,6 @@ from rmlab.inference.memory import (
     until_it_fits,
     upload,
 )
-from rmlab.inference.passes import how_packed, packing_support
 from rmlab.inference.planning import Packing, Part, lay_out, pack, plan
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
@@ -47,9 +46,12 @@ def as_on_a_gpu(monkeypatch):
     """Attention goes the way over kernels; these are traced by dynamo, but computed by
     torch without a compiler.
     """
-    for module in ("attention", "flex", "passes"):
+    for module in ("backbone", "flex"):
         monkeypatch.setattr(f"rmlab.inference.{module}.serves", lambda device: True)
     monkeypatch.setattr(flex, "BACKEND", "eager")
+    flex.compiled.cache_clear()
+    yield
+    COMPILED.cache_clear()
 
 
 def noted(caplog):
@@ -65,7 +67,7 @@ COMPILED = flex.compiled
 
 
 @pytest.fixture
-def counter(monkeypatch):
+def counter(as_on_a_gpu, monkeypatch):
     """Counts the kernels that are compiled."""
     counter = CompileCounter()
     monkeypatch.setattr(flex, "BACKEND", counter)
@@ -98,39 +100,36 @@ def test_scores_are_those_of_each_text_alone(
     twice.
     """
     backbone = load_backbone(architecture, **options)
-    packing = packing_support(backbone)
+    packing = backbone.packing
     assert packing.packed
     assert_as_alone(backbone, world, (1000,), -1 if packing.causal else 0)
     assert counter.frame_count == sights
-    assert str(flex.kernels(backbone)) == "flex attention"
+    assert str(backbone.passes.kernels) == "flex attention"
 
 
-def test_packs_that_are_nearly_full_go_through_the_model_full(
-    load_backbone, as_on_a_gpu
-):
-    """Filling up ids costs 1 % at most; other packs are filled up in every layer."""
+def test_packs_are_filled_up_in_attention_and_not_in_the_model(load_backbone, counter):
+    """Full packs and others share a kernel; the model's layers see no filling row."""
     backbone = load_backbone("llama")
-    assert packing_support(backbone).packed
+    assert backbone.packing.packed
     rng = np.random.default_rng(0)
     sizes = []
-    backbone.embed_tokens.register_forward_hook(
+    backbone.model.embed_tokens.register_forward_hook(
         lambda layer, given, out: sizes.append(given[0].shape[1])
     )
-    for lengths, size in (((600, 420), 1024), ((600, 300), 900)):
+    for lengths, size in (((600, 420), 1020), ((600, 300), 900)):
         world = [rng.integers(8, 490, n) for n in lengths], np.arange(2)
         sizes.clear()
         found = scores(backbone, world)
         assert sizes == [size]
         reference = scores_alone(backbone, world[0])
         assert np.abs(found - reference).max() <= 1e-4 * reference.std()
+    assert counter.frame_count == 1
 
 
 @pytest.mark.parametrize(
     ("architecture", "options"), [("llama", {}), ("mistral", {"sliding_window": 50})]
 )
-def test_packs_go_on_over_kernels_too(
-    load_backbone, as_on_a_gpu, architecture, options
-):
+def test_packs_go_on_over_kernels_too(load_backbone, counter, architecture, options):
     """A prompt that is larger than the budget, forwarded once; kept keys get a kernel
     of their own.
     """
@@ -141,18 +140,14 @@ def test_packs_go_on_over_kernels_too(
     ]
     world = texts, np.array([0, 0, 0, 1])
     backbone = load_backbone(architecture, **options)
-    passes = plan(*world, budget=300, fill=None, packing=packing_support(backbone))
-    assert (passes.tokens, sum(part.kept > 0 for part in passes.parts)) == (
+    passes = plan(*world, budget=300, fill=None, packing=backbone.packing)
+    assert (passes.tokens, sum(part.n_cached > 0 for part in passes.parts)) == (
         passes.minimum,
         3,
     )
     assert_as_alone(backbone, world, (300,))
-    held = flex.kernels(backbone)
-    assert str(held) == "flex attention"
-    assert {(shape.rows, shape.prefix_keys) for shape in held.made} == {
-        (1024, 0),
-        (1024, 1024),
-    }
+    assert str(backbone.passes.kernels) == "flex attention"
+    assert counter.frame_count == 2, "1,024 keys, and 1,024 cached ones more"
 
 
 # bfloat16 and Apple's GPU
@@ -234,90 +229,65 @@ def test_scores_become_float64_on_the_host(tmp_path, kind):
     assert mode.doubled
 
 
-def test_apples_gpu_goes_over_kernels_only_with_a_torch_that_has_them(monkeypatch):
-    for release, serves in (("2.12.1", False), ("2.13.0+cpu", True), ("3.0.0a0", True)):
-        flex.has_metal.cache_clear()
-        monkeypatch.setattr(torch, "__version__", release)
-        assert flex.serves(torch.device("mps")) == serves
-    flex.has_metal.cache_clear()
-    assert flex.serves(torch.device("cuda"))
-    assert not flex.serves(torch.device("cpu"))
-
-
 # Kernels that cannot be had
 
 
+def test_flex_attention_is_tried_on_every_gpu():
+    """Where this torch has no kernel for one, as for Apple's before 2.13, the attempt
+    fails and packs go run by run.
+    """
+    assert all(flex.serves(torch.device(name)) for name in ("cuda", "mps", "xpu"))
+    assert not flex.serves(torch.device("cpu"))
+
+
 class Compiler:
-    """Stands for a compiler that `refuses` some kernels; notes what it was asked for."""
+    """Stands for a compiler that `refuses` packs of some rows; notes their rows."""
 
     def __init__(self, refuses):
         self.refuses, self.asked = refuses, []
 
-    def __call__(self, kind, rows, options, kept):
-        self.asked.append((rows, bool(options)))
-        whole = COMPILED(kind, rows, {}, kept)
+    def __call__(self, kind):
+        whole = COMPILED(kind)
 
-        def run(*tensors):
-            if self.refuses(rows, options):
+        def run(query, *given):
+            rows = query.shape[2]
+            self.asked.append(rows)
+            if self.refuses(rows):
                 raise NotImplementedError("no room for this kernel\nand a long trace")
-            return whole(*tensors)
+            return whole(query, *given)
 
         return run
-
-
-def test_small_blocks_where_the_first_do_not_compile(
-    load_backbone, world, as_on_a_gpu, monkeypatch, caplog
-):
-    compiler = Compiler(lambda rows, options: not options)
-    monkeypatch.setattr(flex, "compiled", compiler)
-    backbone = load_backbone("modernbert")
-    assert_as_alone(backbone, world, (1000,), 0)
-    assert compiler.asked == [(1024, False), (1024, True), (1024, True)], (
-        "what failed once is not tried again"
-    )
-    cause = (
-        "no kernel for 1,024 rows on cpu: NotImplementedError: no room for this kernel"
-    )
-    assert noted(caplog) == [f"flex attention takes smaller blocks: {cause}"]
-    assert str(flex.kernels(backbone)).startswith(
-        "flex attention in small blocks (no kernel for 1,024 rows"
-    )
 
 
 def test_without_a_compiler_packs_go_run_by_run(
     load_backbone, world, as_on_a_gpu, monkeypatch, caplog
 ):
     """The same packs, the same scores: the model is not to blame."""
-    compiler = Compiler(lambda rows, options: True)
+    compiler = Compiler(lambda rows: True)
     monkeypatch.setattr(flex, "compiled", compiler)
     backbone = load_backbone("llama")
     assert_as_alone(backbone, world, (1000,))
-    assert packing_support(backbone).packed
-    assert compiler.asked == [(1024, False), (1024, True)]
-    assert noted(caplog)[1].startswith(
-        "attention goes run by run, which gives the same and takes longer: no kernel for 1,024 rows"
-    )
-    assert str(flex.kernels(backbone)).startswith(
-        "run by run (no kernel for 1,024 rows on cpu"
-    )
+    assert backbone.packing.packed
+    assert compiler.asked == [1024], "what failed once is not tried again"
+    assert noted(caplog) == [
+        "attention goes run by run, which gives the same and takes longer: no kernel "
+        "for 80 rows on cpu: NotImplementedError: no room for this kernel"
+    ]
+    assert str(backbone.passes.kernels).startswith("run by run (no kernel for 80 rows")
 
 
 def test_a_kernel_that_fails_above_the_size_tried_keeps_what_was_scored(
     load_backbone, world, as_on_a_gpu, monkeypatch, caplog
 ):
-    """The largest pack comes first, and fails; the smaller ones still have their
-    kernel.
-    """
-    compiler = Compiler(lambda rows, options: rows > 1024)
+    """The largest pack comes first, and fails: it goes run by run, in the same pass."""
+    compiler = Compiler(lambda rows: rows > 1024)
     monkeypatch.setattr(flex, "compiled", compiler)
     backbone = load_backbone("llama")
     texts, groups = world
     longest = np.random.default_rng(1).integers(8, 490, 1100)
     assert_as_alone(backbone, ([*texts, longest], np.r_[groups, 9]), (2000,))
-    assert compiler.asked == [(1024, False), (4096, False), (4096, True)]
-    assert str(flex.kernels(backbone)).startswith(
-        "run by run in part (no kernel for 4,096 rows"
-    )
+    n_layers = backbone.model.config.num_hidden_layers
+    assert compiler.asked == [*[1024] * n_layers, 4096]
     assert (
         sum(line.startswith("attention goes run by run") for line in noted(caplog)) == 1
     )
@@ -326,14 +296,14 @@ def test_a_kernel_that_fails_above_the_size_tried_keeps_what_was_scored(
 def test_kernels_that_compute_something_else_are_not_used(
     load_backbone, world, as_on_a_gpu, monkeypatch, caplog
 ):
-    def wrong(kind, rows, options, kept):
-        whole = COMPILED(kind, rows, {}, kept)
-        return lambda *tensors: whole(*tensors).roll(1, dims=2)
+    def wrong(kind):
+        whole = COMPILED(kind)
+        return lambda *given: whole(*given).roll(1, dims=2)
 
     monkeypatch.setattr(flex, "compiled", wrong)
     backbone = load_backbone("llama")
     assert_as_alone(backbone, world)
-    assert str(flex.kernels(backbone)).startswith(
+    assert str(backbone.passes.kernels).startswith(
         "run by run (texts in a pack come out different"
     )
     assert len(noted(caplog)) == 1
@@ -343,11 +313,11 @@ def test_a_model_that_cannot_be_packed_is_not_blamed_on_the_kernels(
     load_backbone, as_on_a_gpu, caplog
 ):
     backbone = load_backbone("llama")
-    backbone.layers[0].register_forward_hook(
+    backbone.model.layers[0].register_forward_hook(
         lambda layer, given, out: out + 0.5 * out.roll(1, dims=1)
     )
-    assert "different from texts alone" in packing_support(backbone).refused
-    assert str(flex.kernels(backbone)) == "flex attention"
+    assert "different from texts alone" in backbone.packing.refused
+    assert str(backbone.passes.kernels) == "flex attention"
     assert not noted(caplog)
 
 
@@ -355,25 +325,24 @@ def test_lack_of_memory_is_no_reason_to_change_kernels(
     load_backbone, world, as_on_a_gpu, monkeypatch, caplog
 ):
     backbone = load_backbone("llama")
-    assert packing_support(backbone).packed
+    assert backbone.packing.packed
     reference = scores_alone(backbone, world[0])
     fails = [RuntimeError("Triton Error [CUDA]: out of memory")]
 
-    def compiled(kind, rows, options, kept):
-        whole = COMPILED(kind, rows, {}, kept)
+    def compiled(kind):
+        whole = COMPILED(kind)
 
-        def run(*tensors):
+        def run(*given):
             if fails:
                 raise fails.pop()
-            return whole(*tensors)
+            return whole(*given)
 
         return run
 
     monkeypatch.setattr(flex, "compiled", compiled)
-    flex.kernels(backbone).made.clear()
     assert_same(scores(backbone, world, 1000), reference)
     assert "out of memory at" in caplog.text
-    assert str(flex.kernels(backbone)) == "flex attention"
+    assert str(backbone.passes.kernels) == "flex attention"
 
 
 # The limit on compilations
@@ -394,58 +363,32 @@ def test_more_kernels_than_torch_compiles_of_one_function(
     """Sizes and windows make four; torch gives up after `recompile_limit`, and would
     compute rows x rows.
     """
-    backbone = load_backbone("gemma2", sliding_window=50)
     texts, groups = world
     longest = np.random.default_rng(1).integers(8, 490, 700)
     monkeypatch.setattr(planning, "SIZES", (512, 1024))
     with torch._dynamo.config.patch(recompile_limit=1):
-        for model in (backbone, load_backbone("gemma2", sliding_window=50)):
+        for _ in range(2):
+            model = load_backbone("gemma2", sliding_window=50)
             assert_as_alone(model, ([*texts, longest], np.r_[groups, 9]), (400,))
-    assert counter.frame_count == 8
+            assert str(model.passes.kernels) == "flex attention"
+        assert torch._dynamo.config.recompile_limit == 1
+    assert counter.frame_count == 4, "models share kernels"
 
 
-def test_a_kernel_that_was_compiled_too_often_is_made_anew(
-    load_backbone, world, as_on_a_gpu, monkeypatch, caplog
+def test_a_setting_of_torch_that_changes_costs_a_kernel_and_no_more(
+    load_backbone, world, counter, caplog
 ):
-    """Torch compiles anew when a global setting changes; past its limit it raises, as
-    `fullgraph` asks it to.
-    """
-    made = []
-
-    def compiled(kind, rows, options, kept):
-        made.append(COMPILED(kind, rows, options, kept))
-        return made[-1]
-
-    monkeypatch.setattr(flex, "compiled", compiled)
     backbone = load_backbone("llama")
     with torch._dynamo.config.patch(recompile_limit=1):
         assert_as_alone(backbone, world)
         with deterministic():
             assert_as_alone(backbone, world)
-    assert len(made) == 2
-    assert not noted(caplog)
-    assert str(flex.kernels(backbone)) == "flex attention"
-
-
-def test_a_kernel_checks_torchs_settings_and_not_its_tensors(as_on_a_gpu, counter):
-    """What a kernel is compiled for is asked before it is chosen: tensors of another
-    shape would go through as well.
-    """
-    view = View(None, True)
-    arrays = tables(
-        lay_out(pack([np.arange(900)], [0], 1024)[0], [np.arange(900)]), view
-    )
-    run = flex.compiled(Kind(None, None, None), 1024, {})
-    with torch.inference_mode():
-        for heads in (2, 4, 2):
-            run(*(torch.ones(1, heads, 1024, 8) for _ in range(3)), *arrays)
-        assert counter.frame_count == 1
-        with deterministic():
-            run(*(torch.ones(1, 2, 1024, 8) for _ in range(3)), *arrays)
     assert counter.frame_count == 2
+    assert not noted(caplog)
+    assert str(backbone.passes.kernels) == "flex attention"
 
 
-def test_kernels_are_compiled_for_their_own_sizes(monkeypatch):
+def test_kernels_are_compiled_for_their_own_sizes(as_on_a_gpu, monkeypatch):
     """Torch would compile a function's next kernel for any number of rows, or any
     window, and so make it slower.
     """
@@ -462,33 +405,15 @@ def test_kernels_are_compiled_for_their_own_sizes(monkeypatch):
         (50, 1024, 2),
         (129, 1024, 4),
     ):
-        text, view = np.arange(rows), View(window, True)
-        arrays = tables(lay_out(pack([text], [0], rows)[0], [text]), view)
-        run = flex.compiled(Kind(window, None, None), rows, {})
+        text, kind = np.arange(rows), Kind(window, None, None)
+        layout = lay_out(pack([text], [0], rows)[0], [text])
         with torch.inference_mode():
-            run(*(torch.ones(1, heads, rows, 8) for _ in range(3)), *arrays)
+            states = (torch.ones(1, heads, rows, 8) for _ in range(3))
+            attended = flex.Kernels().attend(kind, *states, masks(layout))
+        assert attended is not None
     assert asked == [{torch.Tensor}] * 4, (
         "a size that is not fixed would be an input too"
     )
-
-
-def test_kernels_leave_with_their_model(load_backbone, as_on_a_gpu, monkeypatch):
-    """Torch keeps compiled kernels with the code that they were compiled from."""
-    from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list as entries
-
-    codes, compile_ = [], torch.compile
-
-    def noted_compile(function, **options):
-        codes.append(function.__code__)
-        return compile_(function, **options)
-
-    monkeypatch.setattr(torch, "compile", noted_compile)
-    backbone = load_backbone("llama")
-    assert packing_support(backbone).packed
-    assert len(codes) == len(entries(codes[0])) == 1
-    del backbone
-    gc.collect()
-    assert not entries(codes[0])
 
 
 # Memory
@@ -595,16 +520,11 @@ def test_large_llamas_run_from_plan_to_states_with_one_copy_a_pack(
     copied inside the layers.
     """
 
-    def compiled(kind, rows, options, kept):
-        def run(query, key, value, *tables):
-            assert (
-                query.shape[2]
-                == key.shape[2]
-                == value.shape[2]
-                == rows
-                == len(tables[0])
-            )
-            assert all(table.device.type == "meta" for table in tables)
+    def compiled(kind):
+        def run(query, key, value, mask):
+            rows = mask.shape[-1]
+            assert query.shape[2] == key.shape[2] == value.shape[2] == rows
+            assert mask.kv_indices.device.type == "meta"
             return query.new_empty(*query.shape[:3], value.shape[3])
 
         return run
@@ -614,10 +534,8 @@ def test_large_llamas_run_from_plan_to_states_with_one_copy_a_pack(
         model = transformers.AutoModel.from_config(
             llama_config(billions), dtype=torch.bfloat16
         ).eval()
-    packing = Packing(None, True, frozenset([View(None, True)]), half_differs=True)
-    monkeypatch.setattr(
-        "rmlab.inference.forward.packing_support", lambda backbone: packing
-    )
+    packing = Packing(None, True, half_differs=True)
+    monkeypatch.setattr("rmlab.inference.trial.find_packing", lambda passes: packing)
     rng = np.random.default_rng(0)
     prompts = [rng.integers(0, 128256, 80) for _ in range(24)]
     texts = [
@@ -632,7 +550,7 @@ def test_large_llamas_run_from_plan_to_states_with_one_copy_a_pack(
     made = plan(texts, groups, budget=16384, fill=None, packing=packing)
     seen = []
     with Copies() as copies:
-        for batch in hidden(model, texts, reads, groups=groups):
+        for batch in Backbone(model).hidden(texts, reads, groups=groups):
             assert batch.stacked().shape == (
                 len(batch.texts),
                 1,
@@ -645,16 +563,11 @@ def test_large_llamas_run_from_plan_to_states_with_one_copy_a_pack(
 
 
 def test_nothing_is_made_for_a_backward_pass(load_backbone, as_on_a_gpu):
-    """Neither a graph, nor the half of a block mask that only gradients read."""
+    """No graph."""
     backbone = load_backbone("llama")
     text = np.arange(8, 40)
-    batch = next(hidden(backbone, [text], [np.array([31])], groups=[0]))
+    batch = next(backbone.hidden([text], [np.array([31])], groups=[0]))
     assert batch.rows.is_inference()
-    ones = (torch.ones(shape, dtype=torch.int32) for shape in ((1, 1, 1), (1, 1, 1, 1)))
-    mask = torch.nn.attention.flex_attention.BlockMask.from_kv_blocks(
-        *ones, **flex.only_forward_options()
-    )
-    assert mask.q_num_blocks is None
 
 
 def test_means_are_taken_with_one_copy_for_all_texts():
@@ -672,21 +585,19 @@ def test_means_are_taken_with_one_copy_for_all_texts():
 
 
 def test_an_upload_is_pinned_and_not_waited_for(monkeypatch):
-    """Arrays of several number types and shapes in one buffer."""
+    """Arrays of several integer types and shapes in one copy."""
     asked = []
 
-    class Buffer:
-        def __init__(self, size):
-            self.tensor = torch.empty(size, dtype=torch.uint8)
+    def pin_memory(tensor):
+        asked.append("pinned")
+        return tensor
 
-        def numpy(self):
-            return self.tensor.numpy()
+    def to(tensor, device, non_blocking=False):
+        asked.append((device.type, non_blocking))
+        return tensor
 
-        def to(self, device, non_blocking=False):
-            asked.append((device.type, non_blocking))
-            return self.tensor
-
-    monkeypatch.setattr(memory, "pinned", Buffer)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
+    monkeypatch.setattr(torch.Tensor, "to", to)
     arrays = {
         "ids": np.arange(7)[None],
         ("view", "counts"): np.arange(3, dtype=np.int32)[None, None],
@@ -694,9 +605,9 @@ def test_an_upload_is_pinned_and_not_waited_for(monkeypatch):
         "turned": np.arange(6, dtype=np.int32).reshape(2, 3).T,
     }
     sent = upload(arrays, torch.device("cuda"))
-    assert asked == [("cuda", True)]
+    assert asked == ["pinned", ("cuda", True)]
     for name, values in arrays.items():
-        assert sent[name].numpy().dtype == values.dtype
+        assert sent[name].dtype == torch.int64
         np.testing.assert_array_equal(sent[name].numpy(), values)
 
 
@@ -798,12 +709,10 @@ def test_half_precision_on_kernels_says_that_it_rounds_otherwise(
 ):
     backbone = load_backbone("llama", torch.bfloat16)
     assert (
-        str(packing_support(backbone))
+        str(backbone.packing)
         == "texts with shared beginnings, rounded otherwise than alone"
     )
-    assert (
-        str(packing_support(load_backbone("llama"))) == "texts with shared beginnings"
-    )
+    assert str(load_backbone("llama").packing) == "texts with shared beginnings"
 
 
 def test_the_doctor_says_which_way_packs_go_and_why(
@@ -815,16 +724,16 @@ def test_the_doctor_says_which_way_packs_go_and_why(
         "texts with shared beginnings; flex attention",
         "",
     )
-    monkeypatch.setattr(flex, "compiled", Compiler(lambda rows, options: True))
+    monkeypatch.setattr(flex, "compiled", Compiler(lambda rows: True))
     scorer.backbone = load_backbone("llama", torch.bfloat16)
     status, found, remedy, _ = check_packs(scorer)
     assert status == "warn"
     assert found == (
-        "texts with shared beginnings; run by run (no kernel for 1,024 rows on cpu: NotImplementedError: no room for "
+        "texts with shared beginnings; run by run (no kernel for 80 rows on cpu: NotImplementedError: no room for "
         "this kernel)"
     )
     assert "install a C compiler" in remedy
-    assert how_packed(scorer.backbone)[0] == found, "the provenance says it too"
+    assert scorer.backbone.how_packed().way == found, "the provenance says it too"
     scorer.backbone = load_backbone("deberta-v2")
     assert check_packs(scorer).detail.startswith(
         "batches of similar length, no packs: its attention does not go"

@@ -12,7 +12,8 @@ from torch import nn
 
 from rmlab import toy
 from rmlab.scorers.classifier import classifier
-from rmlab.scorers.models.heads import HEADS, choose
+from rmlab.scorers.models.heads import HEADS, Head, choose
+from rmlab.scorers.reads import Read
 from rmlab.tables import DataError
 
 HIDDEN = 32
@@ -139,6 +140,33 @@ def same(found, expected):
     expected = expected.detach().double().flatten().numpy()
     assert expected.std() > 1e-3
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_head_reads_means_and_single_tokens_together(tmp_path, monkeypatch):
+    layer = nn.Linear(3 * HIDDEN, 1)
+
+    def make(weights, _):
+        return lambda states: nn.functional.linear(
+            states.flatten(1), weights["pooled.weight"], weights["pooled.bias"]
+        )
+
+    reads = (Read.MEAN, Read.LAST, Read.PROMPT_END)
+    row = Head("pooled", "none", ("pooled",), make, reads)
+    monkeypatch.setattr("rmlab.scorers.models.heads.HEADS", (row, *HEADS))
+    folder = publish(tmp_path / "m", named(layer, "pooled."))
+
+    scorer = classifier(folder)
+    expected = []
+    encoded = scorer.prepare(PROMPTS, RESPONSES)
+    for ids, start in zip(encoded.ids, encoded.response_start, strict=True):
+        with torch.no_grad():
+            model = scorer.backbone.model
+            rows = model(torch.tensor(ids[None].astype(int))).last_hidden_state[0]
+            pooled = torch.cat([rows.mean(0), rows[-1], rows[start - 1]])
+            expected.append(layer(pooled).item())
+    np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), expected, atol=1e-5)
+    alone = scorer.forward_alone(encoded, np.arange(len(PROMPTS)))
+    np.testing.assert_allclose(alone, expected, atol=1e-5)
 
 
 def test_a_published_head_is_found_by_its_keys():
@@ -532,7 +560,7 @@ def test_a_head_stored_in_float32_is_not_rounded_by_a_half_precision_backbone(tm
     layer = nn.Linear(HIDDEN, 1, bias=False)
     folder = publish(tmp_path / "m", named(layer, "regression_head."))
     head = classifier(folder, dtype="bfloat16")
-    run = head.parts[1]
+    run = head.readout
     rows = torch.randn(4, 1, HIDDEN)
     assert head.backbone.dtype == torch.bfloat16
     assert run(rows).dtype == torch.float32

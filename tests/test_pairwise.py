@@ -48,7 +48,7 @@ def model(request, tmp_path):
 def forwarded(model):
     """A list that fills with the shape of every pass."""
     shapes = []
-    model.backbone.register_forward_pre_hook(
+    model.backbone.model.register_forward_pre_hook(
         lambda _, inputs, named: shapes.append(tuple(named["input_ids"].shape)),
         with_kwargs=True,
     )
@@ -256,7 +256,7 @@ def test_out_of_memory_halves_the_budget_and_goes_on(model, caplog):
         if named["input_ids"].numel() > 210:
             raise torch.OutOfMemoryError
 
-    model.backbone.register_forward_pre_hook(small, with_kwargs=True)
+    model.backbone.model.register_forward_pre_hook(small, with_kwargs=True)
     np.testing.assert_allclose(model.prefer(*many()), whole, atol=1e-5)
     assert "out of memory" in caplog.text
 
@@ -385,7 +385,7 @@ def asked_by_letter(tmp_path_factory):
 
 def test_letters_are_asked_on_a_pinned_day(asked_by_letter, monkeypatch):
     model = asked_by_letter(CLOCK + toy.models.CHAT_TEMPLATES["chatml"])
-    ids = [one.tolist() for one in model.encode(PROMPTS, FIRST, SECOND).ids]
+    ids = [one.tolist() for one in model.prepare(PROMPTS, FIRST, SECOND).ids]
     words = model.tokenizer
     assert (
         model.prepare(PROMPTS, FIRST, SECOND).keys
@@ -429,7 +429,7 @@ def test_letters_of_a_template_that_fails_are_reported(
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_letters_of_published_templates_are_not_turned_away(asked_by_letter, name):
     model = asked_by_letter(PUBLISHED[name])
-    texts = model.encode(PROMPTS, FIRST, SECOND)
+    texts = model.prepare(PROMPTS, FIRST, SECOND)
     for ids, first, second in zip(texts.ids, FIRST, SECOND, strict=True):
         text = model.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
         assert text.index(f"[RESPONSE A] {first}") < text.index(

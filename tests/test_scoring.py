@@ -14,7 +14,6 @@ from fakes import Here, Streaming, responses, truth
 
 import rmlab
 from rmlab import baselines, tables, toy
-from rmlab.inference.passes import packing_support
 from rmlab.io import read_pairs, read_scores
 from rmlab.scorers import Scorer
 from rmlab.scorers.base import as_pair_scorer, as_scorer
@@ -466,13 +465,11 @@ def test_the_plan_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, m
     folder = toy.save_model(tmp_path / "m")
     scorer = rmlab.classifier(folder, device="cpu")
     texts, n_tokens = rmlab.load("mini"), []
-    packing_support(
-        scorer.backbone
-    )  # what is tried before the first pass counts for no run
+    _ = scorer.backbone.packing  # what is tried before the first pass counts for no run
     count = lambda _, args, named: n_tokens.append(named["input_ids"].numel())  # noqa: E731
-    with scorer.backbone.register_forward_pre_hook(count, with_kwargs=True):
+    with scorer.backbone.model.register_forward_pre_hook(count, with_kwargs=True):
         scorer(texts["prompt"].tolist(), texts["response"].tolist())
-    n_weights = sum(weight.numel() for weight in scorer.backbone.parameters())
+    n_weights = sum(weight.numel() for weight in scorer.backbone.model.parameters())
     (folder / "model.safetensors").unlink()
     code, out, err = main("plan", folder, "mini")
     assert code == 0, err

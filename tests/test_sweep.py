@@ -255,7 +255,7 @@ def test_a_short_text_does_not_change_what_long_ones_get(save, attention_type):
         scorer.prepare(prompts, responses), np.arange(len(prompts))
     )
     assert np.abs(alone - reference).max() <= TOLERANCE * reference.std()
-    assert scorer.backbone.attention_type == attention_type
+    assert scorer.backbone.model.attention_type == attention_type
 
 
 @pytest.mark.long

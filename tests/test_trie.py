@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmlab import toy
-from rmlab.inference.flex import BLOCK, Tables, View, filled, mask_mod, tables
+from rmlab.inference.flex import BLOCK, Kind, block_mask, key_table
 from rmlab.inference.planning import (
     CPU_BUDGET,
     WASTE,
     Packing,
     Part,
     distinct,
+    filled,
     lay_out,
     pack,
     pad,
@@ -75,16 +76,16 @@ def trie_by_hand(texts, groups):
 
 
 @law(worlds(), st.integers(1, 400), st.booleans())
-def test_packs_finish_every_text_once_and_keep_the_budget(world, budget, keeps):
+def test_packs_finish_every_text_once_and_keep_the_budget(world, budget, caches):
     texts, groups = world
     kept = [texts[i] for i in distinct(texts)[0]]
     groups = groups[distinct(texts)[0]]
-    packs = pack(kept, groups, budget, keeps=keeps)
+    packs = pack(kept, groups, budget, caches=caches)
     assert sorted(np.concatenate([part.finished for part in packs])) == list(
         range(len(kept))
     )
     for part in packs:
-        assert 0 < part.tokens <= budget or not (keeps or len(part.texts) > 1)
+        assert 0 < part.tokens <= budget or not (caches or len(part.texts) > 1)
     assert packs[0].tokens == max(part.tokens for part in packs)
     for group in set(groups):
         turns = [turn for turn, part in enumerate(packs) if group in groups[part.texts]]
@@ -102,12 +103,12 @@ def test_every_token_is_forwarded_once_however_small_the_packs(world, budget):
     packs = pack(texts, groups, budget)
     assert sum(part.tokens for part in packs) == trie_size(texts, groups)
     for before, part in pairwise([Part(np.zeros(0, int), 0), *packs]):
-        assert part.kept == before.keep
-        if part.kept:
-            left = texts[before.texts[-1]][: before.keep]
-            assert left.tolist() == texts[part.texts[0]][: part.kept].tolist()
-            assert not before.cut or before.texts[-1] == part.texts[0]
-    assert packs[-1].keep == 0
+        assert part.n_cached == before.n_to_cache
+        if part.n_cached:
+            left = texts[before.texts[-1]][: before.n_to_cache]
+            assert left.tolist() == texts[part.texts[0]][: part.n_cached].tolist()
+            assert not before.is_cut or before.texts[-1] == part.texts[0]
+    assert packs[-1].n_to_cache == 0
 
 
 @law(worlds(), st.integers(1, 400), st.integers(1, 400))
@@ -138,9 +139,9 @@ def test_every_path_spells_its_text(world, budget):
     for part in pack(texts, groups, budget):
         layout = lay_out(part, texts)
         assert layout.forwarded == part.tokens
-        assert len(layout.ids) == part.tokens + part.kept
+        assert len(layout.ids) == part.tokens + part.n_cached
         spelled = [texts[text] for text in part.texts]
-        spelled[-1] = spelled[-1][: part.keep] if part.cut else spelled[-1]
+        spelled[-1] = spelled[-1][: part.n_to_cache] if part.is_cut else spelled[-1]
         for ids, path, run in zip(spelled, paths(layout), layout.runs, strict=True):
             assert layout.ids[path].tolist() == ids.tolist()
             assert layout.positions[path].tolist() == list(range(len(ids)))
@@ -180,15 +181,16 @@ def test_runs_and_segments_are_all_that_a_row_sees(world, budget):
             times[start:stop, start:stop] += np.tri(stop - start, dtype=int)
         for start, stop, first, end in layout.segments:
             times[first:end, start:stop] += 1
-        assert (times[part.kept :] == ancestors(layout)[part.kept :]).all()
+        assert (times[part.n_cached :] == ancestors(layout)[part.n_cached :]).all()
         left = (
-            np.concatenate([np.arange(*rows) for rows in layout.carried])
-            if part.keep
+            np.concatenate([np.arange(*rows) for rows in layout.to_cache])
+            if part.n_to_cache
             else []
         )
         assert (
-            layout.ids[left].tolist() == texts[part.texts[-1]][: part.keep].tolist()
-            if part.keep
+            layout.ids[left].tolist()
+            == texts[part.texts[-1]][: part.n_to_cache].tolist()
+            if part.n_to_cache
             else not len(left)
         )
 
@@ -224,9 +226,9 @@ def test_a_plan_covers_every_text(world, budget, packing):
     assert made.minimum == (
         fewest if packing is DECODER else sum(map(len, distinct_texts))
     )
-    assert made.kept == max(part.keep for part in made.parts)
+    assert made.cached == max(part.n_to_cache for part in made.parts)
     assert packing is DECODER or not any(
-        part.keep or part.cut for part in made.parts
+        part.n_to_cache or part.is_cut for part in made.parts
     ), "a text is in one pack"
 
 
@@ -285,23 +287,25 @@ def test_the_tables_agree_with_the_dense_mask(causal, window):
     layout = lay_out(
         pack(texts, [0, 0, 0, 0, 1] if causal else range(5), 10_000)[0], texts
     )
-    rows = torch.arange(filled(len(layout.ids)))
-    layout = layout.filled(len(rows))
-    seen = ancestors(layout)
-    seen = seen if causal else seen | seen.T
+    n_rows, n_filled = len(layout.ids), filled(len(layout.ids))
+    seen = np.zeros((n_filled, n_filled), bool)
+    paths_seen = ancestors(layout)
+    seen[:n_rows, :n_rows] = paths_seen if causal else paths_seen | paths_seen.T
     if window is not None:
-        seen &= np.abs(layout.positions[:, None] - layout.positions[None, :]) < window
-    view = View(window, causal)
-    made = Tables(*tables(layout, view).values())
-    in_view = mask_mod(
-        view, torch.from_numpy(made.ends), torch.from_numpy(made.positions)
-    )
-    assert (in_view(0, 0, rows[:, None], rows[None, :]).numpy() == seen).all()
-    blocks = len(rows) // BLOCK
+        distance = np.abs(layout.positions[:, None] - layout.positions[None, :])
+        seen[:n_rows, :n_rows] &= distance < window
+    kind = Kind(window, None, None, causal)
+    mask = block_mask(torch.from_numpy(key_table(layout)), n_filled, kind)
+    rows = torch.arange(n_filled)
+    in_view = mask.mask_mod(0, 0, rows[:, None], rows[None, :]).numpy()
+    assert (in_view == seen).all()
+    blocks = n_filled // BLOCK
     full, some = np.zeros((2, blocks, blocks), bool)
     for i in range(blocks):
-        full[i, made.full_blocks[0, 0, i, : made.full_counts[0, 0, i]]] = True
-        some[i, made.blocks[0, 0, i, : made.counts[0, 0, i]]] = True
+        full[i, mask.full_kv_indices[0, 0, i, : mask.full_kv_num_blocks[0, 0, i]]] = (
+            True
+        )
+        some[i, mask.kv_indices[0, 0, i, : mask.kv_num_blocks[0, 0, i]]] = True
     assert not (full & some).any()
     for i in range(blocks):
         for j in range(blocks):

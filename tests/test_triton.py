@@ -11,10 +11,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
-from as_alone import states, tables
+from as_alone import masks, states
 
 from rmlab.inference import attention, flex
-from rmlab.inference.passes import alone, packing_support
 from rmlab.inference.planning import lay_out, pack
 
 pytestmark = [
@@ -49,17 +48,16 @@ def a_pack(rng, causal, lengths=(300, 10, 100), alone=133):
     return lay_out(pack(texts, groups, 100_000)[0], texts)
 
 
-def assert_kernel_is_right(layout, kind, heads, size, options=flex.OPTIONS):
+def assert_kernel_is_right(layout, kind, heads, size):
     make = torch.Generator().manual_seed(0)
     query, key, value = (
         torch.randn(1, n, len(layout.ids), size, generator=make) for n in heads
     )
-    view = flex.View(kind.window, kind.causal)
-    held = flex.Kernels()
+    kernels = flex.Kernels()
     with torch.inference_mode():
-        found = held.attend(kind, query, key, value, tables(layout, view))
-        assert found is not None, held.trouble
-        assert str(held) == "flex attention"
+        found = kernels.attend(kind, query, key, value, masks(layout))
+        assert found is not None, kernels.trouble
+        assert str(kernels) == "flex attention"
         expected = attention.attend(layout, kind, query, key, value)
     torch.testing.assert_close(
         found, expected, rtol=0, atol=1e-6 * max(1.0, float(expected.abs().max()))
@@ -91,20 +89,10 @@ def test_more_rows_than_the_first_size():
     assert_kernel_is_right(layout, flex.Kind(None, None, None), (1, 1, 1), 16)
 
 
-def test_small_blocks(monkeypatch):
-    monkeypatch.setattr(flex, "OPTIONS", flex.OPTIONS[1:])
-    assert_kernel_is_right(
-        a_pack(np.random.default_rng(3), True),
-        flex.Kind(None, None, None),
-        (2, 1, 1),
-        64,
-    )
-
-
 @pytest.mark.parametrize("architecture", ["llama", "modernbert"])
 def test_a_model_scores_as_each_text_alone(load_backbone, monkeypatch, architecture):
     """From the upload to the states, as on a GPU."""
-    for module in ("attention", "flex", "passes"):
+    for module in ("backbone", "flex"):
         monkeypatch.setattr(f"rmlab.inference.{module}.serves", lambda device: True)
     rng = np.random.default_rng(4)
     prompt = rng.integers(8, 490, 60)
@@ -114,13 +102,13 @@ def test_a_model_scores_as_each_text_alone(load_backbone, monkeypatch, architect
     backbone = load_backbone(
         architecture, hidden_size=64, num_attention_heads=4, num_hidden_layers=3
     )
-    packing = packing_support(backbone)
+    packing = backbone.packing
     assert packing.packed
     at = [np.array([len(text) - 1 if packing.causal else 0]) for text in texts]
     rows = states(backbone, (texts, [0, 0, 0, 1]), at, 1024)
-    assert str(flex.kernels(backbone)) == "flex attention"
+    assert str(backbone.passes.kernels) == "flex attention"
     single = torch.cat(
-        [alone(backbone, text, where) for text, where in zip(texts, at, strict=True)]
+        [backbone.alone(text, where) for text, where in zip(texts, at, strict=True)]
     )
     torch.testing.assert_close(
         torch.cat([rows[text] for text in range(4)]),

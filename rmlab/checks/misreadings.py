@@ -16,10 +16,10 @@ from rmlab.chat_templates import CHAT_TEMPLATES
 from rmlab.checks.causes import EXACT, HALF, half_cause, half_precision, name_cause
 from rmlab.findings import Finding
 from rmlab.inference.forward import Batch
-from rmlab.inference.passes import exclusive_pass
 from rmlab.scorers import Classifier
 from rmlab.scorers.base import Floats, fill
-from rmlab.scorers.local import EncodeOptions
+from rmlab.scorers.encoder import EncodeOptions
+from rmlab.scorers.reads import Read
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -91,12 +91,12 @@ def misreading_cause(
 
 def reads_known_positions(model: Classifier) -> bool:
     """Whether the number of a text's tokens tells where the head reads."""
-    return set(model.parts[2]) <= {"last", "first", "mean"}
+    return set(model.readout.reads) <= {Read.LAST, Read.FIRST, Read.MEAN}
 
 
 def reads_last_only(model: Classifier) -> bool:
     """Whether the head reads the last token, and nothing else."""
-    return model.parts[2] == ("last",)
+    return model.readout.reads == (Read.LAST,)
 
 
 def _changes_tokens(misread: Ids, ids: Ids) -> bool:
@@ -110,7 +110,7 @@ def _changes_tokens(misread: Ids, ids: Ids) -> bool:
 def _score_ids(model: Classifier, prepared: "Encoded", ids: Ids) -> Floats:
     """Scores of token ids in place of those of the prepared texts."""
     misread_ids = [np.asarray(text, np.int32) for text in ids]
-    misread = replace(prepared, ids=misread_ids)
+    misread = replace(prepared, ids=model.encoder.append_end(misread_ids))
     return fill(model.forward(misread, np.arange(len(ids))), len(ids))
 
 
@@ -145,21 +145,22 @@ def _score_pads(model: Classifier, ids: np.ndarray) -> Floats:
     import torch
 
     n_pads = _MAX_PADS
-    if model.longest is not None:
-        n_pads = min(n_pads, model.longest - len(ids))
+    if model.encoder.longest is not None:
+        n_pads = min(n_pads, model.encoder.longest - len(ids))
     padded = np.append(ids, np.full(n_pads, model.tokenizer.pad_token_id))
-    tokens = torch.tensor(padded[None], dtype=torch.int64, device=model.backbone.device)
+    backbone = model.backbone
+    tokens = torch.tensor(padded[None], dtype=torch.int64, device=backbone.device)
     mask = torch.ones_like(tokens)
 
     ends = []
-    with exclusive_pass(model.backbone, tokens.shape[1]):
+    with backbone.exclusive_pass(tokens.shape[1]):
         for is_seen in (1, 0):
             mask[:, len(ids) :] = is_seen
-            output = model.backbone(input_ids=tokens, attention_mask=mask)
-            ends.append(output.last_hidden_state[0, len(ids) - 1 :])
-    states = torch.cat(ends).float()
-    numbers = np.arange(len(states))
-    return model.read_head(Batch(numbers, states, [*numbers[:, None]]))
+            states = backbone.forward(input_ids=tokens, attention_mask=mask)
+            ends.append(states[0, len(ids) - 1 :])
+    rows = torch.cat(ends).float()
+    numbers = np.arange(len(rows))
+    return model.read_head(Batch(numbers, rows, [*numbers[:, None]]))
 
 
 def _misreadings(
@@ -260,7 +261,7 @@ def _encode(
     """Token ids of the texts; None where they cannot be written so."""
     from rmlab.inference.template import encode
 
-    options = model.encode_options | changed
+    options = model.encoder.options | changed
     prompts = rows["prompt"].tolist()
     responses = rows["response"].tolist()
     try:

@@ -14,6 +14,7 @@ from rmlab.checks.sampled_scores import Sample
 from rmlab.findings import Check, Checks, Finding, run_checks
 from rmlab.scorers.base import Floats, Ints, Text, fill, list_columns
 from rmlab.scorers.implicit import ImplicitReward
+from rmlab.scorers.in_memory import ModelInMemory
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
 from rmlab.scoring.self_check import tolerance
@@ -58,15 +59,8 @@ class Examined:
     @cached_property
     def encoded(self) -> "list[Encoded]":
         """All texts as tokens, however long."""
-        if isinstance(self.scorer, Pairwise):
-            return [self.scorer.encode(*list_columns(texts)) for texts in self.orders]
-        from rmlab.inference.template import encode
-
-        uncut = self.scorer.encode_options | {"max_length": None, "truncate": None}
-        return [
-            encode(self.scorer.tokenizer, *list_columns(texts), **uncut)
-            for texts in self.orders
-        ]
+        encode = self.scorer.encoder.encode_uncut
+        return [encode(*list_columns(texts)) for texts in self.orders]
 
     @cached_property
     def lengths(self) -> Ints:
@@ -80,12 +74,12 @@ class Examined:
     @property
     def longest(self) -> int | None:
         """The longest text, in tokens, that the model takes; None without a limit."""
-        return self.scorer.longest
+        return self.scorer.encoder.longest
 
     @property
     def truncate(self) -> str | None:
         """The side at which long texts are cut; None where they are refused."""
-        return self.scorer.encode_options["truncate"]
+        return self.scorer.encoder.options["truncate"]
 
     @cached_property
     def is_long(self) -> np.ndarray:
@@ -163,14 +157,12 @@ def _check_packs(examined: Examined) -> Finding:
 
 def check_packs(scorer: LocalScorer) -> Finding:
     """How texts go through the scorer's model together, and why not in a faster way."""
-    from rmlab.inference.passes import how_packed, packing_support
-
-    packing = packing_support(scorer.backbone)
+    packing = scorer.backbone.packing
     if not packing.packed:
         detail = f"batches of similar length, no packs: {packing.refused}"
         return Finding("pass", detail)
 
-    packs, trouble = how_packed(scorer.backbone)
+    packs, trouble = scorer.backbone.how_packed()
     if not trouble:
         return Finding("pass", str(packs))
     faster = "for more speed install a C compiler and the triton of this torch"
@@ -187,8 +179,11 @@ def _check_tokenizer(examined: Examined) -> Finding:
         count_deviations,
     )
 
-    tokenizer = class_tokenizer(examined.scorer.checkpoint)
-    n_different = count_deviations(tokenizer, examined.scorer.checkpoint)
+    checkpoint = examined.scorer.checkpoint
+    if isinstance(checkpoint, ModelInMemory):
+        return Finding("pass", f"{type(checkpoint.tokenizer).__name__} in memory")
+    tokenizer = class_tokenizer(checkpoint)
+    n_different = count_deviations(tokenizer, checkpoint)
     name = f"{type(tokenizer).__name__} of transformers"
     if not n_different:
         detail = f"{name} writes {len(PROBES)} texts as tokenizer.json does"
@@ -270,7 +265,7 @@ def _check_read(examined: Examined) -> Finding | None:
 
 def _accept_convention(examined: Examined, finding: Finding) -> Finding:
     """The finding; a warning where a convention asks for the fault."""
-    convention = examined.scorer.encode_options["convention"]
+    convention = examined.scorer.encoder.options["convention"]
     if finding.status != "fail" or convention is None:
         return finding
     otherwise = "leave convention out for the model's own tokens"
@@ -300,8 +295,16 @@ def _check_precision(examined: Examined) -> Finding:
     if dtype == "float32":
         return Finding("pass", "float32: there is nothing more exact to compare with")
 
+    sources = examined.scorer.encoder.readers
+    checkpoints = [
+        source for source in sources if not isinstance(source, ModelInMemory)
+    ]
+    if len(checkpoints) < len(sources):
+        detail = f"{dtype} not compared: the model is in memory"
+        return Finding("warn", detail, "save it and examine the folder")
+
     exact = examined.scorer.in_float32()
-    for checkpoint in exact.checkpoints:
+    for checkpoint in checkpoints:
         if not fits(checkpoint, exact.device, exact.dtype):
             copy = f"a float32 copy does not fit on {exact.device} beside it"
             larger = "compare on a machine with more memory"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import pandas as pd
 import typer
 
-from rmlab import records, scorers, scoring
+from rmlab import records, scoring, servers
 from rmlab.cli import options as shared
 from rmlab.cli.terminal import say, say_table
 from rmlab.records import CSV, SUFFIXES, Row
@@ -83,7 +83,7 @@ class Rewards(shared.ServerOptions, shared.StoreOptions):
         model: Model = self.model
         if self.url:
             server = keywords | self.server_keywords()
-            model = scorers.remote(self.url, model=self.model, **server)
+            model = servers.remote(self.url, model=self.model, **server)
         else:
             keywords |= shared.model_keywords(self, shared.ClassifierOptions)
         table = scoring.rewards(

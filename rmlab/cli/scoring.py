@@ -7,7 +7,7 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from rmlab import checks, io, metrics, scorers, scoring
+from rmlab import checks, io, metrics, scorers, scoring, servers
 from rmlab.cli import options as shared
 from rmlab.cli.terminal import say, say_aligned, say_table
 from rmlab.io.native import check_target
@@ -83,7 +83,7 @@ class Score(
         keywords = self.server_keywords()
         if self.name:
             keywords["name"] = self.name[0]
-        return scorers.remote(url, model=self.models[0], **keywords)
+        return servers.remote(url, model=self.models[0], **keywords)
 
     def _open_policies(self) -> list[Model]:
         """The models as policies, whose implicit rewards are scores."""

@@ -3,7 +3,7 @@
 In a decoder it sees the tokens before it on its text's path, in an encoder all of its
 text. One function is registered with transformers' AttentionInterface; a model uses it
 for the length of one forward pass and is otherwise as it was. On a GPU it is flex
-attention over a block mask (flex.py). Elsewhere, and where no kernel can be had:
+attention over a block mask (flex.py). Elsewhere, and where flex attention fails:
 
 A decoder in float32 on a CPU goes segment by segment. A run sees itself, as any text
 does. What it sees of earlier runs are whole segments (planning.py), and all rows behind
@@ -15,7 +15,7 @@ Windows, capped logits and half precision go run by run, in blocks of rows that 
 the keys they can see.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -24,9 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmlab.inference import flex
-from rmlab.inference.flex import Kernels, Kind, View, kernels, serves
-from rmlab.inference.memory import upload
+from rmlab.inference.flex import Kernels, Kind, Masks
 from rmlab.inference.planning import Ints, Layout, Run
 
 if TYPE_CHECKING:
@@ -53,18 +51,24 @@ NARROW_ROWS = 64
 # Queries of one call otherwise, so that masks stay small.
 WIDE_ROWS = 512
 
+# The kernel behind scaled_dot_product_attention on a CPU, which keeps the logarithms of
+# its sums to itself. It is no public name: if torch renames it, decoders in float32 go
+# run by run, as in half precision, which gives the same and takes longer. Flex
+# attention returns these logarithms too (AuxRequest), and would replace it.
+CPU_KERNEL = "_scaled_dot_product_flash_attention_for_cpu"
+
 
 class Call(NamedTuple):
-    """The request of one attention layer: what a row sees, and all that path attention
+    """The request of one attention layer: what it computes, and all that path attention
     cannot do.
     """
 
-    view: View
+    kind: Kind
     refused: tuple[str, ...]
 
 
 @dataclass
-class Kept:
+class PrefixCache:
     """What the packs of a prompt that is larger than a pack hand on to one another;
     empty before the first.
 
@@ -82,42 +86,41 @@ class Kept:
         self, layer: int, layout: Layout, key: "Tensor", value: "Tensor"
     ) -> "tuple[Tensor, Tensor]":
         """A layer's keys and values (1, heads, rows, size) of all the layout's rows,
-        the kept ones first.
+        the cached ones first.
 
-        What the next pack needs of them takes the place of what was kept.
+        What the next pack needs of them takes the place of what was cached.
         """
         import torch
 
-        if layout.kept:
+        if layout.n_cached:
             # Taken out, so that the old keys are freed layer by layer as new ones come.
-            before = self.layers.pop(layer)
-            key, value = (
-                torch.cat([before[0], key], 2),
-                torch.cat([before[1], value], 2),
-            )
-        if layout.keep:
+            old_key, old_value = self.layers.pop(layer)
+            key = torch.cat([old_key, key], 2)
+            value = torch.cat([old_value, value], 2)
+        if layout.n_to_cache:
             # Memory of their own: a slice would hold on to all of the pack's.
-            carried = [
-                torch.cat([states[:, :, i:j] for i, j in layout.carried], 2)
-                for states in (key, value)
-            ]
-            self.layers[layer] = carried[0], carried[1]
+            self.layers[layer] = (
+                _rows(key, layout.to_cache),
+                _rows(value, layout.to_cache),
+            )
         return key, value
+
+
+def _rows(states: "Tensor", slices: "Iterable[tuple[int, int]]") -> "Tensor":
+    """Some rows of (1, heads, rows, size), copied."""
+    import torch
+
+    return torch.cat([states[:, :, start:stop] for start, stop in slices], 2)
 
 
 @dataclass
 class _Pass:
-    """The forward pass that is running. `tables`: by view and device, from `uploaded`
-    or made on demand.
-    """
+    """The forward pass that is running. `masks`: for flex attention, None without."""
 
     layout: Layout
     kernels: Kernels
-    uploaded: "Mapping[Hashable, Tensor]"
-    kept: Kept
-    tables: "dict[tuple[View, torch.device], flex.Tables[Tensor]]" = field(
-        default_factory=dict
-    )
+    masks: Masks | None
+    cache: PrefixCache
     calls: list[Call] = field(default_factory=list)
 
 
@@ -128,31 +131,39 @@ _running: ContextVar[_Pass] = ContextVar("rmlab_paths")
 
 @contextmanager
 def paths(
-    backbone: "PreTrainedModel",
+    model: "PreTrainedModel",
     layout: Layout,
-    uploaded: "Mapping[Hashable, Tensor] | None" = None,
-    prefix: Kept | None = None,
+    kernels: Kernels,
+    masks: Masks | None = None,
+    cache: PrefixCache | None = None,
 ) -> Iterator[list[Call]]:
-    """Let `backbone` attend along the paths of `layout` inside the block; its own
+    """Let the model attend along the paths of `layout` inside the block; its own
     attention comes back afterwards.
 
-    `uploaded`: what went up with the pack, the tables of flex attention among it.
-    `prefix`: what the pack before has left, and where this one leaves what the next
-    needs. Yields the list of attention calls, filled as the layers run.
+    `masks`: of the layout, where attention goes over `kernels`. `cache`: what the pack
+    before has left, and where this one leaves what the next needs. Yields the list of
+    attention calls, filled as the layers run.
     """
     register()
-    # transformers looks the function up by this name in every call of a layer, so
-    # setting it for the pass is enough.
-    config = backbone.config
-    implementation = config._attn_implementation
-    running = _Pass(layout, kernels(backbone), uploaded or {}, prefix or Kept())
+    running = _Pass(layout, kernels, masks, cache or PrefixCache())
     token = _running.set(running)
-    config._attn_implementation = _NAME
+    implementation = model.config._attn_implementation
+    model.set_attn_implementation(_NAME)
     try:
         yield running.calls
     finally:
-        config._attn_implementation = implementation
+        model.set_attn_implementation(implementation)
         _running.reset(token)
+
+
+@cache
+def register() -> None:
+    """Tell transformers the name by which a model asks for `path_attention`; no model
+    uses it without being asked.
+    """
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(_NAME, path_attention)
 
 
 def path_attention(
@@ -173,100 +184,74 @@ def path_attention(
     # No default: outside of `paths` nothing asks for the name, and a model left with it
     # would fail here, loudly.
     running = _running.get()
+    layout = running.layout
+
     # The call's word goes over the module's, and causal is the default, as in
     # transformers' own attention functions.
-    is_causal = kwargs.get("is_causal")
-    causal = bool(
-        getattr(module, "is_causal", True) if is_causal is None else is_causal
-    )
-    view = View(sliding_window, causal)  # of this layer: models may alternate
+    causal = kwargs.get("is_causal")
+    if causal is None:
+        causal = getattr(module, "is_causal", True)
+    kind = Kind(sliding_window, scaling, softcap, bool(causal))
     requests = {
         "an attention mask of its own": attention_mask,
         "dropout": dropout or None,
         **kwargs,
     }
-    # None and False switch things off, whatever they belong to.
-    active = {
-        name
-        for name, value in requests.items()
-        if value is not None and value is not False
-    }
-    running.calls.append(Call(view, tuple(sorted(active - _UNDERSTOOD))))
-    if running.layout.kept or running.layout.keep:
+    running.calls.append(Call(kind, _refused(requests)))
+
+    if layout.n_cached or layout.n_to_cache:
         # Layers come to their attention in the same order in every pass: the number of
         # the call tells which this is.
-        key, value = running.kept.joined(len(running.calls), running.layout, key, value)
-    kind = Kind(sliding_window, scaling, softcap, causal)
+        layer = len(running.calls)
+        key, value = running.cache.joined(layer, layout, key, value)
     out = None
-    if serves(query.device) and running.kernels.usable:
-        out = running.kernels.attend(
-            kind, query, key, value, _tables(running, view, query.device)
-        )
+    if running.masks is not None and running.kernels.serve(query.device):
+        out = running.kernels.attend(kind, query, key, value, running.masks)
+    if out is None:
+        out = attend(layout, kind, query, key, value)
     # The second part would be attention weights, which no caller reads.
-    return attend(running.layout, kind, query, key, value) if out is None else out, None
+    return out, None
 
 
-def _tables(
-    running: _Pass, view: View, device: "torch.device"
-) -> "flex.Tables[Tensor]":
-    """The layout's tables on the device of this layer; a model may be spread over
-    several.
-    """
-    # Made once for the pass: all layers of a kind and device look at the same tables.
-    if (view, device) not in running.tables:
-        # A view that was not known before the pass, as in the first trial of a model.
-        if (view, "ends") not in running.uploaded:
-            running.uploaded = {
-                **running.uploaded,
-                **upload(flex.tables(running.layout, view), device),
-            }
-        tables = flex.tables_of(running.uploaded, view)
-        running.tables[view, device] = flex.Tables(
-            *(values.to(device, non_blocking=True) for values in tables)
-        )
-    return running.tables[view, device]
-
-
-@cache
-def register() -> None:
-    """Tell transformers the name by which a model asks for `path_attention`; no model
-    uses it without being asked.
-    """
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(_NAME, path_attention)
+def _refused(requests: dict[str, object]) -> tuple[str, ...]:
+    """The names of what is asked for and not understood."""
+    refused = []
+    for name, request in requests.items():
+        # None and False switch things off, whatever they belong to.
+        is_on = request is not None and request is not False
+        if is_on and name not in _UNDERSTOOD:
+            refused.append(name)
+    return tuple(sorted(refused))
 
 
 def attend(
     layout: Layout, kind: Kind, query: "Tensor", key: "Tensor", value: "Tensor"
 ) -> "Tensor":
-    """Attention of a pack without kernels: (1, heads, rows, size) in, (1, rows, heads,
-    size) out.
+    """Attention of a pack without flex attention: (1, heads, rows, size) in, (1, rows,
+    heads, size) out.
 
-    `query`: of the forwarded rows; `key`, `value`: of all rows of the layout, kept ones
-    first.
+    `query`: of the forwarded rows; `key`, `value`: of all rows of the layout, cached
+    ones first.
     """
     longest = max(run.offset + run.stop - run.start for run in layout.runs)
     if kind.window is not None and kind.window >= longest:
         kind = kind._replace(window=None)
+
     # Segments are seen as a whole, so not with a window; and the kernel that returns
     # its sums knows no cap.
     sees_whole = kind.causal and not kind.softcap and kind.window is None
-    if (
-        sees_whole
-        and query.device.type == "cpu"
-        and query.dtype.itemsize >= 4
-        and query.shape[3] == value.shape[3]
-    ):
-        return _attend_segments(layout, kind.scaling, query, key, value)
-    # Rows that only fill up are read by nobody, but must hold numbers.
-    out = query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])
+    is_wide = query.dtype.itemsize >= 4 and query.shape[3] == value.shape[3]
+    if sees_whole and is_wide and query.device.type == "cpu":
+        kernel = segment_kernel()
+        if kernel is not None:
+            return _attend_segments(kernel, layout, kind.scaling, query, key, value)
+
+    out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
     for run in layout.runs:
         if run.stop > run.start:
-            rows = slice(run.start - layout.kept, run.stop - layout.kept)
-            out[:, rows] = _attend_run(
-                run, kind, query[:, :, rows], key, value
-            ).transpose(1, 2)
+            rows = slice(run.start - layout.n_cached, run.stop - layout.n_cached)
+            attended = _attend_run(run, kind, query[:, :, rows], key, value)
+            out[:, rows] = attended.transpose(1, 2)
     return out
 
 
@@ -276,43 +261,34 @@ def _attend_run(
     """Attention of a run's rows to what they see of their path, block by block."""
     import torch
 
-    path = [*run.before, (run.start, run.stop)]
-    keys, values = (
-        torch.cat([states[:, :, start:stop] for start, stop in path], 2)
-        for states in (key, value)
-    )
-    length, window = keys.shape[2], kind.window
+    keys = _rows(key, run.path)
+    values = _rows(value, run.path)
+    length = keys.shape[2]
+    window = kind.window
     if window is None and not kind.softcap and not (kind.causal and run.offset):
         return _attention(kind, query, keys, values, None)
+
     # Half precision gets all keys at once, as in the text alone: sums in another order
     # are rounded otherwise.
     narrow = bool(kind.softcap) or (window is not None and query.dtype.itemsize >= 4)
-    reach = length if window is None or not narrow else window - 1
+    reach = window - 1 if narrow and window is not None else length
     size = NARROW_ROWS if narrow else WIDE_ROWS
+    nearest = 0 if kind.causal else -length
+    farthest = length if window is None else window
     blocks = []
     for start in range(run.offset, length, size):
         stop = min(start + size, length)
-        first, last = (
-            max(start - reach, 0),
-            stop if kind.causal else min(stop + reach, length),
-        )
-        distance = (
-            torch.arange(start, stop)[:, None] - torch.arange(first, last)[None, :]
-        )
-        visible = (
-            distance >= 0
-            if kind.causal
-            else torch.ones_like(distance, dtype=torch.bool)
-        )
-        if window is not None:
-            visible &= distance.abs() < window
+        first = max(start - reach, 0)
+        last = stop if kind.causal else min(stop + reach, length)
+
+        queries = torch.arange(start, stop, device=query.device)
+        distance = queries[:, None] - torch.arange(first, last, device=query.device)
+        visible = (distance >= nearest) & (distance.abs() < farthest)
+
         rows = query[:, :, start - run.offset : stop - run.offset]
-        mask = visible.to(query.device)
-        blocks.append(
-            _attention(
-                kind, rows, keys[:, :, first:last], values[:, :, first:last], mask
-            )
-        )
+        block_keys = keys[:, :, first:last]
+        block_values = values[:, :, first:last]
+        blocks.append(_attention(kind, rows, block_keys, block_values, visible))
     return torch.cat(blocks, 2)
 
 
@@ -326,9 +302,14 @@ def _attention(
 
     if kind.softcap:
         return _capped_attention(kind.softcap, kind.scaling, query, key, value, mask)
-    causal, grouped = kind.causal and mask is None, query.shape[1] != key.shape[1]
     return scaled_dot_product_attention(
-        query, key, value, mask, 0.0, causal, scale=kind.scaling, enable_gqa=grouped
+        query,
+        key,
+        value,
+        mask,
+        is_causal=kind.causal and mask is None,
+        scale=kind.scaling,
+        enable_gqa=query.shape[1] != key.shape[1],
     )
 
 
@@ -345,23 +326,32 @@ def _capped_attention(
     """
     import torch
 
-    grouped = query.unflatten(
-        1, (key.shape[1], -1)
-    )  # (1, heads of keys, queries to each, rows, size)
-    logits = (
-        grouped
-        @ key[:, :, None].transpose(3, 4)
-        * (query.shape[3] ** -0.5 if scaling is None else scaling)
-    )
+    # (1, heads of keys, queries to each, rows, size)
+    grouped = query.unflatten(1, (key.shape[1], -1))
+    if scaling is None:
+        scaling = query.shape[3] ** -0.5
+    logits = grouped @ key[:, :, None].transpose(3, 4) * scaling
     logits = torch.tanh(logits / softcap) * softcap
-    logits = logits if mask is None else logits.masked_fill(~mask, -torch.inf)
+    if mask is not None:
+        logits = logits.masked_fill(~mask, -torch.inf)
     # torch's fused attention knows no cap, and transformers too takes the softmax in
     # float32 here.
     weights = logits.softmax(-1, dtype=torch.float32).to(query.dtype)
     return (weights @ value[:, :, None]).flatten(1, 2)
 
 
+def segment_kernel() -> "Callable[..., tuple[Tensor, Tensor]] | None":
+    """Attention with the logarithms of its sums; None where this torch calls it
+    otherwise.
+    """
+    import torch
+
+    operator = getattr(torch.ops.aten, CPU_KERNEL, None)
+    return None if operator is None else operator.default
+
+
 def _attend_segments(
+    kernel: "Callable[..., tuple[Tensor, Tensor]]",
     layout: Layout,
     scaling: float | None,
     query: "Tensor",
@@ -373,37 +363,29 @@ def _attend_segments(
     """
     import torch
 
-    # The kernel behind scaled_dot_product_attention, which keeps the logarithms of its
-    # sums to itself.
-    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-    # Rows that only fill up stay 0: they are read by nobody, but must hold numbers.
-    out = query.new_zeros(1, query.shape[2], query.shape[1], query.shape[3]).transpose(
-        1, 2
-    )
-    log_sums = query.new_empty(query.shape[:3])  # (1, heads, rows)
+    n_cached = layout.n_cached
+    shape = 1, query.shape[2], query.shape[1], query.shape[3]
+    out = query.new_empty(shape).transpose(1, 2)
+    # (1, heads, rows)
+    log_sums = query.new_empty(query.shape[:3])
     for start, stop, *_ in layout.runs:
         if stop > start:
-            rows, columns = (
-                slice(start - layout.kept, stop - layout.kept),
-                slice(start, stop),
-            )
+            rows = slice(start - n_cached, stop - n_cached)
             out[:, :, rows], log_sums[:, :, rows] = kernel(
                 query[:, :, rows],
-                key[:, :, columns],
-                value[:, :, columns],
+                key[:, :, start:stop],
+                value[:, :, start:stop],
                 0.0,
                 True,
                 scale=scaling,
             )
+
     for start, stop, first, end in layout.segments:
-        rows, columns = (
-            slice(first - layout.kept, end - layout.kept),
-            slice(start, stop),
-        )
+        rows = slice(first - n_cached, end - n_cached)
         segment_out, segment_sums = kernel(
             query[:, :, rows],
-            key[:, :, columns],
-            value[:, :, columns],
+            key[:, :, start:stop],
+            value[:, :, start:stop],
             0.0,
             False,
             scale=scaling,
@@ -413,8 +395,7 @@ def _attend_segments(
         run_sums = log_sums[:, :, rows]
         # The sigmoid of the logarithms' difference is the segment's part of both sums:
         # no exponential can overflow.
-        out[:, :, rows].lerp_(
-            segment_out, torch.sigmoid(segment_sums - run_sums)[..., None]
-        )
+        share = torch.sigmoid(segment_sums - run_sums)
+        out[:, :, rows].lerp_(segment_out, share[..., None])
         log_sums[:, :, rows] = torch.logaddexp(run_sums, segment_sums)
     return out.transpose(1, 2)

@@ -4,30 +4,24 @@ beginning forwarded twice.
 Decoders get packs of tries, encoders packs of whole texts (planning.py, attention.py);
 models whose texts would see each other in a pack get length-sorted batches. A prompt
 that is larger than a pack goes through in several, which hand keys and values on. All
-give what each text alone gives (`passes.alone`).
+give what each text alone gives (`Passes.alone`).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from rmlab.inference.attention import Kept
-from rmlab.inference.memory import model_budget, until_it_fits, upload
-from rmlab.inference.passes import (
-    packed_rows,
-    packing_support,
-    padded_rows,
-    position_scales,
-    supports_prefix_cache,
-)
+from rmlab.inference.attention import PrefixCache
+from rmlab.inference.memory import until_it_fits, upload
+from rmlab.inference.passes import Passes
 from rmlab.inference.planning import (
-    FILL,
     Groups,
     Ints,
+    Packing,
     Part,
     Texts,
     Tokens,
@@ -38,7 +32,6 @@ from rmlab.inference.planning import (
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedModel
 
 
 class Batch(NamedTuple):
@@ -62,7 +55,7 @@ class Batch(NamedTuple):
         # another way copies nothing.
         if np.array_equal(flat, np.arange(len(self.rows))):
             return cast("Tensor", self.rows.unflatten(0, (len(self.where), -1)))
-        return self.rows[_index(self.rows, np.stack(self.where))]
+        return _take(self.rows, np.stack(self.where))
 
     def means(self) -> "Tensor":
         """The mean state of each text, (texts, hidden)."""
@@ -70,203 +63,168 @@ class Batch(NamedTuple):
 
         # embedding_bag averages stretches of different lengths in one kernel, without a
         # table filled up to the longest.
-        flat = np.concatenate(self.where)
-        starts = np.cumsum([0, *(len(positions) for positions in self.where[:-1])])
-        uploaded = upload({"flat": flat, "starts": starts}, self.rows.device)
+        counts = np.array([len(positions) for positions in self.where])
+        arrays = {
+            "flat": np.concatenate(self.where),
+            "starts": np.cumsum(counts) - counts,
+        }
+        uploaded = upload(arrays, self.rows.device)
         return torch.nn.functional.embedding_bag(
             uploaded["flat"], self.rows, uploaded["starts"], mode="mean"
         )
 
 
-def hidden(
-    backbone: "PreTrainedModel",
-    sequences: Texts,
-    reads: Texts,
-    *,
-    groups: Groups,
-    budget: int | None = None,
-) -> Iterator[Batch]:
-    """Last hidden states of each sequence at the positions it wants, in float32, batch
-    by batch.
-
-    `backbone`: a transformers base model (what AutoModel gives). `sequences[i]`: token
-    ids of text i; `reads[i]`: positions in it; `groups[i]`: its prompt number.
-    `budget`: tokens at once, by default what suits the device and the model
-    (memory.py); running out of memory halves it. The largest part comes first, so that
-    a budget that is too large shows at once. On a GPU a batch is given out while it is
-    still computed: launch what follows before reading it. Raises ValueError for an
-    empty sequence or a position outside it.
+def check_texts(sequences: Texts, reads: Texts, groups: Groups) -> None:
+    """Raise ValueError for an empty text, a position outside it, or lists of different
+    lengths.
     """
     if not len(sequences) == len(reads) == len(groups):
-        raise ValueError(
-            f"{len(sequences)} sequences, {len(reads)} reads and {len(groups)} groups; give one per text"
-        )
+        counts = f"{len(sequences)} sequences, {len(reads)} reads"
+        raise ValueError(f"{counts} and {len(groups)} groups; give one per text")
     for text, (ids, positions) in enumerate(zip(sequences, reads, strict=True)):
         n_tokens = len(ids)
         if not n_tokens:
-            raise ValueError(
-                f"sequences[{text}] is empty; a text needs at least one token"
-            )
+            problem = f"sequences[{text}] is empty"
+            raise ValueError(f"{problem}; a text needs at least one token")
         if (
             len(positions)
             and not 0 <= np.min(positions) <= np.max(positions) < n_tokens
         ):
-            at = f"reads[{text}]={list(positions)} of a text of {n_tokens} tokens"
-            raise ValueError(f"{at}; allowed: 0 to {n_tokens - 1}")
-    arrays, fill = (
-        [np.asarray(ids) for ids in sequences],
-        FILL.get(backbone.device.type),
-    )
-    run = _Run(
-        backbone,
-        arrays,
-        reads,
-        np.asarray(groups),
-        budget or model_budget(backbone),
-        fill,
-    )
-    # Texts that the model gives the same position scale go together; it is 0 for all
-    # texts of most models. The scale of a pass is that of its last position, and a
-    # beginning ends too early for the scale of its text.
-    scales = position_scales(backbone, np.array([len(ids) for ids in sequences]))
-    runs = (
-        run.batches(np.flatnonzero(scales == scale), keeps=bool(scale == 0))
-        for scale in np.unique(scales)
-    )
-    return chain.from_iterable(runs)
+            problem = f"reads[{text}]={list(positions)} of a text of {n_tokens} tokens"
+            raise ValueError(f"{problem}; allowed: 0 to {n_tokens - 1}")
 
 
 @dataclass
-class _Run:
-    """Texts on their way through a model: the parts that they go in, and what a pack
-    has left for the next.
+class Walk:
+    """Some texts on their way through a model, in packs or batches.
 
     Equal sequences are forwarded once, under the number of their first text; `copies`
-    holds all texts of each.
+    holds all texts of each. `cache`: what a pack has left for the next one.
     """
 
-    backbone: "PreTrainedModel"
+    passes: Passes
+    packing: Packing
     sequences: list[Tokens]
     reads: Texts
     groups: Ints
     budget: int
     fill: int | None
+    copies: dict[int, Ints] = field(default_factory=dict)
+    cache: PrefixCache = field(default_factory=PrefixCache)
 
-    def batches(self, texts: Ints, *, keeps: bool) -> Iterator[Batch]:
-        """The states of some texts, batch by batch; a pack in which no text ends gives
+    def batches(self, texts: Ints, can_cache: Callable[[], bool]) -> Iterator[Batch]:
+        """The states of the texts, batch by batch; a pack in which no text ends gives
         none.
 
-        `keeps`: a prompt that is larger than a pack may go on from what the pack before
-        has left.
+        `can_cache`: asked only where a prompt is larger than a pack, as it takes passes
+        of its own.
         """
-        packing = packing_support(self.backbone)
-        self.packing, self.prefix = (
-            replace(packing, keeps=packing.keeps and keeps),
-            Kept(),
-        )
         sequences = [self.sequences[text] for text in texts.tolist()]
+        groups = self.groups[texts]
         plan_texts = partial(
-            plan, sequences, self.groups[texts], budget=self.budget, fill=self.fill
+            plan, sequences, groups, budget=self.budget, fill=self.fill
         )
-        passes = plan_texts(packing=self.packing)
-        # Tried only now that a prompt needs it, as it takes passes of its own.
-        if passes.kept and not supports_prefix_cache(self.backbone):
-            self.packing = replace(packing, keeps=False)
-            passes = plan_texts(packing=self.packing)
-        first = texts[[copies[0] for copies in passes.copies]]
-        self.copies = {
-            text: texts[copies]
-            for text, copies in zip(first.tolist(), passes.copies, strict=True)
-        }
-        parts = [replace(part, texts=first[part.texts]) for part in passes.parts]
-        return (
-            batch
-            for batch in until_it_fits(parts, self._forward, self._cut)
-            if len(batch.texts)
-        )
+        planned = plan_texts(packing=self.packing)
+        if planned.cached and not can_cache():
+            self.packing = replace(self.packing, caches=False)
+            planned = plan_texts(packing=self.packing)
+
+        first = texts[[copies[0] for copies in planned.copies]]
+        for text, copies in zip(first.tolist(), planned.copies, strict=True):
+            self.copies[text] = texts[copies]
+        parts = [replace(part, texts=first[part.texts]) for part in planned.parts]
+        for batch in until_it_fits(parts, self._forward, self._cut):
+            if len(batch.texts):
+                yield batch
 
     def _cut(self, texts: Ints, budget: int) -> list[Part]:
         sequences = [self.sequences[text] for text in texts.tolist()]
-        return cut(
-            sequences, self.groups[texts], texts, budget, self.fill, self.packing
-        )
+        groups = self.groups[texts]
+        return cut(sequences, groups, texts, budget, self.fill, self.packing)
 
     def _forward(self, part: Part) -> Batch:
         """Launch one part; what it gives out is read later."""
-        copies = [self.copies[n] for n in part.finished.tolist()]
-        texts = np.concatenate([np.zeros(0, np.intp), *copies])
-        # Copies read at positions of their own, from the rows of one forwarded
-        # sequence.
-        number = np.repeat(np.arange(len(copies)), [len(texts) for texts in copies])
-        reads = [self.reads[text] for text in texts.tolist()]
-        counts = [len(positions) for positions in reads]
-        owner = np.repeat(
-            number, counts
-        )  # (positions read,): which finished text each belongs to
-        positions = np.concatenate([np.zeros(0, np.intp), *reads]).astype(
-            np.intp, copy=False
-        )
+        # Copies are read at positions of their own, from the rows of one forwarded
+        # sequence: `numbers` says which finished text each is.
+        texts: list[int] = []
+        numbers: list[int] = []
+        for number, sequence in enumerate(part.finished.tolist()):
+            copies = self.copies[sequence].tolist()
+            texts += copies
+            numbers += [number] * len(copies)
+
+        reads = [np.asarray(self.reads[text], np.intp) for text in texts]
+        counts = np.array([len(positions) for positions in reads], np.intp)
+        owner = np.repeat(np.array(numbers, np.intp), counts)
+        positions = np.concatenate([np.zeros(0, np.intp), *reads])
         if self.packing.packed:
             rows, where = self._packed(part, owner, positions)
         else:
-            # A cell of the padded batch as one number: text times its width plus
-            # position.
-            longest = part.tokens // len(part.texts)
-            cells, where = np.unique(owner * longest + positions, return_inverse=True)
-            sequences = [self.sequences[n] for n in part.texts]
-            rows = padded_rows(self.backbone, sequences, *np.divmod(cells, longest))
-        bounds = pairwise(np.cumsum([0, *counts]).tolist())
-        return Batch(texts, rows, [where[start:stop] for start, stop in bounds])
+            rows, where = self._padded(part, owner, positions)
 
-    def _packed(
-        self, part: Part, owner: Ints, positions: Ints
-    ) -> "tuple[Tensor, Ints]":
-        """States of a pack and which of them are the `positions` of its texts number
-        `owner`.
-        """
+        bounds = pairwise([0, *np.cumsum(counts).tolist()])
+        wheres = [where[start:stop] for start, stop in bounds]
+        return Batch(np.array(texts, np.intp), rows, wheres)
+
+    def _padded(self, part: Part, owner: Ints, positions: Ints) -> "_Read":
+        """States of a batch at the `positions` of its texts number `owner`."""
+        # A cell of the padded batch as one number: text times its width plus position.
+        width = part.tokens // len(part.texts)
+        cells, where = np.unique(owner * width + positions, return_inverse=True)
+        sequences = [self.sequences[text] for text in part.texts]
+        texts, reads = np.divmod(cells, width)
+        return _Read(self.passes.padded_rows(sequences, texts, reads), where)
+
+    def _packed(self, part: Part, owner: Ints, positions: Ints) -> "_Read":
+        """The same of a pack."""
         import torch
 
         layout = lay_out(part, self.sequences)
-        cells, where = np.unique(layout.rows(owner, positions), return_inverse=True)
-        if (
-            not part.kept
-        ):  # the first pack of a prompt: what another prompt has left is of no use
-            self.prefix = Kept()
-        rows = cells
-        if part.keep:
+        if not part.n_cached:
+            # The first pack of a prompt: what another has left is of no use.
+            self.cache = PrefixCache()
+        rows, where = np.unique(layout.rows(owner, positions), return_inverse=True)
+        n_rows = len(rows)
+        later = np.zeros(0, np.intp)
+        if part.n_to_cache:
             # What later packs read of this one lies on the path that they go on from,
             # that of the last text.
-            later = self._prefix_reads(part)
-            rows = np.concatenate([cells, layout.path(len(part.texts) - 1)[later]])
-        # Kept rows were forwarded before, row by position.
-        before, is_new = self.prefix.positions, rows >= layout.kept
-        states, _ = packed_rows(
-            self.backbone, layout, rows[is_new], self.packing.views, self.prefix
-        )
-        if self.prefix.states is not None:
-            states = torch.cat([self.prefix.states, states])
-        places = np.where(
-            is_new, len(before) + np.cumsum(is_new) - 1, np.searchsorted(before, rows)
-        )
-        if part.keep:
-            self.prefix.positions, self.prefix.states = (
-                later,
-                states[_index(states, places[len(cells) :])],
-            )
-        else:  # the prompt is done: its keys and values are freed
-            self.prefix = Kept()
-        return states, places[: len(cells)][where]
+            later = self._later_reads(part)
+            rows = np.concatenate([rows, layout.path(len(part.texts) - 1)[later]])
 
-    def _prefix_reads(self, part: Part) -> Ints:
+        # Cached rows were forwarded before, row by position.
+        before = self.cache.positions
+        is_new = rows >= layout.n_cached
+        states = self.passes.packed_rows(layout, rows[is_new], self.cache).rows
+        if self.cache.states is not None:
+            states = torch.cat([self.cache.states, states])
+        new_place = len(before) + np.cumsum(is_new) - 1
+        place = np.where(is_new, new_place, np.searchsorted(before, rows))
+
+        if part.n_to_cache:
+            self.cache.positions = later
+            self.cache.states = _take(states, place[n_rows:])
+        else:
+            # The prompt is done: its keys and values are freed.
+            self.cache = PrefixCache()
+        return _Read(states, place[:n_rows][where])
+
+    def _later_reads(self, part: Part) -> Ints:
         """Where texts of the prompt are read in the beginning that the next pack goes
         on from, ascending.
         """
         texts = np.flatnonzero(self.groups == self.groups[part.texts[-1]])
-        positions = np.unique(
-            np.concatenate([self.reads[text] for text in texts.tolist()])
-        ).astype(np.intp)
-        return positions[positions < part.keep]
+        reads = np.concatenate([self.reads[text] for text in texts.tolist()])
+        positions = np.unique(reads).astype(np.intp)
+        return positions[positions < part.n_to_cache]
 
 
-def _index(owner: "Tensor", rows: Ints) -> "Tensor":
-    return upload({"rows": rows}, owner.device)["rows"]
+class _Read(NamedTuple):
+    """States (n, hidden), and which of them each position reads."""
+
+    rows: "Tensor"
+    where: Ints
+
+
+def _take(states: "Tensor", rows: Ints) -> "Tensor":
+    return states[upload({"rows": rows}, states.device)["rows"]]

@@ -14,7 +14,6 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -49,33 +48,26 @@ _MESSAGES = re.compile(
 
 _log = logging.getLogger(__name__)
 
-_ALIGNED = 16  # bytes; every number type begins at a multiple of its own size
 
-
-def model_budget(backbone: "PreTrainedModel") -> int:
+def model_budget(model: "PreTrainedModel") -> int:
     """The default budget of a loaded model, in tokens, from the bytes that a GPU can
     still give to this process.
     """
     import torch
 
-    device, free = backbone.device, None
+    device = model.device
+    free: float | None = None
     if device.type == "cuda":
         # What torch's allocator has taken from the GPU and does not use at the moment
         # counts as free to us.
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(
-            device
-        )
-        free = float(torch.cuda.mem_get_info(device)[0] + unused)
+        reserved = torch.cuda.memory_reserved(device)
+        unused = reserved - torch.cuda.memory_allocated(device)
+        free = torch.cuda.mem_get_info(device)[0] + unused
     elif device.type == "mps":
-        free = float(
-            torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
-        )
+        allocated = torch.mps.current_allocated_memory()
+        free = torch.mps.recommended_max_memory() - allocated
     return default_budget(
-        backbone.config,
-        backbone.dtype,
-        device,
-        free=free,
-        offloaded=offloaded(backbone),
+        model.config, model.dtype, device, free=free, offloaded=offloaded(model)
     )
 
 
@@ -95,11 +87,11 @@ def default_budget(
     """
     if device.type == "cpu":
         return CPU_BUDGET
-    enough = _OFFLOADED if offloaded else _BUSY
-    room = (
-        enough if free is None else _SHARE * free / activation_bytes(config, dtype)
-    )  # tokens
-    return max(size for size in SIZES if size <= max(min(room, enough), SIZES[0]))
+    budget: float = _OFFLOADED if offloaded else _BUSY
+    if free is not None:
+        budget = min(budget, _SHARE * free / activation_bytes(config, dtype))
+    budget = max(budget, SIZES[0])
+    return max(size for size in SIZES if size <= budget)
 
 
 def activation_bytes(config: "PreTrainedConfig", dtype: "torch.dtype") -> float:
@@ -116,13 +108,12 @@ def activation_bytes(config: "PreTrainedConfig", dtype: "torch.dtype") -> float:
     return float((6 * text.hidden_size + 3 * inner) * dtype.itemsize)
 
 
-def offloaded(backbone: "PreTrainedModel") -> bool:
+def offloaded(model: "PreTrainedModel") -> bool:
     """Do some of the model's weights wait in host memory or on disk, to be fetched anew
     in every pass?
     """
-    return not {"cpu", "disk"}.isdisjoint(
-        map(str, getattr(backbone, "hf_device_map", {}).values())
-    )
+    device_map = getattr(model, "hf_device_map", {})
+    return any(str(device) in ("cpu", "disk") for device in device_map.values())
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -135,9 +126,8 @@ def out_of_memory(error: BaseException) -> bool:
     """
     import torch
 
-    return isinstance(error, torch.OutOfMemoryError) or bool(
-        _MESSAGES.search(str(error))
-    )
+    has_message = _MESSAGES.search(str(error)) is not None
+    return has_message or isinstance(error, torch.OutOfMemoryError)
 
 
 def until_it_fits(
@@ -151,87 +141,75 @@ def until_it_fits(
     `cut(texts, budget)`: the texts in parts of at most `budget` tokens. A text that
     does not fit alone is named in a note on the error.
     """
-    import torch
-
-    waiting = parts[::-1]
+    waiting = deque(parts)
     while waiting:
-        part = waiting.pop()
+        part = waiting.popleft()
         budget = max(part.tokens // 2, 1)
         try:
             result = forward(part)
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
-            if (
-                len(part.texts) == 1
-                and max(piece.tokens for piece in cut(part.texts, budget))
-                >= part.tokens
-            ):
-                error.add_note(
-                    f"text {part.texts[0]} alone, {part.tokens} tokens, does not fit into memory"
-                )
-                raise
+            if len(part.texts) == 1:
+                pieces = cut(part.texts, budget)
+                if max(piece.tokens for piece in pieces) >= part.tokens:
+                    text = f"text {part.texts[0]} alone, {part.tokens} tokens"
+                    error.add_note(f"{text}, does not fit into memory")
+                    raise
         else:
             yield result
             continue
+
         # Freed only here: while the error is being handled it holds the tensors that
         # did not fit.
-        torch.cuda.empty_cache()  # does nothing where there is no GPU
-        if torch.backends.mps.is_available():
-            torch.mps.empty_cache()
+        _empty_caches()
         _log.warning(
             "out of memory at %d tokens; going on with at most %d at once",
             part.tokens,
             budget,
         )
         # A text that is cut stands in several parts.
-        texts = dict.fromkeys(
-            np.concatenate(
-                [part.texts, *(later.texts for later in waiting[::-1])]
-            ).tolist()
-        )
-        waiting = cut(np.array([*texts], np.intp), budget)[::-1]
+        left = [part.texts, *(later.texts for later in waiting)]
+        texts = list(dict.fromkeys(np.concatenate(left).tolist()))
+        waiting = deque(cut(np.array(texts, np.intp), budget))
+
+
+def _empty_caches() -> None:
+    import torch
+
+    # Does nothing where there is no GPU.
+    torch.cuda.empty_cache()
+    if torch.backends.mps.is_available():
+        torch.mps.empty_cache()
 
 
 def upload(
-    arrays: Mapping[Name, NDArray[np.generic]], device: "torch.device"
+    arrays: Mapping[Name, Ints], device: "torch.device"
 ) -> "dict[Name, torch.Tensor]":
-    """The arrays on the device by name, in one copy that the host does not wait for.
+    """Arrays of integers on the device by name, as int64, in one copy that the host
+    does not wait for.
 
     >>> import torch
-    >>> uploaded = upload({"ids": np.arange(3), "mask": np.ones((2, 2), np.int32)}, torch.device("cpu"))
-    >>> uploaded["ids"].tolist(), uploaded["mask"].dtype
-    ([0, 1, 2], torch.int32)
+    >>> uploaded = upload({"ids": np.arange(3), "mask": np.ones((2, 2), int)}, torch.device("cpu"))
+    >>> uploaded["ids"].tolist(), uploaded["mask"].shape
+    ([0, 1, 2], torch.Size([2, 2]))
     """
     import torch
 
-    if device.type == "cpu":
-        return {
-            name: torch.from_numpy(np.ascontiguousarray(values))
-            for name, values in arrays.items()
-        }
-    # Rounded up to where the next array may begin.
-    starts = [
-        0,
-        *accumulate(
-            -(-values.nbytes // _ALIGNED) * _ALIGNED for values in arrays.values()
-        ),
-    ]
-    size = starts.pop()
+    if not arrays:
+        return {}
+    flat = np.concatenate([values.ravel() for values in arrays.values()])
+    tensor = torch.from_numpy(flat.astype(np.int64, copy=False))
     # From memory that is not pinned torch waits for the copy, and for all that was
     # queued before it. Only CUDA pins.
     pins = device.type == "cuda"
-    buffer = pinned(size) if pins else torch.empty(size, dtype=torch.uint8)
-    memory = buffer.numpy()
-    # All arrays in one buffer, of which the tensors on the device are views.
-    for start, values in zip(starts, arrays.values(), strict=True):
-        np.ndarray(values.shape, values.dtype, memory, start)[...] = values
-    uploaded = buffer.to(device, non_blocking=pins)
+    if pins:
+        tensor = tensor.pin_memory()
+    sizes = [values.size for values in arrays.values()]
+    pieces = tensor.to(device, non_blocking=pins).split(sizes)
     return {
-        name: uploaded[start : start + values.nbytes]
-        .view(getattr(torch, values.dtype.name))
-        .view(values.shape)
-        for start, (name, values) in zip(starts, arrays.items(), strict=True)
+        name: piece.view(values.shape)
+        for (name, values), piece in zip(arrays.items(), pieces, strict=True)
     }
 
 
@@ -246,19 +224,24 @@ def read_late(
     goes on.
     """
     waiting: deque[tuple[Key, Download]] = deque()
+    failure: Exception | None = None
     try:
         for key, tensor in launched:
-            started = Download(tensor)
-            waiting.append((key, started))
+            download = Download(tensor)
+            waiting.append((key, download))
             # One pack may be on its way while the next is launched; without background
             # copies nothing is gained by holding it back.
-            while len(waiting) > (1 if started.overlaps else 0):
-                first, download = waiting.popleft()
-                yield first, download.read()
-    except Exception:
-        yield from ((key, download.read()) for key, download in waiting)
-        raise
-    yield from ((key, download.read()) for key, download in waiting)
+            n_ahead = 1 if download.overlaps else 0
+            while len(waiting) > n_ahead:
+                earlier, download = waiting.popleft()
+                yield earlier, download.read()
+    except Exception as error:
+        failure = error
+
+    for key, download in waiting:
+        yield key, download.read()
+    if failure is not None:
+        raise failure
 
 
 class Download:
@@ -288,12 +271,3 @@ class Download:
             self.event.synchronize()
         numbers: NDArray[np.float64] = self.tensor.cpu().double().numpy()
         return numbers
-
-
-def pinned(size: int) -> "torch.Tensor":
-    """So many bytes of memory on the host that a GPU copies from by itself; torch
-    reuses it once the copy is done.
-    """
-    import torch
-
-    return torch.empty(size, dtype=torch.uint8, pin_memory=True)

@@ -8,7 +8,7 @@ that spell it.
 
 A prompt whose trie is larger than a pack may be is cut anywhere, also within a text.
 Depth first, all that the rows behind a cut still see of those before it is one path,
-the beginning of the text that stands at the cut: its keys and values are kept for the
+the beginning of the text that stands at the cut: its keys and values are cached for the
 next pack (attention.py), where they come first. All functions are pure and know only
 numpy.
 """
@@ -18,13 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from rmlab.inference.flex import View
 
 # Tokens at once on a CPU: more no longer fits into its caches.
 CPU_BUDGET = 4096
@@ -52,20 +49,18 @@ class Packing:
 
     `refused`: why they cannot share a pack, as half a sentence; None where they can.
     `causal`: a token sees what comes before it and no more, so that texts with a common
-    beginning share its rows. `views`: what the layers let a row see. `pads`: where
-    there are no packs, texts of different lengths can share a batch, since padding
-    changes nothing. `half_differs`: on a GPU, in half precision, texts in a pack are
-    rounded otherwise than texts alone. `keeps`: a prompt that is larger than a pack can
-    be forwarded in several, which hand keys and values on; assumed until
-    `passes.supports_prefix_cache` tests it at the first such prompt.
+    beginning share its rows. `pads`: where there are no packs, texts of different
+    lengths can share a batch, since padding changes nothing. `half_differs`: on a GPU,
+    in half precision, texts in a pack are rounded otherwise than texts alone. `caches`:
+    a prompt that is larger than a pack can be forwarded in several, which hand keys and
+    values on; assumed until `trial.can_cache` tests it at the first such prompt.
     """
 
     refused: str | None
     causal: bool = True
-    views: frozenset["View"] = frozenset()
     pads: bool = True
     half_differs: bool = False
-    keeps: bool = True
+    caches: bool = True
 
     @property
     def packed(self) -> bool:
@@ -74,14 +69,12 @@ class Packing:
 
     def __str__(self) -> str:
         """What packs hold, or why there are none."""
-        if self.packed:
-            content = "texts with shared beginnings" if self.causal else "whole texts"
-            return content + (
-                ", rounded otherwise than alone" if self.half_differs else ""
-            )
-        return f"none: {self.refused}" + (
-            "" if self.pads else "; texts of one length go together"
-        )
+        if not self.packed:
+            lengths = "" if self.pads else "; texts of one length go together"
+            return f"none: {self.refused}{lengths}"
+        content = "texts with shared beginnings" if self.causal else "whole texts"
+        rounding = ", rounded otherwise than alone" if self.half_differs else ""
+        return content + rounding
 
 
 @dataclass(frozen=True)
@@ -90,23 +83,23 @@ class Part:
     batch.
 
     `tokens`: how many are forwarded, padding included. In a pack, `texts[k]` shares its
-    first `shared[k]` tokens with `texts[k - 1]`. `kept`: tokens of the first text that
-    the pack before has forwarded. `keep`: tokens of the last text that the next pack
-    goes on from. `cut`: the last text ends here after `keep` tokens; in the next pack
-    it goes on.
+    first `shared[k]` tokens with `texts[k - 1]`. `n_cached`: tokens of the first text
+    that the pack before has forwarded. `n_to_cache`: tokens of the last text that the
+    next pack goes on from. `is_cut`: the last text ends here after `n_to_cache` tokens;
+    in the next pack it goes on.
     """
 
     texts: Ints
     tokens: int
     shared: Ints = field(default_factory=lambda: np.zeros(0, np.intp))
-    kept: int = 0
-    keep: int = 0
-    cut: bool = False
+    n_cached: int = 0
+    n_to_cache: int = 0
+    is_cut: bool = False
 
     @property
     def finished(self) -> Ints:
         """The texts whose last token is forwarded by now."""
-        return self.texts[: len(self.texts) - self.cut]
+        return self.texts[: len(self.texts) - self.is_cut]
 
 
 @dataclass(frozen=True)
@@ -116,7 +109,7 @@ class Plan:
 
     `tokens`: tokens forwarded, padding included. `minimum`: the fewest that give the
     same states: the nodes of one trie per prompt for a decoder's packs, else the tokens
-    of the distinct texts. `kept`: the most tokens whose keys and values are kept at
+    of the distinct texts. `cached`: the most tokens whose keys and values are cached at
     once, for prompts larger than the budget.
     """
 
@@ -124,7 +117,7 @@ class Plan:
     copies: list[Ints]
     tokens: int
     minimum: int
-    kept: int = 0
+    cached: int = 0
 
 
 _DECODER = Packing(None)
@@ -166,24 +159,23 @@ def plan(
     (42, 42, [[0, 2], [1]])
     """
     first, sequence_of = distinct(sequences)
-    order = np.argsort(
-        sequence_of, kind="stable"
-    )  # copies of a sequence side by side, in the order of texts
-    copies = (
-        np.split(order, np.flatnonzero(np.diff(sequence_of[order])) + 1)
-        if len(order)
-        else []
-    )
-    unique, unique_groups = (
-        [sequences[text] for text in first],
-        np.asarray(groups)[first],
-    )
+    # Copies of a sequence side by side, in the order of the texts.
+    order = np.argsort(sequence_of, kind="stable")
+    bounds = np.flatnonzero(np.diff(sequence_of[order])) + 1
+    copies = np.split(order, bounds) if len(order) else []
+
+    unique = [sequences[text] for text in first]
+    unique_groups = np.asarray(groups)[first]
     parts = cut(unique, unique_groups, np.arange(len(first)), budget, fill, packing)
+
     # Encoders share no rows, so the distinct texts are what they need at least.
-    shares = packing.packed and packing.causal
-    minimum = trie_size(unique, unique_groups) if shares else sum(map(len, unique))
-    longest = max((part.keep for part in parts), default=0)
-    return Plan(parts, copies, sum(part.tokens for part in parts), minimum, longest)
+    if packing.packed and packing.causal:
+        minimum = trie_size(unique, unique_groups)
+    else:
+        minimum = sum(len(ids) for ids in unique)
+    tokens = sum(part.tokens for part in parts)
+    cached = max((part.n_to_cache for part in parts), default=0)
+    return Plan(parts, copies, tokens, minimum, cached)
 
 
 def cut(
@@ -195,20 +187,15 @@ def cut(
     packing: Packing,
 ) -> list[Part]:
     """Packs or batches of the sequences, which are called by `numbers`."""
-    if packing.packed:
-        # Only a decoder's texts share rows, and only those of one prompt.
-        prompts = groups if packing.causal else np.arange(len(sequences))
-        parts = pack(
-            sequences,
-            prompts,
-            budget,
-            fill=fill,
-            keeps=packing.keeps and packing.causal,
-        )
+    if not packing.packed:
+        lengths = [len(ids) for ids in sequences]
+        parts = pad(lengths, budget, WASTE if packing.pads else 0)
+    elif packing.causal:
+        parts = pack(sequences, groups, budget, fill=fill, caches=packing.caches)
     else:
-        parts = pad(
-            [len(ids) for ids in sequences], budget, WASTE if packing.pads else 0
-        )
+        # Only a decoder's texts share rows.
+        own_groups = np.arange(len(sequences))
+        parts = pack(sequences, own_groups, budget, fill=fill, caches=False)
     return [replace(part, texts=numbers[part.texts]) for part in parts]
 
 
@@ -228,18 +215,22 @@ def pad(lengths: Sequence[int], budget: int, waste: float = WASTE) -> list[Part]
     sizes = np.asarray(lengths, np.intp)
     # Longest first: if memory runs out, it does so at once.
     order = np.argsort(-sizes, kind="stable")
-    bounds, n_tokens = [0], 0  # of the batches; tokens of the last one without padding
+
+    # The first text of each batch, and the last batch's tokens without padding.
+    bounds = [0]
+    n_tokens = 0
     for k, size in enumerate(sizes[order].tolist()):
-        padded = int(sizes[order[bounds[-1]]]) * (
-            k + 1 - bounds[-1]
-        )  # the first is the longest of its batch
+        n_texts = k - bounds[-1] + 1
+        longest = int(sizes[order[bounds[-1]]])
+        padded = longest * n_texts
+        padding = padded - n_tokens - size
+        is_full = padded > budget or padding > waste * padded
         # A batch holds one text at least, however long it is.
-        if k > bounds[-1] and (
-            padded > budget or padded - n_tokens - size > waste * padded
-        ):
+        if is_full and n_texts > 1:
             bounds.append(k)
             n_tokens = 0
         n_tokens += size
+
     batches = np.split(order, bounds[1:]) if len(order) else []
     return [Part(texts, int(sizes[texts].max()) * len(texts)) for texts in batches]
 
@@ -255,12 +246,23 @@ def distinct(sequences: Texts) -> tuple[Ints, Ints]:
     # By their bytes, all as int32: lists of ids of different dtypes are equal where
     # their numbers are.
     numbers: dict[bytes, int] = {}
-    sequence_of = [
-        numbers.setdefault(np.asarray(ids, np.int32).tobytes(), len(numbers))
-        for ids in sequences
-    ]
+    sequence_of = np.zeros(len(sequences), np.intp)
+    for text, ids in enumerate(sequences):
+        spelled = np.asarray(ids, np.int32).tobytes()
+        sequence_of[text] = numbers.setdefault(spelled, len(numbers))
     _, first = np.unique(sequence_of, return_index=True)
-    return first.astype(np.intp), np.asarray(sequence_of, np.intp)
+    return first.astype(np.intp), sequence_of
+
+
+class _Prompt(NamedTuple):
+    """Texts of one prompt with common beginnings side by side.
+
+    `shared`: how many tokens each shares with the one before it.
+    """
+
+    texts: Ints
+    lengths: Ints
+    shared: Ints
 
 
 def trie_size(sequences: Texts, groups: Groups) -> int:
@@ -270,10 +272,10 @@ def trie_size(sequences: Texts, groups: Groups) -> int:
     >>> trie_size([np.array([1, 2, 3]), np.array([1, 2, 4, 5])], [0, 0])
     5
     """
-    return sum(
-        int((lengths - shared).sum())
-        for _, lengths, shared in _sorted_groups(sequences, groups)
-    )
+    n_nodes = 0
+    for prompt in _prompts(sequences, groups):
+        n_nodes += int((prompt.lengths - prompt.shared).sum())
+    return n_nodes
 
 
 def pack(
@@ -282,51 +284,52 @@ def pack(
     budget: int,
     *,
     fill: int | None = None,
-    keeps: bool = True,
+    caches: bool = True,
 ) -> list[Part]:
     """Packs of at most `budget` tokens that hold every text of `sequences` once; the
     largest comes first.
 
     `groups[i]`: the number of text i's prompt; only texts of one prompt share rows. A
     prompt whose trie is larger than the budget is cut, and its packs follow one
-    another, each going on from what the one before keeps. Where the model does not
-    allow that (`keeps`), it is cut between texts, and each pack forwards their common
+    another, each going on from what the one before has cached. Where the model does not
+    allow that (`caches`), it is cut between texts, and each pack forwards their common
     beginning again; a single text that is longer than the budget is then a pack of its
     own. Other prompts are put together up to `fill` tokens, by default the budget.
     """
     if budget < 1:
         raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
-    small: list[Part] = []  # packs of prompts that fit into one
-    prompts: list[list[Part]] = []
-    for texts, lengths, shared in _sorted_groups(sequences, groups):
-        pieces = list(_cut_trie(texts, lengths, shared, budget, keeps=keeps))
+    # Prompts that fit into one pack, and the packs of those that do not.
+    small: list[Part] = []
+    chains: list[list[Part]] = []
+    for prompt in _prompts(sequences, groups):
+        cuts = _cut_trie if caches else _cut_texts
+        pieces = list(cuts(prompt, budget))
         if len(pieces) == 1:
             small += pieces
         else:
             # The largest first; packs that go on from one another are full but for the
             # last, and keep their order.
-            prompts.append(sorted(pieces, key=lambda piece: -piece.tokens))
-    for pieces in _bins(small, budget if fill is None else min(fill, budget)):
-        texts, shared = (
-            np.concatenate(arrays)
-            for arrays in zip(*((p.texts, p.shared) for p in pieces), strict=True)
-        )
-        prompts.append([Part(texts, sum(piece.tokens for piece in pieces), shared)])
+            chains.append(sorted(pieces, key=_by_size))
+
+    if fill is None:
+        fill = budget
+    for pieces in _bins(small, min(fill, budget)):
+        texts = np.concatenate([piece.texts for piece in pieces])
+        shared = np.concatenate([piece.shared for piece in pieces])
+        chains.append([Part(texts, sum(piece.tokens for piece in pieces), shared)])
+
     # The largest first, so that a budget that is too large shows at once; a prompt's
     # packs stay together.
-    return [
-        part
-        for packs in sorted(prompts, key=lambda packs: -packs[0].tokens)
-        for part in packs
-    ]
+    chains.sort(key=lambda chain: _by_size(chain[0]))
+    return [part for chain in chains for part in chain]
 
 
-def _sorted_groups(
-    sequences: Texts, groups: Groups
-) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Per group: its texts with common beginnings side by side, their lengths, what
-    each shares with the last.
-    """
+def _by_size(part: Part) -> int:
+    return -part.tokens
+
+
+def _prompts(sequences: Texts, groups: Groups) -> Iterator[_Prompt]:
+    """The texts of each group."""
     members: dict[int, list[int]] = {}
     for text, group in enumerate(np.asarray(groups).tolist()):
         members.setdefault(group, []).append(text)
@@ -335,54 +338,74 @@ def _sorted_groups(
         # Bytes sort otherwise than numbers, but what begins alike stands together in
         # either order.
         texts.sort(key=lambda text: spelled[text].tobytes())
-        lengths = np.array([len(spelled[text]) for text in texts], np.intp)
-        shared = [0] + [
-            common_length(spelled[a], spelled[b]) for a, b in pairwise(texts)
-        ]
-        yield np.array(texts, np.intp), lengths, np.array(shared, np.intp)
+        lengths = [len(spelled[text]) for text in texts]
+        shared = [0]
+        for before, text in pairwise(texts):
+            shared.append(common_length(spelled[before], spelled[text]))
+        yield _Prompt(
+            np.array(texts, np.intp),
+            np.array(lengths, np.intp),
+            np.array(shared, np.intp),
+        )
 
 
 def common_length(left: Tokens, right: Tokens) -> int:
     """Length of the common beginning of two sequences."""
     n = min(len(left), len(right))
     differ = np.flatnonzero(left[:n] != right[:n])
-    return int(differ[0]) if len(differ) else n
+    if len(differ):
+        return int(differ[0])
+    return n
 
 
-def _cut_trie(
-    texts: Ints, lengths: Ints, shared: Ints, budget: int, *, keeps: bool
-) -> Iterator[Part]:
-    """The trie of one prompt, cut wherever a pack is full; with `keeps`, each pack goes
-    on where the last one ends.
+def _cut_trie(prompt: _Prompt, budget: int) -> Iterator[Part]:
+    """The trie of one prompt, cut wherever a pack is full; each pack goes on where the
+    one before ends.
     """
-    begin, before, size = (
-        0,
-        0,
-        0,
-    )  # the pack's first text, the tokens of it that are forwarded before, its tokens
+    texts, lengths, shared = prompt
     shared = shared.copy()
+    # Of the pack: its first text, how much of that is cached, its tokens so far.
+    begin = 0
+    n_cached = 0
+    size = 0
     for k, length in enumerate(lengths.tolist()):
-        while size + length - int(shared[k]) > budget and (keeps or k > begin):
-            keep = (
-                int(shared[k]) + budget - size if keeps else 0
-            )  # of the text: what it shares, and what still fits
+        while size + length - int(shared[k]) > budget:
+            # What the text shares is there already, and some of the rest still fits.
+            n_to_cache = int(shared[k]) + budget - size
             # A pack that is full already where the text begins does not hold it.
-            is_cut = keeps and size < budget
+            is_cut = size < budget
             stop = k + is_cut
             yield Part(
                 texts[begin:stop],
-                budget if keeps else size,
+                budget,
                 shared[begin:stop].copy(),
-                before,
-                keep,
+                n_cached,
+                n_to_cache,
                 is_cut,
             )
-            # The next pack begins with the rest of this text, and finds its first
-            # `keep` tokens kept.
-            begin, before, size = k, keep, 0
-            shared[k] = keep
+            # The next pack begins with the rest of this text.
+            begin = k
+            n_cached = n_to_cache
+            shared[k] = n_to_cache
+            size = 0
         size += length - int(shared[k])
-    yield Part(texts[begin:], size, shared[begin:], before)
+    yield Part(texts[begin:], size, shared[begin:], n_cached)
+
+
+def _cut_texts(prompt: _Prompt, budget: int) -> Iterator[Part]:
+    """The same for models that cannot go on: each pack begins with a whole text."""
+    texts, lengths, shared = prompt
+    shared = shared.copy()
+    begin = 0
+    size = 0
+    for k, length in enumerate(lengths.tolist()):
+        if k > begin and size + length - int(shared[k]) > budget:
+            yield Part(texts[begin:k], size, shared[begin:k])
+            begin = k
+            shared[k] = 0
+            size = 0
+        size += length - int(shared[k])
+    yield Part(texts[begin:], size, shared[begin:])
 
 
 def _bins(pieces: list[Part], fill: int) -> list[list[Part]]:
@@ -390,18 +413,17 @@ def _bins(pieces: list[Part], fill: int) -> list[list[Part]]:
     larger ones than `fill` alone.
     """
     bins: list[list[Part]] = []
-    room: list[
-        tuple[int, int]
-    ] = []  # left in each bin, ascending, with the bin's number
-    for piece in sorted(pieces, key=lambda piece: -piece.tokens):
-        at = bisect_left(
-            room, (piece.tokens, -1)
-        )  # -1 is below every bin's number: bins with just this room count
-        if at < len(room):
-            left, number = room.pop(at)
+    # What is left in each bin, ascending, with the bin's number.
+    room: list[tuple[int, int]] = []
+    for piece in sorted(pieces, key=_by_size):
+        # -1 is below every bin's number: bins with just this room count.
+        place = bisect_left(room, (piece.tokens, -1))
+        if place < len(room):
+            left, number = room.pop(place)
             bins[number].append(piece)
         else:
-            left, number = max(fill, piece.tokens), len(bins)
+            left = max(fill, piece.tokens)
+            number = len(bins)
             bins.append([piece])
         insort(room, (left - piece.tokens, number))
     return bins
@@ -419,17 +441,38 @@ def filled(rows: int) -> int:
     return SIZES[bisect_left(SIZES, rows)]
 
 
+class Rows(NamedTuple):
+    """The rows start..stop of a pack."""
+
+    start: int
+    stop: int
+
+
 class Run(NamedTuple):
-    """The rows start..stop that one text has for itself, and the slices of earlier rows
-    that come before them.
+    """The rows start..stop that one text has for itself, and the earlier rows that come
+    before them.
 
     `offset`: how many tokens of the text come before the run.
     """
 
     start: int
     stop: int
-    before: tuple[tuple[int, int], ...]
+    before: tuple[Rows, ...]
     offset: int
+
+    @property
+    def path(self) -> tuple[Rows, ...]:
+        """The rows that spell the text."""
+        return *self.before, Rows(self.start, self.stop)
+
+
+class Segment(NamedTuple):
+    """The rows start..stop, all of which are seen by each of the rows first..end."""
+
+    start: int
+    stop: int
+    first: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -438,81 +481,67 @@ class Layout:
     text.
 
     `runs`: one per text. `ends[r]`: the first row behind r whose text does not go
-    through r, so that row q sees row k exactly when k <= q < ends[k]. Rows behind the
-    last run, if any, only fill up: they see themselves. The first `kept` rows were
-    forwarded by the pack before; `keep`: as of the pack.
+    through r, so that row q sees row k exactly when k <= q < ends[k]. The first
+    `n_cached` rows were forwarded by the pack before; `n_to_cache`: as of the part.
     """
 
     ids: Ints
     positions: Ints
     runs: list[Run]
     ends: Ints
-    kept: int = 0
-    keep: int = 0
+    n_cached: int = 0
+    n_to_cache: int = 0
 
     @property
     def forwarded(self) -> int:
         """How many rows go through the model."""
-        return len(self.ids) - self.kept
+        return len(self.ids) - self.n_cached
 
     @cached_property
-    def segments(self) -> list[tuple[int, int, int, int]]:
-        """The rows start..stop of runs, all of which are seen by each of the rows
-        first..end of later runs.
-        """
-        segments = []
+    def segments(self) -> list[Segment]:
+        """Rows of runs that later runs see as a whole."""
         # Rows whose subtrees end at one row are seen by the same later rows: a stretch
         # between two edges is one segment.
         edges = np.flatnonzero(np.diff(self.ends)) + 1
-        # Kept rows are looked at like a run.
-        for begin, behind in [
-            (0, self.kept),
-            *((run.start, run.stop) for run in self.runs),
-        ]:
-            inside = edges[
-                np.searchsorted(edges, begin, "right") : np.searchsorted(
-                    edges, behind, "left"
-                )
-            ].tolist()
+        # Cached rows are looked at like a run.
+        stretches = [Rows(0, self.n_cached)]
+        stretches += [Rows(run.start, run.stop) for run in self.runs]
+
+        segments = []
+        for begin, behind in stretches:
+            first_edge = np.searchsorted(edges, begin, "right")
+            last_edge = np.searchsorted(edges, behind, "left")
+            inside = edges[first_edge:last_edge].tolist()
             for start, stop in pairwise([begin, *inside, behind]):
                 # From the end of the run to the end of the subtree: rows inside the run
                 # are its own, causal part.
-                end = int(self.ends[start]) if stop > start else 0
-                if end > behind:
-                    segments.append((start, stop, behind, end))
+                if stop > start and self.ends[start] > behind:
+                    segments.append(Segment(start, stop, behind, int(self.ends[start])))
         return segments
 
     @cached_property
-    def carried(self) -> list[tuple[int, int]]:
-        """The slices of rows that the next pack goes on from: the first `keep` tokens
-        of the last text.
+    def to_cache(self) -> list[Rows]:
+        """The rows that the next pack goes on from: the first `n_to_cache` tokens of
+        the last text.
         """
-        slices, left = [], self.keep
-        for first, last in self._slices(len(self.runs) - 1):
+        rows = []
+        left = self.n_to_cache
+        for start, stop in self.runs[-1].path:
             if left > 0:
-                slices.append((first, min(last, first + left)))
-            left -= (
-                last - first
-            )  # the path's slices in order, until `keep` tokens are there
-        return slices
-
-    def _slices(self, text: int) -> tuple[tuple[int, int], ...]:
-        start, stop, before, _ = self.runs[text]
-        return *before, (start, stop)
+                rows.append(Rows(start, min(stop, start + left)))
+            left -= stop - start
+        return rows
 
     def path(self, text: int) -> Ints:
         """The rows that spell the text, in order."""
-        return np.concatenate(
-            [np.arange(first, last) for first, last in self._slices(text)]
-        )
+        return np.concatenate([np.arange(*rows) for rows in self.runs[text].path])
 
     def rows(self, texts: Ints, positions: Ints) -> Ints:
         """The row of each position of a text, given as two arrays of one length."""
         offsets = np.array([run.offset for run in self.runs])[texts]
+        starts = np.array([run.start for run in self.runs])[texts]
         # Right for positions in the text's own run.
-        rows: Ints = (
-            positions - offsets + np.array([run.start for run in self.runs])[texts]
-        )
+        rows: Ints = positions - offsets + starts
         # Most heads read behind what texts share, where no path need be written out.
         is_shared = positions < offsets
         for text in set(texts[is_shared].tolist()):
@@ -520,63 +549,54 @@ class Layout:
             rows[cells] = self.path(text)[positions[cells]]
         return rows
 
-    def filled(self, rows: int) -> "Layout":
-        """The same with rows behind the last that fill it up to `rows` forwarded ones,
-        each a text of one token.
-        """
-        if rows == self.forwarded:
-            return self
-        filling = np.zeros(rows - self.forwarded, np.intp)
-        ids, positions = (
-            np.concatenate([values, filling]) for values in (self.ids, self.positions)
-        )
-        # Each filling row ends behind itself.
-        ends = np.concatenate([self.ends, np.arange(len(self.ids), len(ids)) + 1])
-        return replace(self, ids=ids, positions=positions, ends=ends)
-
 
 def lay_out(part: Part, sequences: Texts) -> Layout:
     """The rows of a pack: token ids, positions, each text's run, and where each row's
     subtree ends.
     """
+    n_cached = part.n_cached
     pieces = [
         sequences[text][begin:]
         for text, begin in zip(part.texts, part.shared, strict=True)
     ]
-    if part.cut:
-        pieces[-1] = pieces[-1][: part.keep - part.shared[-1]]
+    if part.is_cut:
+        pieces[-1] = pieces[-1][: part.n_to_cache - part.shared[-1]]
+    cached = sequences[part.texts[0]][:n_cached]
+    ids = np.concatenate([cached, *pieces]).astype(np.intp)
+
     lengths = np.array([len(piece) for piece in pieces], np.intp)
-    stops = part.kept + np.cumsum(lengths)
-    ids = np.concatenate([sequences[part.texts[0]][: part.kept], *pieces]).astype(
-        np.intp
-    )
-    positions = np.arange(part.kept + part.tokens)
+    stops = n_cached + np.cumsum(lengths)
+    positions = np.arange(len(ids))
     # A row's position is its distance from the run's start plus what the text shares.
-    positions[part.kept :] -= np.repeat(stops - lengths - part.shared, lengths)
-    ends = np.full(
-        len(ids), len(ids), np.intp
-    )  # until a later text leaves the path, a subtree goes to the end
+    positions[n_cached:] -= np.repeat(stops - lengths - part.shared, lengths)
+
+    # Until a later text leaves the path, a subtree goes to the end.
+    ends = np.full(len(ids), len(ids), np.intp)
     runs: list[Run] = []
-    path = [(0, part.kept)] if part.kept else []
-    start = n_spelled = (
-        part.kept
-    )  # where the next run begins; how many rows are on the path
+    path = [Rows(0, n_cached)] if n_cached else []
+    start = n_cached
     for stop, shared in zip(stops.tolist(), part.shared.tolist(), strict=True):
-        # From the back: rows that are not shared are on no later text's path, so their
-        # subtrees end here.
-        while n_spelled > shared:
-            first, last = path.pop()
-            cut_row = max(last - (n_spelled - shared), first)
-            ends[cut_row:last] = start
-            n_spelled -= last - cut_row
-            if cut_row > first:
-                path.append((first, cut_row))
+        _leave(path, shared, start, ends)
         runs.append(Run(start, stop, tuple(path), shared))
         # A run that goes on where the path ends makes that slice longer: few slices,
         # few copies.
-        if path and path[-1][1] == start:
-            path[-1] = (path[-1][0], stop)
+        if path and path[-1].stop == start:
+            path[-1] = path[-1]._replace(stop=stop)
         elif stop > start:
-            path.append((start, stop))
-        start, n_spelled = stop, shared + stop - start
-    return Layout(ids, positions, runs, ends, part.kept, part.keep)
+            path.append(Rows(start, stop))
+        start = stop
+    return Layout(ids, positions, runs, ends, n_cached, part.n_to_cache)
+
+
+def _leave(path: list[Rows], shared: int, row: int, ends: Ints) -> None:
+    """Shorten the path to its first `shared` rows: the others are on no later text's
+    path, so that their subtrees end at `row`.
+    """
+    n_left = sum(rows.stop - rows.start for rows in path) - shared
+    while n_left > 0:
+        start, stop = path.pop()
+        cut_row = max(stop - n_left, start)
+        ends[cut_row:stop] = row
+        n_left -= stop - cut_row
+        if cut_row > start:
+            path.append(Rows(start, cut_row))

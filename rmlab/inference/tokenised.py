@@ -84,6 +84,8 @@ def tokenise_segments(
     Encoders are trained in this form.
     """
     answers = list(responses)
+    if not answers:
+        return []
     encoding = call(tokenizer, prompts, answers, add_special_tokens=True)
     all_ids = encoding["input_ids"]
     special = special_tokens(tokenizer)
@@ -129,6 +131,9 @@ def tokenise_as_reward_bench_dpo(
     bos = tokenizer.bos_token_id
     if bos is None:
         bos = eos
+
+    if not texts:
+        return []
 
     # The runner takes the prompt out of the text wherever it occurs, then puts it in
     # front again.

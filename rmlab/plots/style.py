@@ -353,7 +353,7 @@ def _group_points(
 
 
 def _name_points(ax: "Axes", named: pd.DataFrame, x: str, y: str) -> None:
-    """A number beside each named point, and below the axes what the numbers stand for."""
+    """A number beside each named point, and below the axes what they stand for."""
     from matplotlib.patheffects import withStroke
 
     if named.empty:

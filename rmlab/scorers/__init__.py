@@ -7,20 +7,17 @@ from rmlab.scorers.checkpoints.gguf import from_gguf, smollm2
 from rmlab.scorers.classifier import Classifier, classifier
 from rmlab.scorers.implicit import ImplicitReward, implicit_reward
 from rmlab.scorers.pairwise import Pairwise, pairwise
-from rmlab.servers import Remote, remote
 
 __all__ = [
     "Classifier",
     "ImplicitReward",
     "PairScorer",
     "Pairwise",
-    "Remote",
     "Scorer",
     "Text",
     "classifier",
     "from_gguf",
     "implicit_reward",
     "pairwise",
-    "remote",
     "smollm2",
 ]

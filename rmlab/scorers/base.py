@@ -49,19 +49,17 @@ class Text:
     @cached_property
     def key(self) -> str:
         """Hash of the content: a store finds the text's score by it."""
-        body = json.dumps(
-            (self.prompt, *self.answers), ensure_ascii=False, sort_keys=True
-        )
-        return blake2b(
-            body.encode("utf-8", "surrogatepass"), digest_size=16
-        ).hexdigest()
+        content = (self.prompt, *self.answers)
+        body = json.dumps(content, ensure_ascii=False, sort_keys=True)
+        encoded = body.encode("utf-8", "surrogatepass")
+        return blake2b(encoded, digest_size=16).hexdigest()
 
 
 def list_columns(texts: Sequence[Text]) -> tuple[list[Prompt], *tuple[list[str], ...]]:
     """Return the prompts, and a column for each of their answers."""
-    return [text.prompt for text in texts], *map(
-        list, zip(*(text.answers for text in texts), strict=True)
-    )
+    prompts = [text.prompt for text in texts]
+    answers = zip(*(text.answers for text in texts), strict=True)
+    return prompts, *map(list, answers)
 
 
 class Scorer(ABC):
@@ -133,9 +131,11 @@ class Scorer(ABC):
         self, prompts: Sequence[Prompt], responses: Sequence[str], /
     ) -> Floats:
         """Return the scores of `responses` to `prompts`, shape (n,)."""
-        return gather_scores(
-            self, [Text(p, (r,)) for p, r in zip(prompts, responses, strict=True)]
-        )
+        texts = [
+            Text(prompt, (response,))
+            for prompt, response in zip(prompts, responses, strict=True)
+        ]
+        return gather_scores(self, texts)
 
 
 class PairScorer(Scorer):
@@ -171,14 +171,16 @@ class PairScorer(Scorer):
         if not self.both_orders:
             return gather_scores(self, texts)
         texts += [Text(prompt, (right, left)) for prompt, left, right in rows]
-        return self.average(*gather_scores(self, texts).reshape(2, -1))
+        forward, exchanged = gather_scores(self, texts).reshape(2, -1)
+        return self.average(forward, exchanged)
 
     def __call__(
         self, prompts: Sequence[Prompt], responses: Sequence[str], /
     ) -> Floats:
         """Raise TypeError: single answers have no margin."""
         raise TypeError(
-            f"scorer {self.name!r} compares two answers: use rmlab.prefer, or its method prefer"
+            f"scorer {self.name!r} compares two answers: use rmlab.prefer, or its "
+            "method prefer"
         )
 
 
@@ -247,11 +249,11 @@ class _Called(Scorer):
     def __init__(
         self, model: object, function: Callable[..., ArrayLike], batch: int | None
     ) -> None:
-        self.model, self.function, self.batch = model, function, batch
-        self.name, self.fingerprint = (
-            name_of(model),
-            getattr(model, "fingerprint", None) or None,
-        )
+        self.model = model
+        self.function = function
+        self.batch = batch
+        self.name = name_of(model)
+        self.fingerprint = getattr(model, "fingerprint", None) or None
 
     def stream(self, texts: Sequence[Text], /) -> Stream:
         size = self.batch or max(len(texts), 1)
@@ -285,14 +287,10 @@ def as_scorer(model: object, batch: int | None = None) -> Scorer:
         return model
     name = name_of(model)
     if isinstance(model, PairScorer) or not callable(model):
-        hint = (
-            "; it compares two answers: use rmlab.prefer"
-            if hasattr(model, "prefer")
-            else ""
-        )
-        raise TypeError(
-            f"scorer {name!r} cannot be called with (prompts, responses){hint}"
-        )
+        problem = f"scorer {name!r} cannot be called with (prompts, responses)"
+        if hasattr(model, "prefer"):
+            problem += "; it compares two answers: use rmlab.prefer"
+        raise TypeError(problem)
     return _Called(model, model, batch)
 
 
@@ -302,10 +300,12 @@ def as_pair_scorer(model: object, batch: int | None = None) -> PairScorer:
     """
     if isinstance(model, PairScorer):
         return model
-    name, prefer = name_of(model), getattr(model, "prefer", None)
+    name = name_of(model)
+    prefer = getattr(model, "prefer", None)
     if not callable(prefer):
         raise TypeError(
-            f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts"
+            f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score "
+            "for single texts"
         )
     return _CalledPairs(model, prefer, batch)
 
@@ -314,13 +314,16 @@ def name_of(model: object) -> str:
     """Return its `name`, or a function's `__name__`."""
     name = getattr(model, "name", None) or getattr(model, "__name__", None)
     if not isinstance(name, str):
-        allowed = "a baseline's name, a model id, a folder, a function of (prompts, responses), or one with a name"
+        allowed = (
+            "a baseline's name, a model id, a folder, a function of (prompts, "
+            "responses), or one with a name"
+        )
         raise TypeError(
             f"model: {type(model).__name__} is not a scorer; allowed: {allowed}"
         )
     if hasattr(model, "stream") and not isinstance(model, Scorer):
-        remedy = "let its class inherit from rmlab.scorers.Scorer"
-        raise DataError(f"model: {name!r} has `stream` and is no Scorer; {remedy}")
+        problem = f"model: {name!r} has `stream` and is no Scorer"
+        raise DataError(problem, "let its class inherit from rmlab.scorers.Scorer")
     require_text("name", name)
     return name
 
@@ -330,16 +333,14 @@ def require_one_of_each(
 ) -> None:
     """Raise ValueError unless there is a first and a second answer for each prompt."""
     if not len(prompts) == len(first) == len(second):
-        raise ValueError(
-            f"{len(prompts)} prompts, {len(first)} and {len(second)} answers; give one of each"
-        )
+        counts = f"{len(prompts)} prompts, {len(first)} and {len(second)} answers"
+        raise ValueError(f"{counts}; give one of each")
 
 
 def hash_parts(parts: Mapping[str, object]) -> str:
     """Return a hash of everything that decides a score."""
-    return sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[
-        :32
-    ]
+    body = json.dumps(parts, sort_keys=True, default=str)
+    return sha256(body.encode()).hexdigest()[:32]
 
 
 def gather_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:
@@ -348,16 +349,18 @@ def gather_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:
     """
     scores = np.full(len(texts), np.nan)
     for positions, values in scorer.stream(texts):
-        scores[positions] = check_rows(
-            values, len(positions), scorer.columns, scorer.name
-        )[:, 0]
+        rows = check_rows(values, len(positions), scorer.columns, scorer.name)
+        scores[positions] = rows[:, 0]
+
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         examples = "; ".join(f"text {i}: {texts[i].answers[0][:60]!r}" for i in bad[:3])
-        where = f"model={scorer.name!r}: {len(bad)} of {len(scores)} scores are NaN or infinite ({examples})"
-        raise DataError(
-            f"{where}; half precision overflows: score with dtype='float32'"
+        problem = (
+            f"model={scorer.name!r}: {len(bad)} of {len(scores)} scores are NaN or "
+            f"infinite ({examples})"
         )
+        remedy = "half precision overflows: score with dtype='float32'"
+        raise DataError(problem, remedy)
     return scores
 
 
@@ -368,15 +371,16 @@ def check_rows(values: ArrayLike, n: int, columns: Sequence[str], title: str) ->
     array = np.asarray(values)
     shape = (n, 1 + len(columns)) if columns else (n,)
     if array.shape != shape or array.dtype.kind not in "biuf":
-        content = f"the score and {', '.join(columns)}" if columns else "one number"
-        first = (
-            f", first {array.flat[0]!r:.80}"
-            if array.dtype.kind not in "biuf" and array.size
-            else ""
+        problem = (
+            f"scorer {title!r}: returned {array.dtype} values of shape {array.shape} "
+            f"for {n} texts"
         )
-        message = f"scorer {title!r}: returned {array.dtype} values of shape {array.shape} for {n} texts{first}"
+        if array.dtype.kind not in "biuf" and array.size:
+            problem += f", first {array.flat[0]!r:.80}"
+        content = f"the score and {', '.join(columns)}" if columns else "one number"
         raise DataError(
-            f"{message}. Allowed: {content} per text, shape {shape}, NaN where there is no score."
+            f"{problem}. Allowed: {content} per text, shape {shape}, NaN where there "
+            "is no score."
         )
     return array.astype(np.float64).reshape(n, 1 + len(columns))
 

@@ -3,44 +3,36 @@ read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmlab.inference.forward import Batch, hidden
-from rmlab.inference.passes import alone
-from rmlab.inference.template import (
-    Encoded,
-    call,
-    choose_template,
-    encode,
-    has_segments,
-    render,
-)
-from rmlab.scorers.base import Floats, Ints
-from rmlab.scorers.checkpoints.checkpoint import find
-from rmlab.scorers.local import (
-    EncodeOptions,
-    Ids,
-    LocalScorer,
-    remakable,
-    require_convention,
-)
+from rmlab.inference.forward import Batch
+from rmlab.inference.template import Encoded, encode
+from rmlab.scorers.base import Floats
+from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
+from rmlab.scorers.in_memory import ModelInMemory, Source, evaluating, open_model
+from rmlab.scorers.local import Placement, ReadoutScorer, place
 from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models.adapters import COUNTED_POSITIONS, adapt
 from rmlab.scorers.models.classification import head_keys, label_weights, split
 from rmlab.scorers.models.heads import Head, choose
+from rmlab.scorers.reads import Read
 
 if TYPE_CHECKING:
-    import torch
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from rmlab.inference.backbone import Backbone
+    from rmlab.scorers.readout import Parts, Readout
 
 
-@remakable
 def classifier(
-    model: str | Path,
+    model: "str | Path | PreTrainedModel",
     *,
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    fingerprint: str | None = None,
     head: str | None = None,
     weights: Mapping[str, float] | Sequence[float] | None = None,
     base: str | Path | None = None,
@@ -61,8 +53,14 @@ def classifier(
 
     Parameters
     ----------
-    model : str or Path
-        An id on the hub or a folder.
+    model : str or Path or PreTrainedModel
+        An id on the hub, a folder, or a model in memory. The latter is scored as it is,
+        in training too, and left as it was.
+    tokenizer : PreTrainedTokenizerBase, optional
+        Of a model in memory.
+    fingerprint : str, optional
+        Names the weights of a model in memory, such as "run-7-step-300". Without one
+        its scores cannot be stored.
     head : str, optional
         A name in `rmlab.scorers.models.heads.HEADS`. By default the one whose weights
         the checkpoint has.
@@ -104,27 +102,21 @@ def classifier(
     ------
     DataError
         For a model that cannot be had, a head that is not in the checkpoint, several
-        labels without weights, and pickles or code that were not allowed.
+        labels without weights, pickles or code that were not allowed, and a model in
+        memory that is spread over processes.
     """
+    remake = partial(classifier, **locals())
     require_convention(convention)
-    checkpoint = find(
+    checkpoint = open_model(
         model,
+        tokenizer,
+        fingerprint,
         base=base,
         revision=revision,
         allow_pickle=allow_pickle,
         trust_remote_code=trust_remote_code,
     )
-    row = choose(checkpoint.files, checkpoint.settings, head)
-    keys = head_keys(checkpoint) if row.make is None else row.keys(checkpoint.files)
-    backbones.refuse_new_weights(
-        checkpoint.name, [key for key in keys if key not in checkpoint.files]
-    )
-    mix = label_weights(weights, row, checkpoint)
-    if "reward_token_id" in checkpoint.settings:
-        # InternLM's runner adds no special tokens, as the model's own code does.
-        convention = None
-    elif convention is not None and row.bos_twice:
-        convention = "reward-bench-twice"
+    chosen = _choose_head(checkpoint, head, weights)
     options = EncodeOptions(
         template=template,
         eos=eos,
@@ -132,209 +124,207 @@ def classifier(
         truncate=truncate,
         convention=convention,
     )
-    scorer = Classifier(
-        [checkpoint], options, name=name, device=device, dtype=dtype, budget=budget
+    return Classifier(
+        checkpoint,
+        _make_encoder(checkpoint, chosen.row, options),
+        place(checkpoint, device, dtype, budget),
+        head=chosen,
+        name=name,
+        remake=remake,
     )
-    scorer.head, scorer.keys, scorer.mix = row, keys, mix
-    scorer.head_title = f"{row.name}: {', '.join(keys[:3])}{' ...' if len(keys) > 3 else ''} in the checkpoint"
-    if row.name == "value":
-        scorer.end = checkpoint.settings.get("reward_token_id")
-    if "Athene" in str(checkpoint.settings.get("architectures")):
-        scorer.end = scorer.tokenizer.cls_token_id
-    scorer.details = {
-        "head": row.name,
-        "mix": None if mix is None else mix.tolist(),
-        "end": scorer.end,
-    }
-    scorer.masks_first = convention == "reward-bench" and _masks_first(scorer)
-    scorer.n_added = (scorer.end is not None) + scorer.masks_first
-    return scorer
 
 
-class Classifier(LocalScorer):
-    """A loaded-on-demand reward model; made by `classifier`.
-
-    `head`: its row in the table of heads; `keys`: the head's weights. `mix`: the weight
-    of each label, None for a model with one output. `end`: the token that the head
-    reads, appended where the text does not end with it. `masks_first`: whether
-    RewardBench's runner masks the first of two beginning tokens and the model counts it
-    all the same.
+class ChosenHead(NamedTuple):
+    """A row of the table of heads, the names of its weights in a model, and the weight
+    of each label, None for a model with one output.
     """
 
-    head: Head
+    row: Head
     keys: list[str]
-    mix: Floats | None
-    end: int | None = None
-    masks_first = False
+    label_weights: Floats | None
 
-    def places(self, prepared: Encoded, numbers: Ints) -> tuple[list[Ids], list[Ints]]:
-        """Token ids of the wanted texts and the positions that the head reads in each."""
-        ids, looks = [prepared.ids[text] for text in numbers], self.parts[2]
-        if self.end is not None:
-            ids = [
-                text if text[-1] == self.end else np.append(text, np.int32(self.end))
-                for text in ids
-            ]
-        reads = []
-        for number, text in zip(numbers, ids, strict=True):
-            positions: dict[str, Sequence[int]] = {
-                "last": [len(text) - 1],
-                "first": [0],
-                "mean": range(len(text)),
-            }
-            if "header" in looks:
-                positions["header"] = [
-                    self._find_gate(text, int(prepared.prompt_end[number]))
-                ]
-            reads.append(
-                np.concatenate([np.asarray(positions[look], np.intp) for look in looks])
-            )
-        return ids, reads
 
-    def finish(self, outputs: Floats, *_: object) -> Floats:
-        """The reward of each row of outputs; several labels are mixed in float64."""
-        return outputs[:, 0] if self.mix is None else outputs @ self.mix
+class Classifier(ReadoutScorer["Readout"]):
+    """A loaded-on-demand reward model: encoder, backbone and readout; made by
+    `classifier`.
+    """
 
-    def read_states(self, batch: Batch, *_: object) -> "torch.Tensor":
-        """The head's outputs for a batch's rows, (texts, labels) float32, still on the
-        device.
-        """
-        import torch
-
-        run, looks = self.parts[1:]
-        with torch.inference_mode():
-            return run(
-                batch.means()[:, None] if looks == ("mean",) else batch.stacked()
-            )
-
-    def read_head(self, batch: Batch) -> Floats:
-        """The rewards of a batch's rows."""
-        return self.finish(self.read_states(batch).cpu().double().numpy())
-
-    def token_rewards(self, prepared: Encoded, text: int) -> tuple[Ids, Floats] | None:
-        """Token ids of an answer, and the score if the text ended at each; None where a
-        model sees what follows.
-        """
-        (ids,), (reads,) = self.places(prepared, np.array([text]))
-        backbone, _, looks = self.parts
-        if "mean" in looks or not _is_causal(backbone):
-            return None
-        start, n = int(prepared.response_start[text]), len(ids)
-        batch = next(
-            hidden(backbone, [ids], [np.arange(n)], groups=[0], budget=self.budget)
-        )
-        # Where the head looks when the text ends at a token: there, and at what it
-        # reads of the prompt.
-        positions = np.tile(reads, (n - start, 1))
-        positions[:, [look == "last" for look in looks]] = np.arange(start, n)[:, None]
-        where = [*batch.where[0][positions]]
-        return ids[start:], self.read_head(
-            Batch(np.zeros(n - start, np.intp), batch.rows, where)
-        )
-
-    @cached_property
-    def parts(
+    def __init__(
         self,
-    ) -> "tuple[PreTrainedModel, Callable[[torch.Tensor], torch.Tensor], tuple[str, ...]]":
-        """Backbone, head and where the head reads ("last", "first", "mean", "header");
-        loads the weights.
-        """
-        loader = (
-            "AutoModelForSequenceClassification"
-            if self.head.make is None
-            else "AutoModel"
+        checkpoint: Source,
+        encoder: TextEncoder,
+        placement: Placement,
+        *,
+        head: ChosenHead,
+        name: str | None,
+        remake: "Callable[..., Classifier]",
+    ) -> None:
+        mix = head.label_weights
+        super().__init__(
+            checkpoint,
+            encoder,
+            placement,
+            details={
+                "head": head.row.name,
+                "mix": None if mix is None else mix.tolist(),
+                "end": encoder.end,
+            },
+            name=name,
+            remake=remake,
         )
-        model = backbones.load(
+        self.head = head.row
+        self.head_keys = head.keys
+        self.label_weights = mix
+
+    @property
+    def head_title(self) -> str:
+        """The head and its weights, for people."""
+        keys = ", ".join(self.head_keys[:3])
+        more = " ..." if len(self.head_keys) > 3 else ""
+        return f"{self.head.name}: {keys}{more} in the checkpoint"
+
+    def load(self) -> "Parts[Readout]":
+        """Return the backbone and the head; loads the weights."""
+        from rmlab.scorers.readout import Parts, Readout
+
+        row = self.head
+        if row.make is None:
+            model = self._load_model("AutoModelForSequenceClassification")
+            taken_apart = split(model, self.checkpoint)
+            backbone = adapt(taken_apart.backbone, self.encoder, of_class=True)
+            run = taken_apart.head
+            reads: tuple[Read, ...] = (Read(taken_apart.position),)
+        else:
+            model = self._load_model("AutoModel")
+            # Code that comes with a model may give the whole reward model where the
+            # backbone was asked for.
+            prefix = model.base_model_prefix
+            base = getattr(model, prefix, model) if prefix else model
+            backbone = adapt(base, self.encoder, of_class=False)
+            stored = self.checkpoint.read(self.head_keys, rows=row.rows)
+            weights = {
+                key: tensor.to(backbone.device) for key, tensor in stored.items()
+            }
+            run = row.make(weights, self.checkpoint.settings)
+            reads = row.reads
+        return Parts(backbone, Readout(run, reads, self.label_weights))
+
+    def _load_model(self, loader: str) -> "PreTrainedModel":
+        if isinstance(self.checkpoint, ModelInMemory):
+            return self.checkpoint.head_copy()
+        return backbones.load(
             self.checkpoint,
             loader,
             device=self.device,
             dtype=self.dtype,
-            head=self.keys,
-        )
-        if self.masks_first:
-            backbones.shift_positions(backbones.base_model(model))
-        if self.head.make is None:
-            backbone, run, read = split(model, self.checkpoint)
-            if has_segments(self.tokenizer, self.encode_options["template"]):
-                backbones.mark_segments(backbone, self.tokenizer)
-            return backbone, run, (read,)
-        # Code that comes with a model may give the whole reward model where the
-        # backbone was asked for.
-        backbone = (
-            getattr(model, model.base_model_prefix, model)
-            if model.base_model_prefix
-            else model
-        )
-        stored = self.checkpoint.read(self.keys, rows=self.head.rows)
-        weights = {key: tensor.to(backbone.device) for key, tensor in stored.items()}
-        return (
-            backbone,
-            self.head.make(weights, self.checkpoint.settings),
-            self.head.reads,
+            head=self.head_keys,
         )
 
-    @cached_property
-    def _turn_change(self) -> list[int]:
-        """The tokens with which the template closes the user's turn and opens an
-        answer.
-        """
-        jinja, sentinel = (
-            choose_template(self.tokenizer, None)[1],
-            "zebra",
-        )  # no template writes it by itself
-        (text,) = render(
-            self.tokenizer,
-            jinja,
-            [[{"role": "user", "content": sentinel}]],
-            header=True,
-        )
-        return list(
-            call(
-                self.tokenizer, [text.rpartition(sentinel)[2]], add_special_tokens=False
-            )["input_ids"][0]
-        )
+    def read_head(self, batch: Batch) -> Floats:
+        """The rewards of a batch's rows, with one row for each read of a text."""
+        return _read_rows(self.parts.readout, batch)
 
-    def _find_gate(self, ids: Ids, prompt_end: int) -> int:
-        """Position of the first token behind the user's turn, where the published code
-        of gated heads reads.
+    def token_rewards(self, encoded: Encoded, text: int) -> tuple[Ids, Floats] | None:
+        """Token ids of an answer, and the score if the text ended at each; None where a
+        model sees what follows.
         """
-        start = prompt_end + 1 - len(self._turn_change)
-        if (
-            not self._turn_change
-            or ids[start : prompt_end + 1].tolist() != self._turn_change
-        ):
-            remedy = "leave template out"
-            if self.encode_options["template"] is None:
-                remedy = "let its generation prompt be what that template writes before an answer"
-            raise self.checkpoint.error(
-                f"its head reads where its own template ends a turn; {remedy}"
+        backbone, readout = self.parts
+        with evaluating(self.checkpoint):
+            if Read.MEAN in readout.reads or not _is_causal(backbone):
+                return None
+            ids = encoded.ids[text]
+            start = int(encoded.response_start[text])
+            everywhere = np.arange(len(ids))
+            (batch,) = backbone.hidden(
+                [ids], [everywhere], groups=[0], budget=self.budget
             )
-        return start
+        # Where the head looks when the text ends at a token: there, and at what it
+        # reads of the prompt.
+        located = readout.locate(self.encoder, encoded, np.array([text]))
+        ends = everywhere[start:]
+        positions = np.tile(located.positions[0], (len(ends), 1))
+        is_last = [read is Read.LAST for read in readout.reads]
+        positions[:, is_last] = ends[:, None]
+        where = [*batch.where[0][positions]]
+        rows = Batch(np.zeros(len(ends), np.intp), batch.rows, where)
+        return ids[start:], _read_rows(readout, rows)
 
 
-def _masks_first(scorer: Classifier) -> bool:
-    """Whether the runner's texts begin with two beginning tokens, in a model that
-    counts masked ones.
+def _read_rows(readout: "Readout", batch: Batch) -> Floats:
+    from rmlab.scorers.readout import Places
+
+    n_texts = len(batch.where)
+    counts = np.ones((n_texts, len(readout.reads)), np.intp)
+    places = Places(batch.where, counts)
+    texts = np.arange(n_texts)
+    outputs = readout.read(batch._replace(texts=texts), places)
+    return readout.score(outputs.cpu().double().numpy(), places, texts)
+
+
+def _choose_head(
+    checkpoint: Source,
+    name: str | None,
+    weights: Mapping[str, float] | Sequence[float] | None,
+) -> ChosenHead:
+    """The head called `name`, or the one whose weights the model has; DataError where
+    some of them are missing.
     """
-    if scorer.checkpoint.config.model_type not in backbones.COUNTED_POSITIONS:
-        return False
-    options = scorer.encode_options | {
+    stored = checkpoint.files
+    row = choose(stored, checkpoint.settings, name)
+    if row.make is not None:
+        keys = row.keys(stored)
+    elif isinstance(checkpoint, ModelInMemory):
+        keys = checkpoint.head_keys()
+    else:
+        keys = head_keys(checkpoint)
+    missing = [key for key in keys if key not in stored]
+    backbones.refuse_new_weights(checkpoint.name, missing)
+    return ChosenHead(row, keys, label_weights(weights, row, checkpoint))
+
+
+def _make_encoder(checkpoint: Source, row: Head, options: EncodeOptions) -> TextEncoder:
+    """The encoder of a model with this head, with the tokens that its texts get beside
+    those of its template.
+    """
+    settings = checkpoint.settings
+    end_token = row.end_token(settings)
+    if options["convention"] is not None:
+        runner = row.runner if end_token is None else end_token.runner
+        options = {**options, "convention": runner}
+    plain = TextEncoder(checkpoint, options)
+    end = None
+    if end_token is not None:
+        end = end_token.find(settings, lambda: plain.tokenizer)
+    n_masked = 0
+    if options["convention"] == "reward-bench":
+        n_masked = _count_masked(plain)
+    return TextEncoder(checkpoint, options, end=end, n_masked=n_masked)
+
+
+def _count_masked(encoder: TextEncoder) -> int:
+    """How many tokens RewardBench's runner masks before a text that the model counts
+    all the same: the first of two beginning tokens.
+    """
+    if encoder.checkpoint.config.model_type not in COUNTED_POSITIONS:
+        return 0
+    options = encoder.options | {
         "max_length": None,
         "truncate": None,
         "convention": "reward-bench-twice",
     }
-    first, second = (
-        encode(scorer.tokenizer, ["a"], ["b"], **options).ids[0][:2].tolist()
-    )
-    return bool(first == second == scorer.tokenizer.bos_token_id)
+    (ids,) = encode(encoder.tokenizer, ["a"], ["b"], **options).ids
+    bos = encoder.tokenizer.bos_token_id
+    return int(ids[0] == ids[1] == bos)
 
 
-def _is_causal(backbone: "PreTrainedModel") -> bool:
+def _is_causal(backbone: "Backbone") -> bool:
     """Whether a position sees only what stands before it; tried on eight tokens."""
     import torch
 
-    size = int(backbone.config.get_text_config().vocab_size)
+    size = int(backbone.model.config.get_text_config().vocab_size)
     ids = (size // 2 + np.arange(8, dtype=np.int32)) % size
-    texts = ids, np.append(ids[:-1], ids[0])
-    states, other_states = (alone(backbone, text, np.array([0, 3])) for text in texts)
-    return bool(torch.allclose(states, other_states, atol=1e-5))
+    changed = np.append(ids[:-1], ids[0])
+    positions = np.array([0, 3])
+    states = backbone.alone(ids, positions)
+    states_of_changed = backbone.alone(changed, positions)
+    return bool(torch.allclose(states, states_of_changed, atol=1e-5))

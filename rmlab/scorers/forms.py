@@ -5,14 +5,24 @@ and where it is read.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.template import Encoded, call, choose_template, pinned_date, render
-from rmlab.scorers.base import Prompt
+from rmlab.inference.template import (
+    Encoded,
+    call,
+    choose_template,
+    pinned_date,
+    render,
+    require_unicode,
+)
+from rmlab.scorers.base import Prompt, require_one_of_each
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
+from rmlab.scorers.encoder import EncodeOptions, TextEncoder
+from rmlab.scorers.reads import MARKERS, Read
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
@@ -23,22 +33,30 @@ Reads = NDArray[np.intp]
 # Prompts, the answers written first, and those written second.
 Columns = tuple[Sequence[Prompt], Sequence[str], Sequence[str]]
 
-# Markers of PairRM's texts, and the setting that names each one's token.
-_MARKS = {
-    "<|source|>": "source_prefix_id",
-    "<|candidate1|>": "cand1_prefix_id",
-    "<|candidate2|>": "cand2_prefix_id",
-}
 _PUBLISHED = {
     "maywell/Better-PairRM": "better-pairrm",
     "mightbe/Better-PairRM": "better-pairrm",
 }
 
 
+class Marker(NamedTuple):
+    """A token of PairRM's texts, and the setting that holds its id."""
+
+    text: str
+    setting: str
+
+
+_SOURCE = Marker("<|source|>", "source_prefix_id")
+_CANDIDATES = (
+    Marker("<|candidate1|>", "cand1_prefix_id"),
+    Marker("<|candidate2|>", "cand2_prefix_id"),
+)
+
+
 @dataclass(frozen=True)
 class Form:
     """One way to ask. `task`: the transformers class that loads the model. `encode`:
-    from texts to tokens.
+    from texts to tokens. `reads`: where the head looks.
 
     `longest`: the tokens that the model was trained on, where its configuration does
     not say so.
@@ -48,12 +66,80 @@ class Form:
     models: str
     task: str
     encode: Callable[["PreTrainedTokenizerBase", Checkpoint, Unpack[Columns]], Encoded]
+    reads: tuple[Read, ...]
     longest: int | None = None
 
     @property
     def markers(self) -> bool:
         """Whether the head reads marker tokens inside the text."""
-        return self.task == "AutoModel"
+        return self.reads == MARKERS
+
+    @property
+    def generates(self) -> bool:
+        """Whether an encoder and a decoder answer with the first generated token."""
+        return self.task == "AutoModelForSeq2SeqLM"
+
+
+class PairEncoder(TextEncoder):
+    """Writes a prompt with two answers as a form asks for it; one text is one
+    comparison in one order.
+    """
+
+    n_answers = 2
+    checkpoint: Checkpoint
+
+    def __init__(
+        self, checkpoint: Checkpoint, options: EncodeOptions, form: Form
+    ) -> None:
+        super().__init__(checkpoint, options, window=form.longest)
+        self.form = form
+
+    def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+        """Return the comparisons in the order given; refuse those that are too long."""
+        encoded = self.encode_uncut(prompts, *answers)
+        first, second = answers
+        if self.options["truncate"] is None:
+            problem = f"are longer than {self.form.name} reads"
+            remedy = "pass truncate='right' to cut as its authors do"
+            _refuse(encoded.truncated, first, second, problem, remedy)
+        lengths = np.array([len(ids) for ids in encoded.ids])
+        problem = f"are longer than {self.longest} tokens"
+        remedy = "raise max_length where the model can read more"
+        _refuse(lengths > (self.longest or np.inf), first, second, problem, remedy)
+        return encoded
+
+    def encode_uncut(
+        self, prompts: Sequence[Prompt], /, *answers: Sequence[str]
+    ) -> Encoded:
+        """Return the comparisons in the order given, however long."""
+        first, second = answers
+        require_one_of_each(prompts, first, second)
+        require_unicode(prompts, first, second)
+        is_empty = [
+            not (left.strip() and right.strip())
+            for left, right in zip(first, second, strict=True)
+        ]
+        _refuse(is_empty, first, second, "have an empty answer", "fill them in")
+        return self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
+
+
+def _refuse(
+    flags: Sequence[bool] | NDArray[np.bool_],
+    first: Sequence[str],
+    second: Sequence[str],
+    problem: str,
+    remedy: str,
+) -> None:
+    """Raise DataError where a text is flagged, with the number of them and the first."""
+    if not np.any(flags):
+        return
+    i = int(np.argmax(flags))
+    answers = f"{first[i]:.25} before {second[i]:.25}"
+    where = (
+        f"{sum(flags)} of {len(flags)} texts (a comparison in one order each, first "
+        f"number {i}, {answers!r})"
+    )
+    raise DataError(f"{where} {problem}", remedy)
 
 
 def choose_form(
@@ -67,15 +153,14 @@ def choose_form(
     """
     name = name or _detect_form(checkpoint)
     if name not in FORMS:
-        raise DataError(f"form={name!r}; {nearest(name, list(FORMS))}")
+        raise DataError(f"form={name!r}", nearest(name, list(FORMS)))
     form = FORMS[name]
     if convention == "reward-bench" and name == "better-pairrm":
         # The turns of RewardBench's template are separated by the indentation of its
         # source.
         source = partial(_better_source, between="\n    \n    ")
-        return replace(
-            form, encode=partial(_BETTER, write_source=source, source_apart=True)
-        )
+        encode_as_runner = partial(_BETTER, write_source=source, source_apart=True)
+        return replace(form, encode=encode_as_runner)
     return form
 
 
@@ -85,12 +170,12 @@ def _detect_form(checkpoint: Checkpoint) -> str:
         return _PUBLISHED.get(checkpoint.name, "pairrm")
     if getattr(checkpoint.config, "is_encoder_decoder", False):
         return "steamshp"
-    if "lm_head.weight" in checkpoint.files or getattr(
-        checkpoint.config, "tie_word_embeddings", False
-    ):
+    is_tied = getattr(checkpoint.config, "tie_word_embeddings", False)
+    if "lm_head.weight" in checkpoint.files or is_tied:
         return "letters"
-    raise checkpoint.error(
-        "it is not a pairwise model; a model that scores single answers goes to rmlab.classifier"
+    problem = f"model={checkpoint.name!r}: it is not a pairwise model"
+    raise DataError(
+        problem, "a model that scores single answers goes to rmlab.classifier"
     )
 
 
@@ -98,9 +183,8 @@ def letters(tokenizer: "PreTrainedTokenizerBase", name: str) -> list[int]:
     """The tokens that stand for the first and the second answer, "A" and "B"."""
     coded = [tokenizer.encode(letter, add_special_tokens=False) for letter in "AB"]
     if any(len(ids) != 1 for ids in coded):
-        raise DataError(
-            f"model={name!r}: its tokenizer splits 'A' or 'B' into {coded}; one token each is needed"
-        )
+        problem = f"model={name!r}: its tokenizer splits 'A' or 'B' into {coded}"
+        raise DataError(problem, "one token each is needed")
     return [ids[0] for ids in coded]
 
 
@@ -113,30 +197,34 @@ def _pairrm_source(prompt: Prompt) -> str:
     in.
     """
     users = [turn["content"] for turn in _turns(prompt) if turn["role"] != "assistant"]
-    questions = "\n".join(
-        f"USER: {text}\nAssistant: <Response {i}>" for i, text in enumerate(users, 1)
-    )
+    questions = [
+        f"USER: {text}\nAssistant: <Response {number}>"
+        for number, text in enumerate(users, 1)
+    ]
     # The misspelt word is LLM-Blender's: the model was trained with it.
-    task = "Finish the following coversation in each i-th turn by filling in <Response i> with your response."
-    return task + questions
+    task = (
+        "Finish the following coversation in each i-th turn by filling in "
+        "<Response i> with your response."
+    )
+    return task + "\n".join(questions)
 
 
 def _pairrm_candidate(prompt: Prompt, response: str) -> str:
-    earlier = [
+    answers = [
         turn["content"] for turn in _turns(prompt) if turn["role"] == "assistant"
     ]
-    return "\n".join(
-        f"<Response {i}>: {text}" for i, text in enumerate([*earlier, response], 1)
-    )
+    answers.append(response)
+    lines = [f"<Response {number}>: {text}" for number, text in enumerate(answers, 1)]
+    return "\n".join(lines)
 
 
 def _better_source(prompt: Prompt, between: str) -> str:
     names = {"system": "SYSTEM MESSAGE", "assistant": "ASSISTANT"}
-    conversation = [
+    turns = [
         f"{names.get(turn['role'], 'USER')}: {turn['content'].strip()}"
         for turn in _turns(prompt)
     ]
-    return between.join([*conversation, "ASSISTANT: "])
+    return between.join([*turns, "ASSISTANT: "])
 
 
 def _encode_marked(
@@ -157,54 +245,61 @@ def _encode_marked(
     marker and source are encoded one by one, each between special tokens, as
     RewardBench's runner does.
     """
-    marker = tokenizer.encode("<|source|>") if source_apart else []
-    n_opening = len(marker) + 1 if source_apart else 2
-    ids, reads, cut = [], [], []
+    # Before what of a source that loses its beginning stays: its special and marker
+    # tokens.
+    n_opening = 2
+    if source_apart:
+        n_opening = len(tokenizer.encode(_SOURCE.text)) + 1
+
+    all_ids = []
+    all_reads = []
+    is_cut = []
     for prompt, *answers in zip(*texts, strict=True):
         source = write_source(prompt)
-        coded = [
-            [
-                *marker,
-                *tokenizer.encode(source if source_apart else f"<|source|>{source}"),
-            ]
-        ]
-        for mark, answer in zip([*_MARKS][1:], answers, strict=True):
-            coded.append(tokenizer.encode(mark + write_candidate(prompt, answer)))
-        clipped = [
-            _clip(
-                coded[0], source_longest, n_opening if keep_end else source_longest - 1
-            )
-        ]
+        if source_apart:
+            whole = [[*tokenizer.encode(_SOURCE.text), *tokenizer.encode(source)]]
+        else:
+            whole = [tokenizer.encode(_SOURCE.text + source)]
+        for marker, answer in zip(_CANDIDATES, answers, strict=True):
+            candidate = write_candidate(prompt, answer)
+            whole.append(tokenizer.encode(marker.text + candidate))
+
+        n_kept = n_opening if keep_end else source_longest - 1
+        clipped = [_clip(whole[0], source_longest, n_kept)]
         room = (longest - len(clipped[0])) // 2
-        clipped += [_clip(candidate, room, room - 1) for candidate in coded[1:]]
-        starts = np.cumsum([0, *map(len, clipped[:2])])
-        ids.append(np.concatenate([np.array(part, np.int32) for part in clipped]))
-        reads.append(np.asarray(starts + _find_marks(clipped, checkpoint), np.intp))
-        cut.append(sum(map(len, clipped)) < sum(map(len, coded)))
-    return _comparisons(texts[0], ids, reads, is_cut=cut)
+        clipped += [_clip(candidate, room, room - 1) for candidate in whole[1:]]
+
+        lengths = np.array([len(segment) for segment in clipped])
+        starts = np.cumsum(lengths) - lengths
+        all_ids.append(np.array([*chain.from_iterable(clipped)], np.int32))
+        all_reads.append(starts + _find_markers(clipped, checkpoint))
+        is_cut.append(clipped != whole)
+    return _comparisons(texts[0], all_ids, all_reads, is_cut=is_cut)
 
 
-def _find_marks(parts: Sequence[list[int]], checkpoint: Checkpoint) -> list[int]:
-    """Where in each part its marker stands."""
-    places = []
-    for (mark, setting), part in zip(_MARKS.items(), parts, strict=True):
-        token = checkpoint.settings.get(setting)
-        if token not in part[:3]:
-            detail = f"its tokenizer does not write {mark} as the token {setting}={token} of its configuration"
-            raise checkpoint.error(
-                f"{detail}; use the files that were published together"
+def _find_markers(segments: Sequence[list[int]], checkpoint: Checkpoint) -> list[int]:
+    """Where in each segment its marker stands."""
+    positions = []
+    markers = (_SOURCE, *_CANDIDATES)
+    for marker, segment in zip(markers, segments, strict=True):
+        token = checkpoint.settings.get(marker.setting)
+        if token not in segment[:3]:
+            problem = (
+                f"model={checkpoint.name!r}: its tokenizer does not write "
+                f"{marker.text} as the token {marker.setting}={token} of its "
+                "configuration"
             )
-        places.append(part.index(token))
-    return places
+            raise DataError(problem, "use the files that were published together")
+        positions.append(segment.index(token))
+    return positions
 
 
 def _clip(ids: list[int], longest: int, n_opening: int) -> list[int]:
     """At most `longest` tokens: a longer text loses what follows its first `n_opening`."""
-    return (
-        ids
-        if len(ids) <= longest
-        else ids[:n_opening] + ids[len(ids) - longest + n_opening :]
-    )
+    n_cut = len(ids) - longest
+    if n_cut <= 0:
+        return ids
+    return ids[:n_opening] + ids[n_opening + n_cut :]
 
 
 def _encode_letters(
@@ -214,11 +309,11 @@ def _encode_letters(
     both answers; no BOS.
     """
     if not tokenizer.chat_template:
-        raise checkpoint.error(
-            "it has no chat template; set tokenizer.chat_template and save it"
-        )
-    jinja, bos = choose_template(tokenizer, None)[1], tokenizer.bos_token
+        problem = f"model={checkpoint.name!r}: it has no chat template"
+        raise DataError(problem, "set tokenizer.chat_template and save it")
+    _, jinja = choose_template(tokenizer, None)
     write = partial(render, tokenizer, jinja, header=False)
+    bos = tokenizer.bos_token
     # The beginning token is taken out, as RLHFlow does; where it opens every turn, the
     # turns would go with it.
     turns = [
@@ -226,28 +321,31 @@ def _encode_letters(
         {"role": "assistant", "content": "Hello"},
     ]
     if bos and write([turns])[0].count(bos) > 1:
-        detail = f"form='letters' leaves out {bos!r}, with which this chat template opens every turn"
-        raise checkpoint.error(
-            f"{detail}; save a copy with tokenizer.bos_token = None, or use rmlab.judge"
+        problem = (
+            f"model={checkpoint.name!r}: form='letters' leaves out {bos!r}, with which "
+            "this chat template opens every turn"
         )
-    questions = [
-        [{"role": "user", "content": _letters_question(*row)}]
-        for row in zip(*texts, strict=True)
-    ]
-    chats = [chat.replace(bos, "") if bos else chat for chat in write(questions)]
-    coded = (
-        call(tokenizer, chats, add_special_tokens=False)["input_ids"] if chats else []
-    )
+        remedy = "save a copy with tokenizer.bos_token = None, or use rmlab.judge"
+        raise DataError(problem, remedy)
+
+    chats = []
+    for prompt, first, second in zip(*texts, strict=True):
+        question = _letters_question(prompt, first, second)
+        chats.append([{"role": "user", "content": question}])
+    written = [text.replace(bos, "") if bos else text for text in write(chats)]
+    coded = []
+    if written:
+        coded = call(tokenizer, written, add_special_tokens=False)["input_ids"]
     ids = [np.array(sequence, np.int32) for sequence in coded]
     reads = [np.array([len(sequence) - 1]) for sequence in ids]
     return _comparisons(texts[0], ids, reads, date=pinned_date(jinja))
 
 
 def _letters_question(prompt: Prompt, first: str, second: str) -> str:
-    conversation = "".join(
-        f"\n<turn> {'assistant' if turn['role'] == 'assistant' else 'user'}\n {turn['content']}"
-        for turn in _turns(prompt)
-    )
+    conversation = ""
+    for turn in _turns(prompt):
+        role = "assistant" if turn["role"] == "assistant" else "user"
+        conversation += f"\n<turn> {role}\n {turn['content']}"
     return f"[CONTEXT] \n{conversation}\n [RESPONSE A] {first} [RESPONSE B] {second} \n"
 
 
@@ -255,13 +353,22 @@ def _encode_steamshp(
     tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns
 ) -> Encoded:
     """SteamSHP: post and answers without line breaks, then the question."""
-    question = "POST: {} \n\n RESPONSE A: {}\n\n RESPONSE B: {}\n\n Which response is better? RESPONSE"
     ids = []
-    for prompt, *answers in zip(*texts, strict=True):
+    for prompt, first, second in zip(*texts, strict=True):
         post = " ".join(turn["content"] for turn in _turns(prompt))
-        lines = [" ".join(text.splitlines()) for text in (post, *answers)]
-        ids.append(np.array(tokenizer.encode(question.format(*lines)), np.int32))
-    return _comparisons(texts[0], ids, [np.zeros(1, np.intp) for _ in ids])
+        question = (
+            f"POST: {_join_lines(post)} \n\n RESPONSE A: {_join_lines(first)}"
+            f"\n\n RESPONSE B: {_join_lines(second)}"
+            "\n\n Which response is better? RESPONSE"
+        )
+        ids.append(np.array(tokenizer.encode(question), np.int32))
+    # The decoder's first position is read.
+    reads = [np.zeros(1, np.intp) for _ in ids]
+    return _comparisons(texts[0], ids, reads)
+
+
+def _join_lines(text: str) -> str:
+    return " ".join(text.splitlines())
 
 
 # The limits are those of the authors' own code.
@@ -280,26 +387,26 @@ _BETTER = partial(
     longest=3370,
     keep_end=True,
 )
-FORMS = {
-    form.name: form
-    for form in (
-        Form("pairrm", "PairRM-hf", "AutoModel", _PAIRRM),
-        Form("better-pairrm", "Better-PairRM", "AutoModel", _BETTER),
-        Form(
-            "steamshp",
-            "SteamSHP on Flan-T5",
-            "AutoModelForSeq2SeqLM",
-            _encode_steamshp,
-            512,
-        ),
-        Form(
-            "letters",
-            "RLHFlow pair-preference models",
-            "AutoModelForCausalLM",
-            _encode_letters,
-        ),
-    )
-}
+_ALL_FORMS = (
+    Form("pairrm", "PairRM-hf", "AutoModel", _PAIRRM, MARKERS),
+    Form("better-pairrm", "Better-PairRM", "AutoModel", _BETTER, MARKERS),
+    Form(
+        "steamshp",
+        "SteamSHP on Flan-T5",
+        "AutoModelForSeq2SeqLM",
+        _encode_steamshp,
+        (Read.FIRST,),
+        longest=512,
+    ),
+    Form(
+        "letters",
+        "RLHFlow pair-preference models",
+        "AutoModelForCausalLM",
+        _encode_letters,
+        (Read.LAST,),
+    ),
+)
+FORMS = {form.name: form for form in _ALL_FORMS}
 
 
 def _comparisons(
@@ -310,10 +417,12 @@ def _comparisons(
     date: str | None = None,
 ) -> Encoded:
     """Comparisons in one order as tokens."""
+    written_prompts = [repr(prompt) for prompt in prompts]
+    _, groups = np.unique(written_prompts, return_inverse=True)
     return Encoded(
         ids=ids,
         response_start=np.zeros(len(ids), np.intp),
-        groups=np.unique(list(map(repr, prompts)), return_inverse=True)[1],
+        groups=groups,
         truncated=np.array(is_cut or [False] * len(ids), bool),
         date=date,
         reads=reads,

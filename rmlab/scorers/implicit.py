@@ -5,12 +5,10 @@ reference (DPO) or alone.
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmlab.inference.forward import Batch
-from rmlab.inference.memory import upload
 from rmlab.inference.template import Encoded
 from rmlab.scorers.base import (
     Floats,
@@ -21,30 +19,29 @@ from rmlab.scorers.base import (
     fill,
     hash_parts,
 )
-from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
-from rmlab.scorers.local import (
-    EncodeOptions,
-    Ids,
-    LocalScorer,
-    remakable,
-    require_convention,
-)
+from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
+from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
+from rmlab.scorers.local import LocalScorer, Placement, ReadoutScorer, place
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.vocabulary import Vocabulary
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
-    import torch
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from rmlab.inference.backbone import Backbone
+    from rmlab.scorers.readout import AnswerReadout, Parts
 
 MODES = ("sum", "mean", "norm")
 
 
-@remakable
 def implicit_reward(
-    policy: str | Path,
-    reference: str | Path | None = None,
+    policy: "str | Path | PreTrainedModel",
+    reference: "str | Path | PreTrainedModel | None" = None,
     *,
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    fingerprint: str | None = None,
+    reference_fingerprint: str | None = None,
     mode: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
@@ -73,8 +70,14 @@ def implicit_reward(
 
     Parameters
     ----------
-    policy, reference : str or Path
-        Ids on the hub or folders; the reference is optional.
+    policy, reference : str or Path or PreTrainedModel
+        Ids on the hub, folders, or models in memory, which are left as they are; the
+        reference is optional.
+    tokenizer : PreTrainedTokenizerBase, optional
+        Of models in memory.
+    fingerprint, reference_fingerprint : str, optional
+        Name the weights of models in memory, such as "run-7-step-300". Without them
+        the scores cannot be stored.
     mode : str, optional
         Without a reference "mean" (the default), "sum", or "norm" (minus the Euclidean
         norm of the log-probabilities), the three ways of RewardBench's runner. With a
@@ -110,231 +113,321 @@ def implicit_reward(
     ----------
     .. [1] Rafailov et al. (2023), "Direct Preference Optimization", arXiv 2305.18290.
     """
-    with_reference, modes = (
-        ("", MODES) if reference is None else (" with a reference", ("sum",))
-    )
-    mode = mode or ("mean" if reference is None else "sum")
-    if mode not in modes:
-        raise DataError(f"mode={mode!r}{with_reference}; {nearest(mode, modes)}")
+    remake = partial(implicit_reward, **locals())
+    mode = _choose_mode(mode, has_reference=reference is not None)
     require_convention(convention)
     if convention is not None and eos is not None:
-        raise DataError(
-            f"eos={eos} with convention='reward-bench', which adds an end token of its own; leave one out"
+        problem = (
+            f"eos={eos} with convention='reward-bench', which adds an end token of "
+            "its own"
         )
-    find_model = partial(
-        find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
+        raise DataError(problem, "leave one out")
+
+    find = partial(
+        _open, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
     )
-    checkpoints = [find_model(policy, revision=revision)]
+    checkpoints = [find(policy, tokenizer, fingerprint, revision=revision)]
     if reference is not None:
-        checkpoints.append(find_model(reference, revision=reference_revision))
-    convention = None if convention is None else "reward-bench-dpo"
+        checkpoints.append(
+            find(
+                reference, tokenizer, reference_fingerprint, revision=reference_revision
+            )
+        )
     options = EncodeOptions(
         template=template,
         eos=eos,
         max_length=max_length,
         truncate=truncate,
-        convention=convention,
+        convention=None if convention is None else "reward-bench-dpo",
     )
-    scorer = ImplicitReward(
-        checkpoints, options, name=name, device=device, dtype=dtype, budget=budget
+    return ImplicitReward(
+        checkpoints,
+        AnswerEncoder(checkpoints[0], options, readers=checkpoints[1:]),
+        [place(model, device, dtype, budget) for model in checkpoints],
+        mode=mode,
+        chunk=chunk,
+        together=together,
+        reference=None if reference is None else checkpoints[1].name,
+        name=name,
+        remake=remake,
     )
-    scorer.mode, scorer.chunk, scorer.together = mode, chunk, together
-    subject = "policy alone" if reference is None else "policy and reference"
-    scorer.head_title = f"log-probabilities of the answer, {subject}, {mode}"
-    scorer.details = {"head": f"implicit {mode}"}
-    scorer.models = [LanguageModel(checkpoint, scorer) for checkpoint in checkpoints]
-    if reference is not None:
-        scorer.details["reference"] = str(reference)
-        scorer.terms = list(zip((1.0, -1.0), scorer.models, strict=True))
-    return scorer
 
 
-class LanguageModel(LocalScorer):
-    """A causal language model as a scorer; its `owner` makes the tokens, and says
-    whether it stays on the device.
+def _choose_mode(mode: str | None, *, has_reference: bool) -> str:
+    modes = ("sum",) if has_reference else MODES
+    if mode is None:
+        return "sum" if has_reference else "mean"
+    if mode not in modes:
+        where = " with a reference" if has_reference else ""
+        raise DataError(f"mode={mode!r}{where}", nearest(mode, modes))
+    return mode
 
-    A text's score is the `mode` ("sum", "mean", "norm") of the log-probabilities of its
-    answer's tokens.
-    """
 
-    def __init__(self, checkpoint: Checkpoint, owner: "ImplicitReward") -> None:
-        name = owner.name if checkpoint is owner.checkpoint else checkpoint.title
-        super().__init__(
-            [checkpoint],
-            owner.encode_options,
-            name=name,
-            device=owner.device,
-            dtype=owner.dtype,
-        )
-        self.owner, self.encoding, self.budget = owner, owner.encoding, owner.budget
-        self.details = {"head": f"implicit {owner.mode}"}
+def _open(
+    model: "str | Path | PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase | None",
+    fingerprint: str | None,
+    **options: Any,
+) -> Source:
+    """One of the two models; the tokenizer belongs to those in memory."""
+    if isinstance(model, str | Path):
+        tokenizer = None
+    source = open_model(model, tokenizer, fingerprint, **options)
+    if isinstance(source, ModelInMemory):
+        source.language_model()
+    return source
 
-    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
-        """Return the texts as token ids, which all models of the owner share."""
-        return self.owner.prepare(prompts, *answers)
 
-    def places(self, prepared: Encoded, numbers: Ints) -> tuple[list[Ids], list[Ints]]:
-        """Token ids of the texts and the positions whose states predict the response."""
-        ids, starts = (
-            [prepared.ids[text] for text in numbers],
-            prepared.response_start[numbers],
-        )
-        if len(starts) and starts.min() < 1:
-            text = int(numbers[starts.argmin()])
-            raise DataError(
-                f"text {text}: nothing predicts the first token of its response; add a prompt"
-            )
-        return ids, [
-            np.arange(start - 1, len(text) - 1)
-            for start, text in zip(starts, ids, strict=True)
-        ]
+class AnswerEncoder(TextEncoder):
+    """An encoder whose texts a policy and its reference read alike."""
 
-    def read_states(
-        self, batch: Batch, prepared: Encoded, numbers: Ints
-    ) -> "torch.Tensor":
-        """Log-probabilities of the answers' tokens, one text's after the other's, still
-        on the device.
-
-        Texts with a common beginning share rows, and so the log-probabilities of the
-        tokens that these predict.
-        """
-        import torch
-
-        vocabulary = self.parts[1]
-        targets = np.concatenate(
-            [prepared.ids[text][prepared.response_start[text] :] for text in numbers]
-        )
-        cells = np.concatenate(batch.where).astype(np.int64) * vocabulary.size + targets
-        unique, back = np.unique(cells, return_inverse=True)
-        indices = {
-            "rows": unique // vocabulary.size,
-            "tokens": unique % vocabulary.size,
-            "back": back.reshape(-1),
-        }
-        on_device = upload(indices, batch.rows.device)
-        with torch.inference_mode():
-            rows = batch.rows[on_device["rows"]]
-            log_probs = vocabulary.log_probs(
-                rows, on_device["tokens"], chunk=self.owner.chunk
-            )
-            return log_probs[on_device["back"].to(log_probs.device)]
-
-    def finish(self, outputs: Floats, prepared: Encoded, numbers: Ints) -> Floats:
-        """Each text's log-probabilities made one number."""
-        counts = np.array(
-            [
-                len(prepared.ids[text]) - prepared.response_start[text]
-                for text in numbers
-            ]
-        )
-        sums = np.add.reduceat(
-            outputs**2 if self.owner.mode == "norm" else outputs,
-            np.cumsum(counts) - counts,
-        )
-        return summarize(sums, counts, self.owner.mode)
+    def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+        """Return the texts as token ids; refuse a reference that reads them otherwise."""
+        encoded = super().encode(prompts, *answers)
+        if self._reference is not None:
+            self._require_shared_tokens(encoded.ids, self._reference)
+        return encoded
 
     @cached_property
-    def parts(self) -> "tuple[PreTrainedModel, Vocabulary]":
-        """The transformers base model and its output layer; loads the weights."""
-        _ = self.owner.stays  # decided now, while the memory is still free
-        model = backbones.load(
-            self.checkpoint,
-            "AutoModelForCausalLM",
-            device=self.device,
-            dtype=self.dtype,
+    def _reference(self) -> TextEncoder | None:
+        """The reference's own encoder."""
+        if len(self.readers) == 1:
+            return None
+        return TextEncoder(self.readers[1], self.options)
+
+    def _require_shared_tokens(self, ids: list[Ids], reference: TextEncoder) -> None:
+        """Raise DataError unless the reference reads the same tokens out of the
+        policy's ids.
+        """
+        size = reference.checkpoint.config.get_text_config().vocab_size
+        n_named = len(reference.tokenizer)
+        for token in np.unique(np.concatenate([np.zeros(0, np.int32), *ids])).tolist():
+            name = self.tokenizer.convert_ids_to_tokens(token)
+            reference_name = name
+            # Models may have more rows of weights than their tokenizer has tokens.
+            if token < n_named:
+                reference_name = reference.tokenizer.convert_ids_to_tokens(token)
+            if token >= size or name != reference_name:
+                problem = (
+                    f"reference={reference.checkpoint.name!r}: token {token} is "
+                    f"{reference_name!r} for it, and {name!r} for the policy"
+                )
+                raise DataError(problem, "pass the policy's first model")
+
+
+class Residence:
+    """Whether models that score together all stay on the device.
+
+    Parameters
+    ----------
+    checkpoints : list
+        The models.
+    placements : list of Placement
+        Where each goes.
+    together : bool, optional
+        By default they stay where all fit.
+    """
+
+    def __init__(
+        self,
+        checkpoints: list[Source],
+        placements: list[Placement],
+        together: bool | None,
+    ) -> None:
+        self.checkpoints = checkpoints
+        self.placements = placements
+        self.together = together
+
+    @cached_property
+    def stay(self) -> bool:
+        """Whether they stay; asked first while the device's memory is still free."""
+        if len(self.checkpoints) == 1:
+            return True
+        if self.together is not None:
+            return self.together
+        return all(map(self._has_room, self.checkpoints, self.placements))
+
+    def _has_room(self, checkpoint: Source, placement: Placement) -> bool:
+        if isinstance(checkpoint, ModelInMemory):
+            return True
+        return backbones.fits(
+            checkpoint, placement.device, placement.dtype, share=0.85 / 2
         )
-        return backbones.base_model(model), Vocabulary(model, self.checkpoint.name)
+
+
+class LanguageModel(ReadoutScorer["AnswerReadout"]):
+    """A causal language model as a scorer.
+
+    A text's score is the `mode` ("sum", "mean", "norm") of the log-probabilities of its
+    answer's tokens. `chunk`: tokens whose logits exist at once. `residence`: whether it
+    stays on the device.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Source,
+        encoder: TextEncoder,
+        placement: Placement,
+        *,
+        mode: str,
+        chunk: int | None,
+        residence: Residence,
+        name: str | None,
+        remake: "Callable[..., LanguageModel]",
+    ) -> None:
+        super().__init__(
+            checkpoint,
+            encoder,
+            placement,
+            details={"head": f"implicit {mode}"},
+            name=name,
+            remake=remake,
+        )
+        self.mode = mode
+        self.chunk = chunk
+        self.residence = residence
 
     @property
-    def loaded(self) -> bool:
-        """Whether the weights are on the device."""
-        return "parts" in self.__dict__
+    def head_title(self) -> str:
+        """What is read, for people."""
+        return f"log-probabilities of the answer, {self.mode}"
+
+    def load(self) -> "Parts[AnswerReadout]":
+        """Return the base model and the output layer; loads the weights."""
+        from rmlab.inference.backbone import Backbone
+        from rmlab.scorers.readout import AnswerReadout, Parts
+
+        _ = self.residence.stay  # decided now, while the memory is still free
+        if isinstance(self.checkpoint, ModelInMemory):
+            model = self.checkpoint.language_model()
+        else:
+            model = backbones.load(
+                self.checkpoint,
+                "AutoModelForCausalLM",
+                device=self.device,
+                dtype=self.dtype,
+            )
+        vocabulary = Vocabulary(model, self.checkpoint.name)
+        readout = AnswerReadout(vocabulary, self.mode, self.chunk)
+        return Parts(Backbone(backbones.base_model(model)), readout)
 
     def free_memory(self) -> None:
         """Free the memory, unless there is room for all the models that belong
         together.
         """
-        if self.loaded and not self.owner.stays:
+        if self.loaded and not self.residence.stay:
             super().free_memory()
-
-    @property
-    def text_fingerprint(self) -> str:
-        """Hash of how the owner makes texts tokens."""
-        return self.owner.text_fingerprint
 
 
 class ImplicitReward(LocalScorer):
-    """A policy, and a reference or none; made by `implicit_reward`. Models are loaded
-    when the first text is scored.
+    """A policy, and a reference or none; made by `implicit_reward`.
 
     `models`: policy and reference, each with its own weights and place in a store;
-    `terms`: the two with their signs. `mode`: how log-probabilities become one number.
-    `chunk`: tokens whose logits exist at once. `together`: whether both models stay on
-    the device.
+    `terms`: the two with their signs, where there is a reference. `mode`: how
+    log-probabilities become one number.
     """
 
-    models: list[LanguageModel]
-    mode: str
-    chunk: int | None
-    together: bool | None
-
-    @cached_property
-    def stays(self) -> bool:
-        """Whether all models stay on the device; asked first while its memory is still
-        free.
-        """
-        if len(self.checkpoints) == 2 and self.together is not None:
-            return self.together
-        fits = partial(
-            backbones.fits, device=self.device, dtype=self.dtype, share=0.85 / 2
+    def __init__(
+        self,
+        checkpoints: list[Source],
+        encoder: AnswerEncoder,
+        placements: list[Placement],
+        *,
+        mode: str,
+        chunk: int | None,
+        together: bool | None,
+        reference: str | None,
+        name: str | None,
+        remake: "Callable[..., ImplicitReward]",
+    ) -> None:
+        details: Provenance = {"head": f"implicit {mode}"}
+        if reference is not None:
+            details["reference"] = reference
+        super().__init__(
+            checkpoints[0],
+            encoder,
+            placements[0],
+            details=details,
+            name=name,
+            remake=remake,
         )
-        return len(self.checkpoints) == 1 or all(map(fits, self.checkpoints))
-
-    def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
-        """Return the texts as token ids; refuse a reference that reads them otherwise."""
-        encoded = super().encode(prompts, *answers)
-        if len(self.checkpoints) > 1:
-            self._require_shared_tokens(encoded.ids)
-        return encoded
-
-    def places(self, prepared: Encoded, numbers: Ints) -> tuple[list[Ids], list[Ints]]:
-        """Token ids of the texts and the positions whose states predict the response."""
-        return self.models[0].places(prepared, numbers)
-
-    def read_states(
-        self, batch: Batch, prepared: Encoded, numbers: Ints
-    ) -> "torch.Tensor":
-        """Log-probabilities of the answers' tokens under the policy."""
-        return self.models[0].read_states(batch, prepared, numbers)
-
-    def forward(self, prepared: Encoded, numbers: Ints) -> Stream:
-        """Yield numbers and rewards of the texts with these `numbers`, as they come."""
-        if not self.terms:
-            yield from self.models[0].forward(prepared, numbers)
-        else:
-            n = len(prepared.ids)
-            yield (
-                numbers,
-                self._sum_models(
-                    lambda model: fill(model.forward(prepared, numbers), n)[numbers]
-                ),
+        self.mode = mode
+        self.checkpoints = checkpoints
+        residence = Residence(checkpoints, placements, together)
+        names = [self.name, *(checkpoint.title for checkpoint in checkpoints[1:])]
+        self.models = [
+            LanguageModel(
+                checkpoint,
+                encoder,
+                placement,
+                mode=mode,
+                chunk=chunk,
+                residence=residence,
+                name=model_name,
+                remake=partial(_remake_model, remake, number),
             )
+            for number, (checkpoint, placement, model_name) in enumerate(
+                zip(checkpoints, placements, names, strict=True)
+            )
+        ]
+        if reference is not None:
+            self.terms = list(zip((1.0, -1.0), self.models, strict=True))
 
-    def forward_alone(self, prepared: Encoded, numbers: Ints) -> Floats:
+    @property
+    def head_title(self) -> str:
+        """What is read, for people."""
+        subject = "policy and reference" if self.terms else "policy alone"
+        return f"log-probabilities of the answer, {subject}, {self.mode}"
+
+    @property
+    def policy(self) -> LanguageModel:
+        """The model that is scored."""
+        return self.models[0]
+
+    @property
+    def backbone(self) -> "Backbone":
+        """The policy's base model; loads the weights."""
+        return self.policy.backbone
+
+    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+        """Return the texts as tokens, which the models share."""
+        return self.policy.prepare(prompts, *answers)
+
+    def places(self, encoded: Encoded, texts: Ints) -> tuple[list[Ids], list[Ints]]:
+        """Token ids of the texts and the positions whose states predict the response."""
+        from rmlab.scorers.readout import locate_answers
+
+        ids = [encoded.ids[text] for text in texts]
+        return ids, locate_answers(encoded, texts).positions
+
+    def forward(self, encoded: Encoded, texts: Ints) -> Stream:
+        """Yield numbers and rewards of the texts with these numbers, as they come."""
+        if not self.terms:
+            yield from self.policy.forward(encoded, texts)
+            return
+        n_texts = len(encoded.ids)
+        yield (
+            texts,
+            self._sum_models(
+                lambda model: fill(model.forward(encoded, texts), n_texts)[texts]
+            ),
+        )
+
+    def forward_alone(self, encoded: Encoded, texts: Ints) -> Floats:
         """Return rewards of the texts, each forwarded by itself: the reference for
         everything faster.
         """
-        return self._sum_models(lambda model: model.forward_alone(prepared, numbers))
+        return self._sum_models(lambda model: model.forward_alone(encoded, texts))
 
-    def token_rewards(self, prepared: Encoded, text: int) -> tuple[Ids, Floats]:
+    def token_rewards(self, encoded: Encoded, text: int) -> tuple[Ids, Floats]:
         """Token ids of a text's answer, and the reward of the answer up to and
         including each of them.
         """
-        log_probs = self._sum_models(
-            lambda model: model.read_alone(prepared, np.array([text]))
-        )
+        from rmlab.scorers.readout import summarize
+
+        log_probs = self._sum_models(lambda model: model.read_alone(encoded, text))
         sums = np.cumsum(log_probs**2 if self.mode == "norm" else log_probs)
-        ids = prepared.ids[text][prepared.response_start[text] :]
+        ids = encoded.ids[text][encoded.response_start[text] :]
         return ids, summarize(sums, np.arange(1, len(sums) + 1), self.mode)
 
     def _sum_models(self, values: Callable[[LanguageModel], Floats]) -> Floats:
@@ -352,62 +445,33 @@ class ImplicitReward(LocalScorer):
     def free_memory(self) -> None:
         """Free the memory of all models; the next text loads them again."""
         for model in self.models:
-            LocalScorer.free_memory(model)
-
-    @property
-    def parts(self) -> "tuple[PreTrainedModel, Vocabulary]":
-        """The policy's transformers base model and output layer; loads the weights."""
-        return self.models[0].parts
+            ReadoutScorer.free_memory(model)
 
     @cached_property
-    def fingerprint(self) -> str:
+    def fingerprint(self) -> str | None:
         """Hash of all that decides a reward; rewards with the same fingerprint and text
         key are the same.
         """
-        prints = [model.fingerprint for model in self.models]
-        return (
-            prints[0]
-            if len(prints) == 1
-            else hash_parts({"policy minus reference": prints})
-        )
+        fingerprints = [model.fingerprint for model in self.models]
+        if None in fingerprints:
+            return None
+        if len(fingerprints) == 1:
+            return fingerprints[0]
+        return hash_parts({"policy minus reference": fingerprints})
 
     def provenance(self) -> Provenance:
         """Where the rewards come from: as of other models, with a list of revisions and
         one of contents.
         """
-        lists = {
-            name: [getattr(model, name) for model in self.checkpoints]
-            for name in ("revision", "content")
+        return {
+            **super().provenance(),
+            **self.policy.progress,
+            "revision": [model.revision for model in self.checkpoints],
+            "content": [model.content for model in self.checkpoints],
         }
-        return super().provenance() | self.models[0]._forwarded | lists
-
-    def _require_shared_tokens(self, ids: list[Ids]) -> None:
-        """Raise DataError unless the reference reads the same tokens out of the
-        policy's ids.
-        """
-        reference, size = (
-            self.models[1].tokenizer,
-            self.checkpoints[1].config.get_text_config().vocab_size,
-        )
-        for token in np.unique(np.concatenate([np.zeros(0, np.int32), *ids])).tolist():
-            name = self.tokenizer.convert_ids_to_tokens(token)
-            # Models may have more rows of weights than their tokenizer has tokens.
-            reference_name = (
-                reference.convert_ids_to_tokens(token)
-                if token < len(reference)
-                else name
-            )
-            if token >= size or name != reference_name:
-                tokens = f"token {token} is {reference_name!r} for it, and {name!r} for the policy"
-                raise DataError(
-                    f"reference={self.checkpoints[1].name!r}: {tokens}; pass the policy's first model"
-                )
 
 
-def summarize(sums: Floats, counts: Ints, mode: str) -> Floats:
-    """Rewards of answers with these sums of log-probabilities (for "norm": of their
-    squares) over `counts` tokens.
-    """
-    return (
-        -np.sqrt(sums) if mode == "norm" else sums / counts if mode == "mean" else sums
-    )
+def _remake_model(
+    remake: Callable[..., ImplicitReward], number: int, **options: Any
+) -> LanguageModel:
+    return remake(**options).models[number]

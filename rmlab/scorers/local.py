@@ -1,22 +1,16 @@
-"""Models whose weights are on this machine: their options, their texts as tokens, and
-the way of texts to scores.
-"""
+"""Models whose weights are on this machine: a text encoder, a backbone and a readout."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import cache, cached_property, partial, wraps
+from functools import cache, cached_property
 from importlib import metadata
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rmlab.inference.forward import Batch, hidden
+from rmlab.inference.forward import Batch
 from rmlab.inference.memory import read_late
-from rmlab.inference.passes import alone, how_packed
-from rmlab.inference.template import Encoded, encode, read_template
+from rmlab.inference.template import Encoded
 from rmlab.scorers.base import (
     SCORING_VERSION,
     Floats,
@@ -30,234 +24,145 @@ from rmlab.scorers.base import (
     list_columns,
 )
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
-from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+from rmlab.scorers.encoder import Ids, TextEncoder
+from rmlab.scorers.in_memory import ModelInMemory, Source, evaluating
 from rmlab.scorers.models import backbone as backbones
-from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
-Ids = NDArray[np.int32]
-Options = ParamSpec("Options")
-S = TypeVar("S", bound="LocalScorer")
+    from rmlab.inference.backbone import Backbone
+    from rmlab.scorers.readout import AnyReadout, Parts, Places
+
+R = TypeVar("R", bound="AnyReadout")
 
 
-class EncodeOptions(TypedDict, total=False):
-    """How texts become tokens; the keywords of `rmlab.inference.template.encode`."""
+class Placement(NamedTuple):
+    """Where a model's weights go, their number type, and the tokens forwarded at once."""
 
-    template: str | Path | None
-    eos: bool | None
-    max_length: int | None
-    truncate: str | None
-    convention: str | None
+    device: "torch.device"
+    dtype: "torch.dtype"
+    budget: int | None
+
+
+def place(
+    source: Source, device: str | None, dtype: str | None, budget: int | None
+) -> Placement:
+    """Return the placement asked for, by default what suits the machine; a model in
+    memory stays as it is.
+    """
+    if isinstance(source, ModelInMemory):
+        source.refuse_moves(device=device, dtype=dtype)
+        return Placement(source.model.device, source.model.dtype, budget)
+    target = backbones.device(device)
+    return Placement(target, backbones.dtype(dtype, target), budget)
 
 
 class LocalScorer(Scorer):
     """A model on this machine, whose weights are loaded when the first text is scored.
 
-    `checkpoints`: of the model, or of several; `checkpoint` is the first. `remake`:
-    makes the model anew elsewhere. `encode_options`: how texts become tokens. `budget`:
-    tokens forwarded at once. `n_answers`: of each text. `window`: the longest text that
-    it was trained on, in tokens, where its configuration does not say so. `n_added`:
-    tokens that it reads beside a text's own. `details`: what decides a score beside
-    weights, number type and tokens. `head_title`: what is read, for people.
+    Parameters
+    ----------
+    checkpoint : Checkpoint or ModelInMemory
+        The model, or the first of several.
+    encoder : TextEncoder
+        How texts become tokens.
+    placement : Placement
+        Device, number type and tokens at once.
+    details : dict
+        What decides a score beside weights, number type and tokens.
+    name : str, optional
+        The model's name in tables.
+    remake : callable
+        Makes the scorer anew elsewhere, with changed options.
     """
-
-    remake: Callable[..., Self]
-    details: Provenance
-    head_title = ""
-    n_added = 0
-    n_answers = 1
-    window: int | None = None
 
     def __init__(
         self,
-        checkpoints: list[Checkpoint],
-        options: EncodeOptions,
+        checkpoint: Source,
+        encoder: TextEncoder,
+        placement: Placement,
         *,
-        name: str | None = None,
-        device: "str | torch.device | None" = None,
-        dtype: "str | torch.dtype | None" = None,
-        budget: int | None = None,
+        details: Provenance,
+        name: str | None,
+        remake: Callable[..., Self],
     ) -> None:
-        self.checkpoint, *_ = self.checkpoints = checkpoints
-        self.name = name or self.checkpoint.title
-        self.device = backbones.device(device)
-        self.dtype = backbones.dtype(dtype, self.device)
-        self.encode_options: EncodeOptions = {
-            **options,
-            "template": read_template(options["template"]),
-        }
-        self.budget = budget
-        self.encoding: Provenance = {}
-        self._forwarded: Provenance = {"attention": None, "packs": None}
+        self.checkpoint = checkpoint
+        self.encoder = encoder
+        self.device = placement.device
+        self.dtype = placement.dtype
+        self.budget = placement.budget
+        self.details = details
+        self.name = name or checkpoint.title
+        self.remake = remake
+        # Of the texts scored last: how they went through the model, how many were cut.
+        self.progress: Provenance = {"attention": None, "packs": None}
 
-    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
-        """Return the texts as tokens, which needs no weights; the provenance then says
-        how they were encoded.
-        """
-        encoded = self.encode(prompts, *answers)
-        self.encoding |= {
-            "template": encoded.source,
-            "template_hash": encoded.template_hash,
-        }
-        self.encoding |= {
-            "date_string": encoded.date,
-            "convention": self.encode_options["convention"],
-        }
-        if len(prompts):
-            self.encoding["truncated"] = int(np.sum(encoded.truncated))
-        return encoded
+    @property
+    def travels(self) -> bool:  # type: ignore[override]
+        """Whether copies may score on other machines: not those of models in memory."""
+        return all(isinstance(model, Checkpoint) for model in self.encoder.readers)
 
-    def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
-        """Return the texts as tokens."""
-        return encode(
-            self.tokenizer,
-            prompts,
-            *answers,
-            **self.encode_options | {"max_length": self.longest},
-        )
+    @property
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
+        """The transformers tokenizer."""
+        return self.encoder.tokenizer
+
+    @property
+    @abstractmethod
+    def head_title(self) -> str:
+        """What is read, for people."""
+
+    @property
+    @abstractmethod
+    def backbone(self) -> "Backbone":
+        """What is forwarded; loads the weights."""
 
     @abstractmethod
-    def places(
-        self, prepared: Encoded, numbers: Ints, /
-    ) -> tuple[list[Ids], list[Ints]]:
+    def places(self, encoded: Encoded, texts: Ints, /) -> tuple[list[Ids], list[Ints]]:
         """Return token ids of the texts and the positions that are read in each."""
 
     @abstractmethod
-    def read_states(
-        self, batch: Batch, prepared: Encoded, numbers: Ints, /
-    ) -> "torch.Tensor":
-        """Return the head's outputs for the hidden states of a batch of texts, still on
-        the device.
+    def forward(self, encoded: Encoded, texts: Ints, /) -> Stream:
+        """Yield numbers and scores of the texts with these numbers, as the batches
+        come.
         """
 
-    def finish(self, outputs: Floats, prepared: Encoded, numbers: Ints, /) -> Floats:
-        """Return the scores of a batch of texts from the head's outputs."""
-        return outputs
-
-    @cached_property
     @abstractmethod
-    def parts(self) -> "tuple[PreTrainedModel, *tuple[Any, ...]]":
-        """The transformers model that is forwarded, its head and where that is read;
-        loads the weights.
+    def forward_alone(self, encoded: Encoded, texts: Ints, /) -> Floats:
+        """Return scores of the texts, each forwarded by itself: the reference for
+        everything faster.
         """
 
-    @property
-    def backbone(self) -> "PreTrainedModel":
-        """The transformers model that is forwarded; loads the weights."""
-        return self.parts[0]
+    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+        """Return the texts as tokens, which needs no weights; the provenance then says
+        how many were cut.
+        """
+        encoded = self.encoder.encode(prompts, *answers)
+        if encoded.ids:
+            self.progress["truncated"] = int(np.sum(encoded.truncated))
+        return encoded
 
     def stream(self, texts: Sequence[Text], /) -> Stream:
         """Yield positions in `texts` and their scores, as the batches come."""
         if texts:
-            yield from self.forward(
-                self.prepare(*list_columns(texts)), np.arange(len(texts))
-            )
+            encoded = self.prepare(*list_columns(texts))
+            yield from self.forward(encoded, np.arange(len(texts)))
 
     def score_alone(self, texts: Sequence[Text], /) -> Floats:
         """Return the scores of the texts, each forwarded by itself."""
-        return self.forward_alone(
-            self.prepare(*list_columns(texts)), np.arange(len(texts))
-        )
-
-    def forward(self, prepared: Encoded, numbers: Ints, /) -> Stream:
-        """Yield numbers and scores of the texts with these `numbers`, as the batches
-        come.
-        """
-        (ids, reads), backbone = self.places(prepared, numbers), self.parts[0]
-        batches = hidden(
-            backbone, ids, reads, groups=prepared.groups[numbers], budget=self.budget
-        )
-        outputs = (
-            (batch.texts, self.read_states(batch, prepared, numbers[batch.texts]))
-            for batch in batches
-        )
-        for texts, values in read_late(outputs):
-            self._forwarded = {
-                "attention": backbone.config._attn_implementation,
-                "packs": how_packed(backbone)[0],
-            }
-            yield numbers[texts], self.finish(values, prepared, numbers[texts])
-
-    def forward_alone(self, prepared: Encoded, numbers: Ints, /) -> Floats:
-        """Return scores of the texts, each forwarded by itself: the reference for
-        everything faster.
-        """
-        singles = [np.array([text], np.intp) for text in numbers]
-        scores = [
-            self.finish(self.read_alone(prepared, text), prepared, text)[0]
-            for text in singles
-        ]
-        return np.array(scores, np.float64)
-
-    def read_alone(self, prepared: Encoded, numbers: Ints, /) -> Floats:
-        """Return the head's outputs for one text, forwarded by itself with the model's
-        own attention.
-        """
-        (ids,), (reads,) = self.places(prepared, numbers)
-        batch = Batch(
-            np.zeros(1, np.intp),
-            alone(self.backbone, ids, reads),
-            [np.arange(len(reads))],
-        )
-        return cast(
-            Floats, self.read_states(batch, prepared, numbers).cpu().double().numpy()
-        )
+        encoded = self.prepare(*list_columns(texts))
+        return self.forward_alone(encoded, np.arange(len(texts)))
 
     def count_cut(self, texts: Sequence[Text], /) -> Provenance:
         """Return how many of a run's texts were cut, also of those whose scores were in
         the store.
         """
-        if self.encode_options["truncate"] is None:
+        if self.encoder.options["truncate"] is None:
             return {}
-        return {"truncated": int(np.sum(self.encode(*list_columns(texts)).truncated))}
-
-    def free_memory(self) -> None:
-        """Free the weights' memory; the next text loads them again."""
-        import torch
-
-        if self.__dict__.pop("parts", None) is not None:
-            torch.cuda.empty_cache()  # does nothing where there is no GPU
-
-    @cached_property
-    def tokenizer(self) -> "PreTrainedTokenizerBase":
-        """The transformers tokenizer."""
-        return load_tokenizer(self.checkpoint)
-
-    @property
-    def longest(self) -> int | None:
-        """The longest text, in tokens, that the model takes; None where its positions
-        are only relative.
-        """
-        windows = [
-            backbones.window(checkpoint.config) for checkpoint in self.checkpoints
-        ]
-        longest = self.window or min(
-            (size for size in windows if size is not None), default=None
-        )
-        longest = self.encode_options["max_length"] or longest
-        return None if longest is None else longest - self.n_added
-
-    @cached_property
-    def text_fingerprint(self) -> str:
-        """Hash of how texts become tokens: the tokenizer's files and the options."""
-        return hash_parts(
-            {"tokenizer": self.checkpoint.tokenizer_content} | self.encode_options
-        )
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Hash of all that decides a score; scores with the same fingerprint and text
-        key are the same.
-        """
-        parts = {
-            "scoring": SCORING_VERSION,
-            "content": self.checkpoint.content,
-            "dtype": str(self.dtype),
-        }
-        return hash_parts(parts | {"texts": self.text_fingerprint} | self.details)
+        encoded = self.encoder.encode(*list_columns(texts))
+        return {"truncated": int(np.sum(encoded.truncated))}
 
     def in_float32(self) -> Self:
         """Return the same model with float32 weights, which are loaded anew, to see
@@ -274,53 +179,141 @@ class LocalScorer(Scorer):
         """Where the scores come from: checkpoint, head, number type, device, versions,
         and how texts were encoded.
         """
-        if not self.encoding:
-            # A run that reads all scores from a store makes no tokens.
-            with suppress(DataError):  # of a tokenizer without a template
-                self.prepare([], *[[]] * self.n_answers)
-        about: Provenance = {
+        return {
             "model": self.checkpoint.name,
             "revision": self.checkpoint.revision,
-        }
-        about |= {
             "content": self.checkpoint.content,
             **self.details,
             "fingerprint": self.fingerprint,
-        }
-        about |= {
             "dtype": str(self.dtype).removeprefix("torch."),
             "device": str(self.device),
             "versions": versions(),
+            **self.encoder.provenance(),
+            **self.progress,
         }
-        return about | self._forwarded | self.encoding
 
 
-def remakable(make: Callable[Options, S]) -> Callable[Options, S]:
-    """Let the scorer that a function makes be made anew elsewhere: the same options,
-    and the device that is there.
-    """
+class ReadoutScorer(LocalScorer, Generic[R]):
+    """A local model that is one backbone and one readout."""
 
-    @wraps(make)
-    def make_remakable(*args: Options.args, **options: Options.kwargs) -> S:
-        scorer = make(*args, **options)
-        scorer.remake = partial(make_remakable, *args, **options)
-        return scorer
+    _parts: "Parts[R] | None" = None
 
-    return make_remakable
+    @abstractmethod
+    def load(self) -> "Parts[R]":
+        """Return the backbone and the readout; loads the weights."""
 
+    @property
+    def parts(self) -> "Parts[R]":
+        """Backbone and readout; loads the weights.
 
-def require_convention(convention: str | None) -> None:
-    """Raise DataError for a convention that does not exist."""
-    if convention not in (None, "reward-bench"):
-        raise DataError(
-            f"convention={convention!r}; allowed: None (special tokens once), 'reward-bench' (as its runner)"
-        )
+        Of a model in memory they are made anew each time, as its weights may have
+        changed.
+        """
+        parts = self._parts
+        if parts is None:
+            import torch
+
+            with evaluating(self.checkpoint), torch.no_grad():
+                parts = self.load()
+            if isinstance(self.checkpoint, Checkpoint):
+                self._parts = parts
+        return parts
+
+    @property
+    def backbone(self) -> "Backbone":
+        """What is forwarded; loads the weights."""
+        return self.parts.backbone
+
+    @property
+    def readout(self) -> R:
+        """What makes scores of the backbone's states; loads the weights."""
+        return self.parts.readout
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the weights are on the device."""
+        return self._parts is not None
+
+    def free_memory(self) -> None:
+        """Free the weights' memory; the next text loads them again."""
+        import torch
+
+        if self._parts is not None:
+            self._parts = None
+            torch.cuda.empty_cache()  # does nothing where there is no GPU
+
+    def places(self, encoded: Encoded, texts: Ints, /) -> tuple[list[Ids], list[Ints]]:
+        """Return token ids of the texts and the positions that are read in each."""
+        located = self.readout.locate(self.encoder, encoded, texts)
+        return [encoded.ids[text] for text in texts], located.positions
+
+    def forward(self, encoded: Encoded, texts: Ints, /) -> Stream:
+        """Yield numbers and scores of the texts with these numbers, as the batches
+        come.
+        """
+        backbone, readout = self.parts
+        places = readout.locate(self.encoder, encoded, texts)
+        ids = [encoded.ids[text] for text in texts]
+        with evaluating(self.checkpoint):
+            batches = backbone.hidden(
+                ids, places.positions, groups=encoded.groups[texts], budget=self.budget
+            )
+            outputs = ((batch.texts, readout.read(batch, places)) for batch in batches)
+            for rows, values in read_late(outputs):
+                self.progress |= {
+                    "attention": backbone.model.config._attn_implementation,
+                    "packs": backbone.how_packed().way,
+                }
+                yield texts[rows], readout.score(values, places, rows)
+
+    def forward_alone(self, encoded: Encoded, texts: Ints, /) -> Floats:
+        """Return scores of the texts, each forwarded by itself: the reference for
+        everything faster.
+        """
+        parts = self.parts
+        scores = np.empty(len(texts))
+        for row, text in enumerate(texts):
+            outputs, places = self._read_alone(parts, encoded, text)
+            (scores[row],) = parts.readout.score(outputs, places, np.zeros(1, np.intp))
+        return scores
+
+    def read_alone(self, encoded: Encoded, text: int) -> Floats:
+        """Return the readout's outputs for one text, forwarded by itself with the
+        model's own attention.
+        """
+        outputs, _ = self._read_alone(self.parts, encoded, text)
+        return outputs
+
+    def _read_alone(
+        self, parts: "Parts[R]", encoded: Encoded, text: int
+    ) -> "tuple[Floats, Places]":
+        places = parts.readout.locate(self.encoder, encoded, np.array([text]))
+        (positions,) = places.positions
+        with evaluating(self.checkpoint):
+            rows = parts.backbone.alone(encoded.ids[text], positions)
+        batch = Batch(np.zeros(1, np.intp), rows, [np.arange(len(positions))])
+        outputs = parts.readout.read(batch, places)
+        return outputs.cpu().double().numpy(), places
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """Hash of all that decides a score; scores with the same fingerprint and text
+        key are the same. None for a model in memory that nobody has named.
+        """
+        content = self.checkpoint.content
+        if content is None:
+            return None
+        parts = {
+            "scoring": SCORING_VERSION,
+            "content": content,
+            "dtype": str(self.dtype),
+            "texts": self.encoder.fingerprint,
+        }
+        return hash_parts(parts | self.details)
 
 
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of the libraries that compute the scores."""
-    return {
-        name: metadata.version(name)
-        for name in ("torch", "transformers", "tokenizers", "numpy")
-    }
+    names = ("torch", "transformers", "tokenizers", "numpy")
+    return {name: metadata.version(name) for name in names}

@@ -1,37 +1,23 @@
 """Pairwise models: which of two answers to a prompt is better, asked in both orders."""
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rmlab.inference.backbone import Backbone
 from rmlab.inference.forward import Batch
-from rmlab.inference.memory import read_late, until_it_fits
-from rmlab.inference.planning import Part, pad
-from rmlab.inference.template import Encoded, require_unicode
-from rmlab.scorers.base import (
-    Floats,
-    Ints,
-    PairScorer,
-    Prompt,
-    Stream,
-    fill,
-    require_one_of_each,
-)
-from rmlab.scorers.checkpoints.checkpoint import find
-from rmlab.scorers.forms import Form, choose_form, letters
-from rmlab.scorers.local import (
-    EncodeOptions,
-    Ids,
-    LocalScorer,
-    remakable,
-    require_convention,
-)
+from rmlab.inference.memory import until_it_fits
+from rmlab.inference.planning import Groups, Part, Texts, Tokens, pad
+from rmlab.scorers.base import Floats, Ints, PairScorer
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
+from rmlab.scorers.encoder import EncodeOptions, require_convention
+from rmlab.scorers.forms import Form, PairEncoder, choose_form, letters
+from rmlab.scorers.local import Placement, ReadoutScorer, place
 from rmlab.scorers.models import backbone as backbones
-from rmlab.scorers.models.heads import layers
+from rmlab.scorers.models.heads import Function, layers
 from rmlab.scorers.models.vocabulary import Vocabulary
 from rmlab.tables import DataError
 
@@ -39,11 +25,12 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
+    from rmlab.scorers.readout import Parts, Readout
+
 # Tokens of a batch through an encoder-decoder: SteamSHP reads texts of 512.
 _SEQ2SEQ_BUDGET = 4096
 
 
-@remakable
 def pairwise(
     model: str | Path,
     *,
@@ -90,10 +77,10 @@ def pairwise(
     DataError
         For a model that is not pairwise, and as `rmlab.classifier` does.
     """
+    remake = partial(pairwise, **locals())
     if truncate not in (None, "right"):
-        raise DataError(
-            f"truncate={truncate!r}; allowed: None (refuse long texts), 'right' (cut them, PairRM only)"
-        )
+        allowed = "allowed: None (refuse long texts), 'right' (cut them, PairRM only)"
+        raise DataError(f"truncate={truncate!r}", allowed)
     require_convention(convention)
     checkpoint = find(
         model,
@@ -108,30 +95,46 @@ def pairwise(
         truncate=truncate,
         convention=convention,
     )
-    scorer = Pairwise(
-        [checkpoint], options, name=name, device=device, dtype=dtype, budget=budget
+    encoder = PairEncoder(
+        checkpoint, options, choose_form(checkpoint, form, convention)
     )
-    scorer.form = choose_form(checkpoint, form, convention)
-    scorer.window = scorer.form.longest
-    read = (
-        "head_layer in the checkpoint" if scorer.form.markers else "logits of A and B"
+    return Pairwise(
+        checkpoint,
+        encoder,
+        place(checkpoint, device, dtype, budget),
+        name=name,
+        remake=remake,
     )
-    scorer.head_title, scorer.details = (
-        f"{scorer.form.name}: {read}",
-        {"form": scorer.form.name},
-    )
-    return scorer
 
 
-class Pairwise(LocalScorer, PairScorer):
+class Pairwise(ReadoutScorer["Readout"], PairScorer):
     """A pairwise model; made by `pairwise`. The weights are loaded when the first pair
     is compared.
 
     `form`: how it is asked.
     """
 
-    n_answers = 2
-    form: Form
+    checkpoint: Checkpoint
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        encoder: PairEncoder,
+        placement: Placement,
+        *,
+        name: str | None,
+        remake: "Callable[..., Pairwise]",
+    ) -> None:
+        form = encoder.form
+        super().__init__(
+            checkpoint,
+            encoder,
+            placement,
+            details={"form": form.name},
+            name=name,
+            remake=remake,
+        )
+        self.form: Form = form
 
     def average(self, forward: Floats, exchanged: Floats) -> Floats:
         """Margins in favour of the answer that is first in `forward`, shape (n,).
@@ -140,150 +143,148 @@ class Pairwise(LocalScorer, PairScorer):
         Models that answer A or B: the log-odds of the mean probability. A margin is NaN
         where either logit is.
         """
-        return (
-            super().average(forward, exchanged)
-            if self.form.markers
-            else mean_log_odds(forward, exchanged)
-        )
+        if self.form.markers:
+            return super().average(forward, exchanged)
+        return mean_log_odds(forward, exchanged)
 
-    def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
-        """Return the comparisons in the order given, however long; one text is one
-        comparison in one order.
+    @property
+    def head_title(self) -> str:
+        """The form and its head, for people."""
+        marked = "head_layer in the checkpoint"
+        read = marked if self.form.markers else "logits of A and B"
+        return f"{self.form.name}: {read}"
+
+    def load(self) -> "Parts[Readout]":
+        """Return the backbone, and the readout that gives the logit that the answer
+        written first is better; loads the weights.
         """
-        first, second = answers
-        require_one_of_each(prompts, first, second)
-        require_unicode(prompts, first, second)
-        is_empty = [
-            not (left.strip() and right.strip())
-            for left, right in zip(first, second, strict=True)
-        ]
-        _refuse(is_empty, first, second, "have an empty answer; fill them in")
-        return self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
+        from rmlab.scorers.readout import Parts, Readout
 
-    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
-        """Return the comparisons in the order given as tokens; refuse those that are
-        too long.
-        """
-        texts, (first, second) = super().prepare(prompts, *answers), answers
-        if self.encode_options["truncate"] is None:
-            remedy = f"are longer than {self.form.name} reads; pass truncate='right' to cut as its authors do"
-            _refuse(texts.truncated, first, second, remedy)
-        lengths = np.array([len(ids) for ids in texts.ids])
-        remedy = f"are longer than {self.longest} tokens; raise max_length where the model can read more"
-        _refuse(lengths > (self.longest or np.inf), first, second, remedy)
-        return texts
+        if self.form.markers:
+            backbone, head = self._load_marked()
+        else:
+            backbone, head = self._load_lettered()
+        return Parts(backbone, Readout(head, self.form.reads))
 
-    def places(self, prepared: Encoded, numbers: Ints) -> tuple[list[Ids], list[Ints]]:
-        """Token ids of the wanted texts and the positions read in each."""
-        reads = prepared.reads or []
-        return [prepared.ids[i] for i in numbers], [reads[i] for i in numbers]
-
-    def read_states(self, batch: Batch, *_: object) -> "torch.Tensor":
-        """Logit that the answer written first is better, for each text of a batch,
-        still on the device.
-        """
-        return self.parts[1](batch.stacked())
-
-    def forward(self, prepared: Encoded, numbers: Ints) -> Stream:
-        """Yield logits that the answer written first is better, of the texts with these
-        `numbers`.
-        """
-        if self.form.task == "AutoModelForSeq2SeqLM":
-            return self._generate(prepared, numbers, self.budget or _SEQ2SEQ_BUDGET)
-        return super().forward(prepared, numbers)
-
-    def forward_alone(self, prepared: Encoded, numbers: Ints) -> Floats:
-        """Return the same logits, each text forwarded by itself: the reference for
-        everything faster.
-        """
-        if self.form.task == "AutoModelForSeq2SeqLM":
-            # A budget of one token leaves no room for company.
-            return fill(self._generate(prepared, numbers, budget=1), len(prepared.ids))[
-                numbers
-            ]
-        return super().forward_alone(prepared, numbers)
-
-    def _generate(self, prepared: Encoded, numbers: Ints, budget: int) -> Stream:
-        """Logits of an encoder-decoder's first generated token, in length-sorted
-        batches of at most `budget` tokens.
-        """
-        import torch
-
-        model, head = self.parts
-
-        def cut(texts: Ints, budget: int) -> list[Part]:
-            parts = pad([len(prepared.ids[text]) for text in texts], budget)
-            return [Part(texts[part.texts], part.tokens) for part in parts]
-
-        def forward(part: Part) -> "tuple[Ints, torch.Tensor]":
-            with torch.inference_mode():
-                return part.texts, head(
-                    _first_states(model, [prepared.ids[text] for text in part.texts])
-                )
-
-        return read_late(
-            until_it_fits(cut(np.asarray(numbers, np.intp), budget), forward, cut)
-        )
-
-    @cached_property
-    def parts(self) -> "tuple[PreTrainedModel, Callable[[torch.Tensor], torch.Tensor]]":
-        """The model that is forwarded, and the function from its hidden states (texts,
-        reads, hidden) to logits.
-        """
-        keys = [
-            key
-            for key in self.checkpoint.files
-            if self.form.markers and key.startswith("head_layer.")
-        ]
-        model = backbones.load(
+    def _load_model(self, head: list[str]) -> "PreTrainedModel":
+        return backbones.load(
             self.checkpoint,
             self.form.task,
             device=self.device,
             dtype=self.dtype,
-            head=keys,
+            head=head,
         )
-        if self.form.markers:
-            return model, self._read_markers(model)
-        pair = letters(self.tokenizer, self.checkpoint.name)
-        if self.form.task == "AutoModelForSeq2SeqLM":
-            weight = model.get_output_embeddings().weight[pair].float()
-            return model, lambda states: states[:, 0] @ (weight[0] - weight[1])
-        vocabulary = Vocabulary(model, self.checkpoint.name)
-        return backbones.base_model(
-            model
-        ), lambda states: -vocabulary.logits(states[:, 0], pair).diff(dim=1)[:, 0]
 
-    def _read_markers(
-        self, backbone: "PreTrainedModel"
-    ) -> "Callable[[torch.Tensor], torch.Tensor]":
-        """PairRM's head: each candidate's marker beside the source's, through two
-        layers; the mean over its tasks.
+    def _load_marked(self) -> tuple[Backbone, Function]:
+        """PairRM's encoder and its head."""
+        checkpoint = self.checkpoint
+        stored = [key for key in checkpoint.files if key.startswith("head_layer.")]
+        backbone = Backbone(self._load_model(stored))
+        missing = [key for key in _HEAD_KEYS if key not in checkpoint.files]
+        backbones.refuse_new_weights(checkpoint.name, missing)
+        weights = {
+            key: tensor.to(backbone.device)
+            for key, tensor in checkpoint.read(_HEAD_KEYS).items()
+        }
+        return backbone, _marked_head(weights)
+
+    def _load_lettered(self) -> tuple[Backbone, Function]:
+        """A language model, and its logit of A minus that of B."""
+        model = self._load_model([])
+        first, second = letters(self.tokenizer, self.checkpoint.name)
+        if self.form.generates:
+            weight = model.get_output_embeddings().weight[[first, second]].float()
+            difference = weight[:1] - weight[1:]
+            return FirstToken(model), lambda states: states[:, 0] @ difference.T
+        vocabulary = Vocabulary(model, self.checkpoint.name)
+
+        def prefer_first(states: "torch.Tensor") -> "torch.Tensor":
+            logits = vocabulary.logits(states[:, 0], [first, second])
+            return logits[:, :1] - logits[:, 1:]
+
+        return Backbone(backbones.base_model(model)), prefer_first
+
+
+_HEAD_KEYS = (
+    "head_layer.1.weight",
+    "head_layer.1.bias",
+    "head_layer.4.weight",
+    "head_layer.4.bias",
+)
+
+
+def _marked_head(weights: "dict[str, torch.Tensor]") -> Function:
+    """PairRM's head: each candidate's marker beside the source's, through two layers;
+    the mean over its tasks.
+    """
+    import torch
+
+    run = layers(weights, "head_layer", "tanh")
+
+    def prefer_first(states: "torch.Tensor") -> "torch.Tensor":
+        source, first, second = states.unbind(1)
+        first_logits = run(torch.cat([source, first], -1))
+        second_logits = run(torch.cat([source, second], -1))
+        return (first_logits - second_logits).mean(-1, keepdim=True)
+
+    return prefer_first
+
+
+class FirstToken(Backbone):
+    """An encoder with a decoder, read at the decoder's first position."""
+
+    def hidden(
+        self, ids: Texts, reads: Texts, *, groups: Groups, budget: int | None = None
+    ) -> Iterator[Batch]:
+        """The states that enter the output layer for the first token, in length-sorted
+        batches of at most `budget` tokens.
+        """
+
+        def cut(texts: Ints, budget: int) -> list[Part]:
+            parts = pad([len(ids[text]) for text in texts], budget)
+            return [Part(texts[part.texts], part.tokens) for part in parts]
+
+        def forward(part: Part) -> Batch:
+            states = self._first_states([ids[text] for text in part.texts])
+            where = [np.array([row]) for row in range(len(part.texts))]
+            return Batch(part.texts, states, where)
+
+        everything = np.arange(len(ids))
+        parts = cut(everything, budget or _SEQ2SEQ_BUDGET)
+        yield from until_it_fits(parts, forward, cut)
+
+    def alone(self, ids: Tokens, reads: Tokens) -> "torch.Tensor":
+        """The state for the first token of one text, (1, hidden)."""
+        return self._first_states([ids])
+
+    def _first_states(self, texts: Texts) -> "torch.Tensor":
+        """The states that enter the output layer for the first token: (texts, hidden)
+        float32.
         """
         import torch
 
-        keys = [
-            f"head_layer.{number}.{part}"
-            for number in (1, 4)
-            for part in ("weight", "bias")
-        ]
-        backbones.refuse_new_weights(
-            self.checkpoint.name,
-            [key for key in keys if key not in self.checkpoint.files],
+        model = self.model
+        device = model.device
+        rows = [torch.from_numpy(np.asarray(ids, np.int64)) for ids in texts]
+        tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
+        lengths = torch.tensor([len(row) for row in rows], device=device)
+        mask = torch.arange(tokens.shape[1], device=device) < lengths[:, None]
+        begin = int(model.config.decoder_start_token_id)
+        start = torch.full((len(rows), 1), begin, device=device)
+
+        states: list[torch.Tensor] = []
+        output_layer = model.get_output_embeddings()
+        hook = output_layer.register_forward_pre_hook(
+            lambda _, inputs: states.append(inputs[0])
         )
-        weights = {
-            key: tensor.to(backbone.device)
-            for key, tensor in self.checkpoint.read(keys).items()
-        }
-        run = layers(weights, "head_layer", "tanh")
-
-        def prefer_first(states: "torch.Tensor") -> "torch.Tensor":
-            source, first, second = states.unbind(1)
-            return (
-                run(torch.cat([source, first], -1))
-                - run(torch.cat([source, second], -1))
-            ).mean(-1)
-
-        return prefer_first
+        with torch.inference_mode(), hook:
+            model(
+                input_ids=tokens,
+                attention_mask=mask.long(),
+                decoder_input_ids=start,
+                use_cache=False,
+            )
+        return states.pop()[:, 0].float()
 
 
 def mean_log_odds(forward: Floats, exchanged: Floats) -> Floats:
@@ -296,47 +297,3 @@ def mean_log_odds(forward: Floats, exchanged: Floats) -> Floats:
         better = np.logaddexp(-np.logaddexp(0, -forward), -np.logaddexp(0, exchanged))
         worse = np.logaddexp(-np.logaddexp(0, forward), -np.logaddexp(0, -exchanged))
     return np.asarray(better - worse, np.float64)
-
-
-def _refuse(
-    flags: Sequence[bool] | NDArray[np.bool_],
-    first: Sequence[str],
-    second: Sequence[str],
-    why: str,
-) -> None:
-    """Raise DataError where a text is flagged, with the number of them and the first."""
-    if np.any(flags):
-        i = int(np.argmax(flags))
-        example = f"first number {i}, {f'{first[i]:.25} before {second[i]:.25}'!r}"
-        raise DataError(
-            f"{sum(flags)} of {len(flags)} texts (a comparison in one order each, {example}) {why}"
-        )
-
-
-def _first_states(model: "PreTrainedModel", texts: list[Ids]) -> "torch.Tensor":
-    """The states that enter an encoder-decoder's output layer for the first token:
-    (texts, 1, hidden) float32.
-    """
-    import torch
-
-    states: list[torch.Tensor] = []
-    hook = model.get_output_embeddings().register_forward_pre_hook(
-        lambda _, inputs: states.append(inputs[0])
-    )
-    rows = [torch.from_numpy(ids.astype(np.int64)) for ids in texts]
-    tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(model.device)
-    lengths = torch.tensor([len(row) for row in rows], device=model.device)
-    mask = torch.arange(tokens.shape[1], device=model.device) < lengths[:, None]
-    start = torch.full(
-        (len(rows), 1), int(model.config.decoder_start_token_id), device=model.device
-    )
-    try:
-        model(
-            input_ids=tokens,
-            attention_mask=mask.long(),
-            decoder_input_ids=start,
-            use_cache=False,
-        )
-    finally:
-        hook.remove()
-    return states.pop().float()

@@ -6,13 +6,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rmlab.scorers.base import Floats
-from rmlab.scorers.local import EncodeOptions
+from rmlab.scorers.encoder import EncodeOptions
 from rmlab.servers import steerlm
 from rmlab.servers.client import Client
 from rmlab.servers.dialects import Dialect, TokenWriter, Writer, find_dialect
@@ -248,14 +247,11 @@ def _load_tokenizer(
     source: "str | Path | PreTrainedTokenizerBase",
 ) -> _LoadedTokenizer:
     from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
-    from rmlab.scorers.checkpoints.hashing import hash_tokenizer
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+    from rmlab.scorers.in_memory import hash_saved
 
     if not isinstance(source, str | Path):
-        with TemporaryDirectory() as folder:
-            source.save_pretrained(folder)
-            content = hash_tokenizer(Path(folder))
-        return _LoadedTokenizer(source, content, [])
+        return _LoadedTokenizer(source, hash_saved(source), [])
     checkpoint = find_tokenizer(source)
     labels = [str(label) for label in (checkpoint.config.id2label or {}).values()]
     tokenizer = load_tokenizer(checkpoint)

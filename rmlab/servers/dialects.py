@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.scorers.base import Prompt
-from rmlab.scorers.local import EncodeOptions
+from rmlab.scorers.encoder import EncodeOptions
 from rmlab.servers.http import Json, Reply, Request
 from rmlab.tables import DataError, nearest
 

@@ -1,15 +1,13 @@
 """The transformer below a head: its device and number type, and loading it whole."""
 
-import inspect
 import re
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rmlab.inference.passes import alone
+from rmlab.inference.backbone import Backbone
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.loading_errors import explain, first_line
 from rmlab.tables import DataError
@@ -17,13 +15,9 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 _DTYPES = ("float32", "bfloat16", "float16")
-
-# Architectures with learned positions that count every token of the row, masked ones
-# too.
-COUNTED_POSITIONS = ("gpt2", "gpt_bigcode", "gpt_neo")
 
 # Constants that older versions wrote into checkpoints and newer ones compute.
 _BUFFERS = re.compile(
@@ -265,96 +259,7 @@ def _try_backbone(
         remedy = "score with dtype='float32'"
     ids = np.arange(5, 13) % model.config.get_text_config().vocab_size
     with explain(checkpoint.name, task, remedy):
-        alone(backbone, ids, np.array([0]))
-
-
-def mark_global(backbone: "PreTrainedModel") -> None:
-    """Let Longformer see its first token from everywhere.
-
-    Its class for sequence classification does so.
-    """
-    import torch
-
-    def only_first(ids: "Tensor", _: "Tensor | None") -> "Tensor":
-        first = ids.new_zeros(len(ids))
-        return torch.nn.functional.one_hot(first, ids.shape[1])
-
-    if "global_attention_mask" in inspect.signature(backbone.forward).parameters:
-        _add_argument(backbone, "global_attention_mask", only_first)
-
-
-def shift_positions(backbone: "PreTrainedModel") -> None:
-    """Let a backbone count positions from 1.
-
-    RewardBench's runner masks one token before the text.
-    """
-    import torch
-
-    def from_one(ids: "Tensor", positions: "Tensor | None") -> "Tensor":
-        if positions is None:
-            positions = torch.arange(ids.shape[1], device=ids.device)[None]
-        return 1 + positions
-
-    _add_argument(backbone, "position_ids", from_one)
-
-
-def mark_segments(
-    backbone: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase"
-) -> None:
-    """Let a backbone with two segments (BERT, ELECTRA) know where the second begins.
-
-    It begins behind the first separator. Its tokenizer says which tokens those are
-    (`token_type_ids`); here they are found again from the ids, so that whoever forwards
-    texts needs to know nothing of it. Other backbones stay as they are.
-    """
-    n_segments = getattr(backbone.config, "type_vocab_size", 0)
-    if "token_type_ids" not in tokenizer.model_input_names or n_segments < 2:
-        return
-    segments = partial(_segments, tokenizer.sep_token_id)
-    pair = tokenizer("a", "b", return_tensors="pt")
-    if not pair["token_type_ids"].equal(segments(pair["input_ids"])):
-        marks = pair["token_type_ids"].tolist()
-        problem = (
-            f"the tokenizer {tokenizer.name_or_path!r} marks two segments as {marks}"
-        )
-        raise DataError(problem, "give a chat template")
-    _add_argument(backbone, "token_type_ids", segments)
-
-
-def _segments(
-    separator: int, ids: "Tensor", positions: "Tensor | None" = None
-) -> "Tensor":
-    """0 up to a text's first `separator`, then 1, (rows, tokens).
-
-    `positions`: of tokens whose texts share a row.
-    """
-    import torch
-
-    ends = (ids == separator).long()
-    before = ends.cumsum(1) - ends
-    if positions is not None:
-        starts = torch.arange(ids.shape[1], device=ids.device) - positions
-        before = before - before.gather(1, starts)
-    return before.clamp(max=1)
-
-
-def _add_argument(
-    backbone: "PreTrainedModel",
-    name: str,
-    compute: "Callable[[Tensor, Tensor | None], Tensor]",
-) -> None:
-    """Give every forward pass the argument `name`.
-
-    `compute` makes it from the pass's token ids and positions.
-    """
-
-    def add(
-        _: object, inputs: "tuple[Tensor, ...]", named: "dict[str, Tensor]"
-    ) -> "tuple[object, dict[str, Tensor]]":
-        ids = inputs[0] if inputs else named["input_ids"]
-        return inputs, named | {name: compute(ids, named.get("position_ids"))}
-
-    backbone.register_forward_pre_hook(add, with_kwargs=True)
+        Backbone(backbone).alone(ids, np.array([0]))
 
 
 def fits(

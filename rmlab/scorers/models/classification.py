@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.passes import alone, exclusive_pass
+from rmlab.inference.backbone import Backbone
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models.adapters import mark_first, takes_global_attention
 from rmlab.scorers.models.heads import Head
 from rmlab.tables import DataError, nearest
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
     from transformers import PreTrainedModel
+
+    from rmlab.scorers.in_memory import Source
 
 
 class _States(NamedTuple):
@@ -65,7 +68,7 @@ def head_keys(checkpoint: Checkpoint) -> list[str]:
 def label_weights(
     weights: Mapping[str, float] | Sequence[float] | None,
     head: Head,
-    checkpoint: Checkpoint,
+    checkpoint: "Source",
 ) -> NDArray[np.float64] | None:
     """The weight of each label, or None for a model with one output."""
     labels = ["score"]
@@ -99,20 +102,18 @@ def label_weights(
     return np.array([float(weights.get(label, 0.0)) for label in labels])
 
 
-def split(model: "PreTrainedModel", checkpoint: Checkpoint) -> ModelParts:
+def split(model: "PreTrainedModel", checkpoint: "Source") -> ModelParts:
     """Take a sequence-classification model apart.
 
     The head is the model's own forward method with the backbone exchanged for hidden
     states. Where it reads is found by trying. Raises DataError where the parts give
     short texts other logits than the whole model.
     """
-
     backbone = getattr(model, model.base_model_prefix)
     dtype = model.dtype
     title = type(model).__name__
     texts = _trial_texts(model)
     class_logits = _run_whole(model, backbone, texts)
-    backbones.mark_global(backbone)
     head = _detach_head(model, backbone, checkpoint)
 
     width = getattr(backbone.config, "hidden_size", None)
@@ -153,7 +154,7 @@ def _run_whole(
     import torch
 
     logits = []
-    with exclusive_pass(backbone, texts.shape[1]):
+    with Backbone(backbone).exclusive_pass(texts.shape[1]):
         for ids in texts:
             row = torch.tensor(ids[None], device=model.device)
             logits.append(model(input_ids=row).logits)
@@ -172,12 +173,16 @@ def _read_states(
         indices = indices[:1]
     elif position == "last":
         indices = indices[-1:]
-    states = [alone(backbone, ids, indices).mean(0, keepdim=True) for ids in texts]
+    trial = Backbone(backbone)
+    # The argument that the class itself passes to its backbone.
+    if takes_global_attention(backbone):
+        trial.arguments["global_attention_mask"] = mark_first
+    states = [trial.alone(ids, indices).mean(0, keepdim=True) for ids in texts]
     return torch.stack(states)
 
 
 def _detach_head(
-    model: "PreTrainedModel", backbone: "PreTrainedModel", checkpoint: Checkpoint
+    model: "PreTrainedModel", backbone: "PreTrainedModel", checkpoint: "Source"
 ) -> "Callable[[Tensor], Tensor]":
     """The model's forward method from hidden states on, in float32.
 

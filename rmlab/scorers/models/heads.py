@@ -11,15 +11,51 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rmlab.scorers.reads import Read
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from transformers import PreTrainedTokenizerBase
 
 Weights = Mapping[str, "Tensor"]
 Settings = Mapping[str, Any]
 # Hidden states (texts, reads, hidden) in float32 to outputs (texts, labels).
 Function = Callable[["Tensor"], "Tensor"]
+
+# What RewardBench's runner writes for the models of a row (inference/template.py).
+_ONCE = "reward-bench"
+_TWICE = "reward-bench-twice"
+
+
+@dataclass(frozen=True)
+class EndToken:
+    """Models of a row that read a token of their own, appended where a text does not
+    end with it.
+
+    `setting`: holds the token's id, and tells these models from others. `architecture`:
+    part of their class's name; they read the tokenizer's class token. `runner`: what
+    RewardBench's runner writes for them.
+    """
+
+    setting: str = ""
+    architecture: str = ""
+    runner: str | None = _TWICE
+
+    def applies(self, settings: Settings) -> bool:
+        """Whether a model with this configuration is one of these."""
+        if self.setting:
+            return self.setting in settings
+        return self.architecture in str(settings.get("architectures"))
+
+    def find(
+        self, settings: Settings, tokenizer: "Callable[[], PreTrainedTokenizerBase]"
+    ) -> int | None:
+        """The token's id."""
+        if self.setting:
+            return int(settings[self.setting])
+        token: int | None = tokenizer().cls_token_id
+        return token
 
 
 @dataclass(frozen=True)
@@ -27,40 +63,51 @@ class Head:
     """One kind of head.
 
     `parts`: modules or weights that the checkpoint must have. `extra`: what it may have
-    besides. `reads`: where the head looks, "last" (token of the text) or "header" (the
-    token that closes the user's turn before the answer's header, such as `<|eot_id|>`
-    or Gemma's `<end_of_turn>`, which a line break follows). `make`: from weights and
-    configuration to the function; None stands for the class of transformers itself.
-    `explicit_only`: used only if `head=` names it. `bos_twice`: RewardBench's runner of
-    these models writes a second beginning token where the template writes one
-    (`convention="reward-bench"`).
+    besides. `reads`: where the head looks. `make`: from weights and configuration to
+    the function; None stands for the class of transformers itself. `setting`: a setting
+    that models with this head have. `explicit_only`: used only if `head=` names it.
+    `rows`: how many rows of the weights are read. `runner`: what RewardBench's runner
+    writes for these models (`convention="reward-bench"`). `end_tokens`: models that
+    read a token of their own.
     """
 
     name: str
     models: str
     parts: tuple[str, ...]
     make: Callable[[Weights, Settings], Function] | None
-    reads: tuple[str, ...] = ("last",)
+    reads: tuple[Read, ...] = (Read.LAST,)
     extra: tuple[str, ...] = ()
     setting: str | None = None
     explicit_only: bool = False
-    bos_twice: bool = False
     rows: int | None = None
+    runner: str = _ONCE
+    end_tokens: tuple[EndToken, ...] = ()
 
     def keys(self, checkpoint: Iterable[str]) -> list[str]:
         """The weights of this head among the checkpoint's keys; empty where a part is
         missing.
         """
-        parts = (*self.parts, *self.extra)
-        stored = {
-            part: [key for key in checkpoint if f"{key}.".startswith(f"{part}.")]
-            for part in parts
-        }
-        return (
-            []
-            if not all(stored[part] for part in self.parts)
-            else sorted(set().union(*stored.values()))
-        )
+        keys = list(checkpoint)
+        stored: list[str] = []
+        for part in (*self.parts, *self.extra):
+            of_part = [key for key in keys if f"{key}.".startswith(f"{part}.")]
+            if not of_part and part in self.parts:
+                return []
+            stored += of_part
+        return sorted(set(stored))
+
+    def fits(self, settings: Settings) -> bool:
+        """Whether a model with this configuration may have this head unasked."""
+        if self.explicit_only:
+            return False
+        return self.setting is None or self.setting in settings
+
+    def end_token(self, settings: Settings) -> EndToken | None:
+        """What the model reads at the end, where it is a token of its own."""
+        for end_token in self.end_tokens:
+            if end_token.applies(settings):
+                return end_token
+        return None
 
 
 def choose(keys: Iterable[str], settings: Settings, name: str | None = None) -> Head:
@@ -74,21 +121,19 @@ def choose(keys: Iterable[str], settings: Settings, name: str | None = None) -> 
     """
     keys = list(keys)
     if name is None:
-        candidates = (
-            head
-            for head in HEADS
-            if not head.explicit_only and (head.setting or "") in {"", *settings}
-        )
-        return next((head for head in candidates if head.keys(keys)), _LABELS)
+        for head in HEADS:
+            if head.fits(settings) and head.keys(keys):
+                return head
+        return _LABELS
+
     heads = {head.name: head for head in HEADS}
     if name not in heads:
-        raise DataError(f"head={name!r}; {nearest(name, list(heads))}")
-    if not heads[name].keys(keys) and heads[name] is not _LABELS:
-        parts = ", ".join(heads[name].parts)
-        raise DataError(
-            f"head={name!r} needs the weights {parts}; leave head out to find the head by its keys"
-        )
-    return heads[name]
+        raise DataError(f"head={name!r}", nearest(name, list(heads)))
+    head = heads[name]
+    if head is not _LABELS and not head.keys(keys):
+        problem = f"head={name!r} needs the weights {', '.join(head.parts)}"
+        raise DataError(problem, "leave head out to find the head by its keys")
+    return head
 
 
 def layers(
@@ -102,35 +147,24 @@ def layers(
     """
     from torch.nn import functional
 
-    numbers = sorted(
-        {
-            int(n)
-            for key in weights
-            for n in re.findall(rf"^{re.escape(prefix)}\.(\d+)\.", key)
-        }
-    )
-    names = [f"{prefix}.{n}" for n in numbers] or [prefix]
+    numbered = re.compile(rf"{re.escape(prefix)}\.(\d+)\.")
+    matches = [numbered.match(key) for key in weights]
+    numbers = sorted({int(match[1]) for match in matches if match})
+    names = [f"{prefix}.{number}" for number in numbers] or [prefix]
     act = getattr(functional, activation)
 
     def run(x: "Tensor") -> "Tensor":
         for name in names:
+            weight = weights[f"{name}.weight"]
+            bias = weights.get(f"{name}.bias")
             if f"{name}.running_mean" in weights:
-                mean, variance = (
-                    weights[f"{name}.running_mean"],
-                    weights[f"{name}.running_var"],
-                )
-                x = functional.batch_norm(
-                    x,
-                    mean,
-                    variance,
-                    weights[f"{name}.weight"],
-                    weights[f"{name}.bias"],
-                )
+                mean = weights[f"{name}.running_mean"]
+                variance = weights[f"{name}.running_var"]
+                x = functional.batch_norm(x, mean, variance, weight, bias)
             else:
-                x = functional.linear(
-                    x, weights[f"{name}.weight"], weights.get(f"{name}.bias")
-                )
-                x = x if name == names[-1] else act(x)
+                x = functional.linear(x, weight, bias)
+                if name != names[-1]:
+                    x = act(x)
         return x
 
     return run
@@ -155,21 +189,17 @@ def _normalized(weights: Weights, settings: Settings) -> Function:
     kind = settings.get("score_type", "reward")
     run = layers(weights, "score_head", "relu")
 
+    def moment(name: str, scores: "Tensor") -> "Tensor":
+        key = f"normalizer.{name}"
+        return weights[key] if key in weights else scores.new_tensor(settings[name])
+
     def score(states: "Tensor") -> "Tensor":
         scores = run(states[:, 0])
         if settings.get("do_normalize", False):
-            mean, variance = (
-                weights[key]
-                if (key := f"normalizer.{moment}") in weights
-                else scores.new_tensor(settings[moment])
-                for moment in ("mean", "var")
-            )
-            scores = scores - mean if kind == "reward" else scores
-            scores = (
-                scores / (variance.sqrt() + 1e-8)
-                if kind in {"reward", "cost"}
-                else scores
-            )
+            if kind == "reward":
+                scores = scores - moment("mean", scores)
+            if kind in {"reward", "cost"}:
+                scores = scores / (moment("var", scores).sqrt() + 1e-8)
         return -scores if kind == "cost" else scores
 
     return score
@@ -181,22 +211,26 @@ def _gated(weights: Weights, settings: Settings) -> Function:
     """
     import torch
 
-    quantiles = int(settings.get("num_quantiles", 1))
+    n_quantiles = int(settings.get("num_quantiles", 1))
     gate = layers(weights, "gating.layers", "relu")
     scale = weights.get("gating.logit_scale", torch.ones(1))
     transform = weights.get("reward_transform_matrix")
     # QRM-Gemma-2 has no matrix, and its code divides by 1 where the configuration says
     # nothing.
-    temperature = float(
-        settings.get("gating_temperature", 1 if transform is None else 10)
-    )
+    usual_temperature = 1 if transform is None else 10
+    temperature = float(settings.get("gating_temperature", usual_temperature))
 
     def score(states: "Tensor") -> "Tensor":
-        header, last = states[:, 0], states[:, 1]
+        turn_end = states[:, 0]
+        last = states[:, 1]
+
         objectives = last @ weights["regression_layer.weight"].T
-        objectives = objectives.reshape(len(last), -1, quantiles).mean(2)
-        objectives = objectives if transform is None else objectives @ transform
-        mix = torch.softmax(gate(header) / temperature, 1) * scale.to(last.device)[0]
+        objectives = objectives.reshape(len(last), -1, n_quantiles).mean(2)
+        if transform is not None:
+            objectives = objectives @ transform
+
+        mix = torch.softmax(gate(turn_end) / temperature, 1)
+        mix = mix * scale.to(last.device)[0]
         return (mix * objectives).sum(1, keepdim=True)
 
     return score
@@ -218,9 +252,8 @@ def _distribution(weights: Weights, settings: Settings) -> Function:
         if settings.get("softmax", False):
             mix = torch.softmax(mix / float(settings.get("temperature", 1.0)), 1)
         total = (mix[:, None] @ shares)[:, 0]
-        return (total * torch.linspace(0, 1, 10, device=total.device)).sum(
-            1, keepdim=True
-        )
+        steps = torch.linspace(0, 1, 10, device=total.device)
+        return (total * steps).sum(1, keepdim=True)
 
     return score
 
@@ -229,52 +262,56 @@ def _attribute_means(weights: Weights, _: Settings) -> Function:
     """URM: the first half of the outputs are attribute means; they are mixed by a gate,
     or averaged without one.
     """
-    name = next(
-        key.removesuffix(".weight")
-        for key in weights
-        if key.startswith("score.") and key.endswith(".weight")
-    )
-    run = layers(weights, name, "relu")
-    gate = (
-        layers(weights, "weights.fc", "selu")
-        if any(key.startswith("weights.fc.") for key in weights)
-        else None
-    )
+    score_weights = [
+        key for key in weights if key.startswith("score.") and key.endswith(".weight")
+    ]
+    run = layers(weights, score_weights[0].removesuffix(".weight"), "relu")
+    gate = None
+    if any(key.startswith("weights.fc.") for key in weights):
+        gate = layers(weights, "weights.fc", "selu")
 
     def score(states: "Tensor") -> "Tensor":
         outputs = run(states[:, 0])
         means = outputs[:, : outputs.shape[1] // 2]
-        mixed = means.mean(1) if gate is None else (gate(states[:, 0]) * means).sum(1)
-        return mixed[:, None]
+        if gate is None:
+            return means.mean(1, keepdim=True)
+        return (gate(states[:, 0]) * means).sum(1, keepdim=True)
 
     return score
 
 
 def _projected(weights: Weights, settings: Settings) -> Function:
     """OASST: one linear layer on the last token."""
-    if settings["pooling"] != "last":
-        raise DataError(
-            f"the configuration's pooling={settings['pooling']!r} is not known; allowed: 'last'"
-        )
+    pooling = settings["pooling"]
+    if pooling != "last":
+        problem = f"the configuration's pooling={pooling!r} is not known"
+        raise DataError(problem, "allowed: 'last'")
     return _stack("out_proj")(weights, settings)
 
 
-def _linear(name: str, models: str, part: str, extra: tuple[str, ...] = ()) -> Head:
+def _linear(
+    name: str,
+    models: str,
+    part: str,
+    extra: tuple[str, ...] = (),
+    end_tokens: tuple[EndToken, ...] = (),
+) -> Head:
     """A head that is the linear layer `part`, with or without a bias."""
-    make = _normalized if extra else _stack(part)
     return Head(
         name,
         models,
         (f"{part}.weight",),
-        make,
+        _normalized if extra else _stack(part),
         extra=(f"{part}.bias", *extra),
-        bos_twice=True,
+        runner=_TWICE,
+        end_tokens=end_tokens,
     )
 
 
 _LABELS = Head(
     "labels",
-    "Skywork, FsfairX, OffsetBias, RM-Mistral, tulu, OpenAssistant DeBERTa, SteerLM exports",
+    "Skywork, FsfairX, OffsetBias, RM-Mistral, tulu, OpenAssistant DeBERTa, SteerLM "
+    "exports",
     (),
     None,
 )
@@ -288,7 +325,7 @@ HEADS: tuple[Head, ...] = (
         "QRM",
         _GATING,
         _gated,
-        ("header", "last"),
+        (Read.GATE, Read.LAST),
         _GATING_EXTRA,
         setting="num_quantiles",
     ),
@@ -297,9 +334,9 @@ HEADS: tuple[Head, ...] = (
         "ArmoRM",
         _GATING,
         _gated,
-        ("header", "last"),
+        (Read.GATE, Read.LAST),
         _GATING_EXTRA,
-        bos_twice=True,
+        runner=_TWICE,
     ),
     Head(
         "distribution",
@@ -320,9 +357,18 @@ HEADS: tuple[Head, ...] = (
         "GRM",
         ("v_head.summary",),
         _stack("v_head.summary"),
-        bos_twice=True,
+        runner=_TWICE,
     ),
-    _linear("value", "InternLM2-reward, Starling, Athene", "v_head"),
+    _linear(
+        "value",
+        "InternLM2-reward, Starling, Athene",
+        "v_head",
+        end_tokens=(
+            # InternLM's runner adds no special tokens, as the model's own code does.
+            EndToken(setting="reward_token_id", runner=None),
+            EndToken(architecture="Athene"),
+        ),
+    ),
     _linear("regression", "Eurus-RM, UltraRM", "regression_head"),
     _linear("score_head", "Beaver", "score_head", extra=("normalizer",)),
     Head(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from rmlab.inference.passes import exclusive_pass
+from rmlab.inference.backbone import Backbone
 from rmlab.scorers.models.backbone import base_model
 from rmlab.tables import DataError
 
@@ -130,7 +130,7 @@ class Vocabulary:
         def give_numbers(*_: object) -> "Tensor":
             return column.repeat(1, 1, self.size)
 
-        with exclusive_pass(base_model(model), ids.shape[1]):
+        with Backbone(base_model(model)).exclusive_pass(ids.shape[1]):
             output = model.base_model(input_ids=ids, use_cache=False)
             states = output.last_hidden_state[0].float()
             model_logits = forward()

@@ -1,0 +1,168 @@
+"""A transformers model that is forwarded: its lock, how it packs, its kernels."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from rmlab.inference import trial
+from rmlab.inference.flex import serves
+from rmlab.inference.forward import Batch, Walk, check_texts
+from rmlab.inference.memory import model_budget
+from rmlab.inference.passes import Passes, position_scales
+from rmlab.inference.planning import FILL, Groups, Packing, Texts, Tokens
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import torch
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+    from rmlab.inference.passes import Argument
+
+
+class HowPacked(NamedTuple):
+    """For people: what packs hold and how attention goes, None before that is known;
+    and what kernels lack, empty if nothing.
+    """
+
+    way: str | None
+    trouble: str
+
+
+class Backbone:
+    """A transformers base model (what AutoModel gives), and all that is known of it.
+
+    `model`: the model, or a function that loads one: it is called when the weights are
+    first needed, and again after `free_memory`. `arguments`: what the model's class
+    needs in every pass beside ids and positions, by the name of the argument, computed
+    from the ids and positions of the pass.
+    """
+
+    def __init__(
+        self, model: "PreTrainedModel | Callable[[], PreTrainedModel]"
+    ) -> None:
+        self._source = model
+        self.arguments: dict[str, Argument] = {}
+        self._can_cache: bool | None = None
+
+    @cached_property
+    def passes(self) -> Passes:
+        """The model's forward passes; loads the weights."""
+        import torch
+
+        model = self._source
+        if not isinstance(model, torch.nn.Module):
+            model = model()
+        return Passes(cast("PreTrainedModel", model), self.arguments)
+
+    @property
+    def model(self) -> "PreTrainedModel":
+        """The transformers model; loads the weights."""
+        return self.passes.model
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the weights are in memory."""
+        return "passes" in self.__dict__
+
+    @property
+    def device(self) -> "torch.device":
+        """The device of the first layer."""
+        return self.model.device
+
+    @property
+    def dtype(self) -> "torch.dtype":
+        """The number type of the weights."""
+        return self.model.dtype
+
+    def hidden(
+        self, ids: Texts, reads: Texts, *, groups: Groups, budget: int | None = None
+    ) -> Iterator[Batch]:
+        """Last hidden states of each text at the positions it wants, in float32, batch
+        by batch.
+
+        `ids[i]`: token ids of text i; `reads[i]`: positions in it; `groups[i]`: its
+        prompt number. `budget`: tokens at once, by default what suits the device and
+        the model (memory.py); running out of memory halves it. The largest part comes
+        first, so that a budget that is too large shows at once. On a GPU a batch is
+        given out while it is still computed: launch what follows before reading it.
+        Raises ValueError for an empty text or a position outside it.
+        """
+        check_texts(ids, reads, groups)
+        lengths = np.array([len(text_ids) for text_ids in ids], np.intp)
+        # Texts that the model gives the same position scale go together; it is 0 for
+        # all texts of most models.
+        scales = position_scales(self.model.config, lengths)
+        sequences = [np.asarray(text_ids) for text_ids in ids]
+        walks = []
+        for scale in np.unique(scales):
+            walk = Walk(
+                self.passes,
+                # The scale of a pass is that of its last position, and a beginning
+                # ends too early for the scale of its text.
+                replace(self.packing, caches=scale == 0),
+                sequences,
+                reads,
+                np.asarray(groups),
+                budget or model_budget(self.model),
+                FILL.get(self.device.type),
+            )
+            texts = np.flatnonzero(scales == scale)
+            walks.append(walk.batches(texts, self.can_cache))
+        return chain.from_iterable(walks)
+
+    def alone(self, ids: Tokens, reads: Tokens) -> "Tensor":
+        """Hidden states of one text forwarded by itself with the model's own attention:
+        (reads, hidden) float32.
+
+        The reference that packs and batches are compared with.
+        """
+        return self.passes.alone(ids, reads)
+
+    def forward(self, **inputs: "Tensor") -> "Tensor":
+        """The last hidden states of one pass, (texts, rows, hidden); call it inside
+        `exclusive_pass`.
+        """
+        return self.passes.forward(**inputs)
+
+    def exclusive_pass(self, longest: int) -> "AbstractContextManager[None]":
+        """One pass at a time, with texts of up to `longest` tokens: eval mode, no
+        gradients; the model is afterwards as it was before.
+        """
+        return self.passes.exclusive_pass(longest)
+
+    @cached_property
+    def packing(self) -> Packing:
+        """How texts go through the model together; found out once, with a few passes."""
+        return trial.find_packing(self.passes)
+
+    def can_cache(self) -> bool:
+        """Can a prompt that is larger than a pack go through in several? Found out
+        once, with a few passes.
+        """
+        if self._can_cache is None:
+            self._can_cache = self.packing.packed and trial.can_cache(self.passes)
+        return self._can_cache
+
+    def how_packed(self) -> HowPacked:
+        """For people: what packs hold and how attention goes, as far as known."""
+        packing = self.__dict__.get("packing")
+        if packing is None:
+            return HowPacked(None, "")
+        if not packing.packed or not serves(self.device):
+            return HowPacked(str(packing), "")
+        kernels = self.passes.kernels
+        return HowPacked(f"{packing}; {kernels}", kernels.trouble)
+
+    def free_memory(self) -> None:
+        """Free the weights' memory; what needs them next loads them again."""
+        import torch
+
+        if self.__dict__.pop("passes", None) is not None:
+            # Does nothing where there is no GPU.
+            torch.cuda.empty_cache()

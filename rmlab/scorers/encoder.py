@@ -1,0 +1,203 @@
+"""From texts to token ids: a tokenizer, a template and the options of both."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.inference.template import (
+    Encoded,
+    call,
+    choose_template,
+    encode,
+    has_segments,
+    read_template,
+    render,
+)
+from rmlab.scorers.base import Prompt, Provenance, hash_parts
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint
+from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+from rmlab.scorers.models import backbone as backbones
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from rmlab.scorers.in_memory import Source
+
+Ids = NDArray[np.int32]
+
+
+class EncodeOptions(TypedDict, total=False):
+    """How texts become tokens; the keywords of `rmlab.inference.template.encode`."""
+
+    template: str | Path | None
+    eos: bool | None
+    max_length: int | None
+    truncate: str | None
+    convention: str | None
+
+
+class TextEncoder:
+    """Writes prompts with their answers as token ids, as a model reads them.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint or ModelInMemory
+        The model whose tokenizer and template are used.
+    options : EncodeOptions
+        How texts become tokens.
+    readers : sequence of Checkpoint or ModelInMemory
+        Further models that read the same texts.
+    window : int, optional
+        The longest text that the model was trained on, in tokens, where its
+        configuration does not say so.
+    end : int, optional
+        A token that is appended where a text does not end with it.
+    n_masked : int
+        Tokens before the text that are masked, and counted by the model all the same.
+    """
+
+    # Of each text.
+    n_answers = 1
+
+    def __init__(
+        self,
+        checkpoint: "Source",
+        options: EncodeOptions,
+        *,
+        readers: "Sequence[Source]" = (),
+        window: int | None = None,
+        end: int | None = None,
+        n_masked: int = 0,
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.readers = [checkpoint, *readers]
+        self.options: EncodeOptions = {
+            **options,
+            "template": read_template(options["template"]),
+        }
+        self.window = window
+        self.end = end
+        self.n_masked = n_masked
+        self.n_added = n_masked + int(end is not None)
+
+    @cached_property
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
+        """The transformers tokenizer."""
+        if isinstance(self.checkpoint, Checkpoint):
+            return load_tokenizer(self.checkpoint)
+        return self.checkpoint.tokenizer
+
+    def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+        """Return the texts as token ids; refuse or cut those that are too long."""
+        options = self.options | {"max_length": self.longest}
+        encoded = encode(self.tokenizer, prompts, *answers, **options)
+        if self.end is not None:
+            encoded = replace(encoded, ids=self.append_end(encoded.ids))
+        return encoded
+
+    def encode_uncut(
+        self, prompts: Sequence[Prompt], /, *answers: Sequence[str]
+    ) -> Encoded:
+        """Return the texts as token ids, however long."""
+        options = self.options | {"max_length": None, "truncate": None}
+        encoded = encode(self.tokenizer, prompts, *answers, **options)
+        return replace(encoded, ids=self.append_end(encoded.ids))
+
+    def append_end(self, ids: Sequence[Ids]) -> list[Ids]:
+        """Return token ids that end with the token that the head reads, if there is
+        one.
+        """
+        closed = []
+        for text_ids in ids:
+            if self.end is not None and text_ids[-1] != self.end:
+                closed.append(np.append(text_ids, np.int32(self.end)))
+            else:
+                closed.append(text_ids)
+        return closed
+
+    @property
+    def longest(self) -> int | None:
+        """The longest text, in tokens, that the model takes; None where its positions
+        are only relative.
+        """
+        longest = self.options["max_length"] or self.window
+        if longest is None:
+            windows = [backbones.window(reader.config) for reader in self.readers]
+            longest = min((size for size in windows if size is not None), default=None)
+        return None if longest is None else longest - self.n_added
+
+    @property
+    def writes_segments(self) -> bool:
+        """Whether prompt and answer are two segments, as some encoders read them."""
+        return has_segments(self.tokenizer, self.options["template"])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the tokenizer's files and the options.
+
+        The scorer's fingerprint adds the version of the code.
+        """
+        return hash_parts(
+            {"tokenizer": self.checkpoint.tokenizer_content} | self.options
+        )
+
+    def provenance(self) -> Provenance:
+        """Return how texts become tokens; empty for a tokenizer without a template."""
+        with suppress(DataError):
+            encoded = self.encode([], *[[]] * self.n_answers)
+            return {
+                "template": encoded.source,
+                "template_hash": encoded.template_hash,
+                "date_string": encoded.date,
+                "convention": self.options["convention"],
+            }
+        return {}
+
+    def find_gate(self, ids: Ids, prompt_end: int) -> int:
+        """Position of the first token behind the user's turn, where the published code
+        of gated heads reads.
+
+        `prompt_end`: the last token before the answer.
+        """
+        turn_change = self._turn_change
+        start = prompt_end + 1 - len(turn_change)
+        tail = ids[start : prompt_end + 1].tolist()
+        if turn_change and tail == turn_change:
+            return start
+        remedy = "leave template out"
+        if self.options["template"] is None:
+            remedy = (
+                "let its generation prompt be what that template writes before an "
+                "answer"
+            )
+        problem = "its head reads where its own template ends a turn"
+        raise DataError(f"model={self.checkpoint.name!r}: {problem}", remedy)
+
+    @cached_property
+    def _turn_change(self) -> list[int]:
+        """The tokens with which the template closes the user's turn and opens an
+        answer.
+        """
+        _, jinja = choose_template(self.tokenizer, None)
+        # No template writes it by itself.
+        sentinel = "zebra"
+        question = [{"role": "user", "content": sentinel}]
+        (text,) = render(self.tokenizer, jinja, [question], header=True)
+        _, _, behind = text.rpartition(sentinel)
+        (ids,) = call(self.tokenizer, [behind], add_special_tokens=False)["input_ids"]
+        return list(ids)
+
+
+def require_convention(convention: str | None) -> None:
+    """Raise DataError for a convention that does not exist."""
+    if convention not in (None, "reward-bench"):
+        problem = f"convention={convention!r}"
+        remedy = "allowed: None (special tokens once), 'reward-bench' (as its runner)"
+        raise DataError(problem, remedy)

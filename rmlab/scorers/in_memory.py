@@ -1,0 +1,250 @@
+"""Models that somebody holds in memory, in training or not, in a checkpoint's place."""
+
+import copy
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
+from rmlab.scorers.checkpoints.hashing import hash_tokenizer
+from rmlab.tables import DataError, require_text
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+# What a module calls before and behind its pass, by the names that torch gives to it.
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+
+
+class ModelInMemory:
+    """A transformers model and its tokenizer, with what a `Checkpoint` tells of files.
+
+    Nothing of the model is changed: weights, mode, configuration, hooks, device and
+    number type stay. Weights may change between two runs.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        Also one that peft, DistributedDataParallel or torch.compile has wrapped.
+    tokenizer : PreTrainedTokenizerBase
+        The model's tokenizer, whose template writes the texts.
+    fingerprint : str, optional
+        Names the weights as they are now, such as "run-7-step-300". Without one the
+        scores cannot be stored.
+
+    Raises
+    ------
+    DataError
+        For a model that is spread over processes.
+    """
+
+    revision = None
+    trust_remote_code = False
+
+    def __init__(
+        self,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase",
+        fingerprint: str | None = None,
+    ) -> None:
+        if fingerprint is not None:
+            require_text("fingerprint", fingerprint)
+        _refuse_sharded(model)
+        self.model = _unwrap(model)
+        self.tokenizer = tokenizer
+        self.content = fingerprint
+
+    @property
+    def name(self) -> str:
+        """The folder or id that the model was loaded from, else its class."""
+        return self.config.name_or_path or type(self.model).__name__
+
+    @property
+    def title(self) -> str:
+        """The model's name in tables."""
+        folder = Path(self.name)
+        return folder.name if folder.is_absolute() else self.name
+
+    @property
+    def config(self) -> "PreTrainedConfig":
+        """The transformers configuration."""
+        return self.model.config
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration as plain values."""
+        return self.config.to_dict()
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        """The names of all weights; none has a file."""
+        return dict.fromkeys(self.model.state_dict(), Path())
+
+    @cached_property
+    def tokenizer_content(self) -> str:
+        """Hash of the files that the tokenizer saves."""
+        return hash_saved(self.tokenizer)
+
+    def read(
+        self, keys: Iterable[str], *, rows: int | None = None
+    ) -> dict[str, "torch.Tensor"]:
+        """Return the named weights (their first `rows` rows) as float32 tensors."""
+        state = self.model.state_dict()
+        tensors = {}
+        for key in keys:
+            tensor = state[key].detach()
+            if tensor.ndim:
+                tensor = tensor[:rows]
+            if tensor.is_floating_point():
+                tensor = tensor.float()
+            tensors[key] = tensor
+        return tensors
+
+    def error(self, problem: str, remedy: str = "") -> DataError:
+        """Return an error that names the model."""
+        return DataError(f"model={self.name!r}: {problem}", remedy)
+
+    def refuse_moves(self, **options: str | None) -> None:
+        """Raise DataError where a device or a number type is asked for."""
+        for option, value in options.items():
+            if value is not None:
+                problem = (
+                    f"{option}={value!r}: the model is in memory and stays as it is"
+                )
+                raise DataError(problem, f"leave {option} out, or move the model")
+
+    def head_keys(self) -> list[str]:
+        """The names of the weights above the backbone; DataError where it has no head."""
+        prefix = self.model.base_model_prefix
+        if self.model.get_output_embeddings() is not None:
+            problem = f"model={self.name!r} is a language model and has no reward head"
+            raise DataError(problem, "language models go to rmlab.implicit_reward")
+        keys = [key for key in self.files if not key.startswith(f"{prefix}.")]
+        if not keys or prefix not in self.model._modules:
+            problem = f"model={self.name!r}: {type(self.model).__name__} has no head"
+            raise DataError(problem, "pass a model for sequence classification")
+        return keys
+
+    def language_model(self) -> "PreTrainedModel":
+        """The model itself; DataError where it gives no tokens probabilities."""
+        if self.model.get_output_embeddings() is None:
+            problem = f"model={self.name!r} is no language model"
+            raise DataError(problem, "reward models go to rmlab.classifier")
+        return self.model
+
+    def head_copy(self) -> "PreTrainedModel":
+        """Return a model of the same class that shares the backbone alone: its head is
+        a copy, in the same mode, which may be changed.
+        """
+        prefix = self.model.base_model_prefix
+        twin = copy.copy(self.model)
+        # A function in the instance, as accelerate puts one there, would call the
+        # original.
+        twin.__dict__.pop("forward", None)
+        modules: dict[str, Any] = {}
+        for name, module in self.model._modules.items():
+            modules[name] = module if name == prefix else copy.deepcopy(module)
+        twin.__dict__["_modules"] = modules
+        twin.__dict__["_parameters"] = copy.deepcopy(self.model._parameters)
+        twin.__dict__["_buffers"] = copy.deepcopy(self.model._buffers)
+        for hooks in _HOOKS:
+            twin.__dict__[hooks] = OrderedDict()
+        return twin
+
+
+# Where a model comes from.
+Source = Checkpoint | ModelInMemory
+
+
+def open_model(
+    model: "str | Path | PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    fingerprint: str | None = None,
+    **options: Any,
+) -> Source:
+    """Return a model in memory, or the checkpoint of an id or a folder, found with
+    `options`.
+
+    Raises DataError where a model in memory has no tokenizer, and where `tokenizer` or
+    `fingerprint` stand beside a checkpoint, which has its own.
+    """
+    if isinstance(model, str | Path):
+        for name, value in (("tokenizer", tokenizer), ("fingerprint", fingerprint)):
+            if value is not None:
+                problem = f"{name}: only a model in memory takes one"
+                raise DataError(problem, f"leave {name} out")
+        return find(model, **options)
+    for name, value in options.items():
+        if value:
+            problem = f"{name}={value!r}: the model is in memory"
+            raise DataError(problem, f"leave {name} out")
+    if tokenizer is None:
+        problem = "tokenizer: not given for a model in memory"
+        raise DataError(problem, "pass the tokenizer whose template writes its texts")
+    return ModelInMemory(model, tokenizer, fingerprint)
+
+
+@contextmanager
+def evaluating(source: Source) -> Iterator[None]:
+    """Switch a model in memory to evaluation, module by module; each is afterwards as
+    it was before.
+    """
+    if not isinstance(source, ModelInMemory):
+        yield
+        return
+    modules = list(source.model.modules())
+    was_training = [module.training for module in modules]
+    source.model.eval()
+    try:
+        yield
+    finally:
+        for module, training in zip(modules, was_training, strict=True):
+            module.training = training
+
+
+def _unwrap(model: Any) -> "PreTrainedModel":
+    """The transformers model inside wrappers of torch and peft, with its adapters."""
+    from transformers import PreTrainedModel
+
+    while not isinstance(model, PreTrainedModel):
+        # DistributedDataParallel, torch.compile, and peft, which keeps adapters in the
+        # model's layers.
+        if hasattr(model, "get_base_model"):
+            model = model.get_base_model()
+        elif hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        elif hasattr(model, "module"):
+            model = model.module
+        else:
+            problem = f"model: {type(model).__name__} is no model of transformers"
+            raise DataError(problem, "pass a folder, a model id or a PreTrainedModel")
+    return model
+
+
+def _refuse_sharded(model: Any) -> None:
+    """Raise DataError for a model of which this process holds a part."""
+    is_wrapped = any(
+        type(module).__name__ == "FullyShardedDataParallel"
+        for module in getattr(model, "modules", list)()
+    )
+    is_partitioned = any(
+        # Of DeepSpeed's stage 3, and of torch's fully_shard.
+        hasattr(weight, "ds_id") or type(weight).__name__ == "DTensor"
+        for weight in getattr(model, "parameters", list)()
+    )
+    if is_wrapped or is_partitioned:
+        problem = "model: its weights are spread over processes (FSDP or DeepSpeed)"
+        remedy = "save it, and score the folder; or gather it into one process"
+        raise DataError(problem, remedy)
+
+
+def hash_saved(tokenizer: "PreTrainedTokenizerBase") -> str:
+    """Return the hash of the files that a tokenizer in memory saves."""
+    with TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        return hash_tokenizer(Path(folder))

@@ -1,0 +1,229 @@
+"""Readouts: from a backbone's hidden states to scores.
+
+This file loads torch; import it inside a function.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from rmlab.inference.memory import upload
+from rmlab.scorers.reads import Read, read_positions
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from rmlab.inference.backbone import Backbone
+    from rmlab.inference.forward import Batch
+    from rmlab.inference.template import Encoded
+    from rmlab.scorers.encoder import TextEncoder
+    from rmlab.scorers.models.vocabulary import Vocabulary
+
+Ids = NDArray[np.int32]
+Ints = NDArray[np.intp]
+Floats = NDArray[np.float64]
+
+
+class Places(NamedTuple):
+    """Where some texts are read.
+
+    `positions`: of each text, one read after the other. `counts`: how many positions
+    each read has, (texts, reads). `targets`: the tokens that the positions predict,
+    where the readout asks for their probability.
+    """
+
+    positions: list[Ints]
+    counts: Ints
+    targets: Sequence[Ids] = ()
+
+
+class AnyReadout(Protocol):
+    """What a scorer asks of a readout."""
+
+    def locate(self, encoder: "TextEncoder", encoded: "Encoded", texts: Ints) -> Places:
+        """Return where these texts are read."""
+
+    def read(self, batch: "Batch", places: Places) -> torch.Tensor:
+        """Return the outputs for a batch of the located texts, still on the device."""
+
+    def score(self, outputs: Floats, places: Places, texts: Ints) -> Floats:
+        """Return the scores of the located texts number `texts` from their outputs."""
+
+
+AR = TypeVar("AR", bound=AnyReadout)
+
+
+class Parts(NamedTuple, Generic[AR]):
+    """A loaded model: what is forwarded, and what makes scores of its states."""
+
+    backbone: "Backbone"
+    readout: AR
+
+
+class Readout(nn.Module):
+    """A head, and where it looks.
+
+    Parameters
+    ----------
+    head : callable
+        From hidden states (texts, reads, hidden) in float32 to outputs (texts, labels).
+    reads : tuple of Read
+        Where the head looks.
+    label_weights : array of float, optional
+        The score is the sum of weight times label; the first label without weights.
+    """
+
+    label_weights: torch.Tensor | None
+
+    def __init__(
+        self,
+        head: Callable[[torch.Tensor], torch.Tensor],
+        reads: tuple[Read, ...],
+        label_weights: Floats | None = None,
+    ) -> None:
+        super().__init__()
+        self.head = head
+        self.reads = reads
+        weights = None if label_weights is None else torch.as_tensor(label_weights)
+        self.register_buffer("label_weights", weights)
+
+    def locate(self, encoder: "TextEncoder", encoded: "Encoded", texts: Ints) -> Places:
+        """Return where these texts are read."""
+        positions = []
+        counts = np.empty((len(texts), len(self.reads)), np.intp)
+        for row, text in enumerate(texts):
+            by_read = [
+                read_positions(read, encoder, encoded, text) for read in self.reads
+            ]
+            positions.append(np.concatenate(by_read))
+            counts[row] = [len(read) for read in by_read]
+        return Places(positions, counts)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """Return the outputs (texts, labels) for states (texts, reads, hidden)."""
+        outputs: torch.Tensor = self.head(states)
+        return outputs
+
+    @torch.inference_mode()
+    def read(self, batch: "Batch", places: Places) -> torch.Tensor:
+        """Return the outputs for a batch of the located texts, still on the device."""
+        states = pool_states(batch, places.counts[batch.texts])
+        outputs: torch.Tensor = self(states)
+        return outputs
+
+    def score(self, outputs: Floats, places: Places, texts: Ints) -> Floats:
+        """Return the scores of texts with these outputs; labels are mixed in float64."""
+        if self.label_weights is None:
+            return outputs[:, 0]
+        weights: Floats = self.label_weights.numpy()
+        return outputs @ weights
+
+
+def pool_states(batch: "Batch", counts: Ints) -> torch.Tensor:
+    """Return the state of each read, the mean where a read has several positions:
+    (texts, reads, hidden).
+
+    `counts`: positions of each read of the batch's texts.
+    """
+    if (counts == 1).all():
+        return batch.stacked()
+    # embedding_bag averages stretches of different lengths in one kernel, without a
+    # table filled up to the longest.
+    lengths = counts.reshape(-1)
+    indices = {
+        "rows": np.concatenate(batch.where),
+        "starts": np.cumsum(lengths) - lengths,
+    }
+    on_device = upload(indices, batch.rows.device)
+    means = nn.functional.embedding_bag(
+        on_device["rows"], batch.rows, on_device["starts"], mode="mean"
+    )
+    return means.view(*counts.shape, -1)
+
+
+class AnswerReadout(nn.Module):
+    """Log-probabilities of an answer's tokens, made one number.
+
+    Parameters
+    ----------
+    vocabulary : Vocabulary
+        The language model's output layer.
+    mode : str
+        "sum", "mean", or "norm" (minus the Euclidean norm).
+    chunk : int, optional
+        Tokens whose logits exist at once.
+    """
+
+    def __init__(self, vocabulary: "Vocabulary", mode: str, chunk: int | None) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+        self.mode = mode
+        self.chunk = chunk
+
+    def locate(self, encoder: "TextEncoder", encoded: "Encoded", texts: Ints) -> Places:
+        """Return the positions whose states predict the answers, and these tokens."""
+        return locate_answers(encoded, texts)
+
+    @torch.inference_mode()
+    def read(self, batch: "Batch", places: Places) -> torch.Tensor:
+        """Return log-probabilities of the answers' tokens, one text's after the
+        other's, still on the device.
+
+        Texts with a common beginning share rows, and so the log-probabilities of the
+        tokens that these predict.
+        """
+        size = self.vocabulary.size
+        targets = np.concatenate([places.targets[text] for text in batch.texts])
+        cells = np.concatenate(batch.where).astype(np.int64) * size + targets
+        distinct, inverse = np.unique(cells, return_inverse=True)
+        indices = {
+            "rows": distinct // size,
+            "tokens": distinct % size,
+            "inverse": inverse.reshape(-1),
+        }
+        on_device = upload(indices, batch.rows.device)
+        rows = batch.rows[on_device["rows"]]
+        log_probs = self.vocabulary.log_probs(
+            rows, on_device["tokens"], chunk=self.chunk
+        )
+        return log_probs[on_device["inverse"].to(log_probs.device)]
+
+    def score(self, outputs: Floats, places: Places, texts: Ints) -> Floats:
+        """Return each text's log-probabilities made one number."""
+        counts = places.counts[texts, 0]
+        values = outputs**2 if self.mode == "norm" else outputs
+        sums = np.add.reduceat(values, np.cumsum(counts) - counts)
+        return summarize(sums, counts, self.mode)
+
+
+def locate_answers(encoded: "Encoded", texts: Ints) -> Places:
+    """Return the positions whose states predict the answers' tokens, and the tokens.
+
+    Raises DataError for an answer that nothing stands before.
+    """
+    positions = []
+    targets = []
+    for text in texts:
+        ids = encoded.ids[text]
+        start = int(encoded.response_start[text])
+        if start < 1:
+            problem = f"text {text}: nothing predicts the first token of its response"
+            raise DataError(problem, "add a prompt")
+        positions.append(np.arange(start - 1, len(ids) - 1))
+        targets.append(ids[start:])
+    counts = np.array([len(ids) for ids in targets], np.intp)
+    return Places(positions, counts[:, None], targets)
+
+
+def summarize(sums: Floats, counts: Ints, mode: str) -> Floats:
+    """Return rewards of answers with these sums of log-probabilities (for "norm": of
+    their squares) over `counts` tokens.
+    """
+    if mode == "norm":
+        return -np.sqrt(sums)
+    if mode == "mean":
+        return sums / counts
+    return sums

@@ -1,0 +1,60 @@
+"""Where a head looks in a text: the table of reads, and the positions of each."""
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from rmlab.inference.template import Encoded
+    from rmlab.scorers.encoder import TextEncoder
+
+Ints = NDArray[np.intp]
+
+
+class Read(Enum):
+    """A place of a text whose hidden state a head gets.
+
+    LAST and FIRST: the token of the text. MEAN: the mean over all tokens. PROMPT_END:
+    the last token before the answer. GATE: the token that closes the user's turn before
+    the answer's header, such as `<|eot_id|>`. SOURCE, CANDIDATE_1, CANDIDATE_2: the
+    markers of a text that compares two answers.
+    """
+
+    LAST = "last"
+    FIRST = "first"
+    MEAN = "mean"
+    PROMPT_END = "prompt end"
+    GATE = "gate"
+    SOURCE = "source"
+    CANDIDATE_1 = "first candidate"
+    CANDIDATE_2 = "second candidate"
+
+
+# The order in which the texts of comparisons write their markers.
+MARKERS = (Read.SOURCE, Read.CANDIDATE_1, Read.CANDIDATE_2)
+
+
+def read_positions(
+    read: Read, encoder: "TextEncoder", encoded: "Encoded", text: int
+) -> Ints:
+    """Return the positions of a text that a read needs; the states of several are
+    averaged.
+    """
+    n_tokens = len(encoded.ids[text])
+    prompt_end = int(encoded.prompt_end[text])
+    if read is Read.MEAN:
+        return np.arange(n_tokens)
+    if read is Read.FIRST:
+        position = 0
+    elif read is Read.PROMPT_END:
+        position = prompt_end
+    elif read is Read.GATE:
+        position = encoder.find_gate(encoded.ids[text], prompt_end)
+    elif read in MARKERS:
+        markers = encoded.reads or []
+        position = int(markers[text][MARKERS.index(read)])
+    else:
+        position = n_tokens - 1
+    return np.array([position], np.intp)

@@ -1,0 +1,243 @@
+"""Models in memory, as people have them while they train: scored as they are, and left
+as they were.
+"""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
+
+import rmlab
+from rmlab.tables import DataError
+
+PROMPTS = ["What is the capital of France?"] * 2 + ["Why?"]
+RESPONSES = ["Paris, a city on the Seine.", "I am sorry, no.", "Because 7 + 8 = 15."]
+CLASSES = {
+    "classifier": AutoModelForSequenceClassification,
+    "causal": AutoModelForCausalLM,
+}
+MAKERS = {"classifier": rmlab.classifier, "causal": rmlab.implicit_reward}
+
+
+def load(folder, task="classifier"):
+    """The model and its tokenizer as a training script holds them."""
+    model = CLASSES[task].from_pretrained(folder, dtype=torch.float32)
+    return model, PreTrainedTokenizerFast.from_pretrained(folder)
+
+
+def hooks(model):
+    """The hooks of all modules."""
+    return [
+        (name, *module._forward_hooks, *module._forward_pre_hooks)
+        for name, module in model.named_modules()
+    ]
+
+
+def snapshot(model):
+    """All that scoring must leave alone."""
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    grads = [
+        (tensor.requires_grad, tensor.grad, tensor.dtype, tensor.is_inference())
+        for tensor in (*model.parameters(), *model.buffers())
+    ]
+    modes = [module.training for module in model.modules()]
+    members = [sorted(vars(module)) for module in model.modules()]
+    attention = model.config._attn_implementation
+    config = model.config.to_dict()
+    return weights, grads, modes, members, attention, config, hooks(model)
+
+
+def assert_same(before, after):
+    weights_before, *rest_before = before
+    weights_after, *rest_after = after
+    assert weights_before.keys() == weights_after.keys()
+    for name, tensor in weights_before.items():
+        assert tensor.equal(weights_after[name]), name
+    assert rest_before == rest_after
+
+
+@pytest.mark.parametrize("task", CLASSES)
+def test_scores_are_those_of_the_saved_model(zoo, task):
+    folder = zoo(task=task)
+    expected = MAKERS[task](folder, dtype="float32", device="cpu")(PROMPTS, RESPONSES)
+    model, tokenizer = load(folder, task)
+    scorer = MAKERS[task](model, tokenizer=tokenizer)
+    found = scorer(PROMPTS, RESPONSES)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * expected.std())
+    alone = scorer.forward_alone(scorer.prepare(PROMPTS, RESPONSES), np.arange(3))
+    np.testing.assert_allclose(alone, expected, atol=1e-5 * expected.std())
+
+
+def test_an_encoder_s_scores_are_those_of_the_saved_model(zoo):
+    folder = zoo("bert", initializer_range=0.5)
+    expected = rmlab.classifier(folder, device="cpu")(PROMPTS, RESPONSES)
+    model, tokenizer = load(folder)
+    found = rmlab.classifier(model, tokenizer=tokenizer)(PROMPTS, RESPONSES)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * expected.std())
+
+
+@pytest.mark.parametrize("task", CLASSES)
+def test_a_model_in_training_is_left_as_it_was(zoo, task):
+    model, tokenizer = load(zoo(task=task, attention_dropout=0.5), task)
+    model.train()
+    # People freeze parts of a model, which are then in evaluation.
+    model.base_model.layers[0].eval()
+    # Transformers 4 has the other name.
+    getattr(model, "activation_checkpointing_enable", model.train)()
+    before = snapshot(model)
+    torch.manual_seed(7)
+    scorer = MAKERS[task](model, tokenizer=tokenizer)
+    first = scorer(PROMPTS, RESPONSES)
+    assert torch.equal(torch.get_rng_state(), torch.manual_seed(7).get_state())
+    assert_same(before, snapshot(model))
+    np.testing.assert_array_equal(scorer(PROMPTS, RESPONSES), first)
+    # And can be trained on.
+    ids = torch.tensor([[5, 6, 7, 8]])
+    model(input_ids=ids).logits.sum().backward()
+    assert all(weight.grad is not None for weight in model.base_model.parameters())
+
+
+@pytest.mark.parametrize("task", CLASSES)
+def test_another_step_of_training_gives_other_scores(zoo, task):
+    folder = zoo(task=task)
+    model, tokenizer = load(folder, task)
+    scorer = MAKERS[task](model, tokenizer=tokenizer)
+    before = scorer(PROMPTS, RESPONSES)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))
+    changed = scorer(PROMPTS, RESPONSES)
+    assert np.abs(changed - before).max() > 1e-3
+    anew = MAKERS[task](copy.deepcopy(model), tokenizer=tokenizer)(PROMPTS, RESPONSES)
+    np.testing.assert_allclose(changed, anew, atol=1e-6)
+
+
+def test_a_head_of_the_table_in_memory(zoo):
+    folder = zoo(seed=1)
+    model, tokenizer = load(folder)
+    # Eurus's layout: the same backbone under another head.
+    model.regression_head = torch.nn.Linear(32, 1, bias=False)
+    del model.score
+    expected = []
+    scorer = rmlab.classifier(model, tokenizer=tokenizer)
+    assert scorer.head.name == "regression"
+    for ids in scorer.prepare(PROMPTS, RESPONSES).ids:
+        with torch.no_grad():
+            rows = model.model(torch.tensor(ids[None].astype(int))).last_hidden_state
+            expected.append(model.regression_head(rows[0, -1]).item())
+    np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), expected, atol=1e-5)
+
+
+def test_policy_and_reference_in_memory(zoo):
+    folders = [zoo(task="causal", seed=seed) for seed in (0, 1)]
+    expected = rmlab.implicit_reward(*folders, device="cpu")(PROMPTS, RESPONSES)
+    policy, tokenizer = load(folders[0], "causal")
+    reference, _ = load(folders[1], "causal")
+    scorer = rmlab.implicit_reward(policy, reference, tokenizer=tokenizer)
+    np.testing.assert_allclose(
+        scorer(PROMPTS, RESPONSES), expected, atol=1e-5 * expected.std()
+    )
+    mixed = rmlab.implicit_reward(policy, folders[1], tokenizer=tokenizer)
+    np.testing.assert_allclose(
+        mixed(PROMPTS, RESPONSES), expected, atol=1e-5 * expected.std()
+    )
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")
+@pytest.mark.parametrize("task", CLASSES)
+def test_adapters_of_peft_are_part_of_the_model(zoo, task):
+    peft = pytest.importorskip("peft")
+    kind = {"classifier": "SEQ_CLS", "causal": "CAUSAL_LM"}[task]
+    config = peft.LoraConfig(
+        r=4,
+        target_modules=["q_proj", "v_proj"],
+        task_type=kind,
+        init_lora_weights=False,
+    )
+    model, tokenizer = load(zoo(task=task), task)
+    plain = MAKERS[task](model, tokenizer=tokenizer)(PROMPTS, RESPONSES)
+    adapted = peft.get_peft_model(model, config)
+    if task == "classifier":
+        with torch.no_grad():
+            adapted.base_model.model.score.modules_to_save["default"].weight.mul_(3)
+    adapted.train()
+    before = snapshot(adapted)
+    found = MAKERS[task](adapted, tokenizer=tokenizer)(PROMPTS, RESPONSES)
+    assert_same(before, snapshot(adapted))
+    assert np.abs(found - plain).max() > 1e-3
+    merged = copy.deepcopy(adapted).merge_and_unload()
+    expected = MAKERS[task](merged, tokenizer=tokenizer)(PROMPTS, RESPONSES)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * expected.std())
+
+
+def test_its_scores_are_stored_under_a_name_alone(zoo, tmp_path):
+    responses = rmlab.load("mini").head(8)
+    model, tokenizer = load(zoo())
+    with pytest.raises(DataError, match="fingerprint"):
+        rmlab.score(
+            responses, rmlab.classifier(model, tokenizer=tokenizer), store=tmp_path
+        )
+    named = {
+        step: rmlab.classifier(model, tokenizer=tokenizer, fingerprint=step, name=step)
+        for step in ("run-7-step-300", "run-7-step-400")
+    }
+    fingerprints = {scorer.fingerprint for scorer in named.values()}
+    assert len(fingerprints) == 2
+    stored = rmlab.score(responses, named["run-7-step-300"], store=tmp_path)
+    with torch.no_grad():
+        model.score.weight.mul_(2)
+    again = rmlab.score(
+        responses,
+        rmlab.classifier(
+            model,
+            tokenizer=tokenizer,
+            fingerprint="run-7-step-300",
+            name="run-7-step-300",
+        ),
+        store=tmp_path,
+    )
+    np.testing.assert_array_equal(again["score"], stored["score"])
+    later = rmlab.score(responses, named["run-7-step-400"], store=tmp_path)
+    np.testing.assert_allclose(later["score"], 2 * stored["score"], rtol=1e-4)
+
+
+def test_a_model_of_which_this_process_holds_a_part_is_refused(zoo):
+    model, tokenizer = load(zoo())
+    wrapped = type("FullyShardedDataParallel", (torch.nn.Module,), {})()
+    wrapped.module = model
+    with pytest.raises(DataError, match="FSDP"):
+        rmlab.classifier(wrapped, tokenizer=tokenizer)
+    model.score.weight.ds_id = 3
+    with pytest.raises(DataError, match="DeepSpeed"):
+        rmlab.classifier(model, tokenizer=tokenizer)
+
+
+def test_options_of_files_are_refused_beside_a_model_in_memory(zoo):
+    model, tokenizer = load(zoo())
+    with pytest.raises(DataError, match="tokenizer"):
+        rmlab.classifier(model)
+    for options in ({"base": "x"}, {"device": "cpu"}, {"dtype": "float32"}):
+        (name,) = options
+        with pytest.raises(DataError, match=name):
+            rmlab.classifier(model, tokenizer=tokenizer, **options)
+    with pytest.raises(DataError, match="fingerprint"):
+        rmlab.classifier(zoo(), fingerprint="a")
+    with pytest.raises(DataError, match="PreTrainedModel"):
+        rmlab.classifier(torch.nn.Linear(2, 1), tokenizer=tokenizer)
+    language_model, _ = load(zoo(task="causal"), "causal")
+    with pytest.raises(DataError, match="implicit_reward"):
+        rmlab.classifier(language_model, tokenizer=tokenizer)
+    with pytest.raises(DataError, match="classifier"):
+        rmlab.implicit_reward(model, tokenizer=tokenizer)
+
+
+def test_other_machines_do_not_get_a_model_in_memory(zoo):
+    model, tokenizer = load(zoo())
+    assert not rmlab.classifier(model, tokenizer=tokenizer).travels
+    assert rmlab.classifier(zoo()).travels
