@@ -139,8 +139,10 @@ def test_one_question_is_one_text_as_a_string_and_as_a_message():
     ],
 )
 def test_a_cell_that_is_no_text_is_named_by_its_row(column, cell):
-    frame = answers().astype({column: object})
-    frame.iloc[2, frame.columns.get_loc(column)] = cell
+    frame = answers()
+    cells = frame[column].tolist()
+    cells[2] = cell
+    frame[column] = pd.Series(cells, index=frame.index, dtype=object)
     with pytest.raises(DataError, match=f"row 2.*{column}"):
         score_answers(frame)
 
