@@ -30,12 +30,18 @@ test-long: .venv/dev .venv/triton .venv/s3 .venv/vllm/ready  ## the GPU's kernel
 	$(BIN)/python -m pytest -m "" tests/test_vllm.py
 	$(BIN)/python -m pytest -m long -n 2 --dist worksteal
 
-# The tests that need neither torch nor a browser, with the oldest releases that pyproject.toml allows.
-test-oldest: pyproject.toml  ## an environment of its own in .venv/oldest
+# With the oldest releases that pyproject.toml allows: the tests that need neither torch nor a browser, and scoring.
+# The releases of torch that are as old want CUDA's libraries (3 GB) to be imported, also on a CPU.
+UV := .venv/oldest/bin/uv pip install --quiet --python
+test-oldest: pyproject.toml  ## environments of their own in .venv/oldest and .venv/oldest-torch
 	$(PYTHON) -m venv .venv/oldest && .venv/oldest/bin/pip install --quiet uv
-	.venv/oldest/bin/uv pip install --quiet --python .venv/oldest/bin/python --resolution lowest-direct \
+	$(UV) .venv/oldest/bin/python --resolution lowest-direct \
 	  --editable '.[judge]' 'pytest>=8.2' 'hypothesis>=6.100' 'ipython>=8.20'
 	.venv/oldest/bin/python -m pytest @tests/core.txt
+	$(PYTHON) -m venv .venv/oldest-torch
+	$(UV) .venv/oldest-torch/bin/python --resolution lowest-direct \
+	  --editable '.[score,judge]' 'pytest>=8.2' 'hypothesis>=6.100' 'ipython>=8.20'
+	.venv/oldest-torch/bin/python -m pytest @tests/scoring.txt
 
 mutants: .venv/mutmut  ## how many of 400 changed lines the tests notice: see performance/README.md
 	$(BIN)/python performance/mutants.py

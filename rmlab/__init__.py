@@ -42,7 +42,7 @@ from rmlab.metrics import accuracy, estimates, matrix, pairs, summary
 from rmlab.plots import plot_matrices, plot_matrix, plot_style_gap
 from rmlab.report import leaderboard, save_figure, write_report
 from rmlab.scorers import classifier, implicit_reward, pairwise
-from rmlab.scoring import merge, prefer, score
+from rmlab.scoring import merge, prefer, rewards, score
 from rmlab.servers import remote
 from rmlab.stats import compare, rank
 from rmlab.tables import DataError
@@ -80,6 +80,7 @@ __all__ = [
     "read_pairs",
     "read_scores",
     "remote",
+    "rewards",
     "save_figure",
     "score",
     "style_effects",

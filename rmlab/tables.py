@@ -66,6 +66,7 @@ _SOURCE = {
     "responses": "rmlab.load(...) or rmlab.load_pairs(...)",
     "scores": "rmlab.score(responses, ...) or rmlab.read_scores(...)",
     "pairs": "rmlab.pairs(scores)",
+    "answers": "your own file: name its columns by prompt= and response=",
     "table": "rmlab.papers.published('rm-bench')",
 }
 _STRINGS = ("model", "benchmark", "domain", "id", "subset")
@@ -339,7 +340,7 @@ def _combine_codes(
     codes = np.zeros(len(frame), np.intp) if codes is None else codes
     size = int(codes.max(initial=0)) + 1
     for column in columns:
-        values, distinct = pd.factorize(frame[column].array, use_na_sentinel=False)
+        values, distinct = pd.factorize(frame[column], use_na_sentinel=False)
         if size * len(distinct) > np.iinfo(np.intp).max:
             codes, groups = pd.factorize(codes)
             size = len(groups)
@@ -576,7 +577,7 @@ def _numbers(frame: pd.DataFrame, column: str, table: str) -> FloatArray:
     values = frame[column]
     if not pd.api.types.is_numeric_dtype(values.dtype):
         # As texts, since integers beyond the floats would raise OverflowError.
-        texts = values.astype("str").str.strip()
+        texts = values.astype("str").where(values.notna()).str.strip()
         numbers = pd.to_numeric(texts, errors="coerce")
         is_number = numbers.notna() | texts.isna() | (texts.str.lower() == "nan")
         _require(frame, is_number.to_numpy(bool), table, column, "a number")

@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
+import transformers
 from huggingface_hub import errors
 from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file, save_file
@@ -125,9 +126,9 @@ def test_two_segments_are_told_apart_as_the_tokenizer_does(tmp_path, architectur
     logits = own_logits(folder, rows)[:, 0]
     np.testing.assert_allclose(scorer(*TEXTS), logits, atol=1e-6)
     np.testing.assert_allclose(alone(scorer), logits, atol=1e-6)
-    assert scorer.backbone.packing.packed == (architecture == "bert"), (
-        "a pack keeps each text's segments"
-    )
+    # transformers 4 has an attention of BERT's own, which is slower and no less right.
+    packs = architecture == "bert" and not transformers.__version__.startswith("4.")
+    assert scorer.backbone.packing.packed == packs, "a pack keeps each text's segments"
 
 
 def test_segments_marked_in_an_unknown_way_are_refused(tmp_path):
@@ -311,9 +312,11 @@ def test_the_runner_of_reward_bench_masks_a_beginning_token_that_gpt2_counts(zoo
             {"role": "user", "content": prompt},
             {"role": "assistant", "content": response},
         ]
-        rows.append(
-            words(words.apply_chat_template(chat, tokenize=False), return_tensors="pt")
-        )
+        text = words.apply_chat_template(chat, tokenize=False)
+        # Of transformers 4 the tokenizer would number segments, and GPT-2 add a word
+        # for each.
+        row = words(text, return_tensors="pt", return_token_type_ids=False)
+        rows.append(row)
         assert rows[-1]["input_ids"][0, :2].tolist() == [words.bos_token_id] * 2
         rows[-1]["attention_mask"][0, 0] = 0
     reference = own_logits(folder, rows)[:, 0]

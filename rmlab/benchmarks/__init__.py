@@ -5,6 +5,7 @@ from rmlab.benchmarks.layout import Layout
 from rmlab.benchmarks.own_pairs import load_pairs
 from rmlab.benchmarks.pools import load_pool
 from rmlab.benchmarks.registry import benchmark_of, benchmarks_by_name, load, named
+from rmlab.benchmarks.sampling import sample
 
 __all__ = [
     "Benchmark",
@@ -15,4 +16,5 @@ __all__ = [
     "load_pairs",
     "load_pool",
     "named",
+    "sample",
 ]

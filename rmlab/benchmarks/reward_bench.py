@@ -90,7 +90,7 @@ def _released_items() -> pd.DataFrame:
     with the same prompt.
     """
     path = records.shipped("reward_bench_items.csv")
-    return pd.read_csv(path, dtype="str", index_col="id")
+    return pd.read_csv(path, dtype="str").set_index("id")
 
 
 def read(files: Files) -> pd.DataFrame:

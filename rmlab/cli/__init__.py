@@ -13,6 +13,7 @@ from rmlab.cli.gate import gate
 from rmlab.cli.judging import JudgeCommand
 from rmlab.cli.options import DataclassCommand
 from rmlab.cli.pages import Report, explore_scores, run_demo
+from rmlab.cli.rewarding import Rewards
 from rmlab.cli.scoring import Doctor, Plan, Prefer, Score, merge_stores
 from rmlab.tables import DataError
 from rmlab.text import line
@@ -93,6 +94,7 @@ def _rmlab(
 _COMMANDS: dict[str, Callable[..., object]] = {
     "plan": Plan,
     "score": Score,
+    "rewards": Rewards,
     "prefer": Prefer,
     "judge": JudgeCommand,
     "merge": merge_stores,

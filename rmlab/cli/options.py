@@ -96,8 +96,8 @@ class TableOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkOptions:
-    """Where a run stores, shares and writes its work."""
+class StoreOptions:
+    """Where a run stores and writes its work."""
 
     store: Annotated[
         str | None,
@@ -107,6 +107,15 @@ class WorkOptions:
         Path | None,
         typer.Option("--out", "-o", help="File to write; else the result is printed."),
     ] = None
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress on stderr.")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkOptions(StoreOptions):
+    """The same, and how a run shares its work."""
+
     shard: Annotated[
         str | None, typer.Option(help="3/16: only the third of sixteen parts.")
     ] = None
@@ -118,9 +127,6 @@ class WorkOptions:
         int | None,
         typer.Option(help="CPUs of each worker of --cluster; else 1.", min=1),
     ] = None
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress on stderr.")
-    ] = False
 
     def work_keywords(self) -> Options:
         """Return keywords of `rmlab.score` and `rmlab.prefer`."""

@@ -133,7 +133,7 @@ def write_frame(frame: pd.DataFrame, path: Path) -> Path:
 def _format_csv(frame: pd.DataFrame) -> str:
     guarded = frame.rename(columns=guard_formula)
     for name, guarded_name in zip(frame, guarded, strict=True):
-        if frame[name].dtype == "str":
+        if pd.api.types.infer_dtype(frame[name], skipna=True) == "string":
             guarded[guarded_name] = _map_texts(frame[name], guard_formula)
     return guarded.to_csv(index=False, lineterminator="\n")
 

@@ -5,16 +5,15 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab import tables
-from rmlab.scoring.cluster import Ray, find_engine
+from rmlab.scoring.cluster import Ray
 from rmlab.scoring.open_models import Models, open_models
-from rmlab.scoring.run import RunOptions
+from rmlab.scoring.rewards import rewards
+from rmlab.scoring.run import make_run_options
 from rmlab.scoring.stores import merge
 from rmlab.scoring.tasks import Comparisons, SingleAnswers, score_table
 from rmlab.scoring.texts import Shard, select_shard
-from rmlab.store import Store
-from rmlab.tables import DataError
 
-__all__ = ["Ray", "merge", "prefer", "score"]
+__all__ = ["Ray", "merge", "prefer", "rewards", "score"]
 
 
 def score(
@@ -94,7 +93,14 @@ def score(
     if shard is not None:
         responses = select_shard(responses, shard)
     task = SingleAnswers(responses)
-    run = _run_options(store, shard, cluster, batch, allow_missing, progress)
+    run = make_run_options(
+        store=store,
+        cluster=cluster,
+        batch=batch,
+        allow_missing=allow_missing,
+        progress=progress,
+        keeps_tables=shard is None,
+    )
     models = open_models(model, options, run, pairwise=False)
     return score_table(task, models, run)
 
@@ -152,29 +158,13 @@ def prefer(
     if shard is not None:
         responses = select_shard(responses, shard)
     task = Comparisons(responses)
-    run = _run_options(store, shard, cluster, batch, allow_missing, progress)
-    models = open_models(model, options, run, pairwise=True)
-    return score_table(task, models, run)
-
-
-def _run_options(
-    store: str | Path | None,
-    shard: Shard | None,
-    cluster: str | Ray | None,
-    batch: int,
-    allow_missing: bool,
-    progress: bool | None,
-) -> RunOptions:
-    if not isinstance(batch, int) or batch < 1:
-        allowed = "give the number of texts of a call, 1 or more"
-        raise DataError(f"batch: {batch!r} is not allowed", allowed)
-    opened_store = None if store is None else Store(store)
-    engine = find_engine(cluster) if isinstance(cluster, str) else cluster
-    return RunOptions(
-        store=opened_store,
-        is_shard=shard is not None,
-        engine=engine,
+    run = make_run_options(
+        store=store,
+        cluster=cluster,
         batch=batch,
         allow_missing=allow_missing,
         progress=progress,
+        keeps_tables=shard is None,
     )
+    models = open_models(model, options, run, pairwise=True)
+    return score_table(task, models, run)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple, Never
 
@@ -23,7 +24,7 @@ from rmlab.scorers.base import (
     Text,
     check_rows,
 )
-from rmlab.scoring.cluster import Ray
+from rmlab.scoring.cluster import Ray, find_engine
 from rmlab.scoring.self_check import check_company
 from rmlab.scoring.texts import Texts
 from rmlab.store import Store
@@ -43,16 +44,41 @@ _TICK = 2.0  # seconds; a run that is shorter shows no bar in Jupyter
 class RunOptions:
     """How texts are scored.
 
-    `is_shard`: whether the texts are a part of the table. `engine`: who scores on a
-    cluster. `batch`: texts of a call of a function.
+    `keeps_tables`: whether the store gets the finished tables, too. `engine`: who
+    scores on a cluster. `batch`: texts of a call of a function.
     """
 
     store: Store | None = None
-    is_shard: bool = False
+    keeps_tables: bool = True
     engine: Ray | None = None
     batch: int = 256
     allow_missing: bool = False
     progress: bool | None = None
+
+
+def make_run_options(
+    *,
+    store: str | Path | None,
+    cluster: str | Ray | None,
+    batch: int,
+    allow_missing: bool,
+    progress: bool | None,
+    keeps_tables: bool,
+) -> RunOptions:
+    """Options from what people give; DataError for what is not allowed."""
+    if not isinstance(batch, int) or batch < 1:
+        allowed = "give the number of texts of a call, 1 or more"
+        raise DataError(f"batch: {batch!r} is not allowed", allowed)
+    opened_store = None if store is None else Store(store)
+    engine = find_engine(cluster) if isinstance(cluster, str) else cluster
+    return RunOptions(
+        store=opened_store,
+        keeps_tables=keeps_tables,
+        engine=engine,
+        batch=batch,
+        allow_missing=allow_missing,
+        progress=progress,
+    )
 
 
 class ModelScores(NamedTuple):

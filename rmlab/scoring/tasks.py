@@ -2,7 +2,7 @@
 table.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -21,6 +21,7 @@ class SingleAnswers:
     """Responses, each of which gets a score. `rows`: the table without a model."""
 
     is_pairwise = False
+    key_columns: Sequence[str] = tables.KEY  # what messages call a row by
 
     def __init__(self, responses: pd.DataFrame) -> None:
         self.rows = responses
@@ -32,7 +33,8 @@ class SingleAnswers:
         """The distinct texts."""
         columns = zip(self.rows["prompt"], self.rows["response"], strict=True)
         texts = [Text(prompt, (response,)) for prompt, response in columns]
-        return unique_texts(self.rows[tables.KEY], self.prompt_number, texts)
+        keys = self.rows[[*self.key_columns]]
+        return unique_texts(keys, self.prompt_number, texts)
 
     def score_rows(
         self, scorer: Scorer | Judge, run: RunOptions
@@ -98,7 +100,7 @@ def score_table(
     """The table of all models, one after the other; a store gets it too, where it is
     not of a shard.
     """
-    store = None if run.is_shard else run.store
+    store = run.store if run.keeps_tables else None
     if store is not None:
         names = task.rows["benchmark"].unique()
         check_tables(store, models, names, pairs=task.is_pairwise)

@@ -140,7 +140,9 @@ def load(
     if checkpoint.has_safetensors:
         options["use_safetensors"] = True
         options["trust_remote_code"] = checkpoint.trust_remote_code
-        if prefix:
+        # The one that transformers takes off itself it must find.
+        own_prefix = f"{empty.base_model_prefix}."
+        if prefix not in ("", own_prefix):
             options["key_mapping"] = {f"^{re.escape(prefix)}": ""}
     else:
         # An Auto class wants a folder even where it is given the weights; the class it

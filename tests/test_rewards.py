@@ -1,0 +1,290 @@
+"""A list of answers without labels: people's own table gets a column, and nothing else
+changes.
+"""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from fakes import Streaming, truth
+from judge_fakes import rating_judge
+
+import rmlab
+from rmlab.tables import DataError
+
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Name a prime."},
+]
+
+
+def answers():
+    """Rows of a generation run: prompts out of order, an odd index, columns of all
+    types, one of them with a name of ours.
+    """
+    return pd.DataFrame(
+        {
+            "when": pd.to_datetime(["2026-01-01", None, "2026-01-03", "2026-01-04"]),
+            "question": ["b?", "a?", "b?", "a?"],
+            "answer": ["Long answer.", "No.", "Yes.", "Long answer."],
+            "label": [3, 1, 2, 7],
+            "meta": [{"k": 1}, None, [1, 2], "x"],
+            "score": pd.array([1, None, 3, 4], dtype="Int64"),
+        },
+        index=["w", "x", "x", "z"],
+    )
+
+
+def score_answers(frame, model=None, **options):
+    scorer = Streaming() if model is None else model
+    names = {"prompt": "question", "response": "answer"}
+    return rmlab.rewards(frame, scorer, **names, **options)
+
+
+def test_rows_and_other_columns_stay_as_they_are():
+    frame = answers()
+    before = frame.copy(deep=True)
+    scored = score_answers(frame)
+    pd.testing.assert_frame_equal(frame, before)
+    pd.testing.assert_frame_equal(scored.drop(columns="reward"), before)
+    rows = zip(frame["question"], frame["answer"], strict=True)
+    expected = [truth(question, answer) for question, answer in rows]
+    np.testing.assert_array_equal(scored["reward"], expected)
+
+
+def test_a_reward_is_the_score_of_the_same_text():
+    responses = rmlab.load("mini").sample(frac=1, random_state=0)
+    scorer = Streaming()
+    scores = rmlab.score(responses, scorer)["score"].to_numpy()
+    np.testing.assert_array_equal(rmlab.rewards(responses, scorer)["reward"], scores)
+
+
+@pytest.mark.parametrize("nothing", [None, np.nan, pd.NA, ""])
+def test_a_missing_answer_has_a_missing_reward(nothing):
+    frame = answers().astype({"answer": object})
+    frame.iloc[1, 2] = nothing
+    scored = score_answers(frame)
+    assert scored["reward"].isna().tolist() == [False, True, False, False]
+
+
+def test_a_missing_prompt_has_a_missing_reward_and_an_empty_one_has_one():
+    frame = answers().astype({"question": object})
+    frame.iloc[0, 1] = None
+    frame.iloc[1, 1] = ""
+    scored = score_answers(frame)
+    assert scored["reward"].isna().tolist() == [True, False, False, False]
+
+
+def test_without_any_answer_all_rewards_are_missing():
+    frame = answers().assign(answer=None)
+    assert score_answers(frame)["reward"].isna().all()
+    assert score_answers(answers()[:0])["reward"].dtype == np.float64
+
+
+def test_no_number_of_the_model_is_refused_by_its_row_or_allowed():
+    frame = answers()
+
+    def refuses(prompts, responses):
+        return [np.nan if text == "Yes." else 1.0 for text in responses]
+
+    with pytest.raises(DataError, match="row 2"):
+        score_answers(frame, refuses)
+    scored = score_answers(frame, refuses, allow_missing=True)
+    np.testing.assert_array_equal(scored["reward"], [1, 1, np.nan, 1])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response"),
+    [
+        (CHAT, "Seven."),
+        (CHAT, [{"role": "assistant", "content": "Seven."}]),
+        (CHAT[:1], [CHAT[1], {"role": "assistant", "content": "Seven."}]),
+        (np.array(CHAT, object), "Seven."),
+        (None, [*CHAT, {"role": "assistant", "content": "Seven."}]),
+    ],
+)
+def test_chats_are_lists_of_messages(prompt, response):
+    seen = []
+
+    def model(prompts, responses):
+        seen.extend(zip(prompts, responses, strict=True))
+        return [1.0] * len(prompts)
+
+    frame = pd.DataFrame({"prompt": [prompt], "response": [response]})
+    column = None if prompt is None else "prompt"
+    scored = rmlab.rewards(frame, model, prompt=column)
+    assert seen == [(CHAT, "Seven.")]
+    assert scored["reward"].tolist() == [1.0]
+
+
+def test_one_question_is_one_text_as_a_string_and_as_a_message():
+    asked = [{"role": "user", "content": "Hi"}]
+    frame = pd.DataFrame({"prompt": ["Hi", asked], "response": "Hello"})
+    scorer = Streaming()
+    scored = rmlab.rewards(frame, scorer)
+    assert scored["reward"][0] == scored["reward"][1]
+    assert scored.attrs["provenance"]["fake"]["texts"] == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [
+        ("question", 5),
+        ("question", []),
+        ("question", [{"role": "user"}]),
+        ("answer", {"content": "x"}),
+        ("answer", [{"role": "user", "content": "x"}]),
+        ("answer", "\ud800"),
+    ],
+)
+def test_a_cell_that_is_no_text_is_named_by_its_row(column, cell):
+    frame = answers()
+    cells = frame[column].tolist()
+    cells[2] = cell
+    frame[column] = pd.Series(cells, index=frame.index, dtype=object)
+    with pytest.raises(DataError, match=f"row 2.*{column}"):
+        score_answers(frame)
+
+
+def test_an_interrupted_run_resumes(tmp_path):
+    frame = pd.DataFrame({"question": "q", "answer": [f"a{n}" for n in range(40)]})
+
+    first = Streaming()
+    whole = score_answers(frame[:25], first, store=tmp_path)
+    second = Streaming()
+    rest = score_answers(frame, second, store=tmp_path)
+    assert rest.attrs["provenance"]["fake"]["scored"] == 15
+    np.testing.assert_array_equal(rest["reward"][:25], whole["reward"])
+    again = score_answers(frame, Streaming(), store=tmp_path)
+    assert again.attrs["provenance"]["fake"]["scored"] == 0
+    np.testing.assert_array_equal(again["reward"], rest["reward"])
+
+
+def test_a_store_gets_no_table_that_a_report_would_take_for_a_benchmark(tmp_path):
+    score_answers(answers(), store=tmp_path)
+    assert list(tmp_path.rglob("*.csv")) == []
+
+
+def test_a_judge_rates_answers_too():
+    rater = rating_judge(lambda answer, _: f"[[{len(answer) // 2}]]")
+    scored = score_answers(answers(), rater)
+    assert scored["reward"].tolist() == [6.0, 1.0, 2.0, 6.0]
+
+
+def test_a_column_called_reward_is_not_overwritten():
+    with pytest.raises(DataError, match="reward"):
+        score_answers(answers().assign(reward=1.0))
+
+
+def test_one_column_takes_one_model():
+    with pytest.raises(DataError, match="2 models"):
+        score_answers(answers(), ["longest", "shortest"])
+
+
+def test_a_missing_column_is_named():
+    with pytest.raises(DataError, match="prompt"):
+        rmlab.rewards(answers(), "longest", response="answer")
+
+
+# The command.
+
+
+ROWS = [
+    {"prompt": "Hi", "response": "Hello there.", "step": 1, "tags": ["a"]},
+    {"prompt": CHAT, "response": None, "note": "cut"},
+    {"prompt": CHAT, "response": "Seven.", "step": 2, "big": 2**60 + 1},
+]
+
+
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json"])
+def test_objects_keep_their_fields(main, tmp_path, suffix):
+    file = write_lines(tmp_path / "in.jsonl", ROWS)
+    out = tmp_path / f"out.{suffix}"
+    code, printed, err = main("rewards", file, "longest", "-q", "-o", out)
+    assert (code, printed, err.count("\n")) == (0, "", 1)
+    text = out.read_text()
+    lines = text.splitlines()
+    rows = json.loads(text) if suffix == "json" else [json.loads(x) for x in lines]
+    rewards = [12.0, None, 6.0]
+    expected = [row | {"reward": x} for row, x in zip(ROWS, rewards, strict=True)]
+    assert rows == expected
+
+
+def test_a_csv_file_keeps_its_cells(main, tmp_path):
+    file = tmp_path / "in.csv"
+    file.write_text('q,a,share\n"x, y",Yes.,"0.50"\nx,,007\n')
+    out = tmp_path / "out.csv"
+    words = ("--prompt", "q", "--response", "a", "-q", "-o", out)
+    assert main("rewards", file, "longest", *words)[0] == 0
+    assert out.read_text() == 'q,a,share,reward\n"x, y",Yes.,0.50,4.0\nx,,007,\n'
+
+
+def test_a_parquet_file_keeps_its_types(main, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [
+            ("prompt", pa.string()),
+            ("response", pa.string()),
+            ("step", pa.int16()),
+            ("when", pa.timestamp("ms")),
+        ]
+    )
+    rows = [{"prompt": "p", "response": "Yes.", "step": 3, "when": None}]
+    pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "in.parquet")
+    out = tmp_path / "out.parquet"
+    assert main("rewards", tmp_path / "in.parquet", "longest", "-q", "-o", out)[0] == 0
+    table = pq.read_table(out)
+    assert table.schema == schema.append(pa.field("reward", pa.float64()))
+    assert table.to_pylist() == [rows[0] | {"reward": 4.0}]
+
+
+def test_without_out_a_csv_goes_into_the_pipe(main, tmp_path):
+    file = write_lines(tmp_path / "in.jsonl", [{"prompt": "p", "response": "Yes."}])
+    code, printed, _ = main("rewards", file, "longest", "-q")
+    assert (code, printed) == (0, "prompt,response,reward\np,Yes.,4.0\n")
+
+
+def test_whole_chats_stand_in_one_column(main, tmp_path):
+    chat = [*CHAT, {"role": "assistant", "content": "Seven."}]
+    file = write_lines(tmp_path / "in.jsonl", [{"messages": chat}])
+    out = tmp_path / "out.jsonl"
+    words = ("--chats", "messages", "-q", "-o", out)
+    assert main("rewards", file, "longest", *words)[0] == 0
+    assert json.loads(out.read_text()) == {"messages": chat, "reward": 6.0}
+
+
+def test_options_of_the_model_reach_it(main, tmp_path, monkeypatch):
+    given = {}
+
+    def classifier(model, **options):
+        given.update(options, model=model)
+        return Streaming(model)
+
+    monkeypatch.setattr("rmlab.scorers.classifier", classifier)
+    file = write_lines(tmp_path / "in.jsonl", ROWS[:1])
+    words = (
+        "--dtype",
+        "float32",
+        "--max-length",
+        "64",
+        "-q",
+        "--store",
+        tmp_path / "s",
+    )
+    assert main("rewards", file, "owner/name", *words)[0] == 0
+    assert given == {"model": "owner/name", "dtype": "float32", "max_length": 64}
+
+
+def test_another_ending_is_refused_before_the_run(main, tmp_path):
+    file = write_lines(tmp_path / "in.jsonl", ROWS)
+    code, _, err = main("rewards", file, "longest", "-o", tmp_path / "out.xlsx")
+    assert code == 1
+    assert ".jsonl" in err

@@ -1,0 +1,80 @@
+"""A small part of a benchmark: whole prompts, from every domain."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rmlab
+from rmlab.benchmarks import sample
+from rmlab.tables import PROMPT, DataError
+
+
+def table(**sizes):
+    """Responses with prompts of each domain, whose rows are far apart."""
+    rows = []
+    for label in ("chosen", "rejected"):
+        for domain, size in sizes.items():
+            for number in range(size):
+                rows.append((domain, str(number), label))
+    frame = pd.DataFrame(rows, columns=["domain", "id", "label"])
+    return frame.assign(benchmark="own", slot=0, prompt="p", response=frame["label"])
+
+
+def test_prompts_stay_whole_and_rows_in_their_order():
+    responses = rmlab.load("mini")
+    part = sample(responses, 10, seed=3)
+    drawn = set(map(tuple, part[PROMPT].to_numpy()))
+    assert len(drawn) == 10
+    kept = [tuple(key) in drawn for key in responses[PROMPT].to_numpy()]
+    pd.testing.assert_frame_equal(part, responses[kept].reset_index(drop=True))
+
+
+def test_domains_keep_their_shares():
+    part = sample(table(chat=100, math=300, code=600), 100)
+    n_prompts = part.groupby("domain")["id"].nunique()
+    assert n_prompts.to_dict() == {"chat": 10, "math": 30, "code": 60}
+
+
+@pytest.mark.parametrize("n", [11, 30, 64, 200])
+def test_a_rare_subset_keeps_enough_for_an_interval(n):
+    part = sample(table(common=995, rare=5), n)
+    n_prompts = part.groupby("domain")["id"].nunique()
+    assert n_prompts.sum() == n
+    assert n_prompts["rare"] == 5
+
+
+def test_a_summary_of_a_sample_has_an_interval_where_that_of_all_has_one():
+    pairs = rmlab.papers.results("reward-bench")
+    few = pairs[pairs["model"].isin(pairs["model"].unique()[:2])]
+    summary = rmlab.summary(sample(few, 200))
+    assert (summary["n_prompts"] == 200).all()
+    assert (summary["high"] - summary["low"]).notna().all()
+
+
+def test_the_seed_draws_the_prompts():
+    responses = table(chat=50, math=50)
+    first = sample(responses, 20, seed=1)
+    pd.testing.assert_frame_equal(first, sample(responses, 20, seed=1))
+    assert not first["id"].equals(sample(responses, 20, seed=2)["id"])
+
+
+def test_every_prompt_is_as_likely_as_the_others_of_its_domain():
+    responses = table(chat=6, math=12)
+    counts = np.zeros(18)
+    for seed in range(200):
+        part = sample(responses, 9, seed=seed)
+        keys = part.loc[part["label"] == "chosen", ["domain", "id"]]
+        for domain, number in keys.itertuples(index=False):
+            counts[int(number) + 6 * (domain == "math")] += 1
+    np.testing.assert_allclose(counts[:6] / 200, counts[:6].mean() / 200, atol=0.15)
+    np.testing.assert_allclose(counts[6:] / 200, counts[6:].mean() / 200, atol=0.15)
+
+
+def test_all_are_kept_where_there_are_no_more():
+    responses = table(chat=3, math=4)
+    pd.testing.assert_frame_equal(sample(responses, 50), responses)
+
+
+def test_fewer_prompts_than_subsets_are_refused():
+    with pytest.raises(DataError, match="3 subsets"):
+        sample(table(a=5, b=5, c=5), 2)
