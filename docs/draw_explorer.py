@@ -1,5 +1,5 @@
-"""Take figures/10_explorer.png: the page of `rmlab explore` on scores that ship with the
-package, in Chromium.
+"""Take figures/10_explorer.png: the page of `rmlab explore` on shipped scores, in
+Chromium.
 
     python docs/draw_explorer.py [--dark]
 

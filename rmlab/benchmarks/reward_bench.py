@@ -81,7 +81,8 @@ def find_task(item: str, subset: str) -> str:
     """
     if subset_of_item(item) != subset:
         return f"{subset}/{item}"
-    return "task " + _released_items()["task"][item]
+    task = _released_items()["task"][item]
+    return f"task {task}"
 
 
 @cache

@@ -33,9 +33,9 @@ class Rewards(shared.ServerOptions, shared.StoreOptions):
     \b
     Examples:
       rmlab rewards answers.jsonl ./my-rm -o scored.jsonl
-      rmlab rewards answers.csv longest --prompt question --response answer -o scored.csv
-      rmlab rewards chats.parquet ./my-rm --chats messages --store scores -o scored.parquet
-      rmlab rewards answers.jsonl my-rm --url http://127.0.0.1:8000 --kind vllm -o scored.jsonl
+      rmlab rewards answers.csv longest --prompt question -o scored.csv
+      rmlab rewards chats.parquet ./my-rm --chats messages --store scores -o out.jsonl
+      rmlab rewards answers.jsonl my-rm --url http://127.0.0.1:8000 --kind vllm
     """
 
     file: Annotated[Path, typer.Argument(help=f"Answers: {', '.join(SUFFIXES)}.")]
@@ -76,7 +76,9 @@ class Rewards(shared.ServerOptions, shared.StoreOptions):
         response = self.chats or self.response
         present = _list_columns(rows)
         columns = {}
-        for column in {prompt, response, REWARD} & set(present):
+        for column in present:
+            if column not in (prompt, response, REWARD):
+                continue
             columns[column] = pd.Series([row.get(column) for row in rows], dtype=object)
 
         keywords = shared.pick_given(name=self.name)

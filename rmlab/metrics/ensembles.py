@@ -117,7 +117,7 @@ def _combine_scores(rows: pd.DataFrame, names: list[str], how: How) -> pd.DataFr
 def _combine_pairs(rows: pd.DataFrame, names: list[str], how: How) -> pd.DataFrame:
     """The pairs of a jury, with the further columns on which its members agree."""
     if how == "mean":
-        margin = rows["margin"].to_numpy()
+        margin = rows["margin"].to_numpy(float)
         margins, comparisons = _spread_models(rows, names, ITEM, margin)
         margin = margins.mean(axis=0)
         verdict = margin
@@ -126,7 +126,7 @@ def _combine_pairs(rows: pd.DataFrame, names: list[str], how: How) -> pd.DataFra
             problem = f"pairs: no comparison has margins of all models, {without!r}"
             raise DataError(f"{problem} has the fewest", "pass how='majority'")
     else:
-        codes = rows["outcome"].cat.codes.to_numpy(float)
+        codes = np.array(rows["outcome"].cat.codes, np.float64)
         codes[codes < 0] = np.nan
         outcomes, comparisons = _spread_models(rows, names, ITEM, codes)
         margin = np.full(len(comparisons), np.nan)

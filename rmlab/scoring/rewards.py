@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -151,7 +151,7 @@ def _list_responses(answers: Iterator[_Answer]) -> pd.DataFrame:
 def _read_answers(
     frame: pd.DataFrame, prompt: str | None, response: str
 ) -> Iterator[_Answer]:
-    """The rows that have a prompt and an answer; DataError for other cells than text."""
+    """The rows that have a prompt and an answer; DataError for cells without text."""
     columns = [response] if prompt is None else [prompt, response]
     roles = ["assistant"] if prompt is None else ["user", "assistant"]
     cells_of = frame[columns].itertuples(index=False, name=None)
@@ -169,7 +169,7 @@ def _read_answers(
             yield _Answer(row, _unwrap_question(before), last["content"])
 
 
-def _is_missing(cell: object) -> bool:
+def _is_missing(cell: Any) -> bool:
     return bool(pd.api.types.is_scalar(cell) and pd.isna(cell))
 
 
@@ -177,11 +177,12 @@ def _read_turns(row: int, column: str, role: str, cell: object) -> list[dict[str
     """The messages of a cell; a string is one message of that role."""
     if isinstance(cell, np.ndarray):
         cell = cell.tolist()  # as Parquet files are read
-    is_text = isinstance(cell, str)
-    turns = [{"role": role, "content": cell}] if is_text else cell
+    turns = cell
+    if isinstance(cell, str):
+        turns = [{"role": role, "content": cell}]
     if not is_conversation(turns) or is_broken(turns):
         fail(_NAME, row, {column: cell}, column, _TEXT, _REMEDY)
-    return turns
+    return cast("list[dict[str, str]]", turns)
 
 
 def _unwrap_question(turns: list[dict[str, str]]) -> Prompt:
