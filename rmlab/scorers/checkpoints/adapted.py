@@ -167,18 +167,14 @@ class Adapted(Checkpoint):
         """Name and values of the named weights, one at a time; changed layers are
         float32.
         """
-        keys_of_file: dict[Path, dict[str, str]] = {}
         for key in keys:
-            names = keys_of_file.setdefault(self.files[key], {})
-            names[self.stored_names[key]] = key
-        for path, names in keys_of_file.items():
+            # Each in a mapping of its own, so that no page of a changed layer stays.
+            path = self.files[key]
+            ((_, tensor),) = stored_tensors(path, [self.stored_names[key]])
             is_own = path == self.folder / _WEIGHTS
-            for name, tensor in stored_tensors(path, names):
-                key = names[name]
-                if not is_own and key in self._layers:
-                    yield key, _merge(self._layers[key], tensor)
-                else:
-                    yield key, tensor
+            if not is_own and key in self._layers:
+                tensor = _merge(self._layers[key], tensor)
+            yield key, tensor
 
     @cached_property
     def _layers(self) -> dict[str, Any]:
