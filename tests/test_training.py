@@ -257,3 +257,36 @@ def test_it_is_loaded_on_first_access():
         "assert 'transformers' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_it_works_with_the_trainer_of_trl(base, tmp_path, responses):
+    trl = pytest.importorskip("trl")
+    datasets = pytest.importorskip("datasets")
+    rows = [
+        {"prompt": "Why? ", "chosen": "Because 7 + 8 = 15.", "rejected": "No."}
+    ] * 8
+    args = trl.RewardConfig(
+        output_dir=str(tmp_path / "run-7"),
+        max_steps=4,
+        per_device_train_batch_size=2,
+        report_to="none",
+        save_strategy="no",
+        use_cpu=True,
+        bf16=False,
+    )
+    callback = BenchmarkCallback(responses, every=2)
+    noise = Noise()
+    trainer = trl.RewardTrainer(
+        model=AutoModelForSequenceClassification.from_pretrained(base),
+        args=args,
+        train_dataset=datasets.Dataset.from_list(rows),
+        processing_class=PreTrainedTokenizerFast.from_pretrained(base),
+        callbacks=[callback, noise],
+    )
+    trainer.train()
+    names = [f"run-7 step {step}" for step in (0, 2, 4)]
+    assert list(callback.scores["model"].unique()) == names
+    logged = [step for step, logs in noise.logs if "mini/overall" in logs]
+    assert logged == [0, 2, 4]
