@@ -318,8 +318,9 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
     def _load_model(self) -> "PreTrainedModel":
         if isinstance(self.checkpoint, ModelInMemory):
             return self.checkpoint.language_model()
-        if self.base is not None and self.residence.stay:
-            shared = self.base.readout.vocabulary.model
+        base = self.base if self.residence.stay else None
+        if isinstance(self.checkpoint, Adapted) and base is not None:
+            shared = base.readout.vocabulary.model
             return backbones.adapt_copy(shared, self.checkpoint)
         return backbones.load(
             self.checkpoint,

@@ -187,7 +187,7 @@ class Adapted(Checkpoint):
         model = _build(self, self.config, self.class_title)
         remedy = f"pass base=, the model that it was trained on; or {_MERGE}"
         with explain(self.name, "put the adapter on its base", remedy):
-            config = LoraConfig.from_pretrained(self.folder)
+            config = LoraConfig.from_pretrained(str(self.folder))
             # Weights that the adapter has whole are read as they are.
             config.modules_to_save = None
             config.init_lora_weights = False
@@ -228,7 +228,7 @@ def overlay(name: str, snapshot: Snapshot, base_model: Checkpoint) -> Adapted:
             own_names[key] = stored_name
             n_own += size
 
-    title = _CLASSES.get(adapter.get("task_type"), "AutoModelForCausalLM")
+    title = _CLASSES.get(str(adapter.get("task_type")), "AutoModelForCausalLM")
     if any(key.startswith(_HEADS) for key in own_names):
         title = _CLASSES["SEQ_CLS"]
     base_names = _name_weights(base_model, _build(base_model, base_model.config, title))

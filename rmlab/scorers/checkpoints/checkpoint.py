@@ -234,7 +234,7 @@ def _is_adapter(folder: Path) -> bool:
 
 
 def _find_base(
-    name: str, folder: Path, base: str | Path | None, **options: bool
+    name: str, folder: Path, base: str | Path | None, **options: Any
 ) -> Checkpoint:
     """The model that an adapter changes: `base`, or the one that it names.
 
