@@ -264,9 +264,7 @@ def test_it_is_loaded_on_first_access():
 def test_it_works_with_the_trainer_of_trl(base, tmp_path, responses):
     trl = pytest.importorskip("trl")
     datasets = pytest.importorskip("datasets")
-    rows = [
-        {"prompt": "Why? ", "chosen": "Because 7 + 8 = 15.", "rejected": "No."}
-    ] * 8
+    rows = [{"prompt": "Why? ", "chosen": "Because 7 + 8 = 15.", "rejected": "No."}] * 8
     args = trl.RewardConfig(
         output_dir=str(tmp_path / "run-7"),
         max_steps=4,
