@@ -11,8 +11,11 @@ every figure is a function of these three tables.
 
 These are the names of a first day. All else is one dot deeper, in a module named for
 the job: `rmlab.metrics`, `.stats`, `.bias`, `.styles`, `.plots`, `.scorers`, `.papers`,
-`.widgets`, `.report`, `.io`, `.tables`, `.toy`.
+`.widgets`, `.report`, `.io`, `.tables`, `.toy`; `.training` when it is first asked for.
 """
+
+from importlib import import_module
+from types import ModuleType
 
 from rmlab import (
     baselines,
@@ -90,3 +93,10 @@ __all__ = [
     "write_report",
     "write_scores",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Load `rmlab.training` on first access, as it imports transformers."""
+    if name == "training":
+        return import_module("rmlab.training")
+    raise AttributeError(f"module 'rmlab' has no attribute {name!r}")

@@ -92,6 +92,8 @@ def drawings(scores, pairs, good, four, responses):
     their table.
     """
     good_scores = scores[scores["model"] == "good"]
+    steps = {"weak": "step 0", "fair": "step 10", "good": "step 20"}
+    run = scores.assign(model=scores["model"].astype(str).map(steps))
     return {
         "plot_matrix": (metrics.matrix(good), good_scores, good),
         "plot_matrices": (pairs, scores),
@@ -109,6 +111,7 @@ def drawings(scores, pairs, good, four, responses):
         "plot_significance": (stats.compare_all(pairs), scores, pairs),
         "plot_margins": (good, good_scores),
         "plot_calibration": (stats.calibration(pairs), scores, pairs),
+        "plot_training": (run, metrics.pairs(run)),
         "plot_scatter": (metrics.summary(pairs), scores, pairs),
         "plot_subsets": (metrics.estimates(four), four),
         "plot_best_of": (metrics.best_of_curve(four), four),

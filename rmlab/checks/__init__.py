@@ -57,7 +57,8 @@ def doctor(
         ordered categorical, pass < warn < fail, so that `.max()` sums it up. Checks
         that a failed one makes impossible are left out.
 
-        A model on this machine: `head` (its weights are in the checkpoint), `packs`
+        A model on this machine: `adapter` (of one: its base, and whether its head was
+        trained with it), `head` (its weights are in the checkpoint), `packs`
         (how texts go together), `tokenizer` (as its file says), `template`,
         `truncated`, `bos` (once), `read` (the token that the head reads), `pad` (not
         the end token), `nan`, `alone` (texts alone come out as packed), `dtype` (noise

@@ -13,6 +13,7 @@ from rmlab.checks import sampled_scores, token_ids
 from rmlab.checks.sampled_scores import Sample
 from rmlab.findings import Check, Checks, Finding, run_checks
 from rmlab.scorers.base import Floats, Ints, Text, fill, list_columns
+from rmlab.scorers.checkpoints.adapted import Adapted
 from rmlab.scorers.implicit import ImplicitReward
 from rmlab.scorers.in_memory import ModelInMemory
 from rmlab.scorers.local import LocalScorer
@@ -146,6 +147,14 @@ class Examined:
         with np.errstate(invalid="ignore"):
             margins = self.scorer.average(forth, back)
         return np.where(is_finite, margins, np.nan)
+
+
+def _check_adapter(examined: Examined) -> Finding | None:
+    """Which base an adapter changes, and whether its head was trained with it."""
+    checkpoint = examined.scorer.checkpoint
+    if not isinstance(checkpoint, Adapted):
+        return None
+    return Finding("pass", checkpoint.describe())
 
 
 def _check_head(examined: Examined) -> Finding:
@@ -333,6 +342,7 @@ def _check_saturation(examined: Examined) -> Finding:
 
 
 _TEXT_CHECKS: Checks[Examined] = {
+    "adapter": Check(_check_adapter),
     "head": Check(_check_head, is_needed=True),
     "packs": Check(_check_packs),
     "tokenizer": Check(_check_tokenizer, "other runners follow the class: compare ids"),

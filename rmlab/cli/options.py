@@ -208,6 +208,10 @@ class TemplateOptions:
 class ClassifierOptions(TemplateOptions, ModelOptions):
     """A reward model that scores one answer."""
 
+    base: Annotated[
+        str | None,
+        typer.Option(help="What an adapter changes, or has a lone model's tokenizer."),
+    ] = None
     head: Annotated[
         str | None,
         typer.Option(help="Name of the reward head; else found by its weights."),
@@ -289,9 +293,9 @@ _EXCLUDES = {
     "cluster": ("estimate", "check", "report", "requests"),
     "implicit": ("head", "weight", "url"),
     "kind": ("head", "convention", "budget", "allow_pickle"),
-    "pairwise": ("head", "weight", "template", "url"),
+    "pairwise": ("base", "head", "weight", "template", "url"),
     "reference": ("head", "weight", "url"),
-    "url": ("device", "dtype", "trust_remote_code"),
+    "url": ("base", "device", "dtype", "trust_remote_code"),
 }
 """An option, and those that make no sense beside it."""
 

@@ -24,6 +24,7 @@ from rmlab.plots.style import (
     plot_scatter,
     plot_style_gap,
 )
+from rmlab.plots.training import plot_training
 
 __all__ = [
     "differences",
@@ -46,5 +47,6 @@ __all__ = [
     "plot_subsets",
     "plot_ties",
     "plot_token_rewards",
+    "plot_training",
     "tie_points",
 ]

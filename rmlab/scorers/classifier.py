@@ -12,6 +12,7 @@ import numpy as np
 from rmlab.inference.encoding import Encoded, encode
 from rmlab.inference.forward import Batch
 from rmlab.scorers.base import Floats
+from rmlab.scorers.checkpoints.adapted import Adapted
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
 from rmlab.scorers.in_memory import ModelInMemory, Source, evaluating, open_model
 from rmlab.scorers.local import Placement, ReadoutScorer, place
@@ -54,8 +55,8 @@ def classifier(
     Parameters
     ----------
     model : str or Path or PreTrainedModel
-        An id on the hub, a folder, or a model in memory. The latter is scored as it is,
-        in training too, and left as it was.
+        An id on the hub, a folder, also of a LoRA adapter, or a model in memory. The
+        last is scored as it is, in training too, and left as it was.
     tokenizer : PreTrainedTokenizerBase, optional
         Of a model in memory.
     fingerprint : str, optional
@@ -69,7 +70,8 @@ def classifier(
         For a model with several labels, by label name or one for each label: the reward
         is weights . labels.
     base : str or Path, optional
-        Where configuration and tokenizer are, if not beside the weights.
+        Where configuration and tokenizer are, if not beside the weights. Of an adapter:
+        the model that it changes, by default the one that it names.
     dtype, device : str, optional
         "float32", "bfloat16" or "float16", and "cpu", "cuda" or "mps". Chosen for the
         machine: bfloat16 on a GPU that has it, float32 on a CPU. The head always runs
@@ -281,6 +283,8 @@ def _choose_head(
     else:
         keys = head_keys(checkpoint)
     missing = [key for key in keys if key not in stored]
+    if isinstance(checkpoint, Adapted):
+        checkpoint.refuse_missing_head(missing)
     backbones.refuse_new_weights(checkpoint.name, missing)
     return ChosenHead(row, keys, label_weights(weights, row, checkpoint))
 

@@ -19,6 +19,7 @@ from rmlab.scorers.base import (
     fill,
     hash_parts,
 )
+from rmlab.scorers.checkpoints.adapted import Adapted
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
 from rmlab.scorers.local import LocalScorer, Placement, ReadoutScorer, place
@@ -52,6 +53,7 @@ def implicit_reward(
     convention: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
+    base: str | Path | None = None,
     revision: str | None = None,
     reference_revision: str | None = None,
     budget: int | None = None,
@@ -72,7 +74,8 @@ def implicit_reward(
     ----------
     policy, reference : str or Path or PreTrainedModel
         Ids on the hub, folders, or models in memory, which are left as they are; the
-        reference is optional.
+        reference is optional. That of a LoRA adapter is by default its own base, whose
+        weights are then loaded once for both; with mode "mean" or "norm" it has none.
     tokenizer : PreTrainedTokenizerBase, optional
         Of models in memory.
     fingerprint, reference_fingerprint : str, optional
@@ -86,6 +89,8 @@ def implicit_reward(
         "reward-bench" repeats its runner: a second beginning token, the assistant's
         header counted as part of the answer, an end token more. By default each token
         stands once and the answer is the answer.
+    base : str or Path, optional
+        The model that an adapter changes, by default the one that it names.
     revision, reference_revision : str, optional
         Commits, tags or branches on the hub.
     chunk : int, optional
@@ -114,7 +119,6 @@ def implicit_reward(
     .. [1] Rafailov et al. (2023), "Direct Preference Optimization", arXiv 2305.18290.
     """
     remake = partial(implicit_reward, **locals())
-    mode = _choose_mode(mode, has_reference=reference is not None)
     require_convention(convention)
     if convention is not None and eos is not None:
         problem = (
@@ -126,7 +130,10 @@ def implicit_reward(
     find = partial(
         _open, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
     )
-    checkpoints = [find(policy, tokenizer, fingerprint, revision=revision)]
+    checkpoints = [find(policy, tokenizer, fingerprint, revision=revision, base=base)]
+    trained = checkpoints[0]
+    if isinstance(trained, Adapted) and reference is None and mode in (None, "sum"):
+        checkpoints.append(trained.base_model)
     if reference is not None:
         checkpoints.append(
             find(
@@ -134,6 +141,7 @@ def implicit_reward(
             )
         )
     runner = None if convention is None else "reward-bench-dpo"
+    has_reference = len(checkpoints) == 2
     options = EncodeOptions(
         template=template,
         eos=eos,
@@ -141,12 +149,12 @@ def implicit_reward(
         truncate=truncate,
         convention=runner,
     )
-    reference_name = None if reference is None else checkpoints[1].name
+    reference_name = checkpoints[1].name if has_reference else None
     return ImplicitReward(
         checkpoints,
         AnswerEncoder(checkpoints[0], options, readers=checkpoints[1:]),
         [place(model, device, dtype, budget) for model in checkpoints],
-        mode=mode,
+        mode=_choose_mode(mode, has_reference=has_reference),
         chunk=chunk,
         together=together,
         reference=reference_name,
@@ -175,6 +183,8 @@ def _open(
     if isinstance(model, str | Path):
         tokenizer = None
     source = open_model(model, tokenizer, fingerprint, **options)
+    if isinstance(source, Adapted):
+        source.refuse_task("CAUSAL_LM")
     if isinstance(source, ModelInMemory):
         source.language_model()
     return source
@@ -290,6 +300,8 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
         self.mode = mode
         self.chunk = chunk
         self.residence = residence
+        # Of an adapter: the scorer of the model that it changes, whose weights it shares.
+        self.base: LanguageModel | None = None
 
     @property
     def head_title(self) -> str:
@@ -302,18 +314,24 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
         from rmlab.scorers.readout import AnswerReadout, Parts
 
         _ = self.residence.stay  # decided now, while the memory is still free
-        if isinstance(self.checkpoint, ModelInMemory):
-            model = self.checkpoint.language_model()
-        else:
-            model = backbones.load(
-                self.checkpoint,
-                "AutoModelForCausalLM",
-                device=self.device,
-                dtype=self.dtype,
-            )
+        model = self._load_model()
         vocabulary = Vocabulary(model, self.checkpoint.name)
         readout = AnswerReadout(vocabulary, self.mode, self.chunk)
         return Parts(Backbone(backbones.base_model(model)), readout)
+
+    def _load_model(self) -> "PreTrainedModel":
+        if isinstance(self.checkpoint, ModelInMemory):
+            return self.checkpoint.language_model()
+        base = self.base if self.residence.stay else None
+        if isinstance(self.checkpoint, Adapted) and base is not None:
+            shared = base.readout.vocabulary.model
+            return backbones.adapt_copy(shared, self.checkpoint)
+        return backbones.load(
+            self.checkpoint,
+            "AutoModelForCausalLM",
+            device=self.device,
+            dtype=self.dtype,
+        )
 
     def free_memory(self) -> None:
         """Free the memory, unless there is room for all the models that belong
@@ -374,6 +392,8 @@ class ImplicitReward(LocalScorer):
                 zip(checkpoints, placements, names, strict=True)
             )
         ]
+        if len(checkpoints) == 2:
+            self.models[0].base = _find_shared(checkpoints[0], self.models[1])
         if reference is not None:
             self.terms = list(zip((1.0, -1.0), self.models, strict=True))
 
@@ -474,6 +494,14 @@ class ImplicitReward(LocalScorer):
             "revision": [model.revision for model in self.checkpoints],
             "content": [model.content for model in self.checkpoints],
         }
+
+
+def _find_shared(policy: Source, reference: LanguageModel) -> LanguageModel | None:
+    """The reference where an adapter's policy can share its weights."""
+    if not isinstance(policy, Adapted) or policy.is_resized:
+        return None
+    is_base = policy.base_model == reference.checkpoint
+    return reference if is_base else None
 
 
 def _remake_model(

@@ -76,6 +76,11 @@ class ModelInMemory:
         return self.model.config
 
     @property
+    def origin(self) -> dict[str, Any]:
+        """As of a checkpoint: what else the weights come from; nothing is known."""
+        return {}
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The configuration as plain values."""
         return self.config.to_dict()

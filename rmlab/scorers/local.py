@@ -183,6 +183,7 @@ class LocalScorer(Scorer):
             "model": self.checkpoint.name,
             "revision": self.checkpoint.revision,
             "content": self.checkpoint.content,
+            **self.checkpoint.origin,
             **self.details,
             "fingerprint": self.fingerprint,
             "dtype": str(self.dtype).removeprefix("torch."),

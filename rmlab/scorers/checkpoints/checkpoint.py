@@ -10,7 +10,7 @@ from os.path import abspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmlab.records import install_command
+from rmlab.records import install_command, read_json
 from rmlab.scorers.checkpoints.gguf import from_gguf
 from rmlab.scorers.checkpoints.hashing import digests, hash_digests, hash_tokenizer
 from rmlab.scorers.checkpoints.loading_errors import explain, first_line
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedConfig
 
+# The file that makes a folder an adapter.
+ADAPTER = "adapter_config.json"
 # Second copies of weights, in folders (fp8/, checkpoint-500/) or in the form of
 # Mistral's own runner.
 _COPIES = ["*/*", "consolidated*.safetensors"]
@@ -115,8 +117,18 @@ class Checkpoint:
         return hash_tokenizer(self.base, with_code=self.trust_remote_code)
 
     @property
+    def origin(self) -> dict[str, Any]:
+        """For provenance: what else the weights come from; empty but for an adapter."""
+        return {}
+
+    @property
     def has_safetensors(self) -> bool:
-        """Whether transformers can read the weights from the folder by itself."""
+        """Whether transformers can read the weights from the folder by itself.
+
+        Beside them it would look for an adapter.
+        """
+        if (self.folder / ADAPTER).is_file():
+            return False
         return any(path.suffix == ".safetensors" for path in self.files.values())
 
     def tensors(self, keys: Iterable[str]) -> Iterator[tuple[str, "torch.Tensor"]]:
@@ -148,7 +160,7 @@ class Checkpoint:
         return DataError(f"model={self.name!r}: {problem}", remedy)
 
 
-class _Snapshot(NamedTuple):
+class Snapshot(NamedTuple):
     """A folder on this machine, and the commit of a hub model."""
 
     folder: Path
@@ -166,9 +178,10 @@ def find(
     """The checkpoint of a hub id, a folder or a GGUF file; no weight is loaded yet.
 
     `base`: folder or id that gives configuration and tokenizer where the checkpoint has
-    none. Pickled weights are read only with `allow_pickle`, and then by torch's
+    none; of an adapter, the model that it changes. Pickled weights are read only with `allow_pickle`, and then by torch's
     restricted unpickler. Raises DataError for an unknown, gated or unreachable model, a
-    folder without weights or configuration, an adapter, a model of another task, and
+    folder without weights or configuration, an adapter without its base, a model of
+    another task, and
     pickles that were not allowed.
     """
     settings = list(_SETTINGS)
@@ -178,6 +191,18 @@ def find(
     if allow_pickle:
         weights += PICKLES
     snapshot = _find_folder("model", model, revision, settings + weights)
+    if _is_adapter(snapshot.folder):
+        from rmlab.scorers.checkpoints.adapted import overlay
+
+        base_model = _find_base(
+            str(model),
+            snapshot.folder,
+            base,
+            allow_pickle=allow_pickle,
+            trust_remote_code=trust_remote_code,
+        )
+        return overlay(str(model), snapshot, base_model)
+
     home = snapshot.folder
     if base is not None:
         home = _find_folder("base", base, None, settings).folder
@@ -202,6 +227,37 @@ def find(
     return checkpoint
 
 
+def _is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter, as its configuration says."""
+    file = folder / ADAPTER
+    return file.is_file() and isinstance(read_json(file), dict)
+
+
+def _find_base(
+    name: str, folder: Path, base: str | Path | None, **options: Any
+) -> Checkpoint:
+    """The model that an adapter changes: `base`, or the one that it names.
+
+    Raises DataError where it cannot be had, and where whole weights lie beside the
+    adapter.
+    """
+    adapter = read_object(folder / ADAPTER)
+    named = adapter.get("base_model_name_or_path")
+    problem = f"model={name!r} holds an adapter of {named!r}"
+    if (folder / "config.json").is_file() and any(folder.glob("model*.safetensors")):
+        remedy = "keep the adapter and the model in two folders"
+        raise DataError(f"{problem} beside a whole model", remedy)
+    if base is not None:
+        return find(base, **options)
+    try:
+        return find(str(named), revision=adapter.get("revision"), **options)
+    except DataError as error:
+        problem = f"{problem}, which cannot be had ({error.problem})"
+        raise DataError(
+            problem, "pass base=, the folder or id of that model"
+        ) from error
+
+
 def find_tokenizer(source: str | Path) -> Checkpoint:
     """A folder or hub id with a configuration and a tokenizer.
 
@@ -213,7 +269,7 @@ def find_tokenizer(source: str | Path) -> Checkpoint:
 
 def _find_folder(
     argument: str, model: str | Path, revision: str | None, patterns: list[str]
-) -> _Snapshot:
+) -> Snapshot:
     """The folder on this machine that an `argument` names, downloaded if need be."""
     libraries = ("torch", "transformers", "safetensors")
     missing = [library for library in libraries if find_spec(library) is None]
@@ -221,9 +277,9 @@ def _find_folder(
         command = install_command("score")
         raise ImportError(f"a model needs {' and '.join(missing)}: run {command}")
     if Path(model).is_dir():
-        return _Snapshot(Path(model), None)
+        return Snapshot(Path(model), None)
     if Path(model).suffix.lower() == ".gguf":
-        return _Snapshot(from_gguf(model), None)
+        return Snapshot(from_gguf(model), None)
     if isinstance(model, Path) or not _MODEL_ID.fullmatch(model):
         problem = f"{argument}={str(model)!r}: no such folder"
         raise DataError(problem, "pass an existing folder or a model id 'owner/name'")
@@ -232,7 +288,7 @@ def _find_folder(
 
 def _download(
     argument: str, model: str, revision: str | None, patterns: list[str]
-) -> _Snapshot:
+) -> Snapshot:
     from huggingface_hub import errors, snapshot_download
 
     refusals = (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, ConnectionError)
@@ -254,4 +310,4 @@ def _download(
         )
         raise DataError(problem, remedy) from error
     folder = Path(path)
-    return _Snapshot(folder, folder.name)
+    return Snapshot(folder, folder.name)

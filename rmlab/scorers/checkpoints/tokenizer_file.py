@@ -6,8 +6,9 @@ What the file says is compared on a few texts, and followed.
 """
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from rmlab.scorers.checkpoints.adapted import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.loading_errors import explain
 
@@ -40,9 +41,23 @@ def load_tokenizer(checkpoint: Checkpoint) -> "PreTrainedTokenizerBase":
     for loader in ("AutoTokenizer", "PreTrainedTokenizerFast"):
         tokenizer = class_tokenizer(checkpoint, loader)
         if not count_deviations(tokenizer, checkpoint):
+            if isinstance(checkpoint, Adapted):
+                tokenizer.chat_template = _adapted_template(tokenizer, checkpoint)
             return tokenizer
     raise checkpoint.error(
         "no tokenizer class of transformers follows its tokenizer.json", "pass base="
+    )
+
+
+def _adapted_template(tokenizer: "PreTrainedTokenizerBase", checkpoint: Adapted) -> Any:
+    """The adapter's template where it has one, with a tokenizer or without; else the
+    base's.
+    """
+    file = checkpoint.folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    return (
+        tokenizer.chat_template or class_tokenizer(checkpoint.base_model).chat_template
     )
 
 

@@ -6,7 +6,6 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmlab.records import read_json
 from rmlab.scorers.checkpoints.loading_errors import first_line
 from rmlab.scorers.checkpoints.settings import read_object
 from rmlab.tables import DataError
@@ -29,7 +28,6 @@ class WeightIndex(NamedTuple):
 
 def index_weights(model: str, folder: Path, allow_pickle: bool) -> WeightIndex:
     """The weights in a folder: safetensors first, then pickles if they are allowed."""
-    _refuse_adapter(model, folder)
     safetensors = [
         path
         for path in sorted(folder.glob("*.safetensors"))
@@ -44,7 +42,7 @@ def index_weights(model: str, folder: Path, allow_pickle: bool) -> WeightIndex:
     files: dict[str, Path] = {}
     sizes: dict[str, int] = {}
     for path in safetensors:
-        stored_sizes = _safetensors_sizes(path)
+        stored_sizes = safetensors_sizes(path)
         files |= dict.fromkeys(stored_sizes, path)
         sizes |= stored_sizes
 
@@ -72,21 +70,6 @@ def _list_pickles(folder: Path) -> list[Path]:
             if not path.name.startswith(_NOT_WEIGHTS):
                 pickles.append(path)
     return sorted(pickles)
-
-
-def _refuse_adapter(model: str, folder: Path) -> None:
-    """Raise DataError for an adapter, also beside base weights.
-
-    transformers would add it to them where peft is installed, and nowhere else.
-    """
-    file = folder / "adapter_config.json"
-    if not file.is_file():
-        return
-    adapter = read_json(file)
-    if isinstance(adapter, dict):
-        base = adapter.get("base_model_name_or_path")
-        problem = f"model={model!r} holds an adapter of {base!r}"
-        raise DataError(problem, "merge the two (peft: merge_and_unload)")
 
 
 def _refuse_missing_shards(folder: Path, stored_keys: Container[str]) -> None:
@@ -126,7 +109,7 @@ def stored_tensors(
         yield key, tensors[stored_key]
 
 
-def _safetensors_sizes(path: Path) -> dict[str, int]:
+def safetensors_sizes(path: Path) -> dict[str, int]:
     """Number of values of each tensor; DataError for a file that is cut or damaged."""
     from safetensors import SafetensorError, safe_open
 

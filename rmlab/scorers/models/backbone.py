@@ -1,5 +1,6 @@
 """The transformer below a head: its device and number type, and loading it whole."""
 
+import copy
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rmlab.inference.passes import Passes
+from rmlab.scorers.checkpoints.adapted import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.loading_errors import explain, first_line
 from rmlab.tables import DataError
@@ -149,7 +151,7 @@ def load(
         # stands for does not.
         auto_class = type(empty)
         folder = None
-        options["state_dict"] = _read_state(checkpoint, prefix)
+        options["state_dict"] = _read_state(checkpoint, prefix, dtype)
 
     remedy = (
         "check that the folder is complete "
@@ -181,11 +183,33 @@ def _stored_prefix(checkpoint: Checkpoint, empty: "PreTrainedModel") -> str:
     return min(prefixes, key=len, default="")
 
 
-def _read_state(checkpoint: Checkpoint, prefix: str) -> "dict[str, Tensor]":
-    """The weights whose names begin with `prefix`, without it."""
+def _read_state(
+    checkpoint: Checkpoint, prefix: str, dtype: "torch.dtype"
+) -> "dict[str, Tensor]":
+    """The weights whose names begin with `prefix`, without it.
+
+    Each is rounded to the backbone's number type as soon as it is read.
+    """
     keys = [key for key in checkpoint.files if key.startswith(prefix)]
-    weights = checkpoint.read(keys)
-    return {key.removeprefix(prefix): weights[key] for key in keys}
+    state = {}
+    for key, tensor in checkpoint.tensors(keys):
+        if tensor.is_floating_point():
+            tensor = tensor.to(dtype)
+        state[key.removeprefix(prefix)] = tensor
+    return state
+
+
+def adapt_copy(model: "PreTrainedModel", adapted: Adapted) -> "PreTrainedModel":
+    """A copy of an adapter's base with the adapter in it; it shares all other weights."""
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    twin = copy.deepcopy(model, cast("dict[int, Any]", shared))
+    state = {}
+    for key, tensor in adapted.tensors(adapted.changed_keys):
+        state[key] = tensor.to(model.device, model.dtype)
+    report = twin.load_state_dict(state, strict=False, assign=True)
+    refuse_unused_weights(adapted.name, report.unexpected_keys, model.state_dict())
+    twin.tie_weights()
+    return twin
 
 
 def refuse_new_weights(name: str, missing: list[str]) -> None:

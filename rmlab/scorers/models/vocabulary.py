@@ -27,6 +27,7 @@ class Vocabulary:
     """
 
     def __init__(self, model: "PreTrainedModel", name: str) -> None:
+        self.model = model
         layer = model.get_output_embeddings()
         self.weight = layer.weight
         if not _widens(layer.weight):

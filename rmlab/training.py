@@ -1,0 +1,261 @@
+"""Benchmarks while a reward model is trained, with transformers' Trainer or trl's.
+
+Loaded on first access, as it imports transformers.
+"""
+
+import random
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.trainer_callback import CallbackHandler
+
+from rmlab import metrics as estimation
+from rmlab import scorers, scoring, tables
+from rmlab.scorers.in_memory import ModelInMemory
+
+__all__ = ["BenchmarkCallback"]
+
+Metric = Callable[[pd.DataFrame], float]
+
+
+class BenchmarkCallback(TrainerCallback):
+    """Score a benchmark before and while a reward model is trained.
+
+    The trainer's loggers get `<benchmark>/overall`, `/easy`, `/normal` and `/hard`
+    (of data without levels all columns of `rmlab.summary`), each also with `_low` and
+    `_high`, and `rmlab/share_of_time`, the share of the training time that this took.
+    Training goes on as it would without: weights, modes and random numbers stay as they
+    are. An error while scoring is a warning and never ends the training.
+
+    Parameters
+    ----------
+    responses : DataFrame
+        A table of responses, such as a sample of RM-Bench.
+    every : "eval" or int
+        Score after each evaluation of the trainer, or after so many steps. The model is
+        also scored before the first step.
+    store : str or Path, optional
+        Where scores are kept, as in `rmlab.score`, under the run's name and the step:
+        each run needs a name of its own (`run_name` of the training arguments).
+    metrics : mapping, optional
+        From names to functions of the scores of one step that return one number, which
+        is logged under that name.
+    **options
+        As in `rmlab.classifier`, such as `template` or `max_length`.
+
+    Attributes
+    ----------
+    scores : DataFrame
+        The scores of all steps. The model is called "<run> step <number>", so that
+        `rmlab.compare`, `rmlab.rank` and `rmlab.plots.plot_training` take the table.
+
+    Raises
+    ------
+    ValueError
+        For another `every`.
+    DataError
+        At the start of the training, for a model that the main process does not hold
+        whole (FSDP, DeepSpeed 3).
+
+    Notes
+    -----
+    In distributed runs the main process alone scores, and the others wait.
+
+    Examples
+    --------
+    >>> import rmlab
+    >>> from rmlab.training import BenchmarkCallback
+    >>> callback = BenchmarkCallback(rmlab.load("mini"), every=100)
+    """
+
+    def __init__(
+        self,
+        responses: pd.DataFrame,
+        every: str | int = "eval",
+        *,
+        store: str | Path | None = None,
+        metrics: Mapping[str, Metric] | None = None,
+        **options: Any,
+    ) -> None:
+        is_number = isinstance(every, int) and every >= 1
+        if every != "eval" and not is_number:
+            raise ValueError(f"every={every!r}; allowed: 'eval' or a number of steps")
+        self.responses = tables.check_responses(responses)
+        self.every = every
+        self.store = store
+        self.metrics = dict(metrics or {})
+        self.options = options
+        self.scores = pd.DataFrame()
+        self._last_step: int | None = None
+        self._started = 0.0
+        self._seconds = 0.0
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Refuse a model in parts, and score the model as it is before training."""
+        ModelInMemory(kwargs["model"], kwargs["processing_class"])
+        self._started = time.perf_counter()
+        self._seconds = 0.0
+        self._last_step = None
+        self._examine(args, state, control, kwargs)
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Score after every so many steps."""
+        if isinstance(self.every, int) and state.global_step % self.every == 0:
+            self._examine(args, state, control, kwargs)
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Score after an evaluation of the trainer."""
+        if self.every == "eval":
+            self._examine(args, state, control, kwargs)
+
+    def _examine(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        """Score and log; whatever fails is a warning."""
+        step = state.global_step
+        if not state.is_world_process_zero or step == self._last_step:
+            return
+        self._last_step = step
+        started = time.perf_counter()
+        run = Path(args.run_name or args.output_dir or "run").name
+        numbers: dict[str, float] = {}
+        try:
+            with _kept_random_state():
+                scores = self._score(
+                    f"{run} step {step}", kwargs["model"], kwargs["processing_class"]
+                )
+                self._keep(scores)
+                numbers = self._summarize(scores)
+        # A benchmark is never worth a training run.
+        except Exception as error:
+            message = f"BenchmarkCallback failed at step {step}: {error!r}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+        now = time.perf_counter()
+        self._seconds += now - started
+        numbers["rmlab/share_of_time"] = self._seconds / (now - self._started)
+        _log(args, state, control, numbers)
+
+    def _score(
+        self, name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+    ) -> pd.DataFrame:
+        scorer = scorers.classifier(
+            model, tokenizer=tokenizer, fingerprint=name, name=name, **self.options
+        )
+        return scoring.score(self.responses, scorer, store=self.store, progress=False)
+
+    def _keep(self, scores: pd.DataFrame) -> None:
+        """Append the scores of a step, with their provenance."""
+        provenance = self.scores.attrs.get("provenance", {})
+        provenance = provenance | scores.attrs.get("provenance", {})
+        self.scores = pd.concat([self.scores, scores], ignore_index=True)
+        self.scores.attrs["provenance"] = provenance
+
+    def _summarize(self, scores: pd.DataFrame) -> dict[str, float]:
+        """The numbers to log, by name."""
+        numbers: dict[str, float] = {}
+        for benchmark, rows in scores.groupby("benchmark", observed=True):
+            numbers |= _list_estimates(str(benchmark), rows)
+        for name, metric in self.metrics.items():
+            numbers[name] = float(metric(scores))
+        return numbers
+
+
+def _list_estimates(benchmark: str, scores: pd.DataFrame) -> dict[str, float]:
+    """A benchmark's estimates and their limits, by the names that are logged.
+
+    Overall and the levels; without levels all that have a column in the summary.
+    """
+    estimates = estimation.estimates(scores)
+    is_shown = estimates["quantity"].isin(["overall", "level"])
+    if "level" not in set(estimates["quantity"]):
+        is_shown = estimates["name"].isin(estimation.summary(scores).columns)
+
+    numbers = {}
+    for row in estimates[is_shown].to_dict("records"):
+        name = f"{benchmark}/{row['name']}"
+        numbers[name] = row["value"]
+        numbers[f"{name}_low"] = row["low"]
+        numbers[f"{name}_high"] = row["high"]
+    # What cannot be estimated, such as an interval of four prompts, is left out.
+    return {name: value for name, value in numbers.items() if np.isfinite(value)}
+
+
+def _log(
+    args: TrainingArguments,
+    state: TrainerState,
+    control: TrainerControl,
+    numbers: Mapping[str, float],
+) -> None:
+    """Give numbers to the trainer's history and to all of its callbacks, as its own
+    method `log` does.
+    """
+    entry = {**numbers, "step": state.global_step}
+    if state.epoch is not None:
+        entry["epoch"] = state.epoch
+    state.log_history.append(entry)
+    handler = _find_handler()
+    # Its own method would also take back a log that the trainer has asked for.
+    handler.call_event("on_log", args, state, control, logs=dict(entry))
+
+
+def _find_handler() -> CallbackHandler:
+    """The list of callbacks that called this one; transformers passes it to none."""
+    frame = sys._getframe()
+    while not isinstance(frame.f_locals.get("self"), CallbackHandler):
+        if frame.f_back is None:
+            raise RuntimeError("a BenchmarkCallback is called by a trainer alone")
+        frame = frame.f_back
+    handler: CallbackHandler = frame.f_locals["self"]
+    return handler
+
+
+@contextmanager
+def _kept_random_state() -> Iterator[None]:
+    """Give Python's, numpy's and torch's generators the state that they had."""
+    python_state = random.getstate()
+    numpy_state = np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)  # noqa: NPY002

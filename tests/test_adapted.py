@@ -1,0 +1,329 @@
+"""LoRA adapters: scored as peft merges them, and refused where their head or their base
+is not theirs.
+"""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+
+import rmlab
+from rmlab import toy
+from rmlab.tables import DataError
+
+peft = pytest.importorskip("peft")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`"),
+]
+
+PROMPTS = ["What is the capital of France?"] * 2 + ["Why?", "How many?"]
+RESPONSES = ["Paris, a city.", "I am sorry, no.", "Because 7 + 8 = 15.", "Three."]
+LINEAR = ["q_proj", "v_proj", "down_proj"]
+CLASSES = {
+    "SEQ_CLS": AutoModelForSequenceClassification,
+    "CAUSAL_LM": AutoModelForCausalLM,
+}
+
+
+def load(folder, task):
+    model_class = CLASSES[task or "SEQ_CLS"]
+    options = {"num_labels": 1} if model_class is CLASSES["SEQ_CLS"] else {}
+    return model_class.from_pretrained(folder, dtype=torch.float32, **options)
+
+
+def train(base, folder, *, task="SEQ_CLS", n_tokens=None, **options):
+    """Save an adapter of `base` whose every weight is random, as if it was trained."""
+    options = {"r": 4, "lora_alpha": 8, "target_modules": LINEAR} | options
+    config = peft.LoraConfig(task_type=task, init_lora_weights=False, **options)
+    model = load(base, task)
+    if n_tokens is not None:
+        model.resize_token_embeddings(n_tokens, mean_resizing=False)
+    model = peft.get_peft_model(model, config)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.requires_grad:
+                noise = torch.randn(weight.shape, generator=generator)
+                is_magnitude = "magnitude" in name
+                weight.copy_(weight + 0.3 * noise.abs() if is_magnitude else noise / 3)
+    model.save_pretrained(folder, save_embedding_layers=n_tokens is not None)
+    return folder
+
+
+def merged(base, adapter, task, n_tokens=None):
+    model = load(base, task)
+    if n_tokens is not None:
+        model.resize_token_embeddings(n_tokens, mean_resizing=False)
+    return peft.PeftModel.from_pretrained(model, adapter).merge_and_unload().eval()
+
+
+def oracle(scorer, model):
+    """The whole merged model on one text at a time."""
+    rewards = []
+    for ids in scorer.prepare(PROMPTS, RESPONSES).ids:
+        with torch.no_grad():
+            row = torch.tensor(ids[None].astype(int))
+            rewards.append(model(input_ids=row).logits.item())
+    return np.array(rewards)
+
+
+KINDS = {
+    "plain": {},
+    "alpha": {"r": 3, "lora_alpha": 17},
+    "rslora": {"use_rslora": True},
+    "rank patterns": {
+        "rank_pattern": {"layers.0.self_attn.q_proj": 2},
+        "alpha_pattern": {"down_proj": 5},
+    },
+    "dora": {"use_dora": True},
+    "embedding": {"target_modules": ["embed_tokens", "q_proj"]},
+    "bias": {"bias": "all"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_adapter_scores_as_peft_merges_it(zoo, tmp_path, kind):
+    base = zoo(task="causal", attention_bias=True)
+    folder = train(base, tmp_path / "adapter", **KINDS[kind])
+    scorer = rmlab.classifier(folder, device="cpu", dtype="float32")
+    expected = oracle(scorer, merged(base, folder, "SEQ_CLS"))
+    found = scorer(PROMPTS, RESPONSES)
+    assert expected.std() > 1e-2
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * expected.std())
+    plain = merged(base, folder, "SEQ_CLS")
+    plain.model = load(base, "SEQ_CLS").model
+    assert np.abs(oracle(scorer, plain) - expected).max() > 1e-2
+
+
+@pytest.mark.parametrize("task", ["backbone", "classifier"])
+def test_layers_of_gpt2_are_transposed(zoo, tmp_path, task):
+    """Its files may hold the backbone alone, under names without a prefix."""
+    base = zoo("gpt2", task=task)
+    folder = train(
+        base, tmp_path / "adapter", target_modules=["c_attn", "c_proj"], use_dora=True
+    )
+    scorer = rmlab.classifier(folder, device="cpu", dtype="float32")
+    expected = oracle(scorer, merged(base, folder, "SEQ_CLS"))
+    found = scorer(PROMPTS, RESPONSES)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * expected.std())
+
+
+def test_tokens_that_were_added_in_training_have_their_embeddings(tmp_path):
+    base = toy.save_model(tmp_path / "base", task="causal")
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer.add_tokens(["Paris", "<|more|>"])
+    n_tokens = len(tokenizer)
+    folder = train(
+        base,
+        tmp_path / "adapter",
+        n_tokens=n_tokens,
+        modules_to_save=["embed_tokens"],
+    )
+    tokenizer.save_pretrained(folder)
+    scorer = rmlab.classifier(folder, device="cpu", dtype="float32")
+    assert any(n_tokens - 2 in ids for ids in scorer.prepare(PROMPTS, RESPONSES).ids)
+    expected = oracle(scorer, merged(base, folder, "SEQ_CLS", n_tokens))
+    found = scorer(PROMPTS, RESPONSES)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * expected.std())
+    assert scorer.provenance()["tokenizer"] == "adapter"
+
+
+def test_half_precision_rounds_the_sum_once(zoo, tmp_path):
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "adapter")
+    scorer = rmlab.classifier(folder, device="cpu", dtype="bfloat16")
+    whole = merged(base, folder, "SEQ_CLS").bfloat16().state_dict()
+    for key, tensor in scorer.backbone.model.state_dict().items():
+        assert torch.equal(tensor, whole[f"model.{key}"]), key
+
+
+def test_an_adapter_without_a_head_names_the_remedy(zoo, tmp_path):
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "adapter")
+    path = folder / "adapter_model.safetensors"
+    tensors = load_file(path)
+    head = [name for name in tensors if "score" in name]
+    for name in head:
+        del tensors[name]
+    save_file(tensors, path)
+    with pytest.raises(DataError, match="modules_to_save=\\['score'\\]"):
+        rmlab.classifier(folder)
+    table = rmlab.doctor(folder, rmlab.load("mini").head(6))
+    assert table["status"].tolist() == ["fail"]
+    assert "modules_to_save" in table["remedy"].item()
+
+
+def test_the_head_of_a_base_that_has_one_is_used(zoo, tmp_path):
+    base = zoo()
+    folder = train(base, tmp_path / "adapter", task=None)
+    scorer = rmlab.classifier(folder, device="cpu", dtype="float32")
+    expected = oracle(scorer, merged(base, folder, "SEQ_CLS"))
+    found = scorer(PROMPTS, RESPONSES)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * expected.std())
+
+
+def test_damaged_or_other_adapters_are_refused(zoo, tmp_path):
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "adapter")
+    wider = zoo(task="causal", hidden_size=64)
+    with pytest.raises(DataError, match="base="):
+        rmlab.classifier(folder, base=wider)(PROMPTS, RESPONSES)
+    deeper = zoo(task="causal", num_hidden_layers=3)
+    with pytest.raises(DataError, match="base="):
+        rmlab.classifier(folder, base=deeper)(PROMPTS, RESPONSES)
+    with pytest.raises(DataError, match="go to rmlab"):
+        rmlab.implicit_reward(folder)
+    policy = train(base, tmp_path / "policy", task="CAUSAL_LM")
+    with pytest.raises(DataError, match="go to rmlab"):
+        rmlab.classifier(policy)
+
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    for change in (
+        {"peft_type": "IA3"},
+        {"task_type": "TOKEN_CLS"},
+        {"init_lora_weights": "pissa"},
+        {"lora_bias": True},
+        {"base_model_name_or_path": "no/such-base"},
+    ):
+        changed = json.dumps(settings | change)
+        (folder / "adapter_config.json").write_text(changed)
+        with pytest.raises(DataError):
+            rmlab.classifier(folder)
+
+
+def test_a_policy_shares_the_weights_of_its_base(zoo, tmp_path, monkeypatch):
+    from rmlab.scorers.models import backbone
+
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "policy", task="CAUSAL_LM")
+    whole = tmp_path / "merged"
+    merged(base, folder, "CAUSAL_LM").save_pretrained(whole)
+    AutoTokenizer.from_pretrained(base).save_pretrained(whole)
+    expected = rmlab.implicit_reward(whole, base, device="cpu")(PROMPTS, RESPONSES)
+
+    loads = []
+    plain_load = backbone.load
+    monkeypatch.setattr(
+        backbone,
+        "load",
+        lambda checkpoint, *rest, **options: (
+            loads.append(checkpoint.name) or plain_load(checkpoint, *rest, **options)
+        ),
+    )
+    for options in ({}, {"reference": base}):
+        loads.clear()
+        scorer = rmlab.implicit_reward(folder, device="cpu", **options)
+        found = scorer(PROMPTS, RESPONSES)
+        np.testing.assert_allclose(found, expected, atol=1e-5 * expected.std())
+        assert loads == [str(base)]
+        policy, reference = (
+            model.readout.vocabulary.model.model for model in scorer.models
+        )
+        assert policy.embed_tokens.weight is reference.embed_tokens.weight
+        assert policy.layers[0].self_attn.q_proj.weight is not (
+            reference.layers[0].self_attn.q_proj.weight
+        )
+    apart = rmlab.implicit_reward(folder, device="cpu", together=False)
+    np.testing.assert_allclose(apart(PROMPTS, RESPONSES), found, atol=1e-6)
+    alone = rmlab.implicit_reward(folder, device="cpu", mode="mean")
+    plain = rmlab.implicit_reward(whole, device="cpu", mode="mean")
+    np.testing.assert_allclose(
+        alone(PROMPTS, RESPONSES), plain(PROMPTS, RESPONSES), atol=1e-5
+    )
+
+
+def test_base_and_adapter_decide_the_fingerprint(zoo, tmp_path):
+    base, other = zoo(task="causal"), zoo(task="causal", seed=1)
+    folder = train(base, tmp_path / "one")
+    second = train(base, tmp_path / "two", r=2)
+    fingerprints = {
+        rmlab.classifier(folder).fingerprint,
+        rmlab.classifier(second).fingerprint,
+        rmlab.classifier(folder, base=other).fingerprint,
+    }
+    assert len(fingerprints) == 3
+    assert rmlab.classifier(folder, base=base).fingerprint in fingerprints
+
+
+def test_tokenizer_and_template_are_the_adapters_or_the_bases(zoo, tmp_path):
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "adapter")
+    plain = rmlab.classifier(folder)
+    assert plain.provenance()["tokenizer"] == "base"
+    assert plain.provenance()["base"] == str(base)
+    of_base = plain.tokenizer.chat_template
+
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(folder)
+    scorer = rmlab.classifier(folder)
+    assert scorer.provenance()["tokenizer"] == "adapter"
+    assert scorer.tokenizer.chat_template == of_base
+
+    template = "{% for message in messages %}{{ message['content'] }}!{% endfor %}"
+    (folder / "chat_template.jinja").write_text(template)
+    changed = rmlab.classifier(folder)
+    assert changed.tokenizer.chat_template == template
+    assert changed.fingerprint != scorer.fingerprint
+
+
+def test_the_doctor_says_what_was_trained(zoo, tmp_path):
+    responses = rmlab.load("mini").head(6)
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "adapter")
+    row = rmlab.doctor(folder, responses).set_index("check").loc["adapter"]
+    assert row["status"] == "pass"
+    assert str(base) in row["found"]
+    assert "trained head is in the adapter" in row["found"]
+    assert "adapter" not in set(rmlab.doctor(zoo(), responses)["check"])
+
+
+def test_the_shell_takes_a_base(zoo, tmp_path, main):
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "adapter")
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    settings["base_model_name_or_path"] = "gone"
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("prompt,chosen,rejected\nWhy?,Because.,No.\n")
+    out = tmp_path / "scores.csv"
+    main("score", pairs, folder, "--base", base, "-o", out)
+    expected = rmlab.classifier(folder, base=base)(["Why?"] * 2, ["Because.", "No."])
+    scores = rmlab.read_scores(out).sort_values("label")["score"]
+    np.testing.assert_allclose(sorted(scores), sorted(expected), atol=1e-5)
+
+
+MEMORY = """
+import resource, sys
+import peft
+import rmlab
+scorer = rmlab.classifier(sys.argv[1], device="cpu", dtype="float32")
+scorer.backbone
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.long
+def test_the_peak_of_memory_is_the_base_and_one_layer(tmp_path):
+    """250 million weights; the largest layer that changes has 16 MiB."""
+    sizes = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 14}
+    base = toy.save_model(tmp_path / "base", **sizes, vocab_size=20_000)
+    folder = train(base, tmp_path / "adapter", r=16)
+    peaks = []
+    for model in (base, folder):
+        command = [sys.executable, "-c", MEMORY, str(model)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout) / 1024)
+    factors = (folder / "adapter_model.safetensors").stat().st_size / 2**20
+    # One layer, its change, and the factors as they are stored and in float32.
+    assert peaks[1] - peaks[0] <= 2 * 16 + 2 * factors, peaks
