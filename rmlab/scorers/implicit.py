@@ -300,7 +300,7 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
         self.mode = mode
         self.chunk = chunk
         self.residence = residence
-        # Of an adapter: the scorer of the model that it changes, whose weights it shares.
+        # Of an adapter: the scorer of the model whose weights it changes and shares.
         self.base: LanguageModel | None = None
 
     @property

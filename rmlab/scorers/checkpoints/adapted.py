@@ -57,8 +57,8 @@ class Adapted(Checkpoint):
     """The files of an adapter, and the model that it changes.
 
     `base_model`: the model. `base`: where the tokenizer lies, which is the adapter's
-    where it has one. `class_title`: transformers' class for its task. `stored_names`: each weight's name in transformers' class, and its
-    name in its file.
+    where it has one. `class_title`: transformers' class for its task. `stored_names`:
+    each weight's name in transformers' class, and its name in its file.
     """
 
     base_model: Checkpoint
@@ -82,7 +82,7 @@ class Adapted(Checkpoint):
 
     @cached_property
     def config(self) -> "PreTrainedConfig":
-        """The base's configuration, with as many labels and tokens as the adapter has."""
+        """The base's configuration, with the adapter's numbers of labels and tokens."""
         config = copy.deepcopy(self.base_model.config)
         state = _build(self, config, self.class_title).state_dict()
         for key, tensor in self.tensors(self.own_keys):

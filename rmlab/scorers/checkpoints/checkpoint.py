@@ -178,8 +178,8 @@ def find(
     """The checkpoint of a hub id, a folder or a GGUF file; no weight is loaded yet.
 
     `base`: folder or id that gives configuration and tokenizer where the checkpoint has
-    none; of an adapter, the model that it changes. Pickled weights are read only with `allow_pickle`, and then by torch's
-    restricted unpickler. Raises DataError for an unknown, gated or unreachable model, a
+    none; of an adapter, the model that it changes. Pickled weights are read only with
+    `allow_pickle`, and then by torch's restricted unpickler. Raises DataError for an unknown, gated or unreachable model, a
     folder without weights or configuration, an adapter without its base, a model of
     another task, and
     pickles that were not allowed.

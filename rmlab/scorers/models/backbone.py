@@ -200,7 +200,7 @@ def _read_state(
 
 
 def adapt_copy(model: "PreTrainedModel", adapted: Adapted) -> "PreTrainedModel":
-    """A copy of an adapter's base with the adapter in it; it shares all other weights."""
+    """A copy of an adapter's base with the adapter in it; other weights are shared."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     twin = copy.deepcopy(model, cast("dict[int, Any]", shared))
     state = {}
