@@ -179,10 +179,10 @@ def find(
 
     `base`: folder or id that gives configuration and tokenizer where the checkpoint has
     none; of an adapter, the model that it changes. Pickled weights are read only with
-    `allow_pickle`, and then by torch's restricted unpickler. Raises DataError for an unknown, gated or unreachable model, a
-    folder without weights or configuration, an adapter without its base, a model of
-    another task, and
-    pickles that were not allowed.
+    `allow_pickle`, and then by torch's restricted unpickler. Raises DataError for an
+    unknown, gated or unreachable model, a folder without weights or configuration, an
+    adapter without its base, a model of another task, and pickles that were not
+    allowed.
     """
     settings = list(_SETTINGS)
     if trust_remote_code:
