@@ -25,7 +25,7 @@ LAZY = (
     "markdown_it",
     "huggingface_hub",
 )
-EXTRAS = ("score", "judge", "triton", "ray", "lab")
+EXTRAS = ("score", "adapters", "judge", "triton", "ray", "lab")
 BRING = {
     "IPython": "ipywidgets",
     "traitlets": "ipywidgets",

@@ -58,7 +58,7 @@ def spread(
     >>> import rmlab
     >>> scores = rmlab.score(rmlab.load("mini"), "longest")
     >>> table = spread(scores, by="domain", average="domains")
-    >>> round(table["difference"].sum(), 6)
+    >>> round(float(table["difference"].sum()), 6)
     0.0
     """
     refuse_result_names([by], _DIFFERENCE)
