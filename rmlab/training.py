@@ -57,7 +57,7 @@ class BenchmarkCallback(TrainerCallback):
         From names to functions of the scores of one step that return one number, which
         is logged under that name.
     **options
-        As in `rmlab.classifier`, such as `template` or `max_length`.
+        Options of `rmlab.classifier`, such as `template` or `max_length`.
 
     Attributes
     ----------

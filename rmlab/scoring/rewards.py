@@ -60,7 +60,7 @@ def rewards(
     frame : DataFrame
         A row per answer.
     model : str, Path or scorer
-        As in `rmlab.score`, but one only.
+        One model, given as `rmlab.score` takes it.
     prompt : str, optional
         Column of the prompts: strings, or lists of messages. None where the column of
         the answers holds whole chats.
@@ -68,7 +68,7 @@ def rewards(
         Column of the answers: strings, or lists of messages, the last of which is the
         assistant's. Those before it continue the prompt.
     store, cluster, batch, progress, **options
-        As in `rmlab.score`; the store keeps the scores, and no table.
+        A folder or URL, as for `rmlab.score`; it keeps the scores, and no table.
     allow_missing : bool
         Whether the model may give no number for an answer.
 
