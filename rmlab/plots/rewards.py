@@ -147,7 +147,9 @@ def _group_margins(
         remedy = "judges give none: use scores"
         raise DataError(f"pairs: no row has a margin{condition}", remedy)
     is_ordered = isinstance(groups.dtype, pd.CategoricalDtype)
-    margins = pairs["margin"][is_drawn].groupby(groups[is_drawn], sort=is_ordered)
+    margins = pairs["margin"][is_drawn].groupby(
+        groups[is_drawn], sort=is_ordered, observed=True
+    )
     return {str(name): group.to_numpy(float) for name, group in margins if len(group)}
 
 
