@@ -383,6 +383,10 @@ def test_a_pool_without_texts_and_scores_or_a_column_is_refused():
         rmlab.load_pool(frame.drop(columns="score"))
     with pytest.raises(DataError, match="problem"):
         rmlab.load_pool(frame, prompt="problem")
+    # Whose scores they are is in no other column.
+    with pytest.raises(DataError, match=r"frame: .*'model'") as caught:
+        rmlab.load_pool(frame.drop(columns="model"))
+    assert "frame['model'] = " in caught.value.remedy
     with pytest.raises(TypeError, match="frame"):
         rmlab.load_pool("frame.csv")
 

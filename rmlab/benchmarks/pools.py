@@ -113,11 +113,14 @@ def _require_columns(
     if "score" not in frame:
         needed.append(response)
     missing = [column for column in needed if column not in frame]
+    present = ", ".join(str(name) for name in frame.columns[:20])
     if missing:
-        present = ", ".join(str(name) for name in frame.columns[:20])
         problem = f"frame: no columns {missing}; columns: {present}"
         remedy = "name yours with prompt=, correct= and response=, or add a score"
         raise DataError(problem, remedy)
+    if "score" in frame and "model" not in frame:
+        problem = f"frame: scores without a column 'model'; columns: {present}"
+        raise DataError(problem, "name it: frame['model'] = 'my-rm'")
 
 
 def _read_correct(values: pd.Series, column: str) -> BoolArray:
@@ -127,10 +130,11 @@ def _read_correct(values: pd.Series, column: str) -> BoolArray:
     is_unread = ~(is_right | words.isin(_WRONG)).to_numpy()
     if is_unread.any():
         row = int(is_unread.argmax())
-        value = short(values.iloc[row])
+        value = short(values.tolist()[row])
         count = f"{is_unread.sum()} of {len(values)} rows"
         problem = f"correct: {column!r} is not true or false in {count}"
-        raise DataError(f"{problem}, first row {row}: {value}", "repair it")
+        remedy = "write true or false, or 1 or 0"
+        raise DataError(f"{problem}, first row {row}: {value}", remedy)
     return is_right.to_numpy()
 
 
