@@ -57,7 +57,7 @@ WIDE = {
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
 }
-N_PROMPTS = {"cuda": 200, "cpu": 4}
+N_PROMPTS = {"cuda": 100, "cpu": 4}
 """Prompts of the timed run, six answers each; other devices as CUDA."""
 
 
@@ -69,14 +69,25 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="small texts and small models throughout"
     )
+    parser.add_argument(
+        "--models",
+        nargs="*",
+        choices=MODELS,
+        default=[*MODELS],
+        metavar="NAME",
+        help=f"of the table of scores: {', '.join(MODELS)}",
+    )
+    parser.add_argument("--no-speed", action="store_true", help="scores only")
     options = parser.parse_args()
     logging.basicConfig(format="note: %(message)s", stream=sys.stdout)
     transformers.utils.logging.disable_progress_bar()
     device = backbones.device(options.device)
     print("\n".join(machine(device)))
-    print("\n| model | dtype | packs hold | attention | apart, sd | seconds |")
-    print("|---|---|---|---|---|---|")
-    for name, (architecture, shape) in MODELS.items():
+    if options.models:
+        print("\n| model | dtype | packs hold | attention | apart, sd | seconds |")
+        print("|---|---|---|---|---|---|")
+    for name in options.models:
+        architecture, shape = MODELS[name]
         for dtype in (torch.float32, torch.bfloat16):
             attempt(
                 lambda *given: exactness(*given, device, options.quick),
@@ -85,6 +96,8 @@ def main() -> None:
                 shape,
                 dtype,
             )
+    if options.no_speed:
+        return
     # The wide model, 1 B parameters, is too slow for a CPU.
     is_small = options.quick or device.type == "cpu"
     attempt(lambda name: speed(device, SHAPE if is_small else WIDE), "speed")
@@ -205,7 +218,7 @@ def speed(device: torch.device, shape: dict) -> str:
     """Both ways of packs and texts one by one: a row for each."""
     dtype = backbones.dtype(None, device)
     backbone = load("llama", shape, dtype, device)
-    texts, groups = texts_of(N_PROMPTS.get(device.type, 200), (50, 500))
+    texts, groups = texts_of(N_PROMPTS.get(device.type, 100), (50, 500))
     reads = [np.array([len(text) - 1]) for text in texts]
     budget = model_budget(backbone.model)
     planned = plan(

@@ -2,8 +2,8 @@
 
 The texts are RM-Bench's; the tokenizer is a byte-level BPE trained on them; the models have random weights (speed does
 not depend on their values). On a CPU every way has a process of its own, so that none finds the memory that another one
-left behind, and is timed by the clock, on one thread and on all. The other ways are written plainly below from the
-public behaviour of the runners:
+left behind, and is timed by the clock, on one thread and on all. On a GPU all ways share one model, made there. The other
+ways are written plainly below from the public behaviour of the runners:
 
   RewardBench 2, batches of 64   file order, padded to the longest of the batch
   RM-Bench, batches of 8         one style at a time, chosen and rejected apart, file order
@@ -14,11 +14,11 @@ public behaviour of the runners:
 
     python performance/scoring.py                                    # CPU, 32 M parameters, float32
     python performance/scoring.py --dtype bfloat16 --architecture qwen3
-    python performance/scoring.py --device cuda --size 8b --dtype bfloat16 --prompts 0
+    python performance/scoring.py --device cuda --size 8b --dtype bfloat16 --prompts 48
 
 "share of peak": operations of the weights on the tokens that a way forwards (2 a weight and token), over what a large
 matrix product reaches on the same threads. `--ways` names ways; CrossEncoder needs sentence-transformers (the extra
-`bench`). On a machine with other work take `--clock process`.
+`bench`), and on a GPU is left out: it takes files only. On a machine with other work take `--clock process`.
 """
 
 import argparse
@@ -42,6 +42,7 @@ from rmlab import toy
 from rmlab.inference.planning import plan
 from rmlab.records import install_command
 from rmlab.scorers import classifier
+from rmlab.toy.models import random_model
 
 SIZES = {
     "tiny": {
@@ -83,6 +84,7 @@ SIZES = {
 }
 CROSS_ENCODER = "CrossEncoder, batch 32"
 ENCODERS = ("modernbert", "bert")
+OURS = ("rmlab", "forward alone")
 WAYS = (
     "RewardBench 2, batches of 64",
     "RM-Bench, batches of 8",
@@ -129,6 +131,22 @@ def build(folder: Path, options: argparse.Namespace, words: Any) -> Path:
         folder, options.architecture, words=words, initializer_range=0.02, **shape
     )
     return folder
+
+
+def build_on_device(options: argparse.Namespace, words: Any) -> Any:
+    """The model of `build` on the device, without files: 8 B would be 32 GB."""
+    shape = shape_of(options.architecture, options.size)
+    with torch.device(options.device):
+        model = random_model(
+            words,
+            options.architecture,
+            task="classifier",
+            seed=0,
+            initializer_range=0.02,
+            dtype=getattr(torch, options.dtype),
+            **shape,
+        )
+    return model.eval()
 
 
 def render(words: Any, responses: pd.DataFrame) -> list[str]:
@@ -249,41 +267,38 @@ def forward_alone(scorer: Any, prepared: Any) -> Run:
 
 
 def make(name: str, options: argparse.Namespace, folder: Path) -> Run:
-    """What runs one way, with all that it needs loaded."""
+    """What runs one way, with all that it needs loaded from the folder."""
     sample = load(options.data, options.prompts)[1]
     if name == CROSS_ENCODER:
         return cross_encoder(folder, sample, options)
-    if name in ("rmlab", "forward alone"):
+    if name in OURS:
         scorer = classifier(
             folder, dtype=options.dtype, device=options.device, budget=options.budget
         )
-        _ = scorer.backbone.packing  # loads the weights
-        given = sample["prompt"].tolist(), sample["response"].tolist()
-        return (
-            (lambda: scorer(*given))
-            if name == "rmlab"
-            else forward_alone(scorer, scorer.prepare(*given))
-        )
+        return ours(name, scorer, sample)
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     words = AutoTokenizer.from_pretrained(folder)
     dtype = getattr(torch, options.dtype)
-    model = (
-        AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype)
-        .to(options.device)
-        .eval()
-    )
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype)
+    return theirs(name, model.to(options.device).eval(), words, sample)
+
+
+def ours(name: str, scorer: Any, sample: pd.DataFrame) -> Run:
+    _ = scorer.backbone.packing  # loads the weights
+    given = sample["prompt"].tolist(), sample["response"].tolist()
+    if name == "rmlab":
+        return lambda: scorer(*given)
+    return forward_alone(scorer, scorer.prepare(*given))
+
+
+def theirs(name: str, model: Any, words: Any, sample: pd.DataFrame) -> Run:
     texts = render(words, sample)
     if name.startswith("pipeline"):
         return pipeline(model, words, texts, int(name.split()[-1]))
-    return Padded(
-        model,
-        words,
-        texts,
-        by_style(sample, 8)
-        if "RM-Bench" in name
-        else batches_of([*range(len(texts))], 64),
-    )
+    if "RM-Bench" in name:
+        return Padded(model, words, texts, by_style(sample, 8))
+    return Padded(model, words, texts, batches_of([*range(len(texts))], 64))
 
 
 def seconds(run: Run, device: str) -> float:
@@ -363,11 +378,8 @@ def serve(
         )
 
 
-def tokens_of(
-    options: argparse.Namespace, folder: Path, frame: pd.DataFrame
-) -> dict[str, int]:
+def tokens_of(scorer: Any, frame: pd.DataFrame) -> dict[str, int]:
     """Tokens that each way forwards: exact, the same on every machine."""
-    scorer = classifier(folder, device="cpu")
     prepared = scorer.prepare(frame["prompt"].tolist(), frame["response"].tolist())
     lengths, numbers = (
         np.array([len(ids) for ids in prepared.ids]),
@@ -401,37 +413,43 @@ SIDE = 4096
 PEAK = 2 * SIDE**3
 
 
-def timed(
+def on_processor(
     options: argparse.Namespace, folder: Path
-) -> Iterator[tuple[int, dict[str, list[float]]]]:
-    """Threads, and seconds of every way and of the product, round by round, so that a
-    noisy moment hits all alike.
+) -> Iterator[tuple[str, dict[str, list[float]]]]:
+    """Where it ran, and seconds of every way and of the product, round by round, so
+    that a noisy moment hits all alike.
     """
-    if options.device != "cpu":
-        ways = {name: make(name, options, folder) for name in options.ways} | {
-            "product": product(options)
-        }
-        for run in ways.values():
-            run()  # compilation
-        yield (
-            0,
-            {
-                name: [seconds(run, options.device) for _ in range(options.rounds)]
-                for name, run in ways.items()
-            },
-        )
-        return
-    workers = {name: Worker(make, name, options, folder) for name in options.ways} | {
-        "product": Worker(product, options)
-    }
+    workers = {name: Worker(make, name, options, folder) for name in options.ways}
+    workers["product"] = Worker(product, options)
     for threads in options.threads:
         times: dict[str, list[float]] = {name: [] for name in workers}
         for _ in range(options.rounds):
             for name, worker in workers.items():
                 times[name].append(worker.run(threads)[options.clock])
-        yield threads, times
+        yield "1 thread" if threads == 1 else f"{threads} threads", times
     for worker in workers.values():
         worker.close()
+
+
+def on_device(
+    options: argparse.Namespace, scorer: Any, words: Any
+) -> Iterator[tuple[str, dict[str, list[float]]]]:
+    """The same on a GPU, where all ways share the scorer's model."""
+    sample = load(options.data, options.prompts)[1]
+    ways = {}
+    for name in options.ways:
+        if name in OURS:
+            ways[name] = ours(name, scorer, sample)
+        else:
+            ways[name] = theirs(name, scorer.checkpoint.model, words, sample)
+    ways["product"] = product(options)
+    for run in ways.values():
+        run()  # compiles
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(options.rounds):
+        for name, run in ways.items():
+            times[name].append(seconds(run, options.device))
+    yield options.device, times
 
 
 def table_of(
@@ -441,38 +459,37 @@ def table_of(
     words: Any,
 ) -> pd.DataFrame:
     """A row for each way: tokens on all texts over rmlab's, and for each number of
-    threads seconds and two ratios.
+    threads, or the GPU, seconds and two ratios.
     """
     with tempfile.TemporaryDirectory() as place:
-        folder = build(Path(place) / "model", options, words)
-        weights = sum(
-            np.prod(shape) for name, shape in shapes(folder) if "embed" not in name
+        if options.device == "cpu":
+            folder = build(Path(place) / "model", options, words)
+            weights = dict(shapes(folder))
+            scorer = classifier(folder, device="cpu")
+            measured = on_processor(options, folder)
+        else:
+            model = build_on_device(options, words)
+            weights = {name: one.shape for name, one in model.named_parameters()}
+            scorer = classifier(model, tokenizer=words, budget=options.budget)
+            measured = on_device(options, scorer, words)
+        n_weights = sum(
+            np.prod(shape) for name, shape in weights.items() if "embed" not in name
         )
-        whole, some = (
-            tokens_of(options, folder, frame) for frame in (everything, sample)
-        )
+        whole = tokens_of(scorer, everything)
+        some = tokens_of(scorer, sample)
         table = pd.DataFrame({"tokens, all texts": whole}).loc[
             [*options.ways, "fewest possible"]
         ]
         table["times rmlab's"] = table["tokens, all texts"] / whole["rmlab"]
-        for threads, times in timed(options, folder):
+        for on, times in measured:
             peak = PEAK / min(times.pop("product"))
-            on = (
-                f"{threads} threads"
-                if threads > 1
-                else "1 thread"
-                if threads
-                else options.device
-            )
             for name, taken in times.items():
-                best = statistics.median(taken)
-                table.loc[name, f"s, {on}"] = best
-                table.loc[name, f"times rmlab, {on}"] = statistics.median(
-                    np.divide(taken, times["rmlab"])
-                )
-                table.loc[name, f"share of peak, {on}"] = (
-                    2 * weights * some[name] / best / peak
-                )
+                middle = statistics.median(taken)
+                ratios = np.divide(taken, times["rmlab"])
+                table.loc[name, f"s, {on}"] = middle
+                table.loc[name, f"times rmlab, {on}"] = statistics.median(ratios)
+                share = 2 * n_weights * some[name] / middle / peak
+                table.loc[name, f"share of peak, {on}"] = share
             rate = some["rmlab"] / statistics.median(times["rmlab"])
             print(
                 f"{on}: rmlab {rate:,.0f} tokens/s, matrix product {peak / 1e9:,.0f} GFLOP/s"
@@ -515,6 +532,8 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
+    if options.device != "cpu":
+        options.ways = [way for way in options.ways if way != CROSS_ENCODER]
     problem = missing_package(options.ways)
     if problem:
         parser.error(problem)

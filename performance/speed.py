@@ -28,6 +28,7 @@ import scoring
 from scoring import WAYS, Worker
 
 from rmlab import toy
+from rmlab.scorers import classifier
 
 HERE = Path(__file__).parent
 ALL = os.cpu_count() or 1
@@ -172,12 +173,13 @@ def _claim(
     every: Times,
 ) -> Iterator[dict[str, object]]:
     architecture, size, prompts = model
-    folder, own = place / f"{architecture}-{size}", _options(model, options)
+    folder = place / f"{architecture}-{size}"
     weights = sum(
         np.prod(shape) for name, shape in scoring.shapes(folder) if "embed" not in name
     )
-    whole = scoring.tokens_of(own, folder, everything)
-    some = scoring.tokens_of(own, folder, scoring.load(options.data, prompts)[1])
+    scorer = classifier(folder, device="cpu")
+    whole = scoring.tokens_of(scorer, everything)
+    some = scoring.tokens_of(scorer, scoring.load(options.data, prompts)[1])
     for way in (way for way in one if way != "product"):
         row: dict[str, object] = {
             "model": f"{architecture} {size}",
