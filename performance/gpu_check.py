@@ -16,11 +16,9 @@ import logging
 import platform
 import statistics
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -33,6 +31,7 @@ from rmlab.inference.memory import model_budget
 from rmlab.inference.planning import FILL, plan
 from rmlab.scorers.models import backbone as backbones
 from rmlab.tables import DataError
+from rmlab.toy.models import random_model
 
 MODELS = {
     "Llama": ("llama", {}),
@@ -40,8 +39,17 @@ MODELS = {
         "llama",
         {"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 384},
     ),
-    "Mistral, window 200": ("mistral", {"sliding_window": 200}),
-    "Gemma 2, capped": ("gemma2", {"sliding_window": 200}),
+    "Mistral, window 200": ("mistral", {"sliding_window": 200, "head_dim": 64}),
+    "Gemma 2, capped": (
+        "gemma2",
+        {
+            "sliding_window": 200,
+            "head_dim": 64,
+            "query_pre_attn_scalar": 64,
+            # Not every release of transformers takes one that knows the cap.
+            "attn_implementation": "eager",
+        },
+    ),
     "ModernBERT": ("modernbert", {"num_key_value_heads": None}),
 }
 SHAPE = {
@@ -100,7 +108,8 @@ def main() -> None:
         return
     # The wide model, 1 B parameters, is too slow for a CPU.
     is_small = options.quick or device.type == "cpu"
-    attempt(lambda name: speed(device, SHAPE if is_small else WIDE), "speed")
+    for line in speed(device, SHAPE if is_small else WIDE):
+        print(line, flush=True)
 
 
 def attempt(check: Callable[..., str], name: str, *given: object) -> None:
@@ -147,21 +156,21 @@ def version_of(package: str) -> str:
 def load(
     architecture: str, shape: dict, dtype: torch.dtype, device: torch.device
 ) -> Backbone:
-    from transformers import AutoModel
-
+    """A random model, made on the device."""
     settings = {"num_key_value_heads": 4, "max_position_embeddings": 8192}
     settings = SHAPE | settings | shape
     settings = {key: value for key, value in settings.items() if value is not None}
-    with tempfile.TemporaryDirectory() as folder:
-        toy.save_model(
-            Path(folder),
+    with torch.device(device):
+        model = random_model(
+            toy.tokenizer(),
             architecture,
             task="backbone",
+            seed=0,
             initializer_range=0.05,
+            dtype=dtype,
             **settings,
         )
-        model = AutoModel.from_pretrained(folder, dtype=dtype)
-    return Backbone(model.to(device).eval())
+    return Backbone(model.eval())
 
 
 def texts_of(
@@ -214,7 +223,7 @@ def way_of(backbone: Backbone) -> str:
     return str(backbone.passes.kernels)
 
 
-def speed(device: torch.device, shape: dict) -> str:
+def speed(device: torch.device, shape: dict) -> Iterator[str]:
     """Both ways of packs and texts one by one: a row for each."""
     dtype = backbones.dtype(None, device)
     backbone = load("llama", shape, dtype, device)
@@ -242,17 +251,15 @@ def speed(device: torch.device, shape: dict) -> str:
     n_weights = sum(weight.numel() for weight in backbone.model.parameters())
     n_weights -= backbone.model.get_input_embeddings().weight.numel()
     peak = matrix_peak(device, dtype)
-    lines = [
+    yield (
         f"\nLlama of {n_weights / 1e6:,.0f} M weights, {short(dtype)}: {len(texts)} texts, "
         f"{planned.tokens:,} tokens in {len(planned.parts)} packs of at most {budget:,}; "
-        f"matrix products reach {peak / 1e12:,.2f} TFLOP/s here",
-        "| way | seconds | tokens per second | share of peak | host, ms a pack |",
-        "|---|---|---|---|---|",
-    ]
+        f"matrix products reach {peak / 1e12:,.2f} TFLOP/s here"
+    )
+    yield "| way | seconds | tokens per second | share of peak | host, ms a pack |"
+    yield "|---|---|---|---|---|"
 
-    def add_row(
-        way: str, run: Callable[[], None], n_tokens: int, n_passes: int
-    ) -> None:
+    def row(way: str, run: Callable[[], None], n_tokens: int, n_passes: int) -> str:
         run()  # compiles
         taken = statistics.median(seconds(run) for _ in range(3))
         start = time.process_time()
@@ -260,22 +267,22 @@ def speed(device: torch.device, shape: dict) -> str:
         host = (time.process_time() - start) / n_passes
         share = 2 * n_weights * n_tokens / taken / peak
         cells = [way, f"{taken:.2f}", f"{n_tokens / taken:,.0f}", f"{share:.2f}"]
-        lines.append("| " + " | ".join([*cells, f"{1e3 * host:.1f}"]) + " |")
+        return "| " + " | ".join([*cells, f"{1e3 * host:.1f}"]) + " |"
 
     serves = flex.serves
+    n_packs = len(planned.parts)
     try:
         # Elsewhere than on a GPU it compiles for the processor.
         flex.serves = lambda _: True
-        add_row("packed, flex attention", packs, planned.tokens, len(planned.parts))
+        yield row("packed, flex attention", packs, planned.tokens, n_packs)
         if backbone.passes.kernels.trouble:
-            lines[-1] += f" {backbone.passes.kernels}"
+            yield str(backbone.passes.kernels)
         flex.serves = lambda _: False
-        add_row("packed, run by run", packs, planned.tokens, len(planned.parts))
+        yield row("packed, run by run", packs, planned.tokens, n_packs)
         n_tokens = sum(len(text) for text in texts)
-        add_row("one by one", one_by_one, n_tokens, len(texts))
+        yield row("one by one", one_by_one, n_tokens, len(texts))
     finally:
         flex.serves = serves
-    return "\n".join(lines)
 
 
 def matrix_peak(device: torch.device, dtype: torch.dtype) -> float:

@@ -443,8 +443,9 @@ def on_device(
         else:
             ways[name] = theirs(name, scorer.checkpoint.model, words, sample)
     ways["product"] = product(options)
-    for run in ways.values():
-        run()  # compiles
+    for name, run in ways.items():
+        first = seconds(run, options.device)
+        print(f"{name}: {first:.1f} s in the first round, which compiles", flush=True)
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(options.rounds):
         for name, run in ways.items():

@@ -56,9 +56,13 @@ def change_weights(folder, **tensors):
 
 def own_logits(folder, rows):
     """Logits of transformers' class for inputs of one text each."""
-    from transformers import AutoModelForSequenceClassification
+    from transformers import AutoConfig, AutoModelForSequenceClassification
 
-    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    options = {}
+    if AutoConfig.from_pretrained(folder).model_type == "gemma2":
+        # As its authors say: not every attention knows its cap.
+        options["attn_implementation"] = "eager"
+    model = AutoModelForSequenceClassification.from_pretrained(folder, **options).eval()
     with torch.no_grad():
         return np.array([model(**row).logits[0].numpy() for row in rows])
 
@@ -91,6 +95,17 @@ def test_scores_are_the_raw_logits_of_transformers(zoo, architecture, config):
     )
     np.testing.assert_allclose(alone(scorer), scores, atol=1e-5)
     assert scores.dtype == np.float64
+
+
+def test_a_cap_on_attention_counts(tmp_path):
+    """transformers up to 5.17 left out Gemma 2's cap unless told otherwise."""
+    scores = []
+    for cap in (0.05, 50.0):
+        folder = toy.save_model(
+            tmp_path / str(cap), "gemma2", attn_logit_softcapping=cap
+        )
+        scores.append(classifier(folder)(*TEXTS))
+    assert np.abs(scores[0] - scores[1]).max() > 0.01 * scores[0].std()
 
 
 def segment_words(pair):

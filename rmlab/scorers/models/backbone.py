@@ -135,6 +135,10 @@ def load(
         prefix = _stored_prefix(checkpoint, empty)
 
     options: dict[str, Any] = {"config": checkpoint.config, "dtype": dtype}
+    if getattr(checkpoint.config.get_text_config(), "attn_logit_softcapping", None):
+        # Gemma 2's cap: releases of transformers up to 5.17 take a faster attention
+        # that leaves it out.
+        options["attn_implementation"] = "eager"
     if device.type == "cuda":
         is_whole = fits(checkpoint, device, dtype)
         options["device_map"] = {"": device} if is_whole else "auto"
