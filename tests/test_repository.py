@@ -1,10 +1,12 @@
 """The repository's outside: one place for its address, workflows, packages for conda."""
 
+import json
 import re
 import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
@@ -169,3 +171,84 @@ def test_hooks_run_what_make_check_runs():
     )
     for entry in entries:
         assert entry in lint.stdout
+
+
+# Links of pages that people read, also outside the site (whose own links test_docs.py
+# follows).
+
+PAGES = [
+    *ROOT.glob("*.md"),
+    *ROOT.glob("docs/*.md"),
+    *ROOT.glob("docs/how_to/*.md"),
+    *ROOT.glob("performance/*.md"),
+    *ROOT.glob("data/**/*.md"),
+    *ROOT.glob("notebooks/**/*.md"),
+    *ROOT.glob("notebooks/**/*.ipynb"),
+]
+LINK = re.compile(r"\]\(<?([^)\s>]+)>?\)|<?(https?://[^\s<>\"`)\]\\]+)")
+# What links to elsewhere look like: no network is asked whether they lead somewhere.
+FORMS = {
+    "arxiv.org": r"/(abs|pdf)/\d\d(0[1-9]|1[0-2])\.\d{4,5}(v\d+)?",
+    "doi.org": r"/10\.\d{4,}/\S+",
+    "github.com": r"/[\w.-]+/[\w.-]+(/(tree|blob|issues|pull)/\S+)?",
+    "huggingface.co": r"/[\w./-]+",
+}
+HOMES = {
+    "docs.ray.io",
+    "filesystem-spec.readthedocs.io",
+    "keepachangelog.com",
+    "semver.org",
+    "tenacity.readthedocs.io",
+    "www.contributor-covenant.org",
+    "www.python-httpx.org",
+}
+"""Sites of others that pages may name."""
+
+
+def prose_of(path):
+    """What a page says outside of its code."""
+    text = path.read_text("utf-8")
+    if path.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        prose = [cell["source"] for cell in cells if cell["cell_type"] == "markdown"]
+        text = "\n\n".join("".join(lines) for lines in prose)
+    return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
+
+
+def fault_of(link, path):
+    """What is wrong with a link of a page; empty if nothing."""
+    parts = urlsplit(link)
+    if not parts.scheme:
+        target = path.parent / unquote(parts.path)
+        return "" if not parts.path or target.exists() else "leads nowhere"
+    if parts.scheme != "https":
+        return "is not https"
+    if parts.hostname in FORMS:
+        is_formed = re.fullmatch(FORMS[parts.hostname], parts.path)
+        return "" if is_formed else f"is no address of {parts.hostname}"
+    return "" if parts.hostname in HOMES else "is of an unknown site"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere_or_have_the_form_of_their_site(path):
+    faults = []
+    for inside, outside in LINK.findall(prose_of(path)):
+        link = inside or outside.rstrip(".,;:")
+        fault = fault_of(link, path)
+        if fault:
+            faults.append(f"{link} {fault}")
+    assert not faults
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "nowhere.md",
+        "http://arxiv.org/abs/2203.02155",
+        "https://arxiv.org/abs/2213.02155",
+        "https://github.com/somebody",
+        "https://example.com/page",
+    ],
+)
+def test_a_bad_link_is_noticed(link):
+    assert fault_of(link, ROOT / "README.md")
