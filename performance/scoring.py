@@ -82,6 +82,7 @@ SIZES = {
         "num_attention_heads": 32,
     },
 }
+DATA = Path(__file__).parents[2] / "shared" / "data" / "rm-bench"
 CROSS_ENCODER = "CrossEncoder, batch 32"
 ENCODERS = ("modernbert", "bert")
 OURS = ("rmlab", "forward alone")
@@ -531,11 +532,7 @@ def main() -> None:
     parser.add_argument("--clock", choices=("wall", "process"), default="wall")
     parser.add_argument("--budget", type=int)
     parser.add_argument("--ways", nargs="*", choices=WAYS, default=WAYS)
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=Path(__file__).parents[2] / "shared" / "data" / "rm-bench",
-    )
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     if options.device != "cpu":
