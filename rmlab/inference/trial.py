@@ -2,7 +2,6 @@
 with one small pack.
 """
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +11,7 @@ import numpy as np
 
 from rmlab.inference.attention import Call, PrefixCache
 from rmlab.inference.memory import out_of_memory
-from rmlab.inference.passes import Passes
+from rmlab.inference.passes import Passes, takes_argument
 from rmlab.inference.planning import (
     Groups,
     Ints,
@@ -110,7 +109,7 @@ def read_refusal(model: "PreTrainedModel") -> str | None:
         return "it is an encoder with a decoder"
     if not getattr(model, "_supports_attention_backend", False):
         return "its attention does not go through transformers' attention interface"
-    if "position_ids" not in inspect.signature(model.forward).parameters:
+    if not takes_argument(model, "position_ids"):
         return "its forward pass takes no position_ids"
     # Llama 4 counts rows for it, in steps of thousands, which no short text shows.
     if getattr(config, "attn_temperature_tuning", False):
