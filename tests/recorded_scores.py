@@ -26,7 +26,7 @@ from test_template import CLOCK, R1
 
 import rmlab
 from rmlab import toy
-from rmlab.inference.formats import FORMATS
+from rmlab.inference.chat_formats import FORMATS
 from rmlab.scorers.base import SCORING_VERSION
 from rmlab.scorers.forms import FORMS
 from rmlab.scorers.implicit import MODES

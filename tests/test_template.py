@@ -10,10 +10,10 @@ from transformers import CanineTokenizer
 from transformers.utils import chat_template_utils
 
 from rmlab import toy
+from rmlab.inference.chat_formats import FORMATS
 from rmlab.inference.encoding import encode
-from rmlab.inference.formats import FORMATS
 from rmlab.inference.rendering import render
-from rmlab.inference.tokens import call
+from rmlab.inference.tokenizer_calls import call
 from rmlab.tables import DataError
 
 

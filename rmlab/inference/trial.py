@@ -165,7 +165,7 @@ def _trial_texts(config: "PreTrainedConfig", longest: int) -> list[Ints]:
     ]
 
 
-class _Trial(NamedTuple):
+class _PackTrial(NamedTuple):
     """Why texts do not come out of packs as they do alone, None where they do; the last
     pack's attention calls.
     """
@@ -176,7 +176,7 @@ class _Trial(NamedTuple):
 
 def _try_packs(
     passes: Passes, texts: Texts, groups: Groups, budget: int, *, causal: bool
-) -> _Trial:
+) -> _PackTrial:
     """Forward the texts in packs, and each alone."""
     config = passes.model.config.get_text_config()
     cache = PrefixCache()
@@ -193,7 +193,7 @@ def _try_packs(
         except _FAILURES as error:
             if out_of_memory(error):
                 raise
-            return _Trial(f"it does not run with path attention: {error}", [])
+            return _PackTrial(f"it does not run with path attention: {error}", [])
 
         complaints += _call_complaints(config, calls, causal=causal)
         per_run = zip(part.texts, layout.runs, states.split(2), strict=True)
@@ -203,7 +203,7 @@ def _try_packs(
             complaints += _run_complaints(
                 passes, texts[text], run, run_inputs, run_states
             )
-    return _Trial(next(iter(complaints), None), calls)
+    return _PackTrial(next(iter(complaints), None), calls)
 
 
 def _run_complaints(

@@ -17,7 +17,7 @@ from rmlab.scorers.checkpoints.checkpoint import ADAPTER, Checkpoint, Snapshot
 from rmlab.scorers.checkpoints.hashing import Digest, digests, hash_tokenizer
 from rmlab.scorers.checkpoints.loading_errors import explain
 from rmlab.scorers.checkpoints.settings import read_object
-from rmlab.scorers.checkpoints.weights import safetensors_sizes, stored_tensors
+from rmlab.scorers.checkpoints.stored_weights import safetensors_sizes, stored_tensors
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:

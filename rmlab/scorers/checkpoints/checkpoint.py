@@ -16,7 +16,11 @@ from rmlab.scorers.checkpoints.gguf import from_gguf
 from rmlab.scorers.checkpoints.hashing import digests, hash_tokenizer
 from rmlab.scorers.checkpoints.loading_errors import explain, first_line
 from rmlab.scorers.checkpoints.settings import read_object, refuse_settings
-from rmlab.scorers.checkpoints.weights import PICKLES, index_weights, stored_tensors
+from rmlab.scorers.checkpoints.stored_weights import (
+    PICKLES,
+    index_weights,
+    stored_tensors,
+)
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ _CHAT = "messages that end with the assistant's answer, and a prompt before it"
 _REMEDY = "repair the row, or leave the cell empty"
 
 
-class _Answer(NamedTuple):
+class _AnsweredRow(NamedTuple):
     """The number of a row, and its text."""
 
     row: int
@@ -127,9 +127,9 @@ def rewards(
     return table
 
 
-def _list_responses(answers: Iterator[_Answer]) -> pd.DataFrame:
+def _list_responses(answers: Iterator[_AnsweredRow]) -> pd.DataFrame:
     """The answers as responses, those to equal prompts under one id."""
-    listed = pd.DataFrame(answers, columns=_Answer._fields, dtype=object)
+    listed = pd.DataFrame(answers, columns=_AnsweredRow._fields, dtype=object)
     spelled = listed["prompt"].map(json.dumps)
     prompt_number, _ = pd.factorize(spelled)
     return pd.DataFrame(
@@ -150,7 +150,7 @@ def _list_responses(answers: Iterator[_Answer]) -> pd.DataFrame:
 
 def _read_answers(
     frame: pd.DataFrame, prompt: str | None, response: str
-) -> Iterator[_Answer]:
+) -> Iterator[_AnsweredRow]:
     """The rows that have a prompt and an answer; DataError for cells without text."""
     columns = [response] if prompt is None else [prompt, response]
     roles = ["assistant"] if prompt is None else ["user", "assistant"]
@@ -166,7 +166,7 @@ def _read_answers(
         if not before or last["role"] != "assistant":
             fail(_NAME, row, {response: cells[-1]}, response, _CHAT, _REMEDY)
         if last["content"]:
-            yield _Answer(row, _unwrap_question(before), last["content"])
+            yield _AnsweredRow(row, _unwrap_question(before), last["content"])
 
 
 def _is_missing(cell: Any) -> bool:
