@@ -390,7 +390,8 @@ def record():
             moved = difference(scores[name], table["scores"][name])
             if not moved <= TOLERANCE:
                 sys.exit(
-                    f"{name}: moved by {moved:.2g} standard deviations; raise SCORING_VERSION and record anew"
+                    f"{name}: moved by {moved:.2g} standard deviations; raise "
+                    "SCORING_VERSION and record anew"
                 )
             scores[name] = table["scores"][name]
     TABLE.write_text(
