@@ -1,7 +1,7 @@
 """A list of answers without labels: people's own table with a reward for each row."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -96,13 +96,15 @@ def rewards(
     1   200     NaN
     2   100    12.0
     """
-    columns = [response] if prompt is None else [prompt, response]
-    require_columns(frame, columns, _NAME)
+    roles = {response: "assistant"}
+    if prompt is not None:
+        roles = {prompt: "user", response: "assistant"}
+    require_columns(frame, [*roles], _NAME)
     if REWARD in frame:
         problem = f"{_NAME}: there is a column {REWARD!r} already"
         raise DataError(problem, "rename it, so that nothing is overwritten")
 
-    responses = _list_responses(_read_answers(frame, prompt, response))
+    responses = _list_responses(_read_answers(frame, roles))
     run = make_run_options(
         store=store,
         cluster=cluster,
@@ -149,17 +151,19 @@ def _list_responses(answers: Iterator[_AnsweredRow]) -> pd.DataFrame:
 
 
 def _read_answers(
-    frame: pd.DataFrame, prompt: str | None, response: str
+    frame: pd.DataFrame, roles: Mapping[str, str]
 ) -> Iterator[_AnsweredRow]:
-    """The rows that have a prompt and an answer; DataError for cells without text."""
-    columns = [response] if prompt is None else [prompt, response]
-    roles = ["assistant"] if prompt is None else ["user", "assistant"]
-    cells_of = frame[columns].itertuples(index=False, name=None)
+    """The rows that have a prompt and an answer; DataError for cells without text.
+
+    `roles`: who speaks in each column, the answer's last.
+    """
+    *_, response = roles
+    cells_of = frame[[*roles]].itertuples(index=False, name=None)
     for row, cells in enumerate(cells_of):
         if any(_is_missing(cell) for cell in cells):
             continue
         turns = []
-        for column, role, cell in zip(columns, roles, cells, strict=True):
+        for (column, role), cell in zip(roles.items(), cells, strict=True):
             turns += _read_turns(row, column, role, cell)
 
         *before, last = turns
