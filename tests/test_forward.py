@@ -753,7 +753,8 @@ def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
     try:
         assert "s_aux" in backbone.packing.refused
     finally:
-        transformers.AttentionInterface.register("rmlab_paths", attend)
+        attention.register.cache_clear()
+        attention.register()
 
 
 @pytest.mark.parametrize(
