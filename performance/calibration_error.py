@@ -72,14 +72,25 @@ def rows(draws: int, comparisons: list[int]) -> Iterator[dict[str, object]]:
                 true = truth(factor, bins)
                 brier, loss = scores(factor)
                 yield {
-                    "prompts": prompts, "comparisons": per, "factor": factor, "bins": bins, "true": true,
+                    "prompts": prompts,
+                    "comparisons": per,
+                    "factor": factor,
+                    "bins": bins,
+                    "true": true,
                     "ece": table["ece"].mean(),
-                    "share": ((table["ece_low"] <= true) & (true <= table["ece_high"])).mean(),
+                    "share": (
+                        (table["ece_low"] <= true) & (true <= table["ece_high"])
+                    ).mean(),
                     "width": (table["ece_high"] - table["ece_low"]).mean(),
-                    "brier": ((table["brier_low"] <= brier) & (brier <= table["brier_high"])).mean(),
-                    "log_loss": ((table["log_loss_low"] <= loss) & (loss <= table["log_loss_high"])).mean(),
+                    "brier": (
+                        (table["brier_low"] <= brier) & (brier <= table["brier_high"])
+                    ).mean(),
+                    "log_loss": (
+                        (table["log_loss_low"] <= loss)
+                        & (loss <= table["log_loss_high"])
+                    ).mean(),
                     "draws": len(table),
-                }  # fmt: skip
+                }
 
 
 def scores(factor: float) -> tuple[float, float]:
@@ -95,9 +106,16 @@ def scores(factor: float) -> tuple[float, float]:
 def _pairs(margin: np.ndarray) -> pd.DataFrame:
     model, prompt, slot = (place.ravel() for place in np.indices(margin.shape))
     return pd.DataFrame(
-        {"model": np.char.add("draw ", model.astype(str)), "benchmark": "b", "domain": "d", "id": prompt.astype(str),
-         "chosen_slot": slot, "rejected_slot": 0, "margin": margin.ravel()}
-    )  # fmt: skip
+        {
+            "model": np.char.add("draw ", model.astype(str)),
+            "benchmark": "b",
+            "domain": "d",
+            "id": prompt.astype(str),
+            "chosen_slot": slot,
+            "rejected_slot": 0,
+            "margin": margin.ravel(),
+        }
+    )
 
 
 def main() -> None:

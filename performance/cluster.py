@@ -6,7 +6,8 @@ texts. Ray's start, and that of its actors (the time of 400 texts), are told apa
 are paid once, whatever the number of texts. Each row is the median of the rounds by
 overhead, whole, and the range of the overhead over all rounds.
 
-    python performance/cluster.py            # --texts 1000 --rounds 1, to see that it runs
+    python performance/cluster.py
+    python performance/cluster.py --texts 1000 --rounds 1     # to see that it runs
 """
 
 import argparse

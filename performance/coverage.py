@@ -74,7 +74,8 @@ def main() -> int:
     table = pd.concat(tables, ignore_index=True)
     missed = table[table["kept"] == "missed"]
     print(
-        f"\n{time.perf_counter() - start:.0f} s, {len(names)} worlds, {len(table)} shares; missed: {len(missed)}"
+        f"\n{time.perf_counter() - start:.0f} s, {len(names)} worlds, {len(table)} "
+        f"shares; missed: {len(missed)}"
     )
     if len(missed):
         print(

@@ -52,18 +52,27 @@ def batches(draws: int) -> Iterator[int]:
 def held(table: pd.DataFrame, true: float) -> pd.DataFrame:
     inside = (table["low"] <= true) & (true <= table["high"])
     return pd.DataFrame(
-        {"inside": inside, "width": table["high"] - table["low"], "off": table["controlled"] - true,
-         "caveat": table["caveat"].str.contains("does not fit"), "answered": table["low"].notna()}
-    )  # fmt: skip
+        {
+            "inside": inside,
+            "width": table["high"] - table["low"],
+            "off": table["controlled"] - true,
+            "caveat": table["caveat"].str.contains("does not fit"),
+            "answered": table["low"].notna(),
+        }
+    )
 
 
 def summary(parts: list[pd.DataFrame], **names: object) -> Row:
     all_of = pd.concat(parts)
     answered = all_of[all_of["answered"]]
     return names | {
-        "share": answered["inside"].mean(), "width": answered["width"].mean(), "bias": answered["off"].mean(),
-        "caveat": all_of["caveat"].mean(), "draws": len(answered), "no_interval": len(all_of) - len(answered),
-    }  # fmt: skip
+        "share": answered["inside"].mean(),
+        "width": answered["width"].mean(),
+        "bias": answered["off"].mean(),
+        "caveat": all_of["caveat"].mean(),
+        "draws": len(answered),
+        "no_interval": len(all_of) - len(answered),
+    }
 
 
 def length(

@@ -21,9 +21,38 @@ from rmlab import metrics, tables
 from rmlab.widgets import Selection, explore
 from rmlab.widgets.explorer import check_selection, matching_prompts
 
-WORDS = ["the", "a", "model", "answer", "reward", "is", "not", "of", "under", "style", "longer", "because", "number",
-         "seven", "Paris", "bold", "list", "which", "therefore", "explain", "river", "light", "matter", "often",
-         "prompt", "shorter", "heading", "table", "value", "margin"]  # fmt: skip
+WORDS = [
+    "the",
+    "a",
+    "model",
+    "answer",
+    "reward",
+    "is",
+    "not",
+    "of",
+    "under",
+    "style",
+    "longer",
+    "because",
+    "number",
+    "seven",
+    "Paris",
+    "bold",
+    "list",
+    "which",
+    "therefore",
+    "explain",
+    "river",
+    "light",
+    "matter",
+    "often",
+    "prompt",
+    "shorter",
+    "heading",
+    "table",
+    "value",
+    "margin",
+]
 QUESTIONS = {
     "one model": Selection(("model 0",)),
     "another model": Selection(("model 7",)),
@@ -75,7 +104,9 @@ def world(prompts, models, seed=0):
 
 
 def plainly(pairs, spoken, selection):
-    """The same filter with masks over the pairs table; returns the number of prompts."""
+    """The same filter with masks over the pairs table; returns the number of
+    prompts.
+    """
     by_model = pairs[pairs["model"] == selection.models[0]]
     mask = np.ones(len(by_model), bool)
     if selection.domain:

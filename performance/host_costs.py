@@ -65,7 +65,9 @@ def nothing(
 
 
 class Model:
-    """What attention along paths asks of a model: to name its attention, and change it."""
+    """What attention along paths asks of a model: to name its attention, and change
+    it.
+    """
 
     config = SimpleNamespace(_attn_implementation="sdpa")
 

@@ -180,9 +180,14 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         toy.save_model(
-            folder, task="causal", vocab_size=options.vocabulary, num_key_value_heads=4, tie_word_embeddings=False,
-            initializer_range=0.02, **BODY,
-        )  # fmt: skip
+            folder,
+            task="causal",
+            vocab_size=options.vocabulary,
+            num_key_value_heads=4,
+            tie_word_embeddings=False,
+            initializer_range=0.02,
+            **BODY,
+        )
         reward = implicit_reward(
             folder, mode="sum", device=options.device, dtype=options.dtype
         )
@@ -212,7 +217,8 @@ def main() -> None:
     ]()  # The first call compiles and fills caches; every way profits from it.
     table = measure(ways, options.repeats, options.device)
     print(
-        f"{len(ids)} texts, {sum(map(len, ids))} tokens, vocabulary {options.vocabulary}, "
+        f"{len(ids)} texts, {sum(map(len, ids))} tokens, vocabulary "
+        f"{options.vocabulary}, "
         f"{options.device} {options.dtype}"
     )
     print(table.to_string(index=False))

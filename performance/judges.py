@@ -63,7 +63,10 @@ def serve(pipe, delay):
     content = json.dumps(
         completion("Both are short; the first one is right.\n[[A>B]]")
     ).encode()
-    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+    head = (
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
+        f"{len(content)}\r\n\r\n"
+    )
 
     async def run():
         loop = asyncio.get_running_loop()

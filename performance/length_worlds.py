@@ -89,9 +89,11 @@ def tables_of(margin, lengths):
         }
     )
     pairs = pairs.assign(
-        id=index[1].astype(str), chosen_slot=np.tile(right, rows * n), rejected_slot=np.tile(wrong, rows * n),
+        id=index[1].astype(str),
+        chosen_slot=np.tile(right, rows * n),
+        rejected_slot=np.tile(wrong, rows * n),
         margin=margin.ravel(),
-    )  # fmt: skip
+    )
     sides = [
         pd.DataFrame(
             {

@@ -7,8 +7,9 @@ has a process of its own, as in scoring.py; rounds are interleaved, and the rati
 median of the rounds' ratios. Encoders share nothing: ModernBERT's texts stand side by
 side.
 
-    python performance/long_prompts.py                                   # Llama and Qwen3, 32 M, one thread and all
-    python performance/long_prompts.py --architecture llama --size 250m --lengths 400 3500 --threads 1
+    python performance/long_prompts.py     # Llama and Qwen3, 32 M, one thread and all
+    python performance/long_prompts.py --architecture llama --size 250m \\
+      --lengths 400 3500 --threads 1
 """
 
 import argparse

@@ -1,8 +1,11 @@
 """Do the measures recover planted effects? Scorers with a known preference, and toy
 models trained with a dial.
 
-    python performance/planted.py scorers --draws 100     # instruments against the truth, about ten minutes
-    python performance/planted.py seeds --seeds 20        # the dial's effect over training seeds, about ten minutes
+Instruments against the truth, and the dial's effect over training seeds, about ten
+minutes each:
+
+    python performance/planted.py scorers --draws 100
+    python performance/planted.py seeds --seeds 20
 
 `scorers` writes its table and a figure to performance/results, `seeds` what
 `rmlab.papers.results("toy-dial")` gives. A training that is in its table is not made
@@ -150,7 +153,8 @@ def instruments(questions, features, scorer, dial):
     yield from _fitted(scores, features, getattr(scorer, dial), dial)
     if (
         dial != "confidence"
-        # chance decides which answers sound sure, so that easy and hard know nothing of it
+        # chance decides which answers sound sure, so that easy and hard know nothing of
+        # it
     ):
         yield _debiased(scores, features, dial)
     if dial == "length":

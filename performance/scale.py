@@ -7,9 +7,12 @@ leaves them. Every size is a process of its own; its peak is the most memory tha
 ever held (`ru_maxrss`). The scores are let go once they are paired, the pairs once they
 are ranked; the report reads the files again, as `rmlab report` does.
 
-    python performance/scale.py [--prompts 2000 10000 50000 200000] [--out performance/results/scale.csv]
-    python performance/scale.py --part models    pairs() of 1,000 models x 1,327 prompts, from a fresh table
-    python performance/scale.py --part domains   one model on 2,000 domains of four prompts
+    python performance/scale.py [--prompts 2000 10000 50000 200000] [--out FILE]
+    python performance/scale.py --part models
+    python performance/scale.py --part domains
+
+models: pairs() of 1,000 models x 1,327 prompts, from a fresh table; domains: one model
+on 2,000 domains of four prompts.
 """
 
 import argparse
@@ -218,7 +221,8 @@ def many_models(rounds: int = 3) -> None:
             taken.append((time.perf_counter() - wall, time.process_time() - own))
         wall, own = np.median(taken, axis=0)
         print(
-            f"{models:,} models x {prompts:,} prompts, {rows:,} pairs, {name}: {wall:.2f} s, {own:.2f} s processor time"
+            f"{models:,} models x {prompts:,} prompts, {rows:,} pairs, {name}: "
+            f"{wall:.2f} s, {own:.2f} s processor time"
         )
 
 
@@ -242,7 +246,8 @@ def many_domains(domains: int = 2000, rounds: int = 5) -> None:
             run(pairs)
             taken.append(time.process_time() - own)
         print(
-            f"{domains:,} domains, {len(pairs):,} pairs, {name}: {np.median(taken):.2f} s processor time"
+            f"{domains:,} domains, {len(pairs):,} pairs, {name}: "
+            f"{np.median(taken):.2f} s processor time"
         )
 
 

@@ -63,7 +63,8 @@ SEED = 0
 # this model's turns begin with.
 TEMPLATE = (
     "<|im_start|>user\n{{ messages[0]['content'] }}\n"
-    "Which response is better, A or B? Answer with one letter.<|im_end|>\n<|im_start|>assistant{{ '\n' }}"
+    "Which response is better, A or B? Answer with one letter.<|im_end|>\n"
+    "<|im_start|>assistant{{ '\n' }}"
 )
 
 
@@ -84,7 +85,9 @@ def likelihoods(responses, store):
 
 
 def letters(responses, store):
-    """Comparisons of `responses`, with the log-odds of the right answer in both orders."""
+    """Comparisons of `responses`, with the log-odds of the right answer in both
+    orders.
+    """
     scorer = rmlab.pairwise(judge(store), form="letters", device="cpu", dtype="float32")
     frame, asked = comparisons(responses)
     texts = both_orders(asked)
@@ -227,8 +230,10 @@ def check(responses, prompts):
     total, mean = asked["SmolLM2-135M sum"], asked["SmolLM2-135M mean"]
     apart = np.abs(again - total)
     print(
-        f"{len(asked)} answers to {prompts} prompts: means at most {(apart * mean / total).max():.1e} apart, sums "
-        f"{apart.max():.1e}: {(apart / total.abs()).max():.1e} of themselves, {apart.max() / total.std():.1e} sd"
+        f"{len(asked)} answers to {prompts} prompts: means at most "
+        f"{(apart * mean / total).max():.1e} apart, sums "
+        f"{apart.max():.1e}: {(apart / total.abs()).max():.1e} of themselves, "
+        f"{apart.max() / total.std():.1e} sd"
     )
 
 

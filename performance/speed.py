@@ -270,7 +270,9 @@ def _long_of(models: list[str], lengths: list[int], size: str) -> pd.DataFrame:
 def _long_rounds(
     workers: dict[str, Worker], length: int, threads: int, core: int | None
 ) -> Times:
-    """Five rounds, one of the longest prompts; batch 1 takes a few texts of long ones."""
+    """Five rounds, one of the longest prompts; batch 1 takes a few texts of long
+    ones.
+    """
     times: Times = {way: [] for way in workers}
     texts = long_prompts.texts_of(length)[0]
     for _ in range(5 if length <= LONG else 1):

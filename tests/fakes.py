@@ -127,7 +127,9 @@ class BothOrders(Streaming, PairScorer):
 
 
 class Term(Streaming):
-    """One of two models: its values are its own, and it says which texts it forwards."""
+    """One of two models: its values are its own, and it says which texts it
+    forwards.
+    """
 
     def __init__(self, name, before=None, **options):
         named = before and (lambda keys: before([f"{name} {key}" for key in keys]))

@@ -10,7 +10,10 @@ from rmlab.judges.modes import AnswerJudge, PairJudge
 from rmlab.judges.questions import Completion, Sampling, load_template
 
 _SHOWN = re.compile(
-    r"(?:<answer(?:_\w)?>|Reply of (?:the assistant|assistant \w):\n---)\n(.*?)\n(?:</answer|---(?=\n\nReply of|\Z))",
+    (
+        r"(?:<answer(?:_\w)?>|Reply of (?:the assistant|assistant \w):\n---)\n(.*?)\n"
+        r"(?:</answer|---(?=\n\nReply of|\Z))"
+    ),
     re.DOTALL,
 )
 

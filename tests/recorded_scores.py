@@ -26,7 +26,7 @@ from test_template import CLOCK, R1
 
 import rmlab
 from rmlab import toy
-from rmlab.inference.formats import FORMATS
+from rmlab.inference.chat_formats import FORMATS
 from rmlab.scorers.base import SCORING_VERSION
 from rmlab.scorers.forms import FORMS
 from rmlab.scorers.implicit import MODES
@@ -390,7 +390,8 @@ def record():
             moved = difference(scores[name], table["scores"][name])
             if not moved <= TOLERANCE:
                 sys.exit(
-                    f"{name}: moved by {moved:.2g} standard deviations; raise SCORING_VERSION and record anew"
+                    f"{name}: moved by {moved:.2g} standard deviations; raise "
+                    "SCORING_VERSION and record anew"
                 )
             scores[name] = table["scores"][name]
     TABLE.write_text(

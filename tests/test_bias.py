@@ -26,7 +26,9 @@ import length_worlds
 
 
 def many_worlds(count, n, **settings):
-    """Many models in one table, each with lengths of its own, so one domain per model."""
+    """Many models in one table, each with lengths of its own, so one domain per
+    model.
+    """
     parts = [
         world(n, seed=seed, model=f"m{seed}", domain=f"d{seed}", **settings)
         for seed in range(count)
@@ -293,7 +295,7 @@ def test_the_limits_of_a_rate_are_where_the_test_of_its_contrast_is_at_the_edge(
         assert abs(t) == pytest.approx(scipy.stats.t.ppf(0.975, df), rel=1e-6)
 
 
-def test_a_preference_linear_in_characters_has_a_caveat_and_one_in_their_logarithm_has_none():
+def test_a_preference_linear_in_characters_has_a_caveat_a_logarithmic_one_has_none():
     for seed in range(5):
         scores, features = world(200, style=0.0, seed=seed)
         characters = features["characters"].to_numpy()
@@ -780,7 +782,9 @@ def test_a_column_length_of_the_users_own_is_not_overwritten():
 
 
 def test_a_curve_of_the_lengths_themselves_is_part_of_the_fit():
-    """Middle lengths are worst: no curve in the difference of two answers shows that."""
+    """Middle lengths are worst: no curve in the difference of two answers shows
+    that.
+    """
     rng = np.random.default_rng(0)
     lengths = length_worlds.drawn_lengths(1000, rng)
     tables = length_worlds.tables_of(

@@ -34,12 +34,21 @@ SHOTS = ROOT / "artefacts"
 KERNEL_START = 60_000  # milliseconds on a busy machine
 NAME = "<img src=x onerror='window.hurt=6'>"
 FOND, LONGEST = "owner/fond", "longest"
-MATHS = r"""By \(x_i * y_i\) and $\frac{a_1}{b_1}$ we have
-\[ \begin{aligned} s &= \sum_{i=1}^{n} x_i \\ &= \boxed{42} \end{aligned} \] at a price of $5 or $6."""
-CODE = f"Use:\n\n```python\ndef f(x):\n    y = x * 2  # twice\n    print({'x, ' * 99})\n    return 'y'\n```\n\nDone."
+MATHS = (
+    "By \\(x_i * y_i\\) and $\\frac{a_1}{b_1}$ we have\n"
+    r"\[ \begin{aligned} s &= \sum_{i=1}^{n} x_i \\ &= \boxed{42} \end{aligned} \] "
+    "at a price of $5 or $6."
+)
+CODE = (
+    f"Use:\n\n```python\ndef f(x):\n    y = x * 2  # twice\n    print({'x, ' * 99})\n"
+    "    return 'y'\n```\n\nDone."
+)
 ARABIC = "سؤال وجواب: 答案是十一分钟。"
 CELLS = (
-    "import pandas as pd, rmlab; world = pd.read_pickle('world.pkl'); rmlab.explore(world['scores'], world['texts'])",
+    (
+        "import pandas as pd, rmlab; world = pd.read_pickle('world.pkl'); "
+        "rmlab.explore(world['scores'], world['texts'])"
+    ),
     "rmlab.explore(world['many_scores'], world['many_texts'])",
 )
 
@@ -165,10 +174,14 @@ def open_notebook(browser, world, folder):
             browser, f"{address}/doc/tree/a.ipynb?token=only-here&reset", offline=False
         )
         # Before the kernel is connected JupyterLab drops what it is told to run.
-        kernel_status = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status"
+        kernel_status = (
+            "window.jupyterapp?.shell.currentWidget"
+            "?.sessionContext?.session?.kernel?.status"
+        )
         page.wait_for_function(f"{kernel_status} === 'idle'", timeout=KERNEL_START)
         page.evaluate(
-            "jupyterapp.restored.then(() => jupyterapp.commands.execute('notebook:run-all-cells'))"
+            "jupyterapp.restored.then(() => "
+            "jupyterapp.commands.execute('notebook:run-all-cells'))"
         )
         expect(page.locator(".rmlab")).to_have_count(2, timeout=KERNEL_START)
         yield page, page.locator(".rmlab")
@@ -440,7 +453,8 @@ def test_the_page_selects_what_python_selects(site, view, world):
 )
 def test_no_key_leaves_the_explorer(site, view, place):
     site.page.evaluate(
-        "heard = []; document.addEventListener('keydown', event => heard.push(event.key))"
+        "heard = []; document.addEventListener('keydown', event => "
+        "heard.push(event.key))"
     )
     view.locator(place).nth(1).click()
     for key in ("x", "a", "d", "d", "ArrowDown", "ArrowRight", "m", "n"):
@@ -448,7 +462,10 @@ def test_no_key_leaves_the_explorer(site, view, place):
     assert site.page.evaluate("heard") == []
     expect(view).to_be_visible()
     if site.door == "notebook":
-        cells = "jupyterapp.shell.currentWidget.content.widgets.map(cell => cell.model.type)"
+        cells = (
+            "jupyterapp.shell.currentWidget.content.widgets.map(cell => "
+            "cell.model.type)"
+        )
         assert site.page.evaluate(cells) == ["code", "code"]
 
 
@@ -498,17 +515,24 @@ def test_use_the_keyboard_alone(site, view, world):
 # Whether letters stand out (WCAG) from the first opaque colour behind them, translucent
 # layers included.
 LEGIBLE = """([view, selector, dark]) => {
-  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const settings = {willReadFrequently: true};
+  const canvas = document.createElement("canvas").getContext("2d", settings);
   const luminance = colours => {
-    for (const colour of ["#fff", ...colours]) { canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); }
+    for (const colour of ["#fff", ...colours]) {
+      canvas.fillStyle = colour;
+      canvas.fillRect(0, 0, 1, 1);
+    }
     const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map(c => c / 255).map(
       c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
   };
   return [...view.querySelectorAll(selector)].every(element => {
     const layers = [];
-    for (let e = element; e; e = e.parentElement) layers.unshift(getComputedStyle(e).backgroundColor);
-    const [text, page] = [luminance([getComputedStyle(element).color]), luminance(layers)];
+    for (let e = element; e; e = e.parentElement) {
+      layers.unshift(getComputedStyle(e).backgroundColor);
+    }
+    const text = luminance([getComputedStyle(element).color]);
+    const page = luminance(layers);
     const fits = !element.matches(".rmlab-quiet") || (text > page) === dark;
     return fits && Math.max(text / page, page / text) >= 3.5;
   });
@@ -517,13 +541,17 @@ LEGIBLE = """([view, selector, dark]) => {
 
 def test_read_it_in_the_dark(site, view):
     open_prompt(view, "code")
-    texts = ".rmlab-body, .rmlab-body pre span, .rmlab-quiet, .rmlab-matrix button, .rmlab-value, .rmlab-views button"
+    texts = (
+        ".rmlab-body, .rmlab-body pre span, .rmlab-quiet, .rmlab-matrix button, "
+        ".rmlab-value, .rmlab-views button"
+    )
     for theme in ("Dark", "Light"):
         if site.door == "report":
             site.page.emulate_media(color_scheme=theme.lower())
         else:
             site.page.evaluate(
-                f"jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {theme}'}})"
+                "jupyterapp.commands.execute('apputils:change-theme', {theme: "
+                f"'JupyterLab {theme}'}})"
             )
         site.page.wait_for_function(
             LEGIBLE, arg=[view.element_handle(), texts, theme == "Dark"]
@@ -541,7 +569,10 @@ def test_read_it_on_a_narrow_page(site, view):
         "nothing sticks out to the right"
     )
     view.locator(".rmlab-option").nth(2).click()
-    inside = "e => { const r = e.getBoundingClientRect(); return r.top >= -5 && r.top < innerHeight * 0.6 }"
+    inside = (
+        "e => { const r = e.getBoundingClientRect(); return r.top >= -5 && r.top < "
+        "innerHeight * 0.6 }"
+    )
     site.page.wait_for_function(
         inside, arg=view.locator(".rmlab-main").element_handle()
     )
@@ -608,7 +639,10 @@ def test_hostile_answers_and_names_stay_inert(site, view, world):
         open_prompt(view, name)
         for show in ("Raw", "Differences", "Style", "Rendered"):
             view.get_by_role("button", name=show, exact=True).click()
-            forbidden = "script, style, iframe, svg, img, form, [onerror], [onload], [onclick], a[href], math [href]"
+            forbidden = (
+                "script, style, iframe, svg, img, form, [onerror], [onload], "
+                "[onclick], a[href], math [href]"
+            )
             assert view.locator(forbidden).count() == 0
         raw.click(trial=True)  # nothing covers the page
     assert site.page.evaluate("window.hurt") is None
@@ -691,5 +725,8 @@ def test_numbers_of_a_leaderboard_lead_to_their_prompts(site, view, world):
         board.locator("tr", has_text=FOND).locator(f"a[href*='={column}']").click()
         expect_status(
             view,
-            f"{int((rows['outcome'] == 'loss').sum()):,} of {len(rows):,} comparisons lost",
+            (
+                f"{int((rows['outcome'] == 'loss').sum()):,} of {len(rows):,} "
+                "comparisons lost"
+            ),
         )

@@ -97,7 +97,9 @@ def test_a_worker_with_another_model_is_refused(tmp_path):
 
 
 class OnAnotherDevice(Here):
-    """Its workers choose another number type than the driver, where none is asked for."""
+    """Its workers choose another number type than the driver, where none is asked
+    for.
+    """
 
     def map(self, work, blocks):
         choose = backbone.dtype
@@ -118,7 +120,7 @@ class OnAnotherDevice(Here):
         (partial(rmlab.classifier, dtype="float32"), "float32"),
     ],
 )
-def test_models_are_made_by_the_workers_on_their_devices_and_the_driver_knows_their_scores(
+def test_workers_make_models_on_their_devices_and_the_driver_knows_their_scores(
     make, dtype, zoo, tmp_path
 ):
     frame, store, scorer = responses(5), tmp_path / "scores", make(zoo())
@@ -166,8 +168,8 @@ BEGIN = """
 import json, os, signal, sys, time
 import ray
 try:
-    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False,
-             object_store_memory=200 * 2**20)
+    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False,
+             configure_logging=False, object_store_memory=200 * 2**20)
 except Exception:
     sys.exit(77)  # it gives its own processes 15 seconds, too few where many others run
 from fakes import Streaming, responses
@@ -204,18 +206,23 @@ class Fails(Streaming):
 two = Ray(workers=2, gpus=0)
 """
 ACTOR = """
-killed = score(frame, Kills("kills"), cluster=two, store=store).equals(score(frame, Streaming("kills")))
+expected = score(frame, Streaming("kills"))
+killed = score(frame, Kills("kills"), cluster=two, store=store).equals(expected)
 try:
     score(frame, Fails("broken"), cluster=two)
 except DataError as error:
     failure = str(error)
 from rmlab import toy
-by_name, plain = (score(frame.head(60), toy.save_model(store + "-m"), **on)["score"] for on in ({"cluster": two}, {}))
+by_name, plain = (
+    score(frame.head(60), toy.save_model(store + "-m"), **on)["score"]
+    for on in ({"cluster": two}, {})
+)
 
 def gpu(prompts, texts):
     time.sleep(0.05)
     return [float(os.environ["CUDA_VISIBLE_DEVICES"])] * len(texts)
-gpus = sorted(set(score(frame, gpu, cluster=Ray())["score"]))  # as many workers as Ray was told of GPUs
+# As many workers as Ray was told of GPUs.
+gpus = sorted(set(score(frame, gpu, cluster=Ray())["score"]))
 print(json.dumps([failure, killed, (by_name - plain).abs().max() / plain.std(), gpus]))
 """
 needs_ray = pytest.mark.skipif(

@@ -17,22 +17,31 @@ from rmlab.tables import DataError
 SIZES = {"chat": 5, "math": 6, "code": 5, "safety-refuse": 5, "safety-response": 6}
 COUNTS = "n_prompts n_ties missing average reason"
 LOSSES = "brier brier_low brier_high log_loss log_loss_low log_loss_high"
-COMPARED = "value_a value_b difference se low high p p_holm agreement n_prompts n_pairs n_ties_a n_ties_b missing"
+COMPARED = (
+    "value_a value_b difference se low high p p_holm agreement n_prompts n_pairs "
+    "n_ties_a n_ties_b missing"
+)
 COLUMNS = f"""
 summary: model chat math code safety easy normal hard overall se low high {COUNTS}
-estimates: model quantity name value se low high n_prompts n_pairs n_ties missing chance average reason
-accuracy: model domain accuracy se low high n_prompts n_pairs n_ties missing average reason
+estimates: model quantity name value se low high n_prompts n_pairs n_ties missing \
+chance average reason
+accuracy: model domain accuracy se low high n_prompts n_pairs n_ties missing average \
+reason
 compare: model_a model_b domain {COMPARED} average reason
 compare_all: model_a model_b {COMPARED} average reason
-equivalence: model_a model_b difference low high margin equivalent smallest_margin n_prompts average reason
+equivalence: model_a model_b difference low high margin equivalent smallest_margin \
+n_prompts average reason
 rank: model value se low high rank rank_low rank_high group {COUNTS}
-power: model_a model_b difference agreement n_prompts detectable alpha adjust average reason
+power: model_a model_b difference agreement n_prompts detectable alpha adjust \
+average reason
 flips: {" ".join(tables.PAIRS[1:-2])} outcome_a outcome_b margin_a margin_b
-calibration: model bin left right predicted accuracy se low high n_pairs n_prompts missing ece ece_low ece_high
-calibration_error: model ece ece_low ece_high {LOSSES} n_pairs n_prompts n_ties missing reason
+calibration: model bin left right predicted accuracy se low high n_pairs n_prompts \
+missing ece ece_low ece_high
+calibration_error: model ece ece_low ece_high {LOSSES} n_pairs n_prompts n_ties \
+missing reason
 margins: model level n_pairs n_prompts missing mean sd q05 q25 q50 q75 q95 positive
-item_difficulty: benchmark domain id chosen_slot rejected_slot level subset n_models missing difficulty discrimination \
-none_right all_right
+item_difficulty: benchmark domain id chosen_slot rejected_slot level subset n_models \
+missing difficulty discrimination none_right all_right
 best_of: model benchmark domain id subset n_answers above level credit reciprocal_rank
 style_gap: model easy hard gap se low high {COUNTS}
 """

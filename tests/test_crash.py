@@ -39,11 +39,14 @@ def work(pause, seed):
     def before(keys):
         time.sleep(pause)
         os.write(file, (json.dumps([os.getpid(), keys]) + "\\n").encode())
-    score(responses(prompts), scorer(size={BATCH}, seed=seed, before=before), store=store)
+    scorer_here = scorer(size={BATCH}, seed=seed, before=before)
+    score(responses(prompts), scorer_here, store=store)
 
 def logged():
     "Batches in the log: a line has about 260 bytes, with a model's name about 320."
-    return os.path.getsize(log) // (320 if scorer is Difference else 260) if os.path.exists(log) else 0
+    if not os.path.exists(log):
+        return 0
+    return os.path.getsize(log) // (320 if scorer is Difference else 260)
 
 def read(path):
     return Path(path).read_bytes() if os.path.exists(path) else b""
@@ -55,12 +58,16 @@ if job == "kill":
     for number in range(20):
         before = logged()
         child = start(work, 0.003, number)
-        # By turns: any time after the start, or some batches later; the batches are bounded on slow machines too.
+        # By turns: any time after the start, or some batches later; the batches are
+        # bounded on slow machines too.
         least, pause = (0, 0.1) if number % 2 else (chance.randrange(1, 12), 0.01)
         last = time.perf_counter() + 30
-        # Half of the kills are for the second model: the eleventh child may go on until it has come that far.
+        # Half of the kills are for the second model: the eleventh child may go on until
+        # it has come that far.
         far = b"reference" if scorer is Difference and number == 10 else b""
-        while (logged() < before + least or far not in read(log)) and time.perf_counter() < last:
+        while logged() < before + least or far not in read(log):
+            if time.perf_counter() >= last:
+                break
             time.sleep(0.0005)
         end = time.perf_counter() + chance.uniform(0, pause)
         while time.perf_counter() < end and logged() < before + 20:

@@ -58,7 +58,8 @@ for number in range({ROUNDS}):
     time.sleep(chance.uniform(0, 0.05))
     n_killed = sum([kill(child) for child in children])
     time.sleep(0.1)  # requests on their way are logged when they are answered
-    print(json.dumps([n_killed, count_logged(), len(list_stored(home / "scores"))]), end=",\\n")
+    n_stored = len(list_stored(home / "scores"))
+    print(json.dumps([n_killed, count_logged(), n_stored]), end=",\\n")
 print("null]")
 """
 

@@ -115,7 +115,9 @@ def test_ten_thousand_small_tables_decide_once():
 
 @pytest.mark.parametrize("k", [4, 5, 6, 7])
 def test_a_few_equal_steps_count_as_a_few(k):
-    """About what flipping their signs gives; and what is significant there is so here."""
+    """About what flipping their signs gives; and what is significant there is so
+    here.
+    """
     won = np.ones((2, 800), bool)
     won[1, :k] = False
     difference = paired_differences(

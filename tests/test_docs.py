@@ -47,7 +47,9 @@ HUB = {
     "smollm2": "causal",
 }
 FILES = {
-    "ab.csv": "prompt,left,right,winner\nName a prime.,7,8,a\nName a colour.,red,blue,tie\n",
+    "ab.csv": (
+        "prompt,left,right,winner\nName a prime.,7,8,a\nName a colour.,red,blue,tie\n"
+    ),
     "judge.jsonl": "".join(
         json.dumps({"uid": str(n), "out": {"w": n % 3, "l": 1}}) + "\n"
         for n in range(6)

@@ -163,7 +163,9 @@ FAULTS = {
 def save_model(
     folder, *, template="llama3", pad=None, nan=False, architecture="llama", **config
 ):
-    """A tiny reward model with another tokenizer, or with weights that are not numbers."""
+    """A tiny reward model with another tokenizer, or with weights that are not
+    numbers.
+    """
     words = (
         encoder_words(chat_template=template)
         if architecture == "bert"

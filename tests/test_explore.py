@@ -63,7 +63,9 @@ def texts_of(scores):
 
 
 def slow_match(scores, responses, selection):
-    """The same by loops over the pairs table: {(domain, id): (n, lost, margin, flips)}."""
+    """The same by loops over the pairs table: {(domain, id): (n, lost, margin,
+    flips)}.
+    """
     texts = responses.groupby(["domain", "id"], sort=False)
     by_model = dict(tuple(metrics.pairs(scores).groupby("model", sort=False)))
     low, high = selection.margin

@@ -1,4 +1,6 @@
-"""Fingerprints: whatever changes a score changes the name under which a store keeps it."""
+"""Fingerprints: whatever changes a score changes the name under which a store keeps
+it.
+"""
 
 import json
 import shutil

@@ -568,7 +568,8 @@ def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplo
             "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
         ),
         RuntimeError(
-            "MPS backend out of memory (MPS allocated: 8.13 GB, other allocations: 1.02 GB, max: 9.07 GB)"
+            "MPS backend out of memory (MPS allocated: 8.13 GB, other allocations: "
+            "1.02 GB, max: 9.07 GB)"
         ),
         torch.AcceleratorError(
             "CUDA error: out of memory\nCUDA kernel errors might be reported later"
@@ -752,7 +753,8 @@ def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
     try:
         assert "s_aux" in backbone.packing.refused
     finally:
-        transformers.AttentionInterface.register("rmlab_paths", attend)
+        attention.register.cache_clear()
+        attention.register()
 
 
 @pytest.mark.parametrize(

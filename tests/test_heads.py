@@ -424,7 +424,8 @@ def test_armo_rm_and_qrm(tmp_path, quantiles):
 
 
 GEMMA = (
-    "{{ bos_token }}{% for m in messages %}{{ '<start_of_turn>' + (m['role'] if m['role'] == 'user' else 'model') }}\n"
+    "{{ bos_token }}{% for m in messages %}{{ '<start_of_turn>' + (m['role'] if "
+    "m['role'] == 'user' else 'model') }}\n"
     "{{ m['content'] | trim }}<end_of_turn>\n{% endfor %}"
     "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
 )

@@ -103,6 +103,32 @@ def test_a_model_in_training_is_left_as_it_was(zoo, task):
     assert all(weight.grad is not None for weight in model.base_model.parameters())
 
 
+def compile_in_place(model):
+    model.base_model.compile(backend="eager")
+
+
+def compile_wrapped(model):
+    model.model = torch.compile(model.model, backend="eager")
+
+
+def compile_whole(model):
+    model.compile(backend="eager")
+
+
+@pytest.mark.parametrize(
+    "compile_model", [compile_in_place, compile_wrapped, compile_whole]
+)
+def test_texts_go_through_a_compiled_model_in_packs(zoo, compile_model):
+    folder = zoo()
+    expected = rmlab.classifier(folder, device="cpu")(PROMPTS, RESPONSES)
+    model, tokenizer = load(folder)
+    compile_model(model)
+    scorer = rmlab.classifier(model, tokenizer=tokenizer)
+    found = scorer(PROMPTS, RESPONSES)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * expected.std())
+    assert scorer.backbone.packing.packed, scorer.backbone.packing
+
+
 @pytest.mark.parametrize("task", CLASSES)
 def test_another_step_of_training_gives_other_scores(zoo, task):
     folder = zoo(task=task)

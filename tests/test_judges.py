@@ -122,7 +122,8 @@ def test_both_orders_together():
 
 
 STRENGTHS = [
-    # What is said where the first answer is shown first, and second: margin and verdict.
+    # What is said where the first answer is shown first, and second: margin and
+    # verdict.
     ("[[A>>B]]", "[[B>>A]]", 2.0, "win"),
     ("[[A>>B]]", "[[B>A]]", 1.5, "win"),
     ("[[A>B]]", "[[A=B]]", 0.5, "win"),

@@ -198,7 +198,7 @@ def test_a_server_without_log_probabilities_is_asked_a_few_questions(tmp_path):
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
-def test_a_server_that_reads_long_and_short_questions_as_equally_many_tokens_is_warned_of(
+def test_a_server_that_reads_all_questions_as_equally_many_tokens_is_warned_of(
     is_cut,
 ):
     """It cuts them: its counts were never looked at."""
@@ -460,7 +460,8 @@ def test_a_thousand_questions_on_a_bad_day(tmp_path):
 RUN = """
 import sys, rmlab
 from judge_fakes import responses
-rmlab.prefer(responses(200), rmlab.judge("m", sys.argv[1], concurrency=8), store=sys.argv[2], progress=False)
+judge = rmlab.judge("m", sys.argv[1], concurrency=8)
+rmlab.prefer(responses(200), judge, store=sys.argv[2], progress=False)
 """
 
 

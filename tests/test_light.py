@@ -12,17 +12,25 @@ import pytest
 GUARD = '''
 import importlib.abc, importlib.machinery, pathlib, sys
 
-ANALYSIS = {"numpy", "pandas", "scipy", "statsmodels", "matplotlib", "mpl_toolkits", "seaborn"}
-DRAWING = {"PIL", "contourpy", "kiwisolver", "fontTools"}  # of matplotlib itself; Pyodide has them
-# Without compiled files of their own, but of no use where compiled ones or a server are missing.
-SERVED = {"transformers", "huggingface_hub", "pydantic", "anywidget", "ipywidgets", "httpx", "typer"}
+ANALYSIS = {
+    "numpy", "pandas", "scipy", "statsmodels", "matplotlib", "mpl_toolkits", "seaborn",
+}
+# Of matplotlib itself; Pyodide has them.
+DRAWING = {"PIL", "contourpy", "kiwisolver", "fontTools"}
+# Without compiled files of their own, but of no use where compiled ones or a server are
+# missing.
+SERVED = {
+    "transformers", "huggingface_hub", "pydantic", "anywidget", "ipywidgets", "httpx",
+    "typer",
+}
+ALLOWED = {*ANALYSIS, *DRAWING, "rmlab"}
 
 
 class Guard(importlib.abc.MetaPathFinder):
     """Hides every package with compiled code but those of the analysis."""
 
     def find_spec(self, name, path=None, target=None):
-        if "." in name or name in sys.stdlib_module_names or name in ANALYSIS | DRAWING | {"rmlab"}:
+        if "." in name or name in sys.stdlib_module_names or name in ALLOWED:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name)
         if spec is not None and (name in SERVED or self._compiled(spec)):
@@ -34,8 +42,9 @@ class Guard(importlib.abc.MetaPathFinder):
         endings = tuple(importlib.machinery.EXTENSION_SUFFIXES)
         if (spec.origin or "").endswith(endings):
             return True
-        folders = spec.submodule_search_locations or []
-        return any(f.name.endswith(endings) for folder in folders for f in pathlib.Path(folder).rglob("*.so"))
+        folders = map(pathlib.Path, spec.submodule_search_locations or [])
+        files = [file for folder in folders for file in folder.rglob("*.so")]
+        return any(file.name.endswith(endings) for file in files)
 
 
 sys.meta_path.insert(0, Guard())
@@ -44,8 +53,9 @@ sys.meta_path.insert(0, Guard())
 BLOCKED = """
 import importlib
 names = [
-    "torch", "transformers", "pyarrow", "tokenizers", "safetensors", "pydantic", "pydantic_core", "regex", "nh3",
-    "anywidget", "ipywidgets", "huggingface_hub", "hf_xet", "httpx", "sklearn", "yaml",
+    "torch", "transformers", "pyarrow", "tokenizers", "safetensors", "pydantic",
+    "pydantic_core", "regex", "nh3", "anywidget", "ipywidgets", "huggingface_hub",
+    "hf_xet", "httpx", "sklearn", "yaml",
 ]
 for name in names:
     try:
@@ -63,14 +73,22 @@ import pandas as pd
 import rmlab
 
 responses = rmlab.load("mini")
-models = [rmlab.baselines.longest, rmlab.baselines.random, rmlab.baselines.most_markdown]
-models += [rmlab.toy.scorer(responses, skill=1.0, style=s, noise=0.5, seed=1, name=f"toy {s}") for s in (0.3, 1.0)]
+baselines = rmlab.baselines
+models = [baselines.longest, baselines.random, baselines.most_markdown]
+models += [
+    rmlab.toy.scorer(
+        responses, skill=1.0, style=s, noise=0.5, seed=1, name=f"toy {s}"
+    )
+    for s in (0.3, 1.0)
+]
 scores = pd.concat([rmlab.score(responses, model) for model in models])
 pairs = rmlab.pairs(scores)
 assert len(pairs) == 5 * 9 * len(responses[["domain", "id"]].drop_duplicates())
 
-for function in (rmlab.summary, rmlab.estimates, rmlab.accuracy, rmlab.rank, rmlab.leaderboard, rmlab.style_gap,
-                 rmlab.stats.compare_all, rmlab.bias.style_preference):
+for function in (
+    rmlab.summary, rmlab.estimates, rmlab.accuracy, rmlab.rank, rmlab.leaderboard,
+    rmlab.style_gap, rmlab.stats.compare_all, rmlab.bias.style_preference,
+):
     assert len(function(scores)), function
 features = rmlab.styles.features(responses)
 for function in (rmlab.style_effects, rmlab.exchange_rate):
@@ -92,8 +110,10 @@ plots.plot_rank(rmlab.rank(scores))
 plots.plot_scatter(rmlab.summary(scores), "easy", "hard")
 plots.plot_effects(rmlab.style_effects(scores, responses))
 plots.plot_lengths(responses)
-for plot in (rmlab.plot_matrices, rmlab.plot_style_gap, plots.plot_forest, plots.plot_significance,
-             plots.plot_calibration):
+for plot in (
+    rmlab.plot_matrices, rmlab.plot_style_gap, plots.plot_forest,
+    plots.plot_significance, plots.plot_calibration,
+):
     plot(pairs)
     plt.close("all")
 """

@@ -19,7 +19,9 @@ LANGUAGES = {"arb_Arab": "ar", "deu_Latn": "de", "zho_Hans": "zh"}
 
 
 def language_rows(language, seed):
-    """Rows in the released layout: RewardBench's, with language, source and category."""
+    """Rows in the released layout: RewardBench's, with language, source and
+    category.
+    """
     rng = np.random.default_rng(seed)
     rows = []
     for subset in _COUNTS:
@@ -95,7 +97,9 @@ def test_a_row_without_a_language_is_named(folder):
 
 
 def language_pairs(seed, between=0.0, n_tasks=60, n_languages=8):
-    """Wins of tasks that are hard or easy in all languages, and of languages that are."""
+    """Wins of tasks that are hard or easy in all languages, and of languages that
+    are.
+    """
     rng = np.random.default_rng(seed)
     of_task = rng.normal(0, 0.2, n_tasks)
     of_language = between * rng.standard_normal(n_languages)

@@ -309,7 +309,9 @@ def test_texts_that_only_look_like_a_prompt_stay():
     ],
 )
 def test_ways_to_write_a_winner(tmp_path, caplog, column, winners, left_out):
-    """Those without a winner are left out and counted, and the others keep their ids."""
+    """Those without a winner are left out and counted, and the others keep their
+    ids.
+    """
     n = len(winners)
     frame = pd.DataFrame(
         {

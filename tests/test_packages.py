@@ -181,7 +181,8 @@ ax = rmlab.plot_matrix(rmlab.matrix(scores.query("model == 'random'")))
 rmlab.save_figure(ax.figure, {out!r} + "/heatmap.png")
 rmlab.write_report(scores, {out!r} + "/report.html")
 rmlab.write_scores(scores, {out!r} + "/scores.csv")
-assert rmlab.read_scores({out!r} + "/scores.csv")["score"].tolist() == scores["score"].tolist()
+again = rmlab.read_scores({out!r} + "/scores.csv")
+assert again["score"].tolist() == scores["score"].tolist()
 for make in (rmlab.classifier, rmlab.implicit_reward, rmlab.pairwise):
     try:
         make("no/such-model")

@@ -93,9 +93,15 @@ def pairrm_margin(pairrm, source, *answers):
 
 
 def test_pairrm_is_half_the_difference_of_both_orders(pairrm):
-    start = "Finish the following coversation in each i-th turn by filling in <Response i> with your response."
+    start = (
+        "Finish the following coversation in each i-th turn by filling in <Response i> "
+        "with your response."
+    )
     one = f"{start}USER: {PROMPTS[0]}\nAssistant: <Response 1>"
-    two = f"{start}USER: Add two numbers.\nAssistant: <Response 1>\nUSER: Why?\nAssistant: <Response 2>"
+    two = (
+        f"{start}USER: Add two numbers.\nAssistant: <Response 1>\nUSER: Why?\n"
+        "Assistant: <Response 2>"
+    )
     begins = [
         "<Response 1>: ",
         "<Response 1>: ",
@@ -114,7 +120,10 @@ def test_pairrm_is_half_the_difference_of_both_orders(pairrm):
 
 
 def test_better_pairrm_asks_in_its_own_words(pairrm):
-    source = "USER: Add two numbers.\n\n\nASSISTANT: 7 + 8 = 15\n\n\nUSER: Why?\n\n\nASSISTANT: "
+    source = (
+        "USER: Add two numbers.\n\n\nASSISTANT: 7 + 8 = 15\n\n\nUSER: Why?\n\n\n"
+        "ASSISTANT: "
+    )
     found = pairwise(pairrm[0], form="better-pairrm").prefer(
         [TURNS], FIRST[2:], SECOND[2:]
     )
@@ -125,7 +134,10 @@ def test_better_pairrm_asks_in_its_own_words(pairrm):
 
 def test_pairrm_cuts_only_when_told(pairrm):
     model, long = pairwise(pairrm[0]), "Paris is a city. " * 1500
-    named = r"2 of 4 texts .*first number 1, 'I am sorry, no. before Paris is a.* longer than pairrm reads.*'right'"
+    named = (
+        r"2 of 4 texts .*first number 1, 'I am sorry, no. before Paris is a.* longer "
+        r"than pairrm reads.*'right'"
+    )
     with pytest.raises(DataError, match=named):
         model.prefer(PROMPTS[:2], FIRST[:2], ["Rome.", long])
     cutting = pairwise(pairrm[0], truncate="right")
@@ -157,8 +169,10 @@ def test_letters_give_the_log_odds_of_the_mean_probability(tmp_path, architectur
     words, model = toy.tokenizer(), AutoModelForCausalLM.from_pretrained(folder).eval()
     plain = toy.tokenizer(
         chat_template=(
-            "\n{% for message in messages %}{% if loop.index0 % 2 == 0 %}\n\n<turn> user\n {{ message['content'] }}"
-            "{% else %}\n\n<turn> assistant\n {{ message['content'] }}{% endif %}{% endfor %}\n\n\n"
+            "\n{% for message in messages %}{% if loop.index0 % 2 == 0 %}\n\n<turn> "
+            "user\n {{ message['content'] }}"
+            "{% else %}\n\n<turn> assistant\n {{ message['content'] }}{% endif %}{% "
+            "endfor %}\n\n\n"
         )
     )
     pair = [words.encode(letter, add_special_tokens=False)[0] for letter in "AB"]
@@ -212,7 +226,10 @@ def test_steamshp_compares_the_first_generated_letter(tmp_path, tied):
     ):
         odds = []
         for x, y in ((a, b), (b, a)):
-            text = f"POST: {post} \n\n RESPONSE A: {x}\n\n RESPONSE B: {y}\n\n Which response is better? RESPONSE"
+            text = (
+                f"POST: {post} \n\n RESPONSE A: {x}\n\n RESPONSE B: {y}\n\n Which "
+                "response is better? RESPONSE"
+            )
             out = model.generate(torch.tensor([words.encode(text)]), **greedy)
             odds.append(out.scores[0][0, pair].double().softmax(0).numpy())
         expected.append(log_odds((odds[0][0] + odds[1][1]) / 2))
@@ -400,7 +417,10 @@ def test_letters_are_asked_on_a_pinned_day(asked_by_letter, monkeypatch):
             [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         )
         said = "".join(f"\n<turn> {turn['role']}\n {turn['content']}" for turn in turns)
-        asked = f"[CONTEXT] \n{said}\n [RESPONSE A] {answers[0]} [RESPONSE B] {answers[1]} \n"
+        asked = (
+            f"[CONTEXT] \n{said}\n [RESPONSE A] {answers[0]} [RESPONSE B] {answers[1]} "
+            "\n"
+        )
         text = words.apply_chat_template(
             [{"role": "user", "content": asked}], tokenize=False
         )

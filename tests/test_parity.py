@@ -203,7 +203,8 @@ def test_half_precision_that_was_computed_in_is_named(world, dtype, part):
         assert cause.startswith("unknown: ")
     elif error > EXACT:
         assert cause.startswith(
-            f"half precision: all scores are {str(dtype).removeprefix('torch.')} numbers"
+            f"half precision: all scores are {str(dtype).removeprefix('torch.')} "
+            "numbers"
         )
         assert (
             rmlab.parity(table, world.right, TEXTS, model=world.model).iloc[-1]["found"]

@@ -8,7 +8,9 @@ import sys
 import textwrap
 
 PLUG_IN = '''
-"""Haiku: one right and one wrong poem to a prompt, two seasons that count one and three."""
+"""Haiku: one right and one wrong poem to a prompt, two seasons that count one and
+three.
+"""
 
 import pandas as pd
 
@@ -19,8 +21,8 @@ from rmlab.tables import check_responses
 
 def read(files):
     rows = [
-        {"benchmark": "haiku", "domain": row["season"], "id": row["id"], "label": label, "slot": 0,
-         "prompt": row["prompt"], "response": row[label]}
+        {"benchmark": "haiku", "domain": row["season"], "id": row["id"],
+         "label": label, "slot": 0, "prompt": row["prompt"], "response": row[label]}
         for _, content in files for row in content for label in ("chosen", "rejected")
     ]
     return check_responses(pd.DataFrame(rows))
@@ -28,7 +30,8 @@ def read(files):
 
 def make_parts(items, options):
     weight = {"summer": 1.0, "winter": 3.0 if options["winter"] == "heavy" else 1.0}
-    return weighted_parts(items, items.cells["domain"].tolist(), weight, label="benchmark")
+    domains = items.cells["domain"].tolist()
+    return weighted_parts(items, domains, weight, label="benchmark")
 
 
 HAIKU = Benchmark(
@@ -46,21 +49,27 @@ USE = """
 import rmlab
 
 responses = rmlab.load("haiku", path="poems.json")
-scores = rmlab.score(responses, [rmlab.baselines.longest, lambda prompts, texts: [float(t == "right") for t in texts]])
+
+def knows(prompts, texts):
+    return [float(text == "right") for text in texts]
+
+scores = rmlab.score(responses, [rmlab.baselines.longest, knows])
 summary = rmlab.summary(scores).set_index("model")
+overall = summary["overall"]
+longest = summary.loc["longest"][["summer", "winter", "overall"]]
 light = rmlab.summary(scores, winter="light").set_index("model")
 board = rmlab.leaderboard(scores, responses=responses)
 ranks = rmlab.rank(scores)
 difference = rmlab.compare(scores, *summary.index)["difference"].item()
 print({
     "columns": list(summary.columns[:3]),
-    "longest": [float(x) for x in summary.loc["longest"][["summer", "winter", "overall"]]],
+    "longest": [float(x) for x in longest],
     "light": float(light.loc["longest", "overall"]),
     "average": light["average"].iloc[0],
     "rows": len(board),
     "rank": ranks["rank"].dropna().tolist(),
-    "same": bool((board.set_index("model")["overall"][summary.index] == summary["overall"]).all()),
-    "difference": bool(difference == summary["overall"].iloc[0] - summary["overall"].iloc[1]),
+    "same": bool((board.set_index("model")["overall"][summary.index] == overall).all()),
+    "difference": bool(difference == overall.iloc[0] - overall.iloc[1]),
 })
 """
 

@@ -455,7 +455,9 @@ def real_pool(table, how):
 
 
 def test_the_curves_of_real_pools_are_those_of_a_plain_loop(real_steps):
-    """Three that rise, stand and fall after the last step, one that falls by the lowest."""
+    """Three that rise, stand and fall after the last step, one that falls by the
+    lowest.
+    """
     assert len(real_steps) == 112_000
     last = real_steps[real_steps["model"].isin(LAST_STEP)]
     curve = metrics.best_of_curve(real_pool(last, "last"), sizes=(1, 4, 32), by="model")

@@ -1,4 +1,6 @@
-"""Probes: a planted taste is found again, controls are quiet, only what changed counts."""
+"""Probes: a planted taste is found again, controls are quiet, only what changed
+counts.
+"""
 
 import numpy as np
 import pandas as pd

@@ -96,7 +96,8 @@ def test_no_file_tells_anyone_to_install_the_other_project():
     reward-model-lab.
     """
     stranger = re.compile(
-        r"\b(pip3?|uv|conda)\b[^\n`&;|]* (install|add)\b[^\n`&;|]*[ '\"]rmlab(?![\w./-])|\brmlab\[\w"
+        r"\b(pip3?|uv|conda)\b[^\n`&;|]* (install|add)\b[^\n`&;|]*[ "
+        r"'\"]rmlab(?![\w./-])|\brmlab\[\w"
     )
     assert stranger.search("pip install -q 'rmlab[lab]'")
     assert stranger.search("pip install rmlab")
@@ -119,8 +120,12 @@ from IPython.core.interactiveshell import InteractiveShell
 
 def state():
     formatters = InteractiveShell.instance().display_formatter.formatters.values()
-    printers = [{**f.type_printers, **f.deferred_printers, **f.singleton_printers} for f in formatters]
-    return pandas.describe_option(_print_desc=False), matplotlib.rcParams.copy(), printers
+    printers = [
+        {**f.type_printers, **f.deferred_printers, **f.singleton_printers}
+        for f in formatters
+    ]
+    options = pandas.describe_option(_print_desc=False)
+    return options, matplotlib.rcParams.copy(), printers
 
 before = state()
 import rmlab

@@ -165,7 +165,9 @@ def test_shipped_verdicts_come_out_again(folder):
 
 
 def real_texts(folder):
-    """RM-Bench's texts at hand, three domains; that mathematics is not there is known."""
+    """RM-Bench's texts at hand, three domains; that mathematics is not there is
+    known.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return rmlab.load("rm-bench", path=folder)

@@ -1,4 +1,6 @@
-"""A score that moves has another SCORING_VERSION, so that no store returns the old one."""
+"""A score that moves has another SCORING_VERSION, so that no store returns the old
+one.
+"""
 
 import json
 

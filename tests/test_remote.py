@@ -527,7 +527,9 @@ WINDOWS = {
 
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_a_fault_between_two_looks_is_not_believed(folder, words, tmp_path, kind):
-    """Of 384 scores 152 were wrong: the server was right again when it was looked at."""
+    """Of 384 scores 152 were wrong: the server was right again when it was looked
+    at.
+    """
     frame, respond, requests = (
         fake_responses(64),
         Vllm(number, words),
@@ -568,7 +570,9 @@ def test_equal_scores_of_texts_that_are_sent_alike_are_right(folder, words):
 RUN = """
 import sys, rmlab
 from fakes import responses
-remote = rmlab.remote(sys.argv[1], kind="vllm", tokenizer=sys.argv[2], batch=4, concurrency=4)
+remote = rmlab.remote(
+    sys.argv[1], kind="vllm", tokenizer=sys.argv[2], batch=4, concurrency=4
+)
 rmlab.score(responses(200), remote, store=sys.argv[3], progress=False)
 """
 
@@ -697,8 +701,10 @@ def test_triton_is_sent_the_published_form_and_a_text_that_it_cut_is_missing(tex
             retries=0,
         )
         sent = (
-            "<extra_id_0>System\nA chat between a curious user and an artificial intelligence assistant. The assistant "
-            "gives helpful, detailed, and polite answers to the user's questions.\n<extra_id_1>User\nHi\n"
+            "<extra_id_0>System\nA chat between a curious user and an artificial "
+            "intelligence assistant. The assistant "
+            "gives helpful, detailed, and polite answers to the user's questions.\n"
+            "<extra_id_1>User\nHi\n"
             "<extra_id_1>Assistant\nHello\n<extra_id_2>"
         )
         assert remote(["Hi"], ["Hello"]) == np.float32(attributes(sent, True)[1])

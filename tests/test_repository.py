@@ -1,4 +1,6 @@
-"""The repository's outside: one place for its address, workflows, packages for conda."""
+"""The repository's outside: one place for its address, workflows, packages for
+conda.
+"""
 
 import json
 import re

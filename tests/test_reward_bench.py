@@ -113,7 +113,9 @@ def whole(seed):
 
 
 def in_some_order(chosen, rejected, rng):
-    """Place of the first chosen answer, where equal scores are put in a random order."""
+    """Place of the first chosen answer, where equal scores are put in a random
+    order.
+    """
     rows = [
         (-score, rng.random(), label)
         for label, side in (("c", chosen), ("r", rejected))

@@ -51,7 +51,9 @@ def write(path, content):
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_own_files_read_back_the_same(make_scores, tmp_path, suffix):
-    """Hostile names, extra columns of every type, floats of every size, and provenance."""
+    """Hostile names, extra columns of every type, floats of every size, and
+    provenance.
+    """
     scores = make_scores({"chat": 4}, models=HOSTILE)
     names = dict(zip(scores["id"].unique(), ["", "1e5", "NA", "None"], strict=True))
     n = len(scores)
@@ -422,7 +424,7 @@ def seen_by_any_system(file):
 @example(("a.b", "c"), ("a", "b.c"))
 @example(("a", "b.pairs"), ("a", "b"))
 @example(("a", "pairs"), ("a.pairs", ""))
-def test_different_names_have_different_files_and_where_the_model_ends_is_never_in_doubt(
+def test_different_names_have_different_files_and_the_model_s_end_is_never_in_doubt(
     first, second
 ):
     (model, benchmark), (other_model, other_benchmark) = first, second

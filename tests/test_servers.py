@@ -283,7 +283,9 @@ def test_the_key_goes_to_its_server_and_nowhere_else(monkeypatch, caplog, capsys
 
 
 def test_a_key_that_is_not_set_is_said_before_anything_is_asked(monkeypatch):
-    """Requests went without it, and the server's refusals said nothing of the variable."""
+    """Requests went without it, and the server's refusals said nothing of the
+    variable.
+    """
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("MY_KEY", raising=False)
     with FaultyServer(double) as server:
@@ -472,7 +474,10 @@ REPLIES = [
     (b"HTTP/1.1 302 X\r\nlocation: http://[::1\r\ncontent-length: 0\r\n\r\n", 1, ""),
     (b"HTTP/1.1 429 X\r\nretry-after: 86400\r\n\r\n", 1, "86400"),
     (
-        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
+        (
+            b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: "
+            b"upgrade\r\n\r\n"
+        ),
         2,
         "",
     ),

@@ -13,7 +13,10 @@ from scipy.stats import binomtest, kstest
 from rmlab import baselines, toy
 
 MINI = Path(__file__).resolve().parents[1] / "data" / "mini"
-RUN = "import json, sys\nsource, tests = json.load(sys.stdin)\nnames = {}\nexec(source, names)\nexec(tests, names)"
+RUN = (
+    "import json, sys\nsource, tests = json.load(sys.stdin)\nnames = {}\nexec(source, "
+    "names)\nexec(tests, names)"
+)
 
 
 def test_chosen_code_of_mini_passes_its_tests_and_rejected_code_fails_them():

@@ -15,8 +15,8 @@ import rmlab
 from rmlab import metrics, stats, tables
 from rmlab.estimation.difference import paired_differences
 from rmlab.stats.item_analysis import normal_below
-from rmlab.stats.planning import exact_power
 from rmlab.stats.ranking import group_letters
+from rmlab.stats.study_size import exact_power
 from rmlab.tables import DataError
 
 

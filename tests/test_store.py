@@ -372,7 +372,8 @@ try:
     store.append("f1", {f"key{i}": float(i) for i in range(100)})
 except OSError as error:
     print(error)
-resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
 store.append("f1", {"c": 3.0})
 """
 
@@ -600,12 +601,14 @@ from rmlab.scoring import score
 from rmlab.store import Store
 url, seed = sys.argv[1:]
 frame, chance, truth = responses(240), random.Random(int(seed)), Streaming()
-texts = [Text(prompt, (response,)) for prompt, response in zip(frame["prompt"], frame["response"])]
+rows = zip(frame["prompt"], frame["response"])
+texts = [Text(prompt, (response,)) for prompt, response in rows]
 true = {text.key: truth.score_text(text) for text in texts}
 
 def work(number):
     shard = (number % 4 + 1, 4) if number % 2 else None
-    score(frame, Streaming(seed=number, before=lambda keys: time.sleep(0.02)), store=url, shard=shard)
+    scorer = Streaming(seed=number, before=lambda keys: time.sleep(0.02))
+    score(frame, scorer, store=url, shard=shard)
 
 seen, killed, midway = set(), 0, 0
 reader = Store(url)
@@ -616,7 +619,8 @@ for turn in range(20):
         time.sleep(chance.uniform(0, 0.02))
         if chance.random() < 0.3:
             found = reader.read("fake-1")
-            assert all(true[key] == value for key, value in found.items()), "read by halves"
+            is_whole = all(true[key] == value for key, value in found.items())
+            assert is_whole, "read by halves"
             assert seen <= set(found), "lost"
             midway += len(seen) < len(found) < len(true)
             seen = set(found)

@@ -324,7 +324,8 @@ def test_audit_of_a_clean_table_is_empty_and_typed():
 
 
 TEXT = (
-    "Dr. Smith walked to the large house. He bought 3.5 litres of milk, e.g. for tea. Often he sings.\n\n"
+    "Dr. Smith walked to the large house. He bought 3.5 litres of milk, e.g. for tea. "
+    "Often he sings.\n\n"
     "```python\nlarge = 1. often\n```\n\nThe second paragraph starts here. It ends."
 )
 
@@ -384,7 +385,10 @@ def test_steps_count_only_places_that_change():
         == "It is so. A longer **sentence** is here. **Another** stands there."
     )
     assert TRANSFORMS["bold"]("Some **words** already.") == "Some **words** already."
-    lists = "- one thing\n- another\n\n# Title here\n\n| a | b |\n\nWords\n- here\n\nA paragraph of words. Two of them."
+    lists = (
+        "- one thing\n- another\n\n# Title here\n\n| a | b |\n\nWords\n- here\n\nA "
+        "paragraph of words. Two of them."
+    )
     assert TRANSFORMS["bullets"](lists, 1) == lists.replace(
         "A paragraph of words. Two", "- A paragraph of words.\n- Two"
     )

@@ -136,7 +136,10 @@ runs all of them.
 REFUSED = {
     "albert": "reads neither the first nor the last token",
     "eurobert": "reads neither the first nor the last token",
-    "canine": r"CanineForSequenceClassification gives short texts other logits .* standard deviations",
+    "canine": (
+        r"CanineForSequenceClassification gives short texts other logits .* standard "
+        r"deviations"
+    ),
     "reformer": "draws its attention at random",
 }
 """With a sentence, since what their classes read is not known here, or not what their
@@ -145,7 +148,9 @@ backbones give out.
 
 
 def conversations():
-    """Texts of 3 to 140 words behind a short and a long prompt, one of them with turns."""
+    """Texts of 3 to 140 words behind a short and a long prompt, one of them with
+    turns.
+    """
     words = " ".join(toy.models.TEXTS).split()
     rng = np.random.default_rng(0)
     turns = [
@@ -159,7 +164,9 @@ def conversations():
 
 
 def one_by_one(folder, words, *, special):
-    """Logits of transformers, each text alone through a model that has seen no other."""
+    """Logits of transformers, each text alone through a model that has seen no
+    other.
+    """
     from transformers import AutoModelForSequenceClassification
 
     model = AutoModelForSequenceClassification.from_pretrained(

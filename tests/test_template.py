@@ -10,10 +10,10 @@ from transformers import CanineTokenizer
 from transformers.utils import chat_template_utils
 
 from rmlab import toy
+from rmlab.inference.chat_formats import FORMATS
 from rmlab.inference.encoding import encode
-from rmlab.inference.formats import FORMATS
 from rmlab.inference.rendering import render
-from rmlab.inference.tokens import call
+from rmlab.inference.tokenizer_calls import call
 from rmlab.tables import DataError
 
 
@@ -26,11 +26,16 @@ class ThatDay(datetime):
 
 
 CLOCK = (
-    "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
-    "{{ strftime_now('%Y-%m-%d') }} {{ date_string }}{{ strftime_now(format='%A, %-d %B') }}"
-    "{% set now = strftime_now %}{{ now('%y%m%d %x %X %c') }}{{ strftime_now('100%% %%d %d %% %Q') }}"
-    "{% macro day(form) %}{{ strftime_now(form) }}{% endmacro %}{{ day('%H:%M:%S.%f') }}"
-    "\n  {% if strftime_now('%Y') | int > 2023 %}new{{ strftime_now('%j %p') }}\n{% endif %}"
+    "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') "
+    "%}{% endif %}"
+    "{{ strftime_now('%Y-%m-%d') }} {{ date_string }}{{ strftime_now(format='%A, %-d "
+    "%B') }}"
+    "{% set now = strftime_now %}{{ now('%y%m%d %x %X %c') }}{{ strftime_now('100%% "
+    "%%d %d %% %Q') }}"
+    "{% macro day(form) %}{{ strftime_now(form) }}{% endmacro %}{{ day('%H:%M:%S.%f') "
+    "}}"
+    "\n  {% if strftime_now('%Y') | int > 2023 %}new{{ strftime_now('%j %p') }}\n{% "
+    "endif %}"
 )
 """Reads the clock in all the ways that templates do."""
 
@@ -41,22 +46,34 @@ DRAWS = {
     "an item of each": "{{ ['ab', 'cd'] | map('random') | join }}",
     "a block": "{% filter random %}ab{% endfilter %}",
     "a set block": "{% set letter | random %}ab{% endset %}{{ letter }}",
-    "a filter whose name comes late": "{% set name = 'ran' ~ 'dom' %}{{ ['ab'] | map(name) | join }}",
+    "a filter whose name comes late": (
+        "{% set name = 'ran' ~ 'dom' %}{{ ['ab'] | map(name) | join }}"
+    ),
     "inside a branch": "{% if messages | length > 99 %}{{ 'ab' | random }}{% endif %}",
-    "inside a generation block": "{%- generation -%}{{ 'ab'\n|\nrandom }}{% endgeneration %}",
+    "inside a generation block": (
+        "{%- generation -%}{{ 'ab'\n|\nrandom }}{% endgeneration %}"
+    ),
 }
 PROSE = {
     "words of the prompt": "Answer in a | random order. A lipsum will do.\n",
     "a string": "{{ 'one | random word' }}",
     "a comment": "{# {{ messages | random }}, {{ lipsum() }} #}Hello.",
     "raw text": "{% raw %}{{ messages | random }}{{ lipsum() }}{% endraw %}",
-    "a name of one's own": "{% set lipsum = 'dolor' %}{% set random = 4 %}{{ lipsum }} {{ random }}",
-    "other filters": "{{ ['a', 'b'] | map('upper') | join }}{{ messages | map(attribute='role') | join }}",
+    "a name of one's own": (
+        "{% set lipsum = 'dolor' %}{% set random = 4 %}{{ lipsum }} {{ random }}"
+    ),
+    "other filters": (
+        "{{ ['a', 'b'] | map('upper') | join }}{{ messages | map(attribute='role') | "
+        "join }}"
+    ),
 }
 
 FAILING = {
     "an endless loop": (
-        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        (
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% "
+            "endfor %}"
+        ),
         "steps",
     ),
     "an include": (
@@ -78,25 +95,35 @@ FAILING = {
 # they look at the clock.
 PUBLISHED = {
     "Llama 3.2": (
-        "{{- bos_token }}{%- if not date_string is defined %}{%- if strftime_now is defined %}"
-        "{%- set date_string = strftime_now('%d %b %Y') %}{%- else %}{%- set date_string = '26 Jul 2024' %}{%- endif %}"
+        "{{- bos_token }}{%- if not date_string is defined %}{%- if strftime_now is "
+        "defined %}"
+        "{%- set date_string = strftime_now('%d %b %Y') %}{%- else %}{%- set "
+        "date_string = '26 Jul 2024' %}{%- endif %}"
         "{%- endif %}{{- 'Today Date: ' + date_string }}"
-        "{%- for message in messages %}{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' "
+        "{%- for message in messages %}{{- '<|start_header_id|>' + message['role'] + "
+        "'<|end_header_id|>\n\n' "
         "+ message['content'] | trim + '<|eot_id|>' }}{%- endfor %}"
-        "{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}"
+        "{%- if add_generation_prompt %}{{- "
+        "'<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}"
     ),
     "Mistral": (
-        "{%- set ns = namespace(index=0) %}{{- bos_token }}{%- for message in messages %}"
+        "{%- set ns = namespace(index=0) %}{{- bos_token }}{%- for message in messages "
+        "%}"
         "{%- if message.role == 'user' %}{{- '[INST] ' + message.content + '[/INST]' }}"
-        "{%- elif message.role == 'assistant' %}{{- ' ' + message.content + eos_token }}"
-        "{%- else %}{{- raise_exception('Only user and assistant roles!') }}{%- endif %}"
+        "{%- elif message.role == 'assistant' %}{{- ' ' + message.content + eos_token "
+        "}}"
+        "{%- else %}{{- raise_exception('Only user and assistant roles!') }}{%- endif "
+        "%}"
         "{%- set ns.index = ns.index + 1 %}{%- endfor %}"
     ),
     "Gemma": (
-        "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+        "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') "
+        "!= (loop.index0 % 2 == 0) %}"
         "{{ raise_exception('Roles must alternate') }}{% endif %}"
-        "{% set role = 'model' if message['role'] == 'assistant' else message['role'] %}"
-        "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}"
+        "{% set role = 'model' if message['role'] == 'assistant' else message['role'] "
+        "%}"
+        "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + "
+        "'<end_of_turn>\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
     ),
 }
@@ -186,11 +213,15 @@ FASTCHAT = {
     ),
     "vicuna": (
         f"{VICUNA} USER: Hi? ASSISTANT:¦ Yes.</s>",
-        "Be short. USER: Two and two? ASSISTANT: Four.</s>USER: And three and three? ASSISTANT:¦ Six.</s>",
+        (
+            "Be short. USER: Two and two? ASSISTANT: Four.</s>USER: And three and "
+            "three? ASSISTANT:¦ Six.</s>"
+        ),
     ),
     "zephyr": (
         "<|system|>\n</s>\n<|user|>\nHi?</s>\n<|assistant|>\n¦Yes.</s>\n",
-        "<|system|>\nBe short.</s>\n<|user|>\nTwo and two?</s>\n<|assistant|>\nFour.</s>\n"
+        "<|system|>\nBe short.</s>\n<|user|>\nTwo and two?</s>\n<|assistant|>\n"
+        "Four.</s>\n"
         "<|user|>\nAnd three and three?</s>\n<|assistant|>\n¦Six.</s>\n",
     ),
     "llama-2": (
@@ -200,7 +231,10 @@ FASTCHAT = {
     ),
     "mistral": (
         "[INST] Hi? [/INST]¦ Yes.</s>",
-        "[INST] Be short.\nTwo and two? [/INST] Four.</s>[INST] And three and three? [/INST]¦ Six.</s>",
+        (
+            "[INST] Be short.\nTwo and two? [/INST] Four.</s>[INST] And three and "
+            "three? [/INST]¦ Six.</s>"
+        ),
     ),
     "oasst": (
         "<|prompter|>Hi?<|endoftext|><|assistant|>¦Yes.<|endoftext|>",
@@ -209,15 +243,24 @@ FASTCHAT = {
     ),
     "pku-align": (
         "BEGINNING OF CONVERSATION: USER: Hi? ASSISTANT: ¦Yes. ",
-        "Be short. USER: Two and two? ASSISTANT: Four. USER: And three and three? ASSISTANT: ¦Six. ",
+        (
+            "Be short. USER: Two and two? ASSISTANT: Four. USER: And three and three? "
+            "ASSISTANT: ¦Six. "
+        ),
     ),
     "ziya": (
         "\n\nHuman: Hi?\n\nAssistant: ¦Yes.\n\n",
-        "Be short.\n\nHuman: Two and two?\n\nAssistant: Four.\n\nHuman: And three and three?\n\nAssistant: ¦Six.\n\n",
+        (
+            "Be short.\n\nHuman: Two and two?\n\nAssistant: Four.\n\nHuman: And three "
+            "and three?\n\nAssistant: ¦Six.\n\n"
+        ),
     ),
     "openbmb": (
         "User: Hi?\n\nAssistant: ¦Yes.\n\n",
-        "Be short.User: Two and two?\n\nAssistant: Four.\n\nUser: And three and three?\n\nAssistant: ¦Six.\n\n",
+        (
+            "Be short.User: Two and two?\n\nAssistant: Four.\n\nUser: And three and "
+            "three?\n\nAssistant: ¦Six.\n\n"
+        ),
     ),
 }
 
@@ -295,7 +338,10 @@ def test_a_tokenizer_that_cannot_say_where_a_token_stands_gives_the_same(
 def test_without_a_template_the_formats_are_named(bare):
     with pytest.raises(
         DataError,
-        match=r"no chat template.*'raw' \| 'tulu' .* 'vicuna' .* 'openbmb', a Jinja template, or a file",
+        match=(
+            r"no chat template.*'raw' \| 'tulu' .* 'vicuna' .* 'openbmb', a Jinja "
+            r"template, or a file"
+        ),
     ):
         encode(bare, ["Hi?"], ["Yes."])
     with pytest.raises(ValueError, match=r"template='tulip'.*did you mean 'tulu'"):
@@ -307,7 +353,8 @@ def test_response_start_where_the_tokenizer_merges_across_the_boundary():
     to the answer.
     """
     template = (
-        "{% for m in messages %}{{ 'user\n' if m['role'] == 'user' else '\nanswer' }}{{ m['content'] }}{% endfor %}"
+        "{% for m in messages %}{{ 'user\n' if m['role'] == 'user' else '\nanswer' "
+        "}}{{ m['content'] }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '\nanswer' }}{% endif %}"
     )
     words = toy.tokenizer(
@@ -383,7 +430,10 @@ def test_long_texts_raise_and_say_how_long(words):
     ]
     with pytest.raises(
         DataError,
-        match=rf"1 of 2 texts.*max_length=40.*text 1 with {lengths[1]}.*truncate='left'",
+        match=(
+            r"1 of 2 texts.*max_length=40.*"
+            rf"text 1 with {lengths[1]}.*truncate='left'"
+        ),
     ):
         encode(words, ["Hi?", "Hi?"], ["Yes.", "Yes. " * 50], max_length=40)
 
@@ -469,7 +519,10 @@ def test_odd_but_good_text_passes_as_it_is(words, text, template):
 
 
 def test_a_template_that_refuses_a_role_is_reported():
-    refuses = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    refuses = (
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') "
+        "}}{% endif %}"
+    )
     words = toy.tokenizer(chat_template=refuses + toy.models.CHAT_TEMPLATES["chatml"])
     with pytest.raises(DataError, match=r"refuses.*'system', 'user'.*no system role"):
         encode(words, [CHAT], ["Six."])
@@ -696,8 +749,10 @@ def test_a_template_is_stopped_by_steps_and_a_long_conversation_is_not(words):
 
 
 R1 = (
-    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}<|User|>{{ m['content'] }}{% else %}"
-    "{% set content = m['content'] %}{% if '</think>' in content %}{% set content = content.split('</think>')[-1] %}"
+    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}<|User|>{{ "
+    "m['content'] }}{% else %}"
+    "{% set content = m['content'] %}{% if '</think>' in content %}{% set content = "
+    "content.split('</think>')[-1] %}"
     "{% endif %}<|Assistant|>{{ content }}<|eot_id|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|Assistant|><think>\n{% endif %}"
 )

@@ -129,7 +129,8 @@ def test_latex_is_one_text(value):
 
 
 PAYLOAD = (
-    "=cmd|'/C calc'!A0;=1+1\"'><script>alert(1)</script><img src=x onerror=alert(2)>*_`|[a](javascript:alert(3))"
+    "=cmd|'/C calc'!A0;=1+1\"'><script>alert(1)</script><img src=x "
+    "onerror=alert(2)>*_`|[a](javascript:alert(3))"
     "<a href=javascript:alert(4)>\\input{/etc/passwd}$\\frac{$#%&~^{}&#x1b;&lt;https://evil.example\x1b[31m\x9b2J\x07"
     "\u202e\u2066\r\n\tend"
 )

@@ -109,7 +109,9 @@ def fit_draws(
 
 
 def null_effect(table: pd.DataFrame, term: str) -> Iterator[Measure]:
-    """How often the interval of a term without effect holds zero, and its test rejects."""
+    """How often the interval of a term without effect holds zero, and its test
+    rejects.
+    """
     rows = table[table["term"] == term]
     low, high = rows["low"].to_numpy(), rows["high"].to_numpy()
     yield coverage(f"effect of {term}", low, high, 0.0, at_least=DERIVED_FLOOR)
@@ -170,7 +172,9 @@ def families(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
 
 
 def linear_in_characters(seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """200 prompts and a model that likes characters, not their logarithm, and no style."""
+    """200 prompts and a model that likes characters, not their logarithm, and no
+    style.
+    """
     scores, features = draw_scores(200, style=0.0, seed=seed)
     characters = features["characters"].to_numpy()
     return scores.assign(

@@ -85,7 +85,9 @@ def true_overall(world: Simulated) -> np.ndarray:
 
 
 def one_way(n_small: int, n_large: int, small: float, large: float) -> Simulated:
-    """Model A alone wins a share of the small domain, model B alone one of the large."""
+    """Model A alone wins a share of the small domain, model B alone one of the
+    large.
+    """
     sides = {
         "small": Outcomes(0.8 - small, small, 0.0),
         "large": Outcomes(0.8 - large, 0.0, large),
@@ -96,7 +98,9 @@ def one_way(n_small: int, n_large: int, small: float, large: float) -> Simulated
 def _add_opposite_effects(n_small: int) -> None:
     @world(f"opposite one-way effects: {n_small} and 1,000 prompts")
     def opposite_effects(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
-        """A true difference of zero, and one of a half of what the small domain shows."""
+        """A true difference of zero, and one of a half of what the small domain
+        shows.
+        """
         for share in (RARE, 0.05, 0.1, 0.2):
             pair = one_way(n_small, 1000, share, share)
             result = overall(pair, *pair.draw(rng, draws))

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from rmlab import scorers, tables
-from rmlab.checks.judges import examine_judge
+from rmlab.checks.judge_trial import examine_judge
 from rmlab.checks.models import examine_model
 from rmlab.checks.parity import parity, parity_items
 from rmlab.checks.served import examine_server

@@ -234,7 +234,7 @@ def _write_otherwise(
     tokenizers: "Sequence[PreTrainedTokenizerBase]",
 ) -> Iterator[Misreading]:
     """Other chat templates, and other tokenizers."""
-    from rmlab.inference.formats import FORMATS
+    from rmlab.inference.chat_formats import FORMATS
 
     templates = FORMATS | CHAT_TEMPLATES
     for name, template in templates.items():

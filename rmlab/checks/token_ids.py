@@ -20,7 +20,7 @@ def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Findi
     """The beginning token stands once before each text, or before none; an encoder's
     `[CLS]` before each.
     """
-    from rmlab.inference.tokens import special_tokens
+    from rmlab.inference.tokenizer_calls import special_tokens
 
     bos = tokenizer.bos_token_id
     is_encoder = False

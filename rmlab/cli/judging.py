@@ -9,7 +9,7 @@ import pandas as pd
 import typer
 
 from rmlab import checks, judges, scoring
-from rmlab.checks.judges import judge_sample
+from rmlab.checks.judge_trial import judge_sample
 from rmlab.cli import options as shared
 from rmlab.cli.scoring import check_file, say_checks, write_table
 from rmlab.cli.terminal import say, say_table

@@ -185,8 +185,8 @@ class Plan(shared.TemplateOptions, shared.TokenOptions, shared.TextOptions):
 
     def run(self) -> None:
         """Count texts, tokens and bytes, and print them."""
+        from rmlab.inference.chat_formats import read_template
         from rmlab.inference.encoding import encode
-        from rmlab.inference.formats import read_template
         from rmlab.inference.planning import CPU_BUDGET, Packing, plan
         from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
         from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer

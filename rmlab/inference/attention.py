@@ -161,9 +161,12 @@ def register() -> None:
     """Tell transformers the name by which a model asks for `path_attention`; no model
     uses it without being asked.
     """
+    import torch
     from transformers import AttentionInterface
 
-    AttentionInterface.register(_NAME, path_attention)
+    # A compiled model must not compile it too: every pack has another layout.
+    function = torch.compiler.disable(path_attention)
+    AttentionInterface.register(_NAME, function)
 
 
 def path_attention(

@@ -1,10 +1,10 @@
 """A transformers model that is forwarded: its lock, how it packs, its kernels."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -35,38 +35,16 @@ class HowPacked(NamedTuple):
 class Backbone:
     """A transformers base model (what AutoModel gives), and all that is known of it.
 
-    `model`: the model, or a function that loads one: it is called when the weights are
-    first needed, and again after `free_memory`. `arguments`: what the model's class
-    needs in every pass beside ids and positions, by the name of the argument, computed
-    from the ids and positions of the pass.
+    `arguments`: what the model's class needs in every pass beside ids and positions, by
+    the name of the argument, computed from the ids and positions of the pass. `passes`:
+    the model's forward passes.
     """
 
-    def __init__(
-        self, model: "PreTrainedModel | Callable[[], PreTrainedModel]"
-    ) -> None:
-        self._source = model
+    def __init__(self, model: "PreTrainedModel") -> None:
+        self.model = model
         self.arguments: dict[str, Argument] = {}
+        self.passes = Passes(model, self.arguments)
         self._can_cache: bool | None = None
-
-    @cached_property
-    def passes(self) -> Passes:
-        """The model's forward passes; loads the weights."""
-        import torch
-
-        model = self._source
-        if not isinstance(model, torch.nn.Module):
-            model = model()
-        return Passes(cast("PreTrainedModel", model), self.arguments)
-
-    @property
-    def model(self) -> "PreTrainedModel":
-        """The transformers model; loads the weights."""
-        return self.passes.model
-
-    @property
-    def loaded(self) -> bool:
-        """Whether the weights are in memory."""
-        return "passes" in self.__dict__
 
     @property
     def device(self) -> "torch.device":
@@ -144,11 +122,3 @@ class Backbone:
             return HowPacked(str(packing), "")
         kernels = self.passes.kernels
         return HowPacked(f"{packing}; {kernels}", kernels.trouble)
-
-    def free_memory(self) -> None:
-        """Free the weights' memory; what needs them next loads them again."""
-        import torch
-
-        if self.__dict__.pop("passes", None) is not None:
-            # Does nothing where there is no GPU.
-            torch.cuda.empty_cache()

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.inference.formats import choose_template, has_segments, read_template
+from rmlab.inference.chat_formats import choose_template, has_segments, read_template
 from rmlab.inference.rendering import Conversation, pinned_date, render
 from rmlab.inference.tokenised import (
     Ids,

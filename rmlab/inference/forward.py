@@ -150,16 +150,16 @@ class Walk:
         wheres = [where[start:stop] for start, stop in bounds]
         return Batch(np.array(texts, np.intp), rows, wheres)
 
-    def _padded(self, part: Part, owner: Ints, positions: Ints) -> "_Read":
+    def _padded(self, part: Part, owner: Ints, positions: Ints) -> "_PartStates":
         """States of a batch at the `positions` of its texts number `owner`."""
         # A cell of the padded batch as one number: text times its width plus position.
         width = part.tokens // len(part.texts)
         cells, where = np.unique(owner * width + positions, return_inverse=True)
         sequences = [self.sequences[text] for text in part.texts]
         texts, reads = np.divmod(cells, width)
-        return _Read(self.passes.padded_rows(sequences, texts, reads), where)
+        return _PartStates(self.passes.padded_rows(sequences, texts, reads), where)
 
-    def _packed(self, part: Part, owner: Ints, positions: Ints) -> "_Read":
+    def _packed(self, part: Part, owner: Ints, positions: Ints) -> "_PartStates":
         """The same of a pack."""
         import torch
 
@@ -191,7 +191,7 @@ class Walk:
         else:
             # The prompt is done: its keys and values are freed.
             self.cache = PrefixCache()
-        return _Read(states, place[:n_rows][where])
+        return _PartStates(states, place[:n_rows][where])
 
     def _later_reads(self, part: Part) -> Ints:
         """Where texts of the prompt are read in the beginning that the next pack goes
@@ -203,7 +203,7 @@ class Walk:
         return positions[positions < part.n_to_cache]
 
 
-class _Read(NamedTuple):
+class _PartStates(NamedTuple):
     """States (n, hidden), and which of them each position reads."""
 
     rows: "Tensor"

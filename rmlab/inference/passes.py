@@ -134,7 +134,7 @@ class Passes:
         options = {}
         # A cache of keys and values would cost memory, and nothing is generated from
         # it.
-        if "use_cache" in inspect.signature(self.model.forward).parameters:
+        if takes_argument(self.model, "use_cache"):
             options["use_cache"] = False
         return cast("Tensor", self.model(**inputs, **options).last_hidden_state)
 
@@ -173,6 +173,13 @@ class Passes:
                         "Callable[[object], None]", model.set_attention_type
                     )
                     set_type(attention_type)
+
+
+def takes_argument(model: "PreTrainedModel", name: str) -> bool:
+    """Whether the model's forward pass has an argument of this name."""
+    # What torch.compile wraps a module in takes any argument.
+    whole = getattr(model, "_orig_mod", model)
+    return name in inspect.signature(whole.forward).parameters
 
 
 def position_scales(config: "PreTrainedConfig", lengths: Ints) -> Ints:

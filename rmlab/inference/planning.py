@@ -265,7 +265,7 @@ def distinct(sequences: Texts) -> tuple[Ints, Ints]:
     return first.astype(np.intp), sequence_of
 
 
-class _Prompt(NamedTuple):
+class _PromptTexts(NamedTuple):
     """Texts of one prompt with common beginnings side by side.
 
     `shared`: how many tokens each shares with the one before it.
@@ -335,7 +335,7 @@ def pack(
     return [part for chain in chains for part in chain]
 
 
-def _prompts(sequences: Texts, groups: Groups) -> Iterator[_Prompt]:
+def _prompts(sequences: Texts, groups: Groups) -> Iterator[_PromptTexts]:
     """The texts of each group."""
     members: dict[int, list[int]] = {}
     for text, group in enumerate(np.asarray(groups).tolist()):
@@ -349,7 +349,7 @@ def _prompts(sequences: Texts, groups: Groups) -> Iterator[_Prompt]:
         shared = [0]
         for before, text in pairwise(texts):
             shared.append(common_length(spelled[before], spelled[text]))
-        yield _Prompt(
+        yield _PromptTexts(
             np.array(texts, np.intp),
             np.array(lengths, np.intp),
             np.array(shared, np.intp),
@@ -365,7 +365,7 @@ def common_length(left: Tokens, right: Tokens) -> int:
     return n
 
 
-def _cut_trie(prompt: _Prompt, budget: int) -> Iterator[Part]:
+def _cut_trie(prompt: _PromptTexts, budget: int) -> Iterator[Part]:
     """The trie of one prompt, cut wherever a pack is full; each pack goes on where the
     one before ends.
     """
@@ -399,7 +399,7 @@ def _cut_trie(prompt: _Prompt, budget: int) -> Iterator[Part]:
     yield Part(texts[begin:], size, shared[begin:], n_cached)
 
 
-def _cut_texts(prompt: _Prompt, budget: int) -> Iterator[Part]:
+def _cut_texts(prompt: _PromptTexts, budget: int) -> Iterator[Part]:
     """The same for models that cannot go on: each pack begins with a whole text."""
     texts, lengths, shared = prompt
     shared = shared.copy()

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
-from rmlab.inference.limits import draws, limited
+from rmlab.inference.template_limits import draws, limited
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:

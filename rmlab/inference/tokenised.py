@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.planning import common_length
-from rmlab.inference.tokens import SpecialTokens, call, special_tokens
+from rmlab.inference.tokenizer_calls import SpecialTokens, call, special_tokens
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 with one small pack.
 """
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +11,7 @@ import numpy as np
 
 from rmlab.inference.attention import Call, PrefixCache
 from rmlab.inference.memory import out_of_memory
-from rmlab.inference.passes import Passes
+from rmlab.inference.passes import Passes, takes_argument
 from rmlab.inference.planning import (
     Groups,
     Ints,
@@ -110,7 +109,7 @@ def read_refusal(model: "PreTrainedModel") -> str | None:
         return "it is an encoder with a decoder"
     if not getattr(model, "_supports_attention_backend", False):
         return "its attention does not go through transformers' attention interface"
-    if "position_ids" not in inspect.signature(model.forward).parameters:
+    if not takes_argument(model, "position_ids"):
         return "its forward pass takes no position_ids"
     # Llama 4 counts rows for it, in steps of thousands, which no short text shows.
     if getattr(config, "attn_temperature_tuning", False):
@@ -166,7 +165,7 @@ def _trial_texts(config: "PreTrainedConfig", longest: int) -> list[Ints]:
     ]
 
 
-class _Trial(NamedTuple):
+class _PackTrial(NamedTuple):
     """Why texts do not come out of packs as they do alone, None where they do; the last
     pack's attention calls.
     """
@@ -177,7 +176,7 @@ class _Trial(NamedTuple):
 
 def _try_packs(
     passes: Passes, texts: Texts, groups: Groups, budget: int, *, causal: bool
-) -> _Trial:
+) -> _PackTrial:
     """Forward the texts in packs, and each alone."""
     config = passes.model.config.get_text_config()
     cache = PrefixCache()
@@ -194,7 +193,7 @@ def _try_packs(
         except _FAILURES as error:
             if out_of_memory(error):
                 raise
-            return _Trial(f"it does not run with path attention: {error}", [])
+            return _PackTrial(f"it does not run with path attention: {error}", [])
 
         complaints += _call_complaints(config, calls, causal=causal)
         per_run = zip(part.texts, layout.runs, states.split(2), strict=True)
@@ -204,7 +203,7 @@ def _try_packs(
             complaints += _run_complaints(
                 passes, texts[text], run, run_inputs, run_states
             )
-    return _Trial(next(iter(complaints), None), calls)
+    return _PackTrial(next(iter(complaints), None), calls)
 
 
 def _run_complaints(

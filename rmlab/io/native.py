@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
@@ -103,31 +103,44 @@ def check_target(path: str | PathLike[str]) -> None:
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> Path:
-    """Write a checked table, and beside it what a reader needs to know; floats read
-    back to the same bits.
-    """
+    """Write a checked table, and beside it what a reader needs to know."""
     check_target(path)
-    sidecar = _describe(frame, path)
-    suffix = path.suffix.lower()
-    content: str | bytes
-    if suffix == ".parquet":
-        content = frame.to_parquet(
-            None, index=False, engine="pyarrow", write_page_checksum=True
-        )
-    elif suffix == ".csv":
-        content = _format_csv(frame)
-    else:
-        content = _format_json_lines(frame)
-    records.write_file(path, content)
+    table, sidecar = encode_frame(frame, path.suffix.lower())
+    records.write_file(path, table)
 
     sidecar_path = path.with_name(path.name + SIDECAR)
     # The file of an earlier table.
     sidecar_path.unlink(missing_ok=True)
     if sidecar:
-        sidecar |= {"rows": len(frame), "sha256": sha256(path)}
-        text = json.dumps(sidecar, indent=1, ensure_ascii=False, sort_keys=True)
-        records.write_file(sidecar_path, f"{text}\n")
+        records.write_file(sidecar_path, sidecar)
     return path
+
+
+class FileContents(NamedTuple):
+    """The bytes of a table's file, and of the file beside it, empty without one."""
+
+    table: bytes
+    sidecar: bytes
+
+
+def encode_frame(frame: pd.DataFrame, suffix: str) -> FileContents:
+    """A checked table as a file of this type; floats read back to the same bits."""
+    sidecar = _describe(frame, suffix)
+    if suffix == ".parquet":
+        table = frame.to_parquet(
+            None, index=False, engine="pyarrow", write_page_checksum=True
+        )
+    elif suffix == ".csv":
+        table = _format_csv(frame).encode()
+    else:
+        table = _format_json_lines(frame).encode()
+    if not sidecar:
+        return FileContents(table, b"")
+
+    digest = hashlib.sha256(table).hexdigest()
+    sidecar |= {"rows": len(frame), "sha256": digest}
+    text = json.dumps(sidecar, indent=1, ensure_ascii=False, sort_keys=True)
+    return FileContents(table, f"{text}\n".encode())
 
 
 def _format_csv(frame: pd.DataFrame) -> str:
@@ -153,7 +166,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _describe(frame: pd.DataFrame, path: Path) -> dict[str, object]:
+def _describe(frame: pd.DataFrame, suffix: str) -> dict[str, object]:
     """The content of the file beside a table: its provenance, and which extra columns
     of CSV are text.
     """
@@ -165,7 +178,7 @@ def _describe(frame: pd.DataFrame, path: Path) -> dict[str, object]:
     except (TypeError, ValueError) as error:
         remedy = "use plain dicts, lists, strings and numbers"
         raise DataError(f"attrs['provenance']: {error}", remedy) from None
-    if path.suffix.lower() != ".csv":
+    if suffix != ".csv":
         return content
 
     extra = frame.drop(columns=[*tables.SCORES, *tables.PAIRS], errors="ignore")

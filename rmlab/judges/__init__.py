@@ -13,7 +13,7 @@ from rmlab.estimation.ties import TIES
 from rmlab.judges.asking import LLMJudge
 from rmlab.judges.batches import estimate, read_results, write_requests
 from rmlab.judges.chat import OPENAI, Chat
-from rmlab.judges.local import Local
+from rmlab.judges.local_model import Local
 from rmlab.judges.modes import AnswerJudge, ListJudge, PairJudge
 from rmlab.judges.probes import examine
 from rmlab.judges.questions import Sampling, Template, load_template, shipped

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.judges.chat import NO_LETTERS, NO_LOGPROBS, USE_PAIRWISE, Chat, read_stored
-from rmlab.judges.local import Local
+from rmlab.judges.local_model import Local
 from rmlab.judges.questions import (
     Completion,
     Completions,

@@ -21,7 +21,7 @@ from rmlab.store import Store
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
-    from rmlab.judges.local import Local
+    from rmlab.judges.local_model import Local
     from rmlab.servers import Client
     from rmlab.servers.http import Json, Reply, Request
 

@@ -337,7 +337,7 @@ def require_one_of_each(
         raise ValueError(f"{counts}; give one of each")
 
 
-def hash_parts(parts: Mapping[str, object]) -> str:
+def hash_parts(parts: Mapping[str, object] | Sequence[object]) -> str:
     """Return a hash of everything that decides a score."""
     body = json.dumps(parts, sort_keys=True, default=str)
     return sha256(body.encode()).hexdigest()[:32]

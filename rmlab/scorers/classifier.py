@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from rmlab.inference.backbone import Backbone
-    from rmlab.scorers.readout import Parts, Readout
+    from rmlab.scorers.readout import LoadedModel, Readout
 
 
 def classifier(
@@ -188,9 +188,9 @@ class Classifier(ReadoutScorer["Readout"]):
         more = " ..." if len(self.head_keys) > 3 else ""
         return f"{self.head.name}: {keys}{more} in the checkpoint"
 
-    def load(self) -> "Parts[Readout]":
+    def load(self) -> "LoadedModel[Readout]":
         """Return the backbone and the head; loads the weights."""
-        from rmlab.scorers.readout import Parts, Readout
+        from rmlab.scorers.readout import LoadedModel, Readout
 
         row = self.head
         if row.make is None:
@@ -212,7 +212,7 @@ class Classifier(ReadoutScorer["Readout"]):
             }
             run = row.make(weights, self.checkpoint.settings)
             reads = row.reads
-        return Parts(backbone, Readout(run, reads, self.label_weights))
+        return LoadedModel(backbone, Readout(run, reads, self.label_weights))
 
     def _load_model(self, loader: str) -> "PreTrainedModel":
         if isinstance(self.checkpoint, ModelInMemory):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.inference.chat_formats import choose_template, has_segments, read_template
 from rmlab.inference.encoding import Encoded, encode
-from rmlab.inference.formats import choose_template, has_segments, read_template
 from rmlab.inference.rendering import render
-from rmlab.inference.tokens import call
+from rmlab.inference.tokenizer_calls import call
 from rmlab.scorers.base import Prompt, Provenance, hash_parts
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer

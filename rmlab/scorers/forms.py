@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.inference.chat_formats import choose_template
 from rmlab.inference.encoding import Encoded, require_unicode
-from rmlab.inference.formats import choose_template
 from rmlab.inference.rendering import pinned_date, render
-from rmlab.inference.tokens import call
+from rmlab.inference.tokenizer_calls import call
 from rmlab.scorers.base import Prompt, require_one_of_each
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.encoder import EncodeOptions, TextEncoder

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from rmlab.inference.backbone import Backbone
-    from rmlab.scorers.readout import AnswerReadout, Parts
+    from rmlab.scorers.readout import AnswerReadout, LoadedModel
 
 MODES = ("sum", "mean", "norm")
 
@@ -308,16 +308,16 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
         """What is read, for people."""
         return f"log-probabilities of the answer, {self.mode}"
 
-    def load(self) -> "Parts[AnswerReadout]":
+    def load(self) -> "LoadedModel[AnswerReadout]":
         """Return the base model and the output layer; loads the weights."""
         from rmlab.inference.backbone import Backbone
-        from rmlab.scorers.readout import AnswerReadout, Parts
+        from rmlab.scorers.readout import AnswerReadout, LoadedModel
 
         _ = self.residence.stay  # decided now, while the memory is still free
         model = self._load_model()
         vocabulary = Vocabulary(model, self.checkpoint.name)
         readout = AnswerReadout(vocabulary, self.mode, self.chunk)
-        return Parts(Backbone(backbones.base_model(model)), readout)
+        return LoadedModel(Backbone(backbones.base_model(model)), readout)
 
     def _load_model(self) -> "PreTrainedModel":
         if isinstance(self.checkpoint, ModelInMemory):

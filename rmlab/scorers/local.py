@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rmlab.inference.backbone import Backbone
-    from rmlab.scorers.readout import AnyReadout, Parts, Places
+    from rmlab.scorers.readout import AnyReadout, LoadedModel, Places
 
 R = TypeVar("R", bound="AnyReadout")
 
@@ -197,14 +197,14 @@ class LocalScorer(Scorer):
 class ReadoutScorer(LocalScorer, Generic[R]):
     """A local model that is one backbone and one readout."""
 
-    _parts: "Parts[R] | None" = None
+    _parts: "LoadedModel[R] | None" = None
 
     @abstractmethod
-    def load(self) -> "Parts[R]":
+    def load(self) -> "LoadedModel[R]":
         """Return the backbone and the readout; loads the weights."""
 
     @property
-    def parts(self) -> "Parts[R]":
+    def parts(self) -> "LoadedModel[R]":
         """Backbone and readout; loads the weights.
 
         Of a model in memory they are made anew each time, as its weights may have
@@ -286,7 +286,7 @@ class ReadoutScorer(LocalScorer, Generic[R]):
         return outputs
 
     def _read_alone(
-        self, parts: "Parts[R]", encoded: Encoded, text: int
+        self, parts: "LoadedModel[R]", encoded: Encoded, text: int
     ) -> "tuple[Floats, Places]":
         places = parts.readout.locate(self.encoder, encoded, np.array([text]))
         (positions,) = places.positions

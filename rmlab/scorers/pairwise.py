@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-    from rmlab.scorers.readout import Parts, Readout
+    from rmlab.scorers.readout import LoadedModel, Readout
 
 # Tokens of a batch through an encoder-decoder: SteamSHP reads texts of 512.
 _SEQ2SEQ_BUDGET = 4096
@@ -154,17 +154,17 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
         read = marked if self.form.markers else "logits of A and B"
         return f"{self.form.name}: {read}"
 
-    def load(self) -> "Parts[Readout]":
+    def load(self) -> "LoadedModel[Readout]":
         """Return the backbone, and the readout that gives the logit that the answer
         written first is better; loads the weights.
         """
-        from rmlab.scorers.readout import Parts, Readout
+        from rmlab.scorers.readout import LoadedModel, Readout
 
         if self.form.markers:
             backbone, head = self._load_marked()
         else:
             backbone, head = self._load_lettered()
-        return Parts(backbone, Readout(head, self.form.reads))
+        return LoadedModel(backbone, Readout(head, self.form.reads))
 
     def _load_model(self, head: list[str]) -> "PreTrainedModel":
         return backbones.load(

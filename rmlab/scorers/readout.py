@@ -56,7 +56,7 @@ class AnyReadout(Protocol):
 AR = TypeVar("AR", bound=AnyReadout)
 
 
-class Parts(NamedTuple, Generic[AR]):
+class LoadedModel(NamedTuple, Generic[AR]):
     """A loaded model: what is forwarded, and what makes scores of its states."""
 
     backbone: "Backbone"

@@ -7,10 +7,10 @@ import pandas as pd
 from rmlab import tables
 from rmlab.scoring.cluster import Ray
 from rmlab.scoring.open_models import Models, open_models
-from rmlab.scoring.rewards import rewards
+from rmlab.scoring.reward_column import rewards
 from rmlab.scoring.run import make_run_options
 from rmlab.scoring.stores import merge
-from rmlab.scoring.tasks import Comparisons, SingleAnswers, score_table
+from rmlab.scoring.tasks import ComparedAnswers, SingleAnswers, score_table
 from rmlab.scoring.texts import Shard, select_shard
 
 __all__ = ["Ray", "merge", "prefer", "rewards", "score"]
@@ -157,7 +157,7 @@ def prefer(
     responses = tables.check_responses(responses)
     if shard is not None:
         responses = select_shard(responses, shard)
-    task = Comparisons(responses)
+    task = ComparedAnswers(responses)
     run = make_run_options(
         store=store,
         cluster=cluster,

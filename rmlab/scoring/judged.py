@@ -14,8 +14,8 @@ import pandas as pd
 from rmlab import tables
 from rmlab.scorers.base import Ints, Judge, Judged, Provenance, Text
 from rmlab.scoring.run import RunOptions, count_texts, describe_scorer, open_bar
-from rmlab.scoring.spread import judge_block, map_blocks
 from rmlab.scoring.texts import Texts, unique_texts
+from rmlab.scoring.workers import judge_block, map_blocks
 from rmlab.tables import PROMPT, DataError, group_codes
 
 

@@ -106,7 +106,7 @@ def _open_named(
             problem = f"model: {name!r} scores single answers"
             raise DataError(problem, "use rmlab.pairs(rmlab.score(...))")
         return baselines.ALL[name]
-    if has_name(name):
+    if name in installed_scorers():
         return installed_scorers()[name]
 
     has_separator = "/" in name or "\\" in name

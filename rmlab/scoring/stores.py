@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from json import loads
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
 
-from rmlab.io import write_pairs, write_scores
-from rmlab.io.native import PAIRS_INFIX, SIDECAR
+from rmlab.io.native import PAIRS_INFIX, SIDECAR, encode_frame
 from rmlab.scorers.base import Judge, Scorer
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -113,17 +111,14 @@ def write_tables(table: pd.DataFrame, store: Store) -> None:
     those of an earlier run.
     """
     is_pairs = "score" not in table.columns
-    write = write_pairs if is_pairs else write_scores
     for key, rows in table.groupby(["model", "benchmark"], sort=False):
         model, benchmark = map(str, key)
         rows.attrs = {"provenance": {model: table.attrs["provenance"][model]}}
         name = file_name(model, benchmark, pairs=is_pairs)
-        with TemporaryDirectory() as folder:
-            path = write(rows, Path(folder) / name)
-            sidecar = path.with_name(path.name + SIDECAR)
-            # The provenance tells the table's checksum, and so comes after it.
-            for file in (path, sidecar):
-                store.write_table(file.name, file.read_bytes())
+        contents = encode_frame(rows, ".csv")
+        store.write_table(name, contents.table)
+        # The provenance tells the table's checksum, and so comes after it.
+        store.write_table(name + SIDECAR, contents.sidecar)
 
 
 def merge(folders: str | Path | Sequence[str | Path], into: str | Path) -> pd.DataFrame:

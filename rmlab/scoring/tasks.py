@@ -12,9 +12,9 @@ from rmlab import baselines, tables
 from rmlab.scorers.base import Floats, Judge, PairScorer, Provenance, Scorer, Text
 from rmlab.scoring.judged import judge_pairs, judge_scores
 from rmlab.scoring.run import RunOptions, score_texts
-from rmlab.scoring.spread import spread_scorer
 from rmlab.scoring.stores import check_tables, write_tables
 from rmlab.scoring.texts import Texts, both_orders, comparisons, unique_texts
+from rmlab.scoring.workers import spread_scorer
 
 
 class SingleAnswers:
@@ -60,7 +60,7 @@ class SingleAnswers:
         return self.rows.assign(**columns)[names], provenance
 
 
-class Comparisons:
+class ComparedAnswers:
     """Every chosen with every rejected answer of a prompt, each of which gets a margin
     or a verdict. `rows`: the table without a model.
     """
@@ -93,7 +93,7 @@ class Comparisons:
 
 
 def score_table(
-    task: SingleAnswers | Comparisons,
+    task: SingleAnswers | ComparedAnswers,
     models: Mapping[str, Scorer | Judge],
     run: RunOptions,
 ) -> pd.DataFrame:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import metrics, tables
+from rmlab.estimation.items import cross_answers
 from rmlab.scorers.base import Ints, Text
 from rmlab.tables import PROMPT, DataError, group_codes
 
@@ -60,27 +61,16 @@ def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
         raise DataError(f"responses: {count}, first {first}", remedy)
 
     pairs = metrics.pairs(responses.assign(model="", score=0.0))
-    keys = pairs[[*PROMPT, "chosen_slot", "rejected_slot"]]
-
-    chosen = _find_answers(keys, responses, "chosen")
-    rejected = _find_answers(keys, responses, "rejected")
-    answers = zip(chosen["response"], rejected["response"], strict=True)
-    rows = zip(chosen["prompt"], answers, strict=True)
+    # The rows of the two answers, in the order of `pairs`.
+    prompt_number, _ = group_codes(responses, PROMPT)
+    chosen, rejected = cross_answers(responses, prompt_number)
+    response = responses["response"].to_numpy()
+    answers = zip(response[chosen], response[rejected], strict=True)
+    rows = zip(responses["prompt"].to_numpy()[chosen], answers, strict=True)
     texts = [Text(prompt, pair) for prompt, pair in rows]
 
-    prompt_number, _ = group_codes(keys, PROMPT)
-    return pairs, unique_texts(keys, prompt_number, texts)
-
-
-def _find_answers(
-    keys: pd.DataFrame, responses: pd.DataFrame, label: str
-) -> pd.DataFrame:
-    """Prompt and response of this label for each comparison."""
-    slot = f"{label}_slot"
-    is_label = responses["label"] == label
-    answers = responses.loc[is_label, [*PROMPT, "slot", "prompt", "response"]]
-    answers = answers.rename(columns={"slot": slot})
-    return keys.merge(answers, how="left", on=[*PROMPT, slot])
+    keys = pairs[[*PROMPT, "chosen_slot", "rejected_slot"]]
+    return pairs, unique_texts(keys, prompt_number[chosen], texts)
 
 
 def both_orders(texts: Texts) -> Texts:

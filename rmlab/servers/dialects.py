@@ -94,7 +94,7 @@ class TokenWriter:
         """Texts that the server's tokenizer turns into these ids."""
         if not ids:
             return []
-        from rmlab.inference.tokens import call, decode, special_tokens
+        from rmlab.inference.tokenizer_calls import call, decode, special_tokens
 
         n_opening = 0
         n_closing = 0

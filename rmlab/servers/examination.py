@@ -74,7 +74,7 @@ def known_texts(
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _ServerTrial:
     """Outputs for the known texts, together and one by one, and how many tokens the
     server says it read.
 
@@ -147,7 +147,9 @@ def examine(
         remote.known = Known(trial.prepared, trial.outputs)
 
 
-def _ask_known(remote: Remote, local: "Classifier | None", bounded: bool) -> _Trial:
+def _ask_known(
+    remote: Remote, local: "Classifier | None", bounded: bool
+) -> _ServerTrial:
     """Ask for the known texts; the longest is the longest that the server and the
     model's window take.
     """
@@ -163,7 +165,7 @@ def _ask_known(remote: Remote, local: "Classifier | None", bounded: bool) -> _Tr
         except DataError as error:
             refused = error
             continue
-        return _Trial(
+        return _ServerTrial(
             remote,
             prepared,
             together.outputs,
@@ -175,12 +177,12 @@ def _ask_known(remote: Remote, local: "Classifier | None", bounded: bool) -> _Tr
     raise refused
 
 
-def _check_answers(trial: _Trial) -> Finding:
+def _check_answers(trial: _ServerTrial) -> Finding:
     detail = f"{len(trial.outputs)} known texts, together and one by one"
     return Finding("pass", detail)
 
 
-def _check_labels(trial: _Trial) -> Finding:
+def _check_labels(trial: _ServerTrial) -> Finding:
     width = trial.outputs.shape[1]
     names = trial.remote.outputs
     expected = f"{len(names)} ({', '.join(names[:9])})"
@@ -188,7 +190,7 @@ def _check_labels(trial: _Trial) -> Finding:
     return Finding(grade(width == len(names)), detail)
 
 
-def _check_tokens(trial: _Trial) -> Finding | None:
+def _check_tokens(trial: _ServerTrial) -> Finding | None:
     if _is_cut(trial):
         return Finding(
             "fail",
@@ -214,7 +216,7 @@ def _check_tokens(trial: _Trial) -> Finding | None:
     return Finding(grade(n_read == n_sent), detail)
 
 
-def _is_cut(trial: _Trial) -> bool:
+def _is_cut(trial: _ServerTrial) -> bool:
     """Whether the long texts, which differ at their end, get the same outputs."""
     text, other_text = trial.prepared.texts[-2:]
     outputs, other_outputs = trial.outputs[-2:]
@@ -223,7 +225,7 @@ def _is_cut(trial: _Trial) -> bool:
     return is_alike and text != other_text
 
 
-def _check_spread(trial: _Trial) -> Finding:
+def _check_spread(trial: _ServerTrial) -> Finding:
     low = trial.scores.min()
     high = trial.scores.max()
     n_distinct = len(np.unique(trial.scores))
@@ -233,7 +235,7 @@ def _check_spread(trial: _Trial) -> Finding:
     return Finding(grade(is_wide and has_few_ties), detail)
 
 
-def _check_activation(trial: _Trial) -> Finding:
+def _check_activation(trial: _ServerTrial) -> Finding:
     """Tell raw scores from a sigmoid or a softmax by their range."""
     low = trial.outputs.min()
     high = trial.outputs.max()
@@ -249,13 +251,13 @@ def _check_activation(trial: _Trial) -> Finding:
     return Finding(grade(False, trial.bounded), detail)
 
 
-def _check_company(trial: _Trial) -> Finding:
+def _check_company(trial: _ServerTrial) -> Finding:
     apart = distance(trial.scores, trial.outputs_alone @ trial.remote.mix)
     detail = f"together and alone up to {apart:.2g} standard deviations apart"
     return Finding(grade(apart <= NEAR), detail)
 
 
-def _check_weights(trial: _Trial) -> Finding | None:
+def _check_weights(trial: _ServerTrial) -> Finding | None:
     if trial.expected is None:
         return None
     apart = f"up to {trial.error:.2g} standard deviations"
@@ -263,7 +265,7 @@ def _check_weights(trial: _Trial) -> Finding | None:
     return Finding(grade(trial.error <= NEAR), detail)
 
 
-_CHECKS: Checks[_Trial] = {
+_CHECKS: Checks[_ServerTrial] = {
     "answers": Check(
         _check_answers,
         is_needed=True,

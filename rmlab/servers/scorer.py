@@ -156,7 +156,8 @@ class Remote(Scorer):
                 refused[int(rows[0])] = answer.reason
 
             is_late = time.monotonic() - last_check >= RECHECK_SECONDS
-            if len(unconfirmed) >= (RECHECK_REQUESTS if is_late else MOST_REQUESTS):
+            n_allowed = RECHECK_REQUESTS if is_late else MOST_REQUESTS
+            if len(unconfirmed) >= n_allowed:
                 self._recheck(unconfirmed)
                 unconfirmed = []
                 last_check = time.monotonic()

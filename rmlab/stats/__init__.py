@@ -6,9 +6,9 @@ from rmlab.stats.calibration import calibration, calibration_error, margins
 from rmlab.stats.comparing import compare, compare_all, equivalence, flips
 from rmlab.stats.item_analysis import error_correlation, item_difficulty
 from rmlab.stats.judge_reports import judge_report
-from rmlab.stats.planning import plan, power
 from rmlab.stats.ranking import rank
 from rmlab.stats.spread import spread
+from rmlab.stats.study_size import plan, power
 
 __all__ = [
     "calibration",

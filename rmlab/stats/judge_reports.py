@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 
 from rmlab.estimation.difference import holm, mean_difference
 from rmlab.estimation.items import cluster_codes, cluster_columns
-from rmlab.stats.planning import exact_power
+from rmlab.stats.study_size import exact_power
 from rmlab.tables import PROMPT, DataError
 
 _COLUMNS = ["model", *PROMPT, "condition", "order", "sample", "vote", "status"]

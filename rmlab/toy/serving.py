@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class Request(TypedDict, total=False):
+class RequestBody(TypedDict, total=False):
     """What the server reads of a request: texts or token ids, and two switches."""
 
     input: Required[list[str | list[int]]]
@@ -83,7 +83,7 @@ class Served(ThreadingHTTPServer):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def classify(self, body: Request) -> dict[str, object]:
+    def classify(self, body: RequestBody) -> dict[str, object]:
         """Return the reply to a request."""
         special = body.get("add_special_tokens", True)
         is_raw = body.get("use_activation", True) is False and not self.sigmoid

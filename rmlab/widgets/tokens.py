@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from rmlab.inference.tokens import token_texts
+from rmlab.inference.tokenizer_calls import token_texts
 from rmlab.scorers.base import PlainScorer, Prompt
 from rmlab.scorers.classifier import Classifier
 from rmlab.scorers.implicit import ImplicitReward

@@ -12,16 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmlab.records import install_command
+from rmlab.scorers.base import hash_parts
 from rmlab.scorers.checkpoints.checkpoint import ADAPTER, Checkpoint, Snapshot
-from rmlab.scorers.checkpoints.hashing import (
-    Digest,
-    digests,
-    hash_digests,
-    hash_tokenizer,
-)
+from rmlab.scorers.checkpoints.hashing import Digest, digests, hash_tokenizer
 from rmlab.scorers.checkpoints.loading_errors import explain
 from rmlab.scorers.checkpoints.settings import read_object
-from rmlab.scorers.checkpoints.weights import safetensors_sizes, stored_tensors
+from rmlab.scorers.checkpoints.stored_weights import safetensors_sizes, stored_tensors
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -99,14 +95,14 @@ class Adapted(Checkpoint):
         """Hash of the base's content, and of the adapter's files."""
         own = [self.folder / ADAPTER, self.folder / _WEIGHTS]
         base = Digest("base", "", self.base_model.content)
-        return hash_digests([base, *digests("adapter", own)])
+        return hash_parts([base, *digests("adapter", own)])
 
     @cached_property
     def tokenizer_content(self) -> str:
         """Hash of the files that decide a text's tokens, with those of the base."""
         own = Digest("adapter", "", hash_tokenizer(self.folder))
         base = Digest("base", "", self.base_model.tokenizer_content)
-        return hash_digests([own, base])
+        return hash_parts([own, base])
 
     @property
     def origin(self) -> dict[str, Any]:

@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmlab.records import install_command, read_json
+from rmlab.scorers.base import hash_parts
 from rmlab.scorers.checkpoints.gguf import from_gguf
-from rmlab.scorers.checkpoints.hashing import digests, hash_digests, hash_tokenizer
+from rmlab.scorers.checkpoints.hashing import digests, hash_tokenizer
 from rmlab.scorers.checkpoints.loading_errors import explain, first_line
 from rmlab.scorers.checkpoints.settings import read_object, refuse_settings
-from rmlab.scorers.checkpoints.weights import PICKLES, index_weights, stored_tensors
+from rmlab.scorers.checkpoints.stored_weights import (
+    PICKLES,
+    index_weights,
+    stored_tensors,
+)
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -106,7 +111,7 @@ class Checkpoint:
         if self.trust_remote_code:
             code = {*self.folder.glob("*.py"), *self.base.glob("*.py")}
             parts += digests("code", code)
-        return hash_digests(parts)
+        return hash_parts(parts)
 
     @cached_property
     def tokenizer_content(self) -> str:

@@ -1,12 +1,13 @@
 """Hashes of a model's files: which bytes decide a score, and which a text's tokens."""
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+
+from rmlab.scorers.base import hash_parts
 
 # Names of all files that a tokenizer of transformers may be read from.
 _TOKENIZER = re.compile(
@@ -33,11 +34,6 @@ def digests(role: str, paths: Iterable[Path]) -> list[Digest]:
     return sorted(Digest(role, path.name, sha256) for path, sha256 in rows)
 
 
-def hash_digests(parts: list[Digest]) -> str:
-    """One hash of several files."""
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-
-
 def hash_tokenizer(folder: Path, *, with_code: bool = False) -> str:
     """Hash of all files in a folder that a tokenizer may be read from.
 
@@ -48,7 +44,7 @@ def hash_tokenizer(folder: Path, *, with_code: bool = False) -> str:
     parts = digests("tokenizer", named)
     if with_code:
         parts += digests("code", folder.glob("*.py"))
-    return hash_digests(parts)
+    return hash_parts(parts)
 
 
 def _sha256(path: Path) -> str:

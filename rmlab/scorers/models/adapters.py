@@ -4,12 +4,12 @@ Each is computed from the token ids (rows, tokens) and the positions, which are 
 where every row is one text.
 """
 
-import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmlab.inference.backbone import Backbone
+from rmlab.inference.passes import takes_argument
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def adapt(
 
 def takes_global_attention(model: "PreTrainedModel", _: object = None) -> bool:
     """Whether tokens may be seen from everywhere, as in Longformer."""
-    return "global_attention_mask" in inspect.signature(model.forward).parameters
+    return takes_argument(model, "global_attention_mask")
 
 
 def mark_first(ids: "Tensor", positions: "Tensor | None") -> "Tensor":

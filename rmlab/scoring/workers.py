@@ -34,14 +34,14 @@ _LARGEST = 1024
 _N_BLOCKS = 64
 
 
-class Block(NamedTuple):
+class WorkBlock(NamedTuple):
     """Texts to score together, or items to judge, and the position of the first."""
 
     start: int
     texts: list[Text]
 
 
-def cut_blocks(texts: Sequence[Text]) -> list[Block]:
+def cut_blocks(texts: Sequence[Text]) -> list[WorkBlock]:
     """Blocks of texts that end where a prompt does; neither tiny nor the whole."""
     size = min(_LARGEST, max(_SMALLEST, len(texts) // _N_BLOCKS))
     starts = [0]
@@ -50,11 +50,11 @@ def cut_blocks(texts: Sequence[Text]) -> list[Block]:
         if is_full and texts[i].prompt != texts[i - 1].prompt:
             starts.append(i)
     bounds = pairwise([*starts, len(texts)])
-    return [Block(start, list(texts[start:stop])) for start, stop in bounds]
+    return [WorkBlock(start, list(texts[start:stop])) for start, stop in bounds]
 
 
 def map_blocks(
-    title: str, engine: Ray, work: Callable[[Block], R], texts: Sequence[Text]
+    title: str, engine: Ray, work: Callable[[WorkBlock], R], texts: Sequence[Text]
 ) -> Iterator[R]:
     """Yield the results of blocks of texts; an error names who failed."""
     try:
@@ -65,7 +65,7 @@ def map_blocks(
         raise DataError(f"{title}: {error.problem}", error.remedy) from error
 
 
-class Spread(Scorer):
+class ClusterScorer(Scorer):
     """A scorer, or one model of its weighted sum, whose texts go to workers.
 
     `number`: 0 for the scorer, 1 and more for the models of its sum. `described`: the
@@ -114,10 +114,10 @@ def spread_scorer(scorer: Scorer, engine: Ray, store: Store | None) -> Scorer:
     else:
         descriptions = describe(None)
 
-    total = Spread(scorer, 0, engine, store, descriptions[0])
+    total = ClusterScorer(scorer, 0, engine, store, descriptions[0])
     terms = []
     for number, (weight, _) in enumerate(scorer.terms, start=1):
-        model = Spread(scorer, number, engine, store, descriptions[number])
+        model = ClusterScorer(scorer, number, engine, store, descriptions[number])
         terms.append((weight, model))
     total.terms = terms
     return total
@@ -133,7 +133,7 @@ def _describe_models(scorer: Scorer, _: None) -> list[Provenance]:
 
 
 def _score_block(
-    scorer: Scorer, number: int, fingerprint: str, store: Store | None, block: Block
+    scorer: Scorer, number: int, fingerprint: str, store: Store | None, block: WorkBlock
 ) -> tuple[Ints, Floats]:
     """On a worker: positions and scores of the texts by the scorer, or by one model of
     its sum.
@@ -153,6 +153,8 @@ def _score_block(
     return block.start + positions, scores
 
 
-def judge_block(judge: Judge, store: Store | None, block: Block) -> tuple[int, Judged]:
+def judge_block(
+    judge: Judge, store: Store | None, block: WorkBlock
+) -> tuple[int, Judged]:
     """On a worker: the number of the block's first item, and the verdicts."""
     return block.start, judge.judge(block.texts, store=store, progress=False)

@@ -1,7 +1,7 @@
 """A list of answers without labels: people's own table with a reward for each row."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -26,7 +26,7 @@ _CHAT = "messages that end with the assistant's answer, and a prompt before it"
 _REMEDY = "repair the row, or leave the cell empty"
 
 
-class _Answer(NamedTuple):
+class _AnsweredRow(NamedTuple):
     """The number of a row, and its text."""
 
     row: int
@@ -96,13 +96,15 @@ def rewards(
     1   200     NaN
     2   100    12.0
     """
-    columns = [response] if prompt is None else [prompt, response]
-    require_columns(frame, columns, _NAME)
+    roles = {response: "assistant"}
+    if prompt is not None:
+        roles = {prompt: "user", response: "assistant"}
+    require_columns(frame, [*roles], _NAME)
     if REWARD in frame:
         problem = f"{_NAME}: there is a column {REWARD!r} already"
         raise DataError(problem, "rename it, so that nothing is overwritten")
 
-    responses = _list_responses(_read_answers(frame, prompt, response))
+    responses = _list_responses(_read_answers(frame, roles))
     run = make_run_options(
         store=store,
         cluster=cluster,
@@ -127,9 +129,9 @@ def rewards(
     return table
 
 
-def _list_responses(answers: Iterator[_Answer]) -> pd.DataFrame:
+def _list_responses(answers: Iterator[_AnsweredRow]) -> pd.DataFrame:
     """The answers as responses, those to equal prompts under one id."""
-    listed = pd.DataFrame(answers, columns=_Answer._fields, dtype=object)
+    listed = pd.DataFrame(answers, columns=_AnsweredRow._fields, dtype=object)
     spelled = listed["prompt"].map(json.dumps)
     prompt_number, _ = pd.factorize(spelled)
     return pd.DataFrame(
@@ -149,24 +151,26 @@ def _list_responses(answers: Iterator[_Answer]) -> pd.DataFrame:
 
 
 def _read_answers(
-    frame: pd.DataFrame, prompt: str | None, response: str
-) -> Iterator[_Answer]:
-    """The rows that have a prompt and an answer; DataError for cells without text."""
-    columns = [response] if prompt is None else [prompt, response]
-    roles = ["assistant"] if prompt is None else ["user", "assistant"]
-    cells_of = frame[columns].itertuples(index=False, name=None)
+    frame: pd.DataFrame, roles: Mapping[str, str]
+) -> Iterator[_AnsweredRow]:
+    """The rows that have a prompt and an answer; DataError for cells without text.
+
+    `roles`: who speaks in each column, the answer's last.
+    """
+    *_, response = roles
+    cells_of = frame[[*roles]].itertuples(index=False, name=None)
     for row, cells in enumerate(cells_of):
         if any(_is_missing(cell) for cell in cells):
             continue
         turns = []
-        for column, role, cell in zip(columns, roles, cells, strict=True):
+        for (column, role), cell in zip(roles.items(), cells, strict=True):
             turns += _read_turns(row, column, role, cell)
 
         *before, last = turns
         if not before or last["role"] != "assistant":
             fail(_NAME, row, {response: cells[-1]}, response, _CHAT, _REMEDY)
         if last["content"]:
-            yield _Answer(row, _unwrap_question(before), last["content"])
+            yield _AnsweredRow(row, _unwrap_question(before), last["content"])
 
 
 def _is_missing(cell: Any) -> bool:

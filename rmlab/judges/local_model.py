@@ -28,7 +28,7 @@ _WINDOW = 8
 _MIN_LOGPROB = -1e4
 
 
-class _Encoded(NamedTuple):
+class _TokenisedQuestion(NamedTuple):
     """A question and its tokens."""
 
     question: Question
@@ -89,11 +89,11 @@ class Local:
         """
         size = _WINDOW * self.batch
         for first in range(0, len(questions), size):
-            window: list[_Encoded] = []
+            window: list[_TokenisedQuestion] = []
             for question in questions[first : first + size]:
                 ids = self.ids(question)
                 if len(ids) <= self.longest:
-                    window.append(_Encoded(question, ids))
+                    window.append(_TokenisedQuestion(question, ids))
                     continue
                 allowed = f"{self.longest} beside answer_tokens="
                 allowed += str(self.sampling.answer_tokens)
@@ -140,7 +140,7 @@ class Local:
     @cached_property
     def letter_tokens(self) -> dict[int, str]:
         """Every token that is one capital letter, with or without spaces around it."""
-        from rmlab.inference.tokens import decode
+        from rmlab.inference.tokenizer_calls import decode
 
         letters = {}
         for number in range(len(self.tokenizer)):
@@ -152,7 +152,7 @@ class Local:
     def ids(self, question: Question) -> list[int]:
         """Return the question's tokens by the chat template."""
         from rmlab.inference.rendering import render
-        from rmlab.inference.tokens import call
+        from rmlab.inference.tokenizer_calls import call
 
         (text,) = render(
             self.tokenizer, self._chat_template, [question.messages], header=True
@@ -171,7 +171,7 @@ class Local:
 
     @cached_property
     def _chat_template(self) -> str:
-        from rmlab.inference.formats import choose_template
+        from rmlab.inference.chat_formats import choose_template
 
         return choose_template(self.tokenizer, None)[1]
 
@@ -188,7 +188,7 @@ class Local:
             ends.add(self.tokenizer.eos_token_id)
         return ends
 
-    def _answer_batch(self, batch: Sequence[_Encoded]) -> Completions:
+    def _answer_batch(self, batch: Sequence[_TokenisedQuestion]) -> Completions:
         output = self._generate(batch)
         if output.logits is not None:
             yield from self._read_letters(batch, output.logits[0])
@@ -198,7 +198,9 @@ class Local:
         for encoded, row in zip(batch, rows, strict=True):
             yield encoded.question, self._read_text(row, len(encoded.ids))
 
-    def _read_letters(self, batch: Sequence[_Encoded], logits: "Tensor") -> Completions:
+    def _read_letters(
+        self, batch: Sequence[_TokenisedQuestion], logits: "Tensor"
+    ) -> Completions:
         """Log-probabilities of the letters where an answer would begin."""
         import torch
 
@@ -216,7 +218,9 @@ class Local:
             )
             yield encoded.question, answer
 
-    def _generate(self, batch: Sequence[_Encoded]) -> "GenerateDecoderOnlyOutput":
+    def _generate(
+        self, batch: Sequence[_TokenisedQuestion]
+    ) -> "GenerateDecoderOnlyOutput":
         """The `sequences` of transformers' `generate`, and the raw `logits` of each
         step where letters are read.
         """
@@ -258,7 +262,7 @@ class Local:
 
     def _read_text(self, row: list[int], prompt_tokens: int) -> Completion:
         """The text up to the token that ends it."""
-        from rmlab.inference.tokens import decode
+        from rmlab.inference.tokenizer_calls import decode
 
         ids = list(takewhile(lambda token: token not in self._ends, row))
         has_end = len(ids) < len(row)

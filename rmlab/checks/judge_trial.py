@@ -33,7 +33,7 @@ def judge_sample(responses: pd.DataFrame, sample: int = 24) -> pd.DataFrame:
     return responses.merge(prompts.iloc[rows], on=PROMPT)
 
 
-class _Trial(NamedTuple):
+class _JudgeTrial(NamedTuple):
     """Questions to a judge, the numbers that it answered, and counts of questions,
     models and failures.
 
@@ -67,7 +67,7 @@ def examine_judge(
         models += replies.models
         failures += replies.failures
 
-    trial = _Trial(
+    trial = _JudgeTrial(
         judge=judge,
         responses=responses,
         questions=questions_of,
@@ -79,7 +79,7 @@ def examine_judge(
     yield from run_checks(_CHECKS, trial)
 
 
-def _check_answers(trial: _Trial) -> Finding:
+def _check_answers(trial: _JudgeTrial) -> Finding:
     n_failed = trial.counts["failed"]
     n = trial.counts["asked"] + n_failed
     description = "questions were not answered"
@@ -88,7 +88,7 @@ def _check_answers(trial: _Trial) -> Finding:
     return check_rate(n_failed, n, description, warn=0, fail=0.5)
 
 
-def _check_model(trial: _Trial) -> Finding:
+def _check_model(trial: _JudgeTrial) -> Finding:
     """The model that the server says has answered."""
     title = trial.judge.respondent.title
     names = sorted(trial.models)
@@ -99,21 +99,21 @@ def _check_model(trial: _Trial) -> Finding:
     return Finding(status, f"{listed} answered where {title!r} was asked")
 
 
-def _check_verdict(trial: _Trial) -> Finding:
+def _check_verdict(trial: _JudgeTrial) -> Finding:
     n = len(trial.values)
     n_silent = int(np.isnan(trial.values).sum())
     description = f"questions ({n_silent / n:.0%}) got no verdict"
     return check_rate(n_silent, n, description, warn=0.02, fail=0.5)
 
 
-def _check_length(trial: _Trial) -> Finding:
+def _check_length(trial: _JudgeTrial) -> Finding:
     longest = trial.judge.respondent.sampling.answer_tokens
     n_cut = trial.counts["cut"] if longest > 1 else 0  # of a letter only one is read
     description = f"answers were cut at {longest} tokens"
     return check_rate(n_cut, trial.counts["asked"], description, warn=0.02, fail=np.inf)
 
 
-def _check_repeat(trial: _Trial) -> Finding:
+def _check_repeat(trial: _JudgeTrial) -> Finding:
     """Whether questions that are asked again, as further samples, get the same
     verdicts.
     """
@@ -143,7 +143,7 @@ def _as_further_samples(
     ]
 
 
-def _check_spread(trial: _Trial) -> Finding | None:
+def _check_spread(trial: _JudgeTrial) -> Finding | None:
     """Whether a judge that rates tells answers apart."""
     if trial.judge.takes != "answer":
         return None
@@ -154,7 +154,7 @@ def _check_spread(trial: _Trial) -> Finding | None:
     return check_rate(n_commonest, len(ratings), description, warn=0.5, fail=np.inf)
 
 
-def _check_position(trial: _Trial) -> Finding | None:
+def _check_position(trial: _JudgeTrial) -> Finding | None:
     """As of pairwise models, where both orders have a verdict."""
     if trial.judge.takes != "pair":
         return None
@@ -173,7 +173,7 @@ def _check_position(trial: _Trial) -> Finding | None:
     return check_position(forth, back)
 
 
-def _describe_cost(trial: _Trial) -> Finding:
+def _describe_cost(trial: _JudgeTrial) -> Finding:
     cost = estimate(trial.judge, trial.responses).iloc[0]
     tokens_an_answer = trial.counts["answer_tokens"] / trial.counts["asked"]
     n_written = tokens_an_answer * cost["to_ask"]
@@ -185,7 +185,7 @@ def _describe_cost(trial: _Trial) -> Finding:
     return Finding("pass", f"{to_ask}, {to_read} and {to_write} to write")
 
 
-_CHECKS: Checks[_Trial] = {
+_CHECKS: Checks[_JudgeTrial] = {
     "answers": Check(
         _check_answers,
         "look at the server's log; where it is busy, lower concurrency= or raise "
