@@ -18,6 +18,7 @@ from rmlab.estimation.difference import (
 )
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.items import (
+    DESCRIBED,
     LOSS,
     MISSING,
     TIE,
@@ -277,16 +278,15 @@ def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.Da
     pairs = as_pairs(select_models(table, a, b))
     if not common:
         comparison_items(pairs).require_same()
-    described = ["subset", "chosen_style", "rejected_style", "level"]
-    columns = ["model", *ITEM, *described, "outcome", "margin"]
+    columns = ["model", *ITEM, *DESCRIBED, "outcome", "margin"]
     rows = pairs[columns].dropna(subset=["outcome"])
     rows_a = rows[rows["model"] == a].drop(columns="model")
-    rows_b = rows[rows["model"] == b].drop(columns=["model", *described])
+    rows_b = rows[rows["model"] == b].drop(columns=["model", *DESCRIBED])
     suffixes = ("_a", "_b")
     merged = rows_a.merge(rows_b, on=ITEM, suffixes=suffixes, validate="one_to_one")
 
     is_flip = merged["outcome_a"] != merged["outcome_b"]
-    order = [*ITEM, *described, "outcome_a", "outcome_b", "margin_a", "margin_b"]
+    order = [*ITEM, *DESCRIBED, "outcome_a", "outcome_b", "margin_a", "margin_b"]
     return merged.loc[is_flip, order].reset_index(drop=True)
 
 
