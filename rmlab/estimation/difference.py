@@ -192,7 +192,7 @@ def smallest_margins(difference: Difference, confidence: float) -> FloatArray:
     highest = strata.high.sum(axis=1)
     largest = np.maximum(-lowest, highest)
     withheld = np.where(difference.reason == "", 0.0, np.nan)
-    return np.minimum(margin, largest) + withheld
+    return np.asarray(np.minimum(margin, largest) + withheld)
 
 
 def _score_half(

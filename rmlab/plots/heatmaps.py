@@ -14,7 +14,7 @@ from rmlab.tables import STYLES, DataError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.collections import QuadMesh
+    from matplotlib.collections import Collection
     from matplotlib.figure import Figure
 
 # Red below chance, white at chance, blue above; safe for the common colour blindnesses.
@@ -219,7 +219,7 @@ def _draw_panel(
     ax.set_ylabel("chosen answer", fontsize="small")
 
 
-def _draw_shares(ax: "Axes", cells: pd.DataFrame, chance: float) -> "QuadMesh":
+def _draw_shares(ax: "Axes", cells: pd.DataFrame, chance: float) -> "Collection":
     from matplotlib.colors import TwoSlopeNorm
 
     shares = cells["accuracy"].to_numpy(float).reshape(3, 3)
@@ -232,7 +232,7 @@ def _draw_shares(ax: "Axes", cells: pd.DataFrame, chance: float) -> "QuadMesh":
     return mesh
 
 
-def _draw_squares(ax: "Axes", numbers: np.ndarray, **options: Any) -> "QuadMesh":
+def _draw_squares(ax: "Axes", numbers: np.ndarray, **options: Any) -> "Collection":
     """A heatmap whose labels, numbers and bar of colours are still to come."""
     import seaborn
 
@@ -247,8 +247,7 @@ def _draw_squares(ax: "Axes", numbers: np.ndarray, **options: Any) -> "QuadMesh"
         **options,
     )
     ax.tick_params(length=0)
-    mesh: QuadMesh = ax.collections[-1]
-    return mesh
+    return ax.collections[-1]
 
 
 def _write_shares(
