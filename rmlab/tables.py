@@ -216,6 +216,13 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(level=from_styles.where(from_styles.notna(), frame["level"]))
 
 
+def answer_index(frame: pd.DataFrame) -> pd.MultiIndex:
+    """The keys of answers; labels as strings, as each table may have categories of its
+    own.
+    """
+    return pd.MultiIndex.from_frame(frame[KEY].astype({"label": "str"}))
+
+
 def check_match(scores: pd.DataFrame, responses: pd.DataFrame) -> None:
     """Raise unless every scored text stands in `responses`.
 
@@ -229,9 +236,7 @@ def check_match(scores: pd.DataFrame, responses: pd.DataFrame) -> None:
     DataError
         Naming the first key (benchmark, domain, id, label, slot) without a text.
     """
-    scored = pd.MultiIndex.from_frame(scores[KEY].astype({"label": "str"}))
-    with_text = pd.MultiIndex.from_frame(responses[KEY].astype({"label": "str"}))
-    is_unmatched = ~scored.isin(with_text)
+    is_unmatched = ~answer_index(scores).isin(answer_index(responses))
     if is_unmatched.any():
         first = _values(scores, KEY, int(is_unmatched.argmax()))
         counts = f"{is_unmatched.sum()} of {len(scores)} rows"

@@ -27,7 +27,7 @@ from rmlab import (
     toy,
 )
 from rmlab.papers import results
-from rmlab.plots.canvas import SMALLEST, resize
+from rmlab.plots.print_sizes import SMALLEST, resize
 from rmlab.tables import DataError
 
 CELL = ["chosen_style", "rejected_style"]

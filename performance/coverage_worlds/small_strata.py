@@ -30,7 +30,7 @@ from coverage_worlds.simulated import (
     true_numbers,
 )
 from rmlab import tables
-from rmlab.estimation.difference import paired_differences
+from rmlab.estimation.difference import paired_differences, smallest_margins
 from rmlab.stats.ranking import rank_columns
 
 RARE = 0.02
@@ -125,7 +125,7 @@ def _add_opposite_effects(n_small: int) -> None:
             narrow = paired_differences(
                 result, np.arange(draws), np.arange(draws) + draws, confidence=0.9
             )
-            is_inside = narrow.smallest_margin < share / 2
+            is_inside = smallest_margins(narrow, 0.9) < share / 2
             yield false_alarms(f"equivalence at its margin, {share}", is_inside)
 
 

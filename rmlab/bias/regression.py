@@ -16,6 +16,7 @@ from rmlab.tables import (
     DataError,
     FloatArray,
     IntArray,
+    answer_index,
     default_cluster,
     group_codes,
     nearest,
@@ -136,8 +137,8 @@ def look_up(
     features = adopt_name(features, keys)
     refuse_repeats(features, KEY, "features")
 
-    index = _answer_index(features)
-    wanted_index = _answer_index(keys)
+    index = answer_index(features)
+    wanted_index = answer_index(keys)
     row = index.get_indexer(wanted_index)
     is_absent = row < 0
     if is_absent.any():
@@ -161,11 +162,6 @@ def _require_counts(features: pd.DataFrame, columns: Sequence[str]) -> None:
         allowed = nearest(missing[0], [*KEY, *counts])
         problem = f"features: no counts {missing[0]!r}; {allowed}"
         raise DataError(problem, "use rmlab.styles.features(responses)")
-
-
-def _answer_index(frame: pd.DataFrame) -> pd.MultiIndex:
-    # Labels as strings: two tables may have categories of their own.
-    return pd.MultiIndex.from_frame(frame[KEY].astype({"label": "str"}))
 
 
 def look_up_sides(

@@ -25,9 +25,7 @@ FLAT = 1e-10  # a variance below this share of the two models' own is rounding n
 
 class Difference(NamedTuple):
     """Differences of pairs of models, all (pairs,): a minus b, its error, limits and p,
-    and why there are none.
-
-    smallest_margin is the least margin within which two one-sided tests show it to lie.
+    and why there are none; and what each stratum contributes.
     """
 
     value: FloatArray
@@ -35,8 +33,8 @@ class Difference(NamedTuple):
     low: FloatArray
     high: FloatArray
     p: FloatArray
-    smallest_margin: FloatArray
     reason: NDArray[np.object_]
+    strata: Strata
 
 
 def paired_differences(
@@ -159,16 +157,8 @@ def _test_difference(
 ) -> Difference:
     """Test each difference, and take its limits; none where there is a reason."""
     adjusted = adjust(value, strata, confidence)
-    lowest = strata.low.sum(axis=1)
-    highest = strata.high.sum(axis=1)
-    low = np.maximum(adjusted.low, lowest)
-    high = np.minimum(adjusted.high, highest)
-
-    size = np.abs(value)
-    t = t_quantile(adjusted.df, confidence)
-    score_margin = size + _score_half(size, strata, t, confidence)
-    interval_margin = np.maximum(-adjusted.low, adjusted.high)
-    margin = np.maximum(score_margin, interval_margin)
+    low = np.maximum(adjusted.low, strata.low.sum(axis=1))
+    high = np.minimum(adjusted.high, strata.high.sum(axis=1))
     p = 2 * stdtr(adjusted.df, -np.abs(adjusted.center) / adjusted.se)
     se = np.sqrt(strata.variance.sum(axis=1))
 
@@ -179,9 +169,30 @@ def _test_difference(
         low=low + withheld,
         high=high + withheld,
         p=p + withheld,
-        smallest_margin=np.minimum(margin, np.maximum(-lowest, highest)) + withheld,
         reason=reason,
+        strata=strata,
     )
+
+
+def smallest_margins(difference: Difference, confidence: float) -> FloatArray:
+    """The least margin within which two one-sided tests show each difference to lie.
+
+    Both the interval and a score test have to reject a difference of the margin.
+    """
+    strata = difference.strata
+    adjusted = adjust(difference.value, strata, confidence)
+    interval_margin = np.maximum(-adjusted.low, adjusted.high)
+
+    size = np.abs(difference.value)
+    t = t_quantile(adjusted.df, confidence)
+    score_margin = size + _score_half(size, strata, t, confidence)
+
+    margin = np.maximum(score_margin, interval_margin)
+    lowest = strata.low.sum(axis=1)
+    highest = strata.high.sum(axis=1)
+    largest = np.maximum(-lowest, highest)
+    withheld = np.where(difference.reason == "", 0.0, np.nan)
+    return np.asarray(np.minimum(margin, largest) + withheld)
 
 
 def _score_half(

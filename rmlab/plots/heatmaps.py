@@ -14,7 +14,7 @@ from rmlab.tables import STYLES, DataError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.collections import QuadMesh
+    from matplotlib.collections import Collection
     from matplotlib.figure import Figure
 
 # Red below chance, white at chance, blue above; safe for the common colour blindnesses.
@@ -219,27 +219,35 @@ def _draw_panel(
     ax.set_ylabel("chosen answer", fontsize="small")
 
 
-def _draw_shares(ax: "Axes", cells: pd.DataFrame, chance: float) -> "QuadMesh":
+def _draw_shares(ax: "Axes", cells: pd.DataFrame, chance: float) -> "Collection":
     from matplotlib.colors import TwoSlopeNorm
 
     shares = cells["accuracy"].to_numpy(float).reshape(3, 3)
     norm = TwoSlopeNorm(chance, 0, 1)
-    mesh = _draw_squares(ax, shares, cmap=_SHARE_COLOURS, norm=norm, linewidth=1.5)
+    mesh = _draw_squares(
+        ax, shares, cmap=_SHARE_COLOURS, norm=norm, vmin=0, vmax=1, linewidths=1.5
+    )
     ax.set_xticks(_MIDDLE, STYLES)
     ax.set_yticks(_MIDDLE, STYLES)
     return mesh
 
 
-# `seaborn.heatmap` draws the whole figure for every panel: a grid of twelve takes four
-# times as long.
-def _draw_squares(
-    ax: "Axes", numbers: np.ndarray, *, linewidth: float, **options: Any
-) -> "QuadMesh":
-    mesh = ax.pcolormesh(numbers, edgecolors="white", linewidth=linewidth, **options)
-    ax.set(aspect="equal", xlim=(0, len(numbers)), ylim=(len(numbers), 0))
-    ax.spines[:].set_visible(False)
+def _draw_squares(ax: "Axes", numbers: np.ndarray, **options: Any) -> "Collection":
+    """A heatmap whose labels, numbers and bar of colours are still to come."""
+    import seaborn
+
+    seaborn.heatmap(
+        numbers,
+        ax=ax,
+        square=True,
+        linecolor="white",
+        cbar=False,
+        xticklabels=False,
+        yticklabels=False,
+        **options,
+    )
     ax.tick_params(length=0)
-    return mesh
+    return ax.collections[-1]
 
 
 def _write_shares(
@@ -447,9 +455,9 @@ def _draw_differences(
     if limit == 0:
         limit = 1.0
     mesh = _draw_squares(
-        ax, clear, linewidth=linewidth, cmap=strong, vmin=-limit, vmax=limit
+        ax, clear, cmap=strong, vmin=-limit, vmax=limit, linewidths=linewidth
     )
-    _draw_squares(ax, unclear, linewidth=linewidth, cmap=pale)
+    _draw_squares(ax, unclear, cmap=pale, vmin=0, vmax=0, linewidths=linewidth)
 
     texts = np.full(clear.shape, "", dtype=object)
     if len(clear) <= _WITH_NUMBERS:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pandas as pd
 
-from rmlab.plots.canvas import Width, resize
+from rmlab.plots.print_sizes import Width, resize
 from rmlab.records import write_file
 from rmlab.tables import DataError, nearest
 from rmlab.text import format_csv

@@ -10,9 +10,15 @@ from numpy.typing import NDArray
 from rmlab import tables
 from rmlab.baselines import is_baseline
 from rmlab.benchmarks.prepare import prepare
-from rmlab.estimation.difference import holm, paired_differences
+from rmlab.estimation.difference import (
+    Difference,
+    holm,
+    paired_differences,
+    smallest_margins,
+)
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.items import (
+    DESCRIBED,
     LOSS,
     MISSING,
     TIE,
@@ -231,11 +237,16 @@ def equivalence(
     keys = frame.columns[: frame.columns.get_loc("value_a")]
     refuse_result_names(keys, _EQUIVALENCE)
 
-    is_inside = pd.Series(compared.smallest_margin < margin, dtype="boolean")
+    margins = [
+        smallest_margins(difference, 1 - 2 * alpha)
+        for difference in compared.differences
+    ]
+    smallest_margin = np.concatenate(margins)
+    is_inside = pd.Series(smallest_margin < margin, dtype="boolean")
     frame = frame.assign(
         margin=margin,
         equivalent=is_inside.where(frame["low"].notna()),
-        smallest_margin=compared.smallest_margin,
+        smallest_margin=smallest_margin,
     )
     return frame[[*keys, *_EQUIVALENCE]]
 
@@ -267,16 +278,15 @@ def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.Da
     pairs = as_pairs(select_models(table, a, b))
     if not common:
         comparison_items(pairs).require_same()
-    described = ["subset", "chosen_style", "rejected_style", "level"]
-    columns = ["model", *ITEM, *described, "outcome", "margin"]
+    columns = ["model", *ITEM, *DESCRIBED, "outcome", "margin"]
     rows = pairs[columns].dropna(subset=["outcome"])
     rows_a = rows[rows["model"] == a].drop(columns="model")
-    rows_b = rows[rows["model"] == b].drop(columns=["model", *described])
+    rows_b = rows[rows["model"] == b].drop(columns=["model", *DESCRIBED])
     suffixes = ("_a", "_b")
     merged = rows_a.merge(rows_b, on=ITEM, suffixes=suffixes, validate="one_to_one")
 
     is_flip = merged["outcome_a"] != merged["outcome_b"]
-    order = [*ITEM, *described, "outcome_a", "outcome_b", "margin_a", "margin_b"]
+    order = [*ITEM, *DESCRIBED, "outcome_a", "outcome_b", "margin_a", "margin_b"]
     return merged.loc[is_flip, order].reset_index(drop=True)
 
 
@@ -310,10 +320,12 @@ def add_hint(reasons: Iterable[str], values: Iterable[float]) -> pd.Series:
 
 
 class _Compared(NamedTuple):
-    """Rows of `compare`, and the least margin that `equivalence` finds for each."""
+    """Rows of `compare`, and the differences of each number, which `equivalence`
+    tests.
+    """
 
     frame: pd.DataFrame
-    smallest_margin: FloatArray
+    differences: list[Difference]
 
 
 def _compare_two(
@@ -373,7 +385,7 @@ def _compare_pairs(
     result = estimate(items, weights, confidence, contrasts=range(len(weights.means)))
     names = np.array(result.models, object)
     frames = []
-    margins = []
+    differences = []
     for number, mean in enumerate(weights.means):
         difference = paired_differences(
             result, first, second, number=number, confidence=confidence
@@ -408,10 +420,10 @@ def _compare_pairs(
             }
         )
         frames.append(frame)
-        margins.append(difference.smallest_margin)
+        differences.append(difference)
     texts = dict.fromkeys(("model_a", "model_b", "average", "reason"), "str")
     frame = pd.concat(frames, ignore_index=True).astype(texts)
-    return _Compared(frame, np.concatenate(margins))
+    return _Compared(frame, differences)
 
 
 class _Agreement(NamedTuple):

@@ -59,7 +59,8 @@ _SYMBOL = (
 )
 _PICTURE = f"(?:{_FACE}|{_SYMBOL})\ufe0f?[\U0001f3fb-\U0001f3ff]?"
 _EMOJI = re.compile(
-    f"[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_PICTURE}(?:\u200d{_PICTURE})*+"
+    f"[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3"
+    f"|{_PICTURE}(?:\u200d{_PICTURE})*+"
 )
 
 

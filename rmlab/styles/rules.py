@@ -26,7 +26,8 @@ _NUMBER = re.compile(
 )
 _NEGATION = re.compile(
     r"\b(?:no|not|never|none|neither|nor|nothing|nobody|nowhere|without|cannot|unable"
-    r"|refuse[ds]?|fail(?:s|ed)?|avoid(?:s|ed)?|except|unless|hardly|barely)\b|n['’]t\b",
+    r"|refuse[ds]?|fail(?:s|ed)?|avoid(?:s|ed)?|except|unless|hardly|barely)\b"
+    r"|n['’]t\b",
     re.IGNORECASE,
 )
 _SUBSTANCE = {"numbers": _NUMBER, "negations": _NEGATION}

@@ -72,16 +72,14 @@ _RULES = (
     _rule(_DOLLARS, needed="$", accepts=_is_not_bold),
     # Products, powers, masked words.
     _rule(_STARS, needed="*"),
-    # Imports, names with underscores, subscripts, quoted marks.
-    _rule(r"^[ \t]*import [\w.]+\.\*[ \t]*$", needed=".*"),
+    # Names with underscores, subscripts, quoted marks.
     _rule(r"(?<!\w)__[a-z]\w*__(?!\w)", needed="__"),
     _rule(r"(?<=[^\s\w*_(\[{\"'“‘>-])_(?=[({])", needed="_"),
     _rule(r"'[*_]{1,2}'|\"[*_]{1,2}\""),
-    # Doctests, lambdas of C++, template strings, continued lines.
+    # Doctests, lambdas of C++, template strings.
     _rule(r"^[ \t]*>>>(?=[ \t])", needed=">>>"),
     _rule(r"\[[&=]?\]\(", needed="]("),
     _rule(_TEMPLATE_STRING, needed="`", accepts=_is_template_string),
-    _rule(r"\\(?=\n)", needed="\\\n"),
     # Deep nesting.
     _rule(rf"^(?:{_MARKERS}|[ \t]{{60}})(.*)$"),
     _rule(_BLOCK_COMMENT, needed="/*", accepts=_is_closed_comment),

@@ -255,11 +255,7 @@ def _answers_of(items: pd.DataFrame, label: str) -> pd.DataFrame:
 
 def _find_rows(table: pd.DataFrame, frame: pd.DataFrame) -> IntArray:
     """Row in `table`, whose keys are unique, of each row of `frame`; -1 for none."""
-    return _index_keys(table).get_indexer(_index_keys(frame))
-
-
-def _index_keys(rows: pd.DataFrame) -> pd.MultiIndex:
-    return pd.MultiIndex.from_frame(rows[KEY].astype({"label": "str"}))
+    return tables.answer_index(table).get_indexer(tables.answer_index(frame))
 
 
 def _list_notes(rows: pd.DataFrame) -> list[list[str]]:
