@@ -67,11 +67,14 @@ def load_backbone(zoo):
     import torch
     from transformers import AutoModel
 
+    from as_alone import EAGER
+
     from rmlab.inference.backbone import Backbone
 
     def load(architecture, dtype=torch.float32, **config):
+        options = EAGER if architecture == "gemma2" else {}
         folder = zoo(architecture, task="backbone", **config)
-        return Backbone(AutoModel.from_pretrained(folder, dtype=dtype))
+        return Backbone(AutoModel.from_pretrained(folder, dtype=dtype, **options))
 
     return load
 

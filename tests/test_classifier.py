@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from as_alone import EAGER
 from huggingface_hub import errors
 from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file, save_file
@@ -58,7 +59,7 @@ def own_logits(folder, rows):
     """Logits of transformers' class for inputs of one text each."""
     from transformers import AutoModelForSequenceClassification
 
-    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    model = AutoModelForSequenceClassification.from_pretrained(folder, **EAGER).eval()
     with torch.no_grad():
         return np.array([model(**row).logits[0].numpy() for row in rows])
 

@@ -135,6 +135,9 @@ def load(
         prefix = _stored_prefix(checkpoint, empty)
 
     options: dict[str, Any] = {"config": checkpoint.config, "dtype": dtype}
+    # Before transformers 5 the default, torch's attention, drops the cap of Gemma 2.
+    if getattr(checkpoint.config.get_text_config(), "attn_logit_softcapping", None):
+        options["attn_implementation"] = "eager"
     if device.type == "cuda":
         is_whole = fits(checkpoint, device, dtype)
         options["device_map"] = {"": device} if is_whole else "auto"
@@ -166,6 +169,9 @@ def load(
     refuse_unused_weights(checkpoint.name, report["unexpected_keys"], read_keys)
 
     model.eval().requires_grad_(False)
+    # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
+    # ask it to go without a cache.
+    model.config.use_cache = False
     if "device_map" not in options:
         model.to(device)
     if not getattr(model.config, "is_encoder_decoder", False):
