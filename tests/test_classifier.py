@@ -94,6 +94,15 @@ def test_scores_are_the_raw_logits_of_transformers(zoo, architecture, config):
     assert scores.dtype == np.float64
 
 
+def test_rotary_settings_of_a_later_transformers_are_not_dropped(zoo, monkeypatch):
+    """Its default would score a model with another base of its positions, silently."""
+    rope = {"rope_type": "default", "rope_theta": 1e6}
+    folder = zoo(rope_parameters=rope)
+    monkeypatch.setattr(transformers, "__version__", "4.57.6")
+    with pytest.raises(DataError, match=r"rope_parameters.*transformers 5"):
+        classifier(folder)
+
+
 def segment_words(pair):
     """A tokenizer that writes two segments by the pattern `pair`, and gives out which
     is which.

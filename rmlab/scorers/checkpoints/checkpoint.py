@@ -85,7 +85,20 @@ class Checkpoint:
             config: PreTrainedConfig = AutoConfig.from_pretrained(
                 self.base, trust_remote_code=self.trust_remote_code
             )
+        self._refuse_newer(config)
         return config
+
+    def _refuse_newer(self, config: "PreTrainedConfig") -> None:
+        """Raise DataError for rotary settings of transformers 5 where transformers 4
+        would go on with its default.
+        """
+        import transformers
+
+        version = transformers.__version__
+        is_old = int(version.partition(".")[0]) < 5
+        if is_old and getattr(config.get_text_config(), "rope_parameters", None):
+            problem = f"transformers {version} does not read its rope_parameters"
+            raise self.error(problem, "install transformers 5, which wrote it")
 
     @cached_property
     def settings(self) -> dict[str, Any]:
