@@ -100,7 +100,7 @@ def test_rotary_settings_of_a_later_transformers_are_not_dropped(zoo, monkeypatc
     folder = zoo(rope_parameters=rope)
     monkeypatch.setattr(transformers, "__version__", "4.57.6")
     with pytest.raises(DataError, match=r"rope_parameters.*transformers 5"):
-        classifier(folder)
+        classifier(folder)(*TEXTS)
 
 
 def segment_words(pair):
