@@ -4,6 +4,7 @@ everything that must be refused.
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -98,7 +99,8 @@ def test_rotary_settings_of_a_later_transformers_are_not_dropped(zoo, monkeypatc
     """Its default would score a model with another base of its positions, silently."""
     rope = {"rope_type": "default", "rope_theta": 1e6}
     folder = zoo(rope_parameters=rope)
-    monkeypatch.setattr(transformers, "__version__", "4.57.6")
+    # transformers puts another object in its own place.
+    monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.57.6")
     with pytest.raises(DataError, match=r"rope_parameters.*transformers 5"):
         classifier(folder)(*TEXTS)
 
