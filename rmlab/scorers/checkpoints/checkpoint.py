@@ -2,9 +2,9 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from os.path import abspath
 from pathlib import Path
@@ -121,6 +121,11 @@ class Checkpoint:
             parts += digests("code", code)
         return hash_digests(parts)
 
+    @property
+    def model_folder(self) -> Path:
+        """Where the whole model's files lie: of an adapter, those of its base."""
+        return self.folder
+
     @cached_property
     def tokenizer_content(self) -> str:
         """Hash of the names and the bytes of all files that decide a text's tokens.
@@ -211,8 +216,9 @@ def find(
             str(model),
             snapshot.folder,
             base,
-            allow_pickle=allow_pickle,
-            trust_remote_code=trust_remote_code,
+            partial(
+                find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
+            ),
         )
         return overlay(str(model), snapshot, base_model)
 
@@ -247,7 +253,10 @@ def _is_adapter(folder: Path) -> bool:
 
 
 def _find_base(
-    name: str, folder: Path, base: str | Path | None, **options: Any
+    name: str,
+    folder: Path,
+    base: str | Path | None,
+    find_model: Callable[..., Checkpoint],
 ) -> Checkpoint:
     """The model that an adapter changes: `base`, or the one that it names.
 
@@ -261,9 +270,9 @@ def _find_base(
         remedy = "keep the adapter and the model in two folders"
         raise DataError(f"{problem} beside a whole model", remedy)
     if base is not None:
-        return find(base, **options)
+        return find_model(base)
     try:
-        return find(str(named), revision=adapter.get("revision"), **options)
+        return find_model(str(named), revision=adapter.get("revision"))
     except DataError as error:
         problem = f"{problem}, which cannot be had ({error.problem})"
         raise DataError(
@@ -271,13 +280,28 @@ def _find_base(
         ) from error
 
 
-def find_tokenizer(source: str | Path) -> Checkpoint:
-    """A folder or hub id with a configuration and a tokenizer.
+def find_tokenizer(
+    source: str | Path,
+    *,
+    base: str | Path | None = None,
+    revision: str | None = None,
+) -> Checkpoint:
+    """A folder or hub id with a configuration and a tokenizer, or an adapter of one;
+    `base` as of `find`.
 
     Its weights are neither asked for nor downloaded.
     """
-    folder = _find_folder("tokenizer", source, None, _SETTINGS).folder
-    return Checkpoint(str(source), folder, folder, None, {}, 0)
+    snapshot = _find_folder("tokenizer", source, revision, _SETTINGS)
+    if _is_adapter(snapshot.folder):
+        from rmlab.scorers.checkpoints.adapted import outline
+
+        base_model = _find_base(str(source), snapshot.folder, base, find_tokenizer)
+        return outline(str(source), snapshot, base_model)
+
+    home = snapshot.folder
+    if base is not None:
+        home = _find_folder("base", base, None, _SETTINGS).folder
+    return Checkpoint(str(source), snapshot.folder, home, None, {}, 0)
 
 
 def _find_folder(

@@ -1,6 +1,7 @@
 """The transformer below a head: its device and number type, and loading it whole."""
 
 import copy
+import inspect
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -171,7 +172,11 @@ def load(
     model.eval().requires_grad_(False)
     # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
     # ask it to go without a cache.
-    model.config.use_cache = False
+    if "use_cache" not in inspect.signature(base_model(model).forward).parameters:
+        model.config.use_cache = False
+    home = checkpoint.model_folder
+    if folder is None and (home / "generation_config.json").is_file():
+        model.generation_config = transformers.GenerationConfig.from_pretrained(home)
     if "device_map" not in options:
         model.to(device)
     if not getattr(model.config, "is_encoder_decoder", False):
