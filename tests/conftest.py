@@ -65,9 +65,8 @@ def zoo(tmp_path_factory):
 def load_backbone(zoo):
     """A tiny backbone of an architecture, read from its folder."""
     import torch
-    from transformers import AutoModel
-
     from as_alone import EAGER
+    from transformers import AutoModel
 
     from rmlab.inference.backbone import Backbone
 

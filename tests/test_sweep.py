@@ -3,10 +3,12 @@ transformers scores it alone.
 """
 
 import copy
+import json
 
 import numpy as np
 import pytest
 import torch
+from as_alone import EAGER
 from test_template import encoder_words
 
 from rmlab import toy
@@ -162,8 +164,12 @@ def one_by_one(folder, words, *, special):
     """Logits of transformers, each text alone through a model that has seen no other."""
     from transformers import AutoModelForSequenceClassification
 
+    is_gemma = (
+        json.loads((folder / "config.json").read_text())["model_type"] == "gemma2"
+    )
+    options = EAGER if is_gemma else {}
     model = AutoModelForSequenceClassification.from_pretrained(
-        folder, dtype=torch.float32
+        folder, dtype=torch.float32, **options
     ).eval()
     logits = []
     for prompt, response in zip(*conversations(), strict=True):

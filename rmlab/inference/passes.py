@@ -47,8 +47,8 @@ class Passes:
         self.arguments = {} if arguments is None else arguments
         self.kernels = Kernels()
         self._lock = Lock()
-        # RecurrentGemma's layers. Before transformers 5 they keep the states of a batch,
-        # which the next one starts from, also without a cache.
+        # RecurrentGemma's layers. Before transformers 5 they keep the states of a
+        # batch, which the next one starts from, also without a cache.
         self._recurrent: list[Any] = []
         for module in model.modules():
             if hasattr(module, "recurrent_states"):

@@ -36,6 +36,13 @@ _MODEL_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 _BASES = {"gpt_neox_reward_model": "gpt_neox"}
 
 
+def transformers_release() -> int:
+    """The first number of the version of transformers that is here."""
+    import transformers
+
+    return int(transformers.__version__.partition(".")[0])
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """The files of one model.
@@ -92,12 +99,9 @@ class Checkpoint:
         """Raise DataError for rotary settings of transformers 5 where transformers 4
         would go on with its default.
         """
-        import transformers
-
-        version = transformers.__version__
-        is_old = int(version.partition(".")[0]) < 5
-        if is_old and getattr(config.get_text_config(), "rope_parameters", None):
-            problem = f"transformers {version} does not read its rope_parameters"
+        rope = getattr(config.get_text_config(), "rope_parameters", None)
+        if rope and transformers_release() < 5:
+            problem = "transformers 4 does not read its rope_parameters"
             raise self.error(problem, "install transformers 5, which wrote it")
 
     @cached_property

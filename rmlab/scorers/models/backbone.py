@@ -11,7 +11,7 @@ import numpy as np
 
 from rmlab.inference.passes import Passes
 from rmlab.scorers.checkpoints.adapted import Adapted
-from rmlab.scorers.checkpoints.checkpoint import Checkpoint
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint, transformers_release
 from rmlab.scorers.checkpoints.loading_errors import explain, first_line
 from rmlab.tables import DataError
 
@@ -143,12 +143,15 @@ def load(
         is_whole = fits(checkpoint, device, dtype)
         options["device_map"] = {"": device} if is_whole else "auto"
     folder: Path | None = checkpoint.folder
-    if checkpoint.has_safetensors:
+    own_prefix = f"{empty.base_model_prefix}."
+    is_renamed = prefix not in ("", own_prefix)
+    # Transformers 4 loses its way where the file has a copy under its own prefix too.
+    can_rename = not is_renamed or transformers_release() >= 5
+    if checkpoint.has_safetensors and can_rename:
         options["use_safetensors"] = True
         options["trust_remote_code"] = checkpoint.trust_remote_code
         # The one that transformers takes off itself it must find.
-        own_prefix = f"{empty.base_model_prefix}."
-        if prefix not in ("", own_prefix):
+        if is_renamed:
             options["key_mapping"] = {f"^{re.escape(prefix)}": ""}
     else:
         # An Auto class wants a folder even where it is given the weights; the class it
