@@ -98,6 +98,8 @@ def point_client(tmp_path, monkeypatch):
             template,
             raising=False,
         )
+        # It also keeps sessions that were opened before.
+        getattr(huggingface_hub.utils, "reset_sessions", list)()
 
     return point
 
