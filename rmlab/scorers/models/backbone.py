@@ -173,18 +173,27 @@ def load(
     refuse_unused_weights(checkpoint.name, report["unexpected_keys"], read_keys)
 
     model.eval().requires_grad_(False)
-    # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
-    # ask it to go without a cache.
-    if "use_cache" not in inspect.signature(base_model(model).forward).parameters:
-        model.config.use_cache = False
-    home = checkpoint.model_folder
-    if folder is None and (home / "generation_config.json").is_file():
-        model.generation_config = transformers.GenerationConfig.from_pretrained(home)
+    _set_generation(model, checkpoint)
     if "device_map" not in options:
         model.to(device)
     if not getattr(model.config, "is_encoder_decoder", False):
         _try_backbone(model, checkpoint, loader, str(dtype).removeprefix("torch."))
     return cast("PreTrainedModel", model)
+
+
+def _set_generation(model: "PreTrainedModel", checkpoint: Checkpoint) -> None:
+    """Take the settings of generation beside the weights; no cache for a pass that
+    cannot go without one otherwise.
+    """
+    from transformers import GenerationConfig
+
+    # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
+    # ask it to go without a cache.
+    if "use_cache" not in inspect.signature(base_model(model).forward).parameters:
+        model.config.use_cache = False
+    folder = checkpoint.model_folder
+    if not checkpoint.has_safetensors and (folder / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(folder)
 
 
 def _stored_prefix(checkpoint: Checkpoint, empty: "PreTrainedModel") -> str:
