@@ -40,7 +40,7 @@ test-oldest: pyproject.toml  ## environments of their own in .venv/oldest and .v
 	.venv/oldest/bin/python -m pytest @tests/core.txt
 	$(PYTHON) -m venv .venv/oldest-torch
 	$(UV) .venv/oldest-torch/bin/python --resolution lowest-direct \
-	  --editable '.[score,judge]' 'pytest>=8.2' 'hypothesis>=6.100' 'ipython>=8.20'
+	  --editable '.[score,adapters,judge]' 'pytest>=8.2' 'hypothesis>=6.100' 'ipython>=8.20'
 	.venv/oldest-torch/bin/python -m pytest @tests/scoring.txt
 
 mutants: .venv/mutmut  ## how many of 400 changed lines the tests notice: see performance/README.md

@@ -7,6 +7,9 @@ import torch
 
 from rmlab.inference import flex
 
+# The default of transformers before 5, torch's attention, drops the cap of Gemma 2.
+EAGER = {"attn_implementation": "eager"}
+
 
 def direction(backbone):
     return torch.randn(

@@ -65,13 +65,15 @@ def zoo(tmp_path_factory):
 def load_backbone(zoo):
     """A tiny backbone of an architecture, read from its folder."""
     import torch
+    from as_alone import EAGER
     from transformers import AutoModel
 
     from rmlab.inference.backbone import Backbone
 
     def load(architecture, dtype=torch.float32, **config):
+        options = EAGER if architecture == "gemma2" else {}
         folder = zoo(architecture, task="backbone", **config)
-        return Backbone(AutoModel.from_pretrained(folder, dtype=dtype))
+        return Backbone(AutoModel.from_pretrained(folder, dtype=dtype, **options))
 
     return load
 

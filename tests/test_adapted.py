@@ -2,11 +2,14 @@
 is not theirs.
 """
 
+import io
 import json
+import shutil
 import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -301,6 +304,95 @@ def test_the_shell_takes_a_base(zoo, tmp_path, main):
     expected = rmlab.classifier(folder, base=base)(["Why?"] * 2, ["Because.", "No."])
     scores = rmlab.read_scores(out).sort_values("label")["score"]
     np.testing.assert_allclose(sorted(scores), sorted(expected), atol=1e-5)
+
+
+def plan_row(main, *arguments):
+    code, out, err = main("plan", *arguments, "mini")
+    assert code == 0, err
+    return pd.read_csv(io.StringIO(out)).iloc[0]
+
+
+def test_the_plan_needs_no_weights_of_an_adapter(zoo, tmp_path, main):
+    """Texts as its own template writes them, and the bytes of its base."""
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "adapter")
+    (folder / "adapter_model.safetensors").unlink()
+    columns = ["texts", "tokens", "minimum", "bytes_16_bits", "bytes_32_bits"]
+    of_base = plan_row(main, base)
+    assert plan_row(main, folder)[columns].equals(of_base[columns])
+    assert plan_row(main, folder)["model"] == "adapter"
+
+    template = "{% for message in messages %}{{ message['content'] }}!{% endfor %}"
+    (folder / "chat_template.jinja").write_text(template)
+    assert plan_row(main, folder)["tokens"] != of_base["tokens"]
+
+
+def test_the_plan_takes_a_base(zoo, tmp_path, main):
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "adapter")
+    path = folder / "adapter_config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps(settings | {"base_model_name_or_path": "gone/away"}))
+    code, _, err = main("plan", folder, "mini")
+    assert code == 1
+    assert "base=" in err
+    row = plan_row(main, folder, "--base", base)
+    assert row["tokens"] == plan_row(main, base)["tokens"]
+    # A model without a configuration of its own.
+    (tmp_path / "lone").mkdir()
+    assert plan_row(main, tmp_path / "lone", "--base", base)["tokens"] == row["tokens"]
+
+
+def test_a_pairwise_adapter_prefers_what_its_merged_model_does(zoo, tmp_path):
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "adapter", task="CAUSAL_LM")
+    whole = tmp_path / "whole"
+    merged(base, folder, "CAUSAL_LM").save_pretrained(whole)
+    AutoTokenizer.from_pretrained(base).save_pretrained(whole)
+    texts = PROMPTS, RESPONSES, RESPONSES[::-1]
+    margins, expected, of_base = (
+        rmlab.pairwise(path, form="letters", device="cpu").prefer(*texts)
+        for path in (folder, whole, base)
+    )
+    np.testing.assert_allclose(margins, expected, rtol=0, atol=1e-5 * expected.std())
+    assert np.abs(margins - of_base).max() > 1e-2
+
+    other = toy.save_model(tmp_path / "other", task="causal", seed=9)
+    changed = rmlab.pairwise(folder, base=other, form="letters", device="cpu")
+    assert np.abs(changed.prefer(*texts) - margins).max() > 1e-2
+    assert changed.provenance()["base"] == str(other)
+
+
+def test_an_adapter_of_a_policy_judges_as_its_merged_model_does(zoo, tmp_path):
+    """Its answers end where those of the base do, which has a file for that."""
+    base = tmp_path / "base"
+    shutil.copytree(zoo(task="causal"), base)
+    ends = {"eos_token_id": [2, 7], "pad_token_id": 0}
+    (base / "generation_config.json").write_text(json.dumps(ends))
+    folder = train(base, tmp_path / "adapter", task="CAUSAL_LM")
+    whole = tmp_path / "whole"
+    merged(base, folder, "CAUSAL_LM").save_pretrained(whole)
+    AutoTokenizer.from_pretrained(base).save_pretrained(whole)
+    responses = rmlab.load("mini").head(6)
+    options = {"device": "cpu", "dtype": "float32", "mode": "logprob"}
+    judges = [rmlab.judge(path, name="m", **options) for path in (folder, whole)]
+    margins = [rmlab.prefer(responses, judge)["margin"] for judge in judges]
+    np.testing.assert_allclose(*margins, rtol=0, atol=1e-5)
+    local, of_whole = (judge.respondent for judge in judges)
+    assert local._ends == of_whole._ends >= {2, 7}
+    assert local.provenance()["base"] == str(base)
+
+    other = toy.save_model(tmp_path / "other", task="causal", seed=9)
+    changed = rmlab.judge(folder, name="m", base=other, **options)
+    assert not np.allclose(rmlab.prefer(responses, changed)["margin"], margins[0])
+
+
+def test_an_adapter_of_a_classifier_is_no_judge_nor_pairwise(zoo, tmp_path):
+    folder = train(zoo(task="causal"), tmp_path / "adapter")
+    with pytest.raises(DataError, match=r"SEQ_CLS.*rmlab\.classifier"):
+        rmlab.pairwise(folder, form="letters")
+    with pytest.raises(DataError, match=r"SEQ_CLS.*rmlab\.classifier"):
+        rmlab.judge(folder)
 
 
 MEMORY = """

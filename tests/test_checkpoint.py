@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, processors
 
 from rmlab import toy
 from rmlab.inference.encoding import encode
-from rmlab.scorers.checkpoints.checkpoint import find
+from rmlab.scorers.checkpoints.checkpoint import find, transformers_release
 from rmlab.scorers.checkpoints.tokenizer_file import (
     class_tokenizer,
     count_deviations,
@@ -202,6 +202,10 @@ RESPONSES = [
         ("gemma2", "GemmaTokenizer"),
         ("llama", "CohereTokenizer"),
     ],
+)
+@pytest.mark.skipif(
+    transformers_release() < 5,
+    reason="transformers before 5: its classes follow the file, or are not there yet",
 )
 def test_a_foreign_tokenizer_is_read_as_its_file_says(
     tmp_path, architecture, class_name

@@ -4,6 +4,7 @@ everything that must be refused.
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from as_alone import EAGER
 from huggingface_hub import errors
 from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file, save_file
@@ -56,13 +58,9 @@ def change_weights(folder, **tensors):
 
 def own_logits(folder, rows):
     """Logits of transformers' class for inputs of one text each."""
-    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers import AutoModelForSequenceClassification
 
-    options = {}
-    if AutoConfig.from_pretrained(folder).model_type == "gemma2":
-        # As its authors say: not every attention knows its cap.
-        options["attn_implementation"] = "eager"
-    model = AutoModelForSequenceClassification.from_pretrained(folder, **options).eval()
+    model = AutoModelForSequenceClassification.from_pretrained(folder, **EAGER).eval()
     with torch.no_grad():
         return np.array([model(**row).logits[0].numpy() for row in rows])
 
@@ -106,6 +104,16 @@ def test_a_cap_on_attention_counts(tmp_path):
         )
         scores.append(classifier(folder)(*TEXTS))
     assert np.abs(scores[0] - scores[1]).max() > 0.01 * scores[0].std()
+
+
+def test_rotary_settings_of_a_later_transformers_are_not_dropped(zoo, monkeypatch):
+    """Its default would score a model with another base of its positions, silently."""
+    rope = {"rope_type": "default", "rope_theta": 1e6}
+    folder = zoo(rope_parameters=rope)
+    # transformers puts another object in its own place.
+    monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.57.6")
+    with pytest.raises(DataError, match=r"rope_parameters.*transformers 5"):
+        classifier(folder)(*TEXTS)
 
 
 def segment_words(pair):

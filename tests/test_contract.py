@@ -71,7 +71,11 @@ def test_columns_and_their_types(name, make_scores):
     scores.attrs["provenance"] = {"a": {"by": "hand"}}
     table = call(name, scores)
     assert list(table.columns) == COLUMNS[name]
-    assert "object" not in {str(dtype) for dtype in table.dtypes}
+    objects = [column for column in table if table[column].dtype == object]
+    # Before pandas 3 text has no type of its own.
+    assert pd.Series("text").dtype == object or not objects
+    for column in objects:
+        assert {type(value) for value in table[column].dropna()} <= {str}
     if name in {
         "summary",
         "estimates",
@@ -89,7 +93,7 @@ def arrow(frame):
     strings.
     """
     plain = {
-        c: "str"
+        c: "string"
         for c in frame.columns
         if isinstance(frame[c].dtype, pd.CategoricalDtype)
     }

@@ -95,6 +95,6 @@ def test_another_version_of_the_code_is_another_fingerprint(zoo, monkeypatch, ki
     folder, make = zoo(task=TASKS.get(kind, "causal")), MAKERS[kind]
     before = make(folder).fingerprint
     assert make(folder).fingerprint == before
-    for module in ("scorers.local", "judges.local", "servers.scorer"):
+    for module in ("scorers.local", "judges.local_model", "servers.scorer"):
         monkeypatch.setattr(f"rmlab.{module}.SCORING_VERSION", -1)
     assert make(folder).fingerprint != before

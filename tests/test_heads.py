@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from as_alone import EAGER
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -120,7 +121,7 @@ def states(folder, architecture="llama", end=None, header=False):
     backbone = toy.save_model(
         folder.parent / "reference", architecture, task="backbone", seed=3
     )
-    backbone = AutoModel.from_pretrained(backbone).eval()
+    backbone = AutoModel.from_pretrained(backbone, **EAGER).eval()
 
     def find(words, ids, chat):
         return (

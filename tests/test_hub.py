@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 import huggingface_hub
 import huggingface_hub.constants
+import huggingface_hub.file_download
 import pandas as pd
 import pytest
 from faulty_server import FaultyServer
@@ -90,6 +91,15 @@ def point_client(tmp_path, monkeypatch):
             settings | {"HF_HUB_CACHE": str(tmp_path / "cache")}
         ).items():
             monkeypatch.setattr(huggingface_hub.constants, name, value)
+        # Before huggingface_hub 1 the module has a copy.
+        monkeypatch.setattr(
+            huggingface_hub.file_download,
+            "HUGGINGFACE_CO_URL_TEMPLATE",
+            template,
+            raising=False,
+        )
+        # It also keeps sessions that were opened before.
+        getattr(huggingface_hub.utils, "reset_sessions", list)()
 
     return point
 

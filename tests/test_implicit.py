@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import transformers
+from as_alone import EAGER
 from fakes import responses
 from test_template import R1
 
@@ -43,7 +45,7 @@ def log_probs(folder, prepared):
     """Log-probabilities of each response's tokens: full logits of each text alone."""
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, **EAGER).eval()
     found = []
     for ids, start in zip(prepared.ids, prepared.response_start, strict=True):
         tokens = torch.tensor(ids.astype(np.int64))
@@ -239,6 +241,9 @@ LOGITS |= {
 
 @pytest.mark.parametrize("architecture", LOGITS)
 def test_logits_that_an_architecture_changes(zoo, monkeypatch, architecture):
+    if architecture not in transformers.CONFIG_MAPPING:
+        version = transformers.__version__
+        pytest.skip(f"transformers {version} does not know {architecture}")
     if architecture in SIZES:
         monkeypatch.setitem(toy.models.ARCHITECTURES, architecture, SIZES[architecture])
     folder = zoo(architecture, task="causal", **LOGITS[architecture])

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from as_alone import EAGER
 from pairwise_models import MARKS, save, save_pairrm, save_steamshp
 from safetensors.torch import load_file, save_file
 from test_template import CLOCK, FAILING, PUBLISHED, ThatDay
@@ -166,7 +167,8 @@ def test_letters_give_the_log_odds_of_the_mean_probability(tmp_path, architectur
     from transformers import AutoModelForCausalLM
 
     folder = toy.save_model(tmp_path / "m", architecture, task="causal")
-    words, model = toy.tokenizer(), AutoModelForCausalLM.from_pretrained(folder).eval()
+    words = toy.tokenizer()
+    model = AutoModelForCausalLM.from_pretrained(folder, **EAGER).eval()
     plain = toy.tokenizer(
         chat_template=(
             "\n{% for message in messages %}{% if loop.index0 % 2 == 0 %}\n\n<turn> "

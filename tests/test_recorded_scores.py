@@ -16,6 +16,7 @@ from recorded_scores import (
 )
 
 from rmlab.scorers.base import SCORING_VERSION
+from rmlab.scorers.checkpoints.checkpoint import transformers_release
 from rmlab.scorers.models.heads import HEADS
 
 RECORDED = json.loads(TABLE.read_text())
@@ -24,6 +25,8 @@ REMEDY = "raise SCORING_VERSION and record anew: python tests/recorded_scores.py
 
 @pytest.mark.parametrize("name", list_cases())
 def test_no_score_moves_under_the_same_version(tmp_path, name):
+    if name == "pairwise steamshp" and transformers_release() < 5:
+        pytest.skip("transformers before 5 draws other random weights for a T5")
     assert name in RECORDED["scores"], "record it: python tests/recorded_scores.py"
     recorded = np.array(RECORDED["scores"][name])
     assert np.std(recorded) > 1e-3 * np.abs(recorded).max()

@@ -3,10 +3,12 @@ transformers scores it alone.
 """
 
 import copy
+import json
 
 import numpy as np
 import pytest
 import torch
+from as_alone import EAGER
 from test_template import encoder_words
 
 from rmlab import toy
@@ -169,8 +171,12 @@ def one_by_one(folder, words, *, special):
     """
     from transformers import AutoModelForSequenceClassification
 
+    is_gemma = (
+        json.loads((folder / "config.json").read_text())["model_type"] == "gemma2"
+    )
+    options = EAGER if is_gemma else {}
     model = AutoModelForSequenceClassification.from_pretrained(
-        folder, dtype=torch.float32
+        folder, dtype=torch.float32, **options
     ).eval()
     logits = []
     for prompt, response in zip(*conversations(), strict=True):

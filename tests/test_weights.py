@@ -17,6 +17,7 @@ from test_heads import named, publish
 from rmlab import toy
 from rmlab.checks import doctor
 from rmlab.scorers import classifier, implicit_reward, pairwise
+from rmlab.scorers.checkpoints.checkpoint import transformers_release
 from rmlab.scorers.checkpoints.settings import refuse_settings
 from rmlab.tables import DataError
 
@@ -338,6 +339,8 @@ def test_nonsense_in_a_configuration_is_refused_or_changes_nothing(
     tmp_path, zoo, settings
 ):
     """No error but DataError, and no score but that of the model as it was saved."""
+    if "max_position_embeddings" in settings and transformers_release() < 5:
+        pytest.skip("transformers before 5 does not look at the type of this setting")
     whole = classifier(zoo())(PROMPTS, RESPONSES)
     folder = configure(shutil.copytree(zoo(), tmp_path / "m"), **settings)
     try:

@@ -144,6 +144,7 @@ def _name_prompts(prompts: pd.Series, column: str) -> pd.Series:
     if is_missing.any():
         problem = f"prompt: {column!r} is missing in row {int(is_missing.argmax())}"
         raise DataError(problem, "fill it in")
-    if prompts.dtype != object:
+    # Before pandas 3 columns of text are objects too.
+    if pd.api.types.infer_dtype(prompts) == "string" or prompts.dtype != object:
         return prompts.astype("str")
     return prompts.map(lambda prompt: json.dumps(prompt, default=str)).astype("str")

@@ -31,6 +31,11 @@ Benchmark = Annotated[
         help="rm-bench, reward-bench, reward-bench-2, mini, or a file of pairs."
     ),
 ]
+Base = Annotated[
+    str | None,
+    typer.Option(help="What an adapter changes, or has a lone model's tokenizer."),
+]
+
 Form = Annotated[
     str | None,
     typer.Option(help="How a pairwise model is asked, e.g. better-pairrm; else found."),
@@ -208,10 +213,7 @@ class TemplateOptions:
 class ClassifierOptions(TemplateOptions, ModelOptions):
     """A reward model that scores one answer."""
 
-    base: Annotated[
-        str | None,
-        typer.Option(help="What an adapter changes, or has a lone model's tokenizer."),
-    ] = None
+    base: Base = None
     head: Annotated[
         str | None,
         typer.Option(help="Name of the reward head; else found by its weights."),
@@ -293,7 +295,7 @@ _EXCLUDES = {
     "cluster": ("estimate", "check", "report", "requests"),
     "implicit": ("head", "weight", "url"),
     "kind": ("head", "convention", "budget", "allow_pickle"),
-    "pairwise": ("base", "head", "weight", "template", "url"),
+    "pairwise": ("head", "weight", "template", "url"),
     "reference": ("head", "weight", "url"),
     "url": ("base", "device", "dtype", "trust_remote_code"),
 }

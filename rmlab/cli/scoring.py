@@ -123,6 +123,7 @@ class Prefer(
         list[str],
         typer.Argument(help="Ids or folders of models that see two answers at once."),
     ]
+    base: shared.Base = None
     form: shared.Form = None
 
     def run(self) -> None:
@@ -133,7 +134,7 @@ class Prefer(
 
         keywords = self.work_keywords()
         keywords |= shared.model_keywords(self, shared.ModelOptions)
-        keywords |= shared.pick_given(form=self.form, name=self.name)
+        keywords |= shared.pick_given(base=self.base, form=self.form, name=self.name)
         pairs = scoring.prefer(
             responses, list(self.models), allow_missing=self.allow_missing, **keywords
         )
@@ -182,6 +183,7 @@ class Plan(shared.TemplateOptions, shared.TokenOptions, shared.TextOptions):
     implicit: Annotated[
         bool, typer.Option("--implicit", help="A language model's implicit reward.")
     ] = False
+    base: shared.Base = None
 
     def run(self) -> None:
         """Count texts, tokens and bytes, and print them."""
@@ -193,7 +195,7 @@ class Plan(shared.TemplateOptions, shared.TokenOptions, shared.TextOptions):
         from rmlab.scorers.models.backbone import count_weights, encodes, window
 
         responses = self.load_responses(self.benchmark)
-        checkpoint = find_tokenizer(self.model)
+        checkpoint = find_tokenizer(self.model, base=self.base)
         encoded = encode(
             load_tokenizer(checkpoint),
             responses["prompt"].tolist(),

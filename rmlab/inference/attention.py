@@ -353,6 +353,24 @@ def segment_kernel() -> "Callable[..., tuple[Tensor, Tensor]] | None":
     return None if operator is None else operator.default
 
 
+@cache
+def _repeats_heads() -> bool:
+    """Whether the kernel gives query heads that share a key head that head.
+
+    That of torch 2.6 reads on behind the last key head instead.
+    """
+    import torch
+
+    kernel = segment_kernel()
+    if kernel is None:
+        return True
+    numbers = torch.arange(2.0).reshape(1, 2, 1, 1).expand(1, 2, 1, 16).contiguous()
+    # One head of keys and values; what lies behind it is the second.
+    shared = numbers[:, :1]
+    attended, _ = kernel(numbers, shared, shared, 0.0, True)
+    return not attended.any()
+
+
 def _attend_segments(
     kernel: "Callable[..., tuple[Tensor, Tensor]]",
     layout: Layout,
@@ -365,6 +383,11 @@ def _attend_segments(
     as in `attend`.
     """
     import torch
+
+    if query.shape[1] != key.shape[1] and not _repeats_heads():
+        n_queries = query.shape[1] // key.shape[1]
+        key = key.repeat_interleave(n_queries, 1)
+        value = value.repeat_interleave(n_queries, 1)
 
     n_cached = layout.n_cached
     shape = 1, query.shape[2], query.shape[1], query.shape[3]

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -47,6 +47,12 @@ class Passes:
         self.arguments = {} if arguments is None else arguments
         self.kernels = Kernels()
         self._lock = Lock()
+        # RecurrentGemma's layers. Before transformers 5 they keep the states of a
+        # batch, which the next one starts from, also without a cache.
+        self._recurrent: list[Any] = []
+        for module in model.modules():
+            if hasattr(module, "recurrent_states"):
+                self._recurrent.append(module)
 
     @property
     def on_kernels(self) -> bool:
@@ -166,6 +172,8 @@ class Passes:
             finally:
                 if training:
                     model.train()
+                for module in self._recurrent:
+                    module.recurrent_states = None
                 # A short text switches BigBird to full attention for good; long texts
                 # after it would get other scores.
                 if attention_type != getattr(model, "attention_type", None):
@@ -190,7 +198,7 @@ def position_scales(config: "PreTrainedConfig", lengths: Ints) -> Ints:
     length): such texts must not meet. Zero for all others.
     """
     text_config = config.get_text_config()
-    rope = getattr(text_config, "rope_parameters", None) or {}
+    rope = rotary_settings(text_config)
     kinds = list(rope.values())
     if "rope_type" in rope:
         kinds = [rope]
@@ -210,3 +218,25 @@ def position_scales(config: "PreTrainedConfig", lengths: Ints) -> Ints:
             is_long = lengths > text_config.max_position_embeddings
             scales = np.maximum(scales, lengths * is_long)
     return scales
+
+
+def rotary_settings(text_config: "PreTrainedConfig") -> dict[str, Any]:
+    """Rotary embeddings as transformers 5 has them in a configuration: the settings, or
+    those of each kind of layer; empty for other positions.
+
+    Transformers 4 has `rope_scaling`, None where nothing is scaled, and the first
+    window beside it.
+    """
+    rope = getattr(text_config, "rope_parameters", None)
+    if rope:
+        return cast("dict[str, Any]", rope)
+    if getattr(text_config, "rope_scaling", None):
+        window = getattr(text_config, "original_max_position_embeddings", None)
+        scaling = {**text_config.rope_scaling}
+        # Older checkpoints call it so.
+        scaling.setdefault("rope_type", scaling.get("type", "default"))
+        scaling["original_max_position_embeddings"] = window
+        return scaling
+    if getattr(text_config, "rope_theta", None):
+        return {"rope_type": "default"}
+    return {}

@@ -11,7 +11,7 @@ import numpy as np
 
 from rmlab.inference.attention import Call, PrefixCache
 from rmlab.inference.memory import out_of_memory
-from rmlab.inference.passes import Passes, takes_argument
+from rmlab.inference.passes import Passes, rotary_settings, takes_argument
 from rmlab.inference.planning import (
     Groups,
     Ints,
@@ -127,7 +127,7 @@ def _try_packing(passes: Passes) -> Packing:
     config = model.config.get_text_config()
     # Learned positions may run out in a pack that has more rows than they are.
     n_learned = 0
-    if not getattr(config, "rope_parameters", None):
+    if not rotary_settings(config):
         n_learned = getattr(config, "max_position_embeddings", 0)
 
     texts = _trial_texts(model.config, n_learned - 8)

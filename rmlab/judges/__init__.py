@@ -51,7 +51,7 @@ class _Setup:
     published: bool = False
 
 
-_LOCAL_OPTIONS = ("dtype", "device", "batch", "revision", "trust_remote_code")
+_LOCAL_OPTIONS = ("base", "dtype", "device", "batch", "revision", "trust_remote_code")
 # The client's options, without url and spent.
 _CLIENT_OPTIONS = list(signature(Client).parameters)[1:-1]
 _SERVER_OPTIONS = ["extra", "version", *_CLIENT_OPTIONS]
@@ -153,7 +153,8 @@ def judge(
         as of `rmlab.servers.Client`; `max_requests` and `max_tokens`, the budget: a run
         that needs more is refused before its first question (`rmlab.judges.estimate`
         says what it needs), and no run goes beyond it. For models on this machine:
-        `dtype`, `device`, `batch` (questions at once), `revision`, `trust_remote_code`.
+        `dtype`, `device`, `batch` (questions at once), `revision`, `trust_remote_code`,
+        `base`, the model that an adapter changes.
 
     Returns
     -------
@@ -250,6 +251,7 @@ def _load_local(
     model: str | Path,
     sampling: Sampling,
     *,
+    base: str | Path | None = None,
     dtype: str | None = None,
     device: str | None = None,
     batch: int = 8,
@@ -257,6 +259,7 @@ def _load_local(
     trust_remote_code: bool = False,
 ) -> Local:
     """A model on this machine; nothing of it is loaded yet."""
+    from rmlab.scorers.checkpoints.adapted import Adapted
     from rmlab.scorers.checkpoints.checkpoint import find
     from rmlab.scorers.models import backbone
 
@@ -265,7 +268,11 @@ def _load_local(
         example = f"'https://{OPENAI}/v1'"
         remedy = f"for a model behind a server give url=, such as {example}"
         raise DataError(problem, remedy)
-    checkpoint = find(model, revision=revision, trust_remote_code=trust_remote_code)
+    checkpoint = find(
+        model, base=base, revision=revision, trust_remote_code=trust_remote_code
+    )
+    if isinstance(checkpoint, Adapted):
+        checkpoint.refuse_task("CAUSAL_LM")
     torch_device = backbone.device(device)
     torch_dtype = backbone.dtype(dtype, torch_device)
     return Local(checkpoint, torch_device, torch_dtype, sampling, batch)

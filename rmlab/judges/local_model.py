@@ -70,7 +70,7 @@ class Local:
         number type and the sampling.
         """
         settings = digests(
-            "generation", self.checkpoint.folder.glob("generation_config.json")
+            "generation", self.checkpoint.model_folder.glob("generation_config.json")
         )
         return hash_parts(
             {
@@ -111,6 +111,7 @@ class Local:
             "model": self.checkpoint.name,
             "revision": self.checkpoint.revision,
             "content": self.checkpoint.content,
+            **self.checkpoint.origin,
             "dtype": str(self.dtype).removeprefix("torch."),
             "device": str(self.device),
             "versions": versions(),

@@ -12,6 +12,7 @@ from rmlab.inference.forward import Batch
 from rmlab.inference.memory import until_it_fits
 from rmlab.inference.planning import Groups, Part, Texts, Tokens, pad
 from rmlab.scorers.base import Floats, Ints, PairScorer
+from rmlab.scorers.checkpoints.adapted import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.encoder import EncodeOptions, require_convention
 from rmlab.scorers.forms import Form, PairEncoder, choose_form, letters
@@ -34,6 +35,7 @@ _SEQ2SEQ_BUDGET = 4096
 def pairwise(
     model: str | Path,
     *,
+    base: str | Path | None = None,
     form: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
@@ -53,6 +55,9 @@ def pairwise(
     ----------
     model : str or Path
         An id on the hub or a folder.
+    base : str or Path, optional
+        Folder or id with the tokenizer and the configuration, where the model has none;
+        of an adapter, the model that it changes.
     form : str, optional
         How it is asked: "pairrm", "better-pairrm", "steamshp", or "letters" (a language
         model that answers A or B). By default what its keys and configuration show.
@@ -84,10 +89,13 @@ def pairwise(
     require_convention(convention)
     checkpoint = find(
         model,
+        base=base,
         revision=revision,
         allow_pickle=allow_pickle,
         trust_remote_code=trust_remote_code,
     )
+    if isinstance(checkpoint, Adapted):
+        checkpoint.refuse_task("CAUSAL_LM", "SEQ_2_SEQ_LM")
     options = EncodeOptions(
         template=None,
         eos=None,

@@ -5,7 +5,7 @@ read.
 import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -103,6 +103,11 @@ class Adapted(Checkpoint):
         own = Digest("adapter", "", hash_tokenizer(self.folder))
         base = Digest("base", "", self.base_model.tokenizer_content)
         return hash_parts([own, base])
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the base's files lie."""
+        return self.base_model.folder
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -207,10 +212,8 @@ def overlay(name: str, snapshot: Snapshot, base_model: Checkpoint) -> Adapted:
     """The checkpoint of a LoRA adapter and its base; DataError for another adapter."""
     if find_spec("peft") is None:
         raise ImportError(f"an adapter needs peft: run {install_command('adapters')}")
-    folder = snapshot.folder
-    adapter = read_object(folder / ADAPTER)
-    _refuse_kind(name, adapter)
-    path = folder / _WEIGHTS
+    model = outline(name, snapshot, base_model)
+    path = snapshot.folder / _WEIGHTS
     if not path.is_file():
         problem = f"model={name!r}: an adapter without {_WEIGHTS}"
         raise DataError(problem, "save it anew, with safetensors")
@@ -224,23 +227,37 @@ def overlay(name: str, snapshot: Snapshot, base_model: Checkpoint) -> Adapted:
             own_names[key] = stored_name
             n_own += size
 
-    title = _CLASSES.get(str(adapter.get("task_type")), "AutoModelForCausalLM")
+    title = model.class_title
     if any(key.startswith(_HEADS) for key in own_names):
         title = _CLASSES["SEQ_CLS"]
     base_names = _name_weights(base_model, _build(base_model, base_model.config, title))
     files = {key: base_model.files[stored] for key, stored in base_names.items()}
+    return replace(
+        model,
+        files=files | dict.fromkeys(own_names, path),
+        n_weights=base_model.n_weights + n_own,
+        class_title=title,
+        stored_names=base_names | own_names,
+    )
+
+
+def outline(name: str, snapshot: Snapshot, base_model: Checkpoint) -> Adapted:
+    """The same without weights; DataError for an adapter of another kind."""
+    folder = snapshot.folder
+    adapter = read_object(folder / ADAPTER)
+    _refuse_kind(name, adapter)
     has_tokenizer = any((folder / file).is_file() for file in _TOKENIZERS)
     return Adapted(
         name=name,
         folder=folder,
         base=folder if has_tokenizer else base_model.base,
         revision=snapshot.commit,
-        files=files | dict.fromkeys(own_names, path),
-        n_weights=base_model.n_weights + n_own,
+        files={},
+        n_weights=0,
         trust_remote_code=base_model.trust_remote_code,
         base_model=base_model,
-        class_title=title,
-        stored_names=base_names | own_names,
+        class_title=_CLASSES.get(str(adapter.get("task_type")), _CLASSES["CAUSAL_LM"]),
+        stored_names={},
     )
 
 

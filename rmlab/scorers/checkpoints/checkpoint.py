@@ -2,9 +2,9 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from os.path import abspath
 from pathlib import Path
@@ -39,6 +39,13 @@ _LOADED = ("*.safetensors", "*.safetensors.index.json")
 _MODEL_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 # Reward models with a model type of their own, and the architecture below their head.
 _BASES = {"gpt_neox_reward_model": "gpt_neox"}
+
+
+def transformers_release() -> int:
+    """The first number of the version of transformers that is here."""
+    import transformers
+
+    return int(transformers.__version__.partition(".")[0])
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,17 @@ class Checkpoint:
             config: PreTrainedConfig = AutoConfig.from_pretrained(
                 self.base, trust_remote_code=self.trust_remote_code
             )
+        self._refuse_newer(config)
         return config
+
+    def _refuse_newer(self, config: "PreTrainedConfig") -> None:
+        """Raise DataError for rotary settings of transformers 5 where transformers 4
+        would go on with its default.
+        """
+        rope = getattr(config.get_text_config(), "rope_parameters", None)
+        if rope and transformers_release() < 5:
+            problem = "transformers 4 does not read its rope_parameters"
+            raise self.error(problem, "install transformers 5, which wrote it")
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -112,6 +129,11 @@ class Checkpoint:
             code = {*self.folder.glob("*.py"), *self.base.glob("*.py")}
             parts += digests("code", code)
         return hash_parts(parts)
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the whole model's files lie: of an adapter, those of its base."""
+        return self.folder
 
     @cached_property
     def tokenizer_content(self) -> str:
@@ -203,8 +225,9 @@ def find(
             str(model),
             snapshot.folder,
             base,
-            allow_pickle=allow_pickle,
-            trust_remote_code=trust_remote_code,
+            partial(
+                find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
+            ),
         )
         return overlay(str(model), snapshot, base_model)
 
@@ -239,7 +262,10 @@ def _is_adapter(folder: Path) -> bool:
 
 
 def _find_base(
-    name: str, folder: Path, base: str | Path | None, **options: Any
+    name: str,
+    folder: Path,
+    base: str | Path | None,
+    find_model: Callable[..., Checkpoint],
 ) -> Checkpoint:
     """The model that an adapter changes: `base`, or the one that it names.
 
@@ -253,9 +279,9 @@ def _find_base(
         remedy = "keep the adapter and the model in two folders"
         raise DataError(f"{problem} beside a whole model", remedy)
     if base is not None:
-        return find(base, **options)
+        return find_model(base)
     try:
-        return find(str(named), revision=adapter.get("revision"), **options)
+        return find_model(str(named), revision=adapter.get("revision"))
     except DataError as error:
         problem = f"{problem}, which cannot be had ({error.problem})"
         raise DataError(
@@ -263,13 +289,28 @@ def _find_base(
         ) from error
 
 
-def find_tokenizer(source: str | Path) -> Checkpoint:
-    """A folder or hub id with a configuration and a tokenizer.
+def find_tokenizer(
+    source: str | Path,
+    *,
+    base: str | Path | None = None,
+    revision: str | None = None,
+) -> Checkpoint:
+    """A folder or hub id with a configuration and a tokenizer, or an adapter of one;
+    `base` as of `find`.
 
     Its weights are neither asked for nor downloaded.
     """
-    folder = _find_folder("tokenizer", source, None, _SETTINGS).folder
-    return Checkpoint(str(source), folder, folder, None, {}, 0)
+    snapshot = _find_folder("tokenizer", source, revision, _SETTINGS)
+    if _is_adapter(snapshot.folder):
+        from rmlab.scorers.checkpoints.adapted import outline
+
+        base_model = _find_base(str(source), snapshot.folder, base, find_tokenizer)
+        return outline(str(source), snapshot, base_model)
+
+    home = snapshot.folder
+    if base is not None:
+        home = _find_folder("base", base, None, _SETTINGS).folder
+    return Checkpoint(str(source), snapshot.folder, home, None, {}, 0)
 
 
 def _find_folder(

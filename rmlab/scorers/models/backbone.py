@@ -1,6 +1,7 @@
 """The transformer below a head: its device and number type, and loading it whole."""
 
 import copy
+import inspect
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 
 from rmlab.inference.passes import Passes
 from rmlab.scorers.checkpoints.adapted import Adapted
-from rmlab.scorers.checkpoints.checkpoint import Checkpoint
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint, transformers_release
 from rmlab.scorers.checkpoints.loading_errors import explain, first_line
 from rmlab.tables import DataError
 
@@ -136,19 +137,22 @@ def load(
 
     options: dict[str, Any] = {"config": checkpoint.config, "dtype": dtype}
     if getattr(checkpoint.config.get_text_config(), "attn_logit_softcapping", None):
-        # Gemma 2's cap: releases of transformers up to 5.17 take a faster attention
-        # that leaves it out.
+        # Releases of transformers up to 5.17 take torch's attention by default, which
+        # drops the cap of Gemma 2.
         options["attn_implementation"] = "eager"
     if device.type == "cuda":
         is_whole = fits(checkpoint, device, dtype)
         options["device_map"] = {"": device} if is_whole else "auto"
     folder: Path | None = checkpoint.folder
-    if checkpoint.has_safetensors:
+    own_prefix = f"{empty.base_model_prefix}."
+    is_renamed = prefix not in ("", own_prefix)
+    # Transformers 4 loses its way where the file has a copy under its own prefix too.
+    can_rename = not is_renamed or transformers_release() >= 5
+    if checkpoint.has_safetensors and can_rename:
         options["use_safetensors"] = True
         options["trust_remote_code"] = checkpoint.trust_remote_code
         # The one that transformers takes off itself it must find.
-        own_prefix = f"{empty.base_model_prefix}."
-        if prefix not in ("", own_prefix):
+        if is_renamed:
             options["key_mapping"] = {f"^{re.escape(prefix)}": ""}
     else:
         # An Auto class wants a folder even where it is given the weights; the class it
@@ -170,11 +174,27 @@ def load(
     refuse_unused_weights(checkpoint.name, report["unexpected_keys"], read_keys)
 
     model.eval().requires_grad_(False)
+    _set_generation(model, checkpoint)
     if "device_map" not in options:
         model.to(device)
     if not getattr(model.config, "is_encoder_decoder", False):
         _try_backbone(model, checkpoint, loader, str(dtype).removeprefix("torch."))
     return cast("PreTrainedModel", model)
+
+
+def _set_generation(model: "PreTrainedModel", checkpoint: Checkpoint) -> None:
+    """Take the settings of generation beside the weights; no cache for a pass that
+    cannot go without one otherwise.
+    """
+    from transformers import GenerationConfig
+
+    # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
+    # ask it to go without a cache.
+    if "use_cache" not in inspect.signature(base_model(model).forward).parameters:
+        model.config.use_cache = False
+    folder = checkpoint.model_folder
+    if not checkpoint.has_safetensors and (folder / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(folder)
 
 
 def _stored_prefix(checkpoint: Checkpoint, empty: "PreTrainedModel") -> str:
