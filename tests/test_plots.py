@@ -516,11 +516,20 @@ def test_calibration_joins_full_bins_only(pairs):
     table = stats.calibration(
         pairs.assign(margin=pairs["margin"].where(pairs["model"] != "weak"))
     )
+    good = table[table["model"] == "good"]
+    full = good[good["n_pairs"] >= 10]
+    lines = plots.plot_calibration(good).lines
+    drawn = [line.get_xydata().round(9).tolist() for line in lines]
+    assert full[["predicted", "accuracy"]].round(9).to_numpy().tolist() in drawn
     ax = plots.plot_calibration(table)
-    full = table[(table["model"] == "good") & (table["n_pairs"] >= 10)]
-    lines = [line.get_xydata().round(9).tolist() for line in ax.lines]
-    assert full[["predicted", "accuracy"]].round(9).to_numpy().tolist() in lines
     assert any("weak" in text and "no margins" in text for text in legend(ax))
+
+
+def test_calibration_sets_a_mark_on_its_own_interval(pairs):
+    ax = plots.plot_calibration(pairs)
+    intervals = segments(ax)
+    np.testing.assert_array_equal(points(ax)[:, 0], intervals[:, 0, 0])
+    assert len(intervals) > 10
 
 
 def test_best_of_n_and_its_chance(four):
