@@ -187,8 +187,8 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
     Axes
         Points are as large as their bin is full; bins of fewer than 10 comparisons are
         left out, and counted below the axis. Lines are 95 % intervals clustered by
-        prompt. Several models stand a little beside each other. The legend has the expected
-        calibration error with its interval.
+        prompt. Several models stand a little beside each other. The legend has the
+        expected calibration error with its interval.
 
     Raises
     ------
