@@ -26,7 +26,7 @@ from rmlab import (
     tables,
     toy,
 )
-from rmlab.papers import results
+from rmlab.papers import published, results
 from rmlab.plots.canvas import SMALLEST, resize
 from rmlab.tables import DataError
 
@@ -510,6 +510,23 @@ def test_margins_have_their_win_rates_and_zero_on_the_edge_of_a_bin(good):
     assert np.abs(edges).min() < 1e-12
     outside = ((good["margin"] < edges[0]) | (good["margin"] > edges[-1])).sum()
     assert f"{outside} of {len(good)} lie outside" in ax.get_xlabel()
+
+
+def test_the_axis_explains_only_marks_that_the_figure_has(good):
+    label = plots.plot_style_gap(published("rm-bench")).get_xlabel()
+    assert "interval" not in label
+    assert "hollow" not in label
+    constant = good.assign(margin=0.0, outcome="tie")
+    label = plots.plot_style_gap(constant).get_xlabel()
+    assert "interval" in label
+    assert "hollow" in label
+
+
+def test_subsets_without_a_chance_are_named(four):
+    table = metrics.estimates(four)
+    ax = plots.plot_subsets(table)
+    assert "Ties" in ax.get_xlabel()
+    assert "Ties" not in plots.plot_subsets(table[table["name"] != "ties"]).get_xlabel()
 
 
 def test_calibration_joins_full_bins_only(pairs):
