@@ -20,6 +20,7 @@ from rmlab.checks import STATUS, doctor, sampled_scores
 from rmlab.findings import Check, Finding, findings_table, refusal, run_checks
 from rmlab.judges.questions import Completion
 from rmlab.scorers.classifier import classifier
+from rmlab.scorers.implicit import implicit_reward
 from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError
 
@@ -198,6 +199,28 @@ def test_each_fault_is_named_with_what_to_do(tmp_path, main, fault):
         )
     if fault == "no head":
         assert main("doctor", folder, "mini")[0] == 1
+
+
+LINE_AFTER_END = toy.models.CHAT_TEMPLATES["llama3"] + "{{ '\\n' }}"
+
+
+def test_an_implicit_reward_is_read_at_every_token_of_the_answer(tmp_path):
+    """Its end tokens are inside the answer, so a text need not end with one."""
+    words = toy.tokenizer(chat_template=LINE_AFTER_END)
+    words.pad_token = words.eos_token
+    folder = toy.save_model(tmp_path / "m", words=words, task="causal")
+    report = examine(implicit_reward(folder), RESPONSES)
+    assert report.loc["read", "status"] == "pass"
+    assert "every token of the answer" in report.loc["read", "found"]
+    assert report.loc["pad", "status"] == "warn"
+    assert "24 of 24 texts hold it" in report.loc["pad", "found"]
+
+
+def test_a_pad_token_that_ends_no_text_is_no_reason_to_warn(tmp_path):
+    folder = save_model(tmp_path / "m", template=LINE_AFTER_END, pad="<|eot_id|>")
+    report = examine(folder, RESPONSES)
+    assert report.loc["pad", "status"] == "pass"
+    assert "0 of 24 texts" in report.loc["pad", "found"]
 
 
 def sample(*scores):

@@ -26,7 +26,7 @@ from rmlab import (
     tables,
     toy,
 )
-from rmlab.papers import results
+from rmlab.papers import published, results
 from rmlab.plots.print_sizes import SMALLEST, resize
 from rmlab.tables import DataError
 
@@ -512,15 +512,41 @@ def test_margins_have_their_win_rates_and_zero_on_the_edge_of_a_bin(good):
     assert f"{outside} of {len(good)} lie outside" in ax.get_xlabel()
 
 
+def test_the_axis_explains_only_marks_that_the_figure_has(good):
+    label = plots.plot_style_gap(published("rm-bench")).get_xlabel()
+    assert "interval" not in label
+    assert "hollow" not in label
+    constant = good.assign(margin=0.0, outcome="tie")
+    label = plots.plot_style_gap(constant).get_xlabel()
+    assert "interval" in label
+    assert "hollow" in label
+
+
+def test_subsets_without_a_chance_are_named(four):
+    table = metrics.estimates(four)
+    ax = plots.plot_subsets(table)
+    assert "Ties" in ax.get_xlabel()
+    assert "Ties" not in plots.plot_subsets(table[table["name"] != "ties"]).get_xlabel()
+
+
 def test_calibration_joins_full_bins_only(pairs):
     table = stats.calibration(
         pairs.assign(margin=pairs["margin"].where(pairs["model"] != "weak"))
     )
+    good = table[table["model"] == "good"]
+    full = good[good["n_pairs"] >= 10]
+    lines = plots.plot_calibration(good).lines
+    drawn = [line.get_xydata().round(9).tolist() for line in lines]
+    assert full[["predicted", "accuracy"]].round(9).to_numpy().tolist() in drawn
     ax = plots.plot_calibration(table)
-    full = table[(table["model"] == "good") & (table["n_pairs"] >= 10)]
-    lines = [line.get_xydata().round(9).tolist() for line in ax.lines]
-    assert full[["predicted", "accuracy"]].round(9).to_numpy().tolist() in lines
     assert any("weak" in text and "no margins" in text for text in legend(ax))
+
+
+def test_calibration_sets_a_mark_on_its_own_interval(pairs):
+    ax = plots.plot_calibration(pairs)
+    intervals = segments(ax)
+    np.testing.assert_array_equal(points(ax)[:, 0], intervals[:, 0, 0])
+    assert len(intervals) > 10
 
 
 def test_best_of_n_and_its_chance(four):

@@ -413,38 +413,71 @@ def test_plan_refuses_what_no_plan_can_be_made_for(option, value):
     ("only_a", "only_b", "both"),
     [(60, 50, 800), (14, 0, 46), (7, 30, 300), (20, 20, 20)],
 )
-def test_detectable_is_the_error_of_the_difference_and_has_no_order(
+def test_detectable_has_no_order_and_keeps_the_prompts_that_differ(
     only_a, only_b, both
 ):
+    """Whoever wins them."""
     table = two_models(only_a, only_b, both)
     row, mirrored = (stats.power(table, *names).iloc[0] for names in ("ab", "ba"))
-    se = stats.compare(table, "a", "b")["se"].item()
-    assert row["detectable"] == pytest.approx((norm.ppf(0.975) + norm.ppf(0.8)) * se)
     assert mirrored["detectable"] == pytest.approx(row["detectable"], rel=1e-12)
     assert mirrored["difference"] == -row["difference"]
+    half = (only_a + only_b) // 2
+    equal = two_models(half, only_a + only_b - half, both)
+    even = stats.power(equal, "a", "b")["detectable"].item()
+    assert row["detectable"] == pytest.approx(even, rel=0.01)
     planned = stats.power(table, "a", "b", power=0.9, alpha=0.01).iloc[0]
-    assert planned["detectable"] == pytest.approx(
-        (norm.ppf(0.995) + norm.ppf(0.9)) * se
-    )
+    assert planned["detectable"] > row["detectable"]
 
 
 @pytest.mark.parametrize(
-    ("n", "differing"), [(40, 16), (60, 20), (300, 20), (300, 120), (1000, 60)]
+    ("n", "only_a", "only_b", "alpha", "power"),
+    [
+        (40, 8, 8, 0.05, 0.8),
+        (60, 10, 10, 0.05, 0.8),
+        (60, 10, 10, 0.001, 0.8),
+        (60, 15, 5, 0.05, 0.5),
+        (60, 16, 4, 0.05, 0.5),
+        (60, 15, 5, 0.001, 0.5),
+        (300, 10, 10, 0.05, 0.8),
+        (300, 60, 60, 0.05, 0.95),
+        (300, 12, 28, 0.001, 0.95),
+        (1000, 30, 30, 0.05, 0.8),
+        (1327, 100, 100, 0.05, 0.8),
+        (1327, 100, 100, 0.001, 0.5),
+    ],
 )
-def test_the_detectable_difference_is_found_with_the_power(n, differing):
-    """By simulation with `differences`, the test of `compare`."""
-    table = two_models(differing // 2, differing // 2, n - differing)
-    delta = stats.power(table, "a", "b")["detectable"].item()
-    rng = np.random.default_rng(n)
-    kind = rng.random((600, n))
-    differs = kind < differing / n
-    for_a = kind < (differing / n + delta) / 2
-    won = np.concatenate([for_a | ~differs, ~for_a])
-    result = designs.estimate_overall(
-        designs.prepare_margins(np.repeat(2.0 * won - 1, 9, axis=1), {"all": n}, 1)
-    )
-    p = paired_differences(result, np.arange(600), np.arange(600) + 600).p
-    assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.06)
+def test_detectable_has_the_exact_power(n, only_a, only_b, alpha, power):
+    """Also where one of the two models is far ahead in the table."""
+    table = two_models(only_a, only_b, n - only_a - only_b)
+    row = stats.power(table, "a", "b", alpha=alpha, power=power).iloc[0]
+    exact = exact_power(n, row["detectable"], row["agreement"], alpha)
+    assert exact == pytest.approx(power, abs=0.05)
+
+
+def test_the_detectable_difference_is_found_with_the_power_over_domains(make_scores):
+    """By simulation with `paired_differences`, the test of `compare`: it adds two
+    prompts to each domain of RM-Bench, which raises the error where few prompts differ.
+    """
+    share = 1 / 50  # of prompts that differ
+    subsets = {"chat": 129, "math": 529, "code": 228}
+    subsets |= {"safety-refuse": 284, "safety-response": 157}
+    scores = make_scores(subsets, models=("a", "b"))
+    prompt = scores.groupby(["domain", "id"], sort=False).ngroup()
+    is_chosen = scores["label"] == "chosen"
+    lost_by = np.where(prompt % 100 == 0, "a", np.where(prompt % 100 == 50, "b", ""))
+    is_lost = is_chosen & (scores["model"] == lost_by)
+    scores["score"] = np.where(is_lost, -1.0, is_chosen.astype(float))
+    delta = stats.power(scores, "a", "b")["detectable"].item()
+
+    draws = 1000
+    rng = np.random.default_rng(0)
+    kind = rng.random((draws, sum(designs.SIZES.values())))
+    for_a = kind < (share + delta) / 2
+    won = np.concatenate([for_a | (kind >= share), ~for_a])
+    margins = np.repeat(2.0 * won - 1, 9, axis=1)
+    result = designs.estimate_overall(designs.prepare_margins(margins))
+    p = paired_differences(result, np.arange(draws), np.arange(draws) + draws).p
+    assert 0.78 < (p < 0.05).mean() < 0.88
 
 
 def test_a_detectable_difference_beyond_the_possible_is_missing_with_the_reason():
@@ -474,7 +507,7 @@ def test_few_prompts_and_few_differences_are_refused_with_the_reason():
         ((5, 5, 19), "30"),
         ((5, 5, 20), ""),
         ((3, 2, 200), "6"),
-        ((4, 4, 200), ""),
+        ((5, 5, 200), ""),
     ):
         row = stats.power(two_models(*counts), "a", "b").iloc[0]
         assert few in row["reason"]

@@ -60,15 +60,17 @@ def doctor(
         A model on this machine: `adapter` (of one: its base, and whether its head was
         trained with it), `head` (its weights are in the checkpoint), `packs`
         (how texts go together), `tokenizer` (as its file says), `template`,
-        `truncated`, `bos` (once), `read` (the token that the head reads), `pad` (not
-        the end token), `nan`, `alone` (texts alone come out as packed), `dtype` (noise
-        against float32) and `saturation` (distinct scores, ties). A pairwise model:
-        also `position` (winners that change with the order of the answers), and
-        PairRM's `markers`. A judge, which is asked some questions twice: `answers`,
-        `model`, `verdict` (can be read), `length` (not cut), `repeat` (the same verdict
-        again), `spread` (of ratings), `position` and `cost` (of all responses). A
-        server: the checks of `rmlab.remote`, then `texts`, `nan` and `saturation` on
-        `responses`.
+        `truncated`, `bos` (the beginning token stands once: twice is another input than
+        in training), `read` (the token that the head reads, or the tokens of the answer
+        of an implicit reward: the last is the same in all texts), `pad` (not the end
+        token, which other programs would take for padding), `nan`, `alone` (texts alone
+        come out as packed), `dtype` (noise against float32) and `saturation` (distinct
+        scores, ties). A pairwise model: also `position` (winners that change with the
+        order of the answers), and PairRM's `markers`. A judge, which is asked some
+        questions twice: `answers`, `model`, `verdict` (can be read), `length` (not
+        cut), `repeat` (the same verdict again), `spread` (of ratings), `position` and
+        `cost` (of all responses). A server: the checks of `rmlab.remote`, then `texts`,
+        `nan` and `saturation` on `responses`.
 
     Raises
     ------

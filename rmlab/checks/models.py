@@ -43,6 +43,7 @@ class Examined:
         self.scorer = scorer
         self.size = size
         self.is_pair = isinstance(scorer, Pairwise)
+        self.is_implicit = isinstance(scorer, ImplicitReward)
         self.has_markers = isinstance(scorer, Pairwise) and scorer.form.markers
         # The provenance has it too, but hashes all weights.
         self.dtype = str(scorer.dtype).removeprefix("torch.")
@@ -119,8 +120,7 @@ class Examined:
     def tokens(self) -> Tokens:
         """Token ids of the sampled rows, and the positions that are read in each."""
         ids, reads = self.scorer.places(self.prepared, self.numbers)
-        is_implicit = isinstance(self.scorer, ImplicitReward)
-        if is_implicit or (self.is_pair and not self.has_markers):
+        if self.is_implicit or (self.is_pair and not self.has_markers):
             # Logits are read where the text ends.
             reads = [np.array([len(text) - 1]) for text in ids]
         return Tokens(ids, reads)
@@ -270,7 +270,12 @@ def _check_read(examined: Examined) -> Finding | None:
     if examined.has_markers:
         return None
     tokens = examined.tokens
-    finding = token_ids.check_read(examined.scorer.tokenizer, tokens.ids, tokens.reads)
+    finding = token_ids.check_read(
+        examined.scorer.tokenizer,
+        tokens.ids,
+        tokens.reads,
+        is_implicit=examined.is_implicit,
+    )
     return _accept_convention(examined, finding)
 
 
@@ -287,7 +292,11 @@ def _accept_convention(examined: Examined, finding: Finding) -> Finding:
 def _check_pad(examined: Examined) -> Finding | None:
     if examined.is_pair:
         return None
-    return token_ids.check_pad(examined.scorer.tokenizer, examined.tokens.ids)
+    return token_ids.check_pad(
+        examined.scorer.tokenizer,
+        examined.tokens.ids,
+        is_implicit=examined.is_implicit,
+    )
 
 
 def _check_finite(examined: Examined) -> Finding:

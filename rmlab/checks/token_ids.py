@@ -45,15 +45,22 @@ def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Findi
 
     n_inside = sum(int((text == bos).sum()) > 1 for text in ids)
     if n_inside:
-        detail += f"; again inside {n_inside} texts"
+        detail += f"; also inside {n_inside} texts, as if another text began there"
     place = "in prompts and answers, or for a template that opens every turn with it"
     return Finding(grade(not n_inside, True), detail, f"look for its name {place}")
 
 
 def check_read(
-    tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: Sequence[Ints]
+    tokenizer: "PreTrainedTokenizerBase",
+    ids: Sequence[Ids],
+    reads: Sequence[Ints],
+    *,
+    is_implicit: bool = False,
 ) -> Finding:
-    """The head reads the same token of every text, behind at most one end token."""
+    """The head reads the same token of every text, behind at most one end token.
+
+    An implicit reward reads all tokens of the answer: the last is the same.
+    """
     n_endings = np.array(
         [_count_trailing(text, tokenizer.eos_token_id) for text in ids]
     )
@@ -73,36 +80,53 @@ def check_read(
         is_last.append(position == len(text) - 1)
 
     if len(tokens) > 1:
-        counts = f"{len(tokens)} different tokens are read in {len(ids)} texts"
+        read = "end the answer" if is_implicit else "are read"
+        counts = f"{len(tokens)} different tokens {read} in {len(ids)} texts"
         remedy = "if the model was trained with one, pass eos=True; the model card says"
         return Finding("warn", f"{counts}: the template writes no end token", remedy)
 
-    place = "chosen"
-    if all(is_first):
-        place = "first"
+    place = "the chosen token"
+    if is_implicit:
+        place = "every token of the answer, the last one"
+    elif all(is_first):
+        place = "the first token"
     elif all(np.logical_or(is_first, is_last)):
-        place = "last"
+        place = "the last token"
     name = _token_name(tokenizer, *tokens)
-    return Finding("pass", f"the {place} token, {name}, in all {len(ids)} texts")
+    return Finding("pass", f"{place}, {name}, in all {len(ids)} texts")
 
 
-def check_pad(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Finding:
-    """Is the pad token an end token, which runners that look for the last token by it
-    would step over?
+def check_pad(
+    tokenizer: "PreTrainedTokenizerBase",
+    ids: Sequence[Ids],
+    *,
+    is_implicit: bool = False,
+) -> Finding:
+    """Is the pad token an end token, which programs that know padding by its token
+    would leave out?
     """
     token = tokenizer.pad_token_id
     name = "none" if token is None else _token_name(tokenizer, token)
     if token is None or token != tokenizer.eos_token_id:
         return Finding("pass", f"{name}, not the end token")
 
-    n_early = sum(_count_trailing(text, token) > 0 for text in ids)
-    count = f"{n_early} of {len(ids)} texts end with it"
-    detail = f"pad and end token are both {name}; {count}"
-    remedy = (
-        "nothing to do here: heads are read by position. In other runners give the "
-        "pad token an id of its own"
+    if is_implicit:
+        n_affected = sum(token in text for text in ids)
+        place = "hold it"
+        effect = "a program that skips the pad token skips these end tokens too"
+        remedy = "nothing to do here: nothing is padded"
+    else:
+        n_affected = sum(_count_trailing(text, token) > 0 for text in ids)
+        place = "end with it"
+        effect = "a program that reads before the pad token reads these too early"
+        remedy = "nothing to do here: heads are read by position"
+    detail = (
+        f"pad and end token are both {name}; {n_affected} of {len(ids)} texts {place}"
     )
-    return Finding("warn", f"{detail}, and may be read early elsewhere", remedy)
+    if not n_affected:
+        return Finding("pass", detail)
+    elsewhere = "In other runners give the pad token an id of its own"
+    return Finding("warn", f"{detail}: {effect}", f"{remedy}. {elsewhere}")
 
 
 def check_markers(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr
+from scipy.special import ndtri, stdtr, stdtrit
 
 from rmlab.estimation.clustered import (
     MIN_PROMPTS,
@@ -21,6 +21,7 @@ from rmlab.estimation.estimate import Estimate
 from rmlab.tables import FloatArray, IntArray
 
 FLAT = 1e-10  # a variance below this share of the two models' own is rounding noise
+_ROUNDS = 40  # each leaves about a quarter of the error with 30 prompts, less with more
 
 
 class Difference(NamedTuple):
@@ -102,6 +103,55 @@ def mean_difference(
     )
     reason = np.where(mean.n_clusters[:, 0] < MIN_PROMPTS, TOO_FEW, "").astype(object)
     return _test_difference(mean.value, mean.sums.strata, reason, confidence)
+
+
+def detectable_differences(
+    estimate: Estimate,
+    first: IntArray,
+    second: IntArray,
+    *,
+    level: FloatArray,
+    power: float,
+) -> FloatArray:
+    """The difference that the test of `paired_differences` finds with a probability.
+
+    The two models keep the number of prompts on which they differ, and the difference
+    is alike in every stratum. See "Power" in docs/statistics.md.
+
+    Parameters
+    ----------
+    estimate : Estimate
+        One number with its sums by cluster (`contrasts=[0]`).
+    first, second : ndarray
+        (pairs,): places of the models.
+    level : ndarray
+        (pairs,): level of each two-sided test.
+    power : float
+        Probability that the difference is found.
+
+    Returns
+    -------
+    ndarray
+        (pairs,), above zero; NaN without degrees of freedom.
+    """
+    strata = _difference_by_stratum(estimate.clusters[0], first, second)
+    width = strata.high - strata.low
+    share = width / width.sum(axis=1, keepdims=True)
+    k = strata.n_effective
+    k_of_all = 1 / (share**2 / k).sum(axis=1)
+    shrinkage = k_of_all / (k_of_all + 2)  # of the center towards zero
+    second_moment = strata.variance + strata.value**2 / k
+
+    difference = np.zeros(len(first))
+    for _ in range(_ROUNDS):
+        value = difference[:, None] * share
+        variance = np.maximum(second_moment - value**2 / k, 0.0)
+        expected = strata._replace(value=value, variance=variance)
+        tested = adjust(difference, expected, confidence=0.95)
+        t = stdtrit(tested.df, 1 - level / 2)
+        spread = np.sqrt(variance.sum(axis=1))
+        difference = t * tested.se / shrinkage + ndtri(power) * spread
+    return difference
 
 
 def holm(p: FloatArray) -> FloatArray:

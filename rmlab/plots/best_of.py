@@ -101,6 +101,9 @@ def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     label = "score"
     if chance.notna().any():
         label = "score (dotted: chance)"
+        without = np.array(titles)[chance.isna()]
+        if len(without):
+            label = f"score (dotted: chance; none for {', '.join(without)})"
     n_left_out = n_subsets - len(subsets)
     canvas.label_values(ax, label, n_left_out, "without numbers left out", "subset")
     canvas.add_legend(ax)
@@ -117,7 +120,7 @@ def _subset_titles(subsets: list[str]) -> list[str]:
 
 
 def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
-    """Draw the share of right selections among n, one panel per subset.
+    """Draw how often the best of n is right, one panel per subset.
 
     Parameters
     ----------
@@ -173,7 +176,7 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
         else:
             _draw_curves(ax, panel, models)
             ax.set_ylim(0, 1.05)
-            ax.set_ylabel("right one on top")
+            ax.set_ylabel("share of prompts solved")
         ax.set_xticks(sorted(curve["n"].unique()))
         ax.set_xlabel("answers (n)")
         ax.set_title(canvas.escape_name(domain), fontsize="medium")
@@ -228,7 +231,7 @@ def _draw_pools(ax: "Axes", curve: pd.DataFrame, models: dict[str, str]) -> None
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_formatter("{x:.0f}")
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_ylabel("right one selected")
+    ax.set_ylabel("share of prompts solved")
 
 
 def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":

@@ -187,8 +187,8 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
     Axes
         Points are as large as their bin is full; bins of fewer than 10 comparisons are
         left out, and counted below the axis. Lines are 95 % intervals clustered by
-        prompt; those of several models stand side by side. The legend has the expected
-        calibration error with its interval.
+        prompt. Several models stand a little beside each other. The legend has the
+        expected calibration error with its interval.
 
     Raises
     ------
@@ -219,7 +219,7 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
         shift = _BESIDE * (i - (len(models) - 1) / 2)
         _draw_calibration(ax, name, bins, canvas.series_style(i), shift)
 
-    label = "predicted probability\nof the preferred answer"
+    label = "promised probability\nthat the answer of higher score is right"
     n_sparse = int(table["n_pairs"].between(1, _FEWEST - 1).sum())
     if n_sparse:
         label += f"\n(bins of fewer than {_FEWEST} comparisons left out: {n_sparse})"
@@ -234,15 +234,13 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
 def _draw_calibration(
     ax: "Axes", name: str, bins: pd.DataFrame, style: MarkStyle, shift: float
 ) -> None:
-    """The bins of one model, their intervals beside those of the other models, and its
-    calibration error in the legend.
+    """The bins of one model, beside those of the other models, and its calibration
+    error in the legend.
     """
     colour = style.colour
     full = bins[bins["n_pairs"] >= _FEWEST]
-    predicted = full["predicted"]
-    ax.vlines(
-        predicted + shift, full["low"], full["high"], color=colour, lw=1.2, zorder=1
-    )
+    predicted = full["predicted"] + shift
+    ax.vlines(predicted, full["low"], full["high"], color=colour, lw=1.2, zorder=1)
     ax.plot(predicted, full["accuracy"], color=colour, lw=1, ls=style.line, zorder=2)
 
     areas = 12 + 80 * full["n_pairs"] / bins["n_pairs"].sum()

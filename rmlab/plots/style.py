@@ -64,7 +64,8 @@ def plot_style_gap(
     -------
     Axes
         A row per model, baselines grey. The number of ties stands at the right, and a
-        level that is mostly ties is hollow. Models without any of these numbers are
+        level that is mostly ties is hollow; a line below the axis explains lines and
+        hollow marks. Models without any of these numbers are
         left out, and counted below the axis.
 
     Raises
@@ -98,21 +99,31 @@ def plot_style_gap(
     lowest = wide.min(axis=1)
     highest = wide.max(axis=1)
     ax.hlines(rows, lowest, highest, color="#dddddd", lw=4, zorder=1)
+    levels["hollow"] = levels["n_ties"] > levels["n_pairs"] / 2
     for i, level in enumerate(drawn_levels):
         dots = levels[levels["level"] == level].set_index("name")
         dots = dots.reindex(wide.index)
         dots["y"] = rows + canvas.row_offset(i, len(drawn_levels))
-        dots["hollow"] = dots["n_ties"] > dots["n_pairs"] / 2
         _draw_level(ax, dots, LEVEL_STYLES[level], level)
 
     canvas.mark_line(ax, chance, f"chance ({chance:g})")
     ax.set_xlim(-0.02, 1.02)
-    label = "share of comparisons won"
+    label = f"share of comparisons won\n{_explain_marks(levels)}"
     n_left_out = n_models - len(wide)
     canvas.label_values(ax, label, n_left_out, "without these numbers left out")
     canvas.list_ties(ax, n_ties.reindex(wide.index))
     canvas.add_legend(ax, above=1.6)
     return ax
+
+
+def _explain_marks(levels: pd.DataFrame) -> str:
+    """What the lines and the hollow marks of the figure are, of those that it has."""
+    meanings = "grey bar: lowest to highest"
+    if levels["low"].notna().any():
+        meanings += ", line: 95 % interval"
+    if levels["hollow"].any():
+        meanings += "\nhollow: mostly ties"
+    return meanings
 
 
 def _draw_level(ax: "Axes", dots: pd.DataFrame, style: MarkStyle, level: str) -> None:
@@ -144,6 +155,7 @@ def _read_levels(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
 
     wide = table[present_levels].assign(name=names, reason=table.get("reason", ""))
     levels = wide.melt(["name", "reason"], var_name="level", value_name="accuracy")
+    levels[["low", "high"]] = np.nan
     levels["n_ties"] = 0.0
     levels["n_pairs"] = np.nan
     n_ties = pd.Series(table.get("n_ties", 0), index=table.index)

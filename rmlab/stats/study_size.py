@@ -6,13 +6,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri, stdtrit
+from scipy.special import stdtrit
 from scipy.stats import binom
 
 from rmlab import tables
 from rmlab.benchmarks.prepare import prepare
 from rmlab.estimation.clustered import MIN_PROMPTS, ROUNDING, ClusterSums
-from rmlab.estimation.difference import paired_differences
+from rmlab.estimation.difference import detectable_differences, paired_differences
 from rmlab.estimation.estimate import Estimate, estimate
 from rmlab.estimation.weights import Average, overall_weights
 from rmlab.stats.comparing import add_hint, find_baselines, select_models
@@ -70,8 +70,8 @@ def power(
         - difference: in this table;
         - agreement: share of prompts on which both earn the same;
         - n_prompts;
-        - detectable: (z(1 - alpha / 2) + z(power)) times the standard error of the
-          difference; it holds for two models that disagree on as many prompts as these;
+        - detectable: found with the power between two models that disagree on as many
+          prompts as these;
         - alpha: of the test;
         - adjust, average;
         - reason: why `detectable` is missing, with the remedy: there are fewer than 30
@@ -101,10 +101,7 @@ def power(
     level = np.full(len(second), alpha)
     if adjust == "holm":
         level = alpha / _count_tests(result, first, second)
-    # Section "Power" of docs/statistics.md.
-    z_level = ndtri(1 - level / 2)
-    z_power = ndtri(power)
-    detectable = (z_level + z_power) * difference.se
+    detectable = detectable_differences(result, first, second, level=level, power=power)
 
     # The first of these that holds is the reason.
     reason = np.select(
