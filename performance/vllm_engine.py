@@ -1,5 +1,5 @@
 """vLLM's side of vllm_prefixes.py, run with vLLM's own python: a line on standard input
-is a round, its answer a line of JSON.
+is a round, its answer a line of JSON; a first line says that the model is loaded.
 """
 
 import json
@@ -22,6 +22,7 @@ def main() -> None:
     )
     prompts = [{"prompt_token_ids": ids} for ids in sequences]
     params = PoolingParams(task="classify", use_activation=False)
+    print("{}", flush=True)
     for _ in sys.stdin:
         model.reset_prefix_cache()
         start = time.perf_counter()

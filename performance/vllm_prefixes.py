@@ -14,6 +14,7 @@ that is large enough for all.
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -52,21 +53,35 @@ class Engine:
             stderr=subprocess.DEVNULL,
             text=True,
             env=calm,
+            start_new_session=True,
         )
+        # Loaded, it writes a first line; then it sleeps.
+        self._answer()
+        self._signal(signal.SIGSTOP)
 
     def run(self) -> dict:
         """Seconds, scores, and how many tokens came from the cache."""
+        self._signal(signal.SIGCONT)
         self._process.stdin.write("\n")
         self._process.stdin.flush()
+        found = self._answer()
+        self._signal(signal.SIGSTOP)
+        return found
+
+    def close(self) -> None:
+        self._signal(signal.SIGKILL)
+        self._process.wait(60)
+
+    def _answer(self) -> dict:
         # vLLM writes to the same place.
         for line in self._process.stdout:
             if line.startswith("{"):
                 return json.loads(line)
         raise RuntimeError("vLLM ended")
 
-    def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait(60)
+    def _signal(self, number: int) -> None:
+        """To all of its processes: idle ones go on looking for work."""
+        os.killpg(self._process.pid, number)
 
 
 def cached_tokens(sequences: list[np.ndarray], block: int) -> int:
