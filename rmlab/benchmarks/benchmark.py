@@ -179,28 +179,24 @@ class Benchmark:
         -------
         Parts
         """
-        chosen = self._choose_options(options or {})
-        if average != "benchmark":
-            return domain_parts(items, average)
-
-        parts = self.make_parts(items, chosen)
-        changes = ["benchmark"]
-        for name, value in chosen.items():
-            if value != self.options[name][0]:
-                changes.append(f"{name}={value}")
-        return replace(parts, label=", ".join(changes))
-
-    def _choose_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        """A value for each option, by default the benchmark's own rule."""
-        chosen = {name: values[0] for name, values in self.options.items()}
-        for name, value in options.items():
+        given = options or {}
+        for name, value in given.items():
             if name not in self.options:
                 similar = nearest(name, [*_COMMON_OPTIONS, *self.options])
                 problem = f"{name}={value!r}: no option of {self.title}"
                 raise TypeError(f"{problem}; {similar}")
             check_option(name, value, self.options[name])
-            chosen[name] = value
-        return chosen
+        if average != "benchmark":
+            return domain_parts(items, average)
+
+        own_rules = {name: values[0] for name, values in self.options.items()}
+        chosen = {**own_rules, **given}
+        parts = self.make_parts(items, chosen)
+        changes = ["benchmark"]
+        for name, value in chosen.items():
+            if value != own_rules[name]:
+                changes.append(f"{name}={value}")
+        return replace(parts, label=", ".join(changes))
 
     def chance_of(self, subset: str) -> float:
         """What random scores earn in a subset."""

@@ -195,14 +195,10 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
             "table: expected scores or pairs, a pandas DataFrame, "
             f"got {type(table).__name__}"
         )
-    if "benchmark" in table.columns and len(table):
-        name = _single_benchmark(table["benchmark"])
-        return benchmarks_by_name().get(name, OWN)
-    return _guess_benchmark(table)
+    if "benchmark" not in table.columns or table.empty:
+        return _guess_benchmark(table)
 
-
-def _single_benchmark(column: "pd.Series[str]") -> str:
-    """The one name in the column `benchmark`."""
+    column = table["benchmark"]
     n_missing = int(column.isna().sum())
     if n_missing:
         problem = f"table: benchmark is missing in {n_missing} of {len(column)} rows"
@@ -211,7 +207,7 @@ def _single_benchmark(column: "pd.Series[str]") -> str:
     if len(names) > 1:
         problem = f"table: {len(names)} benchmarks {short(names, 200)}"
         raise DataError(problem, "keep one of them")
-    return names[0]
+    return benchmarks_by_name().get(names[0], OWN)
 
 
 def _guess_benchmark(table: pd.DataFrame) -> Benchmark:

@@ -58,15 +58,33 @@ def list_files(path: Path) -> list[Path]:
     return files
 
 
-def read(files: Files, benchmark: str = "rm-bench") -> pd.DataFrame:
-    """Responses of RM-Bench rows: three chosen and three rejected answers per prompt,
-    concise, plain, markdown.
+def read(
+    files: Files, benchmark: str = "rm-bench", n_texts: int = len(STYLES)
+) -> pd.DataFrame:
+    """Responses of RM-Bench rows, in the order of subsets and ids.
 
+    A row has `n_texts` chosen and as many rejected answers, in the order of the styles.
     A file whose rows have no `domain` must be named after its domain
     (`chat_filtered.json`). Domains that no row has are named in
     `attrs["missing_domains"]`.
     """
-    return _arrange(read_answers(files, benchmark, _describe, len(STYLES)))
+    frame = read_answers(files, benchmark, _describe, n_texts)
+    frame["style"] = pd.Categorical.from_codes(frame["slot"], dtype=tables.STYLE)
+
+    subset_order = list(SUBSETS)
+    place = []
+    for subset, item in zip(frame["subset"], frame["id"], strict=True):
+        number = int(item) if item.isdecimal() else -1
+        place.append((subset_order.index(subset), number, item))
+    order = sorted(range(len(frame)), key=place.__getitem__)
+    frame = frame.iloc[order].reset_index(drop=True)
+
+    extra = [name for name in _EXTRA if name in frame]
+    frame = frame[[*tables.RESPONSES, *extra]].astype(dict.fromkeys(extra, "str"))
+    present = set(frame["subset"])
+    missing = [subset for subset in SUBSETS if subset not in present]
+    frame.attrs["missing_domains"] = missing
+    return frame
 
 
 def read_variant(files: Files, variant: int) -> pd.DataFrame:
@@ -84,26 +102,7 @@ def read_variant(files: Files, variant: int) -> pd.DataFrame:
                 FileRow(file, number, cells).refuse("prompt", allowed, remedy)
             prompts.append(cells | {"prompt": wordings[variant]})
         worded.append((file, prompts))
-    return _arrange(read_answers(worded, "rm-bench", _describe, 1))
-
-
-def _arrange(frame: pd.DataFrame) -> pd.DataFrame:
-    """Responses with their styles, in the order of subsets and ids."""
-    frame["style"] = pd.Categorical.from_codes(frame["slot"], dtype=tables.STYLE)
-    subset_order = list(SUBSETS)
-    place = []
-    for subset, item in zip(frame["subset"], frame["id"], strict=True):
-        number = int(item) if item.isdecimal() else -1
-        place.append((subset_order.index(subset), number, item))
-    order = sorted(range(len(frame)), key=place.__getitem__)
-    frame = frame.iloc[order].reset_index(drop=True)
-
-    extra = [name for name in _EXTRA if name in frame]
-    frame = frame[[*tables.RESPONSES, *extra]].astype(dict.fromkeys(extra, "str"))
-    present = set(frame["subset"])
-    missing = [subset for subset in SUBSETS if subset not in present]
-    frame.attrs["missing_domains"] = missing
-    return frame
+    return read(worded, n_texts=1)
 
 
 def _describe(row: FileRow) -> Row:
@@ -176,11 +175,23 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     domains = items.cells["domain"]
     if options["safety"] == "split":
         return _split_safety(items, domains.tolist())
+
+    # A model that has only one of safety's files lacks the domain.
+    has_file = {}
+    for file in _SAFETY:
+        is_file = (items.frame["subset"] == file).to_numpy()
+        has_file[file] = (items.outcome[:, is_file] != NO_ROW).any(axis=1)
+    has_safety = np.any(list(has_file.values()), axis=0)
+    safety = DOMAINS.index("safety")
+    reasons = {}
+    for absent in _SAFETY:
+        for model in np.flatnonzero(has_safety & ~has_file[absent]):
+            reasons[int(model), safety] = f"nothing in {absent}"
     return Parts(
         names=list(DOMAINS),
         of_cell=pd.Categorical(domains, categories=list(DOMAINS)).codes.astype(np.intp),
         weight=np.ones((1, len(DOMAINS))),
-        reasons=_name_absent_files(items),
+        reasons=reasons,
     )
 
 
@@ -194,21 +205,6 @@ def _split_safety(items: Items, domains: list[str]) -> Parts:
     for file in _SAFETY:
         weight[file] = 1 / len(_SAFETY)
     return weighted_parts(items, files, weight)
-
-
-def _name_absent_files(items: Items) -> dict[tuple[int, int], str]:
-    """Why safety is missing, for models that have one of its files only."""
-    has_file = {}
-    for file in _SAFETY:
-        is_file = (items.frame["subset"] == file).to_numpy()
-        has_file[file] = (items.outcome[:, is_file] != NO_ROW).any(axis=1)
-    refuse, response = _SAFETY
-    safety = DOMAINS.index("safety")
-    reasons = {}
-    for present, absent in ((refuse, response), (response, refuse)):
-        for model in np.flatnonzero(has_file[present] & ~has_file[absent]):
-            reasons[int(model), safety] = f"nothing in {absent}"
-    return reasons
 
 
 def check_nine_comparisons(items: Items) -> None:

@@ -427,15 +427,17 @@ def adjust(value: FloatArray, strata: Strata, confidence: float) -> Adjusted:
     width = w.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         p = (strata.value - strata.low) / w
-        _, added_variance = add_two_clusters(p, k)
+        p_adjusted = (k * p + 1) / (k + 2)
         own_variance = (k / (k + 2)) ** 2 * strata.variance
+        added_variance = (p_adjusted**2 + (1 - p_adjusted) ** 2) / (k + 2) ** 2
         variance = np.where(w > 0, own_variance + w**2 * added_variance, 0.0)
 
         share = w / width[:, None]
         k_of_all = 1 / (share**2 / k).sum(axis=1)
-        center_share, _ = add_two_clusters((value - low) / width, k_of_all)
+        p_of_all = (value - low) / width
+        p_of_all_adjusted = (k_of_all * p_of_all + 1) / (k_of_all + 2)
 
-    center = low + width * center_share
+    center = low + width * p_of_all_adjusted
     se = np.sqrt(variance.sum(axis=1))
     df = satterthwaite(variance, strata.df)
     half = t_quantile(df, confidence) * se
@@ -448,12 +450,3 @@ def adjust(value: FloatArray, strata: Strata, confidence: float) -> Adjusted:
         low=np.minimum(center - half, value),
         high=np.maximum(center + half, value),
     )
-
-
-def add_two_clusters(share: FloatArray, n: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Center of n clusters with one that wins and one that loses, and the variance that
-    the two add.
-    """
-    center = (n * share + 1) / (n + 2)
-    added_variance = (center**2 + (1 - center) ** 2) / (n + 2) ** 2
-    return center, added_variance
