@@ -61,7 +61,7 @@ def make_trainer(base, folder, callbacks, **options):
     rows = []
     for number, text in enumerate(TEXTS):
         ids = tokenizer(text)["input_ids"][:6]
-        rows.append({"input_ids": ids + [0] * (6 - len(ids)), "labels": number % 2})
+        rows.append({"input_ids": ids + [0] * (6 - len(ids)), "labels": number % 2.0})
     args = TrainingArguments(
         output_dir=str(folder / "run-7"),
         max_steps=4,
