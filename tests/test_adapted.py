@@ -31,6 +31,7 @@ pytestmark = [
 
 PROMPTS = ["What is the capital of France?"] * 2 + ["Why?", "How many?"]
 RESPONSES = ["Paris, a city.", "I am sorry, no.", "Because 7 + 8 = 15.", "Three."]
+TEMPLATE = "{% for message in messages %}{{ message['content'] }}!{% endfor %}"
 LINEAR = ["q_proj", "v_proj", "down_proj"]
 CLASSES = {
     "SEQ_CLS": AutoModelForSequenceClassification,
@@ -263,6 +264,7 @@ def test_tokenizer_and_template_are_the_adapters_or_the_bases(zoo, tmp_path):
     folder = train(base, tmp_path / "adapter")
     plain = rmlab.classifier(folder)
     assert plain.provenance()["tokenizer"] == "base"
+    assert plain.provenance()["tokenizer_template"] == "base"
     assert plain.provenance()["base"] == str(base)
     of_base = plain.tokenizer.chat_template
 
@@ -271,13 +273,36 @@ def test_tokenizer_and_template_are_the_adapters_or_the_bases(zoo, tmp_path):
     tokenizer.save_pretrained(folder)
     scorer = rmlab.classifier(folder)
     assert scorer.provenance()["tokenizer"] == "adapter"
+    assert scorer.provenance()["tokenizer_template"] == "base"
     assert scorer.tokenizer.chat_template == of_base
 
-    template = "{% for message in messages %}{{ message['content'] }}!{% endfor %}"
-    (folder / "chat_template.jinja").write_text(template)
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
     changed = rmlab.classifier(folder)
-    assert changed.tokenizer.chat_template == template
+    assert changed.tokenizer.chat_template == TEMPLATE
+    assert changed.provenance()["tokenizer_template"] == "adapter"
     assert changed.fingerprint != scorer.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("place", "tokenizer"), [("file", "base"), ("settings", "adapter")]
+)
+def test_provenance_says_whose_template_it_is(zoo, tmp_path, place, tokenizer):
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "adapter")
+    if place == "file":
+        (folder / "chat_template.jinja").write_text(TEMPLATE)
+    else:
+        AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+        (folder / "chat_template.jinja").unlink()
+        path = folder / "tokenizer_config.json"
+        settings = json.loads(path.read_text())
+        path.write_text(json.dumps(settings | {"chat_template": TEMPLATE}))
+
+    scorer = rmlab.classifier(folder)
+    assert scorer.tokenizer.chat_template == TEMPLATE
+    provenance = scorer.provenance()
+    assert provenance["tokenizer_template"] == "adapter"
+    assert provenance["tokenizer"] == tokenizer
 
 
 def test_the_doctor_says_what_was_trained(zoo, tmp_path):
@@ -306,6 +331,33 @@ def test_the_shell_takes_a_base(zoo, tmp_path, main):
     np.testing.assert_allclose(sorted(scores), sorted(expected), atol=1e-5)
 
 
+def test_the_shell_judges_with_a_base(zoo, tmp_path, main):
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "adapter", task="CAUSAL_LM")
+    path = folder / "adapter_config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps(settings | {"base_model_name_or_path": "gone"}))
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("prompt,chosen,rejected\nWhy?,Because.,No.\n")
+    out = tmp_path / "judged.csv"
+    options = ["--mode", "logprob", "--device", "cpu", "--dtype", "float32"]
+    arguments = ["judge", pairs, folder, *options, "--base", base, "-o", out]
+    code, _, err = main(*arguments)
+    assert code == 0, err
+    judge = rmlab.judge(
+        folder, base=base, mode="logprob", device="cpu", dtype="float32"
+    )
+    expected = rmlab.prefer(rmlab.load_pairs(pairs), judge)["margin"]
+    found = rmlab.read_pairs(out)["margin"]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+    # A server's model has no base here.
+    server = ["--url", "http://127.0.0.1:1/v1", "--base", base]
+    code, _, err = main("judge", pairs, "served", *server)
+    assert code == 2
+    assert "--base" in err
+
+
 def plan_row(main, *arguments):
     code, out, err = main("plan", *arguments, "mini")
     assert code == 0, err
@@ -322,8 +374,7 @@ def test_the_plan_needs_no_weights_of_an_adapter(zoo, tmp_path, main):
     assert plan_row(main, folder)[columns].equals(of_base[columns])
     assert plan_row(main, folder)["model"] == "adapter"
 
-    template = "{% for message in messages %}{{ message['content'] }}!{% endfor %}"
-    (folder / "chat_template.jinja").write_text(template)
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
     assert plan_row(main, folder)["tokens"] != of_base["tokens"]
 
 

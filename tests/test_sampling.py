@@ -78,3 +78,31 @@ def test_all_are_kept_where_there_are_no_more():
 def test_fewer_prompts_than_subsets_are_refused():
     with pytest.raises(DataError, match="3 subsets"):
         sample(table(a=5, b=5, c=5), 2)
+
+
+def rm_bench_like(seed):
+    """Scores of as many prompts and styles as RM-Bench has, of differing difficulty."""
+    rng = np.random.default_rng(seed)
+    sizes = {"chat": 129, "code": 228, "math": 529, "safety": 441}
+    styles = list(rmlab.load("mini")["style"].cat.categories)
+    parts = []
+    for domain, size in sizes.items():
+        quality = rng.normal(0.7, 1.0, size)
+        for slot, style in enumerate(styles):
+            for label, weight in (("chosen", 1), ("rejected", 0)):
+                scores = quality * weight + slot / 2 + rng.normal(0, 0.5, size)
+                part = pd.DataFrame({"id": np.arange(size).astype(str)})
+                columns = {"domain": domain, "slot": slot, "style": style}
+                parts.append(part.assign(**columns, label=label, score=scores))
+    frame = pd.concat(parts, ignore_index=True).assign(benchmark="rm-bench", model="m")
+    frame["style"] = pd.Categorical(frame["style"], styles)
+    return frame
+
+
+@pytest.mark.parametrize(("n", "low", "high"), [(64, 0.08, 0.13), (200, 0.04, 0.07)])
+def test_intervals_are_as_wide_as_the_docstring_says(n, low, high):
+    part = sample(rm_bench_like(1), n)
+    estimates = rmlab.estimates(part).set_index("name")
+    widths = (estimates["high"] - estimates["low"]) / 2
+    for name in ("overall", "easy", "normal", "hard"):
+        assert low - 0.005 <= widths[name] <= high + 0.005

@@ -3,6 +3,7 @@ it would be without it.
 """
 
 import os
+import random
 import subprocess
 import sys
 from dataclasses import fields
@@ -60,7 +61,7 @@ def make_trainer(base, folder, callbacks, **options):
     rows = []
     for number, text in enumerate(TEXTS):
         ids = tokenizer(text)["input_ids"][:6]
-        rows.append({"input_ids": ids + [0] * (6 - len(ids)), "labels": number % 2})
+        rows.append({"input_ids": ids + [0] * (6 - len(ids)), "labels": number % 2.0})
     args = TrainingArguments(
         output_dir=str(folder / "run-7"),
         max_steps=4,
@@ -114,6 +115,70 @@ def test_training_gives_the_same_weights_with_and_without_it(base, tmp_path, res
         assert getattr(one, "gradient_checkpointing", None) == getattr(
             other, "gradient_checkpointing", None
         )
+
+
+class RandomStates(TrainerCallback):
+    """Where the generators of random numbers are when each step begins."""
+
+    def __init__(self):
+        self.states = []
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        _, numbers, *place = np.random.get_state()  # noqa: NPY002
+        self.states.append(
+            [
+                random.getstate(),
+                numbers.tolist(),
+                place,
+                torch.get_rng_state().tolist(),
+            ]
+        )
+
+
+def test_training_draws_the_same_numbers_whatever_a_metric_draws(
+    base, tmp_path, responses
+):
+    def draw(scores):
+        return random.random() + np.random.rand() + torch.rand(1).item()  # noqa: NPY002
+
+    plain = RandomStates()
+    train(base, tmp_path, [plain])
+    scored = RandomStates()
+    callback = BenchmarkCallback(responses, every=1, metrics={"drawn": draw})
+    train(base, tmp_path, [callback, scored])
+    assert callback.scores["model"].nunique() == 5
+    assert len(plain.states) == 4
+    assert scored.states == plain.states
+
+
+class Clock(TrainerCallback):
+    """A clock on which each step of training takes a second."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def perf_counter(self):
+        return self.now
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.now += 1
+
+
+def test_its_share_of_the_time_is_logged(base, tmp_path, responses, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("rmlab.training.time", clock)
+
+    def dawdle(scores):
+        clock.now += 3
+        return 0.0
+
+    noise = Noise()
+    callback = BenchmarkCallback(responses, every=2, metrics={"slow": dawdle})
+    train(base, tmp_path, [callback, noise, clock])
+    name = "rmlab/share_of_time"
+    shares = {step: logs[name] for step, logs in noise.logs if name in logs}
+    # Of two steps of a second each, and of four.
+    assert shares == {0: 1, 2: 6 / 8, 4: pytest.approx(9 / 13)}
 
 
 def test_its_numbers_are_those_of_the_model_at_each_step(base, tmp_path, responses):
@@ -174,13 +239,18 @@ def test_data_without_levels_log_the_columns_of_the_summary(base, tmp_path):
     pairs = pd.DataFrame({"prompt": ["Why?", "How?"] * 3, "chosen": TEXTS[:2] * 3})
     pairs["prompt"] += pd.Series(map(str, range(6)))
     pairs["rejected"] = "No."
+    pairs["domain"] = ["first"] * 3 + ["second"] * 3
     responses = rmlab.load_pairs(pairs)
     noise = Noise()
     callback = BenchmarkCallback(responses)
     train(base, tmp_path, [noise, callback], eval_strategy="steps", eval_steps=2)
     (benchmark,) = responses["benchmark"].unique()
-    logged = [step for step, logs in noise.logs if f"{benchmark}/overall" in logs]
-    assert logged == [0, 2, 4]
+    logged = {step: logs for step, logs in noise.logs if f"{benchmark}/overall" in logs}
+    assert list(logged) == [0, 2, 4]
+    last = callback.scores[callback.scores["model"] == "run-7 step 4"]
+    (row,) = rmlab.summary(last).to_dict("records")
+    for column in ("overall", "first", "second"):
+        assert logged[4][f"{benchmark}/{column}"] == row[column]
     ax = rmlab.plots.plot_training(callback.scores)
     assert len(ax.get_lines()) == 1
 

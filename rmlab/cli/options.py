@@ -150,6 +150,7 @@ class WorkOptions(StoreOptions):
 class LocalOptions:
     """A model on this machine."""
 
+    base: Base = None
     device: Annotated[
         str | None,
         typer.Option(help="cpu, cuda, cuda:1 ...; else the GPU where there is one."),
@@ -213,7 +214,6 @@ class TemplateOptions:
 class ClassifierOptions(TemplateOptions, ModelOptions):
     """A reward model that scores one answer."""
 
-    base: Base = None
     head: Annotated[
         str | None,
         typer.Option(help="Name of the reward head; else found by its weights."),

@@ -123,7 +123,6 @@ class Prefer(
         list[str],
         typer.Argument(help="Ids or folders of models that see two answers at once."),
     ]
-    base: shared.Base = None
     form: shared.Form = None
 
     def run(self) -> None:
@@ -134,7 +133,7 @@ class Prefer(
 
         keywords = self.work_keywords()
         keywords |= shared.model_keywords(self, shared.ModelOptions)
-        keywords |= shared.pick_given(base=self.base, form=self.form, name=self.name)
+        keywords |= shared.pick_given(form=self.form, name=self.name)
         pairs = scoring.prefer(
             responses, list(self.models), allow_missing=self.allow_missing, **keywords
         )

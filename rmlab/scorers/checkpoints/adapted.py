@@ -44,7 +44,8 @@ _BEYOND = (
     "target_parameters",
     "trainable_token_indices",
 )
-_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
+_TOKENIZER_CONFIG = "tokenizer_config.json"
+_TOKENIZERS = ("tokenizer.json", _TOKENIZER_CONFIG, "tokenizer.model")
 _MERGE = "merge the two (peft: merge_and_unload) and pass the result"
 
 
@@ -111,13 +112,28 @@ class Adapted(Checkpoint):
 
     @property
     def origin(self) -> dict[str, Any]:
-        """For provenance: the base, and whose tokenizer writes the texts."""
-        tokenizer = "adapter" if self.base == self.folder else "base"
+        """For provenance: the base, and whose tokenizer and template it has."""
         return {
             "base": self.base_model.name,
             "base_revision": self.base_model.revision,
-            "tokenizer": tokenizer,
+            "tokenizer": "adapter" if self.base == self.folder else "base",
+            "tokenizer_template": "adapter" if self.has_template else "base",
         }
+
+    @property
+    def template_file(self) -> Path:
+        """Where the adapter has a template, with a tokenizer or without."""
+        return self.folder / "chat_template.jinja"
+
+    @property
+    def has_template(self) -> bool:
+        """Whether the adapter has a template: in its file, or in its tokenizer's
+        settings, where former releases of transformers put it.
+        """
+        if self.template_file.is_file():
+            return True
+        settings = self.folder / _TOKENIZER_CONFIG
+        return settings.is_file() and bool(read_object(settings).get("chat_template"))
 
     @property
     def own_keys(self) -> list[str]:

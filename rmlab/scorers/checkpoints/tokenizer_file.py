@@ -53,9 +53,8 @@ def _adapted_template(tokenizer: "PreTrainedTokenizerBase", checkpoint: Adapted)
     """The adapter's template where it has one, with a tokenizer or without; else the
     base's.
     """
-    file = checkpoint.folder / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text(encoding="utf-8")
+    if checkpoint.template_file.is_file():
+        return checkpoint.template_file.read_text(encoding="utf-8")
     return (
         tokenizer.chat_template or class_tokenizer(checkpoint.base_model).chat_template
     )
