@@ -228,7 +228,8 @@ class _FileStore(Store):
                     n_damaged += 1
                 elif "rmlab_store" in content:
                     self._require_layout(f"{fingerprint}/{name}", content)
-                    runs[writer] = dict(content.get("run", {}))  # type: ignore[call-overload]
+                    run = content.get("run", {})
+                    runs[writer] = dict(run)  # type: ignore[call-overload]
                 else:
                     n_records[writer] += 1
                     yield Record(writer, str(content["key"]), content["value"])

@@ -114,7 +114,7 @@ class Prefer(
     Examples:
       rmlab prefer mini llm-blender/PairRM-hf -o pairs.csv
       rmlab prefer rm-bench llm-blender/PairRM-hf --truncate right --store scores
-      rmlab prefer rm-bench llm-blender/PairRM-hf --cluster ray --store s3://bucket/scores
+      rmlab prefer rm-bench llm-blender/PairRM-hf --cluster ray --store s3://b/scores
       rmlab report scores/
     """
 

@@ -40,7 +40,9 @@ _SIGN = re.compile("|".join(re.escape(name) + r"(?![a-zA-Z])" for name in _LATEX
 _NOUN = re.compile(r"\b(?:assistant|answer|response|option|model)\b", re.IGNORECASE)
 _MARKS = re.compile(r"[\s*_$`\"'.:,;(){}\\]+(?!\d)|\s+")
 _INTRODUCED = re.compile(
-    r"(?:final\s+|my\s+|overall\s+)*(?:verdict|rating|score|judge?ment|choice|winner)\s*(?:is|:|=|-)?\s*(.{1,40})",
+    r"(?:final\s+|my\s+|overall\s+)*"
+    r"(?:verdict|rating|score|judge?ment|choice|winner)"
+    r"\s*(?:is|:|=|-)?\s*(.{1,40})",
     re.IGNORECASE,
 )
 # How much better A is, by the sign in "A>>B". A reply with another sign is unparsable,

@@ -115,7 +115,10 @@ class Scorer(ABC):
         """
         return {}
 
-    def require_like(self, runs: Iterable[Mapping[str, object]], /) -> None:  # noqa: B027  # most need not look
+    # Most scorers need not look.
+    def require_like(  # noqa: B027
+        self, runs: Iterable[Mapping[str, object]], /
+    ) -> None:
         """Raise DataError where the runs that a store has were of other weights under
         the same fingerprint.
         """
@@ -260,7 +263,9 @@ class _Called(Scorer):
         for start in range(0, len(texts), size):
             part = texts[start : start + size]
             scores = self.function(*list_columns(part))
-            yield np.arange(start, start + len(part)), scores  # type: ignore[misc]  # whoever stores them checks them
+            rows = np.arange(start, start + len(part))
+            # Whoever stores the scores checks them.
+            yield rows, scores  # type: ignore[misc]
 
     def provenance(self) -> Provenance:
         code = self.model if hasattr(self.model, "__qualname__") else type(self.model)
