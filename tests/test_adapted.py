@@ -21,6 +21,7 @@ from transformers import (
 
 import rmlab
 from rmlab import toy
+from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
 from rmlab.tables import DataError
 
 peft = pytest.importorskip("peft")
@@ -378,6 +379,20 @@ def test_the_plan_needs_no_weights_of_an_adapter(zoo, tmp_path, main):
     assert plan_row(main, folder)["tokens"] != of_base["tokens"]
 
 
+def test_the_plan_takes_an_adapter_of_an_encoder_that_names_no_task(
+    zoo, tmp_path, main
+):
+    """Its head says what it is, and the plan knows no weights."""
+    folder = zoo("deberta-v2")
+    config = peft.LoraConfig(
+        target_modules=["query_proj"], modules_to_save=["classifier"]
+    )
+    model = peft.get_peft_model(load(folder, "SEQ_CLS"), config)
+    model.save_pretrained(tmp_path / "adapter")
+    row = plan_row(main, tmp_path / "adapter")
+    assert row["tokens"] == plan_row(main, folder)["tokens"]
+
+
 def test_the_plan_takes_a_base(zoo, tmp_path, main):
     base = zoo(task="causal")
     folder = train(base, tmp_path / "adapter")
@@ -436,6 +451,49 @@ def test_an_adapter_of_a_policy_judges_as_its_merged_model_does(zoo, tmp_path):
     other = toy.save_model(tmp_path / "other", task="causal", seed=9)
     changed = rmlab.judge(folder, name="m", base=other, **options)
     assert not np.allclose(rmlab.prefer(responses, changed)["margin"], margins[0])
+
+
+def test_a_lone_language_model_takes_what_it_lacks_from_its_base(zoo, tmp_path):
+    """transformers looked for the settings of generation beside the weights alone."""
+    whole = tmp_path / "whole"
+    shutil.copytree(zoo(task="causal"), whole)
+    ends = {"eos_token_id": [2, 7], "pad_token_id": 0}
+    (whole / "generation_config.json").write_text(json.dumps(ends))
+    lone = tmp_path / "lone"
+    lone.mkdir()
+    shutil.copy(whole / "model.safetensors", lone)
+    texts = PROMPTS, RESPONSES
+    rewards, expected = (
+        rmlab.implicit_reward(path, base=base, device="cpu")(*texts)
+        for path, base in ((lone, whole), (whole, None))
+    )
+    np.testing.assert_array_equal(rewards, expected)
+    margins, expected = (
+        rmlab.pairwise(path, base=base, form="letters", device="cpu").prefer(
+            *texts, RESPONSES[::-1]
+        )
+        for path, base in ((lone, whole), (whole, None))
+    )
+    np.testing.assert_array_equal(margins, expected)
+    options = {"device": "cpu", "dtype": "float32", "mode": "logprob"}
+    judge = rmlab.judge(lone, name="m", base=whole, **options)
+    rmlab.prefer(rmlab.load("mini").head(6), judge)
+    assert judge.respondent._ends >= {2, 7}
+    before = judge.respondent.fingerprint
+    (whole / "generation_config.json").write_text(json.dumps({"eos_token_id": [2]}))
+    judge = rmlab.judge(lone, name="m", base=whole, **options)
+    assert judge.respondent.fingerprint != before
+
+
+def test_an_adapter_beside_a_tokenizer_of_its_own_is_one_for_a_server(zoo, tmp_path):
+    """Its weights are another machine's; its base need not be here."""
+    base = tmp_path / "base"
+    shutil.copytree(zoo(task="causal"), base)
+    folder = train(base, tmp_path / "adapter")
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(base / name, folder)
+    shutil.rmtree(base)
+    assert find_tokenizer(folder).base == folder
 
 
 def test_an_adapter_of_a_classifier_is_no_judge_nor_pairwise(zoo, tmp_path):

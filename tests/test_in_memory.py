@@ -103,30 +103,48 @@ def test_a_model_in_training_is_left_as_it_was(zoo, task):
     assert all(weight.grad is not None for weight in model.base_model.parameters())
 
 
-def compile_in_place(model):
-    model.base_model.compile(backend="eager")
+class CountingBackend:
+    """Of torch.compile: runs the graph as it is, and counts how often."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, graph, inputs):
+        def run(*given):
+            self.calls += 1
+            return graph.forward(*given)
+
+        return run
 
 
-def compile_wrapped(model):
-    model.model = torch.compile(model.model, backend="eager")
+def compile_in_place(model, backend):
+    model.base_model.compile(backend=backend)
 
 
-def compile_whole(model):
-    model.compile(backend="eager")
+def compile_wrapped(model, backend):
+    model.model = torch.compile(model.model, backend=backend)
+
+
+def compile_whole(model, backend):
+    model.compile(backend=backend)
 
 
 @pytest.mark.parametrize(
-    "compile_model", [compile_in_place, compile_wrapped, compile_whole]
+    ("compile_model", "is_called"),
+    # A backbone is called by itself, not through the whole model's compiled pass.
+    [(compile_in_place, True), (compile_wrapped, True), (compile_whole, False)],
 )
-def test_texts_go_through_a_compiled_model_in_packs(zoo, compile_model):
+def test_texts_go_through_a_compiled_model_in_packs(zoo, compile_model, is_called):
     folder = zoo()
     expected = rmlab.classifier(folder, device="cpu")(PROMPTS, RESPONSES)
     model, tokenizer = load(folder)
-    compile_model(model)
+    backend = CountingBackend()
+    compile_model(model, backend)
     scorer = rmlab.classifier(model, tokenizer=tokenizer)
     found = scorer(PROMPTS, RESPONSES)
     np.testing.assert_allclose(found, expected, atol=1e-5 * expected.std())
     assert scorer.backbone.packing.packed, scorer.backbone.packing
+    assert bool(backend.calls) == is_called
 
 
 @pytest.mark.parametrize("task", CLASSES)

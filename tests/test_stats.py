@@ -454,6 +454,16 @@ def test_detectable_has_the_exact_power(n, only_a, only_b, alpha, power):
     assert exact == pytest.approx(power, abs=0.05)
 
 
+def test_a_power_below_the_level_is_no_plan():
+    """It gave a detectable difference below zero."""
+    table = two_models(12, 12, 36)
+    for alpha, power in ((0.5, 0.2), (0.05, 0.05)):
+        with pytest.raises(ValueError, match=f"power={power}.*{alpha}"):
+            stats.power(table, "a", "b", alpha=alpha, power=power)
+        with pytest.raises(ValueError, match=f"power={power}.*{alpha}"):
+            stats.plan(0.02, agreement=0.9, alpha=alpha, power=power)
+
+
 def test_the_detectable_difference_is_found_with_the_power_over_domains(make_scores):
     """By simulation with `paired_differences`, the test of `compare`: it adds two
     prompts to each domain of RM-Bench, which raises the error where few prompts differ.

@@ -23,7 +23,7 @@ def sample(responses: pd.DataFrame, n: int, seed: int = 0) -> pd.DataFrame:
     1,000     0.02 to 0.03        0.01 to 0.03         0.03
     ========  ==================  ===================  ===================
 
-    It is the wider, the more the pairs of a prompt are right or wrong together.
+    It is wider the more often the pairs of a prompt are right or wrong together.
     RewardBench has 23 subsets, and an interval needs five prompts of each.
     Two models, or two steps of a training, are compared on the same prompts: paired
     (`rmlab.compare`) their difference is known better than either accuracy.

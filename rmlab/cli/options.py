@@ -33,7 +33,7 @@ Benchmark = Annotated[
 ]
 Base = Annotated[
     str | None,
-    typer.Option(help="What an adapter changes, or has a lone model's tokenizer."),
+    typer.Option(help="The model an adapter changes, or whose tokenizer to take."),
 ]
 
 Form = Annotated[

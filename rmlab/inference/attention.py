@@ -355,7 +355,7 @@ def segment_kernel() -> "Callable[..., tuple[Tensor, Tensor]] | None":
 
 @cache
 def _repeats_heads() -> bool:
-    """Whether the kernel gives query heads that share a key head that head.
+    """Whether query heads that share a key head all get that head from the kernel.
 
     That of torch 2.6 reads on behind the last key head instead.
     """
@@ -364,7 +364,8 @@ def _repeats_heads() -> bool:
     kernel = segment_kernel()
     if kernel is None:
         return True
-    numbers = torch.arange(2.0).reshape(1, 2, 1, 1).expand(1, 2, 1, 16).contiguous()
+    heads = torch.arange(2.0, device="cpu").reshape(1, 2, 1, 1)
+    numbers = heads.expand(1, 2, 1, 16).contiguous()
     # One head of keys and values; what lies behind it is the second.
     shared = numbers[:, :1]
     attended, _ = kernel(numbers, shared, shared, 0.0, True)

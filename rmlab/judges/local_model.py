@@ -66,12 +66,11 @@ class Local:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the weights, the tokenizer, the generation settings beside them, the
+        """Hash of the weights, the tokenizer, the generation settings, the
         number type and the sampling.
         """
-        settings = digests(
-            "generation", self.checkpoint.model_folder.glob("generation_config.json")
-        )
+        file = self.checkpoint.generation_file
+        settings = digests("generation", [] if file is None else [file])
         return hash_parts(
             {
                 "scoring": SCORING_VERSION,

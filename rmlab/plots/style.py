@@ -65,8 +65,8 @@ def plot_style_gap(
     Axes
         A row per model, baselines grey. The number of ties stands at the right, and a
         level that is mostly ties is hollow; a line below the axis explains lines and
-        hollow marks. Models without any of these numbers are
-        left out, and counted below the axis.
+        hollow marks. Models without any of these numbers are left out, and counted
+        below the axis.
 
     Raises
     ------

@@ -79,7 +79,8 @@ def compare(
         - difference: value_a minus value_b;
         - se: its error, clustered by prompt;
         - low, high: its interval; for it and for p two prompts are added to each part,
-          one that only each model wins, so that their error is a little larger than se;
+          one that only a wins and one that only b wins, so that their error is a little
+          larger than se;
         - p: two-sided and unadjusted; the interval excludes zero exactly where p < 1 -
           confidence;
         - p_holm: adjusted over the rows by Holm's method;

@@ -70,8 +70,8 @@ def power(
         - difference: in this table;
         - agreement: share of prompts on which both earn the same;
         - n_prompts;
-        - detectable: found with the power between two models that disagree on as many
-          prompts as these;
+        - detectable: the difference that is found with this power between two models
+          that disagree on as many prompts as these;
         - alpha: of the test;
         - adjust, average;
         - reason: why `detectable` is missing, with the remedy: there are fewer than 30
@@ -289,8 +289,11 @@ def _fewest_prompts(
     return fewest
 
 
-def _check_shares(**shares: float) -> None:
-    for argument, value in shares.items():
+def _check_shares(*, power: float, alpha: float) -> None:
+    for argument, value in (("power", power), ("alpha", alpha)):
         if not 0 < value < 1:
             allowed = "a probability between 0 and 1"
             raise ValueError(f"{argument}: {value!r}; allowed: {allowed}")
+    if power <= alpha:
+        problem = f"power={power}: equal models are found different in {alpha} of tests"
+        raise ValueError(f"{problem}; allowed: more than alpha")

@@ -81,6 +81,8 @@ class Adapted(Checkpoint):
     def config(self) -> "PreTrainedConfig":
         """The base's configuration, with the adapter's numbers of labels and tokens."""
         config = copy.deepcopy(self.base_model.config)
+        if not self.own_keys:
+            return config
         state = _build(self, config, self.class_title).state_dict()
         for key, tensor in self.tensors(self.own_keys):
             if key not in state or tensor.shape == state[key].shape:

@@ -135,6 +135,17 @@ class Checkpoint:
         """Where the whole model's files lie: of an adapter, those of its base."""
         return self.folder
 
+    @property
+    def generation_file(self) -> Path | None:
+        """The settings of generation: beside the weights, else beside the
+        configuration.
+        """
+        for folder in (self.model_folder, self.base):
+            file = folder / "generation_config.json"
+            if file.is_file():
+                return file
+        return None
+
     @cached_property
     def tokenizer_content(self) -> str:
         """Hash of the names and the bytes of all files that decide a text's tokens.
@@ -284,9 +295,8 @@ def _find_base(
         return find_model(str(named), revision=adapter.get("revision"))
     except DataError as error:
         problem = f"{problem}, which cannot be had ({error.problem})"
-        raise DataError(
-            problem, "pass base=, the folder or id of that model"
-        ) from error
+        remedy = "pass base= (of a server tokenizer=), the folder or id of that model"
+        raise DataError(problem, remedy) from error
 
 
 def find_tokenizer(
@@ -301,7 +311,9 @@ def find_tokenizer(
     Its weights are neither asked for nor downloaded.
     """
     snapshot = _find_folder("tokenizer", source, revision, _SETTINGS)
-    if _is_adapter(snapshot.folder):
+    # An adapter beside a configuration and a tokenizer of its own needs no base here.
+    is_whole = base is None and (snapshot.folder / "config.json").is_file()
+    if _is_adapter(snapshot.folder) and not is_whole:
         from rmlab.scorers.checkpoints.adapted import outline
 
         base_model = _find_base(str(source), snapshot.folder, base, find_tokenizer)

@@ -18,7 +18,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
@@ -154,6 +154,9 @@ def load(
         # The one that transformers takes off itself it must find.
         if is_renamed:
             options["key_mapping"] = {f"^{re.escape(prefix)}": ""}
+        if checkpoint.base != checkpoint.folder:
+            # Transformers would look for them beside the weights alone.
+            options["generation_config"] = _generation_settings(checkpoint)
     else:
         # An Auto class wants a folder even where it is given the weights; the class it
         # stands for does not.
@@ -183,18 +186,25 @@ def load(
 
 
 def _set_generation(model: "PreTrainedModel", checkpoint: Checkpoint) -> None:
-    """Take the settings of generation beside the weights; no cache for a pass that
-    cannot go without one otherwise.
+    """Take the settings of generation, and switch the cache off for models whose pass
+    cannot be told to.
     """
-    from transformers import GenerationConfig
-
     # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
     # ask it to go without a cache.
     if "use_cache" not in inspect.signature(base_model(model).forward).parameters:
         model.config.use_cache = False
-    folder = checkpoint.model_folder
-    if not checkpoint.has_safetensors and (folder / "generation_config.json").is_file():
-        model.generation_config = GenerationConfig.from_pretrained(folder)
+    if not checkpoint.has_safetensors and checkpoint.generation_file is not None:
+        model.generation_config = _generation_settings(checkpoint)
+
+
+def _generation_settings(checkpoint: Checkpoint) -> "GenerationConfig":
+    """The settings of generation in their file, or else as the configuration says."""
+    from transformers import GenerationConfig
+
+    file = checkpoint.generation_file
+    if file is None:
+        return GenerationConfig.from_model_config(checkpoint.config)
+    return GenerationConfig.from_pretrained(file.parent)
 
 
 def _stored_prefix(checkpoint: Checkpoint, empty: "PreTrainedModel") -> str:
