@@ -1141,7 +1141,7 @@ def _diagnose_stop(answer: Function) -> str | None:
 
 @_exercise("6.1", "a function of the published table")
 def _diagnose_below_chance(answer: Function) -> str | None:
-    """Chance is one half: below it style decides against the truth."""
+    """Chance is one half: below it the right answer mostly fails to win."""
     mistakes = {
         "This is their share; how many are they?": 2 / 3,
         "A model at exactly one half is not below chance.": 3,
