@@ -537,7 +537,7 @@ def test_a_reply_in_drips_ends_with_the_deadline_in_its_headers_too(end_of_heade
 def test_a_server_is_believed_by_its_certificate_alone():
     context = http.Connection(
         "https://nowhere.example", "", 1.0
-    )._transport._pool._ssl_context
+    ).transport._pool._ssl_context
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname
 

@@ -9,10 +9,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from rmlab.servers.http import Connection, Failure, Reply, Request, read_key
+from rmlab.servers.http import (
+    Connection,
+    Failure,
+    Reply,
+    Request,
+    read_key,
+    ssl_context,
+)
 from rmlab.servers.limits import Budget, Pace, Stopped
 
 if TYPE_CHECKING:
@@ -107,11 +113,10 @@ class Sender(Generic[K, T]):
             reraise=True,
         )
 
-        self._connect = partial(Connection, client.url, self._key, client.timeout)
-        # The first one is made here: 64 threads that import httpx at once take half a
-        # second.
-        self._connections = [self._connect()]
-        self._local = threading.local()
+        # 64 threads that read the certificates at once take seconds.
+        ssl_context()
+        # By the thread that uses it.
+        self._connections: dict[int, Connection] = {}
         self.threads = ThreadPoolExecutor(client.concurrency, "rmlab-requests")
         self._watch = threading.Thread(
             target=self._cut_overdue, name="rmlab-deadlines", daemon=True
@@ -124,8 +129,8 @@ class Sender(Generic[K, T]):
         self.threads.shutdown(cancel_futures=True)
         self._closed.set()
         self._watch.join()
-        for connection in self._connections:
-            connection.close()
+        for connection in self._connections.values():
+            connection.transport.close()
 
     def answer(self, key: K, request: Request) -> tuple[K, Answer[T]]:
         """Send one request until it is answered or has failed."""
@@ -159,7 +164,7 @@ class Sender(Generic[K, T]):
         """
         while not self._closed.wait(_WATCH_SECONDS):
             latest = math.inf if self._stop.is_set() else time.monotonic()
-            for connection in list(self._connections):
+            for connection in list(self._connections.values()):
                 if connection.deadline < latest:
                     connection.cut()
 
@@ -247,10 +252,12 @@ class Sender(Generic[K, T]):
 
     def _exchange(self, request: Request) -> Reply:
         """Send a request over this thread's connection."""
-        if not hasattr(self._local, "connection"):
-            self._local.connection = self._connect()
-            self._connections.append(self._local.connection)
-        reply: Reply = self._local.connection.send(request)
+        thread = threading.get_ident()
+        if thread not in self._connections:
+            client = self._client
+            connection = Connection(client.url, self._key, client.timeout)
+            self._connections[thread] = connection
+        reply = self._connections[thread].send(request)
         if len(self._key) < _MIN_KEY_IN_REPLY:
             return reply
         content = reply.content.replace(self._key.encode(), _KEY_MARK.encode())
