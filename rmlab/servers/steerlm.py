@@ -172,5 +172,5 @@ class Triton(Dialect):
         if exceeded.astype(bool).any():
             reason = "the text is longer than the server's window (exceeded)"
             raise Failure(reason, again=False)
-        rows = [row.ravel().astype(float).tolist() for row in rewards]
+        rows = rewards.reshape(n_texts, -1).astype(float).tolist()
         return Scored([parse_numbers(row) for row in rows])
