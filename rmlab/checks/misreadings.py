@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Ids = list[np.ndarray]
 
 _MAX_PADS = 256  # behind a text
-_WINDOWS = [2**n for n in range(16, 4, -1)]
+_WINDOWS = 2 ** np.arange(16, 4, -1)
 
 
 class Misreading(NamedTuple):
@@ -52,7 +52,7 @@ def misreading_cause(
     `rows`: texts with score_a and score_b, those that differ most first. `tokenizers`:
     further ones that may have been used.
     """
-    runs = [rows[name].to_numpy(np.float64) for name in ("score_a", "score_b")]
+    runs = rows[["score_a", "score_b"]].to_numpy(np.float64).T
     is_half = any(half_precision(run) for run in runs)
     tolerance = HALF if is_half else EXACT
 
@@ -101,10 +101,12 @@ def reads_last_only(model: Classifier) -> bool:
 
 def _changes_tokens(misread: Ids, ids: Ids) -> bool:
     """Whether a misreading leaves every text some tokens, and changes those of one."""
-    if any(len(text) == 0 for text in misread):
-        return False
-    pairs = zip(misread, ids, strict=True)
-    return any(not np.array_equal(new, old) for new, old in pairs)
+    is_changed = False
+    for new, old in zip(misread, ids, strict=True):
+        if len(new) == 0:
+            return False
+        is_changed = is_changed or not np.array_equal(new, old)
+    return is_changed
 
 
 def _score_ids(model: Classifier, prepared: "Encoded", ids: Ids) -> Floats:
@@ -216,8 +218,8 @@ def _cut(ids: Ids, is_different: np.ndarray) -> Iterator[Misreading]:
             continue
         behind_first = []
         for text in ids:
-            n_last = min(window - 1, len(text) - 1)
-            behind_first.append(np.append(text[:1], text[len(text) - n_last :]))
+            last = text[1:][-(window - 1) :]
+            behind_first.append(np.append(text[:1], last))
         cuts = {
             "end": [text[:window] for text in ids],
             "beginning": [text[-window:] for text in ids],

@@ -30,6 +30,18 @@ def spread(lengths: np.ndarray, groups: Ints, size: int) -> Ints:
     return np.flatnonzero(np.isin(prompt_number, chosen))
 
 
+def label_margins(rows: pd.DataFrame, scores: pd.Series | Floats) -> Floats:
+    """Margins of the comparisons of a chosen with a rejected answer, in the prompts
+    that have both.
+    """
+    frame = rows[KEY].assign(model="", score=scores)
+    n_labels = frame.groupby(PROMPT)["label"].transform("nunique")
+    frame = frame[n_labels == 2]
+    if frame.empty:
+        return np.zeros(0)
+    return metrics.pairs(frame)["margin"].to_numpy(np.float64)
+
+
 class Flips(NamedTuple):
     """How many comparisons change their outcome, of how many, and both in words."""
 
@@ -56,11 +68,7 @@ class Sample(NamedTuple):
         """Margins of the comparisons of a chosen with a rejected answer."""
         if self.unit == "comparisons":
             return scores
-        frame = self.rows.assign(model="doctor", score=scores)
-        frame = frame[frame.groupby(PROMPT)["label"].transform("nunique") == 2]
-        if frame.empty:
-            return np.zeros(0)
-        return metrics.pairs(frame)["margin"].to_numpy(np.float64)
+        return label_margins(self.rows, scores)
 
     def flips(self, left: Floats, right: Floats) -> Flips:
         """Compare the outcomes by two scorings of the rows."""

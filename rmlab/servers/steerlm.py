@@ -77,9 +77,10 @@ def conversation(prompt: Prompt, response: str) -> str:
     Hello!
     <extra_id_2>
     """
-    turns = list(prompt) if not isinstance(prompt, str) else []
     if isinstance(prompt, str):
-        turns.append({"role": "user", "content": prompt})
+        turns = [{"role": "user", "content": prompt}]
+    else:
+        turns = list(prompt)
     system = _SYSTEM
     if turns and turns[0]["role"] == "system":
         system = turns.pop(0)["content"]
