@@ -19,15 +19,14 @@ def spread(lengths: np.ndarray, groups: Ints, size: int) -> Ints:
     """Texts of whole prompts, evenly spread from the shortest prompt to the longest,
     about `size` texts.
     """
-    prompts, prompt_number = np.unique(groups, return_inverse=True)
-    mean_length = np.bincount(prompt_number, lengths) / np.bincount(prompt_number)
-    by_length = np.argsort(mean_length, kind="stable")
+    mean_length = pd.Series(lengths).groupby(groups).mean()
+    prompts = mean_length.sort_values(kind="stable").index
 
     n = max(1, round(size * len(prompts) / len(groups)))
     n = min(len(prompts), n)
     middle = (np.arange(n) + 0.5) * len(prompts) / n
-    chosen = by_length[middle.astype(int)]
-    return np.flatnonzero(np.isin(prompt_number, chosen))
+    chosen = prompts[middle.astype(int)]
+    return np.flatnonzero(np.isin(groups, chosen))
 
 
 def label_margins(rows: pd.DataFrame, scores: pd.Series | Floats) -> Floats:

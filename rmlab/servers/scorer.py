@@ -247,9 +247,9 @@ class Remote(Scorer):
 
         values: list[list[float]] = []
         counts: list[int | None] = []
-        for start in sorted(scored_by_start):
-            values += scored_by_start[start].values
-            counts.append(scored_by_start[start].tokens)
+        for _, scored in sorted(scored_by_start.items()):
+            values += scored.values
+            counts.append(scored.tokens)
         widths = sorted({len(row) for row in values})
         if len(widths) > 1:
             problem = f"{widths} values for different texts of one model"
