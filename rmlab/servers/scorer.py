@@ -170,17 +170,22 @@ class Remote(Scorer):
             problem = f"{self.client.url}: {stop}"
             raise DataError(problem, "run again to go on from what a store= kept")
         if refused:
-            self.failed.update(refused.values())
-            text, reason = next(iter(refused.items()))
-            first = f"first text {text}: {reason}"
-            warnings.warn(
-                f"{self.name}: no score for {len(refused)} texts, {first}",
-                stacklevel=3,
-            )
+            self._report_refused(refused)
             missing = np.full(len(refused), np.nan)
             if self.columns:
                 missing = np.full((len(refused), 1 + len(self.columns)), np.nan)
             yield np.array(list(refused), np.intp), missing
+
+    def _report_refused(self, refused: Mapping[int, str]) -> None:
+        """Count the texts without a score, and warn of them; `refused`: their
+        reasons.
+        """
+        self.failed.update(refused.values())
+        text, reason = next(iter(refused.items()))
+        first = f"first text {text}: {reason}"
+        message = f"{self.name}: no score for {len(refused)} texts, {first}"
+        # Of whoever reads the stream.
+        warnings.warn(message, stacklevel=4)
 
     def _scores(self, scored: Scored) -> Floats:
         """The scores of a request's texts, with the outputs where there are several."""
