@@ -129,10 +129,8 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def read_key(name: str | None) -> str:
-    """Return the key in the environment variable of this name, empty without a name."""
-    if not name:
-        return ""
+def read_key(name: str) -> str:
+    """Return the key in the environment variable of this name."""
     key = os.environ.get(name, "").strip()
     variable = f"key: the environment variable {name}"
     if not key:

@@ -84,7 +84,9 @@ class Sender(Generic[K, T]):
 
         self._client = client
         self._read = read
-        self._key = read_key(client.key)
+        self._key = ""
+        if client.key is not None:
+            self._key = read_key(client.key)
         self._budget = Budget(
             client.spent, client.max_requests, client.max_tokens, reserve
         )
