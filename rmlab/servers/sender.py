@@ -218,13 +218,14 @@ class Sender(Generic[K, T]):
 
     def _try(self, key: K, request: Request) -> T:
         """Send a request once, and read its reply; raise Failure without a value."""
+        connection = self._own_connection()
         self._pace.wait_for_turn(self._stop)
         self._budget.take(request.tokens, self._stop_reason)
         # A try without a reply may have been charged.
         n_charged = request.tokens
         reply = None
         try:
-            reply = self._exchange(request)
+            reply = self._hide_key_in(connection.send(request))
             _require_success(reply)
             if request.tokens:
                 n_charged = _count_charged(reply, request.tokens)
@@ -252,14 +253,17 @@ class Sender(Generic[K, T]):
             start = reply.content[:_SHOWN_CHARACTERS].decode("utf-8", "replace")
             raise Failure(f"{form}: {start!r}", again=True) from None
 
-    def _exchange(self, request: Request) -> Reply:
-        """Send a request over this thread's connection."""
+    def _own_connection(self) -> Connection:
+        """This thread's connection."""
         thread = threading.get_ident()
         if thread not in self._connections:
             client = self._client
             connection = Connection(client.url, self._key, client.timeout)
             self._connections[thread] = connection
-        reply = self._connections[thread].send(request)
+        return self._connections[thread]
+
+    def _hide_key_in(self, reply: Reply) -> Reply:
+        """The reply, which may repeat the key, without it."""
         if len(self._key) < _MIN_KEY_IN_REPLY:
             return reply
         content = reply.content.replace(self._key.encode(), _KEY_MARK.encode())
