@@ -75,7 +75,7 @@ class Rewards(shared.ServerOptions, shared.StoreOptions):
         prompt = self.prompt if self.chats is None else None
         response = self.chats or self.response
         table = pd.DataFrame(rows, dtype=object)
-        columns = table.columns.intersection([prompt, response, REWARD])
+        is_read = table.columns.isin([prompt, response, REWARD])
 
         keywords = shared.pick_given(name=self.name)
         model: Model = self.model
@@ -85,7 +85,7 @@ class Rewards(shared.ServerOptions, shared.StoreOptions):
         else:
             keywords |= shared.model_keywords(self, shared.ClassifierOptions)
         scored = scoring.rewards(
-            table[columns],
+            table.loc[:, is_read],
             model,
             prompt=prompt,
             response=response,
