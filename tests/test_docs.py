@@ -42,7 +42,10 @@ WITH_OUTPUT = [
 # These name a server, a benchmark or a file of the reader's, for which something small
 # stands in below. Their blocks without an output only run.
 WITH_STAND_INS = [
-    DOCS / name for name in ("judges.md", "servers.md", "tables.md", "write_a_scorer.md")
+    DOCS / "judges.md",
+    DOCS / "servers.md",
+    DOCS / "tables.md",
+    DOCS / "write_a_scorer.md",
 ]
 # A training prints its log, with times: only the outputs on this page are compared.
 WITH_LOG = [DOCS / "how_to" / "while_you_train.md"]
