@@ -13,7 +13,14 @@ import numpy as np
 from rmlab.inference.attention import Call, PrefixCache, paths
 from rmlab.inference.flex import Kernels, Masks, key_table
 from rmlab.inference.memory import offloaded, upload
-from rmlab.inference.planning import Ints, Layout, Texts, Tokens, filled
+from rmlab.inference.planning import (
+    Ints,
+    Layout,
+    Texts,
+    Tokens,
+    count_tokens,
+    filled,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,7 +120,7 @@ class Passes:
 
         Without padding no mask is passed, so that the model may take its fastest way.
         """
-        lengths = np.array([len(ids) for ids in sequences])
+        lengths = count_tokens(sequences)
         # (texts, longest): False is padding.
         is_token = np.arange(lengths.max()) < lengths[:, None]
         # The model's own pad token: some encoders count positions by it.
