@@ -23,7 +23,6 @@ from rmlab.inference.planning import (
     Packing,
     Part,
     Texts,
-    Tokens,
     count_tokens,
     cut,
     distinct,
@@ -88,7 +87,7 @@ class Walk:
 
     passes: Passes
     packing: Packing
-    sequences: list[Tokens]
+    sequences: Texts
     reads: Texts
     groups: Ints
     budget: int

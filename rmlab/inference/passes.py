@@ -61,11 +61,6 @@ class Passes:
             if hasattr(module, "recurrent_states"):
                 self._recurrent.append(module)
 
-    @property
-    def on_kernels(self) -> bool:
-        """Does the model's attention go over a GPU's kernels?"""
-        return self.kernels.serve(self.model.device)
-
     def alone(self, ids: Tokens, reads: Tokens) -> "Tensor":
         """Hidden states of one text forwarded by itself with the model's own attention:
         (reads, hidden) float32.
@@ -86,20 +81,22 @@ class Passes:
         """
         # Rows are counted from the first forwarded one.
         n_cached = layout.n_cached
+        device = self.model.device
+        on_kernels = self.kernels.serve(device)
         arrays = {
             "ids": layout.ids[None, n_cached:],
             "positions": layout.positions[None, n_cached:],
             "rows": rows - n_cached,
         }
-        if self.on_kernels:
+        if on_kernels:
             arrays = {"keys": key_table(layout), **arrays}
 
         with self.exclusive_pass(int(layout.positions.max()) + 1):
             # Kernels are compiled for tensors made inside: those made outside are of
             # another sort to torch.
-            uploaded = upload(arrays, self.model.device)
+            uploaded = upload(arrays, device)
             masks = None
-            if self.on_kernels:
+            if on_kernels:
                 masks = Masks(uploaded["keys"], filled(layout.forwarded))
             with paths(self.model, layout, self.kernels, masks, cache) as calls:
                 (states,) = self.forward(

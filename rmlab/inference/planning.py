@@ -508,10 +508,10 @@ class Layout:
         # between two edges is one segment.
         edges = np.flatnonzero(np.diff(self.ends)) + 1
         # Cached rows are looked at like a run.
-        cached = Rows(0, self.n_cached)
+        cached = Run(0, self.n_cached, (), 0)
 
         segments = []
-        for begin, behind, *_ in (cached, *self.runs):
+        for begin, behind, *_ in [cached, *self.runs]:
             first_edge = np.searchsorted(edges, begin, "right")
             last_edge = np.searchsorted(edges, behind, "left")
             inside = edges[first_edge:last_edge].tolist()
