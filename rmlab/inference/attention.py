@@ -236,15 +236,17 @@ def attend(
     `query`: of the forwarded rows; `key`, `value`: of all rows of the layout, cached
     ones first.
     """
-    # A window that no text is longer than cuts nothing off.
+    # A window that reaches over the longest text is none.
     if kind.window is not None and kind.window > layout.positions.max():
         kind = kind._replace(window=None)
 
     # Segments are seen as a whole, so not with a window; and the kernel that returns
     # its sums knows no cap.
     sees_whole = kind.causal and not kind.softcap and kind.window is None
-    is_wide = query.dtype.itemsize >= 4 and query.shape[3] == value.shape[3]
-    if sees_whole and is_wide and query.device.type == "cpu":
+    has_one_size = query.shape[3] == value.shape[3]
+    is_wide = query.dtype.itemsize >= 4
+    is_on_cpu = query.device.type == "cpu"
+    if sees_whole and has_one_size and is_wide and is_on_cpu:
         kernel = segment_kernel()
         if kernel is not None:
             return _attend_segments(kernel, layout, kind.scaling, query, key, value)

@@ -102,16 +102,20 @@ class Walk:
         `can_cache`: asked only where a prompt is larger than a pack, as it takes passes
         of its own.
         """
-        for equal in distinct([self.sequences[text] for text in texts.tolist()]):
+        sequences = [self.sequences[text] for text in texts.tolist()]
+        for equal in distinct(sequences):
             copies = texts[equal]
-            self.copies[int(copies[0])] = copies
-        first = np.array(list(self.copies), np.intp)
+            first = int(copies[0])
+            self.copies[first] = copies
+        distinct_texts = np.array(list(self.copies), np.intp)
 
         cut_texts = partial(cut, self.sequences, self.groups, fill=self.fill)
-        parts = cut_texts(first, self.budget, packing=self.packing)
-        if any(part.n_to_cache for part in parts) and not can_cache():
+        parts = cut_texts(distinct_texts, self.budget, packing=self.packing)
+        uses_cache = any(part.n_to_cache for part in parts)
+        if uses_cache and not can_cache():
             self.packing = replace(self.packing, caches=False)
-            parts = cut_texts(first, self.budget, packing=self.packing)
+            parts = cut_texts(distinct_texts, self.budget, packing=self.packing)
+
         cut_again = partial(cut_texts, packing=self.packing)
         for batch in until_it_fits(parts, self._forward, cut_again):
             if len(batch.texts):

@@ -129,7 +129,6 @@ class Plan:
         """
         if self.packing.packed and self.packing.causal:
             return trie_size(self.sequences, self.groups)
-        # Encoders share no rows.
         return int(count_tokens(self.sequences).sum())
 
 
@@ -199,8 +198,7 @@ def cut(
         waste = WASTE if packing.pads else 0.0
         parts = pad(count_tokens(chosen), budget, waste)
     elif packing.causal:
-        caches = packing.caches
-        parts = pack(chosen, groups[numbers], budget, fill=fill, caches=caches)
+        parts = pack(chosen, groups[numbers], budget, fill=fill, caches=packing.caches)
     else:
         # Only a decoder's texts share rows.
         parts = pack(chosen, numbers, budget, fill=fill, caches=False)
@@ -356,10 +354,9 @@ def _prompts(sequences: Texts, groups: Groups) -> Iterator[_PromptTexts]:
 def common_length(left: Tokens, right: Tokens) -> int:
     """Length of the common beginning of two sequences."""
     n = min(len(left), len(right))
-    differ = np.flatnonzero(left[:n] != right[:n])
-    if len(differ):
-        return int(differ[0])
-    return n
+    # Equal here and everywhere before.
+    is_common = np.logical_and.accumulate(left[:n] == right[:n])
+    return int(is_common.sum())
 
 
 def _cut_trie(prompt: _PromptTexts, budget: int) -> Iterator[Part]:
@@ -378,14 +375,9 @@ def _cut_trie(prompt: _PromptTexts, budget: int) -> Iterator[Part]:
             n_to_cache = int(shared[k]) + budget - size
             # A pack that is full already where the text begins does not hold it.
             is_cut = size < budget
-            stop = k + is_cut
+            span = slice(begin, k + is_cut)
             yield Part(
-                texts[begin:stop],
-                budget,
-                shared[begin:stop].copy(),
-                n_cached,
-                n_to_cache,
-                is_cut,
+                texts[span], budget, shared[span].copy(), n_cached, n_to_cache, is_cut
             )
             # The next pack begins with the rest of this text.
             begin = k
