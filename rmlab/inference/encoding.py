@@ -77,9 +77,8 @@ class Encoded:
 
     @cached_property
     def prompt_end(self) -> NDArray[np.intp]:
-        """The last token of each prompt with the assistant's header.
-
-        Without a header, as in "raw", the first token.
+        """The last token before each answer: of the assistant's header, or of the
+        prompt where the template writes none; 0 where nothing stands before it.
         """
         return np.maximum(self.response_start - 1, 0)
 

@@ -115,7 +115,9 @@ class Passes:
         """Hidden states of right-padded `sequences` at positions `reads` of `texts`
         among them, (n, hidden) float32.
 
-        Without padding no mask is passed, so that the model may take its fastest way.
+        The mask is passed where nothing is padded, too, as a tokenizer gives it:
+        without one transformers takes positions that do not ascend by one for several
+        texts in a row.
         """
         lengths = count_tokens(sequences)
         # (texts, longest): False is padding.
@@ -127,7 +129,7 @@ class Passes:
         ids = np.full(is_token.shape, pad)
         ids[is_token] = np.concatenate(list(sequences))
         arrays = {"input_ids": ids}
-        if not is_token.all():
+        if takes_argument(self.model, "attention_mask") or not is_token.all():
             arrays["attention_mask"] = is_token.astype(np.intp)
 
         with self.exclusive_pass(int(lengths.max())):
