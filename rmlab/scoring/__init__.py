@@ -11,7 +11,7 @@ from rmlab.scoring.reward_column import rewards
 from rmlab.scoring.run import make_run_options
 from rmlab.scoring.stores import merge
 from rmlab.scoring.tasks import ComparedAnswers, SingleAnswers, score_table
-from rmlab.scoring.texts import Shard, select_shard
+from rmlab.scoring.texts import Shard, comparisons, select_shard
 
 __all__ = ["Ray", "merge", "prefer", "rewards", "score"]
 
@@ -157,7 +157,8 @@ def prefer(
     responses = tables.check_responses(responses)
     if shard is not None:
         responses = select_shard(responses, shard)
-    task = ComparedAnswers(responses)
+    rows, texts = comparisons(responses)
+    task = ComparedAnswers(rows, texts)
     run = make_run_options(
         store=store,
         cluster=cluster,

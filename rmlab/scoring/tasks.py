@@ -3,7 +3,7 @@ table.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pandas as pd
@@ -13,18 +13,20 @@ from rmlab.scorers.base import Floats, Judge, PairScorer, Provenance, Scorer, Te
 from rmlab.scoring.judged import judge_pairs, judge_scores
 from rmlab.scoring.run import RunOptions, score_texts
 from rmlab.scoring.stores import check_tables, write_tables
-from rmlab.scoring.texts import Texts, both_orders, comparisons, unique_texts
+from rmlab.scoring.texts import Texts, both_orders, unique_texts
 from rmlab.scoring.workers import spread_scorer
 
 
 class SingleAnswers:
-    """Responses, each of which gets a score. `rows`: the table without a model."""
+    """Responses, each of which gets a score. `rows`: the table, without a model's
+    name.
+    """
 
     is_pairwise = False
     key_columns: Sequence[str] = tables.KEY  # what messages call a row by
 
     def __init__(self, responses: pd.DataFrame) -> None:
-        self.rows = responses
+        self.rows = responses.assign(model="")
         self.prompt_number, _ = tables.group_codes(responses, tables.PROMPT)
         self.prompt_columns = tables.prompt_columns(responses, tables.SCORES)
 
@@ -53,22 +55,22 @@ class SingleAnswers:
             names = ["score", *scorer.columns]
             columns = pd.DataFrame(scores[self.texts.rows], columns=names)
 
-        names = list(tables.SCORES[1:])
+        names = list(tables.SCORES)
         for name in (*columns, *self.prompt_columns):
             if name not in names:
                 names.append(name)
         return self.rows.assign(**columns)[names], provenance
 
 
+@dataclass(frozen=True)
 class ComparedAnswers:
     """Every chosen with every rejected answer of a prompt, each of which gets a margin
-    or a verdict. `rows`: the table without a model.
+    or a verdict. `rows`: the table, without a model's name.
     """
 
+    rows: pd.DataFrame
+    texts: Texts
     is_pairwise = True
-
-    def __init__(self, responses: pd.DataFrame) -> None:
-        self.rows, self.texts = comparisons(responses)
 
     def score_rows(
         self, scorer: Scorer | Judge, run: RunOptions
@@ -78,8 +80,7 @@ class ComparedAnswers:
         """
         if isinstance(scorer, Judge):
             columns, provenance = judge_pairs(scorer, self.texts, run)
-            undecided = self.rows.drop(columns=["margin", "outcome"])
-            return pd.concat([undecided, columns], axis=1), provenance
+            return self.rows.assign(**columns), provenance
 
         assert isinstance(scorer, PairScorer)
         texts = both_orders(self.texts) if scorer.both_orders else self.texts
@@ -114,10 +115,6 @@ def score_table(
             scorer.free_memory()
 
     table = pd.concat(by_model, ignore_index=True)
-    if task.is_pairwise:
-        table = tables.check_pairs(table)
-    else:
-        table = tables.check_scores(table, allow_missing=run.allow_missing)
     table.attrs["provenance"] = provenance
     if store is not None:
         write_tables(table, store)
