@@ -9,12 +9,11 @@ from functools import cached_property
 import pandas as pd
 
 from rmlab import baselines, tables
-from rmlab.scorers.base import Floats, Judge, PairScorer, Provenance, Scorer, Text
+from rmlab.scorers.base import Judge, PairScorer, Provenance, Scorer, Text
 from rmlab.scoring.judged import judge_pairs, judge_scores
 from rmlab.scoring.run import RunOptions, score_texts
 from rmlab.scoring.stores import check_tables, write_tables
 from rmlab.scoring.texts import Texts, both_orders, unique_texts
-from rmlab.scoring.workers import spread_scorer
 
 
 class SingleAnswers:
@@ -51,7 +50,7 @@ class SingleAnswers:
             if isinstance(getattr(scorer, "model", None), baselines.Baseline):
                 # It costs nothing: it is computed anew, and here.
                 run = replace(run, store=None, engine=None)
-            scores, provenance = run_scorer(scorer, self.texts, run)
+            scores, provenance = score_texts(scorer, self.texts, run)
             names = ["score", *scorer.columns]
             columns = pd.DataFrame(scores[self.texts.rows], columns=names)
 
@@ -84,7 +83,7 @@ class ComparedAnswers:
 
         assert isinstance(scorer, PairScorer)
         texts = both_orders(self.texts) if scorer.both_orders else self.texts
-        scores, provenance = run_scorer(scorer, texts, run)
+        scores, provenance = score_texts(scorer, texts, run)
         margin = scores[texts.rows, 0]
         if scorer.both_orders:
             forward, exchanged = margin.reshape(2, -1)
@@ -119,12 +118,3 @@ def score_table(
     if store is not None:
         write_tables(table, store)
     return table
-
-
-def run_scorer(
-    scorer: Scorer, texts: Texts, run: RunOptions
-) -> tuple[Floats, Provenance]:
-    """Score texts here, or on the cluster where there is one and the scorer can go."""
-    if run.engine is not None and scorer.travels:
-        scorer = spread_scorer(scorer, run.engine, run.store)
-    return score_texts(scorer, texts, run)

@@ -20,8 +20,8 @@ from rmlab.scorers.base import (
     Text,
 )
 from rmlab.scoring.cluster import Ray
-from rmlab.scoring.run import describe_scorer, score_batches
 from rmlab.scoring.self_check import check_company
+from rmlab.scoring.streaming import describe_scorer, score_batches
 from rmlab.store import Store
 from rmlab.tables import DataError
 
