@@ -16,7 +16,6 @@ from rmlab.judges.questions import (
     Completion,
     Order,
     Question,
-    item_numbers,
     shuffled_order,
 )
 from rmlab.scorers.base import SILENT, Floats, Ints, Judged, Prompt, Text
@@ -128,22 +127,19 @@ class PairJudge(LLMJudge):
         self, items: Sequence[Text], questions: Sequence[Question], replies: Replies
     ) -> Judged:
         """Return the verdict on each comparison, by the votes for its first answer."""
-        votes = self._votes(len(items), questions, replies)
+        votes = self._votes(len(items), replies)
         number = self._number(votes)
         return self._verdict(votes, number, replies)
 
-    def _votes(
-        self, n_items: int, questions: Sequence[Question], replies: Replies
-    ) -> Votes:
+    def _votes(self, n_items: int, replies: Replies) -> Votes:
         """The mean vote for the first answer of each comparison, by order."""
-        item = item_numbers(questions)
-        is_first = np.array([question.order[0] == 0 for question in questions], bool)
-        votes = np.where(is_first, replies.values, -replies.values)
+        is_first = replies.first == 0
+        votes = np.where(is_first, replies.value, -replies.value)
         if not (self.letters or self.has_strengths):
             votes = np.sign(votes)
 
         # A row each for the first answer shown first, and second.
-        cell = np.where(is_first, item, n_items + item)
+        cell = np.where(is_first, replies.item, n_items + replies.item)
         shape = (2, n_items)
         mean_vote = _mean_by(votes, cell, 2 * n_items).reshape(shape)
         n_asked = np.bincount(cell, minlength=2 * n_items).reshape(shape)
@@ -206,7 +202,7 @@ class PairJudge(LLMJudge):
         }
         if self.has_strengths:
             columns["strength"] = np.abs(number)
-        return Judged([*number[:, None]], verdict.tolist(), columns, replies.provenance)
+        return Judged([*number[:, None]], verdict.tolist(), columns, replies.about)
 
     def prefer(
         self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]
@@ -252,12 +248,11 @@ class AnswerJudge(LLMJudge):
         self, items: Sequence[Text], questions: Sequence[Question], replies: Replies
     ) -> Judged:
         """Return the mean rating of each answer."""
-        item = item_numbers(questions)
-        ratings = _mean_by(replies.values, item, len(items))
-        verdict = _name_verdicts(ratings, item[replies.has_failed], "rated")
+        ratings = _mean_by(replies.value, replies.item, len(items))
+        verdict = _name_verdicts(ratings, replies, "rated")
         if self.published:
             ratings = np.where(verdict == UNPARSABLE, -1.0, ratings)
-        return Judged([*ratings[:, None]], verdict.tolist(), {}, replies.provenance)
+        return Judged([*ratings[:, None]], verdict.tolist(), {}, replies.about)
 
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Floats:
         """Return the rating of each response, NaN where nothing can be read."""
@@ -308,7 +303,7 @@ class ListJudge(LLMJudge):
         """
         votes = [np.zeros(len(item.answers)) for item in items]
         n_votes = np.zeros(len(items))
-        for question, choice in zip(questions, replies.values, strict=True):
+        for question, choice in zip(questions, replies.value, strict=True):
             if np.isnan(choice):
                 continue
             chosen = question.answers[int(choice)]
@@ -317,21 +312,21 @@ class ListJudge(LLMJudge):
             n_votes[question.item] += 1
         n_votes[n_votes == 0] = np.nan
 
-        item = item_numbers(questions)
-        verdict = _name_verdicts(n_votes, item[replies.has_failed], "ranked")
+        verdict = _name_verdicts(n_votes, replies, "ranked")
         if self.published:
             n_votes[verdict == UNPARSABLE] = 1
         shares = [count / n for count, n in zip(votes, n_votes, strict=True)]
-        return Judged(shares, verdict.tolist(), {}, replies.provenance)
+        return Judged(shares, verdict.tolist(), {}, replies.about)
 
 
 def _name_verdicts(
-    numbers: Floats, failed_items: Ints, word: str
+    numbers: Floats, replies: Replies, word: str
 ) -> "NDArray[np.object_]":
     """The word for items with a number; otherwise whether an answer is missing or
     cannot be read.
     """
-    has_failed = np.isin(np.arange(len(numbers)), failed_items)
+    has_failed = np.zeros(len(numbers), bool)
+    has_failed[replies.item[replies.has_failed]] = True
     reason = np.where(has_failed, FAILED, UNPARSABLE)
     return np.where(np.isnan(numbers), reason, word).astype(object)
 

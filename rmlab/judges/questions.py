@@ -12,9 +12,6 @@ from importlib import resources
 from pathlib import Path
 from string import ascii_uppercase
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rmlab.records import expand_path
 from rmlab.scorers.base import Prompt, Text
 from rmlab.tables import DataError, nearest
@@ -24,14 +21,16 @@ Messages = list[dict[str, str]]
 LETTERS = ascii_uppercase
 """Names of the answers in a question, which shows at most so many."""
 
-_FOLDER = resources.files("rmlab.judges") / "prompts"
+_SHIPPED = {}
+for _file in (resources.files("rmlab.judges") / "prompts").iterdir():
+    _SHIPPED[_file.name.removesuffix(".txt")] = _file
 _ANSWER_NAMES = [f"answer_{letter.lower()}" for letter in LETTERS]
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _SECTION = re.compile(r"^\[(system|user)\][ \t]*\n", re.MULTILINE)
 _NEEDED = {
-    "pair": ("prompt", "answer_a", "answer_b"),
-    "list": ("prompt", "answers"),
-    "answer": ("prompt", "answer"),
+    "pair": ("{prompt}", "{answer_a}", "{answer_b}"),
+    "list": ("{prompt}", "{answers}"),
+    "answer": ("{prompt}", "{answer}"),
 }
 
 
@@ -119,8 +118,7 @@ def conversation(prompt: Prompt) -> str:
 
 def shipped() -> list[str]:
     """Return the names of the templates that come with rmlab."""
-    files = [file.name for file in _FOLDER.iterdir()]
-    return sorted(name.removesuffix(".txt") for name in files if name.endswith(".txt"))
+    return sorted(_SHIPPED)
 
 
 def load_template(template: str | Path, shows: str) -> Template:
@@ -146,7 +144,7 @@ def load_template(template: str | Path, shows: str) -> Template:
         For an unknown name, a file that cannot be read, and missing placeholders.
     """
     name = str(template)
-    file = _FOLDER / f"{name}.txt" if name in shipped() else expand_path(template)
+    file = _SHIPPED.get(name) or expand_path(template)
     try:
         text = file.read_text("utf-8")
     except (OSError, ValueError) as error:
@@ -162,8 +160,7 @@ def load_template(template: str | Path, shows: str) -> Template:
     is_written_out = "{answer_a}" in loaded.text and "{answer_b}" in loaded.text
     if shows == "list" and is_written_out:
         shows = "pair"
-    needed = _NEEDED[shows]
-    missing = [f"{{{name}}}" for name in needed if f"{{{name}}}" not in loaded.text]
+    missing = [field for field in _NEEDED[shows] if field not in loaded.text]
     if missing:
         raise _template_error(name, ", ".join(missing))
     return loaded
@@ -290,8 +287,10 @@ class Question:
     @property
     def n_bytes(self) -> int:
         """Bytes of UTF-8 in the messages."""
-        text = "".join(message["content"] for message in self.messages)
-        return len(text.encode("utf-8", "surrogatepass"))
+        n_bytes = 0
+        for message in self.messages:
+            n_bytes += len(message["content"].encode("utf-8", "surrogatepass"))
+        return n_bytes
 
 
 @dataclass(frozen=True)
@@ -314,11 +313,6 @@ class Sampling:
     answer_tokens: int
     letters: bool = False
     seed: int = 0
-
-
-def item_numbers(questions: Sequence[Question]) -> NDArray[np.intp]:
-    """Return the number of each question's item."""
-    return np.array([question.item for question in questions], np.intp)
 
 
 Completions = Generator[tuple[Question, Completion | str], None, None]
