@@ -184,11 +184,11 @@ def _ask_cases(
         verdicts = _compare_ratings(questions, replies, len(cases))
 
     further = tables.prompt_columns(responses, tables.RESPONSES)
-    asked = pd.DataFrame(cases, columns=_Case._fields).iloc[verdicts.case]
-    rows = asked["row"].to_numpy(np.intp)
+    case_rows = pd.DataFrame(cases, columns=_Case._fields).iloc[verdicts.case]
+    rows = case_rows["row"].to_numpy(np.intp)
     frame = responses[[*PROMPT, *further]].iloc[rows].reset_index(drop=True)
     frame.insert(0, "model", judge.name)
-    frame["condition"] = asked["condition"].to_numpy()
+    frame["condition"] = case_rows["condition"].to_numpy()
     frame["order"] = verdicts.order
     frame["sample"] = verdicts.sample
     frame["vote"] = verdicts.vote

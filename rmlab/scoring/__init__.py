@@ -6,7 +6,7 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.scoring.cluster import Ray
-from rmlab.scoring.open_models import Models, open_models
+from rmlab.scoring.open_models import Models
 from rmlab.scoring.reward_column import rewards
 from rmlab.scoring.run import make_run_options
 from rmlab.scoring.stores import merge
@@ -101,8 +101,7 @@ def score(
         progress=progress,
         keeps_tables=shard is None,
     )
-    models = open_models(model, options, run, pairwise=False)
-    return score_table(task, models, run)
+    return score_table(task, model, options, run)
 
 
 def prefer(
@@ -167,5 +166,4 @@ def prefer(
         progress=progress,
         keeps_tables=shard is None,
     )
-    models = open_models(model, options, run, pairwise=True)
-    return score_table(task, models, run)
+    return score_table(task, model, options, run)

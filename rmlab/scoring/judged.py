@@ -150,7 +150,8 @@ def _judge_all(
 def _no_verdicts(
     judge: Judge, judged: Judged, missing: Ints, texts: Texts
 ) -> DataError:
-    n_failed = sum(judged.verdict[item] == "failed" for item in missing)
+    verdicts = np.array(judged.verdict)[missing]
+    n_failed = np.count_nonzero(verdicts == "failed")
     reason = ""
     failures = judged.about.get("failures")
     if isinstance(failures, dict) and failures:

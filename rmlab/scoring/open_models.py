@@ -131,5 +131,5 @@ def _warn_of_twin(
         if model.fingerprint == scorer.fingerprint:
             pair = f"scorers {other!r} and {name!r} have the same fingerprint"
             remedy = "leave one out, or change the fingerprint of a changed version"
-            warnings.warn(f"{pair}: they are the same model; {remedy}", stacklevel=4)
+            warnings.warn(f"{pair}: they are the same model; {remedy}", stacklevel=5)
             return

@@ -153,11 +153,12 @@ def _score_model(
     missing = np.flatnonzero(np.isnan(rows[:, 0]))
     self_check: Provenance = {}
     try:
+        new_texts = [texts.distinct[i] for i in missing]
         if len(missing) >= LONG and needs_check:
-            new_texts = [texts.distinct[i] for i in missing]
             self_check = check_company(scorer, new_texts)
-        if len(missing):
-            _score_missing(model, title, texts, rows, missing, options)
+        if new_texts:
+            batches = score_batches(model, new_texts, options.store, title)
+            _fill_rows(rows, missing, batches, title, texts, options)
     finally:
         if model is not scorer:
             model.free_memory()
@@ -190,11 +191,10 @@ def _list_runs(
 
     differing = []
     for run in runs:
-        fields = {
-            field: value
-            for field, value in run.items()
-            if field != "name" and provenance.get(field) != value
-        }
+        fields = {}
+        for field, value in run.items():
+            if field != "name" and provenance.get(field) != value:
+                fields[field] = value
         differing.append(fields)
     return differing
 
@@ -223,18 +223,16 @@ def _read_stored(model: Scorer, texts: Texts, store: Store | None) -> Floats:
     return rows
 
 
-def _score_missing(
-    model: Scorer,
-    title: str,
-    texts: Texts,
+def _fill_rows(
     rows: Floats,
     missing: Ints,
+    batches: Iterator[tuple[Ints, Floats]],
+    title: str,
+    texts: Texts,
     options: RunOptions,
 ) -> None:
-    """Fill in the rows of the texts with the numbers `missing`."""
-    new_texts = [texts.distinct[i] for i in missing]
+    """Fill in the rows with the numbers `missing`, as batches of their scores come."""
     n_stored = len(rows) - len(missing)
-    batches = score_batches(model, new_texts, options.store, title)
     with open_bar(title, "text", len(rows), n_stored, options.progress) as bar:
         for positions, values in batches:
             numbers = missing[positions]

@@ -11,6 +11,7 @@ import pandas as pd
 from rmlab import baselines, tables
 from rmlab.scorers.base import Judge, PairScorer, Provenance, Scorer, Text
 from rmlab.scoring.judged import judge_pairs, judge_scores
+from rmlab.scoring.open_models import Models, open_models
 from rmlab.scoring.run import RunOptions, score_texts
 from rmlab.scoring.stores import check_tables, write_tables
 from rmlab.scoring.texts import Texts, both_orders, unique_texts
@@ -94,12 +95,14 @@ class ComparedAnswers:
 
 def score_table(
     task: SingleAnswers | ComparedAnswers,
-    models: Mapping[str, Scorer | Judge],
+    model: Models,
+    options: Mapping[str, object],
     run: RunOptions,
 ) -> pd.DataFrame:
     """The table of all models, one after the other; a store gets it too, where it is
     not of a shard.
     """
+    models = open_models(model, options, run, pairwise=task.is_pairwise)
     store = run.store if run.keeps_tables else None
     if store is not None:
         names = task.rows["benchmark"].unique()
