@@ -20,6 +20,7 @@ from rmlab.judges.questions import (
     Question,
     Template,
     encode,
+    item_numbers,
 )
 from rmlab.scorers.base import (
     Floats,
@@ -49,16 +50,28 @@ class Replies(NamedTuple):
     """What became of questions.
 
     `item`: number of each one's item. `first`: number of the answer that it shows
-    first. `value`: the number that its reply says, NaN without one. `has_failed`:
-    whether it got no reply. `about`: counts of different questions, of replies and of
-    tokens, for the provenance.
+    first. `values`: the number that its reply says, NaN without one. `has_failed`:
+    whether it got no reply. `counts`: of different questions, replies and tokens.
+    `models`: how often the server named which. `failures`: by reason.
     """
 
     item: Ints
     first: Ints
-    value: Floats
+    values: Floats
     has_failed: NDArray[np.bool_]
-    about: Provenance
+    counts: Counter[str]
+    models: Counter[str]
+    failures: Counter[str]
+
+    @property
+    def provenance(self) -> Provenance:
+        """All counts, as plain values."""
+        counts: Provenance = dict(self.counts)
+        if self.models:
+            counts["models"] = dict(self.models)
+        if self.failures:
+            counts["failures"] = dict(self.failures.most_common(5))
+        return counts
 
 
 @dataclass(frozen=True)
@@ -305,28 +318,29 @@ class _Tally:
     def replies(self, questions: Sequence[Question]) -> Replies:
         """Return the number of each question, and all counts."""
         n = len(questions)
-        item = np.zeros(n, np.intp)
         first = np.zeros(n, np.intp)
-        number = np.full(n, np.nan)
+        values = np.full(n, np.nan)
         has_failed = np.zeros(n, bool)
         for row, question in enumerate(questions):
-            item[row] = question.item
             first[row] = question.order[0]
             has_failed[row] = question.key in self.failures
             value = self.values.get(question.key)
             if value is not None:
-                number[row] = value
+                values[row] = value
 
-        about: Provenance = dict(self.counts)
-        about["questions"] = len(self.by_key)
-        about["failed"] = len(self.failures)
-        about["unparsable"] = int((np.isnan(number) & ~has_failed).sum())
-        if self.models:
-            about["models"] = dict(self.models)
-        if self.failures:
-            reasons = Counter(self.failures.values())
-            about["failures"] = dict(reasons.most_common(5))
-        return Replies(item, first, number, has_failed, about)
+        counts = self.counts.copy()
+        counts["questions"] = len(self.by_key)
+        counts["failed"] = len(self.failures)
+        counts["unparsable"] = int((np.isnan(values) & ~has_failed).sum())
+        return Replies(
+            item=item_numbers(questions),
+            first=first,
+            values=values,
+            has_failed=has_failed,
+            counts=counts,
+            models=self.models,
+            failures=Counter(self.failures.values()),
+        )
 
 
 def _store_answers(answers: Completions, fingerprint: str, store: Store) -> Completions:

@@ -134,7 +134,7 @@ class PairJudge(LLMJudge):
     def _votes(self, n_items: int, replies: Replies) -> Votes:
         """The mean vote for the first answer of each comparison, by order."""
         is_first = replies.first == 0
-        votes = np.where(is_first, replies.value, -replies.value)
+        votes = np.where(is_first, replies.values, -replies.values)
         if not (self.letters or self.has_strengths):
             votes = np.sign(votes)
 
@@ -202,7 +202,7 @@ class PairJudge(LLMJudge):
         }
         if self.has_strengths:
             columns["strength"] = np.abs(number)
-        return Judged([*number[:, None]], verdict.tolist(), columns, replies.about)
+        return Judged([*number[:, None]], verdict.tolist(), columns, replies.provenance)
 
     def prefer(
         self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]
@@ -248,11 +248,11 @@ class AnswerJudge(LLMJudge):
         self, items: Sequence[Text], questions: Sequence[Question], replies: Replies
     ) -> Judged:
         """Return the mean rating of each answer."""
-        ratings = _mean_by(replies.value, replies.item, len(items))
+        ratings = _mean_by(replies.values, replies.item, len(items))
         verdict = _name_verdicts(ratings, replies, "rated")
         if self.published:
             ratings = np.where(verdict == UNPARSABLE, -1.0, ratings)
-        return Judged([*ratings[:, None]], verdict.tolist(), {}, replies.about)
+        return Judged([*ratings[:, None]], verdict.tolist(), {}, replies.provenance)
 
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Floats:
         """Return the rating of each response, NaN where nothing can be read."""
@@ -303,7 +303,7 @@ class ListJudge(LLMJudge):
         """
         votes = [np.zeros(len(item.answers)) for item in items]
         n_votes = np.zeros(len(items))
-        for question, choice in zip(questions, replies.value, strict=True):
+        for question, choice in zip(questions, replies.values, strict=True):
             if np.isnan(choice):
                 continue
             chosen = question.answers[int(choice)]
@@ -316,7 +316,7 @@ class ListJudge(LLMJudge):
         if self.published:
             n_votes[verdict == UNPARSABLE] = 1
         shares = [count / n for count, n in zip(votes, n_votes, strict=True)]
-        return Judged(shares, verdict.tolist(), {}, replies.about)
+        return Judged(shares, verdict.tolist(), {}, replies.provenance)
 
 
 def _name_verdicts(

@@ -201,7 +201,7 @@ def _ask_cases(
 def _read_comparisons(questions: Sequence[Question], replies: Replies) -> _Verdicts:
     """One verdict for each question."""
     is_left_first = replies.first == 0
-    value_of_left = np.where(is_left_first, replies.value, -replies.value)
+    value_of_left = np.where(is_left_first, replies.values, -replies.values)
     return _Verdicts(
         case=replies.item,
         order=np.where(is_left_first, "first", "second"),
@@ -219,7 +219,7 @@ def _compare_ratings(
     """
     n_samples = len(questions) // (2 * max(n_cases, 1))
     shape = (n_cases, 2, n_samples)
-    ratings = replies.value.reshape(shape)
+    ratings = replies.values.reshape(shape)
     has_failed = replies.has_failed.reshape(shape)
     n_verdicts = n_cases * n_samples
     return _Verdicts(

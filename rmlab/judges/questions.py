@@ -12,6 +12,9 @@ from importlib import resources
 from pathlib import Path
 from string import ascii_uppercase
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rmlab.records import expand_path
 from rmlab.scorers.base import Prompt, Text
 from rmlab.tables import DataError, nearest
@@ -160,7 +163,7 @@ def load_template(template: str | Path, shows: str) -> Template:
     is_written_out = "{answer_a}" in loaded.text and "{answer_b}" in loaded.text
     if shows == "list" and is_written_out:
         shows = "pair"
-    missing = [field for field in _NEEDED[shows] if field not in loaded.text]
+    missing = [needed for needed in _NEEDED[shows] if needed not in loaded.text]
     if missing:
         raise _template_error(name, ", ".join(missing))
     return loaded
@@ -313,6 +316,11 @@ class Sampling:
     answer_tokens: int
     letters: bool = False
     seed: int = 0
+
+
+def item_numbers(questions: Sequence[Question]) -> NDArray[np.intp]:
+    """Return the number of each question's item."""
+    return np.array([question.item for question in questions], np.intp)
 
 
 Completions = Generator[tuple[Question, Completion | str], None, None]

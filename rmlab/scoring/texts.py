@@ -68,7 +68,7 @@ def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
     extra = responses[names].iloc[chosen].reset_index(drop=True)
     pairs = describe_pairs(responses, chosen, rejected)
     pairs.insert(0, "model", "")
-    pairs = pairs.assign(margin=np.nan, outcome=pd.NA, **extra)
+    pairs = pairs.assign(margin=np.nan, outcome=np.nan, **extra)
 
     prompts = responses["prompt"].to_numpy()[chosen]
     response = responses["response"].to_numpy()
