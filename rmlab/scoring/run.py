@@ -149,16 +149,19 @@ def _score_model(
     """Scores of the texts by the scorer, or by one model of its sum: those in the store
     are read, the others computed.
     """
-    rows = _read_stored(model, texts, options.store)
+    rows = np.full((len(texts.distinct), 1 + len(model.columns)), np.nan)
+    if options.store is not None:
+        _fill_stored(rows, model, texts, options.store)
     missing = np.flatnonzero(np.isnan(rows[:, 0]))
+    new_texts = [texts.distinct[i] for i in missing]
+
     self_check: Provenance = {}
     try:
-        new_texts = [texts.distinct[i] for i in missing]
         if len(missing) >= LONG and needs_check:
             self_check = check_company(scorer, new_texts)
         if new_texts:
             batches = score_batches(model, new_texts, options.store, title)
-            _fill_rows(rows, missing, batches, title, texts, options)
+            _fill_missing(rows, missing, batches, title, texts, options)
     finally:
         if model is not scorer:
             model.free_memory()
@@ -199,20 +202,15 @@ def _list_runs(
     return differing
 
 
-def _read_stored(model: Scorer, texts: Texts, store: Store | None) -> Floats:
-    """A row for each text, filled in where the store has its scores, else NaN."""
-    rows = np.full((len(texts.distinct), 1 + len(model.columns)), np.nan)
-    if store is None:
-        return rows
-
+def _fill_stored(rows: Floats, model: Scorer, texts: Texts, store: Store) -> None:
+    """Fill in the rows of the texts whose scores are in the store."""
     fingerprint = str(model.fingerprint)
     stored = store.read(fingerprint, [text.key for text in texts.distinct])
     model.require_like(store.runs(fingerprint).values())
-    if not stored:
-        return rows
-
     for row, text in enumerate(texts.distinct):
-        value: Any = stored.get(text.key, np.nan)  # as the file has it
+        if text.key not in stored:
+            continue
+        value: Any = stored[text.key]  # as the file has it
         try:
             rows[row] = value
         except (TypeError, ValueError, OverflowError):
@@ -220,10 +218,9 @@ def _read_stored(model: Scorer, texts: Texts, store: Store | None) -> Floats:
             problem = f"store: {store}/{fingerprint} holds {content}"
             remedy = "change the scorer's fingerprint, or give store= a new folder"
             raise DataError(problem, remedy) from None
-    return rows
 
 
-def _fill_rows(
+def _fill_missing(
     rows: Floats,
     missing: Ints,
     batches: Iterator[tuple[Ints, Floats]],

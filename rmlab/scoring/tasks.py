@@ -55,11 +55,8 @@ class SingleAnswers:
             names = ["score", *scorer.columns]
             columns = pd.DataFrame(scores[self.texts.rows], columns=names)
 
-        names = list(tables.SCORES)
-        for name in (*columns, *self.prompt_columns):
-            if name not in names:
-                names.append(name)
-        return self.rows.assign(**columns)[names], provenance
+        names = dict.fromkeys([*tables.SCORES, *columns, *self.prompt_columns])
+        return self.rows.assign(**columns)[[*names]], provenance
 
 
 @dataclass(frozen=True)
