@@ -55,8 +55,8 @@ class SingleAnswers:
             names = ["score", *scorer.columns]
             columns = pd.DataFrame(scores[self.texts.rows], columns=names)
 
-        names = dict.fromkeys([*tables.SCORES, *columns, *self.prompt_columns])
-        return self.rows.assign(**columns)[[*names]], provenance
+        order = dict.fromkeys([*tables.SCORES, *columns, *self.prompt_columns])
+        return self.rows.assign(**columns)[[*order]], provenance
 
 
 @dataclass(frozen=True)
