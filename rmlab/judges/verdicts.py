@@ -84,10 +84,15 @@ def largest_strength(
     # One of the two groups of a mark holds its text, brackets or a box.
     marked = ["".join(groups).strip("[] ") for groups in _MARKED.findall(question)]
     unmarked = _UNMARKED_PAIR.findall(_MARKED.sub(" ", question))
-    strengths = {verdict: read(f"[[{verdict}]]") for verdict in [*marked, *unmarked]}
+    known = []
+    unread = []
+    for verdict in [*marked, *unmarked]:
+        strength = read(f"[[{verdict}]]")
+        if strength is not None:
+            known.append(abs(strength))
+        elif verdict not in unread:
+            unread.append(verdict)
 
-    known = [abs(strength) for strength in strengths.values() if strength is not None]
-    unread = [verdict for verdict in strengths if strengths[verdict] is None]
     strange = [verdict for verdict in unread if not verdict.islower()]
     if not known and len(unread) > 1:
         strange = unread
