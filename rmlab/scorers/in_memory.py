@@ -45,6 +45,8 @@ class ModelInMemory:
 
     revision = None
     trust_remote_code = False
+    # What else the weights come from is not known.
+    origin = Checkpoint.origin
 
     def __init__(
         self,
@@ -74,11 +76,6 @@ class ModelInMemory:
     def config(self) -> "PreTrainedConfig":
         """The transformers configuration."""
         return self.model.config
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """As of a checkpoint: what else the weights come from; nothing is known."""
-        return {}
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from functools import cached_property, partial
 from importlib.util import find_spec
 from os.path import abspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rmlab.records import install_command, read_json
 from rmlab.scorers.base import hash_parts
@@ -66,6 +67,9 @@ class Checkpoint:
     n_weights: int
     trust_remote_code: bool = False
 
+    # For provenance: what else the weights come from; an adapter's from its base.
+    origin: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
     @property
     def title(self) -> str:
         """The model's name in tables: the model id, or the name of the folder."""
@@ -97,17 +101,12 @@ class Checkpoint:
             config: PreTrainedConfig = AutoConfig.from_pretrained(
                 self.base, trust_remote_code=self.trust_remote_code
             )
-        self._refuse_newer(config)
-        return config
-
-    def _refuse_newer(self, config: "PreTrainedConfig") -> None:
-        """Raise DataError for rotary settings of transformers 5 where transformers 4
-        would go on with its default.
-        """
+        # Transformers 4 would go on with its default.
         rope = getattr(config.get_text_config(), "rope_parameters", None)
         if rope and transformers_release() < 5:
             problem = "transformers 4 does not read its rope_parameters"
             raise self.error(problem, "install transformers 5, which wrote it")
+        return config
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -153,11 +152,6 @@ class Checkpoint:
         They are the tokenizer and trusted code.
         """
         return hash_tokenizer(self.base, with_code=self.trust_remote_code)
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """For provenance: what else the weights come from; empty but for an adapter."""
-        return {}
 
     @property
     def has_safetensors(self) -> bool:

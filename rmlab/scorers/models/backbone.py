@@ -1,7 +1,6 @@
 """The transformer below a head: its device and number type, and loading it whole."""
 
 import copy
-import inspect
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rmlab.inference.passes import Passes
+from rmlab.inference.passes import Passes, takes_argument
 from rmlab.scorers.checkpoints.adapted import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, transformers_release
 from rmlab.scorers.checkpoints.loading_errors import explain, first_line
@@ -154,15 +153,15 @@ def load(
         # The one that transformers takes off itself it must find.
         if is_renamed:
             options["key_mapping"] = {f"^{re.escape(prefix)}": ""}
-        if checkpoint.base != checkpoint.folder:
-            # Transformers would look for them beside the weights alone.
-            options["generation_config"] = _generation_settings(checkpoint)
     else:
         # An Auto class wants a folder even where it is given the weights; the class it
         # stands for does not.
         auto_class = type(empty)
         folder = None
         options["state_dict"] = _read_state(checkpoint, prefix, dtype)
+    if folder != checkpoint.base:
+        # Transformers would look for them beside the weights alone.
+        options["generation_config"] = _generation_settings(checkpoint)
 
     remedy = (
         "check that the folder is complete "
@@ -177,24 +176,15 @@ def load(
     refuse_unused_weights(checkpoint.name, report["unexpected_keys"], read_keys)
 
     model.eval().requires_grad_(False)
-    _set_generation(model, checkpoint)
+    # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
+    # ask it to go without a cache.
+    if not takes_argument(model.base_model, "use_cache"):
+        model.config.use_cache = False
     if "device_map" not in options:
         model.to(device)
     if not getattr(model.config, "is_encoder_decoder", False):
         _try_backbone(model, checkpoint, loader, str(dtype).removeprefix("torch."))
     return cast("PreTrainedModel", model)
-
-
-def _set_generation(model: "PreTrainedModel", checkpoint: Checkpoint) -> None:
-    """Take the settings of generation, and switch the cache off for models whose pass
-    cannot be told to.
-    """
-    # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
-    # ask it to go without a cache.
-    if "use_cache" not in inspect.signature(base_model(model).forward).parameters:
-        model.config.use_cache = False
-    if not checkpoint.has_safetensors and checkpoint.generation_file is not None:
-        model.generation_config = _generation_settings(checkpoint)
 
 
 def _generation_settings(checkpoint: Checkpoint) -> "GenerationConfig":

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.passes import Passes
+from rmlab.inference.passes import Passes, takes_argument
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.models import backbone as backbones
-from rmlab.scorers.models.adapters import mark_first, takes_global_attention
+from rmlab.scorers.models.adapters import GLOBAL_ATTENTION, mark_first
 from rmlab.scorers.models.heads import Head
 from rmlab.tables import DataError, nearest
 
@@ -175,8 +175,8 @@ def _read_states(
         indices = indices[-1:]
     passes = Passes(backbone)
     # The argument that the class itself passes to its backbone.
-    if takes_global_attention(backbone):
-        passes.arguments["global_attention_mask"] = mark_first
+    if takes_argument(backbone, GLOBAL_ATTENTION):
+        passes.arguments[GLOBAL_ATTENTION] = mark_first
     states = [passes.alone(ids, indices).mean(0, keepdim=True) for ids in texts]
     return torch.stack(states)
 

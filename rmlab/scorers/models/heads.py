@@ -101,12 +101,6 @@ class Head:
             stored += of_part
         return sorted(set(stored))
 
-    def fits(self, settings: Settings) -> bool:
-        """Whether a model with this configuration may have this head unasked."""
-        if self.explicit_only:
-            return False
-        return self.setting is None or self.setting in settings
-
     def end_token(self, settings: Settings) -> EndToken | None:
         """What the model reads at the end, where it is a token of its own."""
         for end_token in self.end_tokens:
@@ -129,7 +123,8 @@ def choose(keys: Iterable[str], settings: Settings, name: str | None = None) -> 
     rows = (*HEADS, *installed_heads())
     if name is None:
         for head in rows:
-            if head.fits(settings) and head.keys(keys):
+            has_setting = head.setting is None or head.setting in settings
+            if has_setting and not head.explicit_only and head.keys(keys):
                 return head
         return _LABELS
 
