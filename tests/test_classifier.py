@@ -175,6 +175,14 @@ def test_pad_and_end_may_be_the_same_token(llama, copy):
     )
 
 
+def test_a_model_may_have_several_end_tokens(llama, copy):
+    """As Llama 3.1's configuration has them."""
+    configure(copy, eos_token_id=[2, 7])
+    np.testing.assert_allclose(
+        classifier(copy)(*TEXTS), classifier(llama)(*TEXTS), atol=1e-6
+    )
+
+
 def test_several_labels_need_weights(tmp_path, llama):
     names = {0: "helpfulness", 1: "correctness", 2: "verbosity"}
     folder = toy.save_model(

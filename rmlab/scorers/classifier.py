@@ -206,10 +206,9 @@ class Classifier(ReadoutScorer["Readout"]):
             prefix = model.base_model_prefix
             base = getattr(model, prefix, model) if prefix else model
             backbone = adapt(base, self.encoder, of_class=False)
-            stored = self.checkpoint.read(self.head_keys, rows=row.rows)
-            weights = {
-                key: tensor.to(backbone.device) for key, tensor in stored.items()
-            }
+            weights = self.checkpoint.read(
+                self.head_keys, backbone.device, rows=row.rows
+            )
             run = row.make(weights, self.checkpoint.settings)
             reads = row.reads
         return LoadedModel(backbone, Readout(run, reads, self.label_weights))

@@ -376,22 +376,22 @@ class ImplicitReward(LocalScorer):
         self.mode = mode
         self.checkpoints = checkpoints
         residence = Residence(checkpoints, placements, together)
-        names = [self.name, *(checkpoint.title for checkpoint in checkpoints[1:])]
-        self.models = [
-            LanguageModel(
+        self.models: list[LanguageModel] = []
+        for number, checkpoint in enumerate(checkpoints):
+            model_name = checkpoint.title
+            if number == 0:
+                model_name = self.name
+            model = LanguageModel(
                 checkpoint,
                 encoder,
-                placement,
+                placements[number],
                 mode=mode,
                 chunk=chunk,
                 residence=residence,
                 name=model_name,
                 remake=partial(_remake_model, remake, number),
             )
-            for number, (checkpoint, placement, model_name) in enumerate(
-                zip(checkpoints, placements, names, strict=True)
-            )
-        ]
+            self.models.append(model)
         if len(checkpoints) == 2:
             self.models[0].base = _find_shared(checkpoints[0], self.models[1])
         if reference is not None:

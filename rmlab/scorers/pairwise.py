@@ -1,6 +1,6 @@
 """Pairwise models: which of two answers to a prompt is better, asked in both orders."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -174,7 +174,7 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
             backbone, head = self._load_lettered()
         return LoadedModel(backbone, Readout(head, self.form.reads))
 
-    def _load_model(self, head: list[str]) -> "PreTrainedModel":
+    def _load_model(self, head: Sequence[str]) -> "PreTrainedModel":
         return backbones.load(
             self.checkpoint,
             self.form.task,
@@ -186,19 +186,15 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
     def _load_marked(self) -> tuple[Backbone, Function]:
         """PairRM's encoder and its head."""
         checkpoint = self.checkpoint
-        stored = [key for key in checkpoint.files if key.startswith("head_layer.")]
-        backbone = Backbone(self._load_model(stored))
+        backbone = Backbone(self._load_model(_HEAD_KEYS))
         missing = [key for key in _HEAD_KEYS if key not in checkpoint.files]
         backbones.refuse_new_weights(checkpoint.name, missing)
-        weights = {
-            key: tensor.to(backbone.device)
-            for key, tensor in checkpoint.read(_HEAD_KEYS).items()
-        }
+        weights = checkpoint.read(_HEAD_KEYS, backbone.device)
         return backbone, _marked_head(weights)
 
     def _load_lettered(self) -> tuple[Backbone, Function]:
         """A language model, and its logit of A minus that of B."""
-        model = self._load_model([])
+        model = self._load_model(())
         first, second = letters(self.tokenizer, self.checkpoint.name)
         if self.form.generates:
             weight = model.get_output_embeddings().weight[[first, second]].float()

@@ -175,16 +175,20 @@ class Checkpoint:
             yield from stored_tensors(path, stored_keys)
 
     def read(
-        self, keys: Iterable[str], *, rows: int | None = None
+        self,
+        keys: Iterable[str],
+        device: "torch.device",
+        *,
+        rows: int | None = None,
     ) -> dict[str, "torch.Tensor"]:
-        """The named weights (their first `rows` rows) as float32 tensors on the CPU."""
+        """The named weights (their first `rows` rows) as float32 tensors."""
         tensors = {}
         for key, tensor in self.tensors(keys):
             if tensor.ndim:
                 tensor = tensor[:rows]
             if tensor.is_floating_point():
                 tensor = tensor.float()
-            tensors[key] = tensor
+            tensors[key] = tensor.to(device)
         return tensors
 
     def error(self, problem: str, remedy: str = "") -> DataError:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmlab.inference.backbone import Backbone
+from rmlab.inference.chat_formats import has_segments
 from rmlab.inference.passes import takes_argument
 from rmlab.tables import DataError
 
@@ -59,10 +60,12 @@ def _tells_segments(model: "PreTrainedModel", encoder: "TextEncoder") -> bool:
     """Whether the model tells two segments apart (BERT, ELECTRA) and the texts have
     them.
     """
-    n_segments = getattr(model.config, "type_vocab_size", 0)
-    if n_segments < 2 or not encoder.writes_segments:
+    if getattr(model.config, "type_vocab_size", 0) < 2:
         return False
-    return "token_type_ids" in encoder.tokenizer.model_input_names
+    tokenizer = encoder.tokenizer
+    if not has_segments(tokenizer, encoder.options["template"]):
+        return False
+    return "token_type_ids" in tokenizer.model_input_names
 
 
 def _mark_segments(encoder: "TextEncoder") -> "Argument":

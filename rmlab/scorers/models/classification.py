@@ -139,12 +139,13 @@ def split(model: "PreTrainedModel", checkpoint: "Source") -> ModelParts:
 def _trial_texts(model: "PreTrainedModel") -> NDArray[np.integer]:
     """Four texts of eight tokens that stand for nothing but themselves."""
     config = model.config.get_text_config()
-    marks = set()
+    marks: set[int | None] = set()
     for name in ("pad", "bos", "eos", "sep", "cls"):
-        marks.add(getattr(config, f"{name}_token_id", None))
-    candidates = range(5, min(64, config.vocab_size))
-    tokens = [token for token in candidates if token not in marks]
-    return np.resize(tokens, (4, 8))
+        mark = getattr(config, f"{name}_token_id", None)
+        # Llama 3 has several ends.
+        marks.update(mark if isinstance(mark, list) else [mark])
+    tokens = set(range(5, min(64, config.vocab_size)))
+    return np.resize(sorted(tokens - marks), (4, 8))
 
 
 def _run_whole(
@@ -209,9 +210,8 @@ def _detach_head(
     # its own), the backbone stays.
     model.float()
     # Loading in bfloat16 has rounded weights that the file holds in float32.
-    keys = [key for key in model.state_dict() if key in checkpoint.files]
-    stored = checkpoint.read(keys)
-    state = {key: tensor.to(device) for key, tensor in stored.items()}
+    keys = checkpoint.files.keys() & model.state_dict().keys()
+    state = checkpoint.read(keys, device)
     model.load_state_dict(state, strict=False, assign=True)
     # The ids that `run` passes are all 0, which must not count as padding; the backbone
     # keeps its own configuration.

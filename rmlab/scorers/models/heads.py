@@ -119,16 +119,15 @@ def choose(keys: Iterable[str], settings: Settings, name: str | None = None) -> 
     'value'
     """
     keys = list(keys)
-    # A known model has its own head, whatever is installed.
-    rows = (*HEADS, *installed_heads())
+    heads = heads_by_name()
     if name is None:
-        for head in rows:
+        # A known model has its own head, whatever is installed.
+        for head in heads.values():
             has_setting = head.setting is None or head.setting in settings
             if has_setting and not head.explicit_only and head.keys(keys):
                 return head
         return _LABELS
 
-    heads = {head.name: head for head in rows}
     if name not in heads:
         raise DataError(f"head={name!r}", nearest(name, list(heads)))
     head = heads[name]
@@ -150,9 +149,12 @@ def layers(
     from torch.nn import functional
 
     numbered = re.compile(rf"{re.escape(prefix)}\.(\d+)\.")
-    matches = [numbered.match(key) for key in weights]
-    numbers = sorted({int(match[1]) for match in matches if match})
-    names = [f"{prefix}.{number}" for number in numbers] or [prefix]
+    numbers = set()
+    for key in weights:
+        match = numbered.match(key)
+        if match:
+            numbers.add(int(match[1]))
+    names = [f"{prefix}.{number}" for number in sorted(numbers)] or [prefix]
     act = getattr(functional, activation)
 
     def run(x: "Tensor") -> "Tensor":
@@ -395,15 +397,14 @@ HEADS: tuple[Head, ...] = (
 
 
 @cache
-def installed_heads() -> tuple[Head, ...]:
-    """The heads of installed packages."""
-    heads: dict[str, Head] = {}
-    taken = {head.name for head in HEADS}
+def heads_by_name() -> dict[str, Head]:
+    """Every head: those of this table, then those of installed packages."""
+    heads = {head.name: head for head in HEADS}
 
     def add(_: str, head: object) -> None:
-        if not isinstance(head, Head) or head.name in taken | heads.keys():
+        if not isinstance(head, Head) or head.name in heads:
             raise TypeError("no Head, or its name is taken")
         heads[head.name] = head
 
     load_plug_ins(GROUP, add)
-    return tuple(heads.values())
+    return heads
