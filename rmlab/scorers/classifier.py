@@ -203,8 +203,7 @@ class Classifier(ReadoutScorer["Readout"]):
             model = self._load_model("AutoModel")
             # Code that comes with a model may give the whole reward model where the
             # backbone was asked for.
-            prefix = model.base_model_prefix
-            base = getattr(model, prefix, model) if prefix else model
+            base = backbones.base_model(model)
             backbone = adapt(base, self.encoder, of_class=False)
             weights = self.checkpoint.read(
                 self.head_keys, backbone.device, rows=row.rows
@@ -300,7 +299,7 @@ def _make_encoder(checkpoint: Source, row: Head, options: EncodeOptions) -> Text
     plain = TextEncoder(checkpoint, options)
     end = None
     if end_token is not None:
-        end = end_token.find(settings, lambda: plain.tokenizer)
+        end = end_token.find(settings, plain)
     n_masked = 0
     if options["convention"] == "reward-bench":
         n_masked = _count_masked(plain)

@@ -185,11 +185,8 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
 
     def _load_marked(self) -> tuple[Backbone, Function]:
         """PairRM's encoder and its head."""
-        checkpoint = self.checkpoint
         backbone = Backbone(self._load_model(_HEAD_KEYS))
-        missing = [key for key in _HEAD_KEYS if key not in checkpoint.files]
-        backbones.refuse_new_weights(checkpoint.name, missing)
-        weights = checkpoint.read(_HEAD_KEYS, backbone.device)
+        weights = self.checkpoint.read(_HEAD_KEYS, backbone.device)
         return backbone, _marked_head(weights)
 
     def _load_lettered(self) -> tuple[Backbone, Function]:

@@ -227,17 +227,13 @@ def find(
     if allow_pickle:
         weights += PICKLES
     snapshot = _find_folder("model", model, revision, settings + weights)
-    if _is_adapter(snapshot.folder):
+    find_model = partial(
+        find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
+    )
+    base_model = _find_base(str(model), snapshot.folder, base, find_model)
+    if base_model is not None:
         from rmlab.scorers.checkpoints.adapted import overlay
 
-        base_model = _find_base(
-            str(model),
-            snapshot.folder,
-            base,
-            partial(
-                find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
-            ),
-        )
         return overlay(str(model), snapshot, base_model)
 
     home = snapshot.folder
@@ -264,24 +260,25 @@ def find(
     return checkpoint
 
 
-def _is_adapter(folder: Path) -> bool:
-    """Whether a folder holds an adapter, as its configuration says."""
-    file = folder / ADAPTER
-    return file.is_file() and isinstance(read_json(file), dict)
-
-
 def _find_base(
     name: str,
     folder: Path,
     base: str | Path | None,
     find_model: Callable[..., Checkpoint],
-) -> Checkpoint:
-    """The model that an adapter changes: `base`, or the one that it names.
+) -> Checkpoint | None:
+    """The model that an adapter changes: `base`, or the one that it names; None for a
+    folder without an adapter.
 
     Raises DataError where it cannot be had, and where whole weights lie beside the
     adapter.
     """
-    adapter = read_object(folder / ADAPTER)
+    file = folder / ADAPTER
+    if not file.is_file():
+        return None
+    adapter = read_json(file)
+    if not isinstance(adapter, dict):
+        return None
+
     named = adapter.get("base_model_name_or_path")
     problem = f"model={name!r} holds an adapter of {named!r}"
     if (folder / "config.json").is_file() and any(folder.glob("model*.safetensors")):
@@ -310,11 +307,12 @@ def find_tokenizer(
     """
     snapshot = _find_folder("tokenizer", source, revision, _SETTINGS)
     # An adapter beside a configuration and a tokenizer of its own needs no base here.
-    is_whole = base is None and (snapshot.folder / "config.json").is_file()
-    if _is_adapter(snapshot.folder) and not is_whole:
+    base_model = None
+    if base is not None or not (snapshot.folder / "config.json").is_file():
+        base_model = _find_base(str(source), snapshot.folder, base, find_tokenizer)
+    if base_model is not None:
         from rmlab.scorers.checkpoints.adapted import outline
 
-        base_model = _find_base(str(source), snapshot.folder, base, find_tokenizer)
         return outline(str(source), snapshot, base_model)
 
     home = snapshot.folder

@@ -123,17 +123,9 @@ def load(
 
     It is ready to score. A model that does not fit on one GPU is spread over the
     devices by accelerate. `head`: weights of the checkpoint that are read apart from
-    it. Raises DataError where any weight of the model is not in the checkpoint, as it
+    it. Raises DataError where any weight of either is not in the checkpoint, as it
     would be random, and where any weight of the checkpoint is used by nothing.
     """
-    import transformers
-
-    auto_class = getattr(transformers, loader)
-    empty = empty_model(checkpoint, auto_class)
-    prefix = ""
-    if loader == "AutoModel":
-        prefix = _stored_prefix(checkpoint, empty)
-
     options: dict[str, Any] = {"config": checkpoint.config, "dtype": dtype}
     if getattr(checkpoint.config.get_text_config(), "attn_logit_softcapping", None):
         # Releases of transformers up to 5.17 take torch's attention by default, which
@@ -142,15 +134,47 @@ def load(
     if device.type == "cuda":
         is_whole = fits(checkpoint, device, dtype)
         options["device_map"] = {"": device} if is_whole else "auto"
+
+    model, report = _read_weights(checkpoint, loader, **options)
+    missing_keys = {*head}.difference(checkpoint.files).union(report["missing_keys"])
+    refuse_new_weights(checkpoint.name, sorted(missing_keys))
+    read_keys = {*model.state_dict(), *head}
+    refuse_unused_weights(checkpoint.name, report["unexpected_keys"], read_keys)
+
+    model.eval().requires_grad_(False)
+    # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
+    # ask it to go without a cache.
+    if not takes_argument(base_model(model), "use_cache"):
+        model.config.use_cache = False
+    if device.type != "cuda":
+        model.to(device)
+    if not getattr(model.config, "is_encoder_decoder", False):
+        _try_backbone(model, checkpoint, loader, str(dtype).removeprefix("torch."))
+    return model
+
+
+def _read_weights(
+    checkpoint: Checkpoint, loader: str, **options: Any
+) -> "tuple[PreTrainedModel, dict[str, Any]]":
+    """The model with the checkpoint's weights, and transformers' report of those that
+    are missing or left over. `options`: of transformers' `from_pretrained`.
+    """
+    import transformers
+
+    auto_class = getattr(transformers, loader)
+    empty = empty_model(checkpoint, auto_class)
+    prefix = ""
+    if loader == "AutoModel":
+        prefix = _stored_prefix(checkpoint, empty)
+    # The prefix of its class transformers takes off itself, and must find.
+    is_renamed = prefix not in ("", f"{empty.base_model_prefix}.")
+
     folder: Path | None = checkpoint.folder
-    own_prefix = f"{empty.base_model_prefix}."
-    is_renamed = prefix not in ("", own_prefix)
     # Transformers 4 loses its way where the file has a copy under its own prefix too.
     can_rename = not is_renamed or transformers_release() >= 5
     if checkpoint.has_safetensors and can_rename:
         options["use_safetensors"] = True
         options["trust_remote_code"] = checkpoint.trust_remote_code
-        # The one that transformers takes off itself it must find.
         if is_renamed:
             options["key_mapping"] = {f"^{re.escape(prefix)}": ""}
     else:
@@ -158,7 +182,7 @@ def load(
         # stands for does not.
         auto_class = type(empty)
         folder = None
-        options["state_dict"] = _read_state(checkpoint, prefix, dtype)
+        options["state_dict"] = _read_state(checkpoint, prefix, options["dtype"])
     if folder != checkpoint.base:
         # Transformers would look for them beside the weights alone.
         options["generation_config"] = _generation_settings(checkpoint)
@@ -171,20 +195,7 @@ def load(
         model, report = auto_class.from_pretrained(
             folder, output_loading_info=True, **options
         )
-    refuse_new_weights(checkpoint.name, sorted(report["missing_keys"]))
-    read_keys = {*model.state_dict(), *head}
-    refuse_unused_weights(checkpoint.name, report["unexpected_keys"], read_keys)
-
-    model.eval().requires_grad_(False)
-    # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
-    # ask it to go without a cache.
-    if not takes_argument(model.base_model, "use_cache"):
-        model.config.use_cache = False
-    if "device_map" not in options:
-        model.to(device)
-    if not getattr(model.config, "is_encoder_decoder", False):
-        _try_backbone(model, checkpoint, loader, str(dtype).removeprefix("torch."))
-    return cast("PreTrainedModel", model)
+    return model, report
 
 
 def _generation_settings(checkpoint: Checkpoint) -> "GenerationConfig":
@@ -296,7 +307,7 @@ def _try_backbone(
     DeBERTa v1 does not in half precision.
     """
     architecture = f"its architecture {checkpoint.config.model_type!r}"
-    backbone = getattr(model, model.base_model_prefix, model)
+    backbone = base_model(model)
     if loader != "AutoModel" and backbone is model:
         title = type(model).__name__
         raise checkpoint.error(

@@ -109,7 +109,7 @@ def split(model: "PreTrainedModel", checkpoint: "Source") -> ModelParts:
     states. Where it reads is found by trying. Raises DataError where the parts give
     short texts other logits than the whole model.
     """
-    backbone = getattr(model, model.base_model_prefix)
+    backbone = backbones.base_model(model)
     dtype = model.dtype
     title = type(model).__name__
     texts = _trial_texts(model)
@@ -143,7 +143,7 @@ def _trial_texts(model: "PreTrainedModel") -> NDArray[np.integer]:
     for name in ("pad", "bos", "eos", "sep", "cls"):
         mark = getattr(config, f"{name}_token_id", None)
         # Llama 3 has several ends.
-        marks.update(mark if isinstance(mark, list) else [mark])
+        marks.update(np.ravel(mark).tolist())
     tokens = set(range(5, min(64, config.vocab_size)))
     return np.resize(sorted(tokens - marks), (4, 8))
 

@@ -18,7 +18,8 @@ from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedTokenizerBase
+
+    from rmlab.scorers.encoder import TextEncoder
 
 Weights = Mapping[str, "Tensor"]
 Settings = Mapping[str, Any]
@@ -53,13 +54,11 @@ class EndToken:
             return self.setting in settings
         return self.architecture in str(settings.get("architectures"))
 
-    def find(
-        self, settings: Settings, tokenizer: "Callable[[], PreTrainedTokenizerBase]"
-    ) -> int | None:
+    def find(self, settings: Settings, encoder: "TextEncoder") -> int | None:
         """The token's id."""
         if self.setting:
             return int(settings[self.setting])
-        token: int | None = tokenizer().cls_token_id
+        token: int | None = encoder.tokenizer.cls_token_id
         return token
 
 
