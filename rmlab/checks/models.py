@@ -311,7 +311,7 @@ def _check_precision(examined: Examined) -> Finding:
     """The check of precision for a scorer in half precision, where a float32 copy
     fits.
     """
-    from rmlab.scorers.models.backbone import fits
+    from rmlab.scorers.models.loading import fits
 
     dtype = examined.dtype
     if dtype == "float32":

@@ -17,7 +17,7 @@ from rmlab.inference.tokenizer_calls import call
 from rmlab.scorers.base import Prompt, Provenance, hash_parts
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
-from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models import loading
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class TextEncoder:
         longest = self.options["max_length"] or self.window
         if longest is None:
             for reader in self.readers:
-                window = backbones.window(reader.config)
+                window = loading.window(reader.config)
                 if window is not None:
                     longest = min(window, longest or window)
         return None if longest is None else longest - self.n_added

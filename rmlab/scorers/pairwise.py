@@ -17,7 +17,7 @@ from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.encoder import EncodeOptions, require_convention
 from rmlab.scorers.forms import Form, PairEncoder, choose_form, letters
 from rmlab.scorers.local import Placement, ReadoutScorer, place
-from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models import loading
 from rmlab.scorers.models.heads import Function, layers
 from rmlab.scorers.models.vocabulary import Vocabulary
 from rmlab.tables import DataError
@@ -175,7 +175,7 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
         return LoadedModel(backbone, Readout(head, self.form.reads))
 
     def _load_model(self, head: Sequence[str]) -> "PreTrainedModel":
-        return backbones.load(
+        return loading.load(
             self.checkpoint,
             self.form.task,
             device=self.device,
@@ -203,7 +203,7 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
             logits = vocabulary.logits(states[:, 0], [first, second])
             return logits[:, :1] - logits[:, 1:]
 
-        return Backbone(backbones.base_model(model)), prefer_first
+        return Backbone(loading.base_model(model)), prefer_first
 
 
 _HEAD_KEYS = (

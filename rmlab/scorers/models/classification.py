@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from rmlab.inference.passes import Passes, takes_argument
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
-from rmlab.scorers.models import backbone as backbones
-from rmlab.scorers.models.adapters import GLOBAL_ATTENTION, mark_first
+from rmlab.scorers.models import loading
+from rmlab.scorers.models.arguments import GLOBAL_ATTENTION, mark_first
 from rmlab.scorers.models.heads import Head
 from rmlab.tables import DataError, nearest
 
@@ -60,7 +60,7 @@ def head_keys(checkpoint: Checkpoint) -> list[str]:
             "it has an encoder and a decoder",
             "a pairwise one (SteamSHP) goes to rmlab.pairwise",
         )
-    model = backbones.empty_model(checkpoint, AutoModelForSequenceClassification)
+    model = loading.empty_model(checkpoint, AutoModelForSequenceClassification)
     prefix = f"{model.base_model_prefix}."
     return [key for key in model.state_dict() if not key.startswith(prefix)]
 
@@ -109,7 +109,7 @@ def split(model: "PreTrainedModel", checkpoint: "Source") -> ModelParts:
     states. Where it reads is found by trying. Raises DataError where the parts give
     short texts other logits than the whole model.
     """
-    backbone = backbones.base_model(model)
+    backbone = loading.base_model(model)
     dtype = model.dtype
     title = type(model).__name__
     texts = _trial_texts(model)
@@ -143,7 +143,10 @@ def _trial_texts(model: "PreTrainedModel") -> NDArray[np.integer]:
     for name in ("pad", "bos", "eos", "sep", "cls"):
         mark = getattr(config, f"{name}_token_id", None)
         # Llama 3 has several ends.
-        marks.update(np.ravel(mark).tolist())
+        if isinstance(mark, list):
+            marks.update(mark)
+        else:
+            marks.add(mark)
     tokens = set(range(5, min(64, config.vocab_size)))
     return np.resize(sorted(tokens - marks), (4, 8))
 

@@ -28,7 +28,7 @@ COUNTED_POSITIONS = ("gpt2", "gpt_bigcode", "gpt_neo")
 GLOBAL_ATTENTION = "global_attention_mask"
 
 
-def adapt(
+def with_arguments(
     model: "PreTrainedModel", encoder: "TextEncoder", *, of_class: bool
 ) -> Backbone:
     """Return the backbone with the arguments that it needs for the encoder's texts.

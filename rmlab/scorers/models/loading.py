@@ -1,4 +1,6 @@
-"""The transformer below a head: its device and number type, and loading it whole."""
+"""transformers models made of checkpoints: device and number type, loading, and what is
+refused.
+"""
 
 import copy
 import re
@@ -144,18 +146,18 @@ def load(
     model.eval().requires_grad_(False)
     # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
     # ask it to go without a cache.
-    if not takes_argument(base_model(model), "use_cache"):
+    if not takes_argument(model.base_model, "use_cache"):
         model.config.use_cache = False
     if device.type != "cuda":
         model.to(device)
     if not getattr(model.config, "is_encoder_decoder", False):
         _try_backbone(model, checkpoint, loader, str(dtype).removeprefix("torch."))
-    return model
+    return cast("PreTrainedModel", model)
 
 
 def _read_weights(
     checkpoint: Checkpoint, loader: str, **options: Any
-) -> "tuple[PreTrainedModel, dict[str, Any]]":
+) -> tuple[Any, dict[str, Any]]:
     """The model with the checkpoint's weights, and transformers' report of those that
     are missing or left over. `options`: of transformers' `from_pretrained`.
     """
