@@ -41,7 +41,7 @@ class BenchmarkCallback(TrainerCallback):
     (of data without levels all columns of `rmlab.summary`), each also with `_low` and
     `_high`, and `rmlab/share_of_time`, the share of the training time that this took.
     Training goes on as it would without: weights, modes and random numbers stay as they
-    are. An error while scoring is a warning and never ends the training.
+    are. An error while scoring or logging is a warning and never ends the training.
 
     Parameters
     ----------
@@ -157,22 +157,17 @@ class BenchmarkCallback(TrainerCallback):
         started = time.perf_counter()
         run = Path(args.run_name or args.output_dir or "run").name
         numbers: dict[str, float] = {}
-        try:
-            with _kept_random_state():
-                scores = self._score(
-                    f"{run} step {step}", kwargs["model"], kwargs["processing_class"]
-                )
-                self._keep(scores)
-                numbers = self._summarize(scores)
-        # A benchmark is never worth a training run.
-        except Exception as error:
-            message = f"BenchmarkCallback failed at step {step}: {error!r}"
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        with _failures_as_warnings("failed", step), _kept_random_state():
+            name = f"{run} step {step}"
+            scores = self._score(name, kwargs["model"], kwargs["processing_class"])
+            self._keep(scores)
+            numbers = self._summarize(scores)
 
         now = time.perf_counter()
         self._seconds += now - started
         numbers["rmlab/share_of_time"] = self._seconds / (now - self._started)
-        _log(args, state, control, numbers)
+        with _failures_as_warnings("could not log", step):
+            _log(args, state, control, numbers)
 
     def _score(
         self, name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
@@ -246,6 +241,17 @@ def _find_handler() -> CallbackHandler:
         frame = frame.f_back
     handler: CallbackHandler = frame.f_locals["self"]
     return handler
+
+
+@contextmanager
+def _failures_as_warnings(what: str, step: int) -> Iterator[None]:
+    """Warn of an error, and go on: a benchmark is never worth a training run."""
+    try:
+        yield
+    except Exception as error:
+        message = f"BenchmarkCallback {what} at step {step}: {error!r}"
+        # Of the method that the trainer has called.
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rmlab import toy
-from rmlab.checks.models import check_packs
+from rmlab.checks.local_model import check_packs
 from rmlab.inference import flex, memory, planning
 from rmlab.inference.backbone import Backbone
 from rmlab.inference.flex import Kind

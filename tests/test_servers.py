@@ -537,7 +537,7 @@ def test_a_reply_in_drips_ends_with_the_deadline_in_its_headers_too(end_of_heade
 def test_a_server_is_believed_by_its_certificate_alone():
     context = http.Connection(
         "https://nowhere.example", "", 1.0
-    )._transport._pool._ssl_context
+    ).transport._pool._ssl_context
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname
 
@@ -550,9 +550,11 @@ def test_a_proxy_that_cannot_be_one_is_named_by_its_variable_and_not_repeated(
     for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HTTP_PROXY", proxy.format(KEY))
+    misled = client("http://nowhere.example")
     with pytest.raises(DataError, match="HTTP_PROXY") as caught:
-        ask(client("http://nowhere.example"))
+        ask(misled)
     assert KEY not in str(caught.value)
+    assert misled.spent.requests == 0
 
 
 def test_a_proxy_of_the_environment_is_used_and_sees_no_key_of_a_server_behind_tls(

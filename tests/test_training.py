@@ -266,6 +266,26 @@ def test_a_crash_is_a_warning_and_the_training_ends(base, tmp_path, responses):
     assert callback.scores["model"].nunique() == 3
 
 
+class FullDisk(TrainerCallback):
+    """A logger that raises for the numbers of a benchmark."""
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if "rmlab/share_of_time" in logs:
+            raise OSError("no space left")
+
+
+def test_a_logger_that_raises_for_its_numbers_is_a_warning(base, tmp_path, responses):
+    callback = BenchmarkCallback(responses, every=2)
+    callbacks = [callback, FullDisk()]
+    with pytest.warns(RuntimeWarning, match="no space left") as caught:
+        trainer = train(base, tmp_path, callbacks)
+    assert trainer.state.global_step == 4
+    assert sum("no space left" in str(warning.message) for warning in caught) == 3
+    assert callback.scores["model"].nunique() == 3
+    logged = [log for log in trainer.state.log_history if "rmlab/share_of_time" in log]
+    assert [log["step"] for log in logged] == [0, 2, 4]
+
+
 def test_a_store_keeps_run_and_step(base, tmp_path, responses):
     store = tmp_path / "store"
     callback = BenchmarkCallback(responses, every=4, store=store)

@@ -1032,7 +1032,7 @@ def _diagnose_exchange_rate(answer: float) -> str | None:
 
 @_exercise("4.1", "a function of a table of preferences")
 def _diagnose_balanced(answer: Callable[[pd.DataFrame], pd.DataFrame]) -> str | None:
-    """Between two answers of one style, a preference for style decides nothing."""
+    """Between two answers of one style, a preference for Markdown decides nothing."""
     pairs = preferences(60, markdown=1.0)
     first_style, second_style = pairs["style"].astype(str).to_numpy().reshape(60, 2).T
     ids_of_one_style = np.flatnonzero(first_style == second_style).repeat(2)
@@ -1141,7 +1141,7 @@ def _diagnose_stop(answer: Function) -> str | None:
 
 @_exercise("6.1", "a function of the published table")
 def _diagnose_below_chance(answer: Function) -> str | None:
-    """Chance is one half: below it style decides against the truth."""
+    """Chance is one half: below it the right answer mostly fails to win."""
     mistakes = {
         "This is their share; how many are they?": 2 / 3,
         "A model at exactly one half is not below chance.": 3,

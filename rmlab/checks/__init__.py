@@ -10,7 +10,7 @@ import pandas as pd
 
 from rmlab import scorers, tables
 from rmlab.checks.judge_trial import examine_judge
-from rmlab.checks.models import examine_model
+from rmlab.checks.local_model import examine_model
 from rmlab.checks.parity import parity, parity_items
 from rmlab.checks.served import examine_server
 from rmlab.findings import STATUS, Finding, findings_table, refusal

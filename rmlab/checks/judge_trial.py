@@ -17,7 +17,7 @@ from rmlab.checks.sampled_scores import check_position
 from rmlab.findings import Check, Checks, Finding, check_rate, grade, run_checks
 from rmlab.judges import LLMJudge
 from rmlab.judges.batches import estimate, list_questions
-from rmlab.judges.questions import Question
+from rmlab.judges.questions import Question, item_numbers
 from rmlab.scorers.base import Floats
 from rmlab.tables import PROMPT
 
@@ -159,17 +159,18 @@ def _check_position(trial: _JudgeTrial) -> Finding | None:
     if trial.judge.takes != "pair":
         return None
     ((_, questions),) = trial.questions
-    items = np.array([question.item for question in questions])
-    is_forward = np.array([question.order[0] == 0 for question in questions])
-
-    by_order = []
-    for is_order in (is_forward, ~is_forward):
-        votes = pd.Series(trial.values[is_order])
-        by_order.append(votes.groupby(items[is_order]).mean())
-    votes_by_item = pd.concat(by_order, axis=1).dropna().to_numpy()
-    if not len(votes_by_item):
+    votes = pd.DataFrame(
+        {
+            "item": item_numbers(questions),
+            "is_forward": [question.order[0] == 0 for question in questions],
+            "value": trial.values,
+        }
+    )
+    means = votes.pivot_table("value", index="item", columns="is_forward")
+    means = means.reindex(columns=[True, False]).dropna()
+    if means.empty:
         return None
-    forth, back = votes_by_item.T
+    forth, back = means.to_numpy().T
     return check_position(forth, back)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Ids = list[np.ndarray]
 
 _MAX_PADS = 256  # behind a text
-_WINDOWS = [2**n for n in range(16, 4, -1)]
+_WINDOWS = 2 ** np.arange(16, 4, -1)
 
 
 class Misreading(NamedTuple):
@@ -39,6 +39,21 @@ class Misreading(NamedTuple):
     cause: str
     detail: str
     ids: Ids
+
+
+class _Difference(NamedTuple):
+    """What a misreading has to explain.
+
+    `wrong`: the other run's scores. `is_large`: of which texts they differ. `largest`:
+    the largest difference, in units of `scale`, a standard deviation. `tolerance`: up
+    to which scores count as the same, in these units.
+    """
+
+    wrong: Floats
+    is_large: np.ndarray
+    largest: float
+    scale: float
+    tolerance: float
 
 
 def misreading_cause(
@@ -52,13 +67,33 @@ def misreading_cause(
     `rows`: texts with score_a and score_b, those that differ most first. `tokenizers`:
     further ones that may have been used.
     """
-    runs = [rows[name].to_numpy(np.float64) for name in ("score_a", "score_b")]
-    is_half = any(half_precision(run) for run in runs)
-    tolerance = HALF if is_half else EXACT
-
     prepared = model.prepare(rows["prompt"].tolist(), rows["response"].tolist())
     ids, _ = model.places(prepared, np.arange(len(rows)))
-    scores = _score_ids(model, prepared, ids)
+    difference = _find_difference(rows, _score_ids(model, prepared, ids))
+    if difference is None:
+        return None
+
+    for misreading in _misreadings(model, rows, ids, difference.is_large, tokenizers):
+        if not _changes_tokens(misreading.ids, ids):
+            continue
+        scores = _score_ids(model, prepared, misreading.ids)
+        residual = float(np.abs(scores - difference.wrong).max() / difference.scale)
+        if residual <= difference.tolerance:
+            return name_cause(misreading.cause, misreading.detail, residual)
+
+    dtype = half_precision(difference.wrong)
+    if dtype is not None and difference.largest <= HALF:
+        return half_cause(dtype, difference.largest)
+    if model.tokenizer.pad_token_id is None or not reads_last_only(model):
+        return None
+    return _padding_cause(model, ids, difference)
+
+
+def _find_difference(rows: pd.DataFrame, scores: Floats) -> _Difference | None:
+    """What the run gives that is not the model's; None where neither is."""
+    runs = rows[["score_a", "score_b"]].to_numpy(np.float64).T
+    is_half = any(half_precision(run) for run in runs)
+    tolerance = HALF if is_half else EXACT
     scale = max(float(scores.std()), 1e-12)
 
     # The tolerance for half precision may hold for both runs: the nearer one reads the
@@ -68,25 +103,17 @@ def misreading_cause(
         return None
 
     gaps = np.abs(scores - wrong) / scale
-    largest_gap = float(gaps.max())
+    largest = float(gaps.max())
     # A misreading that leaves most of the difference explains nothing, however small
     # the difference is.
-    tolerance = min(tolerance, largest_gap / 2)
-    is_different = gaps > tolerance
-    for misreading in _misreadings(model, rows, ids, is_different, tokenizers):
-        if not _changes_tokens(misreading.ids, ids):
-            continue
-        misread_scores = _score_ids(model, prepared, misreading.ids)
-        residual = float(np.abs(misread_scores - wrong).max() / scale)
-        if residual <= tolerance:
-            return name_cause(misreading.cause, misreading.detail, residual)
-
-    dtype = half_precision(wrong)
-    if dtype is not None and largest_gap <= HALF:
-        return half_cause(dtype, largest_gap)
-    if model.tokenizer.pad_token_id is None or not reads_last_only(model):
-        return None
-    return _padding_cause(model, ids, wrong, is_different, tolerance, scale)
+    tolerance = min(tolerance, largest / 2)
+    return _Difference(
+        wrong=wrong,
+        is_large=gaps > tolerance,
+        largest=largest,
+        scale=scale,
+        tolerance=tolerance,
+    )
 
 
 def reads_known_positions(model: Classifier) -> bool:
@@ -101,10 +128,12 @@ def reads_last_only(model: Classifier) -> bool:
 
 def _changes_tokens(misread: Ids, ids: Ids) -> bool:
     """Whether a misreading leaves every text some tokens, and changes those of one."""
-    if any(len(text) == 0 for text in misread):
-        return False
-    pairs = zip(misread, ids, strict=True)
-    return any(not np.array_equal(new, old) for new, old in pairs)
+    is_changed = False
+    for new, old in zip(misread, ids, strict=True):
+        if len(new) == 0:
+            return False
+        is_changed = is_changed or not np.array_equal(new, old)
+    return is_changed
 
 
 def _score_ids(model: Classifier, prepared: "Encoded", ids: Ids) -> Floats:
@@ -115,23 +144,16 @@ def _score_ids(model: Classifier, prepared: "Encoded", ids: Ids) -> Floats:
 
 
 def _padding_cause(
-    model: Classifier,
-    ids: Ids,
-    wrong: Floats,
-    is_different: np.ndarray,
-    tolerance: float,
-    scale: float,
+    model: Classifier, ids: Ids, difference: _Difference
 ) -> Finding | None:
-    """Whether a server reads the end of a padded batch; `scale`: a standard
-    deviation.
-    """
-    numbers = np.flatnonzero(is_different)
+    """Whether a server reads the end of a padded batch."""
+    numbers = np.flatnonzero(difference.is_large)
     distances = []
     for number in numbers:
         scores = _score_pads(model, ids[number])
-        distances.append(float(np.abs(scores - wrong[number]).min()))
-    residual = max(distances) / scale
-    if residual > tolerance:
+        distances.append(float(np.abs(scores - difference.wrong[number]).min()))
+    residual = max(distances) / difference.scale
+    if residual > difference.tolerance:
         return None
     count = f"{len(numbers)} of {len(ids)} texts"
     detail = f"the head is read behind the end of {count}"
@@ -216,8 +238,8 @@ def _cut(ids: Ids, is_different: np.ndarray) -> Iterator[Misreading]:
             continue
         behind_first = []
         for text in ids:
-            n_last = min(window - 1, len(text) - 1)
-            behind_first.append(np.append(text[:1], text[len(text) - n_last :]))
+            last = text[1:][-(window - 1) :]
+            behind_first.append(np.append(text[:1], last))
         cuts = {
             "end": [text[:window] for text in ids],
             "beginning": [text[-window:] for text in ids],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rmlab import metrics, scorers, scoring, tables
+from rmlab import scorers, scoring, tables
 from rmlab.checks.causes import (
     EXACT,
     HALF,
@@ -20,6 +20,7 @@ from rmlab.checks.causes import (
     numeric_causes,
 )
 from rmlab.checks.misreadings import misreading_cause, reads_known_positions
+from rmlab.checks.sampled_scores import label_margins
 from rmlab.findings import Finding, check_rate, findings_table, grade
 from rmlab.scorers import Classifier
 from rmlab.scorers.base import Floats, PlainScorer, Scorer
@@ -116,15 +117,8 @@ def parity_items(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
         If a table has several models or missing scores, or if fewer than four texts are
         in both.
     """
-    for name, table in {"a": a, "b": b}.items():
-        models = sorted(tables.check_scores(table)["model"].unique())
-        if len(models) != 1:
-            problem = f"{name}: has the models {models}"
-            raise DataError(problem, "give the rows of one model to compare")
-
-    columns = [*KEY, "score"]
-    left = tables.check_scores(a)[columns]
-    right = tables.check_scores(b)[columns]
+    left = _one_model("a", a)
+    right = _one_model("b", b)
     items = left.merge(right, on=KEY, suffixes=("_a", "_b"))
     if len(items) < _MIN_TEXTS:
         problem = f"a and b: {len(items)} texts in common"
@@ -134,6 +128,16 @@ def parity_items(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     first, second = _scores(items)
     scale = np.nan if is_constant(first) else first.std()
     return items.assign(error=(second - first) / scale)
+
+
+def _one_model(name: str, table: pd.DataFrame) -> pd.DataFrame:
+    """Keys and scores of a table of one model."""
+    scores = tables.check_scores(table)
+    models = sorted(scores["model"].unique())
+    if len(models) != 1:
+        problem = f"{name}: has the models {models}"
+        raise DataError(problem, "give the rows of one model to compare")
+    return scores[[*KEY, "score"]]
 
 
 def _score_run(run: ScoresOrModel, responses: pd.DataFrame | None) -> pd.DataFrame:
@@ -209,16 +213,14 @@ def _check_line(first: Floats, second: Floats) -> Finding:
 
 def _check_comparisons(items: pd.DataFrame) -> dict[str, Finding]:
     """The rows flips and near_ties."""
-    n_labels = items.groupby(tables.PROMPT)["label"].transform("nunique")
-    comparable = items[n_labels == 2]
-    if comparable.empty:
+    before = label_margins(items, items["score_a"])
+    after = label_margins(items, items["score_b"])
+    n = len(before)
+    if not n:
         detail = "no prompt has both labels, so there are no comparisons"
         finding = Finding("pass", detail, value=0)
         return {"flips": finding, "near_ties": finding}
 
-    before = _margins(comparable, "score_a")
-    after = _margins(comparable, "score_b")
-    n = len(before)
     n_ties = int(((after == 0) & (before != 0)).sum())
     n_flips = int((np.sign(before) != np.sign(after)).sum())
     share = f"comparisons ({n_flips / n:.1%}) come out otherwise"
@@ -234,11 +236,6 @@ def _check_comparisons(items: pd.DataFrame) -> dict[str, Finding]:
     )
     remedy = "do not compare accuracies of the two runs"
     return {"flips": flips._replace(remedy=remedy), "near_ties": near_ties}
-
-
-def _margins(items: pd.DataFrame, score: str) -> Floats:
-    scores = items[KEY].assign(model="x", score=items[score])
-    return metrics.pairs(scores)["margin"].to_numpy(np.float64)
 
 
 def _find_cause(
@@ -280,8 +277,7 @@ def _sample_rows(items: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
     """The texts with the largest errors first, then some with small ones: a cause has
     to explain both.
     """
-    by_error = items["error"].abs().sort_values(ascending=False)
-    worst_first = items.reindex(by_error.index)
+    worst_first = items.sort_values("error", key=np.abs, ascending=False)
     half = _N_TRIED // 2
     large = worst_first.iloc[:half]
     small = worst_first.iloc[half:]

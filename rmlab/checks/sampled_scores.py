@@ -19,15 +19,26 @@ def spread(lengths: np.ndarray, groups: Ints, size: int) -> Ints:
     """Texts of whole prompts, evenly spread from the shortest prompt to the longest,
     about `size` texts.
     """
-    prompts, prompt_number = np.unique(groups, return_inverse=True)
-    mean_length = np.bincount(prompt_number, lengths) / np.bincount(prompt_number)
-    by_length = np.argsort(mean_length, kind="stable")
+    mean_length = pd.Series(lengths).groupby(groups).mean()
+    prompts = mean_length.sort_values(kind="stable").index
 
     n = max(1, round(size * len(prompts) / len(groups)))
     n = min(len(prompts), n)
     middle = (np.arange(n) + 0.5) * len(prompts) / n
-    chosen = by_length[middle.astype(int)]
-    return np.flatnonzero(np.isin(prompt_number, chosen))
+    chosen = prompts[middle.astype(int)]
+    return np.flatnonzero(np.isin(groups, chosen))
+
+
+def label_margins(rows: pd.DataFrame, scores: pd.Series | Floats) -> Floats:
+    """Margins of the comparisons of a chosen with a rejected answer, in the prompts
+    that have both.
+    """
+    frame = rows[KEY].assign(model="", score=scores)
+    n_labels = frame.groupby(PROMPT)["label"].transform("nunique")
+    frame = frame[n_labels == 2]
+    if frame.empty:
+        return np.zeros(0)
+    return metrics.pairs(frame)["margin"].to_numpy(np.float64)
 
 
 class Flips(NamedTuple):
@@ -56,11 +67,7 @@ class Sample(NamedTuple):
         """Margins of the comparisons of a chosen with a rejected answer."""
         if self.unit == "comparisons":
             return scores
-        frame = self.rows.assign(model="doctor", score=scores)
-        frame = frame[frame.groupby(PROMPT)["label"].transform("nunique") == 2]
-        if frame.empty:
-            return np.zeros(0)
-        return metrics.pairs(frame)["margin"].to_numpy(np.float64)
+        return label_margins(self.rows, scores)
 
     def flips(self, left: Floats, right: Floats) -> Flips:
         """Compare the outcomes by two scorings of the rows."""

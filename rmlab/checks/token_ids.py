@@ -31,7 +31,12 @@ def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Findi
     if bos is None:
         return Finding("pass", "the tokenizer has no beginning token")
 
-    n_leading = Counter(_count_leading(text, bos) for text in ids)
+    n_leading: Counter[int] = Counter()
+    n_inside = 0
+    for text in ids:
+        n_leading[_count_leading(text, bos)] += 1
+        n_inside += int((text == bos).sum() > 1)
+
     counts = []
     for n, n_texts in sorted(n_leading.items()):
         times = _TIMES.get(n, f"{n} times")
@@ -43,7 +48,6 @@ def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Findi
         writer = "rmlab.inference.encoding.encode, which writes it once"
         return Finding("fail", detail, f"prepare texts with {writer}")
 
-    n_inside = sum(int((text == bos).sum()) > 1 for text in ids)
     if n_inside:
         detail += f"; also inside {n_inside} texts, as if another text began there"
     place = "in prompts and answers, or for a template that opens every turn with it"

@@ -74,12 +74,8 @@ class Rewards(shared.ServerOptions, shared.StoreOptions):
         """The rewards; a field that a row lacks is missing."""
         prompt = self.prompt if self.chats is None else None
         response = self.chats or self.response
-        present = _list_columns(rows)
-        columns = {}
-        for column in present:
-            if column not in (prompt, response, REWARD):
-                continue
-            columns[column] = pd.Series([row.get(column) for row in rows], dtype=object)
+        table = pd.DataFrame(rows, dtype=object)
+        is_read = table.columns.isin([prompt, response, REWARD])
 
         keywords = shared.pick_given(name=self.name)
         model: Model = self.model
@@ -88,8 +84,8 @@ class Rewards(shared.ServerOptions, shared.StoreOptions):
             model = servers.remote(self.url, model=self.model, **server)
         else:
             keywords |= shared.model_keywords(self, shared.ClassifierOptions)
-        table = scoring.rewards(
-            pd.DataFrame(columns),
+        scored = scoring.rewards(
+            table.loc[:, is_read],
             model,
             prompt=prompt,
             response=response,
@@ -98,7 +94,7 @@ class Rewards(shared.ServerOptions, shared.StoreOptions):
             progress=not self.quiet,
             **keywords,
         )
-        return table[REWARD]
+        return scored[REWARD]
 
 
 def _check_target(path: Path) -> None:

@@ -148,6 +148,7 @@ def connect(
         raise DataError(f"batch={batch}", "allowed: 1 text or more in a request")
     if send not in ("ids", "text"):
         raise DataError(f"send={send!r}", nearest(send, ["ids", "text"]))
+
     written_by = None if template is None else str(template)
     options: EncodeOptions = {
         "template": written_by,
@@ -172,27 +173,36 @@ def connect(
         version=version,
         batch=batch,
     )
+
     labels = target.labels
     if target.dialect.rates_attributes:
         known = draft.ask_all(draft.prepare(*known_texts(0, 1)))
         width = known.outputs.shape[1]
         labels, label_weights = steerlm.weigh_attributes(width, label_weights)
     outputs, mix = _weigh_outputs(labels, label_weights, target.dialect.sorts_labels)
+
     if model is None and target.dialect.model_path:
         path = target.dialect.model_path
         model = client.ask(path, None, target.dialect.read_model)
     title = name or (model or kind).rstrip("/").rpartition("/")[2]
     scorer = replace(draft, model=model, name=title, outputs=outputs, mix=mix)
 
-    if weights is None:
-        return Connected(scorer, None, bounded)
-    label_mix = None
-    if len(labels) > 1:
-        label_mix = dict(zip(outputs, mix.tolist(), strict=True))
+    local = None
+    if weights is not None:
+        local = _open_local(weights, labels, scorer, options)
+    return Connected(scorer, local, bounded)
+
+
+def _open_local(
+    weights: str | Path, labels: Sequence[str], scorer: Remote, options: EncodeOptions
+) -> "Classifier":
+    """The same weights on this machine, whose labels weigh the same."""
     from rmlab.scorers.classifier import classifier
 
-    local = classifier(weights, weights=label_mix, dtype="float32", **options)
-    return Connected(scorer, local, bounded)
+    label_weights = None
+    if len(labels) > 1:
+        label_weights = dict(zip(scorer.outputs, scorer.mix.tolist(), strict=True))
+    return classifier(weights, weights=label_weights, dtype="float32", **options)
 
 
 def _triton_target(sources: Mapping[str, object], add_eos: bool) -> _Target:

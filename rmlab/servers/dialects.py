@@ -360,12 +360,14 @@ def parse_numbers(values: Json) -> list[float]:
         )
     if not row:
         raise ValueError("no numbers")
+    numbers = []
     for value in row:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{values!r:.60} where numbers belong")
         if not math.isfinite(value):
             raise ValueError(f"{values!r:.60}: not finite")
-    return [float(value) for value in row]
+        numbers.append(float(value))
+    return numbers
 
 
 def _require_rows(rows: Json, n_texts: int) -> list[Json]:

@@ -5,7 +5,7 @@ No flag is trusted: what a server does with a few known texts shows in its answe
 `rmlab.doctor`, which shows them all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import numpy as np
 from rmlab.findings import Check, Checks, Finding, grade, run_checks
 from rmlab.scorers.base import Floats
 from rmlab.servers.dialects import Payloads
-from rmlab.servers.scorer import NEAR, Known, Remote
+from rmlab.servers.scorer import NEAR, Known, Remote, distance
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ Servers that compute prompts in pieces were wrong above some thousand tokens onl
 
 def known_texts(
     n_lines: int, n_texts: int | None = None
-) -> tuple[list[str], list[str]]:
+) -> tuple[Sequence[str], Sequence[str]]:
     """Return the first known questions and answers; with `n_lines` two long ones after
     the short ones.
     """
@@ -68,8 +68,7 @@ def known_texts(
             lines.append(f"{i}. Cat number {i} sleeps on mat number {i * i % 97}.")
         for end in LONG_ENDS:
             texts.append(("Count the cats, please.", "\n".join([*lines, end])))
-    prompts = [prompt for prompt, _ in texts[:n_texts]]
-    responses = [response for _, response in texts[:n_texts]]
+    prompts, responses = zip(*texts[:n_texts], strict=True)
     return prompts, responses
 
 
@@ -100,11 +99,6 @@ class _ServerTrial:
         if self.expected is None:
             return np.inf
         return distance(self.expected, self.scores)
-
-
-def distance(scores: Floats, others: Floats) -> float:
-    """Return the largest difference in standard deviations of `scores`."""
-    return float(np.abs(scores - others).max() / scores.std())
 
 
 def examine(

@@ -129,10 +129,8 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def read_key(name: str | None) -> str:
-    """Return the key in the environment variable of this name, empty without a name."""
-    if not name:
-        return ""
+def read_key(name: str) -> str:
+    """Return the key in the environment variable of this name."""
     key = os.environ.get(name, "").strip()
     variable = f"key: the environment variable {name}"
     if not key:
@@ -149,7 +147,7 @@ class Connection:
     A transport of httpx without its client: no cookies, no redirects, and a third less
     processor time. httpx limits the time of every read, not of the whole reply: another
     thread calls `cut` when `deadline` has passed. Bytes that lie behind a reply would
-    be taken as the reply to the next request: the connection is closed.
+    be taken as the reply to the next request: `transport` is closed, and connects anew.
     """
 
     def __init__(self, url: str, key: str, timeout: float) -> None:
@@ -166,7 +164,7 @@ class Connection:
             self._headers["authorization"] = f"Bearer {key}"
         timeouts = httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS))
         self._extensions = {"timeout": timeouts.as_dict(), "trace": self._note_socket}
-        self._transport = httpx.HTTPTransport(verify=ssl_context(), proxy=_proxy(url))
+        self.transport = httpx.HTTPTransport(verify=ssl_context(), proxy=_proxy(url))
 
     def send(self, request: Request) -> Reply:
         """Return the whole reply; raise Failure where none comes."""
@@ -175,7 +173,7 @@ class Connection:
         is_reusable = False
         try:
             message = self._message(request, mark)
-            with closing(self._transport.handle_request(message)) as response:
+            with closing(self.transport.handle_request(message)) as response:
                 body = _read_body(response)
                 has_leftover = _has_leftover(response)
             reply = Reply(body, dict(response.headers), response.status_code)
@@ -191,7 +189,7 @@ class Connection:
             self.deadline = math.inf
             if not is_reusable:
                 # The next request opens a new connection.
-                self._transport.close()
+                self.transport.close()
 
     def _message(self, request: Request, mark: bytes) -> "httpx.Request":
         import httpx
@@ -228,10 +226,6 @@ class Connection:
         if self._socket is not None:
             with suppress(OSError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Let go of the server."""
-        self._transport.close()
 
     def _note_socket(self, event: str, details: Mapping[str, Any]) -> None:
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):

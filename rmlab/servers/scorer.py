@@ -23,6 +23,7 @@ from rmlab.scorers.base import (
     Stream,
     Text,
     hash_parts,
+    list_columns,
 )
 from rmlab.servers.client import Client
 from rmlab.servers.dialects import Dialect, Payloads, Scored, Writer
@@ -139,9 +140,10 @@ class Remote(Scorer):
         score, then the outputs. Texts without a score come last. Where the server is
         found changed, the scores since the check before are `withdrawn`.
         """
-        prompts = [text.prompt for text in texts]
-        prepared = self.prepare(prompts, [text.answers[0] for text in texts])
         self.withdrawn = ()
+        if not texts:
+            return
+        prepared = self.prepare(*list_columns(texts))
         unconfirmed: list[Ints] = []
         refused: dict[int, str] = {}
         stop = ""
@@ -168,17 +170,22 @@ class Remote(Scorer):
             problem = f"{self.client.url}: {stop}"
             raise DataError(problem, "run again to go on from what a store= kept")
         if refused:
-            self.failed.update(refused.values())
-            text, reason = next(iter(refused.items()))
-            first = f"first text {text}: {reason}"
-            warnings.warn(
-                f"{self.name}: no score for {len(refused)} texts, {first}",
-                stacklevel=3,
-            )
+            self._report_refused(refused)
             missing = np.full(len(refused), np.nan)
             if self.columns:
                 missing = np.full((len(refused), 1 + len(self.columns)), np.nan)
             yield np.array(list(refused), np.intp), missing
+
+    def _report_refused(self, refused: Mapping[int, str]) -> None:
+        """Count the texts without a score, and warn of them; `refused`: their
+        reasons.
+        """
+        self.failed.update(refused.values())
+        text, reason = next(iter(refused.items()))
+        first = f"first text {text}: {reason}"
+        message = f"{self.name}: no score for {len(refused)} texts, {first}"
+        # Of whoever reads the stream.
+        warnings.warn(message, stacklevel=4)
 
     def _scores(self, scored: Scored) -> Floats:
         """The scores of a request's texts, with the outputs where there are several."""
@@ -207,12 +214,12 @@ class Remote(Scorer):
         known = self._known_outputs()
         for run in runs:
             earlier = run.get("known_outputs") or {}
-            keys = [key for key in known if key in earlier]
+            keys = known.keys() & earlier.keys()
             if not keys:
                 continue
             before = np.array([earlier[key] for key in keys])
             now = np.array([known[key] for key in keys])
-            apart = _distance(before, now)
+            apart = distance(before, now)
             if not apart <= NEAR:
                 problem = (
                     f"{self.client.url}: another model: known texts are {apart:.2g} "
@@ -245,9 +252,9 @@ class Remote(Scorer):
 
         values: list[list[float]] = []
         counts: list[int | None] = []
-        for start in sorted(scored_by_start):
-            values += scored_by_start[start].values
-            counts.append(scored_by_start[start].tokens)
+        for _, scored in sorted(scored_by_start.items()):
+            values += scored.values
+            counts.append(scored.tokens)
         widths = sorted({len(row) for row in values})
         if len(widths) > 1:
             problem = f"{widths} values for different texts of one model"
@@ -277,7 +284,7 @@ class Remote(Scorer):
                 if has_stopped:
                     return
                 raise
-            apart = _distance(self.known.outputs, outputs)
+            apart = distance(self.known.outputs, outputs)
             if not apart <= NEAR:
                 self.withdrawn = np.concatenate(batches).tolist()
                 known = f"known texts are up to {apart:.2g} standard deviations off"
@@ -312,9 +319,10 @@ class Remote(Scorer):
     ) -> Iterator[tuple[Ints, Answer[Scored]]]:
         """Yield each batch with its answer, in the order of arrival."""
 
-        def request(rows: Ints) -> Request:
-            texts = [prepared.texts[row] for row in rows]
-            return self.dialect.request(texts, self.model)
+        def requests() -> Iterator[tuple[Ints, Request]]:
+            for rows in batches:
+                texts = [prepared.texts[row] for row in rows]
+                yield rows, self.dialect.request(texts, self.model)
 
         def read(rows: Ints, reply: Reply) -> Scored:
             scored = self.dialect.read(reply, len(rows))
@@ -330,8 +338,7 @@ class Remote(Scorer):
         if self.known is not None and prepared is not self.known.prepared:
             n_known = len(self.known.prepared.texts)
             reserve = n_known + math.ceil(n_known / self.batch)
-        items = ((rows, request(rows)) for rows in batches)
-        with closing(self.client.stream(items, read, reserve=reserve)) as answers:
+        with closing(self.client.stream(requests(), read, reserve=reserve)) as answers:
             yield from answers
 
     def _check_reply(self, scored: Scored, prepared: Payloads, rows: Ints) -> None:
@@ -349,14 +356,16 @@ class Remote(Scorer):
         is_recheck = self.known is not None and prepared is self.known.prepared
         first = prepared.texts[rows[0]]
         has_different_texts = any(prepared.texts[row] != first for row in rows)
-        is_constant = all(values == scored.values[0] for values in scored.values)
+        is_constant = (np.array(scored.values) == scored.values[0]).all()
         if is_constant and has_different_texts and not is_recheck:
             # Each is asked alone.
             raise Failure(f"the same values for {len(rows)} texts", again=False)
 
 
-def _distance(before: Floats, now: Floats) -> float:
-    """Return the largest difference of outputs in standard deviations of `before`."""
+def distance(before: Floats, now: Floats) -> float:
+    """Return the largest difference of scores, or of outputs, in standard deviations of
+    `before`.
+    """
     if now.shape != before.shape:
         return np.inf
     scale = np.maximum(before.std(axis=0), 1e-12)

@@ -9,10 +9,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from rmlab.servers.http import Connection, Failure, Reply, Request, read_key
+from rmlab.servers.http import (
+    Connection,
+    Failure,
+    Reply,
+    Request,
+    read_key,
+    ssl_context,
+)
 from rmlab.servers.limits import Budget, Pace, Stopped
 
 if TYPE_CHECKING:
@@ -78,7 +84,9 @@ class Sender(Generic[K, T]):
 
         self._client = client
         self._read = read
-        self._key = read_key(client.key)
+        self._key = ""
+        if client.key is not None:
+            self._key = read_key(client.key)
         self._budget = Budget(
             client.spent, client.max_requests, client.max_tokens, reserve
         )
@@ -107,11 +115,10 @@ class Sender(Generic[K, T]):
             reraise=True,
         )
 
-        self._connect = partial(Connection, client.url, self._key, client.timeout)
-        # The first one is made here: 64 threads that import httpx at once take half a
-        # second.
-        self._connections = [self._connect()]
-        self._local = threading.local()
+        # 64 threads that read the certificates at once take seconds.
+        ssl_context()
+        # By the thread that uses it.
+        self._connections: dict[int, Connection] = {}
         self.threads = ThreadPoolExecutor(client.concurrency, "rmlab-requests")
         self._watch = threading.Thread(
             target=self._cut_overdue, name="rmlab-deadlines", daemon=True
@@ -124,8 +131,8 @@ class Sender(Generic[K, T]):
         self.threads.shutdown(cancel_futures=True)
         self._closed.set()
         self._watch.join()
-        for connection in self._connections:
-            connection.close()
+        for connection in self._connections.values():
+            connection.transport.close()
 
     def answer(self, key: K, request: Request) -> tuple[K, Answer[T]]:
         """Send one request until it is answered or has failed."""
@@ -159,7 +166,7 @@ class Sender(Generic[K, T]):
         """
         while not self._closed.wait(_WATCH_SECONDS):
             latest = math.inf if self._stop.is_set() else time.monotonic()
-            for connection in list(self._connections):
+            for connection in list(self._connections.values()):
                 if connection.deadline < latest:
                     connection.cut()
 
@@ -211,13 +218,14 @@ class Sender(Generic[K, T]):
 
     def _try(self, key: K, request: Request) -> T:
         """Send a request once, and read its reply; raise Failure without a value."""
+        connection = self._own_connection()
         self._pace.wait_for_turn(self._stop)
         self._budget.take(request.tokens, self._stop_reason)
         # A try without a reply may have been charged.
         n_charged = request.tokens
         reply = None
         try:
-            reply = self._exchange(request)
+            reply = self._hide_key_in(connection.send(request))
             _require_success(reply)
             if request.tokens:
                 n_charged = _count_charged(reply, request.tokens)
@@ -245,12 +253,17 @@ class Sender(Generic[K, T]):
             start = reply.content[:_SHOWN_CHARACTERS].decode("utf-8", "replace")
             raise Failure(f"{form}: {start!r}", again=True) from None
 
-    def _exchange(self, request: Request) -> Reply:
-        """Send a request over this thread's connection."""
-        if not hasattr(self._local, "connection"):
-            self._local.connection = self._connect()
-            self._connections.append(self._local.connection)
-        reply: Reply = self._local.connection.send(request)
+    def _own_connection(self) -> Connection:
+        """This thread's connection."""
+        thread = threading.get_ident()
+        if thread not in self._connections:
+            client = self._client
+            connection = Connection(client.url, self._key, client.timeout)
+            self._connections[thread] = connection
+        return self._connections[thread]
+
+    def _hide_key_in(self, reply: Reply) -> Reply:
+        """The reply, which may repeat the key, without it."""
         if len(self._key) < _MIN_KEY_IN_REPLY:
             return reply
         content = reply.content.replace(self._key.encode(), _KEY_MARK.encode())

@@ -77,9 +77,10 @@ def conversation(prompt: Prompt, response: str) -> str:
     Hello!
     <extra_id_2>
     """
-    turns = list(prompt) if not isinstance(prompt, str) else []
     if isinstance(prompt, str):
-        turns.append({"role": "user", "content": prompt})
+        turns = [{"role": "user", "content": prompt}]
+    else:
+        turns = list(prompt)
     system = _SYSTEM
     if turns and turns[0]["role"] == "system":
         system = turns.pop(0)["content"]
@@ -172,5 +173,5 @@ class Triton(Dialect):
         if exceeded.astype(bool).any():
             reason = "the text is longer than the server's window (exceeded)"
             raise Failure(reason, again=False)
-        rows = [row.ravel().astype(float).tolist() for row in rewards]
+        rows = rewards.reshape(n_texts, -1).astype(float).tolist()
         return Scored([parse_numbers(row) for row in rows])

@@ -19,7 +19,7 @@ from rmlab.scorers.in_memory import ModelInMemory
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
 from rmlab.scoring.self_check import tolerance
-from rmlab.scoring.texts import comparisons
+from rmlab.scoring.texts import both_orders, comparisons
 
 if TYPE_CHECKING:
     from rmlab.inference.encoding import Encoded
@@ -50,9 +50,9 @@ class Examined:
 
         if self.is_pair:
             self.rows, compared = comparisons(responses)
-            forward = [compared.distinct[number] for number in compared.rows]
-            exchanged = [Text(text.prompt, text.answers[::-1]) for text in forward]
-            self.orders = [forward, exchanged]
+            both = both_orders(compared)
+            texts = [both.distinct[number] for number in both.rows]
+            self.orders = [texts[: len(self.rows)], texts[len(self.rows) :]]
         else:
             self.rows = responses
             columns = zip(responses["prompt"], responses["response"], strict=True)
@@ -77,11 +77,6 @@ class Examined:
     def longest(self) -> int | None:
         """The longest text, in tokens, that the model takes; None without a limit."""
         return self.scorer.encoder.longest
-
-    @property
-    def truncate(self) -> str | None:
-        """The side at which long texts are cut; None where they are refused."""
-        return self.scorer.encoder.options["truncate"]
 
     @cached_property
     def is_long(self) -> np.ndarray:
@@ -243,8 +238,9 @@ def _check_length(examined: Examined) -> Finding:
     if examined.is_pair and is_beyond_window:
         remedy = "raise max_length= where the model can read more"
         return Finding("fail", detail, remedy)
-    if examined.truncate is not None:
-        detail += f"; cut at the {examined.truncate}"
+    side = examined.scorer.encoder.options["truncate"]
+    if side is not None:
+        detail += f"; cut at the {side}"
         return Finding("warn", detail, "report the share with the results")
     remedy = "pass max_length= and truncate='left'"
     if examined.is_pair:
@@ -311,28 +307,26 @@ def _check_precision(examined: Examined) -> Finding:
     """The check of precision for a scorer in half precision, where a float32 copy
     fits.
     """
+    import torch
+
     from rmlab.scorers.models.loading import fits
 
     dtype = examined.dtype
     if dtype == "float32":
         return Finding("pass", "float32: there is nothing more exact to compare with")
 
-    sources = examined.scorer.encoder.readers
-    checkpoints = [
-        source for source in sources if not isinstance(source, ModelInMemory)
-    ]
-    if len(checkpoints) < len(sources):
-        detail = f"{dtype} not compared: the model is in memory"
-        return Finding("warn", detail, "save it and examine the folder")
-
-    exact = examined.scorer.in_float32()
-    for checkpoint in checkpoints:
-        if not fits(checkpoint, exact.device, exact.dtype):
-            copy = f"a float32 copy does not fit on {exact.device} beside it"
+    device = examined.scorer.device
+    for source in examined.scorer.encoder.readers:
+        if isinstance(source, ModelInMemory):
+            detail = f"{dtype} not compared: the model is in memory"
+            return Finding("warn", detail, "save it and examine the folder")
+        if not fits(source, device, torch.float32):
+            copy = f"a float32 copy does not fit on {device} beside it"
             larger = "compare on a machine with more memory"
             remedy = f"{larger}, or on a smaller sister model"
             return Finding("warn", f"{dtype} not compared: {copy}", remedy)
 
+    exact = examined.scorer.in_float32()
     outputs = exact.forward_alone(examined.prepared, examined.numbers)
     scores = examined.score_rows(outputs)
     return sampled_scores.check_precision(examined.sample, scores, dtype)
