@@ -128,9 +128,9 @@ class Local:
     @cached_property
     def model(self) -> "PreTrainedModel":
         """The transformers model; loads the weights."""
-        from rmlab.scorers.models import backbone
+        from rmlab.scorers.models import loading
 
-        return backbone.load(
+        return loading.load(
             self.checkpoint,
             "AutoModelForCausalLM",
             device=self.device,
@@ -165,7 +165,7 @@ class Local:
     @cached_property
     def longest(self) -> float:
         """The longest question, in tokens, that leaves room for an answer."""
-        from rmlab.scorers.models.backbone import window
+        from rmlab.scorers.models.loading import window
 
         return (window(self.checkpoint.config) or np.inf) - self.sampling.answer_tokens
 
