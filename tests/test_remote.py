@@ -780,6 +780,9 @@ def test_triton_is_sent_the_published_form_and_a_text_that_it_cut_is_missing(tex
         server.respond.longest = 100
         with pytest.warns(UserWarning, match="exceeded"):
             assert rmlab.score(texts, remote, allow_missing=True)["score"].isna().all()
+        many = fake_responses(40, slots=1)
+        with pytest.warns(UserWarning, match="80 texts"):
+            assert rmlab.score(many, remote, allow_missing=True)["score"].isna().all()
 
 
 def test_the_triton_of_these_tests_answers_as_a_real_one_did_with_nemo_s_tensors():
