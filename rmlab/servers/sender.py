@@ -283,11 +283,11 @@ class Sender(Generic[K, T]):
         server's form.
         """
         try:
-            text = self._explain(reply)
+            words = self._explain(reply).split()
         except _NO_ANSWER:
-            text = reply.text()
+            words = reply.text().split()
         # What was read may hold a key that stood there in another form.
-        text = self._hide_key(" ".join(text.split()))
+        text = self._hide_key(" ".join(words))
         return text[:_SHOWN_CHARACTERS]
 
     def _read_value(self, key: K, reply: Reply) -> T:
