@@ -2,9 +2,11 @@
 
     python docs/samples.py docs/how_to/ensemble.md    # writes the outputs again
 
-A block of text right below a block of Python is its output. A block that cannot run
-without a network or a special machine has a comment with the reason on the line before
-it: `<!-- not run: needs a Triton server -->`.
+A block of text right below a block of Python is its output. Pages that name a server, a
+benchmark or a file of the reader's do not run here: their outputs are written by hand,
+and compared by the tests, which have stand-ins. A block that cannot run without a
+network or a special machine has a comment with the reason on the line before it:
+`<!-- not run: needs a Triton server -->`.
 """
 
 import ast

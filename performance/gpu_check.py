@@ -29,7 +29,7 @@ from rmlab.inference import flex
 from rmlab.inference.backbone import Backbone
 from rmlab.inference.memory import model_budget
 from rmlab.inference.planning import FILL, plan
-from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models import loading
 from rmlab.tables import DataError
 from rmlab.toy.models import random_model
 
@@ -89,7 +89,7 @@ def main() -> None:
     options = parser.parse_args()
     logging.basicConfig(format="note: %(message)s", stream=sys.stdout)
     transformers.utils.logging.disable_progress_bar()
-    device = backbones.device(options.device)
+    device = loading.device(options.device)
     print("\n".join(machine(device)))
     if options.models:
         print("\n| model | dtype | packs hold | attention | apart, sd | seconds |")
@@ -126,7 +126,7 @@ def machine(device: torch.device) -> Iterator[str]:
     """The device, the versions, and what kernels need to be compiled."""
     tried = flex.serves(device)
     yield f"device {device}: {name_of(device)}; flex attention is tried on it: {tried}"
-    yield f"default dtype: {short(backbones.dtype(None, device))}"
+    yield f"default dtype: {short(loading.dtype(None, device))}"
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     yield f"{versions}, Python {platform.python_version()}"
     yield f"triton: {version_of('triton')}, {platform.system()} {platform.machine()}"
@@ -225,7 +225,7 @@ def way_of(backbone: Backbone) -> str:
 
 def speed(device: torch.device, shape: dict) -> Iterator[str]:
     """Both ways of packs and texts one by one: a row for each."""
-    dtype = backbones.dtype(None, device)
+    dtype = loading.dtype(None, device)
     backbone = load("llama", shape, dtype, device)
     texts, groups = texts_of(N_PROMPTS.get(device.type, 100), (50, 500))
     reads = [np.array([len(text) - 1]) for text in texts]

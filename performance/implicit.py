@@ -34,7 +34,7 @@ import torch
 
 from rmlab import toy
 from rmlab.scorers.implicit import implicit_reward
-from rmlab.scorers.models.backbone import load
+from rmlab.scorers.models.loading import load
 
 BODY = {
     "hidden_size": 512,

@@ -196,9 +196,11 @@ def read_parquet(
 
 
 def _read_text(path: Path) -> str:
-    _require_file(path)
     try:
         text = path.read_bytes().decode("utf-8-sig")
+    except OSError:
+        _require_file(path)
+        raise
     except UnicodeDecodeError as error:
         problem = f"{path}: not UTF-8 text (byte {error.start})"
         raise DataError(problem, "unpack it, or save it as UTF-8") from None

@@ -300,7 +300,7 @@ def group_codes(
     (array([0, 0, 1, 0]), array([0, 2]))
     """
     n_rows = len(frame)
-    if "model" not in columns:
+    if "model" in frame and "model" not in columns:
         n_rows = rows_per_model(frame, columns)
     codes = pd.factorize(_combine_codes(frame[:n_rows], columns))[0]
     # Where the highest number so far rises, a combination appears.
@@ -316,10 +316,8 @@ def rows_per_model(frame: pd.DataFrame, columns: Sequence[str]) -> int:
     In most tables all models have the same rows, and a check or a number of the first
     model's rows then holds for all models.
     """
-    if "model" not in frame or frame.empty:
-        return max(len(frame), 1)
     model = frame["model"].array
-    if model[0] == model[-1]:
+    if frame.empty or model[0] == model[-1]:
         return len(frame)
 
     n_rows = bisect_left(

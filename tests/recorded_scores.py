@@ -350,7 +350,7 @@ def exact():
     """Backbones of float64, tokens of one byte, one thread."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    double = patch("rmlab.scorers.models.backbone.dtype", lambda *_: torch.float64)
+    double = patch("rmlab.scorers.models.loading.dtype", lambda *_: torch.float64)
     try:
         with (
             double,

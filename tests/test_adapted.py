@@ -207,7 +207,7 @@ def test_damaged_or_other_adapters_are_refused(zoo, tmp_path):
 
 
 def test_a_policy_shares_the_weights_of_its_base(zoo, tmp_path, monkeypatch):
-    from rmlab.scorers.models import backbone
+    from rmlab.scorers.models import loading
 
     base = zoo(task="causal")
     folder = train(base, tmp_path / "policy", task="CAUSAL_LM")
@@ -217,9 +217,9 @@ def test_a_policy_shares_the_weights_of_its_base(zoo, tmp_path, monkeypatch):
     expected = rmlab.implicit_reward(whole, base, device="cpu")(PROMPTS, RESPONSES)
 
     loads = []
-    plain_load = backbone.load
+    plain_load = loading.load
     monkeypatch.setattr(
-        backbone,
+        loading,
         "load",
         lambda checkpoint, *rest, **options: (
             loads.append(checkpoint.name) or plain_load(checkpoint, *rest, **options)

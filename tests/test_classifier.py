@@ -22,7 +22,7 @@ import rmlab
 from rmlab import toy
 from rmlab.scorers.checkpoints.checkpoint import find
 from rmlab.scorers.classifier import classifier
-from rmlab.scorers.models import backbone
+from rmlab.scorers.models import loading
 from rmlab.tables import DataError
 
 PROMPTS = ["What is the capital of France?"] * 3 + ["Add two numbers."] * 2
@@ -175,6 +175,14 @@ def test_pad_and_end_may_be_the_same_token(llama, copy):
     )
 
 
+def test_a_model_may_have_several_end_tokens(llama, copy):
+    """As Llama 3.1's configuration has them."""
+    configure(copy, eos_token_id=[2, 7])
+    np.testing.assert_allclose(
+        classifier(copy)(*TEXTS), classifier(llama)(*TEXTS), atol=1e-6
+    )
+
+
 def test_several_labels_need_weights(tmp_path, llama):
     names = {0: "helpfulness", 1: "correctness", 2: "verbosity"}
     folder = toy.save_model(
@@ -309,7 +317,7 @@ def test_a_second_copy_of_the_weights_is_not_counted(copy):
 
 
 def test_devices_and_types(llama):
-    assert backbone.dtype(None, torch.device("cpu")) == torch.float32
+    assert loading.dtype(None, torch.device("cpu")) == torch.float32
     absent = [] if torch.cuda.is_available() else [("device", "cuda")]
     for option, value in [("device", "gpu"), ("dtype", "fp16"), *absent]:
         with pytest.raises(DataError, match=f"{option}='{value}'"):

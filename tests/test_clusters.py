@@ -20,7 +20,7 @@ from judge_fakes import Respondent, longer, pair_judge, shown_answers
 from served_models import Vllm, number
 
 import rmlab
-from rmlab.scorers.models import backbone
+from rmlab.scorers.models import loading
 from rmlab.scoring import prefer, score
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -102,10 +102,10 @@ class OnAnotherDevice(Here):
     """
 
     def map(self, work, blocks):
-        choose = backbone.dtype
+        choose = loading.dtype
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                backbone,
+                loading,
                 "dtype",
                 lambda requested, device: choose(requested or "bfloat16", device),
             )

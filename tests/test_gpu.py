@@ -33,7 +33,7 @@ from rmlab.inference.memory import (
 from rmlab.inference.planning import Packing, Part, lay_out, pack, plan
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
-from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models import loading
 from rmlab.scorers.pairwise import pairwise
 from rmlab.scorers.readout import pool_states
 
@@ -172,8 +172,8 @@ def test_bfloat16_only_where_the_gpu_meant_computes_in_it(
     capabilities = {torch.device("cuda:0"): (9, 0), torch.device("cuda:1"): capability}
     monkeypatch.setattr(torch.cuda, "get_device_capability", capabilities.__getitem__)
     monkeypatch.setattr(torch.version, "hip", hip)
-    assert backbones.dtype(None, torch.device("cuda:1")) == getattr(torch, dtype)
-    assert backbones.dtype("bfloat16", torch.device("cuda:1")) == torch.bfloat16
+    assert loading.dtype(None, torch.device("cuda:1")) == getattr(torch, dtype)
+    assert loading.dtype("bfloat16", torch.device("cuda:1")) == torch.bfloat16
 
 
 class FromTheHost(TorchFunctionMode):

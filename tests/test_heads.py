@@ -13,7 +13,7 @@ from torch import nn
 
 from rmlab import toy
 from rmlab.scorers.classifier import classifier
-from rmlab.scorers.models.heads import HEADS, Head, choose
+from rmlab.scorers.models.heads import HEADS, Head, choose, heads_by_name
 from rmlab.scorers.reads import Read
 from rmlab.tables import DataError
 
@@ -153,7 +153,7 @@ def test_a_head_reads_means_and_single_tokens_together(tmp_path, monkeypatch):
 
     reads = (Read.MEAN, Read.LAST, Read.PROMPT_END)
     row = Head("pooled", "none", ("pooled",), make, reads)
-    monkeypatch.setattr("rmlab.scorers.models.heads.HEADS", (row, *HEADS))
+    monkeypatch.setitem(heads_by_name(), row.name, row)
     folder = publish(tmp_path / "m", named(layer, "pooled."))
 
     scorer = classifier(folder)

@@ -16,7 +16,7 @@ from test_template import R1
 from rmlab import toy
 from rmlab.scorers import Text
 from rmlab.scorers.implicit import LanguageModel, implicit_reward
-from rmlab.scorers.models import backbone
+from rmlab.scorers.models import loading
 from rmlab.scoring import score
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -91,9 +91,9 @@ def work(monkeypatch):
     latter by texts.
     """
     done = collections.Counter()
-    load, forward = backbone.load, LanguageModel.forward
+    load, forward = loading.load, LanguageModel.forward
 
-    def loading(checkpoint, *args, **options):
+    def counted_load(checkpoint, *args, **options):
         done["load", checkpoint.folder.name] += 1
         return load(checkpoint, *args, **options)
 
@@ -102,7 +102,7 @@ def work(monkeypatch):
             done["forward", self.checkpoint.folder.name] += len(texts)
             yield texts, values
 
-    monkeypatch.setattr(backbone, "load", loading)
+    monkeypatch.setattr(loading, "load", counted_load)
     monkeypatch.setattr(LanguageModel, "forward", forwarding)
     return done
 

@@ -201,6 +201,8 @@ def test_as_many_verdicts_are_told_apart_as_the_question_asks_for(
     [
         "[[1]] if the first answer is better, otherwise [[2]]",
         "[[first]], [[second]] or [[neither]]",
+        "[[A]], [[B]] or [[neither]]",
+        "[[A>>B]], [[A>B]], [[same]], [[B>A]] or [[B>>A]]",
         "[[A>>>B]], [[A>>B]], [[A>B]], [[A=B]], [[B>A]], [[B>>A]] or [[B>>>A]]",
         r"\boxed{X} or \boxed{Y}",
     ],

@@ -78,8 +78,9 @@ def trie_by_hand(texts, groups):
 @law(worlds(), st.integers(1, 400), st.booleans())
 def test_packs_finish_every_text_once_and_keep_the_budget(world, budget, caches):
     texts, groups = world
-    kept = [texts[i] for i in distinct(texts)[0]]
-    groups = groups[distinct(texts)[0]]
+    first = [copies[0] for copies in distinct(texts)]
+    kept = [texts[i] for i in first]
+    groups = groups[first]
     packs = pack(kept, groups, budget, caches=caches)
     assert sorted(np.concatenate([part.finished for part in packs])) == list(
         range(len(kept))

@@ -1032,7 +1032,7 @@ def _diagnose_exchange_rate(answer: float) -> str | None:
 
 @_exercise("4.1", "a function of a table of preferences")
 def _diagnose_balanced(answer: Callable[[pd.DataFrame], pd.DataFrame]) -> str | None:
-    """Between two answers of one style, a preference for style decides nothing."""
+    """Between two answers of one style, a preference for Markdown decides nothing."""
     pairs = preferences(60, markdown=1.0)
     first_style, second_style = pairs["style"].astype(str).to_numpy().reshape(60, 2).T
     ids_of_one_style = np.flatnonzero(first_style == second_style).repeat(2)

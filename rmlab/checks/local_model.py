@@ -309,7 +309,7 @@ def _check_precision(examined: Examined) -> Finding:
     """
     import torch
 
-    from rmlab.scorers.models.backbone import fits
+    from rmlab.scorers.models.loading import fits
 
     dtype = examined.dtype
     if dtype == "float32":

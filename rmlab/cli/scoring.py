@@ -191,7 +191,7 @@ class Plan(shared.TemplateOptions, shared.TokenOptions, shared.TextOptions):
         from rmlab.inference.planning import CPU_BUDGET, Packing, plan
         from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
         from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
-        from rmlab.scorers.models.backbone import count_weights, encodes, window
+        from rmlab.scorers.models.loading import count_weights, encodes, window
 
         responses = self.load_responses(self.benchmark)
         checkpoint = find_tokenizer(self.model, base=self.base)

@@ -193,9 +193,27 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
     n_models = max(len(scores), 1) // max(len(prompt), 1)
     answers = scores[: len(prompt)]
     chosen, rejected = cross_answers(answers, prompt)
+    described = describe_pairs(answers, chosen, rejected)
+    frame = pd.concat([described] * n_models, ignore_index=True)
+
+    score = scores["score"].to_numpy().reshape(n_models, -1)
+    margin = (score[:, chosen] - score[:, rejected]).ravel()
+    first_row_of_model = len(prompt) * np.arange(n_models)
+    rows = (first_row_of_model[:, None] + chosen).ravel()
+    further_columns = tables.prompt_columns(scores, [*tables.SCORES, *tables.PAIRS])
+    further = {name: scores[name].array.take(rows) for name in further_columns}
+    frame.insert(0, "model", scores["model"].array.take(rows))
+    frame = frame.assign(margin=margin, outcome=tables.outcome(margin), **further)
+    return tables.copy_provenance(scores, frame)
+
+
+def describe_pairs(
+    answers: pd.DataFrame, chosen: IntArray, rejected: IntArray
+) -> pd.DataFrame:
+    """Key, subset, styles and level of comparisons of a row with another one."""
     of_chosen = answers.iloc[chosen].reset_index(drop=True)
     of_rejected = answers.iloc[rejected].reset_index(drop=True)
-    described = pd.DataFrame(
+    return pd.DataFrame(
         {
             "benchmark": of_chosen["benchmark"],
             "domain": of_chosen["domain"],
@@ -208,17 +226,6 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
             "level": tables.level(of_chosen["style"], of_rejected["style"]),
         }
     )
-    frame = pd.concat([described] * n_models, ignore_index=True)
-
-    score = scores["score"].to_numpy().reshape(n_models, -1)
-    margin = (score[:, chosen] - score[:, rejected]).ravel()
-    first_row_of_model = len(prompt) * np.arange(n_models)
-    rows = (first_row_of_model[:, None] + chosen).ravel()
-    further_columns = tables.prompt_columns(scores, [*tables.SCORES, *tables.PAIRS])
-    further = {name: scores[name].array.take(rows) for name in further_columns}
-    frame.insert(0, "model", scores["model"].array.take(rows))
-    frame = frame.assign(margin=margin, outcome=tables.outcome(margin), **further)
-    return tables.copy_provenance(scores, frame)
 
 
 def cross_answers(answers: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntArray]:

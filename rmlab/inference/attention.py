@@ -236,15 +236,17 @@ def attend(
     `query`: of the forwarded rows; `key`, `value`: of all rows of the layout, cached
     ones first.
     """
-    longest = max(run.offset + run.stop - run.start for run in layout.runs)
-    if kind.window is not None and kind.window >= longest:
+    # A window that reaches over the longest text is none.
+    if kind.window is not None and kind.window > layout.positions.max():
         kind = kind._replace(window=None)
 
     # Segments are seen as a whole, so not with a window; and the kernel that returns
     # its sums knows no cap.
     sees_whole = kind.causal and not kind.softcap and kind.window is None
-    is_wide = query.dtype.itemsize >= 4 and query.shape[3] == value.shape[3]
-    if sees_whole and is_wide and query.device.type == "cpu":
+    has_one_size = query.shape[3] == value.shape[3]
+    is_wide = query.dtype.itemsize >= 4
+    is_on_cpu = query.device.type == "cpu"
+    if sees_whole and has_one_size and is_wide and is_on_cpu:
         kernel = segment_kernel()
         if kernel is not None:
             return _attend_segments(kernel, layout, kind.scaling, query, key, value)
@@ -354,16 +356,13 @@ def segment_kernel() -> "Callable[..., tuple[Tensor, Tensor]] | None":
 
 
 @cache
-def _repeats_heads() -> bool:
+def _repeats_heads(kernel: "Callable[..., tuple[Tensor, Tensor]]") -> bool:
     """Whether query heads that share a key head all get that head from the kernel.
 
     That of torch 2.6 reads on behind the last key head instead.
     """
     import torch
 
-    kernel = segment_kernel()
-    if kernel is None:
-        return True
     heads = torch.arange(2.0, device="cpu").reshape(1, 2, 1, 1)
     numbers = heads.expand(1, 2, 1, 16).contiguous()
     # One head of keys and values; what lies behind it is the second.
@@ -385,7 +384,7 @@ def _attend_segments(
     """
     import torch
 
-    if query.shape[1] != key.shape[1] and not _repeats_heads():
+    if query.shape[1] != key.shape[1] and not _repeats_heads(kernel):
         n_queries = query.shape[1] // key.shape[1]
         key = key.repeat_interleave(n_queries, 1)
         value = value.repeat_interleave(n_queries, 1)

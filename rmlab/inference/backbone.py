@@ -13,7 +13,14 @@ from rmlab.inference.flex import serves
 from rmlab.inference.forward import Batch, Walk, check_texts
 from rmlab.inference.memory import model_budget
 from rmlab.inference.passes import Passes, position_scales
-from rmlab.inference.planning import FILL, Groups, Packing, Texts, Tokens
+from rmlab.inference.planning import (
+    FILL,
+    Groups,
+    Packing,
+    Texts,
+    Tokens,
+    count_tokens,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -70,11 +77,9 @@ class Backbone:
         Raises ValueError for an empty text or a position outside it.
         """
         check_texts(ids, reads, groups)
-        lengths = np.array([len(text_ids) for text_ids in ids], np.intp)
         # Texts that the model gives the same position scale go together; it is 0 for
         # all texts of most models.
-        scales = position_scales(self.model.config, lengths)
-        sequences = [np.asarray(text_ids) for text_ids in ids]
+        scales = position_scales(self.model.config, count_tokens(ids))
         walks = []
         for scale in np.unique(scales):
             walk = Walk(
@@ -82,11 +87,11 @@ class Backbone:
                 # The scale of a pass is that of its last position, and a beginning
                 # ends too early for the scale of its text.
                 replace(self.packing, caches=scale == 0),
-                sequences,
+                ids,
                 reads,
                 np.asarray(groups),
                 budget or model_budget(self.model),
-                FILL.get(self.device.type),
+                FILL.get(self.model.device.type),
             )
             texts = np.flatnonzero(scales == scale)
             walks.append(walk.batches(texts, self.can_cache))
@@ -118,7 +123,7 @@ class Backbone:
         packing = self.__dict__.get("packing")
         if packing is None:
             return HowPacked(None, "")
-        if not packing.packed or not serves(self.device):
+        if not packing.packed or not serves(self.model.device):
             return HowPacked(str(packing), "")
         kernels = self.passes.kernels
         return HowPacked(f"{packing}; {kernels}", kernels.trouble)

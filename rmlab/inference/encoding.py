@@ -70,16 +70,15 @@ class Encoded:
     @cached_property
     def keys(self) -> list[str]:
         """Content hash of each text's ids, and of the positions to read if any."""
-        if self.reads is None:
-            return [content_key(ids) for ids in self.ids]
-        rows = zip(self.ids, self.reads, strict=True)
-        return [content_key(ids, reads) for ids, reads in rows]
+        columns: list[Sequence[NDArray[np.integer]]] = [self.ids]
+        if self.reads is not None:
+            columns.append(self.reads)
+        return [content_key(*arrays) for arrays in zip(*columns, strict=True)]
 
     @cached_property
     def prompt_end(self) -> NDArray[np.intp]:
-        """The last token of each prompt with the assistant's header.
-
-        Without a header, as in "raw", the first token.
+        """The last token before each answer: of the assistant's header, or of the
+        prompt where the template writes none; 0 where nothing stands before it.
         """
         return np.maximum(self.response_start - 1, 0)
 
@@ -89,10 +88,6 @@ class _Prompts(NamedTuple):
 
     conversations: list[Conversation]
     groups: NDArray[np.intp]
-
-    def spread(self, texts: list[str]) -> list[str]:
-        """The text of its prompt for each response."""
-        return [texts[group] for group in self.groups]
 
 
 def content_key(*arrays: NDArray[np.integer]) -> str:
@@ -165,7 +160,8 @@ def encode(
     write = partial(render, tokenizer, jinja)
     numbered = _number_prompts(prompts)
     # Once per prompt, not per response.
-    bare = numbered.spread(write(numbered.conversations, header=False))
+    prompt_texts = write(numbered.conversations, header=False)
+    bare = [prompt_texts[group] for group in numbered.groups]
 
     if has_segments(tokenizer, template):
         texts = tokenise_segments(tokenizer, bare, responses)
@@ -176,9 +172,7 @@ def encode(
         if convention == "reward-bench-dpo":
             texts = tokenise_as_reward_bench_dpo(tokenizer, bare, rendered)
         else:
-            openings = _answer_openings(write, numbered, rendered)
-            rows = zip(rendered, openings, bare, responses, strict=True)
-            starts = [_response_start(*row) for row in rows]
+            starts = _response_starts(write, numbered, rendered, bare, responses)
             texts = tokenise(
                 tokenizer, rendered, starts, add_special_tokens=convention is not None
             )
@@ -187,13 +181,15 @@ def encode(
             texts = set_special_tokens(tokenizer, texts, convention)
 
     texts = limit_lengths(texts, max_length, truncate)
+    # All that decides the tokens: other tokens are other scores.
+    written_by = f"{jinja}\0{eos}".encode()
     return Encoded(
         ids=[text.ids for text in texts],
         response_start=np.array([text.start for text in texts], np.intp),
         groups=numbered.groups,
         truncated=np.array([text.is_cut for text in texts], bool),
         source=source,
-        template_hash=_template_hash(jinja, eos),
+        template_hash=hashlib.blake2b(written_by, digest_size=16).hexdigest(),
         date=pinned_date(jinja),
     )
 
@@ -224,14 +220,15 @@ def require_unicode(prompts: Sequence[Prompt], *answers: Sequence[str]) -> None:
 
 def _number_prompts(prompts: Sequence[Prompt]) -> _Prompts:
     """The distinct prompts as conversations; equal ones share a number."""
-    conversations: list[Conversation] = []
+    distinct: dict[str, Conversation] = {}
+    keys = []
     for prompt in prompts:
         if isinstance(prompt, str):
             prompt = [{"role": "user", "content": prompt}]
-        conversations.append(prompt)
-    keys = [json.dumps(conversation, sort_keys=True) for conversation in conversations]
+        key = json.dumps(prompt, sort_keys=True)
+        distinct[key] = prompt
+        keys.append(key)
     groups, _ = pd.factorize(np.array(keys, object))
-    distinct = dict(zip(groups.tolist(), conversations, strict=True))
     return _Prompts(list(distinct.values()), groups)
 
 
@@ -244,36 +241,51 @@ def _answered(prompts: _Prompts, responses: Sequence[str]) -> list[Conversation]
     return conversations
 
 
-def _answer_openings(
-    write: Callable[..., list[str]], prompts: _Prompts, texts: list[str]
-) -> list[str]:
-    """What each text has before its response.
+def _response_starts(
+    write: Callable[..., list[str]],
+    prompts: _Prompts,
+    texts: list[str],
+    bare: list[str],
+    responses: Sequence[str],
+) -> list[int]:
+    """Index of the first character of each response in its text: behind what the
+    template opens the answer with.
 
-    This is the generation prompt, or how the template opens an answered turn: some
-    generation prompts open a thought that answered turns leave out.
+    `bare`: each text's prompt without an answer.
     """
-    openings = prompts.spread(write(prompts.conversations, header=True))
-    opening_by_group: dict[int, str] = {}
-    for number, text in enumerate(texts):
-        if text.startswith(openings[number]):
-            continue
-        group = int(prompts.groups[number])
-        if group not in opening_by_group:
-            answer = {"role": "assistant", "content": _SENTINEL}
-            answered = [*prompts.conversations[group], answer]
-            answered_text = write([answered], header=False)[0]
-            opening_by_group[group] = answered_text.rpartition(_SENTINEL)[0]
-        openings[number] = opening_by_group[group]
-    return openings
+    # How answered turns open, where the generation prompt is none of it.
+    answer_openings: dict[int, str] = {}
+    headers = write(prompts.conversations, header=True)
+    starts = []
+    for number, group in enumerate(prompts.groups.tolist()):
+        text = texts[number]
+        opening = headers[group]
+        if not text.startswith(opening):
+            if group not in answer_openings:
+                conversation = prompts.conversations[group]
+                answer_openings[group] = _answer_opening(write, conversation)
+            opening = answer_openings[group]
+
+        if opening and text.startswith(opening) and len(text) > len(opening):
+            start = len(opening)
+        else:
+            start = _find_response(text, bare[number], responses[number])
+        starts.append(start)
+    return starts
 
 
-def _response_start(text: str, opening: str, bare: str, response: str) -> int:
-    """Index of the first character behind the `opening` of the answer.
+def _answer_opening(write: Callable[..., list[str]], conversation: Conversation) -> str:
+    """What an answered turn has before the response.
 
-    Where the text does not begin with it, the index of the response itself.
+    Some generation prompts open a thought that answered turns leave out.
     """
-    if opening and text.startswith(opening) and len(text) > len(opening):
-        return len(opening)
+    answer = {"role": "assistant", "content": _SENTINEL}
+    (text,) = write([[*conversation, answer]], header=False)
+    return text.rpartition(_SENTINEL)[0]
+
+
+def _find_response(text: str, bare: str, response: str) -> int:
+    """Index of the response in a text that does not begin as the template opens it."""
     # Behind the prompt, which may quote the response.
     first = 0
     if text.startswith(bare):
@@ -284,8 +296,3 @@ def _response_start(text: str, opening: str, bare: str, response: str) -> int:
         problem = f"the chat template does not write the response {response[:60]!r}"
         raise DataError(problem, "it cannot be scored")
     return start
-
-
-def _template_hash(jinja: str, eos: bool | None) -> str:
-    """Hash of all that decides the tokens: other tokens are other scores."""
-    return hashlib.blake2b(f"{jinja}\0{eos}".encode(), digest_size=16).hexdigest()

@@ -13,6 +13,7 @@ that gives the same and takes longer.
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -161,14 +162,14 @@ class Masks:
         return self._masks[look, device]
 
 
+@dataclass
 class Kernels:
     """Flex attention for the packs of one model.
 
     `trouble`: why it is not used, in one line; empty while all is well.
     """
 
-    def __init__(self) -> None:
-        self.trouble = ""
+    trouble: str = ""
 
     def __str__(self) -> str:
         """Which way attention goes, and why not the usual one."""

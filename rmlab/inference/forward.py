@@ -10,7 +10,6 @@ give what each text alone gives (`Passes.alone`).
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -24,10 +23,10 @@ from rmlab.inference.planning import (
     Packing,
     Part,
     Texts,
-    Tokens,
+    count_tokens,
     cut,
+    distinct,
     lay_out,
-    plan,
 )
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class Walk:
 
     passes: Passes
     packing: Packing
-    sequences: list[Tokens]
+    sequences: Texts
     reads: Texts
     groups: Ints
     budget: int
@@ -104,27 +103,23 @@ class Walk:
         of its own.
         """
         sequences = [self.sequences[text] for text in texts.tolist()]
-        groups = self.groups[texts]
-        plan_texts = partial(
-            plan, sequences, groups, budget=self.budget, fill=self.fill
-        )
-        planned = plan_texts(packing=self.packing)
-        if planned.cached and not can_cache():
-            self.packing = replace(self.packing, caches=False)
-            planned = plan_texts(packing=self.packing)
+        for equal in distinct(sequences):
+            copies = texts[equal]
+            first = int(copies[0])
+            self.copies[first] = copies
+        distinct_texts = np.array(list(self.copies), np.intp)
 
-        first = texts[[copies[0] for copies in planned.copies]]
-        for text, copies in zip(first.tolist(), planned.copies, strict=True):
-            self.copies[text] = texts[copies]
-        parts = [replace(part, texts=first[part.texts]) for part in planned.parts]
-        for batch in until_it_fits(parts, self._forward, self._cut):
+        cut_texts = partial(cut, self.sequences, self.groups, fill=self.fill)
+        parts = cut_texts(distinct_texts, self.budget, packing=self.packing)
+        uses_cache = any(part.n_to_cache for part in parts)
+        if uses_cache and not can_cache():
+            self.packing = replace(self.packing, caches=False)
+            parts = cut_texts(distinct_texts, self.budget, packing=self.packing)
+
+        cut_again = partial(cut_texts, packing=self.packing)
+        for batch in until_it_fits(parts, self._forward, cut_again):
             if len(batch.texts):
                 yield batch
-
-    def _cut(self, texts: Ints, budget: int) -> list[Part]:
-        sequences = [self.sequences[text] for text in texts.tolist()]
-        groups = self.groups[texts]
-        return cut(sequences, groups, texts, budget, self.fill, self.packing)
 
     def _forward(self, part: Part) -> Batch:
         """Launch one part; what it gives out is read later."""
@@ -132,13 +127,14 @@ class Walk:
         # sequence: `numbers` says which finished text each is.
         texts: list[int] = []
         numbers: list[int] = []
+        reads: list[Ints] = []
         for number, sequence in enumerate(part.finished.tolist()):
-            copies = self.copies[sequence].tolist()
-            texts += copies
-            numbers += [number] * len(copies)
+            for text in self.copies[sequence].tolist():
+                texts.append(text)
+                numbers.append(number)
+                reads.append(np.asarray(self.reads[text], np.intp))
 
-        reads = [np.asarray(self.reads[text], np.intp) for text in texts]
-        counts = np.array([len(positions) for positions in reads], np.intp)
+        counts = count_tokens(reads)
         owner = np.repeat(np.array(numbers, np.intp), counts)
         positions = np.concatenate([np.zeros(0, np.intp), *reads])
         if self.packing.packed:
@@ -146,9 +142,8 @@ class Walk:
         else:
             rows, where = self._padded(part, owner, positions)
 
-        bounds = pairwise([0, *np.cumsum(counts).tolist()])
-        wheres = [where[start:stop] for start, stop in bounds]
-        return Batch(np.array(texts, np.intp), rows, wheres)
+        by_text = np.split(where, np.cumsum(counts)[:-1])
+        return Batch(np.array(texts, np.intp), rows, by_text)
 
     def _padded(self, part: Part, owner: Ints, positions: Ints) -> "_PartStates":
         """States of a batch at the `positions` of its texts number `owner`."""

@@ -12,6 +12,7 @@ memory, which the host does not wait for, and a result is waited for one pack la
 
 import logging
 import re
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
@@ -90,8 +91,9 @@ def default_budget(
     budget: float = _OFFLOADED if offloaded else _BUSY
     if free is not None:
         budget = min(budget, _SHARE * free / activation_bytes(config, dtype))
+    # The largest size within it.
     budget = max(budget, SIZES[0])
-    return max(size for size in SIZES if size <= budget)
+    return SIZES[bisect_right(SIZES, budget) - 1]
 
 
 def activation_bytes(config: "PreTrainedConfig", dtype: "torch.dtype") -> float:
@@ -197,8 +199,6 @@ def upload(
     """
     import torch
 
-    if not arrays:
-        return {}
     flat = np.concatenate([values.ravel() for values in arrays.values()])
     tensor = torch.from_numpy(flat.astype(np.int64, copy=False))
     # From memory that is not pinned torch waits for the copy, and for all that was
@@ -206,12 +206,15 @@ def upload(
     pins = device.type == "cuda"
     if pins:
         tensor = tensor.pin_memory()
-    sizes = [values.size for values in arrays.values()]
-    pieces = tensor.to(device, non_blocking=pins).split(sizes)
-    return {
-        name: piece.view(values.shape)
-        for (name, values), piece in zip(arrays.items(), pieces, strict=True)
-    }
+    tensor = tensor.to(device, non_blocking=pins)
+
+    uploaded = {}
+    start = 0
+    for name, values in arrays.items():
+        stop = start + values.size
+        uploaded[name] = tensor[start:stop].view(values.shape)
+        start = stop
+    return uploaded
 
 
 def read_late(

@@ -13,7 +13,14 @@ import numpy as np
 from rmlab.inference.attention import Call, PrefixCache, paths
 from rmlab.inference.flex import Kernels, Masks, key_table
 from rmlab.inference.memory import offloaded, upload
-from rmlab.inference.planning import Ints, Layout, Texts, Tokens, filled
+from rmlab.inference.planning import (
+    Ints,
+    Layout,
+    Texts,
+    Tokens,
+    count_tokens,
+    filled,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,11 +61,6 @@ class Passes:
             if hasattr(module, "recurrent_states"):
                 self._recurrent.append(module)
 
-    @property
-    def on_kernels(self) -> bool:
-        """Does the model's attention go over a GPU's kernels?"""
-        return self.kernels.serve(self.model.device)
-
     def alone(self, ids: Tokens, reads: Tokens) -> "Tensor":
         """Hidden states of one text forwarded by itself with the model's own attention:
         (reads, hidden) float32.
@@ -79,20 +81,22 @@ class Passes:
         """
         # Rows are counted from the first forwarded one.
         n_cached = layout.n_cached
+        device = self.model.device
+        on_kernels = self.kernels.serve(device)
         arrays = {
             "ids": layout.ids[None, n_cached:],
             "positions": layout.positions[None, n_cached:],
             "rows": rows - n_cached,
         }
-        if self.on_kernels:
+        if on_kernels:
             arrays = {"keys": key_table(layout), **arrays}
 
         with self.exclusive_pass(int(layout.positions.max()) + 1):
             # Kernels are compiled for tensors made inside: those made outside are of
             # another sort to torch.
-            uploaded = upload(arrays, self.model.device)
+            uploaded = upload(arrays, device)
             masks = None
-            if self.on_kernels:
+            if on_kernels:
                 masks = Masks(uploaded["keys"], filled(layout.forwarded))
             with paths(self.model, layout, self.kernels, masks, cache) as calls:
                 (states,) = self.forward(
@@ -111,9 +115,11 @@ class Passes:
         """Hidden states of right-padded `sequences` at positions `reads` of `texts`
         among them, (n, hidden) float32.
 
-        Without padding no mask is passed, so that the model may take its fastest way.
+        The mask is passed where nothing is padded, too, as a tokenizer gives it:
+        without one transformers takes positions that do not ascend by one for several
+        texts in a row.
         """
-        lengths = np.array([len(ids) for ids in sequences])
+        lengths = count_tokens(sequences)
         # (texts, longest): False is padding.
         is_token = np.arange(lengths.max()) < lengths[:, None]
         # The model's own pad token: some encoders count positions by it.
@@ -123,7 +129,7 @@ class Passes:
         ids = np.full(is_token.shape, pad)
         ids[is_token] = np.concatenate(list(sequences))
         arrays = {"input_ids": ids}
-        if not is_token.all():
+        if takes_argument(self.model, "attention_mask") or not is_token.all():
             arrays["attention_mask"] = is_token.astype(np.intp)
 
         with self.exclusive_pass(int(lengths.max())):

@@ -17,7 +17,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -129,8 +129,7 @@ class Plan:
         """
         if self.packing.packed and self.packing.causal:
             return trie_size(self.sequences, self.groups)
-        # Encoders share no rows.
-        return sum(len(ids) for ids in self.sequences)
+        return int(count_tokens(self.sequences).sum())
 
 
 _DECODER = Packing(None)
@@ -173,15 +172,12 @@ def plan(
     >>> passes.tokens, passes.minimum, [texts.tolist() for texts in passes.copies]
     (42, 42, [[0, 2], [1]])
     """
-    first, sequence_of = distinct(sequences)
-    # Copies of a sequence side by side, in the order of the texts.
-    order = np.argsort(sequence_of, kind="stable")
-    bounds = np.flatnonzero(np.diff(sequence_of[order])) + 1
-    copies = np.split(order, bounds) if len(order) else []
-
+    copies = distinct(sequences)
+    first = [int(texts[0]) for texts in copies]
     unique = [sequences[text] for text in first]
     unique_groups = np.asarray(groups)[first]
-    parts = cut(unique, unique_groups, np.arange(len(first)), budget, fill, packing)
+    numbers = np.arange(len(first))
+    parts = cut(unique, unique_groups, numbers, budget, fill=fill, packing=packing)
     tokens = sum(part.tokens for part in parts)
     cached = max((part.n_to_cache for part in parts), default=0)
     return Plan(parts, copies, tokens, cached, unique, unique_groups, packing)
@@ -192,24 +188,24 @@ def cut(
     groups: Ints,
     numbers: Ints,
     budget: int,
+    *,
     fill: int | None,
     packing: Packing,
 ) -> list[Part]:
-    """Packs or batches of the sequences, which are called by `numbers`."""
+    """Packs or batches of the sequences of these `numbers`."""
+    chosen = [sequences[number] for number in numbers.tolist()]
     if not packing.packed:
-        lengths = [len(ids) for ids in sequences]
         waste = WASTE if packing.pads else 0.0
-        parts = pad(lengths, budget, waste)
+        parts = pad(count_tokens(chosen), budget, waste)
     elif packing.causal:
-        parts = pack(sequences, groups, budget, fill=fill, caches=packing.caches)
+        parts = pack(chosen, groups[numbers], budget, fill=fill, caches=packing.caches)
     else:
         # Only a decoder's texts share rows.
-        own_groups = np.arange(len(sequences))
-        parts = pack(sequences, own_groups, budget, fill=fill, caches=False)
+        parts = pack(chosen, numbers, budget, fill=fill, caches=False)
     return [replace(part, texts=numbers[part.texts]) for part in parts]
 
 
-def pad(lengths: Sequence[int], budget: int, waste: float = WASTE) -> list[Part]:
+def pad(lengths: Sequence[int] | Ints, budget: int, waste: float = WASTE) -> list[Part]:
     """Batches of at most `budget` tokens with the padding, longest texts first, every
     text once.
 
@@ -245,24 +241,25 @@ def pad(lengths: Sequence[int], budget: int, waste: float = WASTE) -> list[Part]
     return [Part(texts, int(sizes[texts].max()) * len(texts)) for texts in batches]
 
 
-def distinct(sequences: Texts) -> tuple[Ints, Ints]:
-    """First text number of each distinct sequence, and for each text the index of its
-    sequence among those.
+def count_tokens(sequences: Texts) -> Ints:
+    """The length of each sequence."""
+    return np.array([len(ids) for ids in sequences], np.intp)
+
+
+def distinct(sequences: Texts) -> list[Ints]:
+    """The texts that each distinct sequence is, ascending.
 
     >>> texts = [np.array([1, 2]), np.array([3]), np.array([1, 2])]
-    >>> first, sequence_of = distinct(texts)
-    >>> first.tolist(), sequence_of.tolist()
-    ([0, 1], [0, 1, 0])
+    >>> [copies.tolist() for copies in distinct(texts)]
+    [[0, 2], [1]]
     """
     # By their bytes, all as int32: lists of ids of different dtypes are equal where
     # their numbers are.
-    numbers: dict[bytes, int] = {}
-    sequence_of = np.zeros(len(sequences), np.intp)
+    copies: dict[bytes, list[int]] = {}
     for text, ids in enumerate(sequences):
         spelled = np.asarray(ids, np.int32).tobytes()
-        sequence_of[text] = numbers.setdefault(spelled, len(numbers))
-    _, first = np.unique(sequence_of, return_index=True)
-    return first.astype(np.intp), sequence_of
+        copies.setdefault(spelled, []).append(text)
+    return [np.array(texts, np.intp) for texts in copies.values()]
 
 
 class _PromptTexts(NamedTuple):
@@ -331,8 +328,8 @@ def pack(
 
     # The largest first, so that a budget that is too large shows at once; a prompt's
     # packs stay together.
-    chains.sort(key=lambda chain: chain[0].tokens, reverse=True)
-    return [part for chain in chains for part in chain]
+    chains.sort(key=lambda parts: parts[0].tokens, reverse=True)
+    return list(chain.from_iterable(chains))
 
 
 def _prompts(sequences: Texts, groups: Groups) -> Iterator[_PromptTexts]:
@@ -341,28 +338,25 @@ def _prompts(sequences: Texts, groups: Groups) -> Iterator[_PromptTexts]:
     for text, group in enumerate(np.asarray(groups).tolist()):
         members.setdefault(group, []).append(text)
     spelled = [np.ascontiguousarray(ids, np.int32) for ids in sequences]
+    lengths = count_tokens(spelled)
     for texts in members.values():
         # Bytes sort otherwise than numbers, but what begins alike stands together in
         # either order.
         texts.sort(key=lambda text: spelled[text].tobytes())
-        lengths = [len(spelled[text]) for text in texts]
         shared = [0]
         for before, text in pairwise(texts):
             shared.append(common_length(spelled[before], spelled[text]))
         yield _PromptTexts(
-            np.array(texts, np.intp),
-            np.array(lengths, np.intp),
-            np.array(shared, np.intp),
+            np.array(texts, np.intp), lengths[texts], np.array(shared, np.intp)
         )
 
 
 def common_length(left: Tokens, right: Tokens) -> int:
     """Length of the common beginning of two sequences."""
     n = min(len(left), len(right))
-    differ = np.flatnonzero(left[:n] != right[:n])
-    if len(differ):
-        return int(differ[0])
-    return n
+    # Equal here and everywhere before.
+    is_common = np.logical_and.accumulate(left[:n] == right[:n])
+    return int(is_common.sum())
 
 
 def _cut_trie(prompt: _PromptTexts, budget: int) -> Iterator[Part]:
@@ -381,14 +375,9 @@ def _cut_trie(prompt: _PromptTexts, budget: int) -> Iterator[Part]:
             n_to_cache = int(shared[k]) + budget - size
             # A pack that is full already where the text begins does not hold it.
             is_cut = size < budget
-            stop = k + is_cut
+            span = slice(begin, k + is_cut)
             yield Part(
-                texts[begin:stop],
-                budget,
-                shared[begin:stop].copy(),
-                n_cached,
-                n_to_cache,
-                is_cut,
+                texts[span], budget, shared[span].copy(), n_cached, n_to_cache, is_cut
             )
             # The next pack begins with the rest of this text.
             begin = k
@@ -511,11 +500,10 @@ class Layout:
         # between two edges is one segment.
         edges = np.flatnonzero(np.diff(self.ends)) + 1
         # Cached rows are looked at like a run.
-        stretches = [Rows(0, self.n_cached)]
-        stretches += [Rows(run.start, run.stop) for run in self.runs]
+        cached = Run(0, self.n_cached, (), 0)
 
         segments = []
-        for begin, behind in stretches:
+        for begin, behind, *_ in [cached, *self.runs]:
             first_edge = np.searchsorted(edges, begin, "right")
             last_edge = np.searchsorted(edges, behind, "left")
             inside = edges[first_edge:last_edge].tolist()
@@ -545,8 +533,8 @@ class Layout:
 
     def rows(self, texts: Ints, positions: Ints) -> Ints:
         """The row of each position of a text, given as two arrays of one length."""
-        offsets = np.array([run.offset for run in self.runs])[texts]
-        starts = np.array([run.start for run in self.runs])[texts]
+        runs = np.array([(run.start, run.offset) for run in self.runs])
+        starts, offsets = runs[texts].T
         # Right for positions in the text's own run.
         rows: Ints = positions - offsets + starts
         # Most heads read behind what texts share, where no path need be written out.
@@ -562,16 +550,15 @@ def lay_out(part: Part, sequences: Texts) -> Layout:
     subtree ends.
     """
     n_cached = part.n_cached
-    pieces = [
-        sequences[text][begin:]
-        for text, begin in zip(part.texts, part.shared, strict=True)
-    ]
+    pieces = []
+    for text, begin in zip(part.texts, part.shared, strict=True):
+        pieces.append(sequences[text][begin:])
     if part.is_cut:
         pieces[-1] = pieces[-1][: part.n_to_cache - part.shared[-1]]
     cached = sequences[part.texts[0]][:n_cached]
     ids = np.concatenate([cached, *pieces]).astype(np.intp)
 
-    lengths = np.array([len(piece) for piece in pieces], np.intp)
+    lengths = count_tokens(pieces)
     stops = n_cached + np.cumsum(lengths)
     positions = np.arange(len(ids))
     # A row's position is its distance from the run's start plus what the text shares.
@@ -582,8 +569,10 @@ def lay_out(part: Part, sequences: Texts) -> Layout:
     runs: list[Run] = []
     path = [Rows(0, n_cached)] if n_cached else []
     start = n_cached
+    # Of the text before.
+    length = n_cached
     for stop, shared in zip(stops.tolist(), part.shared.tolist(), strict=True):
-        _leave(path, shared, start, ends)
+        _leave(path, length - shared, start, ends)
         runs.append(Run(start, stop, tuple(path), shared))
         # A run that goes on where the path ends makes that slice longer: few slices,
         # few copies.
@@ -591,15 +580,15 @@ def lay_out(part: Part, sequences: Texts) -> Layout:
             path[-1] = path[-1]._replace(stop=stop)
         elif stop > start:
             path.append(Rows(start, stop))
+        length = shared + stop - start
         start = stop
     return Layout(ids, positions, runs, ends, n_cached, part.n_to_cache)
 
 
-def _leave(path: list[Rows], shared: int, row: int, ends: Ints) -> None:
-    """Shorten the path to its first `shared` rows: the others are on no later text's
-    path, so that their subtrees end at `row`.
+def _leave(path: list[Rows], n_left: int, row: int, ends: Ints) -> None:
+    """Take the last `n_left` rows off the path: they are on no later text's path, so
+    that their subtrees end at `row`.
     """
-    n_left = sum(rows.stop - rows.start for rows in path) - shared
     while n_left > 0:
         start, stop = path.pop()
         cut_row = max(stop - n_left, start)

@@ -43,7 +43,7 @@ def tokenise(
     if not texts:
         return []
     encoding = call(tokenizer, texts, add_special_tokens=add_special_tokens)
-    all_ids = [np.array(ids, np.int32) for ids in encoding["input_ids"]]
+    all_ids = encoding["input_ids"]
     if tokenizer.is_fast:
         first_tokens = _first_tokens(encoding, texts, starts)
     else:
@@ -53,10 +53,11 @@ def tokenise(
         begun = call(tokenizer, beginnings, add_special_tokens=add_special_tokens)
         first_tokens = []
         for ids, beginning in zip(all_ids, begun["input_ids"], strict=True):
-            first_tokens.append(common_length(np.array(beginning), ids))
+            common = common_length(np.array(beginning), np.array(ids))
+            first_tokens.append(common)
 
     rows = zip(all_ids, first_tokens, strict=True)
-    return [TokenisedText(ids, start) for ids, start in rows]
+    return [TokenisedText(np.array(ids, np.int32), start) for ids, start in rows]
 
 
 def _first_tokens(

@@ -72,8 +72,8 @@ def find_packing(passes: Passes) -> Packing:
 
     packing = _try_packing(passes)
     # It may be the kernels that are wrong, not the packs.
-    if packing.refused is not None and passes.on_kernels:
-        kernels = passes.kernels
+    kernels = passes.kernels
+    if packing.refused is not None and kernels.serve(passes.model.device):
         kernels.trouble = packing.refused
         without_kernels = _try_packing(passes)
         kernels.trouble = ""
@@ -133,17 +133,20 @@ def _try_packing(passes: Passes) -> Packing:
     texts = _trial_texts(model.config, n_learned - 8)
     trial = _try_packs(passes, texts, [0, 0, 0, 1, 2], _LARGE, causal=True)
     causal = True
-    if trial.calls and not any(call.kind.causal for call in trial.calls):
+    kinds = {call.kind for call in trial.calls}
+    if kinds and not any(kind.causal for kind in kinds):
         # Texts several windows long, so that what lies outside of a window shows; an
         # encoder's share nothing.
-        windows = [call.kind.window for call in trial.calls]
-        nearest = min((window for window in windows if window), default=0)
-        texts = _trial_texts(model.config, max(n_learned - 8, 6 * nearest))
+        windows = [kind.window for kind in kinds if kind.window]
+        longest = max(n_learned - 8, 6 * min(windows, default=0))
+        texts = _trial_texts(model.config, longest)
         trial = _try_packs(passes, texts, range(5), _LARGE, causal=False)
         causal = False
-    half_differs = model.dtype.itemsize < 4 and passes.on_kernels
     if trial.refused:
         return Packing(trial.refused)
+
+    is_half = model.dtype.itemsize < 4
+    half_differs = is_half and passes.kernels.serve(model.device)
     return Packing(None, causal, half_differs=half_differs)
 
 
@@ -254,7 +257,7 @@ def _count_windows(config: "PreTrainedConfig", n_layers: int) -> int:
     """How many layers have a window by the configuration."""
     layer_types = getattr(config, "layer_types", None)
     if layer_types:
-        return sum(kind == "sliding_attention" for kind in layer_types)
+        return list(layer_types).count("sliding_attention")
     uses_windows = getattr(config, "use_sliding_window", True)
     window = getattr(config, "sliding_window", None)
     return n_layers if window and uses_windows else 0
@@ -263,32 +266,29 @@ def _count_windows(config: "PreTrainedConfig", n_layers: int) -> int:
 @contextmanager
 def _layer_inputs(model: "PreTrainedModel") -> "Iterator[list[Tensor]]":
     """A list that takes what enters the first layer inside the block, (..., rows,
-    hidden) for each pass.
+    hidden) for each pass; it stays empty where the model has no list of its layers.
     """
+    import torch
+
+    # Found by their number, as names differ from model to model.
+    n_layers = model.config.get_text_config().num_hidden_layers
+    first_layer: torch.nn.Module = model
+    for module in model.modules():
+        if isinstance(module, torch.nn.ModuleList) and len(module) == n_layers:
+            first_layer = module[0]
+            break
+
     states: list[Tensor] = []
 
     def note(_: "torch.nn.Module", inputs: "tuple[Tensor, ...]") -> None:
         # A model itself takes no positional arguments.
         states.extend(inputs[:1])
 
-    hook = _first_layer(model).register_forward_pre_hook(note)
+    hook = first_layer.register_forward_pre_hook(note)
     try:
         yield states
     finally:
         hook.remove()
-
-
-def _first_layer(model: "PreTrainedModel") -> "torch.nn.Module":
-    """The first layer, found by their number, as names differ from model to model; the
-    model itself where there is no list of them.
-    """
-    import torch
-
-    n_layers = model.config.get_text_config().num_hidden_layers
-    for module in model.modules():
-        if isinstance(module, torch.nn.ModuleList) and len(module) == n_layers:
-            return module[0]
-    return model
 
 
 def _pads(passes: Passes) -> bool:
@@ -299,18 +299,19 @@ def _pads(passes: Passes) -> bool:
     if hasattr(passes.model, "set_attention_type"):
         return False
     # Fifteen tokens and sixteen: the first is padded.
-    texts = _trial_texts(passes.model.config, 0)[3:]
-    ends = [np.array([0, len(text) - 1]) for text in texts]
+    shorter, longer = _trial_texts(passes.model.config, 0)[3:]
+    texts = np.array([0, 0, 1, 1])
+    ends = np.array([0, len(shorter) - 1, 0, len(longer) - 1])
     try:
-        single = [passes.alone(text, at) for text, at in zip(texts, ends, strict=True)]
-        together = passes.padded_rows(
-            texts, np.array([0, 0, 1, 1]), np.concatenate(ends)
-        )
+        together = passes.padded_rows([shorter, longer], texts, ends)
+        first = passes.alone(shorter, ends[:2])
+        second = passes.alone(longer, ends[2:])
     except _FAILURES as error:
         if out_of_memory(error):
             raise
         return False
-    return _distance(together, torch.cat(single)) <= NOISE[passes.model.dtype.itemsize]
+    noise = NOISE[passes.model.dtype.itemsize]
+    return _distance(together, torch.cat([first, second])) <= noise
 
 
 def _distance(left: "Tensor", right: "Tensor") -> float:

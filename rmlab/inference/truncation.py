@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rmlab.inference.tokenised import TokenisedText
 from rmlab.tables import DataError, nearest
@@ -12,19 +13,22 @@ def limit_lengths(
     texts: list[TokenisedText], max_length: int | None, truncate: str | None
 ) -> list[TokenisedText]:
     """Texts of at most `max_length` tokens; longer ones are refused or cut."""
-    _check_options(max_length, truncate)
-    lengths = np.array([len(text.ids) for text in texts])
-    if max_length is None or not (lengths > max_length).any():
+    if truncate not in (None, "left", "right"):
+        problem = f"truncate={truncate!r}; {nearest(truncate, ['left', 'right'])}"
+        raise DataError(problem, "None refuses long texts")
+    if max_length is None:
+        if truncate is not None:
+            problem = f"truncate={truncate!r} without max_length"
+            raise DataError(problem, "give the model's window in tokens")
         return texts
+    if max_length < 2:
+        raise DataError(f"max_length={max_length}", "allowed: 2 tokens or more")
 
+    lengths = np.array([len(text.ids) for text in texts])
+    if (lengths <= max_length).all():
+        return texts
     if truncate is None:
-        problem = (
-            f"{(lengths > max_length).sum()} of {len(texts)} texts are longer than "
-            f"max_length={max_length} tokens; "
-            f"the longest is text {lengths.argmax()} with {lengths.max()}"
-        )
-        remedy = "pass truncate='left' (keeps the answer) or 'right'"
-        raise DataError(problem, remedy)
+        raise _too_long(lengths, max_length)
 
     cut_texts = []
     for text in texts:
@@ -34,15 +38,15 @@ def limit_lengths(
     return cut_texts
 
 
-def _check_options(max_length: int | None, truncate: str | None) -> None:
-    if truncate not in (None, "left", "right"):
-        problem = f"truncate={truncate!r}; {nearest(truncate, ['left', 'right'])}"
-        raise DataError(problem, "None refuses long texts")
-    if max_length is not None and max_length < 2:
-        raise DataError(f"max_length={max_length}", "allowed: 2 tokens or more")
-    if truncate is not None and max_length is None:
-        problem = f"truncate={truncate!r} without max_length"
-        raise DataError(problem, "give the model's window in tokens")
+def _too_long(lengths: NDArray[np.intp], max_length: int) -> DataError:
+    """The error of texts that are longer than they may be."""
+    n_long = (lengths > max_length).sum()
+    problem = (
+        f"{n_long} of {len(lengths)} texts are longer than "
+        f"max_length={max_length} tokens; "
+        f"the longest is text {lengths.argmax()} with {lengths.max()}"
+    )
+    return DataError(problem, "pass truncate='left' (keeps the answer) or 'right'")
 
 
 def _cut(text: TokenisedText, max_length: int, truncate: str) -> TokenisedText:

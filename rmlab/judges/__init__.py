@@ -261,7 +261,7 @@ def _load_local(
     """A model on this machine; nothing of it is loaded yet."""
     from rmlab.scorers.checkpoints.adapted import Adapted
     from rmlab.scorers.checkpoints.checkpoint import find
-    from rmlab.scorers.models import backbone
+    from rmlab.scorers.models import loading
 
     if not isinstance(model, Path) and "/" not in model and not Path(model).exists():
         problem = f"model={model!r} is neither a folder nor a hub id ('owner/name')"
@@ -273,6 +273,6 @@ def _load_local(
     )
     if isinstance(checkpoint, Adapted):
         checkpoint.refuse_task("CAUSAL_LM")
-    torch_device = backbone.device(device)
-    torch_dtype = backbone.dtype(dtype, torch_device)
+    torch_device = loading.device(device)
+    torch_dtype = loading.dtype(dtype, torch_device)
     return Local(checkpoint, torch_device, torch_dtype, sampling, batch)

@@ -20,8 +20,17 @@ from rmlab.judges.questions import (
     Question,
     Template,
     encode,
+    item_numbers,
 )
-from rmlab.scorers.base import Floats, Judge, Judged, Provenance, Text, hash_parts
+from rmlab.scorers.base import (
+    Floats,
+    Ints,
+    Judge,
+    Judged,
+    Provenance,
+    Text,
+    hash_parts,
+)
 from rmlab.scoring.run import open_bar
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -40,11 +49,14 @@ _SIZE_FACTOR = 1.5
 class Replies(NamedTuple):
     """What became of questions.
 
-    `values`: the number that each one's answer says, NaN without one. `has_failed`:
-    whether it got no answer. `counts`: of different questions, answers and tokens.
+    `item`: number of each one's item. `first`: number of the answer that it shows
+    first. `values`: the number that its reply says, NaN without one. `has_failed`:
+    whether it got no reply. `counts`: of different questions, replies and tokens.
     `models`: how often the server named which. `failures`: by reason.
     """
 
+    item: Ints
+    first: Ints
     values: Floats
     has_failed: NDArray[np.bool_]
     counts: Counter[str]
@@ -199,17 +211,17 @@ class LLMJudge(Judge):
         Of the answers only numbers stay in memory. Two processes that share a store may
         both ask a question; the store then takes one of the answers for all readers.
         """
-        # Reversed, so that the first of equal questions is the one that is asked.
-        by_key = {question.key: question for question in reversed(questions)}
+        by_key: dict[str, Question] = {}
+        for question in questions:
+            by_key.setdefault(question.key, question)
         tally = _Tally(self, by_key)
         for key, stored in read_stored(self.respondent, by_key, store):
             tally.add_stored(key, stored)
 
-        pending = [
-            question
-            for key, question in reversed(by_key.items())
-            if key not in tally.values
-        ]
+        pending = []
+        for key, question in by_key.items():
+            if key not in tally.values:
+                pending.append(question)
         n_stored = len(tally.values)
         answers = self.respondent.respond(pending)
         if store is not None:
@@ -305,15 +317,30 @@ class _Tally:
 
     def replies(self, questions: Sequence[Question]) -> Replies:
         """Return the number of each question, and all counts."""
-        keys = [question.key for question in questions]
-        values = np.array([self.values.get(key, np.nan) for key in keys], np.float64)
-        has_failed = np.array([key in self.failures for key in keys], bool)
+        n = len(questions)
+        first = np.zeros(n, np.intp)
+        values = np.full(n, np.nan)
+        has_failed = np.zeros(n, bool)
+        for row, question in enumerate(questions):
+            first[row] = question.order[0]
+            has_failed[row] = question.key in self.failures
+            value = self.values.get(question.key)
+            if value is not None:
+                values[row] = value
+
         counts = self.counts.copy()
         counts["questions"] = len(self.by_key)
         counts["failed"] = len(self.failures)
         counts["unparsable"] = int((np.isnan(values) & ~has_failed).sum())
-        failures = Counter(self.failures.values())
-        return Replies(values, has_failed, counts, self.models, failures)
+        return Replies(
+            item=item_numbers(questions),
+            first=first,
+            values=values,
+            has_failed=has_failed,
+            counts=counts,
+            models=self.models,
+            failures=Counter(self.failures.values()),
+        )
 
 
 def _store_answers(answers: Completions, fingerprint: str, store: Store) -> Completions:

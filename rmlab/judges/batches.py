@@ -56,9 +56,10 @@ def _list_unanswered(
     """
     by_key = _questions_by_key(judge, responses)
     source = None if store is None else Store(store)
-    answered = {key for key, _ in read_stored(judge.respondent, by_key, source)}
-    pending = [question for key, question in by_key.items() if key not in answered]
-    return len(by_key), pending
+    pending = dict(by_key)
+    for key, _ in read_stored(judge.respondent, by_key, source):
+        pending.pop(key, None)
+    return len(by_key), list(pending.values())
 
 
 def estimate(
@@ -221,9 +222,10 @@ def read_results(
     target = Store(store)
     fingerprint = judge.respondent.fingerprint
     stored = {key for key, _ in read_stored(judge.respondent, by_key, target)}
-    new_answers = {
-        key: encode(answer) for key, answer in answers.items() if key not in stored
-    }
+    new_answers = {}
+    for key, answer in answers.items():
+        if key not in stored:
+            new_answers[key] = encode(answer)
     source = {"name": judge.name, "read_from": path.name}
     target.note(fingerprint, source | judge.respondent.provenance())
     target.append(fingerprint, new_answers)

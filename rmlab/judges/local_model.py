@@ -128,9 +128,9 @@ class Local:
     @cached_property
     def model(self) -> "PreTrainedModel":
         """The transformers model; loads the weights."""
-        from rmlab.scorers.models import backbone
+        from rmlab.scorers.models import loading
 
-        return backbone.load(
+        return loading.load(
             self.checkpoint,
             "AutoModelForCausalLM",
             device=self.device,
@@ -165,7 +165,7 @@ class Local:
     @cached_property
     def longest(self) -> float:
         """The longest question, in tokens, that leaves room for an answer."""
-        from rmlab.scorers.models.backbone import window
+        from rmlab.scorers.models.loading import window
 
         return (window(self.checkpoint.config) or np.inf) - self.sampling.answer_tokens
 
@@ -189,11 +189,11 @@ class Local:
         return ends
 
     def _answer_batch(self, batch: Sequence[_TokenisedQuestion]) -> Completions:
-        output = self._generate(batch)
+        width = max(len(encoded.ids) for encoded in batch)
+        output = self._generate(batch, width)
         if output.logits is not None:
             yield from self._read_letters(batch, output.logits[0])
             return
-        width = max(len(encoded.ids) for encoded in batch)
         rows = output.sequences[:, width:].tolist()
         for encoded, row in zip(batch, rows, strict=True):
             yield encoded.question, self._read_text(row, len(encoded.ids))
@@ -219,10 +219,10 @@ class Local:
             yield encoded.question, answer
 
     def _generate(
-        self, batch: Sequence[_TokenisedQuestion]
+        self, batch: Sequence[_TokenisedQuestion], width: int
     ) -> "GenerateDecoderOnlyOutput":
-        """The `sequences` of transformers' `generate`, and the raw `logits` of each
-        step where letters are read.
+        """The `sequences` of transformers' `generate` behind questions of `width`
+        tokens, and the raw `logits` of each step where letters are read.
         """
         import torch
         from transformers import GenerationConfig, LogitsProcessorList
@@ -230,7 +230,6 @@ class Local:
         pad = self.tokenizer.pad_token_id
         if pad is None:
             pad = next(iter(self._ends), 0)
-        width = max(len(encoded.ids) for encoded in batch)
         rows = []
         mask = []
         for encoded in batch:

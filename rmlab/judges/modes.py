@@ -16,7 +16,6 @@ from rmlab.judges.questions import (
     Completion,
     Order,
     Question,
-    item_numbers,
     shuffled_order,
 )
 from rmlab.scorers.base import SILENT, Floats, Ints, Judged, Prompt, Text
@@ -128,22 +127,19 @@ class PairJudge(LLMJudge):
         self, items: Sequence[Text], questions: Sequence[Question], replies: Replies
     ) -> Judged:
         """Return the verdict on each comparison, by the votes for its first answer."""
-        votes = self._votes(len(items), questions, replies)
+        votes = self._votes(len(items), replies)
         number = self._number(votes)
         return self._verdict(votes, number, replies)
 
-    def _votes(
-        self, n_items: int, questions: Sequence[Question], replies: Replies
-    ) -> Votes:
+    def _votes(self, n_items: int, replies: Replies) -> Votes:
         """The mean vote for the first answer of each comparison, by order."""
-        item = item_numbers(questions)
-        is_first = np.array([question.order[0] == 0 for question in questions], bool)
+        is_first = replies.first == 0
         votes = np.where(is_first, replies.values, -replies.values)
         if not (self.letters or self.has_strengths):
             votes = np.sign(votes)
 
         # A row each for the first answer shown first, and second.
-        cell = np.where(is_first, item, n_items + item)
+        cell = np.where(is_first, replies.item, n_items + replies.item)
         shape = (2, n_items)
         mean_vote = _mean_by(votes, cell, 2 * n_items).reshape(shape)
         n_asked = np.bincount(cell, minlength=2 * n_items).reshape(shape)
@@ -252,9 +248,8 @@ class AnswerJudge(LLMJudge):
         self, items: Sequence[Text], questions: Sequence[Question], replies: Replies
     ) -> Judged:
         """Return the mean rating of each answer."""
-        item = item_numbers(questions)
-        ratings = _mean_by(replies.values, item, len(items))
-        verdict = _name_verdicts(ratings, item[replies.has_failed], "rated")
+        ratings = _mean_by(replies.values, replies.item, len(items))
+        verdict = _name_verdicts(ratings, replies, "rated")
         if self.published:
             ratings = np.where(verdict == UNPARSABLE, -1.0, ratings)
         return Judged([*ratings[:, None]], verdict.tolist(), {}, replies.provenance)
@@ -317,8 +312,7 @@ class ListJudge(LLMJudge):
             n_votes[question.item] += 1
         n_votes[n_votes == 0] = np.nan
 
-        item = item_numbers(questions)
-        verdict = _name_verdicts(n_votes, item[replies.has_failed], "ranked")
+        verdict = _name_verdicts(n_votes, replies, "ranked")
         if self.published:
             n_votes[verdict == UNPARSABLE] = 1
         shares = [count / n for count, n in zip(votes, n_votes, strict=True)]
@@ -326,12 +320,13 @@ class ListJudge(LLMJudge):
 
 
 def _name_verdicts(
-    numbers: Floats, failed_items: Ints, word: str
+    numbers: Floats, replies: Replies, word: str
 ) -> "NDArray[np.object_]":
     """The word for items with a number; otherwise whether an answer is missing or
     cannot be read.
     """
-    has_failed = np.isin(np.arange(len(numbers)), failed_items)
+    has_failed = np.zeros(len(numbers), bool)
+    has_failed[replies.item[replies.has_failed]] = True
     reason = np.where(has_failed, FAILED, UNPARSABLE)
     return np.where(np.isnan(numbers), reason, word).astype(object)
 

@@ -15,11 +15,7 @@ from numpy.typing import NDArray
 from rmlab import tables
 from rmlab.judges.asking import LLMJudge, Replies
 from rmlab.judges.modes import FAILED, UNPARSABLE, AnswerJudge, PairJudge
-from rmlab.judges.questions import (
-    Question,
-    item_numbers,
-    load_template,
-)
+from rmlab.judges.questions import Question, load_template
 from rmlab.scorers.base import Floats, Ints, Prompt, Text
 from rmlab.store import Store
 from rmlab.styles.transforms import TRANSFORMS
@@ -121,30 +117,35 @@ def examine(
     reworded = f"{judge.template.name.removesuffix('-number')}-reworded"
     template = load_template(reworded_template or reworded, judge.takes)
 
-    if isinstance(judge, PairJudge):
-        plain: PairJudge | AnswerJudge = replace(
-            judge, published=False, samples=1, one_order=False
-        )
-        if judge.letters:
+    plain = replace(judge, published=False, samples=1)
+    compares = isinstance(plain, PairJudge)
+    if isinstance(plain, PairJudge):
+        plain = replace(plain, one_order=False)
+        if plain.letters:
             # Log-probabilities are the same each time.
             samples = 1
-    else:
-        plain = replace(judge, published=False, samples=1)
-        cases = [case for case in cases if not case.condition.startswith("cycle")]
-    as_is = [case for case in cases if case.condition == "as is"]
-    changed = [case for case in cases if case.condition != "as is"]
-    asked_otherwise = [case._replace(condition="reworded") for case in as_is]
+
+    as_is = []
+    changed = []
+    asked_otherwise = []
+    for case in cases:
+        if case.condition == "as is":
+            as_is.append(case)
+            asked_otherwise.append(case._replace(condition="reworded"))
+        elif compares or not case.condition.startswith("cycle"):
+            changed.append(case)
 
     answers = None if store is None else Store(store)
-    tables_by_run = [
-        _ask_cases(asked_judge, asked_cases, responses, answers, progress)
-        for asked_judge, asked_cases in (
-            (replace(plain, samples=samples), as_is),
-            (plain, changed),
-            (replace(plain, template=template), asked_otherwise),
+    verdicts_by_run = []
+    for asked_judge, asked_cases in (
+        (replace(plain, samples=samples), as_is),
+        (plain, changed),
+        (replace(plain, template=template), asked_otherwise),
+    ):
+        verdicts_by_run.append(
+            _ask_cases(asked_judge, asked_cases, responses, answers, progress)
         )
-    ]
-    verdicts = pd.concat(tables_by_run, ignore_index=True)
+    verdicts = pd.concat(verdicts_by_run, ignore_index=True)
     return verdicts.astype(dict.fromkeys(("condition", "order", "status"), "str"))
 
 
@@ -183,10 +184,11 @@ def _ask_cases(
         verdicts = _compare_ratings(questions, replies, len(cases))
 
     further = tables.prompt_columns(responses, tables.RESPONSES)
-    rows = [cases[number].row for number in verdicts.case]
+    case_rows = pd.DataFrame(cases, columns=_Case._fields).iloc[verdicts.case]
+    rows = case_rows["row"].to_numpy(np.intp)
     frame = responses[[*PROMPT, *further]].iloc[rows].reset_index(drop=True)
     frame.insert(0, "model", judge.name)
-    frame["condition"] = [cases[number].condition for number in verdicts.case]
+    frame["condition"] = case_rows["condition"].to_numpy()
     frame["order"] = verdicts.order
     frame["sample"] = verdicts.sample
     frame["vote"] = verdicts.vote
@@ -198,10 +200,10 @@ def _ask_cases(
 
 def _read_comparisons(questions: Sequence[Question], replies: Replies) -> _Verdicts:
     """One verdict for each question."""
-    is_left_first = np.array([question.order[0] == 0 for question in questions], bool)
+    is_left_first = replies.first == 0
     value_of_left = np.where(is_left_first, replies.values, -replies.values)
     return _Verdicts(
-        case=item_numbers(questions),
+        case=replies.item,
         order=np.where(is_left_first, "first", "second"),
         sample=np.array([question.sample for question in questions], np.intp),
         vote=np.sign(value_of_left),

@@ -24,14 +24,16 @@ Messages = list[dict[str, str]]
 LETTERS = ascii_uppercase
 """Names of the answers in a question, which shows at most so many."""
 
-_FOLDER = resources.files("rmlab.judges") / "prompts"
+_SHIPPED = {}
+for _file in (resources.files("rmlab.judges") / "prompts").iterdir():
+    _SHIPPED[_file.name.removesuffix(".txt")] = _file
 _ANSWER_NAMES = [f"answer_{letter.lower()}" for letter in LETTERS]
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _SECTION = re.compile(r"^\[(system|user)\][ \t]*\n", re.MULTILINE)
 _NEEDED = {
-    "pair": ("prompt", "answer_a", "answer_b"),
-    "list": ("prompt", "answers"),
-    "answer": ("prompt", "answer"),
+    "pair": ("{prompt}", "{answer_a}", "{answer_b}"),
+    "list": ("{prompt}", "{answers}"),
+    "answer": ("{prompt}", "{answer}"),
 }
 
 
@@ -119,8 +121,7 @@ def conversation(prompt: Prompt) -> str:
 
 def shipped() -> list[str]:
     """Return the names of the templates that come with rmlab."""
-    files = [file.name for file in _FOLDER.iterdir()]
-    return sorted(name.removesuffix(".txt") for name in files if name.endswith(".txt"))
+    return sorted(_SHIPPED)
 
 
 def load_template(template: str | Path, shows: str) -> Template:
@@ -146,7 +147,7 @@ def load_template(template: str | Path, shows: str) -> Template:
         For an unknown name, a file that cannot be read, and missing placeholders.
     """
     name = str(template)
-    file = _FOLDER / f"{name}.txt" if name in shipped() else expand_path(template)
+    file = _SHIPPED.get(name) or expand_path(template)
     try:
         text = file.read_text("utf-8")
     except (OSError, ValueError) as error:
@@ -162,8 +163,7 @@ def load_template(template: str | Path, shows: str) -> Template:
     is_written_out = "{answer_a}" in loaded.text and "{answer_b}" in loaded.text
     if shows == "list" and is_written_out:
         shows = "pair"
-    needed = _NEEDED[shows]
-    missing = [f"{{{name}}}" for name in needed if f"{{{name}}}" not in loaded.text]
+    missing = [needed for needed in _NEEDED[shows] if needed not in loaded.text]
     if missing:
         raise _template_error(name, ", ".join(missing))
     return loaded
@@ -290,8 +290,10 @@ class Question:
     @property
     def n_bytes(self) -> int:
         """Bytes of UTF-8 in the messages."""
-        text = "".join(message["content"] for message in self.messages)
-        return len(text.encode("utf-8", "surrogatepass"))
+        n_bytes = 0
+        for message in self.messages:
+            n_bytes += len(message["content"].encode("utf-8", "surrogatepass"))
+        return n_bytes
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,10 @@ _SIGNS = "|".join(sorted(map(re.escape, _STRENGTHS), key=len, reverse=True))
 _PAIR = re.compile(rf"([AB])({_SIGNS})([AB])")
 # The same between other words, as in "say A >> B if A is much better".
 _UNMARKED_PAIR = re.compile(rf"\b[AB]\s*(?:{_SIGNS})\s*[AB]\b")
+# What a question writes in the place of a verdict.
+_PLACEHOLDER = re.compile(
+    r"verdict|letter|choice|answer|winner|judge?ment|\.\.\.", re.IGNORECASE
+)
 _NUMBER = re.compile(r"(\d{1,2}(?:\.\d+)?)(?:/10)?")
 _PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")
 
@@ -72,9 +76,9 @@ def largest_strength(
 ) -> int:
     """Return the largest strength of the verdicts that the words of a question name.
 
-    These are the texts in double brackets or boxes, and comparisons such as A>>B. A
-    single word in small letters, as in [[your verdict]], stands for the verdicts.
-    Raises DataError where `read` cannot read one; `template` names the question.
+    These are the texts in double brackets or boxes, and comparisons such as A>>B; one
+    like [[your verdict]] stands for the verdicts. Raises DataError where `read` cannot
+    read one; `template` names the question.
 
     >>> largest_strength("Write [[A]] or [[B]].", read_pair, "two")
     1
@@ -84,13 +88,16 @@ def largest_strength(
     # One of the two groups of a mark holds its text, brackets or a box.
     marked = ["".join(groups).strip("[] ") for groups in _MARKED.findall(question)]
     unmarked = _UNMARKED_PAIR.findall(_MARKED.sub(" ", question))
-    strengths = {verdict: read(f"[[{verdict}]]") for verdict in [*marked, *unmarked]}
+    known = []
+    unread = []
+    for verdict in [*marked, *unmarked]:
+        strength = read(f"[[{verdict}]]")
+        if strength is not None:
+            known.append(abs(strength))
+        elif verdict not in unread:
+            unread.append(verdict)
 
-    known = [abs(strength) for strength in strengths.values() if strength is not None]
-    unread = [verdict for verdict in strengths if strengths[verdict] is None]
-    strange = [verdict for verdict in unread if not verdict.islower()]
-    if not known and len(unread) > 1:
-        strange = unread
+    strange = [verdict for verdict in unread if not _PLACEHOLDER.search(verdict)]
     if strange:
         verdicts = ", ".join(f"[[{verdict}]]" for verdict in strange[:5])
         raise DataError(

@@ -16,8 +16,8 @@ from rmlab.scorers.checkpoints.adapted import Adapted
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
 from rmlab.scorers.in_memory import ModelInMemory, Source, evaluating, open_model
 from rmlab.scorers.local import Placement, ReadoutScorer, place
-from rmlab.scorers.models import backbone as backbones
-from rmlab.scorers.models.adapters import COUNTED_POSITIONS, adapt
+from rmlab.scorers.models import loading
+from rmlab.scorers.models.arguments import COUNTED_POSITIONS, with_arguments
 from rmlab.scorers.models.classification import head_keys, label_weights, split
 from rmlab.scorers.models.heads import Head, choose
 from rmlab.scorers.reads import Read
@@ -196,20 +196,18 @@ class Classifier(ReadoutScorer["Readout"]):
         if row.make is None:
             model = self._load_model("AutoModelForSequenceClassification")
             taken_apart = split(model, self.checkpoint)
-            backbone = adapt(taken_apart.backbone, self.encoder, of_class=True)
+            backbone = with_arguments(taken_apart.backbone, self.encoder, of_class=True)
             run = taken_apart.head
             reads: tuple[Read, ...] = (Read(taken_apart.position),)
         else:
             model = self._load_model("AutoModel")
             # Code that comes with a model may give the whole reward model where the
             # backbone was asked for.
-            prefix = model.base_model_prefix
-            base = getattr(model, prefix, model) if prefix else model
-            backbone = adapt(base, self.encoder, of_class=False)
-            stored = self.checkpoint.read(self.head_keys, rows=row.rows)
-            weights = {
-                key: tensor.to(backbone.device) for key, tensor in stored.items()
-            }
+            base = loading.base_model(model)
+            backbone = with_arguments(base, self.encoder, of_class=False)
+            weights = self.checkpoint.read(
+                self.head_keys, backbone.device, rows=row.rows
+            )
             run = row.make(weights, self.checkpoint.settings)
             reads = row.reads
         return LoadedModel(backbone, Readout(run, reads, self.label_weights))
@@ -217,7 +215,7 @@ class Classifier(ReadoutScorer["Readout"]):
     def _load_model(self, loader: str) -> "PreTrainedModel":
         if isinstance(self.checkpoint, ModelInMemory):
             return self.checkpoint.head_copy()
-        return backbones.load(
+        return loading.load(
             self.checkpoint,
             loader,
             device=self.device,
@@ -285,7 +283,7 @@ def _choose_head(
     missing = [key for key in keys if key not in stored]
     if isinstance(checkpoint, Adapted):
         checkpoint.refuse_missing_head(missing)
-    backbones.refuse_new_weights(checkpoint.name, missing)
+    loading.refuse_new_weights(checkpoint.name, missing)
     return ChosenHead(row, keys, label_weights(weights, row, checkpoint))
 
 
@@ -301,7 +299,7 @@ def _make_encoder(checkpoint: Source, row: Head, options: EncodeOptions) -> Text
     plain = TextEncoder(checkpoint, options)
     end = None
     if end_token is not None:
-        end = end_token.find(settings, lambda: plain.tokenizer)
+        end = end_token.find(settings, plain)
     n_masked = 0
     if options["convention"] == "reward-bench":
         n_masked = _count_masked(plain)

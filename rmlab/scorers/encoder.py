@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.chat_formats import choose_template, has_segments, read_template
+from rmlab.inference.chat_formats import choose_template, read_template
 from rmlab.inference.encoding import Encoded, encode
 from rmlab.inference.rendering import render
 from rmlab.inference.tokenizer_calls import call
 from rmlab.scorers.base import Prompt, Provenance, hash_parts
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
-from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models import loading
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -124,14 +124,11 @@ class TextEncoder:
         """
         longest = self.options["max_length"] or self.window
         if longest is None:
-            windows = [backbones.window(reader.config) for reader in self.readers]
-            longest = min((size for size in windows if size is not None), default=None)
+            for reader in self.readers:
+                window = loading.window(reader.config)
+                if window is not None:
+                    longest = min(window, longest or window)
         return None if longest is None else longest - self.n_added
-
-    @property
-    def writes_segments(self) -> bool:
-        """Whether prompt and answer are two segments, as some encoders read them."""
-        return has_segments(self.tokenizer, self.options["template"])
 
     @cached_property
     def fingerprint(self) -> str:

@@ -23,7 +23,7 @@ from rmlab.scorers.checkpoints.adapted import Adapted
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
 from rmlab.scorers.local import LocalScorer, Placement, ReadoutScorer, place
-from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models import loading
 from rmlab.scorers.models.vocabulary import Vocabulary
 from rmlab.tables import DataError, nearest
 
@@ -264,7 +264,7 @@ class Residence:
     def _has_room(self, checkpoint: Source, placement: Placement) -> bool:
         if isinstance(checkpoint, ModelInMemory):
             return True
-        return backbones.fits(
+        return loading.fits(
             checkpoint, placement.device, placement.dtype, share=0.85 / 2
         )
 
@@ -317,7 +317,7 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
         model = self._load_model()
         vocabulary = Vocabulary(model, self.checkpoint.name)
         readout = AnswerReadout(vocabulary, self.mode, self.chunk)
-        return LoadedModel(Backbone(backbones.base_model(model)), readout)
+        return LoadedModel(Backbone(loading.base_model(model)), readout)
 
     def _load_model(self) -> "PreTrainedModel":
         if isinstance(self.checkpoint, ModelInMemory):
@@ -325,8 +325,8 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
         base = self.base if self.residence.stay else None
         if isinstance(self.checkpoint, Adapted) and base is not None:
             shared = base.readout.vocabulary.model
-            return backbones.adapt_copy(shared, self.checkpoint)
-        return backbones.load(
+            return loading.adapt_copy(shared, self.checkpoint)
+        return loading.load(
             self.checkpoint,
             "AutoModelForCausalLM",
             device=self.device,
@@ -376,22 +376,22 @@ class ImplicitReward(LocalScorer):
         self.mode = mode
         self.checkpoints = checkpoints
         residence = Residence(checkpoints, placements, together)
-        names = [self.name, *(checkpoint.title for checkpoint in checkpoints[1:])]
-        self.models = [
-            LanguageModel(
+        self.models: list[LanguageModel] = []
+        for number, checkpoint in enumerate(checkpoints):
+            model_name = checkpoint.title
+            if number == 0:
+                model_name = self.name
+            model = LanguageModel(
                 checkpoint,
                 encoder,
-                placement,
+                placements[number],
                 mode=mode,
                 chunk=chunk,
                 residence=residence,
                 name=model_name,
                 remake=partial(_remake_model, remake, number),
             )
-            for number, (checkpoint, placement, model_name) in enumerate(
-                zip(checkpoints, placements, names, strict=True)
-            )
-        ]
+            self.models.append(model)
         if len(checkpoints) == 2:
             self.models[0].base = _find_shared(checkpoints[0], self.models[1])
         if reference is not None:

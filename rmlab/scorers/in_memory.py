@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+# Modules of FSDP, and weights of torch's fully_shard, of which each process has a part.
+_SHARDED = ("FullyShardedDataParallel", "DTensor")
+
 # What a module calls before and behind its pass, by the names that torch gives to it.
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
 
@@ -45,6 +48,8 @@ class ModelInMemory:
 
     revision = None
     trust_remote_code = False
+    # What else the weights come from is not known.
+    origin = Checkpoint.origin
 
     def __init__(
         self,
@@ -76,11 +81,6 @@ class ModelInMemory:
         return self.model.config
 
     @property
-    def origin(self) -> dict[str, Any]:
-        """As of a checkpoint: what else the weights come from; nothing is known."""
-        return {}
-
-    @property
     def settings(self) -> dict[str, Any]:
         """The configuration as plain values."""
         return self.config.to_dict()
@@ -96,7 +96,11 @@ class ModelInMemory:
         return hash_saved(self.tokenizer)
 
     def read(
-        self, keys: Iterable[str], *, rows: int | None = None
+        self,
+        keys: Iterable[str],
+        device: "torch.device",
+        *,
+        rows: int | None = None,
     ) -> dict[str, "torch.Tensor"]:
         """Return the named weights (their first `rows` rows) as float32 tensors."""
         state = self.model.state_dict()
@@ -107,7 +111,7 @@ class ModelInMemory:
                 tensor = tensor[:rows]
             if tensor.is_floating_point():
                 tensor = tensor.float()
-            tensors[key] = tensor
+            tensors[key] = tensor.to(device)
         return tensors
 
     def error(self, problem: str, remedy: str = "") -> DataError:
@@ -233,19 +237,17 @@ def _unwrap(model: Any) -> "PreTrainedModel":
 
 def _refuse_sharded(model: Any) -> None:
     """Raise DataError for a model of which this process holds a part."""
-    is_wrapped = any(
-        type(module).__name__ == "FullyShardedDataParallel"
-        for module in getattr(model, "modules", list)()
-    )
-    is_partitioned = any(
-        # Of DeepSpeed's stage 3, and of torch's fully_shard.
-        hasattr(weight, "ds_id") or type(weight).__name__ == "DTensor"
-        for weight in getattr(model, "parameters", list)()
-    )
-    if is_wrapped or is_partitioned:
-        problem = "model: its weights are spread over processes (FSDP or DeepSpeed)"
-        remedy = "save it, and score the folder; or gather it into one process"
-        raise DataError(problem, remedy)
+    from torch.nn import Module
+
+    parts: list[object] = []
+    if isinstance(model, Module):
+        parts = [*model.modules(), *model.parameters()]
+    for part in parts:
+        # DeepSpeed's stage 3 numbers what it spreads.
+        if type(part).__name__ in _SHARDED or hasattr(part, "ds_id"):
+            problem = "model: its weights are spread over processes (FSDP or DeepSpeed)"
+            remedy = "save it, and score the folder; or gather it into one process"
+            raise DataError(problem, remedy)
 
 
 def hash_saved(tokenizer: "PreTrainedTokenizerBase") -> str:

@@ -26,7 +26,7 @@ from rmlab.scorers.base import (
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.encoder import Ids, TextEncoder
 from rmlab.scorers.in_memory import ModelInMemory, Source, evaluating
-from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models import loading
 
 if TYPE_CHECKING:
     import torch
@@ -55,8 +55,8 @@ def place(
     if isinstance(source, ModelInMemory):
         source.refuse_moves(device=device, dtype=dtype)
         return Placement(source.model.device, source.model.dtype, budget)
-    target = backbones.device(device)
-    return Placement(target, backbones.dtype(dtype, target), budget)
+    target = loading.device(device)
+    return Placement(target, loading.dtype(dtype, target), budget)
 
 
 class LocalScorer(Scorer):

@@ -1,6 +1,6 @@
 """Pairwise models: which of two answers to a prompt is better, asked in both orders."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.encoder import EncodeOptions, require_convention
 from rmlab.scorers.forms import Form, PairEncoder, choose_form, letters
 from rmlab.scorers.local import Placement, ReadoutScorer, place
-from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models import loading
 from rmlab.scorers.models.heads import Function, layers
 from rmlab.scorers.models.vocabulary import Vocabulary
 from rmlab.tables import DataError
@@ -174,8 +174,8 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
             backbone, head = self._load_lettered()
         return LoadedModel(backbone, Readout(head, self.form.reads))
 
-    def _load_model(self, head: list[str]) -> "PreTrainedModel":
-        return backbones.load(
+    def _load_model(self, head: Sequence[str]) -> "PreTrainedModel":
+        return loading.load(
             self.checkpoint,
             self.form.task,
             device=self.device,
@@ -185,20 +185,13 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
 
     def _load_marked(self) -> tuple[Backbone, Function]:
         """PairRM's encoder and its head."""
-        checkpoint = self.checkpoint
-        stored = [key for key in checkpoint.files if key.startswith("head_layer.")]
-        backbone = Backbone(self._load_model(stored))
-        missing = [key for key in _HEAD_KEYS if key not in checkpoint.files]
-        backbones.refuse_new_weights(checkpoint.name, missing)
-        weights = {
-            key: tensor.to(backbone.device)
-            for key, tensor in checkpoint.read(_HEAD_KEYS).items()
-        }
+        backbone = Backbone(self._load_model(_HEAD_KEYS))
+        weights = self.checkpoint.read(_HEAD_KEYS, backbone.device)
         return backbone, _marked_head(weights)
 
     def _load_lettered(self) -> tuple[Backbone, Function]:
         """A language model, and its logit of A minus that of B."""
-        model = self._load_model([])
+        model = self._load_model(())
         first, second = letters(self.tokenizer, self.checkpoint.name)
         if self.form.generates:
             weight = model.get_output_embeddings().weight[[first, second]].float()
@@ -210,7 +203,7 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
             logits = vocabulary.logits(states[:, 0], [first, second])
             return logits[:, :1] - logits[:, 1:]
 
-        return Backbone(backbones.base_model(model)), prefer_first
+        return Backbone(loading.base_model(model)), prefer_first
 
 
 _HEAD_KEYS = (

@@ -6,12 +6,12 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.scoring.cluster import Ray
-from rmlab.scoring.open_models import Models, open_models
+from rmlab.scoring.open_models import Models
 from rmlab.scoring.reward_column import rewards
 from rmlab.scoring.run import make_run_options
 from rmlab.scoring.stores import merge
 from rmlab.scoring.tasks import ComparedAnswers, SingleAnswers, score_table
-from rmlab.scoring.texts import Shard, select_shard
+from rmlab.scoring.texts import Shard, comparisons, select_shard
 
 __all__ = ["Ray", "merge", "prefer", "rewards", "score"]
 
@@ -101,8 +101,7 @@ def score(
         progress=progress,
         keeps_tables=shard is None,
     )
-    models = open_models(model, options, run, pairwise=False)
-    return score_table(task, models, run)
+    return score_table(task, model, options, run)
 
 
 def prefer(
@@ -157,7 +156,8 @@ def prefer(
     responses = tables.check_responses(responses)
     if shard is not None:
         responses = select_shard(responses, shard)
-    task = ComparedAnswers(responses)
+    rows, texts = comparisons(responses)
+    task = ComparedAnswers(rows, texts)
     run = make_run_options(
         store=store,
         cluster=cluster,
@@ -166,5 +166,4 @@ def prefer(
         progress=progress,
         keeps_tables=shard is None,
     )
-    models = open_models(model, options, run, pairwise=True)
-    return score_table(task, models, run)
+    return score_table(task, model, options, run)

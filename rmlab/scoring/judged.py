@@ -13,7 +13,9 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.scorers.base import Ints, Judge, Judged, Provenance, Text
-from rmlab.scoring.run import RunOptions, count_texts, describe_scorer, open_bar
+from rmlab.scoring.cluster import Ray
+from rmlab.scoring.run import RunOptions, count_texts, open_bar
+from rmlab.scoring.streaming import describe_scorer
 from rmlab.scoring.texts import Texts, unique_texts
 from rmlab.scoring.workers import judge_block, map_blocks
 from rmlab.tables import PROMPT, DataError, group_codes
@@ -122,7 +124,13 @@ def _judge_all(
     verdicts: Counter[str] = Counter()
     n_missing = 0
     for part in assignments:
-        judged = _ask_judge(part.judge, part.texts.distinct, options)
+        items = part.texts.distinct
+        if options.engine is not None and part.judge.travels:
+            judged = _judge_on_cluster(part.judge, items, options, options.engine)
+        else:
+            judged = part.judge.judge(
+                items, store=options.store, progress=options.progress
+            )
         is_missing = [bool(np.isnan(values).any()) for values in judged.values]
         missing = np.flatnonzero(is_missing)
         if len(missing) and not options.allow_missing:
@@ -142,7 +150,8 @@ def _judge_all(
 def _no_verdicts(
     judge: Judge, judged: Judged, missing: Ints, texts: Texts
 ) -> DataError:
-    n_failed = sum(judged.verdict[item] == "failed" for item in missing)
+    verdicts = np.array(judged.verdict)[missing]
+    n_failed = np.count_nonzero(verdicts == "failed")
     reason = ""
     failures = judged.about.get("failures")
     if isinstance(failures, dict) and failures:
@@ -156,19 +165,19 @@ def _no_verdicts(
     return DataError(f"judge {judge.name!r}: {place}", remedy)
 
 
-def _ask_judge(judge: Judge, items: Sequence[Text], options: RunOptions) -> Judged:
-    """The verdicts, asked here or on the cluster."""
-    if options.engine is None or not judge.travels:
-        return judge.judge(items, store=options.store, progress=options.progress)
-
+def _judge_on_cluster(
+    judge: Judge, items: Sequence[Text], options: RunOptions, engine: Ray
+) -> Judged:
+    """The verdicts of workers, each of which judges blocks of the items."""
     title = f"judge {judge.name!r}"
     work = partial(judge_block, judge, options.store)
     judged_from = {}
     with open_bar(judge.name, "item", len(items), 0, options.progress) as bar:
-        for start, judged in map_blocks(title, options.engine, work, items):
+        for start, judged in map_blocks(title, engine, work, items):
             judged_from[start] = judged
             bar.update(len(judged.verdict))
-    return _join_blocks([judged_from[start] for start in sorted(judged_from)])
+    in_order = dict(sorted(judged_from.items()))
+    return _join_blocks(list(in_order.values()))
 
 
 def _join_blocks(blocks: Sequence[Judged]) -> Judged:

@@ -86,12 +86,13 @@ def _list_items(
 def _check_options(items: Sequence[Model], options: Mapping[str, object]) -> None:
     """Raise DataError for options where no string names a model that takes them."""
     names = sorted(set(options) - {"name"})
-    takes_options = any(
-        isinstance(item, str | Path) and not has_name(str(item)) for item in items
-    )
-    if names and not takes_options:
-        problem = f"options {names} are for models named by a string"
-        raise DataError(problem, "give them to the scorer itself")
+    if not names:
+        return
+    for item in items:
+        if isinstance(item, str | Path) and not has_name(str(item)):
+            return
+    problem = f"options {names} are for models named by a string"
+    raise DataError(problem, "give them to the scorer itself")
 
 
 def _open_named(
@@ -130,5 +131,5 @@ def _warn_of_twin(
         if model.fingerprint == scorer.fingerprint:
             pair = f"scorers {other!r} and {name!r} have the same fingerprint"
             remedy = "leave one out, or change the fingerprint of a changed version"
-            warnings.warn(f"{pair}: they are the same model; {remedy}", stacklevel=4)
+            warnings.warn(f"{pair}: they are the same model; {remedy}", stacklevel=5)
             return

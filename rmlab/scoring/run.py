@@ -15,22 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Never
 
 import numpy as np
 
-from rmlab.scorers.base import (
-    Floats,
-    Ints,
-    Judge,
-    Provenance,
-    Scorer,
-    Text,
-    check_rows,
-)
+from rmlab.scorers.base import Floats, Ints, Provenance, Scorer
 from rmlab.scoring.cluster import Ray, find_engine
 from rmlab.scoring.self_check import check_company
+from rmlab.scoring.streaming import describe_scorer, score_batches
 from rmlab.scoring.texts import Texts
+from rmlab.scoring.workers import spread_scorer
 from rmlab.store import Store
 from rmlab.tables import DataError
 from rmlab.text import line, short
-from rmlab.version import __version__
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -94,14 +87,17 @@ class ModelScores(NamedTuple):
 def score_texts(
     scorer: Scorer, texts: Texts, options: RunOptions
 ) -> tuple[Floats, Provenance]:
-    """Score distinct texts; where a score is a weighted sum of models, these take
-    turns.
+    """Score distinct texts, here or on a cluster; where a score is a weighted sum of
+    models, these take turns.
 
     Returns a row for each text (the score, then the scorer's columns; NaN where
     missing), and the provenance.
     """
-    start = time.perf_counter()
     store = options.store
+    if options.engine is not None and scorer.travels:
+        scorer = spread_scorer(scorer, options.engine, store)
+
+    start = time.perf_counter()
     n = len(texts.distinct)
     terms = scorer.terms or [(1.0, scorer)]
     models = [model for _, model in terms]
@@ -122,13 +118,14 @@ def score_texts(
         self_check |= scores.self_check
         total += weight * scores.rows
         is_new[scores.scored] = True
-        turn: Provenance = {
-            "name": model.name,
-            "fingerprint": model.fingerprint,
-            "scored": len(scores.scored),
-            "missing": int(np.isnan(scores.rows[:, 0]).sum()),
-        }
-        turns.append(turn)
+        turns.append(
+            {
+                "name": model.name,
+                "fingerprint": model.fingerprint,
+                "scored": len(scores.scored),
+                "missing": int(np.isnan(scores.rows[:, 0]).sum()),
+            }
+        )
 
     provenance = describe_scorer(scorer) | self_check | scorer.count_cut(texts.distinct)
     if store is not None:
@@ -152,15 +149,19 @@ def _score_model(
     """Scores of the texts by the scorer, or by one model of its sum: those in the store
     are read, the others computed.
     """
-    rows = _read_stored(model, texts, options.store)
+    rows = np.full((len(texts.distinct), 1 + len(model.columns)), np.nan)
+    if options.store is not None:
+        _fill_stored(rows, model, texts, options.store)
     missing = np.flatnonzero(np.isnan(rows[:, 0]))
+    new_texts = [texts.distinct[i] for i in missing]
+
     self_check: Provenance = {}
     try:
         if len(missing) >= LONG and needs_check:
-            new_texts = [texts.distinct[i] for i in missing]
             self_check = check_company(scorer, new_texts)
-        if len(missing):
-            _score_missing(model, title, texts, rows, missing, options)
+        if new_texts:
+            batches = score_batches(model, new_texts, options.store, title)
+            _fill_missing(rows, missing, batches, model, title, texts, options)
     finally:
         if model is not scorer:
             model.free_memory()
@@ -193,29 +194,23 @@ def _list_runs(
 
     differing = []
     for run in runs:
-        fields = {
-            field: value
-            for field, value in run.items()
-            if field != "name" and provenance.get(field) != value
-        }
+        fields = {}
+        for field, value in run.items():
+            if field != "name" and provenance.get(field) != value:
+                fields[field] = value
         differing.append(fields)
     return differing
 
 
-def _read_stored(model: Scorer, texts: Texts, store: Store | None) -> Floats:
-    """A row for each text, filled in where the store has its scores, else NaN."""
-    rows = np.full((len(texts.distinct), 1 + len(model.columns)), np.nan)
-    if store is None:
-        return rows
-
+def _fill_stored(rows: Floats, model: Scorer, texts: Texts, store: Store) -> None:
+    """Fill in the rows of the texts whose scores are in the store."""
     fingerprint = str(model.fingerprint)
     stored = store.read(fingerprint, [text.key for text in texts.distinct])
     model.require_like(store.runs(fingerprint).values())
-    if not stored:
-        return rows
-
     for row, text in enumerate(texts.distinct):
-        value: Any = stored.get(text.key, np.nan)  # as the file has it
+        if text.key not in stored:
+            continue
+        value: Any = stored[text.key]  # as the file has it
         try:
             rows[row] = value
         except (TypeError, ValueError, OverflowError):
@@ -223,21 +218,19 @@ def _read_stored(model: Scorer, texts: Texts, store: Store | None) -> Floats:
             problem = f"store: {store}/{fingerprint} holds {content}"
             remedy = "change the scorer's fingerprint, or give store= a new folder"
             raise DataError(problem, remedy) from None
-    return rows
 
 
-def _score_missing(
+def _fill_missing(
+    rows: Floats,
+    missing: Ints,
+    batches: Iterator[tuple[Ints, Floats]],
     model: Scorer,
     title: str,
     texts: Texts,
-    rows: Floats,
-    missing: Ints,
     options: RunOptions,
 ) -> None:
-    """Fill in the rows of the texts with the numbers `missing`."""
-    new_texts = [texts.distinct[i] for i in missing]
+    """Fill in the rows with the numbers `missing`, as batches of their scores come."""
     n_stored = len(rows) - len(missing)
-    batches = score_batches(model, new_texts, options.store, title)
     with open_bar(title, "text", len(rows), n_stored, options.progress) as bar:
         for positions, values in batches:
             numbers = missing[positions]
@@ -250,7 +243,7 @@ def _score_missing(
                 first_text = texts.describe(numbers[is_bad][0])
                 reason = model.unscored.get(int(positions[is_bad][0]))
                 if reason:
-                    count = f"{len(model.unscored)} of {len(new_texts)} texts"
+                    count = f"{len(model.unscored)} of {len(missing)} texts"
                     raise _not_scored(title, count, first_text, reason)
                 raise _not_finite(title, values, is_bad, first_text)
 
@@ -271,74 +264,6 @@ def _not_finite(
     problem = f"scorer {title!r}: {count}, first {first} for {first_text}"
     remedy = "check the dtype (float16 overflows), or count NaN by allow_missing=True"
     return DataError(problem, remedy)
-
-
-def score_batches(
-    scorer: Scorer, texts: Sequence[Text], store: Store | None, title: str
-) -> Iterator[tuple[Ints, Floats]]:
-    """Yield positions in `texts`, and a row for each, once they are in the store. Each
-    text comes once.
-    """
-    if scorer.writes_store:
-        store = None
-    fingerprint = str(scorer.fingerprint)
-    is_waiting = np.ones(len(texts), bool)
-    try:
-        for batch_positions, values in scorer.stream(texts):
-            positions = np.asarray(batch_positions, np.intp)
-            rows = check_rows(values, len(positions), scorer.columns, title)
-            is_repeated = len(np.unique(positions)) < len(positions)
-            if is_repeated or not is_waiting[positions].all():
-                problem = f"scorer {title!r}: stream gave positions twice"
-                raise DataError(problem, "yield each position once")
-
-            if store is not None:
-                if is_waiting.all():
-                    run = {"name": scorer.name} | describe_scorer(scorer)
-                    store.note(fingerprint, run)
-                records = _make_records(scorer, texts, positions, rows)
-                store.append(fingerprint, records)
-            is_waiting[positions] = False
-            yield positions, rows
-    except DataError:
-        if store is not None and len(scorer.withdrawn):
-            keys = {texts[position].key for position in scorer.withdrawn}
-            store.withdraw(fingerprint, keys)
-        raise
-    finally:
-        if store is not None:
-            store.flush()
-
-    if is_waiting.any():
-        raise _no_scores(title, texts, is_waiting)
-
-
-def _make_records(
-    scorer: Scorer, texts: Sequence[Text], positions: Ints, rows: Floats
-) -> dict[str, object]:
-    """The finite scores by key: numbers, or lists where the scorer has columns."""
-    is_finite = np.isfinite(rows).all(axis=1)
-    values = rows if scorer.columns else rows[:, 0]
-    keys = [texts[position].key for position in positions[is_finite]]
-    return dict(zip(keys, values[is_finite].tolist(), strict=True))
-
-
-def _no_scores(title: str, texts: Sequence[Text], is_waiting: np.ndarray) -> DataError:
-    text = texts[int(is_waiting.argmax())]
-    first = f"{text.answers[0][:60]!r} to {str(text.prompt)[:60]!r}"
-    count = f"no score for {is_waiting.sum()} of {len(texts)} texts"
-    return DataError(f"scorer {title!r}: {count}, first: {first}")
-
-
-def describe_scorer(scorer: Scorer | Judge) -> Provenance:
-    """The release, the class that scores, its fingerprint, and its own provenance."""
-    code = type(scorer)
-    identity: Provenance = {
-        "rmlab": __version__,
-        "scorer": f"{code.__module__}.{code.__qualname__}",
-        "fingerprint": scorer.fingerprint,
-    }
-    return identity | scorer.provenance()
 
 
 def count_texts(

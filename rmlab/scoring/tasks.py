@@ -3,28 +3,30 @@ table.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pandas as pd
 
 from rmlab import baselines, tables
-from rmlab.scorers.base import Floats, Judge, PairScorer, Provenance, Scorer, Text
+from rmlab.scorers.base import Judge, PairScorer, Provenance, Scorer, Text
 from rmlab.scoring.judged import judge_pairs, judge_scores
+from rmlab.scoring.open_models import Models, open_models
 from rmlab.scoring.run import RunOptions, score_texts
 from rmlab.scoring.stores import check_tables, write_tables
-from rmlab.scoring.texts import Texts, both_orders, comparisons, unique_texts
-from rmlab.scoring.workers import spread_scorer
+from rmlab.scoring.texts import Texts, both_orders, unique_texts
 
 
 class SingleAnswers:
-    """Responses, each of which gets a score. `rows`: the table without a model."""
+    """Responses, each of which gets a score. `rows`: the table, without a model's
+    name.
+    """
 
     is_pairwise = False
     key_columns: Sequence[str] = tables.KEY  # what messages call a row by
 
     def __init__(self, responses: pd.DataFrame) -> None:
-        self.rows = responses
+        self.rows = responses.assign(model="")
         self.prompt_number, _ = tables.group_codes(responses, tables.PROMPT)
         self.prompt_columns = tables.prompt_columns(responses, tables.SCORES)
 
@@ -49,26 +51,23 @@ class SingleAnswers:
             if isinstance(getattr(scorer, "model", None), baselines.Baseline):
                 # It costs nothing: it is computed anew, and here.
                 run = replace(run, store=None, engine=None)
-            scores, provenance = run_scorer(scorer, self.texts, run)
+            scores, provenance = score_texts(scorer, self.texts, run)
             names = ["score", *scorer.columns]
             columns = pd.DataFrame(scores[self.texts.rows], columns=names)
 
-        names = list(tables.SCORES[1:])
-        for name in (*columns, *self.prompt_columns):
-            if name not in names:
-                names.append(name)
-        return self.rows.assign(**columns)[names], provenance
+        order = dict.fromkeys([*tables.SCORES, *columns, *self.prompt_columns])
+        return self.rows.assign(**columns)[[*order]], provenance
 
 
+@dataclass(frozen=True)
 class ComparedAnswers:
     """Every chosen with every rejected answer of a prompt, each of which gets a margin
-    or a verdict. `rows`: the table without a model.
+    or a verdict. `rows`: the table, without a model's name.
     """
 
+    rows: pd.DataFrame
+    texts: Texts
     is_pairwise = True
-
-    def __init__(self, responses: pd.DataFrame) -> None:
-        self.rows, self.texts = comparisons(responses)
 
     def score_rows(
         self, scorer: Scorer | Judge, run: RunOptions
@@ -78,12 +77,11 @@ class ComparedAnswers:
         """
         if isinstance(scorer, Judge):
             columns, provenance = judge_pairs(scorer, self.texts, run)
-            undecided = self.rows.drop(columns=["margin", "outcome"])
-            return pd.concat([undecided, columns], axis=1), provenance
+            return self.rows.assign(**columns), provenance
 
         assert isinstance(scorer, PairScorer)
         texts = both_orders(self.texts) if scorer.both_orders else self.texts
-        scores, provenance = run_scorer(scorer, texts, run)
+        scores, provenance = score_texts(scorer, texts, run)
         margin = scores[texts.rows, 0]
         if scorer.both_orders:
             forward, exchanged = margin.reshape(2, -1)
@@ -94,12 +92,14 @@ class ComparedAnswers:
 
 def score_table(
     task: SingleAnswers | ComparedAnswers,
-    models: Mapping[str, Scorer | Judge],
+    model: Models,
+    options: Mapping[str, object],
     run: RunOptions,
 ) -> pd.DataFrame:
     """The table of all models, one after the other; a store gets it too, where it is
     not of a shard.
     """
+    models = open_models(model, options, run, pairwise=task.is_pairwise)
     store = run.store if run.keeps_tables else None
     if store is not None:
         names = task.rows["benchmark"].unique()
@@ -114,20 +114,7 @@ def score_table(
             scorer.free_memory()
 
     table = pd.concat(by_model, ignore_index=True)
-    if task.is_pairwise:
-        table = tables.check_pairs(table)
-    else:
-        table = tables.check_scores(table, allow_missing=run.allow_missing)
     table.attrs["provenance"] = provenance
     if store is not None:
         write_tables(table, store)
     return table
-
-
-def run_scorer(
-    scorer: Scorer, texts: Texts, run: RunOptions
-) -> tuple[Floats, Provenance]:
-    """Score texts here, or on the cluster where there is one and the scorer can go."""
-    if run.engine is not None and scorer.travels:
-        scorer = spread_scorer(scorer, run.engine, run.store)
-    return score_texts(scorer, texts, run)

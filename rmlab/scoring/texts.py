@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rmlab import metrics, tables
-from rmlab.estimation.items import cross_answers
+from rmlab import tables
+from rmlab.estimation.items import cross_answers, describe_pairs
 from rmlab.scorers.base import Ints, Text
-from rmlab.tables import PROMPT, DataError, group_codes
+from rmlab.tables import PROMPT, DataError, group_codes, prompt_columns
 
 Shard = str | tuple[int, int]
 
@@ -60,14 +60,20 @@ def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
         remedy = "give a chosen and a rejected answer of each"
         raise DataError(f"responses: {count}, first {first}", remedy)
 
-    pairs = metrics.pairs(responses.assign(model="", score=0.0))
-    # The rows of the two answers, in the order of `pairs`.
     prompt_number, _ = group_codes(responses, PROMPT)
     chosen, rejected = cross_answers(responses, prompt_number)
+    # A column "model" of people's own says who wrote an answer.
+    unsigned = responses.drop(columns="model", errors="ignore")
+    names = prompt_columns(unsigned, [*tables.SCORES, *tables.PAIRS])
+    extra = responses[names].iloc[chosen].reset_index(drop=True)
+    pairs = describe_pairs(responses, chosen, rejected)
+    pairs.insert(0, "model", "")
+    pairs = pairs.assign(margin=np.nan, outcome=np.nan, **extra)
+
+    prompts = responses["prompt"].to_numpy()[chosen]
     response = responses["response"].to_numpy()
-    answers = zip(response[chosen], response[rejected], strict=True)
-    rows = zip(responses["prompt"].to_numpy()[chosen], answers, strict=True)
-    texts = [Text(prompt, pair) for prompt, pair in rows]
+    rows = zip(prompts, response[chosen], response[rejected], strict=True)
+    texts = [Text(prompt, (left, right)) for prompt, left, right in rows]
 
     keys = pairs[[*PROMPT, "chosen_slot", "rejected_slot"]]
     return pairs, unique_texts(keys, prompt_number[chosen], texts)

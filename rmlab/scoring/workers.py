@@ -20,8 +20,8 @@ from rmlab.scorers.base import (
     Text,
 )
 from rmlab.scoring.cluster import Ray
-from rmlab.scoring.run import describe_scorer, score_batches
 from rmlab.scoring.self_check import check_company
+from rmlab.scoring.streaming import describe_scorer, score_batches
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -146,9 +146,10 @@ def _score_block(
     if block.start == 0 and len(block.texts) >= _SMALLEST:
         check_company(scorer, block.texts)
 
-    batches = list(score_batches(model, block.texts, store, scorer.name))
-    positions = np.concatenate([positions for positions, _ in batches])
-    rows = np.concatenate([rows for _, rows in batches])
+    batches = score_batches(model, block.texts, store, scorer.name)
+    positions_of, rows_of = zip(*batches, strict=True)
+    positions = np.concatenate(positions_of)
+    rows = np.concatenate(rows_of)
     scores = rows if model.columns else rows[:, 0]
     return block.start + positions, scores
 

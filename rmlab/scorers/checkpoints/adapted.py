@@ -113,7 +113,7 @@ class Adapted(Checkpoint):
         return self.base_model.folder
 
     @property
-    def origin(self) -> dict[str, Any]:
+    def origin(self) -> dict[str, Any]:  # type: ignore[override]
         """For provenance: the base, and whose tokenizer and template it has."""
         return {
             "base": self.base_model.name,

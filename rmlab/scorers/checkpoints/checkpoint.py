@@ -8,7 +8,8 @@ from functools import cached_property, partial
 from importlib.util import find_spec
 from os.path import abspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rmlab.records import install_command, read_json
 from rmlab.scorers.base import hash_parts
@@ -66,6 +67,9 @@ class Checkpoint:
     n_weights: int
     trust_remote_code: bool = False
 
+    # For provenance: what else the weights come from; an adapter's from its base.
+    origin: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
     @property
     def title(self) -> str:
         """The model's name in tables: the model id, or the name of the folder."""
@@ -97,17 +101,12 @@ class Checkpoint:
             config: PreTrainedConfig = AutoConfig.from_pretrained(
                 self.base, trust_remote_code=self.trust_remote_code
             )
-        self._refuse_newer(config)
-        return config
-
-    def _refuse_newer(self, config: "PreTrainedConfig") -> None:
-        """Raise DataError for rotary settings of transformers 5 where transformers 4
-        would go on with its default.
-        """
+        # Transformers 4 would go on with its default.
         rope = getattr(config.get_text_config(), "rope_parameters", None)
         if rope and transformers_release() < 5:
             problem = "transformers 4 does not read its rope_parameters"
             raise self.error(problem, "install transformers 5, which wrote it")
+        return config
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -155,11 +154,6 @@ class Checkpoint:
         return hash_tokenizer(self.base, with_code=self.trust_remote_code)
 
     @property
-    def origin(self) -> dict[str, Any]:
-        """For provenance: what else the weights come from; empty but for an adapter."""
-        return {}
-
-    @property
     def has_safetensors(self) -> bool:
         """Whether transformers can read the weights from the folder by itself.
 
@@ -181,16 +175,20 @@ class Checkpoint:
             yield from stored_tensors(path, stored_keys)
 
     def read(
-        self, keys: Iterable[str], *, rows: int | None = None
+        self,
+        keys: Iterable[str],
+        device: "torch.device",
+        *,
+        rows: int | None = None,
     ) -> dict[str, "torch.Tensor"]:
-        """The named weights (their first `rows` rows) as float32 tensors on the CPU."""
+        """The named weights (their first `rows` rows) as float32 tensors."""
         tensors = {}
         for key, tensor in self.tensors(keys):
             if tensor.ndim:
                 tensor = tensor[:rows]
             if tensor.is_floating_point():
                 tensor = tensor.float()
-            tensors[key] = tensor
+            tensors[key] = tensor.to(device)
         return tensors
 
     def error(self, problem: str, remedy: str = "") -> DataError:
@@ -229,17 +227,13 @@ def find(
     if allow_pickle:
         weights += PICKLES
     snapshot = _find_folder("model", model, revision, settings + weights)
-    if _is_adapter(snapshot.folder):
+    find_model = partial(
+        find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
+    )
+    base_model = _find_base(str(model), snapshot.folder, base, find_model)
+    if base_model is not None:
         from rmlab.scorers.checkpoints.adapted import overlay
 
-        base_model = _find_base(
-            str(model),
-            snapshot.folder,
-            base,
-            partial(
-                find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
-            ),
-        )
         return overlay(str(model), snapshot, base_model)
 
     home = snapshot.folder
@@ -266,24 +260,25 @@ def find(
     return checkpoint
 
 
-def _is_adapter(folder: Path) -> bool:
-    """Whether a folder holds an adapter, as its configuration says."""
-    file = folder / ADAPTER
-    return file.is_file() and isinstance(read_json(file), dict)
-
-
 def _find_base(
     name: str,
     folder: Path,
     base: str | Path | None,
     find_model: Callable[..., Checkpoint],
-) -> Checkpoint:
-    """The model that an adapter changes: `base`, or the one that it names.
+) -> Checkpoint | None:
+    """The model that an adapter changes: `base`, or the one that it names; None for a
+    folder without an adapter.
 
     Raises DataError where it cannot be had, and where whole weights lie beside the
     adapter.
     """
-    adapter = read_object(folder / ADAPTER)
+    file = folder / ADAPTER
+    if not file.is_file():
+        return None
+    adapter = read_json(file)
+    if not isinstance(adapter, dict):
+        return None
+
     named = adapter.get("base_model_name_or_path")
     problem = f"model={name!r} holds an adapter of {named!r}"
     if (folder / "config.json").is_file() and any(folder.glob("model*.safetensors")):
@@ -312,11 +307,12 @@ def find_tokenizer(
     """
     snapshot = _find_folder("tokenizer", source, revision, _SETTINGS)
     # An adapter beside a configuration and a tokenizer of its own needs no base here.
-    is_whole = base is None and (snapshot.folder / "config.json").is_file()
-    if _is_adapter(snapshot.folder) and not is_whole:
+    base_model = None
+    if base is not None or not (snapshot.folder / "config.json").is_file():
+        base_model = _find_base(str(source), snapshot.folder, base, find_tokenizer)
+    if base_model is not None:
         from rmlab.scorers.checkpoints.adapted import outline
 
-        base_model = _find_base(str(source), snapshot.folder, base, find_tokenizer)
         return outline(str(source), snapshot, base_model)
 
     home = snapshot.folder

@@ -1,11 +1,11 @@
 """The configuration file of a model: read, and refused where it cannot be scored."""
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rmlab.records import read_json
 from rmlab.tables import DataError
 
 # Classes of models that score the steps of an answer.
@@ -24,10 +24,14 @@ _LIMITS = {_LAYERS: (1, 1000), _PARTS: (0, 100_000)}
 
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON file that holds an object; DataError for any other."""
-    content = read_json(path)
+    remedy = "download it again"
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: cannot be read as JSON ({error})", remedy) from None
     if not isinstance(content, dict):
         problem = f"{path} holds {type(content).__name__} and no object"
-        raise DataError(problem, "download it again")
+        raise DataError(problem, remedy)
     return content
 
 

@@ -28,15 +28,14 @@ class WeightIndex(NamedTuple):
 
 def index_weights(model: str, folder: Path, allow_pickle: bool) -> WeightIndex:
     """The weights in a folder: safetensors first, then pickles if they are allowed."""
-    safetensors = [
-        path
-        for path in sorted(folder.glob("*.safetensors"))
-        if not path.name.startswith("consolidated")
-    ]
-    pickles = _list_pickles(folder)
-    if pickles and not safetensors and not allow_pickle:
-        names = ", ".join(path.name for path in pickles[:3])
-        problem = f"model={model!r}: its weights are pickles ({names})"
+    copies = folder.glob("consolidated*")
+    safetensors = sorted({*folder.glob("*.safetensors")}.difference(copies))
+    pickles = []
+    if allow_pickle or not safetensors:
+        pickles = _list_pickles(folder)
+    if pickles and not allow_pickle:
+        names = [path.name for path in pickles[:3]]
+        problem = f"model={model!r}: its weights are pickles ({', '.join(names)})"
         raise DataError(problem, "pass allow_pickle=True if you trust them")
 
     files: dict[str, Path] = {}
@@ -46,7 +45,7 @@ def index_weights(model: str, folder: Path, allow_pickle: bool) -> WeightIndex:
         files |= dict.fromkeys(stored_sizes, path)
         sizes |= stored_sizes
 
-    for path in pickles if allow_pickle else []:
+    for path in pickles:
         # Beside safetensors a pickle of its own name (regression_layer.pt) adds
         # weights; a second copy does not.
         if safetensors and path.name.startswith(_PICKLED_COPIES):
@@ -59,7 +58,9 @@ def index_weights(model: str, folder: Path, allow_pickle: bool) -> WeightIndex:
     if not files:
         problem = f"model={model!r}: no weights in {folder}"
         raise DataError(problem, "download *.safetensors, or pass allow_pickle=True")
-    _refuse_missing_shards(folder, files)
+    shard_index = folder / "model.safetensors.index.json"
+    if shard_index.is_file():
+        _refuse_missing_shards(shard_index, files)
     return WeightIndex(files, sum(sizes.values()))
 
 
@@ -72,16 +73,15 @@ def _list_pickles(folder: Path) -> list[Path]:
     return sorted(pickles)
 
 
-def _refuse_missing_shards(folder: Path, stored_keys: Container[str]) -> None:
+def _refuse_missing_shards(index: Path, stored_keys: Container[str]) -> None:
     """Raise DataError where the index of shards names weights that are not there."""
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return
     file_by_key = read_object(index).get("weight_map")
     missing = {"weight_map"}
     if isinstance(file_by_key, dict):
-        absent = [key for key in file_by_key if key not in stored_keys]
-        missing = {file_by_key[key] for key in absent}
+        missing = set()
+        for key, file in file_by_key.items():
+            if key not in stored_keys:
+                missing.add(file)
     if missing:
         names = sorted(missing)[:3]
         problem = f"{index} names what is not there or not whole: {names}"

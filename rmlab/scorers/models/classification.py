@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.passes import Passes
+from rmlab.inference.passes import Passes, takes_argument
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
-from rmlab.scorers.models import backbone as backbones
-from rmlab.scorers.models.adapters import mark_first, takes_global_attention
+from rmlab.scorers.models import loading
+from rmlab.scorers.models.arguments import GLOBAL_ATTENTION, mark_first
 from rmlab.scorers.models.heads import Head
 from rmlab.tables import DataError, nearest
 
@@ -60,7 +60,7 @@ def head_keys(checkpoint: Checkpoint) -> list[str]:
             "it has an encoder and a decoder",
             "a pairwise one (SteamSHP) goes to rmlab.pairwise",
         )
-    model = backbones.empty_model(checkpoint, AutoModelForSequenceClassification)
+    model = loading.empty_model(checkpoint, AutoModelForSequenceClassification)
     prefix = f"{model.base_model_prefix}."
     return [key for key in model.state_dict() if not key.startswith(prefix)]
 
@@ -109,7 +109,7 @@ def split(model: "PreTrainedModel", checkpoint: "Source") -> ModelParts:
     states. Where it reads is found by trying. Raises DataError where the parts give
     short texts other logits than the whole model.
     """
-    backbone = getattr(model, model.base_model_prefix)
+    backbone = loading.base_model(model)
     dtype = model.dtype
     title = type(model).__name__
     texts = _trial_texts(model)
@@ -139,12 +139,16 @@ def split(model: "PreTrainedModel", checkpoint: "Source") -> ModelParts:
 def _trial_texts(model: "PreTrainedModel") -> NDArray[np.integer]:
     """Four texts of eight tokens that stand for nothing but themselves."""
     config = model.config.get_text_config()
-    marks = set()
+    marks: set[int | None] = set()
     for name in ("pad", "bos", "eos", "sep", "cls"):
-        marks.add(getattr(config, f"{name}_token_id", None))
-    candidates = range(5, min(64, config.vocab_size))
-    tokens = [token for token in candidates if token not in marks]
-    return np.resize(tokens, (4, 8))
+        mark = getattr(config, f"{name}_token_id", None)
+        # Llama 3 has several ends.
+        if isinstance(mark, list):
+            marks.update(mark)
+        else:
+            marks.add(mark)
+    tokens = set(range(5, min(64, config.vocab_size)))
+    return np.resize(sorted(tokens - marks), (4, 8))
 
 
 def _run_whole(
@@ -175,8 +179,8 @@ def _read_states(
         indices = indices[-1:]
     passes = Passes(backbone)
     # The argument that the class itself passes to its backbone.
-    if takes_global_attention(backbone):
-        passes.arguments["global_attention_mask"] = mark_first
+    if takes_argument(backbone, GLOBAL_ATTENTION):
+        passes.arguments[GLOBAL_ATTENTION] = mark_first
     states = [passes.alone(ids, indices).mean(0, keepdim=True) for ids in texts]
     return torch.stack(states)
 
@@ -209,9 +213,8 @@ def _detach_head(
     # its own), the backbone stays.
     model.float()
     # Loading in bfloat16 has rounded weights that the file holds in float32.
-    keys = [key for key in model.state_dict() if key in checkpoint.files]
-    stored = checkpoint.read(keys)
-    state = {key: tensor.to(device) for key, tensor in stored.items()}
+    keys = checkpoint.files.keys() & model.state_dict().keys()
+    state = checkpoint.read(keys, device)
     model.load_state_dict(state, strict=False, assign=True)
     # The ids that `run` passes are all 0, which must not count as padding; the backbone
     # keeps its own configuration.

@@ -18,7 +18,8 @@ from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedTokenizerBase
+
+    from rmlab.scorers.encoder import TextEncoder
 
 Weights = Mapping[str, "Tensor"]
 Settings = Mapping[str, Any]
@@ -53,13 +54,11 @@ class EndToken:
             return self.setting in settings
         return self.architecture in str(settings.get("architectures"))
 
-    def find(
-        self, settings: Settings, tokenizer: "Callable[[], PreTrainedTokenizerBase]"
-    ) -> int | None:
+    def find(self, settings: Settings, encoder: "TextEncoder") -> int | None:
         """The token's id."""
         if self.setting:
             return int(settings[self.setting])
-        token: int | None = tokenizer().cls_token_id
+        token: int | None = encoder.tokenizer.cls_token_id
         return token
 
 
@@ -101,12 +100,6 @@ class Head:
             stored += of_part
         return sorted(set(stored))
 
-    def fits(self, settings: Settings) -> bool:
-        """Whether a model with this configuration may have this head unasked."""
-        if self.explicit_only:
-            return False
-        return self.setting is None or self.setting in settings
-
     def end_token(self, settings: Settings) -> EndToken | None:
         """What the model reads at the end, where it is a token of its own."""
         for end_token in self.end_tokens:
@@ -125,15 +118,15 @@ def choose(keys: Iterable[str], settings: Settings, name: str | None = None) -> 
     'value'
     """
     keys = list(keys)
-    # A known model has its own head, whatever is installed.
-    rows = (*HEADS, *installed_heads())
+    heads = heads_by_name()
     if name is None:
-        for head in rows:
-            if head.fits(settings) and head.keys(keys):
+        # A known model has its own head, whatever is installed.
+        for head in heads.values():
+            has_setting = head.setting is None or head.setting in settings
+            if has_setting and not head.explicit_only and head.keys(keys):
                 return head
         return _LABELS
 
-    heads = {head.name: head for head in rows}
     if name not in heads:
         raise DataError(f"head={name!r}", nearest(name, list(heads)))
     head = heads[name]
@@ -155,9 +148,12 @@ def layers(
     from torch.nn import functional
 
     numbered = re.compile(rf"{re.escape(prefix)}\.(\d+)\.")
-    matches = [numbered.match(key) for key in weights]
-    numbers = sorted({int(match[1]) for match in matches if match})
-    names = [f"{prefix}.{number}" for number in numbers] or [prefix]
+    numbers = set()
+    for key in weights:
+        match = numbered.match(key)
+        if match:
+            numbers.add(int(match[1]))
+    names = [f"{prefix}.{number}" for number in sorted(numbers)] or [prefix]
     act = getattr(functional, activation)
 
     def run(x: "Tensor") -> "Tensor":
@@ -400,15 +396,14 @@ HEADS: tuple[Head, ...] = (
 
 
 @cache
-def installed_heads() -> tuple[Head, ...]:
-    """The heads of installed packages."""
-    heads: dict[str, Head] = {}
-    taken = {head.name for head in HEADS}
+def heads_by_name() -> dict[str, Head]:
+    """Every head: those of this table, then those of installed packages."""
+    heads = {head.name: head for head in HEADS}
 
     def add(_: str, head: object) -> None:
-        if not isinstance(head, Head) or head.name in taken | heads.keys():
+        if not isinstance(head, Head) or head.name in heads:
             raise TypeError("no Head, or its name is taken")
         heads[head.name] = head
 
     load_plug_ins(GROUP, add)
-    return tuple(heads.values())
+    return heads

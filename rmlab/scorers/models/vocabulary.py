@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from rmlab.inference.passes import Passes
-from rmlab.scorers.models.backbone import base_model
+from rmlab.scorers.models.loading import base_model
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ where every row is one text.
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmlab.inference.backbone import Backbone
+from rmlab.inference.chat_formats import has_segments
 from rmlab.inference.passes import takes_argument
 from rmlab.tables import DataError
 
@@ -23,36 +24,26 @@ if TYPE_CHECKING:
 # Architectures with learned positions that count every token of the row, masked ones
 # too.
 COUNTED_POSITIONS = ("gpt2", "gpt_bigcode", "gpt_neo")
+# Marks tokens that are seen from everywhere, as in Longformer.
+GLOBAL_ATTENTION = "global_attention_mask"
 
 
-class Adapter(NamedTuple):
-    """An argument of the forward pass, who needs it, and what computes it.
-
-    `of_class`: needed only below transformers' classes for sequence classification.
-    """
-
-    argument: str
-    applies: "Callable[[PreTrainedModel, TextEncoder], bool]"
-    make: "Callable[[TextEncoder], Argument]"
-    of_class: bool
-
-
-def adapt(
+def with_arguments(
     model: "PreTrainedModel", encoder: "TextEncoder", *, of_class: bool
 ) -> Backbone:
-    """Return the backbone with the arguments that it needs for the encoder's texts."""
+    """Return the backbone with the arguments that it needs for the encoder's texts.
+
+    `of_class`: it stood below transformers' class for sequence classification.
+    """
     backbone = Backbone(model)
-    for adapter in ADAPTERS:
-        if adapter.of_class and not of_class:
-            continue
-        if adapter.applies(model, encoder):
-            backbone.arguments[adapter.argument] = adapter.make(encoder)
+    arguments = backbone.arguments
+    if of_class and takes_argument(model, GLOBAL_ATTENTION):
+        arguments[GLOBAL_ATTENTION] = mark_first
+    if of_class and _tells_segments(model, encoder):
+        arguments["token_type_ids"] = _mark_segments(encoder)
+    if encoder.n_masked:
+        arguments["position_ids"] = partial(_shift_positions, encoder.n_masked)
     return backbone
-
-
-def takes_global_attention(model: "PreTrainedModel", _: object = None) -> bool:
-    """Whether tokens may be seen from everywhere, as in Longformer."""
-    return takes_argument(model, "global_attention_mask")
 
 
 def mark_first(ids: "Tensor", positions: "Tensor | None") -> "Tensor":
@@ -69,10 +60,12 @@ def _tells_segments(model: "PreTrainedModel", encoder: "TextEncoder") -> bool:
     """Whether the model tells two segments apart (BERT, ELECTRA) and the texts have
     them.
     """
-    n_segments = getattr(model.config, "type_vocab_size", 0)
-    if n_segments < 2 or not encoder.writes_segments:
+    if getattr(model.config, "type_vocab_size", 0) < 2:
         return False
-    return "token_type_ids" in encoder.tokenizer.model_input_names
+    tokenizer = encoder.tokenizer
+    if not has_segments(tokenizer, encoder.options["template"]):
+        return False
+    return "token_type_ids" in tokenizer.model_input_names
 
 
 def _mark_segments(encoder: "TextEncoder") -> "Argument":
@@ -106,29 +99,12 @@ def _segments(
     return before.clamp(max=1)
 
 
-def _counts_masked(_: "PreTrainedModel", encoder: "TextEncoder") -> bool:
-    return encoder.n_masked > 0
-
-
-def _shift_positions(encoder: "TextEncoder") -> "Argument":
+def _shift_positions(
+    n_masked: int, ids: "Tensor", positions: "Tensor | None"
+) -> "Tensor":
     """Positions behind the tokens that RewardBench's runner masks before the text."""
     import torch
 
-    def shift(ids: "Tensor", positions: "Tensor | None") -> "Tensor":
-        if positions is None:
-            positions = torch.arange(ids.shape[1], device=ids.device)[None]
-        return positions + encoder.n_masked
-
-    return shift
-
-
-ADAPTERS = (
-    Adapter(
-        "global_attention_mask",
-        takes_global_attention,
-        lambda _: mark_first,
-        of_class=True,
-    ),
-    Adapter("token_type_ids", _tells_segments, _mark_segments, of_class=True),
-    Adapter("position_ids", _counts_masked, _shift_positions, of_class=False),
-)
+    if positions is None:
+        positions = torch.arange(ids.shape[1], device=ids.device)[None]
+    return positions + n_masked

@@ -1,7 +1,8 @@
-"""The transformer below a head: its device and number type, and loading it whole."""
+"""transformers models made of checkpoints: device and number type, loading, and what is
+refused.
+"""
 
 import copy
-import inspect
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rmlab.inference.passes import Passes
+from rmlab.inference.passes import Passes, takes_argument
 from rmlab.scorers.checkpoints.adapted import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, transformers_release
 from rmlab.scorers.checkpoints.loading_errors import explain, first_line
@@ -124,17 +125,9 @@ def load(
 
     It is ready to score. A model that does not fit on one GPU is spread over the
     devices by accelerate. `head`: weights of the checkpoint that are read apart from
-    it. Raises DataError where any weight of the model is not in the checkpoint, as it
+    it. Raises DataError where any weight of either is not in the checkpoint, as it
     would be random, and where any weight of the checkpoint is used by nothing.
     """
-    import transformers
-
-    auto_class = getattr(transformers, loader)
-    empty = empty_model(checkpoint, auto_class)
-    prefix = ""
-    if loader == "AutoModel":
-        prefix = _stored_prefix(checkpoint, empty)
-
     options: dict[str, Any] = {"config": checkpoint.config, "dtype": dtype}
     if getattr(checkpoint.config.get_text_config(), "attn_logit_softcapping", None):
         # Releases of transformers up to 5.17 take torch's attention by default, which
@@ -143,26 +136,58 @@ def load(
     if device.type == "cuda":
         is_whole = fits(checkpoint, device, dtype)
         options["device_map"] = {"": device} if is_whole else "auto"
+
+    model, report = _read_weights(checkpoint, loader, **options)
+    missing_keys = {*head}.difference(checkpoint.files).union(report["missing_keys"])
+    refuse_new_weights(checkpoint.name, sorted(missing_keys))
+    read_keys = {*model.state_dict(), *head}
+    refuse_unused_weights(checkpoint.name, report["unexpected_keys"], read_keys)
+
+    model.eval().requires_grad_(False)
+    # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
+    # ask it to go without a cache.
+    if not takes_argument(model.base_model, "use_cache"):
+        model.config.use_cache = False
+    if device.type != "cuda":
+        model.to(device)
+    if not getattr(model.config, "is_encoder_decoder", False):
+        _try_backbone(model, checkpoint, loader, str(dtype).removeprefix("torch."))
+    return cast("PreTrainedModel", model)
+
+
+def _read_weights(
+    checkpoint: Checkpoint, loader: str, **options: Any
+) -> tuple[Any, dict[str, Any]]:
+    """The model with the checkpoint's weights, and transformers' report of those that
+    are missing or left over. `options`: of transformers' `from_pretrained`.
+    """
+    import transformers
+
+    auto_class = getattr(transformers, loader)
+    empty = empty_model(checkpoint, auto_class)
+    prefix = ""
+    if loader == "AutoModel":
+        prefix = _stored_prefix(checkpoint, empty)
+    # The prefix of its class transformers takes off itself, and must find.
+    is_renamed = prefix not in ("", f"{empty.base_model_prefix}.")
+
     folder: Path | None = checkpoint.folder
-    own_prefix = f"{empty.base_model_prefix}."
-    is_renamed = prefix not in ("", own_prefix)
     # Transformers 4 loses its way where the file has a copy under its own prefix too.
     can_rename = not is_renamed or transformers_release() >= 5
     if checkpoint.has_safetensors and can_rename:
         options["use_safetensors"] = True
         options["trust_remote_code"] = checkpoint.trust_remote_code
-        # The one that transformers takes off itself it must find.
         if is_renamed:
             options["key_mapping"] = {f"^{re.escape(prefix)}": ""}
-        if checkpoint.base != checkpoint.folder:
-            # Transformers would look for them beside the weights alone.
-            options["generation_config"] = _generation_settings(checkpoint)
     else:
         # An Auto class wants a folder even where it is given the weights; the class it
         # stands for does not.
         auto_class = type(empty)
         folder = None
-        options["state_dict"] = _read_state(checkpoint, prefix, dtype)
+        options["state_dict"] = _read_state(checkpoint, prefix, options["dtype"])
+    if folder != checkpoint.base:
+        # Transformers would look for them beside the weights alone.
+        options["generation_config"] = _generation_settings(checkpoint)
 
     remedy = (
         "check that the folder is complete "
@@ -172,29 +197,7 @@ def load(
         model, report = auto_class.from_pretrained(
             folder, output_loading_info=True, **options
         )
-    refuse_new_weights(checkpoint.name, sorted(report["missing_keys"]))
-    read_keys = {*model.state_dict(), *head}
-    refuse_unused_weights(checkpoint.name, report["unexpected_keys"], read_keys)
-
-    model.eval().requires_grad_(False)
-    _set_generation(model, checkpoint)
-    if "device_map" not in options:
-        model.to(device)
-    if not getattr(model.config, "is_encoder_decoder", False):
-        _try_backbone(model, checkpoint, loader, str(dtype).removeprefix("torch."))
-    return cast("PreTrainedModel", model)
-
-
-def _set_generation(model: "PreTrainedModel", checkpoint: Checkpoint) -> None:
-    """Take the settings of generation, and switch the cache off for models whose pass
-    cannot be told to.
-    """
-    # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
-    # ask it to go without a cache.
-    if "use_cache" not in inspect.signature(base_model(model).forward).parameters:
-        model.config.use_cache = False
-    if not checkpoint.has_safetensors and checkpoint.generation_file is not None:
-        model.generation_config = _generation_settings(checkpoint)
+    return model, report
 
 
 def _generation_settings(checkpoint: Checkpoint) -> "GenerationConfig":
@@ -306,7 +309,7 @@ def _try_backbone(
     DeBERTa v1 does not in half precision.
     """
     architecture = f"its architecture {checkpoint.config.model_type!r}"
-    backbone = getattr(model, model.base_model_prefix, model)
+    backbone = base_model(model)
     if loader != "AutoModel" and backbone is model:
         title = type(model).__name__
         raise checkpoint.error(
