@@ -28,7 +28,8 @@ from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle, s
 import rmlab
 from rmlab import scorers
 from rmlab.scorers import Text
-from rmlab.servers import connect, scorer, steerlm
+from rmlab.servers import connect, dialects, scorer, steerlm
+from rmlab.servers.dialects import Dialect, FormWriter, Scored
 from rmlab.servers.examination import examine
 from rmlab.tables import DataError
 
@@ -400,9 +401,77 @@ def test_a_text_that_the_server_refuses_is_missing_and_named_the_others_are_not(
         server.respond.bos = True
         with (
             pytest.warns(UserWarning, match="tokens were read where"),
-            pytest.raises(DataError, match="not finite"),
+            pytest.raises(DataError, match="tokens were read where"),
         ):
             rmlab.score(texts, remote)
+
+
+def refusing(respond, refused):
+    """A server that refuses requests with texts for which `refused(ids)` is true."""
+
+    def choosy(path, body, headers):
+        if path == "/classify" and any(refused(tuple(ids)) for ids in body["input"]):
+            return 400, {}, {"error": {"message": "far too long"}}
+        return respond(path, body, headers)
+
+    return choosy
+
+
+@pytest.mark.parametrize("concurrency", [1, 4, 16])
+def test_a_run_of_mostly_refused_texts_keeps_the_scores_of_the_others(
+    folder, words, concurrency
+):
+    frame = fake_responses(60)
+    is_refused = np.arange(len(frame)) % 5 != 0
+    too_long = set()
+    with FaultyServer(refusing(Vllm(number, words), too_long.__contains__)) as server:
+        remote = rmlab.remote(
+            server.url, kind="vllm", tokenizer=folder, concurrency=concurrency
+        )
+        sent = remote.prepare(frame["prompt"].tolist(), frame["response"].tolist())
+        too_long |= {tuple(sent.texts[row]) for row in np.flatnonzero(is_refused)}
+        with pytest.warns(UserWarning, match="far too long"):
+            table = rmlab.score(frame, remote, allow_missing=True)
+    assert table["score"].isna().tolist() == is_refused.tolist()
+
+
+def test_refused_texts_end_a_run_with_the_server_s_reason_and_their_number(
+    folder, words
+):
+    """The advice was to look at the dtype, and the count that of a batch."""
+    frame = fake_responses(10)
+    with FaultyServer(Vllm(number, words)) as server:
+        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder)
+        sent = remote.prepare(frame["prompt"].tolist(), frame["response"].tolist())
+        too_long = {tuple(ids) for ids in sent.texts[:7]}
+        server.respond = refusing(Vllm(number, words), too_long.__contains__)
+        for run in (
+            lambda: rmlab.score(frame, remote),
+            lambda: remote(frame["prompt"].tolist(), frame["response"].tolist()),
+        ):
+            with (
+                pytest.warns(UserWarning, match="far too long"),
+                pytest.raises(DataError, match="far too long") as caught,
+            ):
+                run()
+            assert f"7 of {len(frame)}" in str(caught.value)
+            assert "dtype" not in str(caught.value)
+
+
+def test_a_server_that_refuses_all_texts_during_a_run_is_found_by_the_known_ones(
+    folder, words, monkeypatch
+):
+    monkeypatch.setattr(scorer, "RECHECK_REQUESTS", 10)
+    monkeypatch.setattr(scorer, "MOST_REQUESTS", 10)
+    with FaultyServer(Vllm(number, words)) as server:
+        remote = rmlab.remote(
+            server.url, kind="vllm", tokenizer=folder, batch=1, concurrency=1
+        )
+        server.respond = refusing(Vllm(number, words), lambda ids: True)
+        n_before = len(server.log)
+        with pytest.raises(DataError, match="far too long"):
+            rmlab.score(fake_responses(100), remote, allow_missing=True)
+        assert len(server.log) - n_before < 50
 
 
 def test_the_fingerprint_follows_what_decides_a_score_and_not_how_it_is_asked(folder):
@@ -711,6 +780,9 @@ def test_triton_is_sent_the_published_form_and_a_text_that_it_cut_is_missing(tex
         server.respond.longest = 100
         with pytest.warns(UserWarning, match="exceeded"):
             assert rmlab.score(texts, remote, allow_missing=True)["score"].isna().all()
+        many = fake_responses(40, slots=1)
+        with pytest.warns(UserWarning, match="80 texts"):
+            assert rmlab.score(many, remote, allow_missing=True)["score"].isna().all()
 
 
 def test_the_triton_of_these_tests_answers_as_a_real_one_did_with_nemo_s_tensors():
@@ -736,6 +808,56 @@ def test_the_triton_of_these_tests_answers_as_a_real_one_did_with_nemo_s_tensors
         ]
         assert heads[0] == heads[1]
         assert answer[lengths[0] :] == reply[lengths[1] :], "the tensors"
+
+
+# A further kind of server.
+
+
+class Rank(Dialect):
+    """A server with a form of its own, which repeats the request in its errors."""
+
+    kind = "rank"
+    path = "/v2/rank"
+    writer = FormWriter("question", lambda prompt, answer: {"q": prompt, "a": answer})
+
+    def body(self, texts, model):
+        return {"items": list(texts)}
+
+    def read(self, reply, n_texts):
+        ranks = reply.json()["ranks"]
+        return Scored([[rank["value"]] for rank in ranks])
+
+    def read_refusal(self, reply):
+        return reply.json()["fault"]["why"]
+
+
+def rank(path, body, headers):
+    assert path == "/v2/rank", path
+    if any("too long" in item["a"] for item in body["items"]):
+        return 422, {}, {"request": [body] * 50, "fault": {"why": "above 99 words"}}
+    texts = [(item["q"] + item["a"]).encode() for item in body["items"]]
+    return {"ranks": [{"value": number(tuple(text))} for text in texts]}
+
+
+def test_a_kind_with_a_form_of_its_own_is_one_class(texts, monkeypatch):
+    monkeypatch.setitem(dialects.DIALECTS, "rank", Rank)
+    too_long = texts.index == 3
+    texts = texts.assign(response=texts["response"].mask(too_long, "too long"))
+    with FaultyServer(rank) as server:
+        remote = rmlab.remote(server.url, kind="rank", retries=0)
+        with pytest.warns(UserWarning, match="above 99 words"):
+            table = rmlab.score(texts, remote, allow_missing=True)
+        rows = rmlab.doctor(server.url, texts[~too_long], kind="rank")
+        assert set(rows["status"]) <= {"pass", "warn"}
+        for option in ({"tokenizer": "x"}, {"max_length": 9}, {"add_eos": True}):
+            with pytest.raises(DataError, match=f"{next(iter(option))}.*rank"):
+                rmlab.remote(server.url, kind="rank", **option)
+    written = texts["prompt"] + texts["response"]
+    expected = [number(tuple(text.encode())) for text in written]
+    assert table["score"].isna().tolist() == too_long.tolist()
+    assert table["score"][~too_long].tolist() == np.array(expected)[~too_long].tolist()
+    with pytest.raises(DataError, match="rank"):
+        rmlab.remote("http://127.0.0.1:9", kind="ranks")
 
 
 # The shell and the doctor.

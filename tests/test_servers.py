@@ -122,6 +122,72 @@ def test_after_many_failures_in_a_row_the_rest_is_not_sent():
     assert sum(answer.stopped for answer in answers) > 450
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_refusals_of_single_requests_do_not_end_a_run_that_has_an_answer(status):
+    def choosy(path, body, headers):
+        if 1 <= body["numbers"][0] // 3 <= 200:
+            return status, {}, b"too long"
+        return {
+            "data": [
+                {"index": i, "value": 2 * n} for i, n in enumerate(body["numbers"])
+            ]
+        }
+
+    with FaultyServer(choosy) as server:
+        answers = [a for _, a in stream(client(server.url, concurrency=1), 202)]
+    assert [answer.stopped for answer in answers] == [False] * 202
+    assert all("too long" in answer.reason for answer in answers[1:-1])
+    assert answers[-1].value == [1206, 1208, 1210]
+
+
+def test_a_server_that_refuses_every_single_request_is_left_early():
+    with FaultyServer(lambda *_: (400, {}, b"no such option")) as server:
+        answers = [a for _, a in stream(client(server.url, concurrency=4), 500)]
+        assert len(server.log) < 32 + 8
+    assert all("no such option" in answer.reason for answer in answers)
+
+
+def test_refusals_of_single_requests_between_faults_do_not_hide_them():
+    arrivals = itertools.count()
+
+    def broken(path, body, headers):
+        n = next(arrivals)
+        if n == 0:
+            return {"data": [{"index": i, "value": 0} for i in range(3)]}
+        return (400 if n % 2 else 500), {}, b"no"
+
+    with FaultyServer(broken) as server:
+        alone = client(server.url, concurrency=1, retries=0)
+        answers = [a for _, a in stream(alone, 300)]
+        assert len(server.log) < 80
+    assert answers[-1].stopped
+
+
+def test_a_reader_of_refusals_gives_the_reason_and_never_the_key(monkeypatch):
+    """A server that repeats the request hid its reason behind 300 characters."""
+    monkeypatch.setenv("MY_KEY", KEY)
+    # As JSON may write it: only the reader sees the key.
+    hidden_key = "".join(f"\\u{ord(letter):04x}" for letter in KEY)
+    content = '{"request": "%s", "why": "%s too long, %s"}'
+    content %= ("x" * 500, "y" * 270, hidden_key)
+
+    def refusal_of(explain, content):
+        with FaultyServer(lambda *_: (400, {}, content.encode())) as server:
+            keyed = client(server.url, key="MY_KEY")
+            items = [(0, Request("/", {}))]
+            ((_, answer),) = keyed.stream(
+                items, lambda _, reply: reply.json(), explain=explain
+            )
+        return answer.reason
+
+    reason = refusal_of(lambda reply: reply.json()["why"], content)
+    assert "too long" in reason
+    assert KEY[:8] not in reason
+    # Refusals that cannot be read, as of a proxy before the server.
+    for explain in (lambda reply: reply.json()["why"], lambda reply: None):
+        assert "Bad gateway" in refusal_of(explain, "<p>Bad gateway</p>")
+
+
 def test_no_more_requests_are_sent_than_the_budget_has():
     with FaultyServer(double, faults={"500": 0.4}) as server:
         capped = client(server.url, max_requests=50, retries=9)

@@ -144,6 +144,6 @@ def test_texts_that_are_too_long_are_named(served):
     remote = rmlab.remote(url, kind="vllm", tokenizer=folder)
     with (
         pytest.warns(UserWarning, match="maximum context length"),
-        pytest.raises(DataError, match="not finite"),
+        pytest.raises(DataError, match="maximum context length"),
     ):
         rmlab.score(responses, remote)

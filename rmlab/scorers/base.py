@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b, sha256
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -85,6 +86,8 @@ class Scorer(ABC):
     travels: ClassVar[bool] = True
     # Whether the scores are in the store when `stream` yields them.
     writes_store: ClassVar[bool] = False
+    # Why texts of the last `stream` have no score, by their positions, where it knows.
+    unscored: Mapping[int, str] = MappingProxyType({})
     # Positions whose scores `stream` has taken back when it raises DataError.
     withdrawn: Sequence[int] = ()
 
@@ -365,6 +368,10 @@ def gather_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:
             f"infinite ({examples})"
         )
         remedy = "half precision overflows: score with dtype='float32'"
+        reason = scorer.unscored.get(int(bad[0]))
+        if reason:
+            problem += f": {reason}"
+            remedy = "mend what it names, or leave these texts out"
         raise DataError(problem, remedy)
     return scores
 

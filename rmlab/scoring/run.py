@@ -161,7 +161,7 @@ def _score_model(
             self_check = check_company(scorer, new_texts)
         if new_texts:
             batches = score_batches(model, new_texts, options.store, title)
-            _fill_missing(rows, missing, batches, title, texts, options)
+            _fill_missing(rows, missing, batches, model, title, texts, options)
     finally:
         if model is not scorer:
             model.free_memory()
@@ -224,6 +224,7 @@ def _fill_missing(
     rows: Floats,
     missing: Ints,
     batches: Iterator[tuple[Ints, Floats]],
+    model: Scorer,
     title: str,
     texts: Texts,
     options: RunOptions,
@@ -240,7 +241,18 @@ def _fill_missing(
             is_refused = not options.allow_missing or np.isinf(values).any()
             if is_bad.any() and is_refused:
                 first_text = texts.describe(numbers[is_bad][0])
+                reason = model.unscored.get(int(positions[is_bad][0]))
+                if reason:
+                    count = f"{len(model.unscored)} of {len(missing)} texts"
+                    raise _not_scored(title, count, first_text, reason)
                 raise _not_finite(title, values, is_bad, first_text)
+
+
+def _not_scored(title: str, count: str, first_text: str, reason: str) -> DataError:
+    first = f"first {first_text}: {reason}"
+    problem = f"scorer {title!r}: no score for {count}, {first}"
+    remedy = "mend what it names, or count them as missing by allow_missing=True"
+    return DataError(problem, remedy)
 
 
 def _not_finite(

@@ -112,16 +112,6 @@ class Connected(NamedTuple):
     bounded: bool
 
 
-class _Target(NamedTuple):
-    """What is asked: the server's dialect, who writes the texts, and the names of the
-    model's labels.
-    """
-
-    dialect: Dialect
-    writer: Writer
-    labels: Sequence[str]
-
-
 def connect(
     url: str,
     *,
@@ -156,34 +146,34 @@ def connect(
         "max_length": max_length,
         "truncate": truncate,
     }
-    if kind == steerlm.Triton.kind:
-        sources = {**options, "tokenizer": tokenizer, "weights": weights}
-        target = _triton_target(sources, add_eos)
-    else:
+    dialect = find_dialect(kind, client.url)(add_eos)
+    if dialect.writer is None:
         source = weights if tokenizer is None else tokenizer
-        target = _token_target(kind, client.url, source, options, send)
-    if not model and target.dialect.usual_model:
-        model = target.dialect.usual_model
+        writer, labels = _make_token_writer(dialect, source, options, send)
+    else:
+        _refuse_given(kind, {**options, "tokenizer": tokenizer, "weights": weights})
+        writer = dialect.writer
+        labels = ()
+    if not model and dialect.usual_model:
+        model = dialect.usual_model
 
     draft = Remote(
         client=client,
-        dialect=target.dialect,
+        dialect=dialect,
         model=model,
-        writer=target.writer,
+        writer=writer,
         version=version,
         batch=batch,
     )
 
-    labels = target.labels
-    if target.dialect.rates_attributes:
+    if dialect.rates_attributes:
         known = draft.ask_all(draft.prepare(*known_texts(0, 1)))
         width = known.outputs.shape[1]
         labels, label_weights = steerlm.weigh_attributes(width, label_weights)
-    outputs, mix = _weigh_outputs(labels, label_weights, target.dialect.sorts_labels)
+    outputs, mix = _weigh_outputs(labels, label_weights, dialect.sorts_labels)
 
-    if model is None and target.dialect.model_path:
-        path = target.dialect.model_path
-        model = client.ask(path, None, target.dialect.read_model)
+    if model is None and dialect.model_path:
+        model = client.ask(dialect.model_path, None, dialect.read_model)
     title = name or (model or kind).rstrip("/").rpartition("/")[2]
     scorer = replace(draft, model=model, name=title, outputs=outputs, mix=mix)
 
@@ -205,29 +195,33 @@ def _open_local(
     return classifier(weights, weights=label_weights, dtype="float32", **options)
 
 
-def _triton_target(sources: Mapping[str, object], add_eos: bool) -> _Target:
-    """What is asked of NeMo's server, which has the tokenizer."""
-    misplaced = [name for name, value in sources.items() if value]
+def _refuse_given(kind: str, options: Mapping[str, object]) -> None:
+    """Raise DataError for options of the tokenizer, which the server has."""
+    misplaced = [name for name, value in options.items() if value]
     if misplaced:
         names = ", ".join(misplaced)
         raise DataError(
-            f"{names}: not for kind='triton', whose server has the tokenizer"
+            f"{names}: not for kind={kind!r}, whose server has the tokenizer"
         )
-    triton = steerlm.Triton(add_eos)
-    return _Target(triton, triton, ())
 
 
-def _token_target(
-    kind: str,
-    url: str,
+class _LocalWriter(NamedTuple):
+    """Who writes the texts here, and the names of the model's labels."""
+
+    writer: Writer
+    labels: Sequence[str]
+
+
+def _make_token_writer(
+    dialect: Dialect,
     source: "str | Path | PreTrainedTokenizerBase | None",
     options: EncodeOptions,
     send: str,
-) -> _Target:
-    """What is asked of a server that is sent texts or tokens."""
-    dialect = find_dialect(kind, url)
+) -> _LocalWriter:
+    """Who writes texts for a server that is sent texts or tokens."""
     if dialect.length_option and options["max_length"] is None:
-        problem = f"max_length: a server of kind={kind!r} cuts long texts silently"
+        server = f"a server of kind={dialect.kind!r}"
+        problem = f"max_length: {server} cuts long texts silently"
         raise DataError(problem, f"pass its {dialect.length_option}")
     if source is None:
         raise DataError(
@@ -242,7 +236,7 @@ def _token_target(
         ids=send == "ids" and dialect.takes_ids,
         adds_special=dialect.adds_special,
     )
-    return _Target(dialect, writer, loaded.labels)
+    return _LocalWriter(writer, loaded.labels)
 
 
 class _LoadedTokenizer(NamedTuple):

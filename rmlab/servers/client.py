@@ -101,6 +101,7 @@ class Client:
         items: Iterable[tuple[K, Request]],
         read: Callable[[K, Reply], T],
         *,
+        explain: Callable[[Reply], str] = Reply.text,
         reserve: int = 0,
     ) -> Generator[tuple[K, Answer[T]], None, None]:
         """Yield each item with its answer, as they arrive: a value or a reason, exactly
@@ -119,13 +120,16 @@ class Client:
         read
             Makes a value of an item's reply. Where it raises ValueError, LookupError or
             TypeError the reply is not an answer, and the request is tried again.
+        explain
+            Finds the reason in the reply of a server that refuses a request. Where it
+            raises as `read` does, the beginning of the reply is the reason.
         reserve
             Requests of the budget that this stream leaves for later.
         """
         pending = iter(items)
         finished: SimpleQueue[Future[tuple[K, Answer[T]]]] = SimpleQueue()
         n_open = 0
-        with closing(Sender(self, read, reserve)) as sender:
+        with closing(Sender(self, read, explain, reserve)) as sender:
             while True:
                 for key, request in islice(pending, 2 * self.concurrency - n_open):
                     future = sender.threads.submit(sender.answer, key, request)

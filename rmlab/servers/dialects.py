@@ -7,23 +7,26 @@ measurement; `rmlab.servers.examine` tests what a server does.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.records import install_command
 from rmlab.scorers.base import Prompt
 from rmlab.scorers.encoder import EncodeOptions
-from rmlab.servers.http import Json, Reply, Request
+from rmlab.servers import steerlm
+from rmlab.servers.http import Failure, Json, Reply, Request
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Payload = str | list[int]
-"""One conversation as a server takes it: text, or token ids."""
+Payload = str | list[int] | dict[str, object]
+"""One conversation as a server takes it: text, token ids, or its parts by name."""
 
 Body = dict[str, object]
 
@@ -51,6 +54,25 @@ class Writer(Protocol):
 
     def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
         """Return one payload per response."""
+
+
+class FormWriter:
+    """Writes conversations in a server's own form; the server has the tokenizer.
+
+    `form`: its name. `write_one`: writes a prompt and its response.
+    """
+
+    def __init__(self, form: str, write_one: Callable[[Prompt, str], Payload]) -> None:
+        self.identity = {"template": form}
+        self._write_one = write_one
+
+    def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
+        """Return one payload per response."""
+        texts = []
+        for prompt, response in zip(prompts, responses, strict=True):
+            texts.append(self._write_one(prompt, response))
+        _, groups = np.unique([repr(prompt) for prompt in prompts], return_inverse=True)
+        return Payloads(texts, groups.astype(np.intp), np.zeros(len(texts), np.intp))
 
 
 @dataclass(frozen=True)
@@ -166,6 +188,9 @@ class Dialect:
     length_option : str
         The server's option for the length at which it cuts texts silently, so that
         `max_length` has to be given; empty where it does not cut them.
+    writer : Writer, optional
+        Writes conversations in the server's own form. None: the model's template writes
+        them here, so that `tokenizer` has to be given.
     add_eos : bool, optional
         Whether the server appends its end token; None where it cannot be told to.
     """
@@ -181,7 +206,15 @@ class Dialect:
     model_keys: ClassVar[tuple[str | int, ...]] = ()
     sorts_labels: ClassVar[bool] = False
     length_option: ClassVar[str] = ""
+    writer: ClassVar[Writer | None] = None
     add_eos: bool | None = None
+
+    def __init__(self, add_eos: bool = False) -> None:
+        if self.add_eos is not None:
+            self.add_eos = add_eos
+        elif add_eos:
+            problem = f"add_eos: a server of kind={self.kind!r} cannot be told to"
+            raise DataError(problem, "leave it out")
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted; it asks for values before the activation."""
@@ -196,6 +229,12 @@ class Dialect:
         it is not whole.
         """
         raise NotImplementedError
+
+    def read_refusal(self, reply: Reply) -> str:
+        """Return the reason in the reply of a server that refuses; its beginning is
+        shown. May raise as `read` does.
+        """
+        return reply.text()
 
     def read_model(self, reply: Reply) -> str:
         """Return the model's name in the reply from `model_path`."""
@@ -330,18 +369,89 @@ class OpenRlhf(Dialect):
         return Scored([parse_numbers(reward) for reward in rewards])
 
 
+class Triton(Dialect):
+    """NeMo's reward server, which speaks Triton's binary protocol."""
+
+    kind = "triton"
+    path = "/infer"
+    usual_model = "reward_model"
+    rates_attributes = True
+    writer = FormWriter("steerlm", steerlm.conversation)
+    add_eos = False
+
+    def __init__(self, add_eos: bool = False) -> None:
+        super().__init__(add_eos)
+        if find_spec("tritonclient") is None:
+            command = install_command("triton")
+            raise ImportError(
+                f"asking a Triton server needs tritonclient: run {command}"
+            )
+
+    def request(self, texts: Sequence[Payload], model: str | None) -> Request:
+        """Return the request for the attributes of some texts."""
+        from tritonclient.http import (
+            InferenceServerClient,
+            InferInput,
+            InferRequestedOutput,
+        )
+
+        sentences = np.array([[str(text).encode()] for text in texts], np.object_)
+        text_input = InferInput("sentences", list(sentences.shape), "BYTES")
+        text_input.set_data_from_numpy(sentences)
+        eos_marks = np.full((len(texts), 1), self.add_eos)
+        eos_input = InferInput("add_EOS", list(eos_marks.shape), "BOOL")
+        eos_input.set_data_from_numpy(eos_marks)
+        inputs = [text_input, eos_input]
+        outputs = [InferRequestedOutput("rewards"), InferRequestedOutput("exceeded")]
+        content, json_size = InferenceServerClient.generate_request_body(
+            inputs, outputs=outputs
+        )
+        headers = {
+            "content-type": "application/octet-stream",
+            "inference-header-content-length": str(json_size),
+        }
+        return Request(f"/v2/models/{model}{self.path}", content, headers=headers)
+
+    def read(self, reply: Reply, n_texts: int) -> Scored:
+        """Return the attributes in a reply; raise where they are not whole, or the
+        server cut a text.
+        """
+        from tritonclient.http import InferenceServerClient
+        from tritonclient.utils import InferenceServerException
+
+        size = reply.headers.get("inference-header-content-length")
+        try:
+            result = InferenceServerClient.parse_response_body(
+                reply.content, header_length=size and int(size)
+            )
+        except InferenceServerException as error:
+            raise ValueError(str(error)) from error
+        rewards = result.as_numpy("rewards")
+        exceeded = result.as_numpy("exceeded")
+        problem = f"no rewards and marks of length for {n_texts} texts"
+        if rewards is None or exceeded is None:
+            raise ValueError(problem)
+        if not len(rewards) == exceeded.size == n_texts:
+            raise ValueError(problem)
+        if exceeded.astype(bool).any():
+            reason = "the text is longer than the server's window (exceeded)"
+            raise Failure(reason, again=False, refused=True)
+        rows = rewards.reshape(n_texts, -1).astype(float).tolist()
+        return Scored([parse_numbers(row) for row in rows])
+
+
 DIALECTS = {
-    server.kind: server
-    for server in (Vllm(), VllmPooling(), Sglang(), Tei(), OpenRlhf())
+    dialect.kind: dialect
+    for dialect in (Vllm, VllmPooling, Sglang, Tei, OpenRlhf, Triton)
 }
 
 
-def find_dialect(kind: str, url: str) -> Dialect:
+def find_dialect(kind: str, url: str) -> type[Dialect]:
     """Return the dialect of a server; raise DataError for an unknown one, and for one
     that gives no raw scores.
     """
     if kind not in DIALECTS:
-        raise DataError(f"kind={kind!r}", nearest(kind, [*DIALECTS, "triton"]))
+        raise DataError(f"kind={kind!r}", nearest(kind, list(DIALECTS)))
     dialect = DIALECTS[kind]
     # Of these SGLang's /v1/classify is the trap: always a softmax, 1.0 for every text
     # of a model with one label.

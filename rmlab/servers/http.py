@@ -51,8 +51,9 @@ _ANY_HEADER = zlib.MAX_WBITS | 32
 class Failure(Exception):
     """A try failed.
 
-    `again`: another may succeed. `away`: the server is out of service. `charged`: it
-    may cost. `wait`: seconds for which the server asks to be left alone.
+    `again`: another may succeed. `away`: the server is out of service. `refused`: it
+    works, and refuses this request alone. `charged`: it may cost. `wait`: seconds for
+    which the server asks to be left alone.
     """
 
     def __init__(
@@ -61,12 +62,14 @@ class Failure(Exception):
         *,
         again: bool,
         away: bool = False,
+        refused: bool = False,
         charged: bool = True,
         wait: float = 0.0,
     ) -> None:
         super().__init__(reason)
         self.again = again
         self.away = away
+        self.refused = refused
         self.charged = charged
         self.wait = wait
 
@@ -107,6 +110,10 @@ class Reply:
         not JSON.
         """
         return json.loads(self.content)
+
+    def text(self) -> str:
+        """Return the content as it is, as text."""
+        return self.content.decode("utf-8", "replace")
 
 
 def check_url(url: str) -> str:

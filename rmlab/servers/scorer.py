@@ -88,6 +88,8 @@ class Remote(Scorer):
         Names of the model in the replies for which the server was accepted.
     failed
         Why texts got no score, and how many.
+    unscored
+        Why texts of the last stream got no score, by their positions.
     withdrawn
         Positions of scores that the last stream gave before it found that the server
         had changed.
@@ -105,6 +107,7 @@ class Remote(Scorer):
     known: Known | None = None
     models: set[str] = field(default_factory=set)
     failed: Counter[str] = field(default_factory=Counter)
+    unscored: dict[int, str] = field(default_factory=dict)
     withdrawn: Sequence[int] = ()
 
     # A budget is one client's: copies would each spend all of it.
@@ -141,27 +144,32 @@ class Remote(Scorer):
         found changed, the scores since the check before are `withdrawn`.
         """
         self.withdrawn = ()
+        self.unscored = {}
         if not texts:
             return
         prepared = self.prepare(*list_columns(texts))
         unconfirmed: list[Ints] = []
-        refused: dict[int, str] = {}
+        n_unchecked = 0
         stop = ""
         last_check = time.monotonic()
         for rows, answer in self._ask_twice(prepared):
-            if answer.value is not None:
+            if answer.stopped:
+                stop = answer.reason
+                continue
+            # A server that has changed may refuse all texts: refusals count, too.
+            n_unchecked += 1
+            if answer.value is None:
+                self.unscored[int(rows[0])] = answer.reason
+            else:
                 unconfirmed.append(rows)
                 yield rows, self._scores(answer.value)
-            elif answer.stopped:
-                stop = answer.reason
-            else:
-                refused[int(rows[0])] = answer.reason
 
             is_late = time.monotonic() - last_check >= RECHECK_SECONDS
             n_allowed = RECHECK_REQUESTS if is_late else MOST_REQUESTS
-            if len(unconfirmed) >= n_allowed:
+            if n_unchecked >= n_allowed:
                 self._recheck(unconfirmed)
                 unconfirmed = []
+                n_unchecked = 0
                 last_check = time.monotonic()
 
         if unconfirmed:
@@ -169,21 +177,20 @@ class Remote(Scorer):
         if stop:
             problem = f"{self.client.url}: {stop}"
             raise DataError(problem, "run again to go on from what a store= kept")
-        if refused:
-            self._report_refused(refused)
-            missing = np.full(len(refused), np.nan)
+        if self.unscored:
+            self._report_unscored()
+            n_unscored = len(self.unscored)
+            missing = np.full(n_unscored, np.nan)
             if self.columns:
-                missing = np.full((len(refused), 1 + len(self.columns)), np.nan)
-            yield np.array(list(refused), np.intp), missing
+                missing = np.full((n_unscored, 1 + len(self.columns)), np.nan)
+            yield np.array(list(self.unscored), np.intp), missing
 
-    def _report_refused(self, refused: Mapping[int, str]) -> None:
-        """Count the texts without a score, and warn of them; `refused`: their
-        reasons.
-        """
-        self.failed.update(refused.values())
-        text, reason = next(iter(refused.items()))
+    def _report_unscored(self) -> None:
+        """Count the texts without a score, and warn of them."""
+        self.failed.update(self.unscored.values())
+        text, reason = next(iter(self.unscored.items()))
         first = f"first text {text}: {reason}"
-        message = f"{self.name}: no score for {len(refused)} texts, {first}"
+        message = f"{self.name}: no score for {len(self.unscored)} texts, {first}"
         # Of whoever reads the stream.
         warnings.warn(message, stacklevel=4)
 
@@ -286,7 +293,8 @@ class Remote(Scorer):
                 raise
             apart = distance(self.known.outputs, outputs)
             if not apart <= NEAR:
-                self.withdrawn = np.concatenate(batches).tolist()
+                none = np.zeros(0, np.intp)
+                self.withdrawn = np.concatenate([none, *batches]).tolist()
                 known = f"known texts are up to {apart:.2g} standard deviations off"
                 problem = f"{self.client.url}: the server has changed: {known}"
                 raise DataError(problem, "look at its replicas and run again")
@@ -338,7 +346,10 @@ class Remote(Scorer):
         if self.known is not None and prepared is not self.known.prepared:
             n_known = len(self.known.prepared.texts)
             reserve = n_known + math.ceil(n_known / self.batch)
-        with closing(self.client.stream(requests(), read, reserve=reserve)) as answers:
+        answers = self.client.stream(
+            requests(), read, explain=self.dialect.read_refusal, reserve=reserve
+        )
+        with closing(answers):
             yield from answers
 
     def _check_reply(self, scored: Scored, prepared: Payloads, rows: Ints) -> None:

@@ -46,6 +46,8 @@ _LONGEST_PAUSE = 10.0
 _MIN_REFUSALS = 4
 # Statuses after which another try may succeed, beside 5xx.
 _TRY_AGAIN = (408, 425, 429)
+# Statuses of servers that work and refuse one request, of texts that are too long say.
+_REFUSED = (400, 413, 422)
 # What `read` may raise for a reply that is not an answer.
 _NO_ANSWER = (
     ValueError,
@@ -78,12 +80,17 @@ class Sender(Generic[K, T]):
     """
 
     def __init__(
-        self, client: "Client", read: Callable[[K, Reply], T], reserve: int
+        self,
+        client: "Client",
+        read: Callable[[K, Reply], T],
+        explain: Callable[[Reply], str],
+        reserve: int,
     ) -> None:
         import tenacity
 
         self._client = client
         self._read = read
+        self._explain = explain
         self._key = ""
         if client.key is not None:
             self._key = read_key(client.key)
@@ -142,7 +149,9 @@ class Sender(Generic[K, T]):
             return key, Answer(None, self._hide_key(str(error)), stopped=True)
         except Failure as error:
             reason = self._hide_key(str(error))
-            self._count_failure(reason)
+            # Once the server has answered, refusals say nothing of other requests.
+            if not (error.refused and self._client.spent.answered):
+                self._count_failure(reason)
             return key, Answer(None, reason)
         self._n_failures = 0
         self._budget.count_answer()
@@ -226,7 +235,7 @@ class Sender(Generic[K, T]):
         reply = None
         try:
             reply = self._hide_key_in(connection.send(request))
-            _require_success(reply)
+            self._require_success(reply)
             if request.tokens:
                 n_charged = _count_charged(reply, request.tokens)
             value = self._read_value(key, reply)
@@ -243,6 +252,43 @@ class Sender(Generic[K, T]):
             raise
         finally:
             self._budget.settle(request.tokens, n_charged)
+
+    def _require_success(self, reply: Reply) -> None:
+        """Raise Failure for a status other than success."""
+        status = reply.status
+        if 200 <= status < 300:
+            return
+        message = self._read_refusal(reply)
+        if 300 <= status < 400:
+            target = reply.headers.get("location", "nowhere").split("?")[0]
+            message = f"redirected to {target}, which is not followed; give that as url"
+
+        again = status in _TRY_AGAIN or status >= 500
+        seconds = _read_seconds(reply.headers.get("retry-after", "0"))
+        if again and seconds > _LONGEST_RETRY_AFTER:
+            again = False
+            message += f" (asks to wait {seconds:.0f} seconds)"
+        wait = seconds if again else 0.0
+        raise Failure(
+            f"status {status}: {message}".removesuffix(": "),
+            again=again,
+            away=again and status == 503,
+            refused=status in _REFUSED,
+            charged=False,
+            wait=wait,
+        )
+
+    def _read_refusal(self, reply: Reply) -> str:
+        """The beginning of the reason, on one line; a proxy's reply is not in the
+        server's form.
+        """
+        try:
+            words = self._explain(reply).split()
+        except _NO_ANSWER:
+            words = reply.text().split()
+        # What was read may hold a key that stood there in another form.
+        text = self._hide_key(" ".join(words))
+        return text[:_SHOWN_CHARACTERS]
 
     def _read_value(self, key: K, reply: Reply) -> T:
         try:
@@ -276,32 +322,6 @@ class Sender(Generic[K, T]):
 def _may_succeed(error: BaseException) -> bool:
     """Whether another try may succeed."""
     return isinstance(error, Failure) and error.again
-
-
-def _require_success(reply: Reply) -> None:
-    """Raise Failure for a status other than success."""
-    status = reply.status
-    if 200 <= status < 300:
-        return
-    text = " ".join(reply.content.decode("utf-8", "replace").split())
-    message = text[:_SHOWN_CHARACTERS]
-    if 300 <= status < 400:
-        target = reply.headers.get("location", "nowhere").split("?")[0]
-        message = f"redirected to {target}, which is not followed; give that as url"
-
-    again = status in _TRY_AGAIN or status >= 500
-    seconds = _read_seconds(reply.headers.get("retry-after", "0"))
-    if again and seconds > _LONGEST_RETRY_AFTER:
-        again = False
-        message += f" (asks to wait {seconds:.0f} seconds)"
-    wait = seconds if again else 0.0
-    raise Failure(
-        f"status {status}: {message}".removesuffix(": "),
-        again=again,
-        away=again and status == 503,
-        charged=False,
-        wait=wait,
-    )
 
 
 def _read_seconds(retry_after: str) -> float:

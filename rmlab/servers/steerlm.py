@@ -1,21 +1,15 @@
-"""SteerLM and Nemotron reward models behind NeMo's server, which speaks Triton's
-protocol.
+"""The form of SteerLM and Nemotron reward models: conversations, attributes and their
+weights.
 
-The conversation goes as text in the SteerLM format; what comes back are ratings, mostly
-between 0 and 4, of five attributes (HelpSteer) or of nine (Open Assistant's four before
-them). The reward is a weighted sum of them.
+What comes back for a conversation are ratings, mostly between 0 and 4, of five
+attributes (HelpSteer) or of nine (Open Assistant's four before them). The reward is a
+weighted sum of them.
 """
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from types import MappingProxyType
 
-import numpy as np
-
-from rmlab.records import install_command
 from rmlab.scorers.base import Prompt
-from rmlab.servers.dialects import Dialect, Payload, Payloads, Scored, parse_numbers
-from rmlab.servers.http import Failure, Reply, Request
 from rmlab.tables import DataError
 
 Weights = str | Mapping[str, float] | Sequence[float] | None
@@ -94,84 +88,3 @@ def conversation(prompt: Prompt, response: str) -> str:
             raise DataError(f"prompt: a turn of {role!r}", allowed)
         text += f"<extra_id_1>{_NAMES[role]}\n{turn['content']}\n"
     return text + "<extra_id_2>"
-
-
-class Triton(Dialect):
-    """NeMo's reward server, which speaks Triton's binary protocol. `add_eos`: let it
-    append its end token.
-    """
-
-    kind = "triton"
-    usual_model = "reward_model"
-    rates_attributes = True
-    identity = MappingProxyType({"template": "steerlm"})
-
-    def __init__(self, add_eos: bool) -> None:
-        if find_spec("tritonclient") is None:
-            command = install_command("triton")
-            raise ImportError(
-                f"asking a Triton server needs tritonclient: run {command}"
-            )
-        self.add_eos = add_eos
-
-    def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
-        """Return one payload per response, in the SteerLM format; the server has the
-        tokenizer.
-        """
-        texts = []
-        for prompt, response in zip(prompts, responses, strict=True):
-            texts.append(conversation(prompt, response))
-        _, groups = np.unique([repr(prompt) for prompt in prompts], return_inverse=True)
-        return Payloads(texts, groups.astype(np.intp), np.zeros(len(texts), np.intp))
-
-    def request(self, texts: Sequence[Payload], model: str | None) -> Request:
-        """Return the request for the attributes of some texts."""
-        from tritonclient.http import (
-            InferenceServerClient,
-            InferInput,
-            InferRequestedOutput,
-        )
-
-        sentences = np.array([[str(text).encode()] for text in texts], np.object_)
-        text_input = InferInput("sentences", list(sentences.shape), "BYTES")
-        text_input.set_data_from_numpy(sentences)
-        eos_marks = np.full((len(texts), 1), self.add_eos)
-        eos_input = InferInput("add_EOS", list(eos_marks.shape), "BOOL")
-        eos_input.set_data_from_numpy(eos_marks)
-        inputs = [text_input, eos_input]
-        outputs = [InferRequestedOutput("rewards"), InferRequestedOutput("exceeded")]
-        content, json_size = InferenceServerClient.generate_request_body(
-            inputs, outputs=outputs
-        )
-        headers = {
-            "content-type": "application/octet-stream",
-            "inference-header-content-length": str(json_size),
-        }
-        return Request(f"/v2/models/{model}/infer", content, headers=headers)
-
-    def read(self, reply: Reply, n_texts: int) -> Scored:
-        """Return the attributes in a reply; raise where they are not whole, or the
-        server cut a text.
-        """
-        from tritonclient.http import InferenceServerClient
-        from tritonclient.utils import InferenceServerException
-
-        size = reply.headers.get("inference-header-content-length")
-        try:
-            result = InferenceServerClient.parse_response_body(
-                reply.content, header_length=size and int(size)
-            )
-        except InferenceServerException as error:
-            raise ValueError(str(error)) from error
-        rewards = result.as_numpy("rewards")
-        exceeded = result.as_numpy("exceeded")
-        problem = f"no rewards and marks of length for {n_texts} texts"
-        if rewards is None or exceeded is None:
-            raise ValueError(problem)
-        if not len(rewards) == exceeded.size == n_texts:
-            raise ValueError(problem)
-        if exceeded.astype(bool).any():
-            reason = "the text is longer than the server's window (exceeded)"
-            raise Failure(reason, again=False)
-        rows = rewards.reshape(n_texts, -1).astype(float).tolist()
-        return Scored([parse_numbers(row) for row in rows])
