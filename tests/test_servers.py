@@ -406,7 +406,9 @@ def test_a_server_that_is_away_holds_all_senders_and_is_waited_for(monkeypatch, 
         answers = stream(client(first.url, retries=9, outage=60, concurrency=16), 200)
         received = [next(answers) for _ in range(100)]
         n_refused = sum(at - arrivals[19] < 0.1 for at in arrivals[19:])
-        assert 0 < n_refused < 16 + 5, "one asks again, the others wait"
+        # What each of 16 senders had on its way, a few more before the outage was
+        # known, and one that asks again. If all asked again, it would be 48.
+        assert 0 < n_refused < 2 * 16, "one asks again, the others wait"
     second = FaultyServer(double, port=first.port)
     starting = threading.Timer(0.1, second.__enter__)
     starting.start()
