@@ -25,7 +25,8 @@ from rmlab.inference.flex import Kind
 from rmlab.inference.forward import Batch
 from rmlab.inference.memory import (
     activation_bytes,
-    default_budget,
+    gpu_budget,
+    model_budget,
     read_late,
     until_it_fits,
     upload,
@@ -435,12 +436,11 @@ def test_kernels_are_compiled_for_their_own_sizes(as_on_a_gpu, monkeypatch):
 )
 def test_the_budget_is_what_fits_beside_the_weights(billions, free, offloaded, budget):
     config = llama_config(billions)
-    found = default_budget(
-        config, torch.bfloat16, torch.device("cuda"), free=free, offloaded=offloaded
-    )
+    found = gpu_budget(config, torch.bfloat16, free=free, offloaded=offloaded)
     assert found == budget
     assert flex.filled(found) == found, "full packs fill a kernel's size"
-    assert default_budget(config, torch.float32, torch.device("cpu"), free=None) == 4096
+    on_a_cpu = SimpleNamespace(config=config, device=torch.device("cpu"))
+    assert model_budget(on_a_cpu) == 4096
     # About 2 GB at 16,384 tokens for 8 B, and 4 for 70 B.
     assert 16384 * activation_bytes(config, torch.bfloat16) == pytest.approx(
         {8: 2.2e9, 70: 4.4e9}[billions], rel=0.02

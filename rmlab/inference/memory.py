@@ -51,12 +51,14 @@ _log = logging.getLogger(__name__)
 
 
 def model_budget(model: "PreTrainedModel") -> int:
-    """The default budget of a loaded model, in tokens, from the bytes that a GPU can
-    still give to this process.
+    """The default budget of a loaded model, in tokens; on a GPU from the bytes that it
+    can still give to this process.
     """
     import torch
 
     device = model.device
+    if device.type == "cpu":
+        return CPU_BUDGET
     free: float | None = None
     if device.type == "cuda":
         # What torch's allocator has taken from the GPU and does not use at the moment
@@ -67,27 +69,20 @@ def model_budget(model: "PreTrainedModel") -> int:
     elif device.type == "mps":
         allocated = torch.mps.current_allocated_memory()
         free = torch.mps.recommended_max_memory() - allocated
-    return default_budget(
-        model.config, model.dtype, device, free=free, offloaded=offloaded(model)
-    )
+    return gpu_budget(model.config, model.dtype, free=free, offloaded=offloaded(model))
 
 
-def default_budget(
+def gpu_budget(
     config: "PreTrainedConfig",
     dtype: "torch.dtype",
-    device: "torch.device",
     *,
     free: float | None,
-    offloaded: bool = False,
+    offloaded: bool,
 ) -> int:
     """Tokens at once for a model with this configuration and `free` bytes of memory
-    (None: not known).
-
-    On a GPU one of the sizes that attention's kernels are compiled for, so that full
-    packs fill them.
+    (None: not known): one of the sizes that attention's kernels are compiled for, so
+    that full packs fill them.
     """
-    if device.type == "cpu":
-        return CPU_BUDGET
     budget: float = _OFFLOADED if offloaded else _BUSY
     if free is not None:
         budget = min(budget, _SHARE * free / activation_bytes(config, dtype))
