@@ -478,20 +478,17 @@ class Layout:
 
     `runs`: one per text. `ends[r]`: the first row behind r whose text does not go
     through r, so that row q sees row k exactly when k <= q < ends[k]. The first
-    `n_cached` rows were forwarded by the pack before; `n_to_cache`: as of the part.
+    `n_cached` rows were forwarded by the pack before, the other `forwarded` go through
+    the model; `n_to_cache`: as of the part.
     """
 
     ids: Ints
     positions: Ints
     runs: list[Run]
     ends: Ints
-    n_cached: int = 0
-    n_to_cache: int = 0
-
-    @property
-    def forwarded(self) -> int:
-        """How many rows go through the model."""
-        return len(self.ids) - self.n_cached
+    n_cached: int
+    n_to_cache: int
+    forwarded: int
 
     @cached_property
     def segments(self) -> list[Segment]:
@@ -559,6 +556,7 @@ def lay_out(part: Part, sequences: Texts) -> Layout:
     ids = np.concatenate([cached, *pieces]).astype(np.intp)
 
     lengths = count_tokens(pieces)
+    forwarded = int(lengths.sum())
     stops = n_cached + np.cumsum(lengths)
     positions = np.arange(len(ids))
     # A row's position is its distance from the run's start plus what the text shares.
@@ -582,7 +580,7 @@ def lay_out(part: Part, sequences: Texts) -> Layout:
             path.append(Rows(start, stop))
         length = shared + stop - start
         start = stop
-    return Layout(ids, positions, runs, ends, n_cached, part.n_to_cache)
+    return Layout(ids, positions, runs, ends, n_cached, part.n_to_cache, forwarded)
 
 
 def _leave(path: list[Rows], n_left: int, row: int, ends: Ints) -> None:
