@@ -48,8 +48,7 @@ def as_on_a_gpu(monkeypatch):
     """Attention goes the way over kernels; these are traced by dynamo, but computed by
     torch without a compiler.
     """
-    for module in ("backbone", "flex"):
-        monkeypatch.setattr(f"rmlab.inference.{module}.serves", lambda device: True)
+    monkeypatch.setattr(flex, "WITHOUT_KERNELS", set())
     monkeypatch.setattr(flex, "BACKEND", "eager")
     flex.compiled.cache_clear()
     yield
@@ -238,8 +237,9 @@ def test_flex_attention_is_tried_on_every_gpu():
     """Where this torch has no kernel for one, as for Apple's before 2.13, the attempt
     fails and packs go run by run.
     """
-    assert all(flex.serves(torch.device(name)) for name in ("cuda", "mps", "xpu"))
-    assert not flex.serves(torch.device("cpu"))
+    serve = flex.Kernels().serve
+    assert all(serve(torch.device(name)) for name in ("cuda", "mps", "xpu"))
+    assert not serve(torch.device("cpu"))
 
 
 class Compiler:
@@ -680,28 +680,17 @@ def test_what_was_launched_before_a_failure_is_still_read(cuda_events):
 
 
 @pytest.mark.parametrize("kind", ["classifier", "implicit", "letters"])
-def test_scorers_launch_ahead(tmp_path, monkeypatch, kind):
+def test_scorers_launch_ahead(tmp_path, monkeypatch, kind, cuda_events):
     """The forward pass and the head of the next pack come before the last one's scores
     are waited for.
     """
-    log = []
-
-    class Download(memory.Download):
-        def __init__(self, tensor):
-            super().__init__(tensor)
-            self.overlaps = True
-            log.append("launch")
-
-        def read(self):
-            log.append("read")
-            return super().read()
-
     prompts = [f"What is {n} and {n}?" for n in range(4)]
     answers = ["It is more than that.", "Add them.", "I do not know.", "Nothing."]
     run = make_run(kind, tmp_path / "m", budget=16)
     expected = run(prompts, answers)
-    monkeypatch.setattr(memory, "Download", Download)
+    monkeypatch.setattr(memory, "COPIES_BEHIND", {"cpu"})
     np.testing.assert_array_equal(run(prompts, answers), expected)
+    log = ["launch" if step.startswith("mark") else "read" for step in cuda_events]
     packs = log.count("launch")
     assert packs >= 4
     assert log == ["launch", *["launch", "read"] * (packs - 1), "read"]
