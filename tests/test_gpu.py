@@ -102,7 +102,7 @@ def test_scores_are_those_of_each_text_alone(
     """
     backbone = load_backbone(architecture, **options)
     packing = backbone.packing
-    assert packing.packed
+    assert packing.refused is None
     assert_as_alone(backbone, world, (1000,), -1 if packing.causal else 0)
     assert counter.frame_count == sights
     assert str(backbone.passes.kernels) == "flex attention"
@@ -111,7 +111,7 @@ def test_scores_are_those_of_each_text_alone(
 def test_packs_are_filled_up_in_attention_and_not_in_the_model(load_backbone, counter):
     """Full packs and others share a kernel; the model's layers see no filling row."""
     backbone = load_backbone("llama")
-    assert backbone.packing.packed
+    assert backbone.packing.refused is None
     rng = np.random.default_rng(0)
     sizes = []
     backbone.model.embed_tokens.register_forward_hook(
@@ -269,7 +269,7 @@ def test_without_a_compiler_packs_go_run_by_run(
     monkeypatch.setattr(flex, "compiled", compiler)
     backbone = load_backbone("llama")
     assert_as_alone(backbone, world, (1000,))
-    assert backbone.packing.packed
+    assert backbone.packing.refused is None
     assert compiler.asked == [1024], "what failed once is not tried again"
     assert noted(caplog) == [
         "attention goes run by run, which gives the same and takes longer: no kernel "
@@ -327,7 +327,7 @@ def test_lack_of_memory_is_no_reason_to_change_kernels(
     load_backbone, world, as_on_a_gpu, monkeypatch, caplog
 ):
     backbone = load_backbone("llama")
-    assert backbone.packing.packed
+    assert backbone.packing.refused is None
     reference = scores_alone(backbone, world[0])
     fails = [RuntimeError("Triton Error [CUDA]: out of memory")]
 

@@ -114,7 +114,8 @@ class Backbone:
         once, with a few passes.
         """
         if self._can_cache is None:
-            self._can_cache = self.packing.packed and trial.can_cache(self.passes)
+            is_packed = self.packing.refused is None
+            self._can_cache = is_packed and trial.can_cache(self.passes)
         return self._can_cache
 
     def how_packed(self) -> HowPacked:
@@ -122,7 +123,7 @@ class Backbone:
         packing = self.__dict__.get("packing")
         if packing is None:
             return HowPacked(None, "")
-        if not packing.packed or self.model.device.type in flex.WITHOUT_KERNELS:
+        if packing.refused or self.model.device.type in flex.WITHOUT_KERNELS:
             return HowPacked(str(packing), "")
         kernels = self.passes.kernels
         return HowPacked(f"{packing}; {kernels}", kernels.trouble)

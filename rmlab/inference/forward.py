@@ -137,10 +137,10 @@ class Walk:
         counts = count_tokens(reads)
         owner = np.repeat(np.array(numbers, np.intp), counts)
         positions = np.concatenate([np.zeros(0, np.intp), *reads])
-        if self.packing.packed:
-            rows, where = self._packed(part, owner, positions)
-        else:
+        if self.packing.refused:
             rows, where = self._padded(part, owner, positions)
+        else:
+            rows, where = self._packed(part, owner, positions)
 
         by_text = np.split(where, np.cumsum(counts)[:-1])
         return Batch(np.array(texts, np.intp), rows, by_text)

@@ -63,14 +63,9 @@ class Packing:
     half_differs: bool = False
     caches: bool = True
 
-    @property
-    def packed(self) -> bool:
-        """Can texts share a pack?"""
-        return self.refused is None
-
     def __str__(self) -> str:
         """What packs hold, or why there are none."""
-        if not self.packed:
+        if self.refused:
             lengths = "" if self.pads else "; texts of one length go together"
             return f"none: {self.refused}{lengths}"
         content = "texts with shared beginnings" if self.causal else "whole texts"
@@ -127,7 +122,7 @@ class Plan:
         """The fewest tokens that give the same states: the nodes of one trie per prompt
         for a decoder's packs, else the tokens of the distinct texts.
         """
-        if self.packing.packed and self.packing.causal:
+        if self.packing.causal and not self.packing.refused:
             return trie_size(self.sequences, self.groups)
         return int(count_tokens(self.sequences).sum())
 
@@ -194,7 +189,7 @@ def cut(
 ) -> list[Part]:
     """Packs or batches of the sequences of these `numbers`."""
     chosen = [sequences[number] for number in numbers.tolist()]
-    if not packing.packed:
+    if packing.refused:
         waste = WASTE if packing.pads else 0.0
         parts = pad(count_tokens(chosen), budget, waste)
     elif packing.causal:
