@@ -123,12 +123,14 @@ class Walk:
 
     def _forward(self, part: Part) -> Batch:
         """Launch one part; what it gives out is read later."""
+        # A text that is cut is read in the pack that finishes it.
+        n_finished = len(part.texts) - part.is_cut
         # Copies are read at positions of their own, from the rows of one forwarded
         # sequence: `numbers` says which finished text each is.
         texts: list[int] = []
         numbers: list[int] = []
         reads: list[Ints] = []
-        for number, sequence in enumerate(part.finished.tolist()):
+        for number, sequence in enumerate(part.texts[:n_finished].tolist()):
             for text in self.copies[sequence].tolist():
                 texts.append(text)
                 numbers.append(number)

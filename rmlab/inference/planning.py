@@ -92,11 +92,6 @@ class Part:
     n_to_cache: int = 0
     is_cut: bool = False
 
-    @property
-    def finished(self) -> Ints:
-        """The texts whose last token is forwarded by now."""
-        return self.texts[: len(self.texts) - self.is_cut]
-
 
 @dataclass(frozen=True)
 class Plan:
