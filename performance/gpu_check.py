@@ -124,7 +124,7 @@ def attempt(check: Callable[..., str], name: str, *given: object) -> None:
 
 def machine(device: torch.device) -> Iterator[str]:
     """The device, the versions, and what kernels need to be compiled."""
-    tried = flex.serves(device)
+    tried = device.type not in flex.WITHOUT_KERNELS
     yield f"device {device}: {name_of(device)}; flex attention is tried on it: {tried}"
     yield f"default dtype: {short(loading.dtype(None, device))}"
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
@@ -218,7 +218,7 @@ def exactness(
 
 def way_of(backbone: Backbone) -> str:
     """Which way attention goes."""
-    if not flex.serves(backbone.device):
+    if backbone.device.type in flex.WITHOUT_KERNELS:
         return "run by run"
     return str(backbone.passes.kernels)
 
@@ -269,20 +269,20 @@ def speed(device: torch.device, shape: dict) -> Iterator[str]:
         cells = [way, f"{taken:.2f}", f"{n_tokens / taken:,.0f}", f"{share:.2f}"]
         return "| " + " | ".join([*cells, f"{1e3 * host:.1f}"]) + " |"
 
-    serves = flex.serves
+    without_kernels = flex.WITHOUT_KERNELS
     n_packs = len(planned.parts)
     try:
         # Elsewhere than on a GPU it compiles for the processor.
-        flex.serves = lambda _: True
+        flex.WITHOUT_KERNELS = set()
         yield row("packed, flex attention", packs, planned.tokens, n_packs)
         if backbone.passes.kernels.trouble:
             yield str(backbone.passes.kernels)
-        flex.serves = lambda _: False
+        flex.WITHOUT_KERNELS = {device.type}
         yield row("packed, run by run", packs, planned.tokens, n_packs)
         n_tokens = sum(len(text) for text in texts)
         yield row("one by one", one_by_one, n_tokens, len(texts))
     finally:
-        flex.serves = serves
+        flex.WITHOUT_KERNELS = without_kernels
 
 
 def matrix_peak(device: torch.device, dtype: torch.dtype) -> float:

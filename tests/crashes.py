@@ -155,7 +155,7 @@ def drive_models(home, kind, job, seed):
             batches -= 1
             texts = [
                 hashlib.blake2b(sequences[n].tobytes(), digest_size=16).hexdigest()
-                for n in part.finished
+                for n in part.texts[: len(part.texts) - part.is_cut]
             ]
             os.write(log, (json.dumps([os.getpid(), *model, texts]) + "\n").encode())
             time.sleep(0.01)

@@ -151,7 +151,9 @@ def test_two_segments_are_told_apart_as_the_tokenizer_does(tmp_path, architectur
     np.testing.assert_allclose(alone(scorer), logits, atol=1e-6)
     # transformers 4 has an attention of BERT's own, which is slower and no less right.
     packs = architecture == "bert" and not transformers.__version__.startswith("4.")
-    assert scorer.backbone.packing.packed == packs, "a pack keeps each text's segments"
+    assert (scorer.backbone.packing.refused is None) == packs, (
+        "a pack keeps each text's segments"
+    )
 
 
 def test_segments_marked_in_an_unknown_way_are_refused(tmp_path):

@@ -25,7 +25,8 @@ from rmlab.inference.flex import Kind
 from rmlab.inference.forward import Batch
 from rmlab.inference.memory import (
     activation_bytes,
-    default_budget,
+    gpu_budget,
+    model_budget,
     read_late,
     until_it_fits,
     upload,
@@ -47,8 +48,7 @@ def as_on_a_gpu(monkeypatch):
     """Attention goes the way over kernels; these are traced by dynamo, but computed by
     torch without a compiler.
     """
-    for module in ("backbone", "flex"):
-        monkeypatch.setattr(f"rmlab.inference.{module}.serves", lambda device: True)
+    monkeypatch.setattr(flex, "WITHOUT_KERNELS", set())
     monkeypatch.setattr(flex, "BACKEND", "eager")
     flex.compiled.cache_clear()
     yield
@@ -102,7 +102,7 @@ def test_scores_are_those_of_each_text_alone(
     """
     backbone = load_backbone(architecture, **options)
     packing = backbone.packing
-    assert packing.packed
+    assert packing.refused is None
     assert_as_alone(backbone, world, (1000,), -1 if packing.causal else 0)
     assert counter.frame_count == sights
     assert str(backbone.passes.kernels) == "flex attention"
@@ -111,7 +111,7 @@ def test_scores_are_those_of_each_text_alone(
 def test_packs_are_filled_up_in_attention_and_not_in_the_model(load_backbone, counter):
     """Full packs and others share a kernel; the model's layers see no filling row."""
     backbone = load_backbone("llama")
-    assert backbone.packing.packed
+    assert backbone.packing.refused is None
     rng = np.random.default_rng(0)
     sizes = []
     backbone.model.embed_tokens.register_forward_hook(
@@ -237,8 +237,9 @@ def test_flex_attention_is_tried_on_every_gpu():
     """Where this torch has no kernel for one, as for Apple's before 2.13, the attempt
     fails and packs go run by run.
     """
-    assert all(flex.serves(torch.device(name)) for name in ("cuda", "mps", "xpu"))
-    assert not flex.serves(torch.device("cpu"))
+    serve = flex.Kernels().serve
+    assert all(serve(torch.device(name)) for name in ("cuda", "mps", "xpu"))
+    assert not serve(torch.device("cpu"))
 
 
 class Compiler:
@@ -268,7 +269,7 @@ def test_without_a_compiler_packs_go_run_by_run(
     monkeypatch.setattr(flex, "compiled", compiler)
     backbone = load_backbone("llama")
     assert_as_alone(backbone, world, (1000,))
-    assert backbone.packing.packed
+    assert backbone.packing.refused is None
     assert compiler.asked == [1024], "what failed once is not tried again"
     assert noted(caplog) == [
         "attention goes run by run, which gives the same and takes longer: no kernel "
@@ -326,7 +327,7 @@ def test_lack_of_memory_is_no_reason_to_change_kernels(
     load_backbone, world, as_on_a_gpu, monkeypatch, caplog
 ):
     backbone = load_backbone("llama")
-    assert backbone.packing.packed
+    assert backbone.packing.refused is None
     reference = scores_alone(backbone, world[0])
     fails = [RuntimeError("Triton Error [CUDA]: out of memory")]
 
@@ -435,12 +436,11 @@ def test_kernels_are_compiled_for_their_own_sizes(as_on_a_gpu, monkeypatch):
 )
 def test_the_budget_is_what_fits_beside_the_weights(billions, free, offloaded, budget):
     config = llama_config(billions)
-    found = default_budget(
-        config, torch.bfloat16, torch.device("cuda"), free=free, offloaded=offloaded
-    )
+    found = gpu_budget(config, torch.bfloat16, free=free, offloaded=offloaded)
     assert found == budget
     assert flex.filled(found) == found, "full packs fill a kernel's size"
-    assert default_budget(config, torch.float32, torch.device("cpu"), free=None) == 4096
+    on_a_cpu = SimpleNamespace(config=config, device=torch.device("cpu"))
+    assert model_budget(on_a_cpu) == 4096
     # About 2 GB at 16,384 tokens for 8 B, and 4 for 70 B.
     assert 16384 * activation_bytes(config, torch.bfloat16) == pytest.approx(
         {8: 2.2e9, 70: 4.4e9}[billions], rel=0.02
@@ -680,28 +680,17 @@ def test_what_was_launched_before_a_failure_is_still_read(cuda_events):
 
 
 @pytest.mark.parametrize("kind", ["classifier", "implicit", "letters"])
-def test_scorers_launch_ahead(tmp_path, monkeypatch, kind):
+def test_scorers_launch_ahead(tmp_path, monkeypatch, kind, cuda_events):
     """The forward pass and the head of the next pack come before the last one's scores
     are waited for.
     """
-    log = []
-
-    class Download(memory.Download):
-        def __init__(self, tensor):
-            super().__init__(tensor)
-            self.overlaps = True
-            log.append("launch")
-
-        def read(self):
-            log.append("read")
-            return super().read()
-
     prompts = [f"What is {n} and {n}?" for n in range(4)]
     answers = ["It is more than that.", "Add them.", "I do not know.", "Nothing."]
     run = make_run(kind, tmp_path / "m", budget=16)
     expected = run(prompts, answers)
-    monkeypatch.setattr(memory, "Download", Download)
+    monkeypatch.setattr(memory, "COPIES_BEHIND", {"cpu"})
     np.testing.assert_array_equal(run(prompts, answers), expected)
+    log = ["launch" if step.startswith("mark") else "read" for step in cuda_events]
     packs = log.count("launch")
     assert packs >= 4
     assert log == ["launch", *["launch", "read"] * (packs - 1), "read"]

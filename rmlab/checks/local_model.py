@@ -164,7 +164,7 @@ def _check_packs(examined: Examined) -> Finding:
 def check_packs(scorer: LocalScorer) -> Finding:
     """How texts go through the scorer's model together, and why not in a faster way."""
     packing = scorer.backbone.packing
-    if not packing.packed:
+    if packing.refused:
         detail = f"batches of similar length, no packs: {packing.refused}"
         return Finding("pass", detail)
 

@@ -236,6 +236,8 @@ def attend(
     `query`: of the forwarded rows; `key`, `value`: of all rows of the layout, cached
     ones first.
     """
+    import torch
+
     # A window that reaches over the longest text is none.
     if kind.window is not None and kind.window > layout.positions.max():
         kind = kind._replace(window=None)
@@ -247,8 +249,10 @@ def attend(
     is_wide = query.dtype.itemsize >= 4
     is_on_cpu = query.device.type == "cpu"
     if sees_whole and has_one_size and is_wide and is_on_cpu:
-        kernel = segment_kernel()
-        if kernel is not None:
+        # None where this torch calls it otherwise.
+        operator = getattr(torch.ops.aten, CPU_KERNEL, None)
+        if operator is not None:
+            kernel = operator.default
             return _attend_segments(kernel, layout, kind.scaling, query, key, value)
 
     out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
@@ -343,16 +347,6 @@ def _capped_attention(
     # float32 here.
     weights = logits.softmax(-1, dtype=torch.float32).to(query.dtype)
     return (weights @ value[:, :, None]).flatten(1, 2)
-
-
-def segment_kernel() -> "Callable[..., tuple[Tensor, Tensor]] | None":
-    """Attention with the logarithms of its sums; None where this torch calls it
-    otherwise.
-    """
-    import torch
-
-    operator = getattr(torch.ops.aten, CPU_KERNEL, None)
-    return None if operator is None else operator.default
 
 
 @cache

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmlab.inference import trial
-from rmlab.inference.flex import serves
+from rmlab.inference import flex, trial
 from rmlab.inference.forward import Batch, Walk, check_texts
 from rmlab.inference.memory import model_budget
 from rmlab.inference.passes import Passes, position_scales
@@ -115,7 +114,8 @@ class Backbone:
         once, with a few passes.
         """
         if self._can_cache is None:
-            self._can_cache = self.packing.packed and trial.can_cache(self.passes)
+            is_packed = self.packing.refused is None
+            self._can_cache = is_packed and trial.can_cache(self.passes)
         return self._can_cache
 
     def how_packed(self) -> HowPacked:
@@ -123,7 +123,7 @@ class Backbone:
         packing = self.__dict__.get("packing")
         if packing is None:
             return HowPacked(None, "")
-        if not packing.packed or not serves(self.model.device):
+        if packing.refused or self.model.device.type in flex.WITHOUT_KERNELS:
             return HowPacked(str(packing), "")
         kernels = self.passes.kernels
         return HowPacked(f"{packing}; {kernels}", kernels.trouble)

@@ -37,6 +37,9 @@ BACKEND = "inductor"
 # function that must not fall back to rows x rows raises.
 RECOMPILE_LIMIT = 256
 
+# Devices on which flex attention is not tried.
+WITHOUT_KERNELS = {"cpu"}
+
 _log = logging.getLogger(__name__)
 
 
@@ -52,11 +55,6 @@ class Kind(NamedTuple):
     scaling: float | None
     softcap: float | None
     causal: bool = True
-
-
-def serves(device: "torch.device") -> bool:
-    """Is flex attention tried on this device?"""
-    return device.type != "cpu"
 
 
 def key_table(layout: Layout) -> Ints:
@@ -177,7 +175,7 @@ class Kernels:
 
     def serve(self, device: "torch.device") -> bool:
         """Does attention on this device go over kernels?"""
-        return serves(device) and not self.trouble
+        return device.type not in WITHOUT_KERNELS and not self.trouble
 
     def refuse(self, reason: str) -> None:
         """Use no kernel from now on."""

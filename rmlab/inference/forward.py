@@ -123,12 +123,14 @@ class Walk:
 
     def _forward(self, part: Part) -> Batch:
         """Launch one part; what it gives out is read later."""
+        # A text that is cut is read in the pack that finishes it.
+        n_finished = len(part.texts) - part.is_cut
         # Copies are read at positions of their own, from the rows of one forwarded
         # sequence: `numbers` says which finished text each is.
         texts: list[int] = []
         numbers: list[int] = []
         reads: list[Ints] = []
-        for number, sequence in enumerate(part.finished.tolist()):
+        for number, sequence in enumerate(part.texts[:n_finished].tolist()):
             for text in self.copies[sequence].tolist():
                 texts.append(text)
                 numbers.append(number)
@@ -137,10 +139,10 @@ class Walk:
         counts = count_tokens(reads)
         owner = np.repeat(np.array(numbers, np.intp), counts)
         positions = np.concatenate([np.zeros(0, np.intp), *reads])
-        if self.packing.packed:
-            rows, where = self._packed(part, owner, positions)
-        else:
+        if self.packing.refused:
             rows, where = self._padded(part, owner, positions)
+        else:
+            rows, where = self._packed(part, owner, positions)
 
         by_text = np.split(where, np.cumsum(counts)[:-1])
         return Batch(np.array(texts, np.intp), rows, by_text)

@@ -15,7 +15,7 @@ import re
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,16 +47,22 @@ _MESSAGES = re.compile(
     "can't allocate memory|out of memory|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED"
 )
 
+# Only CUDA (and ROCm, which has its name) copies in the background. On Apple's GPU a
+# copy that is not waited for would need memory that torch does not pin there.
+COPIES_BEHIND = {"cuda"}
+
 _log = logging.getLogger(__name__)
 
 
 def model_budget(model: "PreTrainedModel") -> int:
-    """The default budget of a loaded model, in tokens, from the bytes that a GPU can
-    still give to this process.
+    """The default budget of a loaded model, in tokens; on a GPU from the bytes that it
+    can still give to this process.
     """
     import torch
 
     device = model.device
+    if device.type == "cpu":
+        return CPU_BUDGET
     free: float | None = None
     if device.type == "cuda":
         # What torch's allocator has taken from the GPU and does not use at the moment
@@ -67,27 +73,20 @@ def model_budget(model: "PreTrainedModel") -> int:
     elif device.type == "mps":
         allocated = torch.mps.current_allocated_memory()
         free = torch.mps.recommended_max_memory() - allocated
-    return default_budget(
-        model.config, model.dtype, device, free=free, offloaded=offloaded(model)
-    )
+    return gpu_budget(model.config, model.dtype, free=free, offloaded=offloaded(model))
 
 
-def default_budget(
+def gpu_budget(
     config: "PreTrainedConfig",
     dtype: "torch.dtype",
-    device: "torch.device",
     *,
     free: float | None,
-    offloaded: bool = False,
+    offloaded: bool,
 ) -> int:
     """Tokens at once for a model with this configuration and `free` bytes of memory
-    (None: not known).
-
-    On a GPU one of the sizes that attention's kernels are compiled for, so that full
-    packs fill them.
+    (None: not known): one of the sizes that attention's kernels are compiled for, so
+    that full packs fill them.
     """
-    if device.type == "cpu":
-        return CPU_BUDGET
     budget: float = _OFFLOADED if offloaded else _BUSY
     if free is not None:
         budget = min(budget, _SHARE * free / activation_bytes(config, dtype))
@@ -231,11 +230,15 @@ def read_late(
     failure: Exception | None = None
     try:
         for key, tensor in launched:
-            download = Download(tensor)
-            waiting.append((key, download))
             # One pack may be on its way while the next is launched; without background
             # copies nothing is gained by holding it back.
-            n_ahead = 1 if download.overlaps else 0
+            if tensor.device.type in COPIES_BEHIND:
+                n_ahead = 1
+                download = start_download(tensor)
+            else:
+                n_ahead = 0
+                download = Download(tensor)
+            waiting.append((key, download))
             while len(waiting) > n_ahead:
                 earlier, download = waiting.popleft()
                 yield earlier, download.read()
@@ -248,24 +251,13 @@ def read_late(
         raise failure
 
 
-class Download:
-    """One tensor on its way to the host.
-
-    Only CUDA (and ROCm, which has its name) copies in the background. On Apple's GPU a
-    copy that is not waited for would need memory that torch does not pin there.
+class Download(NamedTuple):
+    """A tensor on its way to the host, there when the `event` has come; without one it
+    is copied when it is read.
     """
 
-    def __init__(self, tensor: "torch.Tensor") -> None:
-        import torch
-
-        self.overlaps = tensor.device.type == "cuda"
-        self.tensor = tensor.to("cpu", non_blocking=self.overlaps)
-        self.event = None
-        if self.overlaps:
-            self.event = torch.cuda.Event()
-            # Behind the copy on the same stream: when the event has come, so have the
-            # numbers.
-            self.event.record(torch.cuda.current_stream(tensor.device))
+    tensor: "torch.Tensor"
+    event: "torch.cuda.Event | None" = None
 
     def read(self) -> NDArray[np.float64]:
         """The numbers; waits for the copy. Float64 is made on the host: Apple's GPU
@@ -275,3 +267,14 @@ class Download:
             self.event.synchronize()
         numbers: NDArray[np.float64] = self.tensor.cpu().double().numpy()
         return numbers
+
+
+def start_download(tensor: "torch.Tensor") -> Download:
+    """Copy a tensor in the background."""
+    import torch
+
+    copy = tensor.to("cpu", non_blocking=True)
+    event = torch.cuda.Event()
+    # Behind the copy on the same stream: when the event has come, so have the numbers.
+    event.record(torch.cuda.current_stream(tensor.device))
+    return Download(copy, event)

@@ -63,14 +63,9 @@ class Packing:
     half_differs: bool = False
     caches: bool = True
 
-    @property
-    def packed(self) -> bool:
-        """Can texts share a pack?"""
-        return self.refused is None
-
     def __str__(self) -> str:
         """What packs hold, or why there are none."""
-        if not self.packed:
+        if self.refused:
             lengths = "" if self.pads else "; texts of one length go together"
             return f"none: {self.refused}{lengths}"
         content = "texts with shared beginnings" if self.causal else "whole texts"
@@ -97,11 +92,6 @@ class Part:
     n_to_cache: int = 0
     is_cut: bool = False
 
-    @property
-    def finished(self) -> Ints:
-        """The texts whose last token is forwarded by now."""
-        return self.texts[: len(self.texts) - self.is_cut]
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -127,7 +117,7 @@ class Plan:
         """The fewest tokens that give the same states: the nodes of one trie per prompt
         for a decoder's packs, else the tokens of the distinct texts.
         """
-        if self.packing.packed and self.packing.causal:
+        if self.packing.causal and not self.packing.refused:
             return trie_size(self.sequences, self.groups)
         return int(count_tokens(self.sequences).sum())
 
@@ -194,7 +184,7 @@ def cut(
 ) -> list[Part]:
     """Packs or batches of the sequences of these `numbers`."""
     chosen = [sequences[number] for number in numbers.tolist()]
-    if not packing.packed:
+    if packing.refused:
         waste = WASTE if packing.pads else 0.0
         parts = pad(count_tokens(chosen), budget, waste)
     elif packing.causal:
@@ -478,20 +468,17 @@ class Layout:
 
     `runs`: one per text. `ends[r]`: the first row behind r whose text does not go
     through r, so that row q sees row k exactly when k <= q < ends[k]. The first
-    `n_cached` rows were forwarded by the pack before; `n_to_cache`: as of the part.
+    `n_cached` rows were forwarded by the pack before, the other `forwarded` go through
+    the model; `n_to_cache`: as of the part.
     """
 
     ids: Ints
     positions: Ints
     runs: list[Run]
     ends: Ints
-    n_cached: int = 0
-    n_to_cache: int = 0
-
-    @property
-    def forwarded(self) -> int:
-        """How many rows go through the model."""
-        return len(self.ids) - self.n_cached
+    n_cached: int
+    n_to_cache: int
+    forwarded: int
 
     @cached_property
     def segments(self) -> list[Segment]:
@@ -559,6 +546,7 @@ def lay_out(part: Part, sequences: Texts) -> Layout:
     ids = np.concatenate([cached, *pieces]).astype(np.intp)
 
     lengths = count_tokens(pieces)
+    forwarded = int(lengths.sum())
     stops = n_cached + np.cumsum(lengths)
     positions = np.arange(len(ids))
     # A row's position is its distance from the run's start plus what the text shares.
@@ -582,7 +570,7 @@ def lay_out(part: Part, sequences: Texts) -> Layout:
             path.append(Rows(start, stop))
         length = shared + stop - start
         start = stop
-    return Layout(ids, positions, runs, ends, n_cached, part.n_to_cache)
+    return Layout(ids, positions, runs, ends, n_cached, part.n_to_cache, forwarded)
 
 
 def _leave(path: list[Rows], n_left: int, row: int, ends: Ints) -> None:

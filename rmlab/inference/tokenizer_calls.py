@@ -2,6 +2,10 @@
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+import numpy as np
+
+from rmlab.inference.planning import common_length
+
 if TYPE_CHECKING:
     from transformers import BatchEncoding, PreTrainedTokenizerBase
 
@@ -82,12 +86,12 @@ def special_tokens(tokenizer: "PreTrainedTokenizerBase") -> SpecialTokens:
     An encoder writes `[CLS] text [SEP]`. A token that a decoder's tokenizer would write
     behind a text is left out: the template says where an answer ends.
     """
-    # Any text shows what is put around it: the tokens around the bare ids.
+    # Around an empty text stands what stands around any; another shows where it parts.
+    around = call(tokenizer, "", add_special_tokens=True)["input_ids"]
     enclosed = call(tokenizer, "a", add_special_tokens=True)["input_ids"]
-    bare = call(tokenizer, "a", add_special_tokens=False)["input_ids"]
-    n_opening = _find_ids(enclosed, bare)
-    opening = tuple(enclosed[:n_opening])
-    closing = tuple(enclosed[n_opening + len(bare) :])
+    n_opening = common_length(np.array(around), np.array(enclosed))
+    opening = tuple(around[:n_opening])
+    closing = tuple(around[n_opening:])
 
     # Only encoders have both tokens: [CLS] at either end and [SEP] at the close.
     class_token = tokenizer.cls_token_id
@@ -100,11 +104,3 @@ def special_tokens(tokenizer: "PreTrainedTokenizerBase") -> SpecialTokens:
     if first == (tokenizer.bos_token_id,):
         return SpecialTokens(first, ())
     return SpecialTokens((), ())
-
-
-def _find_ids(ids: list[int], sought: list[int]) -> int:
-    """Index where `sought` begins in `ids`; their length where it does not occur."""
-    for start in range(len(ids)):
-        if ids[start : start + len(sought)] == sought:
-            return start
-    return len(ids)

@@ -73,14 +73,14 @@ def find_packing(passes: Passes) -> Packing:
     packing = _try_packing(passes)
     # It may be the kernels that are wrong, not the packs.
     kernels = passes.kernels
-    if packing.refused is not None and kernels.serve(passes.model.device):
+    if packing.refused and kernels.serve(passes.model.device):
         kernels.trouble = packing.refused
         without_kernels = _try_packing(passes)
         kernels.trouble = ""
-        if without_kernels.packed:
+        if not without_kernels.refused:
             kernels.refuse(packing.refused)
             packing = without_kernels
-    if not packing.packed:
+    if packing.refused:
         packing = replace(packing, pads=_pads(passes))
     return packing
 
