@@ -194,17 +194,19 @@ class Classifier(ReadoutScorer["Readout"]):
 
         row = self.head
         if row.make is None:
-            model = self._load_model("AutoModelForSequenceClassification")
+            loader = "AutoModelForSequenceClassification"
+            model = self._load_model(loader)
             taken_apart = split(model, self.checkpoint)
-            backbone = with_arguments(taken_apart.backbone, self.encoder, of_class=True)
+            backbone = with_arguments(taken_apart.backbone, self.encoder, loader)
             run = taken_apart.head
             reads: tuple[Read, ...] = (Read(taken_apart.position),)
         else:
-            model = self._load_model("AutoModel")
+            loader = "AutoModel"
+            model = self._load_model(loader)
             # Code that comes with a model may give the whole reward model where the
             # backbone was asked for.
             base = loading.base_model(model)
-            backbone = with_arguments(base, self.encoder, of_class=False)
+            backbone = with_arguments(base, self.encoder, loader)
             weights = self.checkpoint.read(
                 self.head_keys, backbone.device, rows=row.rows
             )

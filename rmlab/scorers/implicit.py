@@ -24,6 +24,7 @@ from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_conve
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
 from rmlab.scorers.local import LocalScorer, Placement, ReadoutScorer, place
 from rmlab.scorers.models import loading
+from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.vocabulary import Vocabulary
 from rmlab.tables import DataError, nearest
 
@@ -310,14 +311,15 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
 
     def load(self) -> "LoadedModel[AnswerReadout]":
         """Return the base model and the output layer; loads the weights."""
-        from rmlab.inference.backbone import Backbone
         from rmlab.scorers.readout import AnswerReadout, LoadedModel
 
         _ = self.residence.stay  # decided now, while the memory is still free
         model = self._load_model()
         vocabulary = Vocabulary(model, self.checkpoint.name)
         readout = AnswerReadout(vocabulary, self.mode, self.chunk)
-        return LoadedModel(Backbone(loading.base_model(model)), readout)
+        base = loading.base_model(model)
+        backbone = with_arguments(base, self.encoder, "AutoModelForCausalLM")
+        return LoadedModel(backbone, readout)
 
     def _load_model(self) -> "PreTrainedModel":
         if isinstance(self.checkpoint, ModelInMemory):

@@ -154,14 +154,20 @@ def _trial_texts(model: "PreTrainedModel") -> NDArray[np.integer]:
 def _run_whole(
     model: "PreTrainedModel", backbone: "PreTrainedModel", texts: NDArray[np.integer]
 ) -> "Tensor":
-    """The whole model's logits of each text alone."""
+    """The whole model's logits of each text alone, with a mask as in
+    `Passes.padded_rows`.
+    """
     import torch
 
+    takes_mask = takes_argument(model, "attention_mask")
     logits = []
     with Passes(backbone).exclusive_pass(texts.shape[1]):
         for ids in texts:
             row = torch.tensor(ids[None], device=model.device)
-            logits.append(model(input_ids=row).logits)
+            inputs = {"input_ids": row}
+            if takes_mask:
+                inputs["attention_mask"] = torch.ones_like(row)
+            logits.append(model(**inputs).logits)
     return torch.cat(logits)
 
 
