@@ -470,3 +470,18 @@ def test_token_rewards_of_a_policy_less_its_reference(models):
     )
     assert "".join(table["text"]).startswith(RESPONSES[0])
     assert set(table["method"]) == {"token"}
+
+
+def test_texts_are_counted_as_cut_where_only_the_reference_is_new(models, tmp_path):
+    frame = responses(4)
+    frame.loc[::2, "response"] += " It goes on and on and on." * 5
+
+    def cut(*models, store=None):
+        scorer = implicit_reward(
+            *models, mode="sum", max_length=60, truncate="left", name="m"
+        )
+        table = score(frame, scorer, store=store)
+        return table.attrs["provenance"]["m"]["truncated"]
+
+    assert cut(models[0], store=tmp_path) == 12
+    assert cut(*models, store=tmp_path) == cut(*models) == 12

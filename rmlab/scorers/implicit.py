@@ -187,7 +187,7 @@ def _open(
     if isinstance(source, Adapted):
         source.refuse_task("CAUSAL_LM")
     if isinstance(source, ModelInMemory):
-        source.language_model()
+        source.require_language()
     return source
 
 
@@ -322,8 +322,6 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
         return LoadedModel(backbone, readout)
 
     def _load_model(self) -> "PreTrainedModel":
-        if isinstance(self.checkpoint, ModelInMemory):
-            return self.checkpoint.language_model()
         base = self.base if self.residence.stay else None
         if isinstance(self.checkpoint, Adapted) and base is not None:
             shared = base.readout.vocabulary.model
@@ -380,9 +378,8 @@ class ImplicitReward(LocalScorer):
         residence = Residence(checkpoints, placements, together)
         self.models: list[LanguageModel] = []
         for number, checkpoint in enumerate(checkpoints):
-            model_name = checkpoint.title
-            if number == 0:
-                model_name = self.name
+            # A reference has its own name.
+            model_name = self.name if number == 0 else None
             model = LanguageModel(
                 checkpoint,
                 encoder,
