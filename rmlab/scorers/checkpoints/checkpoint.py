@@ -214,14 +214,16 @@ def find(
     if allow_pickle:
         weight_files += PICKLES
     snapshot = _find_folder("model", model, revision, setting_files + weight_files)
-    find_model = partial(
-        find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
-    )
-    base_model = _find_base(str(model), snapshot.folder, base, find_model)
-    if base_model is not None:
+    has_adapter = (snapshot.folder / ADAPTER).is_file()
+    if has_adapter:
         from rmlab.scorers.checkpoints.adapted import overlay
 
-        return overlay(str(model), snapshot, base_model)
+        find_model = partial(
+            find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
+        )
+        base_model = _find_base(str(model), snapshot.folder, base, find_model)
+        if base_model is not None:
+            return overlay(str(model), snapshot, base_model)
 
     home = snapshot.folder
     if base is not None:
@@ -237,8 +239,6 @@ def find(
     settings = read_object(home / "config.json")
     refuse_settings(str(model), settings)
     suffixes = {path.suffix for path in index.files.values()}
-    # Beside an adapter transformers would read that one.
-    has_adapter = (snapshot.folder / ADAPTER).is_file()
     return Checkpoint(
         name=str(model),
         folder=snapshot.folder,
@@ -247,6 +247,7 @@ def find(
         files=index.files,
         n_weights=index.n_weights,
         settings=settings,
+        # Beside an adapter transformers would read that one.
         has_safetensors=".safetensors" in suffixes and not has_adapter,
         trust_remote_code=trust_remote_code,
     )
@@ -258,16 +259,13 @@ def _find_base(
     base: str | Path | None,
     find_model: Callable[..., Checkpoint],
 ) -> Checkpoint | None:
-    """The model that an adapter changes: `base`, or the one that it names; None for a
-    folder without an adapter.
+    """The model that the adapter in a folder changes: `base`, or the one that it names;
+    None where its file holds no adapter.
 
     Raises DataError where it cannot be had, and where whole weights lie beside the
     adapter.
     """
-    file = folder / ADAPTER
-    if not file.is_file():
-        return None
-    adapter = read_json(file)
+    adapter = read_json(folder / ADAPTER)
     if not isinstance(adapter, dict):
         return None
 
@@ -299,13 +297,13 @@ def find_tokenizer(
     """
     snapshot = _find_folder("tokenizer", source, revision, _SETTINGS)
     # An adapter beside a configuration and a tokenizer of its own needs no base here.
-    base_model = None
-    if base is not None or not (snapshot.folder / "config.json").is_file():
-        base_model = _find_base(str(source), snapshot.folder, base, find_tokenizer)
-    if base_model is not None:
+    needs_base = base is not None or not (snapshot.folder / "config.json").is_file()
+    if needs_base and (snapshot.folder / ADAPTER).is_file():
         from rmlab.scorers.checkpoints.adapted import outline
 
-        return outline(str(source), snapshot, base_model)
+        base_model = _find_base(str(source), snapshot.folder, base, find_tokenizer)
+        if base_model is not None:
+            return outline(str(source), snapshot, base_model)
 
     home = snapshot.folder
     if base is not None:

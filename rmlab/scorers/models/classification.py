@@ -212,16 +212,18 @@ def _detach_head(
     setattr(model, model.base_model_prefix, stand_in)
     parameter = next(model.parameters(), None)
     device = backbone.device if parameter is None else parameter.device
+    is_exact = backbone.dtype == torch.float32 and device.type != "meta"
     if device.type == "meta":
         device = torch.device("cpu")
 
     # Only now, with the backbone out of it: the head becomes float32 (with a pooler of
     # its own), the backbone stays.
     model.float()
-    # Loading in bfloat16 has rounded weights that the file holds in float32.
-    keys = checkpoint.files.keys() & model.state_dict().keys()
-    state = checkpoint.read(keys, device)
-    model.load_state_dict(state, strict=False, assign=True)
+    if not is_exact:
+        # Loading in bfloat16 has rounded weights that the file holds in float32.
+        keys = checkpoint.files.keys() & model.state_dict().keys()
+        state = checkpoint.read(keys, device)
+        model.load_state_dict(state, strict=False, assign=True)
     # The ids that `run` passes are all 0, which must not count as padding; the backbone
     # keeps its own configuration.
     model.config = copy.deepcopy(model.config)
