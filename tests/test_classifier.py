@@ -359,3 +359,30 @@ def test_the_runner_of_reward_bench_masks_a_beginning_token_that_gpt2_counts(zoo
     assert np.abs(classifier(folder)(*TEXTS) - reference).max() > 1e-3 * np.std(
         reference
     )
+
+
+def test_a_class_that_counts_its_positions_down_is_scored_as_it_is(zoo, monkeypatch):
+    """Without a mask transformers would take such positions for several texts."""
+    from transformers import GPT2Model
+
+    forward = GPT2Model.forward
+
+    def count_down(self, input_ids, attention_mask=None, **inputs):
+        if inputs.get("position_ids") is None:
+            tokens = torch.ones_like(input_ids)
+            if attention_mask is not None:
+                tokens = attention_mask
+            top = self.config.max_position_embeddings
+            inputs["position_ids"] = (top - tokens.cumsum(1)).clamp(min=0)
+        return forward(self, input_ids, attention_mask=attention_mask, **inputs)
+
+    monkeypatch.setattr(GPT2Model, "forward", count_down)
+    folder = zoo("gpt2")
+    scorer = classifier(folder)
+    rows = []
+    for row in inputs(scorer):
+        row["attention_mask"] = torch.ones_like(row["input_ids"])
+        rows.append(row)
+    logits = own_logits(folder, rows)[:, 0]
+    assert np.abs(scorer(*TEXTS) - logits).max() <= 1e-5 * logits.std()
+    assert np.abs(alone(scorer) - logits).max() <= 1e-5 * logits.std()

@@ -11,6 +11,7 @@ import torch
 import transformers
 from as_alone import EAGER
 from fakes import responses
+from test_classifier import segment_words
 from test_template import R1
 
 from rmlab import toy
@@ -66,6 +67,32 @@ def test_without_a_reference(models, mode, chunk):
     prepared = reward.prepare(PROMPTS, RESPONSES)
     expected = [WAYS[mode](values) for values in log_probs(models[0], prepared)]
     np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, rtol=1e-5)
+
+
+def test_two_segments_are_told_apart_as_the_policys_tokenizer_does(tmp_path):
+    """GPT-2 adds a word for each segment that its tokenizer marks."""
+    from transformers import AutoModelForCausalLM
+
+    words = segment_words("<|begin_of_text|>:0 $A:0 <|eot_id|>:0 $B:1 <|eot_id|>:1")
+    folder = toy.save_model(
+        tmp_path / "m", "gpt2", task="causal", words=words, type_vocab_size=2
+    )
+    reward = implicit_reward(folder, template="raw", mode="sum")
+    prepared = reward.prepare(PROMPTS, RESPONSES)
+    model = AutoModelForCausalLM.from_pretrained(folder, **EAGER).eval()
+    expected = []
+    for prompt, response, start in zip(
+        PROMPTS, RESPONSES, prepared.response_start, strict=True
+    ):
+        row = words(prompt, response, return_tensors="pt")
+        assert row["token_type_ids"].any()
+        with torch.no_grad():
+            log_probs = model(**row).logits[0].double().log_softmax(-1)
+        picked = log_probs[:-1].gather(1, row["input_ids"][0, 1:, None])
+        expected.append(float(picked[start - 1 :].sum()))
+    np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, rtol=1e-5)
+    alone = reward.forward_alone(prepared, np.arange(len(PROMPTS)))
+    np.testing.assert_allclose(alone, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -443,3 +470,18 @@ def test_token_rewards_of_a_policy_less_its_reference(models):
     )
     assert "".join(table["text"]).startswith(RESPONSES[0])
     assert set(table["method"]) == {"token"}
+
+
+def test_texts_are_counted_as_cut_where_only_the_reference_is_new(models, tmp_path):
+    frame = responses(4)
+    frame.loc[::2, "response"] += " It goes on and on and on." * 5
+
+    def cut(*models, store=None):
+        scorer = implicit_reward(
+            *models, mode="sum", max_length=60, truncate="left", name="m"
+        )
+        table = score(frame, scorer, store=store)
+        return table.attrs["provenance"]["m"]["truncated"]
+
+    assert cut(models[0], store=tmp_path) == 12
+    assert cut(*models, store=tmp_path) == cut(*models) == 12

@@ -17,6 +17,7 @@ from rmlab import baselines, tables, toy
 from rmlab.io import read_pairs, read_scores
 from rmlab.scorers import Scorer
 from rmlab.scorers.base import as_pair_scorer, as_scorer
+from rmlab.scorers.encoder import TextEncoder
 from rmlab.scoring import prefer, score
 from rmlab.scoring.run import LONG
 from rmlab.tables import DataError
@@ -379,6 +380,20 @@ def test_a_resumed_run_counts_the_texts_that_are_cut(zoo, tmp_path, kind, n_firs
 
     assert cut(n_first, tmp_path) == n_first // 2
     assert cut(24, tmp_path) == cut(24) == 12
+
+
+def test_a_run_that_cuts_texts_writes_each_as_tokens_once(zoo, monkeypatch):
+    frame = responses(4)
+    n_written = []
+    encode = TextEncoder.encode
+
+    def counted(self, prompts, *answers):
+        n_written.append(len(prompts))
+        return encode(self, prompts, *answers)
+
+    monkeypatch.setattr(TextEncoder, "encode", counted)
+    score(frame, rmlab.classifier(zoo(), max_length=60, truncate="left"))
+    assert sum(n_written) == len(frame)
 
 
 @pytest.mark.parametrize("run", [score, prefer])

@@ -113,8 +113,8 @@ class Scorer(ABC):
         return None
 
     def count_cut(self, texts: Sequence[Text], /) -> Provenance:
-        """Return how many of a run's texts were cut, also of those whose scores were in
-        the store.
+        """Return how many of a run's texts were cut; asked where some of their scores
+        were in the store, or came from workers.
         """
         return {}
 

@@ -14,7 +14,7 @@ from rmlab.inference.forward import Batch
 from rmlab.scorers.base import Floats
 from rmlab.scorers.checkpoints.adapted import Adapted
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
-from rmlab.scorers.in_memory import ModelInMemory, Source, evaluating, open_model
+from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
 from rmlab.scorers.local import Placement, ReadoutScorer, place
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import COUNTED_POSITIONS, with_arguments
@@ -193,35 +193,31 @@ class Classifier(ReadoutScorer["Readout"]):
         from rmlab.scorers.readout import LoadedModel, Readout
 
         row = self.head
+        loader = "AutoModel"
         if row.make is None:
-            model = self._load_model("AutoModelForSequenceClassification")
-            taken_apart = split(model, self.checkpoint)
-            backbone = with_arguments(taken_apart.backbone, self.encoder, of_class=True)
-            run = taken_apart.head
-            reads: tuple[Read, ...] = (Read(taken_apart.position),)
-        else:
-            model = self._load_model("AutoModel")
-            # Code that comes with a model may give the whole reward model where the
-            # backbone was asked for.
-            base = loading.base_model(model)
-            backbone = with_arguments(base, self.encoder, of_class=False)
-            weights = self.checkpoint.read(
-                self.head_keys, backbone.device, rows=row.rows
-            )
-            run = row.make(weights, self.checkpoint.settings)
-            reads = row.reads
-        return LoadedModel(backbone, Readout(run, reads, self.label_weights))
-
-    def _load_model(self, loader: str) -> "PreTrainedModel":
-        if isinstance(self.checkpoint, ModelInMemory):
-            return self.checkpoint.head_copy()
-        return loading.load(
+            loader = "AutoModelForSequenceClassification"
+        model = loading.load(
             self.checkpoint,
             loader,
             device=self.device,
             dtype=self.dtype,
             head=self.head_keys,
         )
+
+        if row.make is None:
+            taken_apart = split(model, self.checkpoint)
+            base = taken_apart.backbone
+            run = taken_apart.head
+            reads: tuple[Read, ...] = (Read(taken_apart.position),)
+        else:
+            # Code that comes with a model may give the whole reward model where the
+            # backbone was asked for.
+            base = loading.base_model(model)
+            weights = self.checkpoint.read(self.head_keys, base.device, rows=row.rows)
+            run = row.make(weights, self.checkpoint.settings)
+            reads = row.reads
+        backbone = with_arguments(base, self.encoder, loader)
+        return LoadedModel(backbone, Readout(run, reads, self.label_weights))
 
     def read_head(self, batch: Batch) -> Floats:
         """The rewards of a batch's rows, with one row for each read of a text."""
@@ -232,7 +228,7 @@ class Classifier(ReadoutScorer["Readout"]):
         model sees what follows.
         """
         backbone, readout = self.parts
-        with evaluating(self.checkpoint):
+        with self.checkpoint.evaluating():
             if Read.MEAN in readout.reads or not _is_causal(backbone):
                 return None
             ids = encoded.ids[text]

@@ -24,6 +24,7 @@ from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_conve
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
 from rmlab.scorers.local import LocalScorer, Placement, ReadoutScorer, place
 from rmlab.scorers.models import loading
+from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.vocabulary import Vocabulary
 from rmlab.tables import DataError, nearest
 
@@ -186,7 +187,7 @@ def _open(
     if isinstance(source, Adapted):
         source.refuse_task("CAUSAL_LM")
     if isinstance(source, ModelInMemory):
-        source.language_model()
+        source.require_language()
     return source
 
 
@@ -310,18 +311,17 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
 
     def load(self) -> "LoadedModel[AnswerReadout]":
         """Return the base model and the output layer; loads the weights."""
-        from rmlab.inference.backbone import Backbone
         from rmlab.scorers.readout import AnswerReadout, LoadedModel
 
         _ = self.residence.stay  # decided now, while the memory is still free
         model = self._load_model()
         vocabulary = Vocabulary(model, self.checkpoint.name)
         readout = AnswerReadout(vocabulary, self.mode, self.chunk)
-        return LoadedModel(Backbone(loading.base_model(model)), readout)
+        base = loading.base_model(model)
+        backbone = with_arguments(base, self.encoder, "AutoModelForCausalLM")
+        return LoadedModel(backbone, readout)
 
     def _load_model(self) -> "PreTrainedModel":
-        if isinstance(self.checkpoint, ModelInMemory):
-            return self.checkpoint.language_model()
         base = self.base if self.residence.stay else None
         if isinstance(self.checkpoint, Adapted) and base is not None:
             shared = base.readout.vocabulary.model
@@ -378,9 +378,8 @@ class ImplicitReward(LocalScorer):
         residence = Residence(checkpoints, placements, together)
         self.models: list[LanguageModel] = []
         for number, checkpoint in enumerate(checkpoints):
-            model_name = checkpoint.title
-            if number == 0:
-                model_name = self.name
+            # A reference has its own name.
+            model_name = self.name if number == 0 else None
             model = LanguageModel(
                 checkpoint,
                 encoder,

@@ -127,6 +127,20 @@ class ModelInMemory:
                 )
                 raise DataError(problem, f"leave {option} out, or move the model")
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Switch the model to evaluation, module by module; each is afterwards as it
+        was before.
+        """
+        modules = list(self.model.modules())
+        was_training = [module.training for module in modules]
+        self.model.eval()
+        try:
+            yield
+        finally:
+            for module, training in zip(modules, was_training, strict=True):
+                module.training = training
+
     def head_keys(self) -> list[str]:
         """The names of the weights above the backbone; DataError without a head."""
         prefix = self.model.base_model_prefix
@@ -139,12 +153,11 @@ class ModelInMemory:
             raise DataError(problem, "pass a model for sequence classification")
         return keys
 
-    def language_model(self) -> "PreTrainedModel":
-        """The model itself; DataError where it gives no tokens probabilities."""
+    def require_language(self) -> None:
+        """Raise DataError where the model gives no tokens probabilities."""
         if self.model.get_output_embeddings() is None:
             problem = f"model={self.name!r} is no language model"
             raise DataError(problem, "reward models go to rmlab.classifier")
-        return self.model
 
     def head_copy(self) -> "PreTrainedModel":
         """Return a model of the same class that shares the backbone alone: its head is
@@ -196,24 +209,6 @@ def open_model(
         problem = "tokenizer: not given for a model in memory"
         raise DataError(problem, "pass the tokenizer whose template writes its texts")
     return ModelInMemory(model, tokenizer, fingerprint)
-
-
-@contextmanager
-def evaluating(source: Source) -> Iterator[None]:
-    """Switch a model in memory to evaluation, module by module; each is afterwards as
-    it was before.
-    """
-    if not isinstance(source, ModelInMemory):
-        yield
-        return
-    modules = list(source.model.modules())
-    was_training = [module.training for module in modules]
-    source.model.eval()
-    try:
-        yield
-    finally:
-        for module, training in zip(modules, was_training, strict=True):
-            module.training = training
 
 
 def _unwrap(model: Any) -> "PreTrainedModel":

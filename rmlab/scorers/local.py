@@ -25,7 +25,7 @@ from rmlab.scorers.base import (
 )
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.encoder import Ids, TextEncoder
-from rmlab.scorers.in_memory import ModelInMemory, Source, evaluating
+from rmlab.scorers.in_memory import ModelInMemory, Source
 from rmlab.scorers.models import loading
 
 if TYPE_CHECKING:
@@ -156,8 +156,8 @@ class LocalScorer(Scorer):
         return self.forward_alone(encoded, np.arange(len(texts)))
 
     def count_cut(self, texts: Sequence[Text], /) -> Provenance:
-        """Return how many of a run's texts were cut, also of those whose scores were in
-        the store.
+        """Return how many of a run's texts were cut, also of those that this scorer did
+        not score now.
         """
         if self.encoder.options["truncate"] is None:
             return {}
@@ -214,7 +214,7 @@ class ReadoutScorer(LocalScorer, Generic[R]):
         if parts is None:
             import torch
 
-            with evaluating(self.checkpoint), torch.no_grad():
+            with self.checkpoint.evaluating(), torch.no_grad():
                 parts = self.load()
             if isinstance(self.checkpoint, Checkpoint):
                 self._parts = parts
@@ -255,7 +255,7 @@ class ReadoutScorer(LocalScorer, Generic[R]):
         backbone, readout = self.parts
         places = readout.locate(self.encoder, encoded, texts)
         ids = [encoded.ids[text] for text in texts]
-        with evaluating(self.checkpoint):
+        with self.checkpoint.evaluating():
             batches = backbone.hidden(
                 ids, places.positions, groups=encoded.groups[texts], budget=self.budget
             )
@@ -290,7 +290,7 @@ class ReadoutScorer(LocalScorer, Generic[R]):
     ) -> "tuple[Floats, Places]":
         places = parts.readout.locate(self.encoder, encoded, np.array([text]))
         (positions,) = places.positions
-        with evaluating(self.checkpoint):
+        with self.checkpoint.evaluating():
             rows = parts.backbone.alone(encoded.ids[text], positions)
         batch = Batch(np.zeros(1, np.intp), rows, [np.arange(len(positions))])
         outputs = parts.readout.read(batch, places)

@@ -18,6 +18,7 @@ from rmlab.scorers.encoder import EncodeOptions, require_convention
 from rmlab.scorers.forms import Form, PairEncoder, choose_form, letters
 from rmlab.scorers.local import Placement, ReadoutScorer, place
 from rmlab.scorers.models import loading
+from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.heads import Function, layers
 from rmlab.scorers.models.vocabulary import Vocabulary
 from rmlab.tables import DataError
@@ -185,7 +186,8 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
 
     def _load_marked(self) -> tuple[Backbone, Function]:
         """PairRM's encoder and its head."""
-        backbone = Backbone(self._load_model(_HEAD_KEYS))
+        model = self._load_model(_HEAD_KEYS)
+        backbone = with_arguments(model, self.encoder, self.form.task)
         weights = self.checkpoint.read(_HEAD_KEYS, backbone.device)
         return backbone, _marked_head(weights)
 
@@ -203,7 +205,8 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
             logits = vocabulary.logits(states[:, 0], [first, second])
             return logits[:, :1] - logits[:, 1:]
 
-        return Backbone(loading.base_model(model)), prefer_first
+        base = loading.base_model(model)
+        return with_arguments(base, self.encoder, self.form.task), prefer_first
 
 
 _HEAD_KEYS = (

@@ -43,15 +43,14 @@ def read_positions(
     averaged.
     """
     n_tokens = len(encoded.ids[text])
-    prompt_end = int(encoded.prompt_end[text])
     if read is Read.MEAN:
         return np.arange(n_tokens)
     if read is Read.FIRST:
         position = 0
     elif read is Read.PROMPT_END:
-        position = prompt_end
+        position = int(encoded.prompt_end[text])
     elif read is Read.GATE:
-        position = encoder.find_gate(encoded.ids[text], prompt_end)
+        position = encoder.find_gate(encoded.ids[text], int(encoded.prompt_end[text]))
     elif read in MARKERS:
         markers = encoded.reads or []
         position = int(markers[text][MARKERS.index(read)])

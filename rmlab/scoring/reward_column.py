@@ -34,12 +34,6 @@ class _AnsweredRow(NamedTuple):
     response: str
 
 
-class _ListedAnswers(SingleAnswers):
-    """Answers that messages name by their row."""
-
-    key_columns = ("row",)
-
-
 def rewards(
     frame: pd.DataFrame,
     model: Models,
@@ -122,7 +116,8 @@ def rewards(
     table = frame.copy()
     reward = np.full(len(table), np.nan)
     if len(responses):
-        scored, provenance = _ListedAnswers(responses).score_rows(scorer, run)
+        answers = SingleAnswers(responses, key_columns=("row",))
+        scored, provenance = answers.score_rows(scorer, run)
         reward[responses["row"]] = scored["score"]
         table.attrs["provenance"] = {name: provenance}
     table[REWARD] = reward

@@ -2,7 +2,7 @@
 table.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,26 +17,23 @@ from rmlab.scoring.stores import check_tables, write_tables
 from rmlab.scoring.texts import Texts, both_orders, unique_texts
 
 
+@dataclass(frozen=True)
 class SingleAnswers:
-    """Responses, each of which gets a score. `rows`: the table, without a model's
-    name.
+    """Responses, each of which gets a score. `rows`: their table. `key_columns`: what
+    messages call a row by.
     """
 
+    rows: pd.DataFrame
+    key_columns: tuple[str, ...] = tuple(tables.KEY)
     is_pairwise = False
-    key_columns: Sequence[str] = tables.KEY  # what messages call a row by
-
-    def __init__(self, responses: pd.DataFrame) -> None:
-        self.rows = responses.assign(model="")
-        self.prompt_number, _ = tables.group_codes(responses, tables.PROMPT)
-        self.prompt_columns = tables.prompt_columns(responses, tables.SCORES)
 
     @cached_property
     def texts(self) -> Texts:
         """The distinct texts."""
         columns = zip(self.rows["prompt"], self.rows["response"], strict=True)
         texts = [Text(prompt, (response,)) for prompt, response in columns]
-        keys = self.rows[[*self.key_columns]]
-        return unique_texts(keys, self.prompt_number, texts)
+        prompt_number, _ = tables.group_codes(self.rows, tables.PROMPT)
+        return unique_texts(self.rows[[*self.key_columns]], prompt_number, texts)
 
     def score_rows(
         self, scorer: Scorer | Judge, run: RunOptions
@@ -55,8 +52,9 @@ class SingleAnswers:
             names = ["score", *scorer.columns]
             columns = pd.DataFrame(scores[self.texts.rows], columns=names)
 
-        order = dict.fromkeys([*tables.SCORES, *columns, *self.prompt_columns])
-        return self.rows.assign(**columns)[[*order]], provenance
+        further = tables.prompt_columns(self.rows, tables.SCORES)
+        order = dict.fromkeys([*tables.SCORES, *columns, *further])
+        return self.rows.assign(model="", **columns)[[*order]], provenance
 
 
 @dataclass(frozen=True)

@@ -63,19 +63,9 @@ class Adapted(Checkpoint):
     stored_names: Mapping[str, str]
 
     @property
-    def has_safetensors(self) -> bool:
-        """No: transformers cannot read the changed weights from a folder."""
-        return False
-
-    @property
     def adapter(self) -> dict[str, Any]:
         """The adapter's configuration file."""
         return read_object(self.folder / ADAPTER)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The base's configuration file."""
-        return self.base_model.settings
 
     @cached_property
     def config(self) -> "PreTrainedConfig":
@@ -272,6 +262,7 @@ def outline(name: str, snapshot: Snapshot, base_model: Checkpoint) -> Adapted:
         revision=snapshot.commit,
         files={},
         n_weights=0,
+        settings=base_model.settings,
         trust_remote_code=base_model.trust_remote_code,
         base_model=base_model,
         class_title=_CLASSES.get(str(adapter.get("task_type")), _CLASSES["CAUSAL_LM"]),

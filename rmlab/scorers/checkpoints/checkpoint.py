@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.util import find_spec
@@ -42,13 +43,6 @@ _MODEL_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 _BASES = {"gpt_neox_reward_model": "gpt_neox"}
 
 
-def transformers_release() -> int:
-    """The first number of the version of transformers that is here."""
-    import transformers
-
-    return int(transformers.__version__.partition(".")[0])
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """The files of one model.
@@ -56,7 +50,10 @@ class Checkpoint:
     `name`: as the user gave it. `folder`: where the weights lie. `base`: where
     configuration and tokenizer lie (the same folder unless `base=` named another).
     `revision`: the commit on the hub, None for a folder. `files`: the file of each
-    weight. `n_weights`: the number of values in all weights.
+    weight. `n_weights`: the number of values in all weights. `settings`: the
+    configuration file as published, with keys unknown to transformers.
+    `has_safetensors`: whether transformers can read the weights from the folder by
+    itself.
     """
 
     name: str
@@ -65,10 +62,14 @@ class Checkpoint:
     revision: str | None
     files: Mapping[str, Path]
     n_weights: int
+    settings: Mapping[str, Any]
+    has_safetensors: bool = False
     trust_remote_code: bool = False
 
     # For provenance: what else the weights come from; an adapter's from its base.
     origin: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    # Around a pass; what is loaded for scoring is in evaluation already.
+    evaluating = nullcontext
 
     @property
     def title(self) -> str:
@@ -84,6 +85,7 @@ class Checkpoint:
 
         Code that comes with the model runs only where the user trusts it.
         """
+        import transformers
         from transformers import AutoConfig
 
         kind = self.settings.get("model_type")
@@ -103,15 +105,10 @@ class Checkpoint:
             )
         # Transformers 4 would go on with its default.
         rope = getattr(config.get_text_config(), "rope_parameters", None)
-        if rope and transformers_release() < 5:
+        if rope and transformers.__version__.startswith("4."):
             problem = "transformers 4 does not read its rope_parameters"
             raise self.error(problem, "install transformers 5, which wrote it")
         return config
-
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        """The configuration file as published, with keys unknown to transformers."""
-        return read_object(self.base / "config.json")
 
     @cached_property
     def content(self) -> str:
@@ -152,16 +149,6 @@ class Checkpoint:
         They are the tokenizer and trusted code.
         """
         return hash_tokenizer(self.base, with_code=self.trust_remote_code)
-
-    @property
-    def has_safetensors(self) -> bool:
-        """Whether transformers can read the weights from the folder by itself.
-
-        Beside them it would look for an adapter.
-        """
-        if (self.folder / ADAPTER).is_file():
-            return False
-        return any(path.suffix == ".safetensors" for path in self.files.values())
 
     def tensors(self, keys: Iterable[str]) -> Iterator[tuple[str, "torch.Tensor"]]:
         """Name and values of the named weights, as stored, one at a time on the CPU.
@@ -220,25 +207,27 @@ def find(
     adapter without its base, a model of another task, and pickles that were not
     allowed.
     """
-    settings = list(_SETTINGS)
+    setting_files = list(_SETTINGS)
     if trust_remote_code:
-        settings.append("*.py")
-    weights = ["*.safetensors"]
+        setting_files.append("*.py")
+    weight_files = ["*.safetensors"]
     if allow_pickle:
-        weights += PICKLES
-    snapshot = _find_folder("model", model, revision, settings + weights)
-    find_model = partial(
-        find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
-    )
-    base_model = _find_base(str(model), snapshot.folder, base, find_model)
-    if base_model is not None:
+        weight_files += PICKLES
+    snapshot = _find_folder("model", model, revision, setting_files + weight_files)
+    has_adapter = (snapshot.folder / ADAPTER).is_file()
+    if has_adapter:
         from rmlab.scorers.checkpoints.adapted import overlay
 
-        return overlay(str(model), snapshot, base_model)
+        find_model = partial(
+            find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
+        )
+        base_model = _find_base(str(model), snapshot.folder, base, find_model)
+        if base_model is not None:
+            return overlay(str(model), snapshot, base_model)
 
     home = snapshot.folder
     if base is not None:
-        home = _find_folder("base", base, None, settings).folder
+        home = _find_folder("base", base, None, setting_files).folder
     if not (home / "config.json").is_file():
         problem = f"model={str(model)!r}: no config.json in {home}"
         remedy = (
@@ -247,17 +236,21 @@ def find(
         raise DataError(problem, remedy)
 
     index = index_weights(str(model), snapshot.folder, allow_pickle)
-    checkpoint = Checkpoint(
+    settings = read_object(home / "config.json")
+    refuse_settings(str(model), settings)
+    suffixes = {path.suffix for path in index.files.values()}
+    return Checkpoint(
         name=str(model),
         folder=snapshot.folder,
         base=home,
         revision=snapshot.commit,
         files=index.files,
         n_weights=index.n_weights,
+        settings=settings,
+        # Beside an adapter transformers would read that one.
+        has_safetensors=".safetensors" in suffixes and not has_adapter,
         trust_remote_code=trust_remote_code,
     )
-    refuse_settings(checkpoint.name, checkpoint.settings)
-    return checkpoint
 
 
 def _find_base(
@@ -266,16 +259,13 @@ def _find_base(
     base: str | Path | None,
     find_model: Callable[..., Checkpoint],
 ) -> Checkpoint | None:
-    """The model that an adapter changes: `base`, or the one that it names; None for a
-    folder without an adapter.
+    """The model that the adapter in a folder changes: `base`, or the one that it names;
+    None where its file holds no adapter.
 
     Raises DataError where it cannot be had, and where whole weights lie beside the
     adapter.
     """
-    file = folder / ADAPTER
-    if not file.is_file():
-        return None
-    adapter = read_json(file)
+    adapter = read_json(folder / ADAPTER)
     if not isinstance(adapter, dict):
         return None
 
@@ -307,18 +297,26 @@ def find_tokenizer(
     """
     snapshot = _find_folder("tokenizer", source, revision, _SETTINGS)
     # An adapter beside a configuration and a tokenizer of its own needs no base here.
-    base_model = None
-    if base is not None or not (snapshot.folder / "config.json").is_file():
-        base_model = _find_base(str(source), snapshot.folder, base, find_tokenizer)
-    if base_model is not None:
+    needs_base = base is not None or not (snapshot.folder / "config.json").is_file()
+    if needs_base and (snapshot.folder / ADAPTER).is_file():
         from rmlab.scorers.checkpoints.adapted import outline
 
-        return outline(str(source), snapshot, base_model)
+        base_model = _find_base(str(source), snapshot.folder, base, find_tokenizer)
+        if base_model is not None:
+            return outline(str(source), snapshot, base_model)
 
     home = snapshot.folder
     if base is not None:
         home = _find_folder("base", base, None, _SETTINGS).folder
-    return Checkpoint(str(source), snapshot.folder, home, None, {}, 0)
+    return Checkpoint(
+        name=str(source),
+        folder=snapshot.folder,
+        base=home,
+        revision=None,
+        files={},
+        n_weights=0,
+        settings=read_object(home / "config.json"),
+    )
 
 
 def _find_folder(

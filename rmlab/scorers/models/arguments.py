@@ -29,17 +29,19 @@ GLOBAL_ATTENTION = "global_attention_mask"
 
 
 def with_arguments(
-    model: "PreTrainedModel", encoder: "TextEncoder", *, of_class: bool
+    model: "PreTrainedModel", encoder: "TextEncoder", loader: str
 ) -> Backbone:
     """Return the backbone with the arguments that it needs for the encoder's texts.
 
-    `of_class`: it stood below transformers' class for sequence classification.
+    `loader`: of the class that it stands below, such as "AutoModelForCausalLM";
+    "AutoModel" where there is none.
     """
     backbone = Backbone(model)
     arguments = backbone.arguments
-    if of_class and takes_argument(model, GLOBAL_ATTENTION):
+    is_classifier = loader == "AutoModelForSequenceClassification"
+    if is_classifier and takes_argument(model, GLOBAL_ATTENTION):
         arguments[GLOBAL_ATTENTION] = mark_first
-    if of_class and _tells_segments(model, encoder):
+    if loader != "AutoModel" and _tells_segments(model, encoder):
         arguments["token_type_ids"] = _mark_segments(encoder)
     if encoder.n_masked:
         arguments["position_ids"] = partial(_shift_positions, encoder.n_masked)

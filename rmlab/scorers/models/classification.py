@@ -154,14 +154,20 @@ def _trial_texts(model: "PreTrainedModel") -> NDArray[np.integer]:
 def _run_whole(
     model: "PreTrainedModel", backbone: "PreTrainedModel", texts: NDArray[np.integer]
 ) -> "Tensor":
-    """The whole model's logits of each text alone."""
+    """The whole model's logits of each text alone, with a mask as in
+    `Passes.padded_rows`.
+    """
     import torch
 
+    takes_mask = takes_argument(model, "attention_mask")
     logits = []
     with Passes(backbone).exclusive_pass(texts.shape[1]):
         for ids in texts:
             row = torch.tensor(ids[None], device=model.device)
-            logits.append(model(input_ids=row).logits)
+            inputs = {"input_ids": row}
+            if takes_mask:
+                inputs["attention_mask"] = torch.ones_like(row)
+            logits.append(model(**inputs).logits)
     return torch.cat(logits)
 
 
@@ -206,16 +212,18 @@ def _detach_head(
     setattr(model, model.base_model_prefix, stand_in)
     parameter = next(model.parameters(), None)
     device = backbone.device if parameter is None else parameter.device
+    is_exact = backbone.dtype == torch.float32 and device.type != "meta"
     if device.type == "meta":
         device = torch.device("cpu")
 
     # Only now, with the backbone out of it: the head becomes float32 (with a pooler of
     # its own), the backbone stays.
     model.float()
-    # Loading in bfloat16 has rounded weights that the file holds in float32.
-    keys = checkpoint.files.keys() & model.state_dict().keys()
-    state = checkpoint.read(keys, device)
-    model.load_state_dict(state, strict=False, assign=True)
+    if not is_exact:
+        # Loading in bfloat16 has rounded weights that the file holds in float32.
+        keys = checkpoint.files.keys() & model.state_dict().keys()
+        state = checkpoint.read(keys, device)
+        model.load_state_dict(state, strict=False, assign=True)
     # The ids that `run` passes are all 0, which must not count as padding; the backbone
     # keeps its own configuration.
     model.config = copy.deepcopy(model.config)

@@ -12,8 +12,9 @@ import numpy as np
 
 from rmlab.inference.passes import Passes, takes_argument
 from rmlab.scorers.checkpoints.adapted import Adapted
-from rmlab.scorers.checkpoints.checkpoint import Checkpoint, transformers_release
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.loading_errors import explain, first_line
+from rmlab.scorers.in_memory import ModelInMemory, Source
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -114,20 +115,25 @@ def encodes(config: "PreTrainedConfig") -> bool:
 
 
 def load(
-    checkpoint: Checkpoint,
+    checkpoint: Source,
     loader: str,
     *,
     device: "torch.device",
     dtype: "torch.dtype",
     head: Iterable[str] = (),
 ) -> "PreTrainedModel":
-    """The model that transformers' `loader` (such as "AutoModel") makes of the files.
+    """The model that transformers' `loader` (such as "AutoModel") makes of the files;
+    of one in memory the language model itself, else a copy with a head of its own.
 
     It is ready to score. A model that does not fit on one GPU is spread over the
     devices by accelerate. `head`: weights of the checkpoint that are read apart from
     it. Raises DataError where any weight of either is not in the checkpoint, as it
     would be random, and where any weight of the checkpoint is used by nothing.
     """
+    if isinstance(checkpoint, ModelInMemory):
+        is_language = loader == "AutoModelForCausalLM"
+        return checkpoint.model if is_language else checkpoint.head_copy()
+
     options: dict[str, Any] = {"config": checkpoint.config, "dtype": dtype}
     if getattr(checkpoint.config.get_text_config(), "attn_logit_softcapping", None):
         # Releases of transformers up to 5.17 take torch's attention by default, which
@@ -173,8 +179,8 @@ def _read_weights(
 
     folder: Path | None = checkpoint.folder
     # Transformers 4 loses its way where the file has a copy under its own prefix too.
-    can_rename = not is_renamed or transformers_release() >= 5
-    if checkpoint.has_safetensors and can_rename:
+    is_lost = is_renamed and transformers.__version__.startswith("4.")
+    if checkpoint.has_safetensors and not is_lost:
         options["use_safetensors"] = True
         options["trust_remote_code"] = checkpoint.trust_remote_code
         if is_renamed:
