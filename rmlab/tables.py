@@ -360,14 +360,15 @@ def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
     if candidates.empty:
         return []
     prompt = [name for name in ("model", *PROMPT) if name in frame.columns]
-    codes, first_rows = group_codes(frame, prompt)
+    codes = frame.groupby(prompt, sort=False, observed=True).ngroup().to_numpy()
+    n_prompts = codes.max(initial=-1) + 1
     names = []
     for name in candidates:
         values = frame[name]
         if values.dtype == object and _is_nested(values):
             continue
         combinations = pd.unique(_combine_codes(frame, [name], codes))
-        if len(combinations) == len(first_rows):
+        if len(combinations) == n_prompts:
             names.append(name)
     return names
 
