@@ -181,6 +181,8 @@ def question(tmp_path, words):
         ("[[A>B]], [[A=B]] or [[B>A]]", False),
         ("Write [[your verdict]]: [[A]], [[B]], or [[C]] for a draw.", False),
         ("Write [[verdict]], A or B.", False),
+        ("Write [[A]] or [[B]], in [[double brackets]].", False),
+        ("Write [[your pick]]: [[A]] or [[B]].", False),
         ("Say A or B.", False),
     ],
 )
@@ -202,6 +204,7 @@ def test_as_many_verdicts_are_told_apart_as_the_question_asks_for(
         "[[1]] if the first answer is better, otherwise [[2]]",
         "[[first]], [[second]] or [[neither]]",
         "[[A]], [[B]] or [[neither]]",
+        "[[A]], [[B]] or [[no answer]]",
         "[[A>>B]], [[A>B]], [[same]], [[B>A]] or [[B>>A]]",
         "[[A>>>B]], [[A>>B]], [[A>B]], [[A=B]], [[B>A]], [[B>>A]] or [[B>>>A]]",
         r"\boxed{X} or \boxed{Y}",

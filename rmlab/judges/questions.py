@@ -24,9 +24,12 @@ Messages = list[dict[str, str]]
 LETTERS = ascii_uppercase
 """Names of the answers in a question, which shows at most so many."""
 
-_SHIPPED = {}
-for _file in (resources.files("rmlab.judges") / "prompts").iterdir():
-    _SHIPPED[_file.name.removesuffix(".txt")] = _file
+_FOLDER = resources.files("rmlab.judges") / "prompts"
+_SHIPPED = {
+    file.name.removesuffix(".txt"): file
+    for file in _FOLDER.iterdir()
+    if file.name.endswith(".txt")
+}
 _ANSWER_NAMES = [f"answer_{letter.lower()}" for letter in LETTERS]
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _SECTION = re.compile(r"^\[(system|user)\][ \t]*\n", re.MULTILINE)

@@ -63,9 +63,12 @@ _SIGNS = "|".join(sorted(map(re.escape, _STRENGTHS), key=len, reverse=True))
 _PAIR = re.compile(rf"([AB])({_SIGNS})([AB])")
 # The same between other words, as in "say A >> B if A is much better".
 _UNMARKED_PAIR = re.compile(rf"\b[AB]\s*(?:{_SIGNS})\s*[AB]\b")
-# What a question writes in the place of a verdict.
+# What a question writes in the place of a verdict, as in [[your verdict]].
 _PLACEHOLDER = re.compile(
-    r"verdict|letter|choice|answer|winner|judge?ment|\.\.\.", re.IGNORECASE
+    r"((the|your|my|final|own|best|better) )*"
+    r"(verdict|letter|choice|pick|answer|option|winner|result|preference|decision"
+    r"|judge?ment|double (square )?brackets)|\.\.\.",
+    re.IGNORECASE,
 )
 _NUMBER = re.compile(r"(\d{1,2}(?:\.\d+)?)(?:/10)?")
 _PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")
@@ -97,12 +100,13 @@ def largest_strength(
         elif verdict not in unread:
             unread.append(verdict)
 
-    strange = [verdict for verdict in unread if not _PLACEHOLDER.search(verdict)]
+    strange = [verdict for verdict in unread if not _PLACEHOLDER.fullmatch(verdict)]
     if strange:
         verdicts = ", ".join(f"[[{verdict}]]" for verdict in strange[:5])
         raise DataError(
             f"template={template!r}: nothing can read the verdicts {verdicts}",
-            "ask for [[A]] or [[B]], or for a comparison such as [[A>>B]]",
+            "ask for [[A]] or [[B]] or for a comparison such as [[A>>B]]; "
+            "their place may be called [[your verdict]]",
         )
     return max(known, default=1)
 

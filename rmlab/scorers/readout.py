@@ -110,7 +110,9 @@ class Readout(nn.Module):
     @torch.inference_mode()
     def read(self, batch: "Batch", places: Places) -> torch.Tensor:
         """Return the outputs for a batch of the located texts, still on the device."""
-        states = pool_states(batch, places.counts[batch.texts])
+        counts = places.counts[batch.texts]
+        has_one_each = bool((counts == 1).all())
+        states = batch.stacked() if has_one_each else pool_states(batch, counts)
         outputs: torch.Tensor = self(states)
         return outputs
 
@@ -123,13 +125,10 @@ class Readout(nn.Module):
 
 
 def pool_states(batch: "Batch", counts: Ints) -> torch.Tensor:
-    """Return the state of each read, the mean where a read has several positions:
-    (texts, reads, hidden).
+    """Return the mean of each read's positions: (texts, reads, hidden).
 
     `counts`: positions of each read of the batch's texts.
     """
-    if (counts == 1).all():
-        return batch.stacked()
     # embedding_bag averages stretches of different lengths in one kernel, without a
     # table filled up to the longest.
     lengths = counts.reshape(-1)

@@ -39,7 +39,10 @@ def open_models(
     # Without a store a function gets all texts at once.
     batch = None if run.store is None else run.batch
     items, names = _list_items(model, options.get("name"))
-    _check_options(items, options)
+    model_options = sorted(set(options) - {"name"})
+    if model_options:
+        _require_names(items, model_options)
+
     models: dict[str, Scorer | Judge] = {}
     for item, name in zip(items, names, strict=True):
         scorer: Any = item
@@ -55,7 +58,8 @@ def open_models(
         if key in models:
             problem = f"model: two scorers are named {key!r}"
             raise DataError(problem, "give one of them another name (name=...)")
-        _warn_of_twin(models, key, scorer)
+        if models:
+            _warn_of_twin(models, key, scorer)
         models[key] = scorer
     return models
 
@@ -83,15 +87,12 @@ def _list_items(
     return items, names
 
 
-def _check_options(items: Sequence[Model], options: Mapping[str, object]) -> None:
+def _require_names(items: Sequence[Model], model_options: Sequence[str]) -> None:
     """Raise DataError for options where no string names a model that takes them."""
-    names = sorted(set(options) - {"name"})
-    if not names:
-        return
     for item in items:
         if isinstance(item, str | Path) and not has_name(str(item)):
             return
-    problem = f"options {names} are for models named by a string"
+    problem = f"options {model_options} are for models named by a string"
     raise DataError(problem, "give them to the scorer itself")
 
 

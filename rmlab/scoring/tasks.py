@@ -112,6 +112,11 @@ def score_table(
             scorer.free_memory()
 
     table = pd.concat(by_model, ignore_index=True)
+    # Scorers and judges of others bring columns of their own.
+    if task.is_pairwise:
+        table = tables.check_pairs(table)
+    else:
+        table = tables.check_scores(table, allow_missing=run.allow_missing)
     table.attrs["provenance"] = provenance
     if store is not None:
         write_tables(table, store)
