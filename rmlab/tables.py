@@ -360,7 +360,8 @@ def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
     if candidates.empty:
         return []
     prompt = [name for name in ("model", *PROMPT) if name in frame.columns]
-    codes = frame.groupby(prompt, sort=False, observed=True).ngroup().to_numpy(np.intp)
+    number = frame.groupby(prompt, sort=False, observed=True).ngroup()
+    codes = np.asarray(number, np.intp)
     n_prompts = codes.max(initial=-1) + 1
     names = []
     for name in candidates:

@@ -288,6 +288,9 @@ def test_an_infinite_verdict_is_refused_before_a_table_is_written(tmp_path):
         fingerprint = "judge"
         takes = "answer"
 
+        def __init__(self):
+            self.apart = {}
+
         def judge(self, items, *, store=None, progress=None):
             values = [np.array([np.inf]) for _ in items]
             return Judged(values, ["rated"] * len(values), {}, {})

@@ -15,6 +15,7 @@ from rmlab.scoring.open_models import Models, open_models
 from rmlab.scoring.run import RunOptions, score_texts
 from rmlab.scoring.stores import check_tables, write_tables
 from rmlab.scoring.texts import Texts, both_orders, unique_texts
+from rmlab.tables import DataError
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class SingleAnswers:
             if isinstance(getattr(scorer, "model", None), baselines.Baseline):
                 # It costs nothing: it is computed anew, and here.
                 run = replace(run, store=None, engine=None)
+            taken = [name for name in scorer.columns if name in tables.SCORES]
+            if taken:
+                problem = f"scorer {scorer.name!r}: columns {taken} are of every table"
+                raise DataError(problem, "give its columns other names")
             scores, provenance = score_texts(scorer, self.texts, run)
             names = ["score", *scorer.columns]
             columns = pd.DataFrame(scores[self.texts.rows], columns=names)
