@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from rmlab.records import install_command
+from rmlab.records import install_command, read_json
 from rmlab.scorers.base import hash_parts
 from rmlab.scorers.checkpoints.gguf import from_gguf
 from rmlab.scorers.checkpoints.hashing import digests, hash_tokenizer
@@ -258,13 +258,17 @@ def _find_base(
     folder: Path,
     base: str | Path | None,
     find_model: Callable[..., Checkpoint],
-) -> Checkpoint:
-    """The model that the adapter in a folder changes: `base`, or the one that it names.
+) -> Checkpoint | None:
+    """The model that the adapter in a folder changes: `base`, or the one that it names;
+    None where its file holds no adapter.
 
     Raises DataError where it cannot be had, and where whole weights lie beside the
     adapter.
     """
-    adapter = read_object(folder / ADAPTER)
+    adapter = read_json(folder / ADAPTER)
+    if not isinstance(adapter, dict):
+        return None
+
     named = adapter.get("base_model_name_or_path")
     problem = f"model={name!r} holds an adapter of {named!r}"
     if (folder / "config.json").is_file() and any(folder.glob("model*.safetensors")):
