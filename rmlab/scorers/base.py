@@ -19,8 +19,8 @@ from rmlab.tables import DataError, require_text
 
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
-# A row per text: its score, then the scorer's columns and details. Of floats, or of
-# objects where these are words or lists.
+# A row per text: its score, then the scorer's columns and hidden columns. Of floats, or
+# of objects where these are words or lists.
 Rows = NDArray[np.float64] | NDArray[np.object_]
 
 # A question, or the messages before the answer: a list of {"role": ..., "content":
@@ -79,11 +79,11 @@ class Scorer(ABC):
         The model's name in every table.
     columns : tuple of str
         Names of further values that `stream` gives of each text behind its score.
-    details : tuple of str
+    hidden_columns : tuple of str
         Names of values behind the columns that a store keeps and no table shows. A text
-        without a score is stored if its first detail is not None.
-    column_type : type
-        `object` where columns or details hold words or lists; the rows of `stream` are
+        without a score is stored if its first hidden value is not None.
+    has_objects : bool
+        Whether columns or hidden columns hold words or lists; the rows of `stream` are
         then arrays of objects.
     lists_answers : bool
         Whether a text has all answers to its prompt, the scored one first.
@@ -93,8 +93,8 @@ class Scorer(ABC):
 
     name: str
     columns: tuple[str, ...] = ()
-    details: tuple[str, ...] = ()
-    column_type: ClassVar[type] = float
+    hidden_columns: tuple[str, ...] = ()
+    has_objects: bool = False
     lists_answers: ClassVar[bool] = False
     by_subset: "Mapping[str, Scorer]" = MappingProxyType({})
     # Weights and scorers of a score that is a weighted sum, each stored by itself.
@@ -120,7 +120,7 @@ class Scorer(ABC):
         """Yield positions in `texts` and their scores, each position once, in any
         order.
 
-        The scores of a batch have shape (n,), or (n, 1 + columns + details).
+        The scores of a batch have shape (n,), or (n, 1 + columns + hidden columns).
         """
 
     def score_alone(self, texts: Sequence[Text], /) -> Floats | None:
@@ -142,6 +142,12 @@ class Scorer(ABC):
         """Raise DataError where the runs that a store has were of other weights under
         the same fingerprint.
         """
+
+    def restore(self, texts: Sequence[Text], rows: list[Rows], /) -> list[Rows]:
+        """Return the rows of texts, from those that a store has; called once a run,
+        before `stream`.
+        """
+        return rows
 
     def free_memory(self) -> None:  # noqa: B027  # most scorers have no memory to free
         """Leave the device, if another model needs its memory."""
@@ -347,10 +353,10 @@ def check_rows(values: ArrayLike, n: int, scorer: Scorer, title: str) -> Rows:
     """Return the score and the further values of `n` texts, a row each; raise DataError
     for another shape.
     """
-    names = [*scorer.columns, *scorer.details]
+    names = [*scorer.columns, *scorer.hidden_columns]
     array = np.asarray(values)
     shape = (n, 1 + len(names)) if names else (n,)
-    if array.shape == shape and array.dtype == scorer.column_type == object:
+    if array.shape == shape and array.dtype.kind == "O" and scorer.has_objects:
         return array
     if array.shape != shape or array.dtype.kind not in "biuf":
         problem = (
