@@ -82,9 +82,10 @@ def write_report(
 
     A section has the leaderboard with intervals, groups and baselines, sorted by a
     click and filtered by name, and the benchmark's figures with their numbers to
-    download. A number of the leaderboard leads to the explorer of the prompts that it counts. The address in the browser says
-    what is shown, so it can be passed on. The file needs no network and runs no script
-    but its own; the same input gives the same bytes.
+    download. A number of the leaderboard leads to the explorer of the prompts that it
+    counts. The address in the browser says what is shown, so it can be passed on. The
+    file needs no network and runs no script but its own; the same input gives the same
+    bytes.
 
     Parameters
     ----------
