@@ -107,8 +107,8 @@ def write_report(
     seed : int
         Seed of the random baseline and of the sample of prompts.
     columns : mapping, optional
-        Our names to those of files of pairs, as in `rmlab.load_pairs`: {"chosen_score":
-        "good"}.
+        Our names to those of files of pairs, as in `rmlab.load_preferences`:
+        {"chosen_score": "good"}.
     cluster : str, optional
         Column that names a cluster of prompts, as in `rmlab.summary`.
 
