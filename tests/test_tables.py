@@ -124,9 +124,6 @@ REFUSED = [
         ("responses", "response", value)
         for value in ("", " \n", 3, [], ["x", ""], HALF)
     ],
-        ("responses", "response", value)
-        for value in ("", " \n", 3, [], ["x", ""], HALF)
-    ],
     *[("responses", "prompt", value) for value in (None, [{"role": "user"}], HALF)],
     ("responses", "prompt", [{"role": "user", "content": HALF}]),
     *[("responses", "label", value) for value in ("best", None, ["x"])],
