@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from glob import glob
+from glob import glob, has_magic
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -157,6 +157,8 @@ def _result_files(source: Paths) -> list[Path]:
         return [path]
     if path.is_dir():
         candidates = [*path.rglob("*")]
+    elif not has_magic(str(path)):
+        raise DataError(f"{path}: no such file or folder", "check the path")
     else:
         candidates = [Path(name) for name in glob(str(path), recursive=True)]
     files = sorted(candidate for candidate in candidates if _is_result(candidate))
