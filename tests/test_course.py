@@ -153,7 +153,7 @@ def test_a_server_that_squashes_its_scores_is_refused(tmp_path):
 
 
 def verdict_notebook(path, *verdicts):
-    """A saved notebook with a run check for each verdict, and texts that look like one."""
+    """A notebook with a run check for each verdict, and texts that look like one."""
     cells = [nbformat.v4.new_markdown_cell("9.1: right.")]
     for verdict in [*verdicts, "9.2: right."]:
         number = verdict.partition(":")[0]
