@@ -697,7 +697,7 @@ def test_scores_of_a_server_that_stays_away_are_kept_and_it_is_waited_for_once(
         return (
             respond(path, body, headers)
             if next(requests) <= 30
-            else (503, {"retry-after": "20"}, {})
+            else (503, {"retry-after": "60"}, {})
         )
 
     with FaultyServer(leave) as server:
@@ -707,7 +707,7 @@ def test_scores_of_a_server_that_stays_away_are_kept_and_it_is_waited_for_once(
         start = time.monotonic()
         with pytest.raises(DataError, match="away"):
             rmlab.score(frame, remote, store=tmp_path)
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 60
     answered = {
         tuple(ids) for body in server.bodies()[:30] if body for ids in body["input"]
     }
@@ -900,6 +900,7 @@ def test_the_doctor_and_the_shell_on_a_served_model(
     assert rows["check"].tolist() == names
     assert set(rows["status"]) == {"pass"}
     local = rmlab.score(
-        rmlab.load_pairs(file), rmlab.classifier(folder, device="cpu", name="tiny")
+        rmlab.load_preferences(file),
+        rmlab.classifier(folder, device="cpu", name="tiny"),
     )
     pd.testing.assert_frame_equal(rmlab.read_scores(out), local, rtol=1e-5)
