@@ -2,7 +2,7 @@
 reference (DPO) or alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,9 @@ def implicit_reward(
     dtype: str | None = None,
     device: str | None = None,
     template: str | Path | None = None,
+    template_options: Mapping[str, Any] | None = None,
+    system: str | None = None,
+    bos: bool | None = None,
     eos: bool | None = None,
     max_length: int | None = None,
     truncate: str | None = None,
@@ -99,7 +102,9 @@ def implicit_reward(
     together : bool, optional
         Whether both models stay on the device. By default where both fit; otherwise
         each leaves it after its turn.
-    dtype, device, template, eos, max_length, truncate, budget
+    dtype, device, template, template_options, system, bos, eos
+        As in `rmlab.classifier`.
+    max_length, truncate, budget
         As in `rmlab.classifier`.
     trust_remote_code, allow_pickle, name
         As in `rmlab.classifier`.
@@ -120,14 +125,7 @@ def implicit_reward(
     .. [1] Rafailov et al. (2023), "Direct Preference Optimization", arXiv 2305.18290.
     """
     remake = partial(implicit_reward, **locals())
-    require_convention(convention)
-    if convention is not None and eos is not None:
-        problem = (
-            f"eos={eos} with convention='reward-bench', which adds an end token of "
-            "its own"
-        )
-        raise DataError(problem, "leave one out")
-
+    require_convention(convention, bos=bos, eos=eos)
     find = partial(
         _open, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
     )
@@ -145,6 +143,9 @@ def implicit_reward(
     has_reference = len(checkpoints) == 2
     options = EncodeOptions(
         template=template,
+        template_options=template_options,
+        system=system,
+        bos=bos,
         eos=eos,
         max_length=max_length,
         truncate=truncate,

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from rmlab.scorers.in_memory import Source
 
 
+# The pad token of a detached head.
+_PAD = 1
+
+
 class _States(NamedTuple):
     """A backbone's output.
 
@@ -40,7 +44,7 @@ class ModelParts(NamedTuple):
     """A sequence-classification model taken apart.
 
     `head`: (n, 1, hidden) float32 in, raw logits (n, labels) out. `position`: where it
-    reads, "first", "last" or "mean" of all tokens.
+    reads, "first", "last", "before pad" or "mean" of all tokens.
     """
 
     backbone: "PreTrainedModel"
@@ -181,7 +185,7 @@ def _read_states(
     indices = np.arange(texts.shape[1])
     if position == "first":
         indices = indices[:1]
-    elif position == "last":
+    elif position != "mean":
         indices = indices[-1:]
     passes = Passes(backbone)
     # The argument that the class itself passes to its backbone.
@@ -193,10 +197,11 @@ def _read_states(
 
 def _detach_head(
     model: "PreTrainedModel", backbone: "PreTrainedModel", checkpoint: "Source"
-) -> "Callable[[Tensor], Tensor]":
+) -> "Callable[..., Tensor]":
     """The model's forward method from hidden states on, in float32.
 
-    The model keeps a module in the backbone's place that gives out those states.
+    The model keeps a module in the backbone's place that gives out those states. The
+    function also takes the last token's id.
     """
     import torch
 
@@ -224,13 +229,15 @@ def _detach_head(
         keys = checkpoint.files.keys() & model.state_dict().keys()
         state = checkpoint.read(keys, device)
         model.load_state_dict(state, strict=False, assign=True)
-    # The ids that `run` passes are all 0, which must not count as padding; the backbone
+    # The ids that `run` passes are 0, which must not count as padding; the backbone
     # keeps its own configuration.
     model.config = copy.deepcopy(model.config)
-    model.config.pad_token_id = 1
+    model.config.pad_token_id = _PAD
+    model.config.get_text_config().pad_token_id = _PAD
 
-    def run(states: "Tensor") -> "Tensor":
+    def run(states: "Tensor", last: int = 0) -> "Tensor":
         ids = torch.zeros(states.shape[:2], dtype=torch.long, device=device)
+        ids[:, -1] = last
         with torch.inference_mode():
             stand_in.states = states.to(device)
             output = model(input_ids=ids, attention_mask=torch.ones_like(ids))
@@ -266,10 +273,11 @@ def _compare_logits(
     return difference / max(spread, 1e-12)
 
 
-def _find_position(run: "Callable[[Tensor], Tensor]", width: int) -> str | None:
+def _find_position(run: "Callable[..., Tensor]", width: int) -> str | None:
     """Where the head reads: its logits for three states are those for one of them.
 
-    That is the last, the first, or their mean; None for another rule.
+    That is the last, the first, or their mean; None for another rule. "before pad": the
+    one before the last where the last token is the pad token.
     """
     import torch
 
@@ -282,5 +290,11 @@ def _find_position(run: "Callable[[Tensor], Tensor]", width: int) -> str | None:
     }
     for position, state in state_by_position.items():
         if torch.allclose(logits, run(state), atol=1e-4, equal_nan=True):
-            return position
-    return None
+            break
+    else:
+        return None
+    if position == "last":
+        padded = run(states, _PAD)
+        if torch.allclose(padded, run(states[:, 1:2]), atol=1e-4, equal_nan=True):
+            return "before pad"
+    return position
