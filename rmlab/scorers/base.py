@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b, sha256
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,14 +24,14 @@ Floats = NDArray[np.float64]
 
 # A question, or the messages before the answer: a list of {"role": ..., "content":
 # ...}.
-Prompt = str | list[dict[str, str]]
+Prompt = str | list[dict[str, Any]]
 
 # Plain values that JSON can hold: what scored the texts.
 Provenance = dict[str, object]
 
 # Raised by whoever moves the score that a model gives a text, so that no store returns
 # the old one (tests/test_recorded_scores.py says when).
-SCORING_VERSION = 1
+SCORING_VERSION = 2
 
 # Positions of texts and their scores, batch by batch.
 Stream = Iterator[tuple[Ints, Floats]]

@@ -281,7 +281,8 @@ class Classifier(ReadoutScorer["Readout"]):
             if read is Read.LAST:
                 positions[:, column] = ends
             elif read is Read.BEFORE_PAD:
-                positions[:, column] = last_before_pad(ids, self.encoder.padding)[start:]
+                kept = last_before_pad(ids, self.encoder.padding)
+                positions[:, column] = kept[start:]
         where = [*batch.where[0][positions]]
         rows = Batch(np.zeros(len(ends), np.intp), batch.rows, where)
         return ids[start:], _read_rows(readout, rows)

@@ -18,9 +18,9 @@ class Read(Enum):
 
     LAST and FIRST: the token of the text. BEFORE_PAD: the last token that is not the
     pad token, where transformers' classes read. MEAN: the mean over all tokens.
-    PROMPT_END: the last token before the answer. GATE: the token that closes the user's turn before
-    the answer's header, such as `<|eot_id|>`. SOURCE, CANDIDATE_1, CANDIDATE_2: the
-    markers of a text that compares two answers.
+    PROMPT_END: the last token before the answer. GATE: the token that closes the user's
+    turn before the answer's header, such as `<|eot_id|>`. SOURCE, CANDIDATE_1,
+    CANDIDATE_2: the markers of a text that compares two answers.
     """
 
     LAST = "last"

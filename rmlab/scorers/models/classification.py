@@ -288,13 +288,12 @@ def _find_position(run: "Callable[..., Tensor]", width: int) -> str | None:
         "first": states[:, :1],
         "mean": states.mean(1, keepdim=True),
     }
+
+    def is_read(logits: "Tensor", state: "Tensor") -> bool:
+        return torch.allclose(logits, run(state), atol=1e-4, equal_nan=True)
+
     for position, state in state_by_position.items():
-        if torch.allclose(logits, run(state), atol=1e-4, equal_nan=True):
-            break
-    else:
-        return None
-    if position == "last":
-        padded = run(states, _PAD)
-        if torch.allclose(padded, run(states[:, 1:2]), atol=1e-4, equal_nan=True):
-            return "before pad"
-    return position
+        if is_read(logits, state):
+            skips_pad = is_read(run(states, _PAD), states[:, 1:2])
+            return "before pad" if position == "last" and skips_pad else position
+    return None
