@@ -209,15 +209,16 @@ def encode(
 
     texts = limit_lengths(texts, max_length, truncate)
     # All that decides the tokens: other tokens are other scores.
-    decisive = [jinja, template_options, system, bos, eos]
-    written_by = json.dumps(decisive, sort_keys=True, default=str).encode()
+    written_by = f"{jinja}\0{eos}"
+    if (template_options, system, bos) != (None, None, None):
+        written_by += json.dumps([template_options, system, bos], sort_keys=True)
     return Encoded(
         ids=[text.ids for text in texts],
         response_start=np.array([text.start for text in texts], np.intp),
         groups=numbered.groups,
         truncated=np.array([text.is_cut for text in texts], bool),
         source=source,
-        template_hash=hashlib.blake2b(written_by, digest_size=16).hexdigest(),
+        template_hash=hashlib.blake2b(written_by.encode(), digest_size=16).hexdigest(),
         date=pinned_date(jinja),
     )
 
