@@ -128,6 +128,72 @@ PUBLISHED = {
         "'<end_of_turn>\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
     ),
+    "Gemma 3": (
+        "{{ bos_token }}{%- set first = '' %}{%- set turns = messages %}"
+        "{%- if messages[0]['role'] == 'system' %}"
+        "{%- set first = messages[0]['content'] + '\n\n' %}"
+        "{%- set turns = messages[1:] %}{%- endif %}"
+        "{%- for message in turns %}"
+        "{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+        "{{ raise_exception('roles must alternate') }}{%- endif %}"
+        "{%- set role = 'model' if message['role'] == 'assistant' else "
+        "message['role'] %}"
+        "{{ '<start_of_turn>' + role + '\n' + (first if loop.first else '') }}"
+        "{{ message['content'] | trim }}{{ '<end_of_turn>\n' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{%- endif %}"
+    ),
+    "Qwen 2.5": (
+        "{%- if messages[0]['role'] != 'system' %}"
+        "{{- '<|im_start|>system\nDefault.<|im_end|>\n' }}{%- endif %}"
+        "{%- if tools %}{{- '<|im_start|>tools\n' }}{%- for tool in tools %}"
+        "{{- tool | tojson }}{%- endfor %}{{- '<|im_end|>\n' }}{%- endif %}"
+        "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\n' }}"
+        "{{- message.content or '' }}{%- for call in message.tool_calls or [] %}"
+        "{{- '<tool_call>' }}{{- call.function | tojson }}{{- '</tool_call>' }}"
+        "{%- endfor %}{{- '<|im_end|>\n' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
+    ),
+    "Qwen 3": (
+        "{%- if tools %}{{- '<|im_start|>tools\n' + tools | tojson + '<|im_end|>\n' }}"
+        "{%- endif %}{%- for message in messages %}"
+        "{{- '<|im_start|>' + message.role + '\n' }}"
+        "{%- if message.role == 'assistant' and "
+        "(loop.last or message.reasoning_content) %}"
+        "{{- '<think>\n' + (message.reasoning_content or '') + '\n</think>\n\n' }}"
+        "{%- endif %}{{- message.content or '' }}"
+        "{%- for call in message.tool_calls or [] %}"
+        "{{- '<tool_call>' }}{{- call.function | tojson }}{{- '</tool_call>' }}"
+        "{%- endfor %}{{- '<|im_end|>\n' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}"
+        "{%- if enable_thinking is defined and enable_thinking is false %}"
+        "{{- '<think>\n\n</think>\n\n' }}{%- endif %}{%- endif %}"
+    ),
+    "Phi": (
+        "{% for message in messages %}"
+        "{{ '<|' + message['role'] + '|>\n' + message['content'] + '<|end|>\n' }}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}"
+        "{% else %}{{ eos_token }}{% endif %}"
+    ),
+    "Command-R": (
+        "{{ bos_token }}{% for message in messages %}"
+        "{% set kind = {'user': 'USER', 'assistant': 'CHATBOT'} %}"
+        "{{ '<|START|><|' + kind.get(message['role'], 'SYSTEM') + '|>' }}"
+        "{{ message['content'].strip() }}{{ '<|END|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|START|><|CHATBOT|>' }}{% endif %}"
+    ),
+    "SmolLM3": (
+        "{%- set thinks = enable_thinking | default(true) %}"
+        "{{- '<|im_start|>system\nReasoning: ' ~ ('on' if thinks else 'off') ~ '\n' }}"
+        "{%- set turns = messages %}{%- if messages[0].role == 'system' %}"
+        "{{- messages[0].content }}{%- set turns = messages[1:] %}{%- endif %}"
+        "{{- '<|im_end|>\n' }}{%- for message in turns %}"
+        "{{- '<|im_start|>' + message.role + '\n' }}"
+        "{%- if message.role == 'assistant' and not thinks %}"
+        "{{- '<think>\n\n</think>\n' }}{%- endif %}"
+        "{{- message.content + '<|im_end|>\n' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}"
+        "{%- if not thinks %}{{- '<think>\n\n</think>\n' }}{%- endif %}{%- endif %}"
+    ),
 }
 
 CHAT = [
@@ -997,3 +1063,63 @@ def test_published_templates_are_not_turned_away(name):
         "26 Jul 2024" if "strftime_now" in PUBLISHED[name] else None
     )
     assert encode(words, ["Hi?"], ["Yes."]).keys == encoded.keys
+
+
+CONVERSATIONS = {
+    "turns": (CHAT[1:], "Six.", {}),
+    "a system message": (CHAT[1:], "Six.", {"system": "Be kind."}),
+    "no thought": (CHAT[1:], "Six.", {"template_options": {"enable_thinking": False}}),
+    "a thought": (
+        CHAT[1:],
+        {"role": "assistant", "content": "Six.", "reasoning_content": "3 + 3"},
+        {},
+    ),
+    "a tool": (
+        [
+            {"role": "tools", "content": json.dumps(TOOLS)},
+            {"role": "user", "content": "2 + 2?"},
+            {"role": "assistant", "content": "", "tool_calls": CALL},
+            {"role": "tool", "content": "4"},
+        ],
+        {"role": "assistant", "content": "", "tool_calls": CALL},
+        {},
+    ),
+}
+# What the templates do not read: options are refused, fields of messages left out.
+WITHOUT_THOUGHT = {*PUBLISHED} - {"Qwen 3", "SmolLM3"}
+REFUSES = {("Mistral", "a system message"), ("Gemma", "a system message")}
+REFUSES |= {(name, "no thought") for name in WITHOUT_THOUGHT}
+REFUSES |= {(name, "a tool") for name in ("Mistral", "Gemma", "Gemma 3")}
+
+
+@pytest.mark.parametrize("conversation", CONVERSATIONS)
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_templates_write_what_transformers_writes(
+    name, conversation, monkeypatch
+):
+    monkeypatch.setattr(chat_template_utils, "datetime", ThatDay)
+    words = toy.tokenizer(chat_template=PUBLISHED[name])
+    turns, answer, options = CONVERSATIONS[conversation]
+    if (name, conversation) in REFUSES:
+        with pytest.raises(DataError, match="template"):
+            encode(words, [turns], [answer], **options)
+        return
+    encoded = encode(words, [turns], [answer], **options)
+
+    variables = dict(options.get("template_options", {}))
+    if turns[0]["role"] == "tools":
+        variables["tools"] = TOOLS
+        turns = turns[1:]
+    if "system" in options:
+        turns = [{"role": "system", "content": options["system"]}, *turns]
+    if isinstance(answer, str):
+        answer = {"role": "assistant", "content": answer}
+    text = words.apply_chat_template([*turns, answer], tokenize=False, **variables)
+    header = words.apply_chat_template(
+        turns, tokenize=False, add_generation_prompt=True, **variables
+    )
+    ids = words(text.removeprefix(words.bos_token))["input_ids"]
+    assert encoded.ids[0].tolist() == ids
+    _, after = split(words, encoded)
+    assert after.startswith(text.removeprefix(header)[:3])
+    assert text.endswith(after)
