@@ -15,6 +15,7 @@ from rmlab.judges.readers import is_choice
 from rmlab.scorers.base import SCORING_VERSION, Provenance, hash_parts
 from rmlab.scorers.checkpoints.hashing import digests
 from rmlab.scorers.local import versions
+from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
@@ -160,8 +161,16 @@ class Local:
         from rmlab.inference.tokenizer_calls import call
 
         (text,) = render(
-            self.tokenizer, self._chat_template, [question.messages], header=True
+            self.tokenizer,
+            self._chat_template,
+            [question.messages],
+            header=True,
+            options=dict(self.template_options) or None,
         )
+        system = question.template.system.strip()
+        if system not in text:
+            problem = f"system={system[:60]!r}: the chat template does not write it"
+            raise DataError(problem, "give it in the user's message of a template=")
         # The template writes the special tokens, each once.
         encoded = call(self.tokenizer, [text], add_special_tokens=False)
         ids: list[int] = encoded["input_ids"][0]
