@@ -121,8 +121,9 @@ def unwrap_prompt(messages: Messages) -> Prompt:
     """The text of a single question, so that both spellings are one prompt."""
     question = messages[0]
     if len(messages) == 1 and question.keys() == {"role", "content"}:
-        if question["role"] == "user":
-            return str(question["content"])
+        content = question["content"]
+        is_question = question["role"] == "user" and isinstance(content, str)
+        return content if is_question else messages
     return messages
 
 
@@ -193,16 +194,16 @@ def _list_turns(answer: Turns, *, is_transcript: bool) -> Messages | None:
 
 
 def _continue_prompt(prompt: Messages, turns: Messages) -> Messages:
-    """The conversation of a prompt and an answer that repeats or continues it; nothing where the
-    two contradict each other.
+    """The conversation of a prompt and an answer that repeats or continues it; nothing
+    where the two contradict each other.
     """
     n_before = len(prompt)
     begins = _same_messages(turns[:n_before], prompt)
     ends = _same_messages(turns[:-1][-n_before:], prompt)
     if begins or ends:
         return turns
-    is_answered = prompt[-1]["role"] == "assistant"
-    if turns[0]["role"] in ("system", "user") and not is_answered:
+    is_asked = prompt[-1]["role"] == "user"
+    if turns[0]["role"] in ("system", "user") and is_asked:
         return []
     return prompt + turns
 

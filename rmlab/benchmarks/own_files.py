@@ -17,7 +17,7 @@ from rmlab.benchmarks.conversations import (
     split_answers,
 )
 from rmlab.benchmarks.own_layouts import Answer, OwnLayout, find_layout
-from rmlab.benchmarks.own_prompts import read_answer, read_prompt
+from rmlab.benchmarks.own_prompts import PromptReader, read_answer
 from rmlab.benchmarks.registry import looks_like
 from rmlab.benchmarks.roles import (
     ROLES,
@@ -213,14 +213,15 @@ def _read(
 
     items = []
     errors = []
+    prompts = PromptReader(table)
     for key, answers in groups.items():
         try:
-            items.append(_read_item(table, key, answers))
+            items.append(_read_item(table, key, answers, prompts))
         except DataError as error:
             errors.append(error)
     if errors and (on_bad_rows == "refuse" or not items):
         _refuse_rows(errors)
-    extra = [column for column in data.columns if _is_extra(table, column)]
+    extra = [column for column in table.source.columns if _is_extra(table, column)]
     return _Reading(table, layout, items, extra, len(errors))
 
 
@@ -233,21 +234,22 @@ def _refuse_rows(errors: Sequence[DataError]) -> None:
     raise DataError(problem, f"{first.remedy}, or pass on_bad_rows='drop'")
 
 
-def _read_item(table: OwnTable, key: object, answers: list[Answer]) -> _Item:
+def _read_item(
+    table: OwnTable, key: object, answers: list[Answer], prompts: PromptReader
+) -> _Item:
     """The prompt and the responses of a comparison."""
     row = answers[0].row
     labels = {answer.label for answer in answers}
-    for label in LABELS:
-        if label not in labels:
-            role = label if table.has(label) else "label"
-            allowed = "a chosen and a rejected answer to each prompt"
-            table.refuse(row, role, allowed, "load single answers with load_pool")
-    prompt = read_prompt(table, row)
+    if len(labels) < len(LABELS):
+        role = "label" if table.has("label") else "prompt"
+        allowed = "a chosen and a rejected answer to each prompt"
+        table.refuse(row, role, allowed, "load single answers with load_pool")
+    prompt = prompts.read(row)
     if answers[0].text is None and not _has_texts(table):
         return _Item(row, key, prompt, answers, [None] * len(answers), is_split=False)
 
     turns: list[Turns] = [
-        read_answer(table, row, _role_of(table, answer), answer.text)
+        read_answer(table, answer.row, _role_of(table, answer), answer.text)
         for answer in answers
     ]
     split = split_answers(prompt, turns)
@@ -255,12 +257,13 @@ def _read_item(table: OwnTable, key: object, answers: list[Answer]) -> _Item:
         allowed = (
             "conversations with one prompt, each ending with the assistant's answer"
         )
-        table.refuse(row, _role_of(table, answers[-1]), allowed)
+        table.refuse(answers[-1].row, _role_of(table, answers[-1]), allowed)
     if split.prompt is None:
         table.refuse(row, "prompt", "given, or begin the answers", "fill it in")
     for response, answer in zip(split.responses, answers, strict=True):
         if not tables.is_response(response):
-            table.refuse(row, _role_of(table, answer), "an answer that is not empty")
+            allowed = "an answer that is not empty"
+            table.refuse(answer.row, _role_of(table, answer), allowed)
     return _Item(row, key, split.prompt, answers, split.responses, split.is_split)
 
 
@@ -317,10 +320,11 @@ def _list_rows(reading: _Reading, benchmark: str) -> pd.DataFrame:
         own["response"] = _strip_prompts(own["prompt"], own["response"])
 
     shared = {}
-    for role in ("model", "benchmark", "domain", "subset", "family"):
+    shared_roles = ("model", "benchmark", "domain", "subset", "family")
+    for role in shared_roles:
         names = [None] * len(table.source)
         if table.has(role):
-            names = [table.name(role, row) for row in range(len(table.source))]
+            names = table.names(role)
         shared[role] = [names[row] for row in rows]
     for column in extra:
         cells = table.source.columns[column]
@@ -330,10 +334,11 @@ def _list_rows(reading: _Reading, benchmark: str) -> pd.DataFrame:
 
     frame = pd.DataFrame({**shared, **own})
     frame["spelled"] = [str(response) for response in own["response"]]
+    frame = frame.astype(dict.fromkeys(shared_roles, "str"))
     frame["benchmark"] = frame["benchmark"].fillna(benchmark)
     frame["domain"] = frame["domain"].fillna(frame["subset"]).fillna(frame["benchmark"])
     frame["subset"] = frame["subset"].fillna(frame["domain"])
-    frame["family"] = frame["family"].fillna(pd.Series(families, dtype=object))
+    frame["family"] = frame["family"].fillna(pd.Series(families, dtype="str"))
     _refuse_repeated_ids(table, frame)
     n_prompts = len(frame.drop_duplicates(tables.PROMPT))
     if not table.has("family") and frame["family"].nunique() in (0, n_prompts):
@@ -358,16 +363,17 @@ def _name_items(reading: _Reading) -> list[str]:
     """
     table, layout, items, *_ = reading
     bases = []
-    numbers: dict[int, int] = {}
+    numbers: dict[object, int] = {}
     for item in items:
-        number = numbers.setdefault(item.row, len(numbers))
+        prompt = item.key[0] if isinstance(item.key, tuple) else item.key
+        number = numbers.setdefault(prompt, len(numbers))
         if table.has("id"):
             bases.append(_read_id(table, item.row))
         else:
             bases.append(str(number if layout.is_grouped else item.row))
     if table.has("model") and not table.has("id"):
         contents = []
-        models = []
+        names = table.names("model")
         for item in items:
             shared = [table.cells(role)[item.row] for role in ("benchmark", "domain")]
             labelled = [
@@ -375,8 +381,10 @@ def _name_items(reading: _Reading) -> list[str]:
                 for answer, response in zip(item.answers, item.responses, strict=True)
             ]
             contents.append(repr((shared, item.prompt, labelled)))
-            models.append(table.name("model", item.row))
-        bases = [bases[place] for place in _first_rows(contents, models)]
+        bases = [
+            bases[place]
+            for place in _first_rows(contents, [names[item.row] for item in items])
+        ]
     return [_add_pair(base, item.key) for base, item in zip(bases, items, strict=True)]
 
 
@@ -433,7 +441,10 @@ def _strip_prompts(prompts: Cells, responses: Cells) -> Cells:
 def _describe(reading: _Reading, answers: pd.DataFrame) -> dict[str, object]:
     """What was understood, which is also said in one line."""
     table, layout, items, extra, n_bad = reading
-    matched = {role: list(names) for role, names in table.roles.items() if names}
+    matched = {}
+    for role, names in table.roles.items():
+        if names and role in table.used:
+            matched[role] = list(names)
     used = set(extra).union(*matched.values())
     ignored = [column for column in table.source.columns if column not in used]
     understood: dict[str, object] = {

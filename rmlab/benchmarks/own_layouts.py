@@ -16,8 +16,8 @@ from rmlab.text import short
 class Answer(NamedTuple):
     """An answer as a file has it.
 
-    `item` tells the prompts of a table apart, `row` has the cells that its answers
-    share. `text` is None where a file has scores alone.
+    `item` tells comparisons apart, `row` is where the answer stands. `text` is None
+    where a file has scores alone.
     """
 
     item: Hashable
@@ -142,6 +142,8 @@ def flatten(value: object) -> list[object]:
 
 def _list_numbers(table: OwnTable, row: int, role: str, cell: object) -> list[float]:
     """The scores in a cell; none without a column, NaN for an empty cell."""
+    if isinstance(cell, float):
+        return [cell]
     if cell is None and not table.has(role) and not table.has("scores"):
         return []
     return [_read_number(table, row, role, part) for part in flatten(cell)]
@@ -172,11 +174,6 @@ def _to_number(cell: object, comma: str) -> float | None:
 def read_sides(table: OwnTable) -> list[Answer]:
     """Two answers side by side, and which of them won; ties are left out."""
     table.require("a", "b")
-    for side in "ab":
-        if len(table.roles[side]) > 1:
-            columns = short(table.roles[side])
-            problem = f"{table.source.place}: {columns} may all be {side!r}"
-            raise DataError(problem, f"choose one, such as {name_column(side)}")
     winners = _find_winners(table)
     texts = {side: table.cells(side) for side in "ab"}
     scores = {side: table.cells(f"score_{side}") for side in "ab"}
@@ -234,8 +231,8 @@ def _read_one_hot(table: OwnTable) -> list[str]:
     winners = []
     columns = zip(table.cells("winner_a"), table.cells("winner_b"), strict=True)
     for first, second in columns:
-        is_first = _normalise(first) in ("1", "true")
-        is_second = _normalise(second) in ("1", "true")
+        is_first = _normalise(first) == "1"
+        is_second = _normalise(second) == "1"
         if is_first == is_second:
             winners.append("tie")
         else:
@@ -258,14 +255,14 @@ def _side_numbers(table: OwnTable, numbers: set[float | None]) -> dict[str, str]
         return None
     names = [table.roles[side][0] for side in "ab"]
     digits = [re.sub(r"\D", "", name) for name in names]
-    if numbers <= {0.0, 1.0} and digits == ["0", "1"]:
+    is_label = table.roles["winner"][0].lower() in ("label", "labels")
+    if numbers <= {0.0, 1.0} and digits == ["0", "1"] and not is_label:
         return {"0": "a", "1": "b"}
     if numbers <= {1.0, 2.0} and 2.0 in numbers:
         return {"1": "a", "2": "b"}
-    is_label = table.roles["winner"][0].lower() in ("label", "labels")
     if numbers <= {0.0, 0.5, 1.0} and is_label and not any(digits):
         # As in SHP, where the label says whether the first answer is better.
-        return {"1": "a", "true": "a", "0": "b", "false": "b", "0.5": "tie"}
+        return {"1": "a", "0": "b", "0.5": "tie"}
     return None
 
 
@@ -285,8 +282,8 @@ def _read_scale(table: OwnTable, cells: Cells) -> list[str]:
             f"{place}: winner: column {column!r} holds numbers from {low} to {high}"
         )
         remedy = (
-            "pass better='b' (--better b) where larger values favour the second answer, "
-            "'a' where they favour the first, or write 'a' and 'b'"
+            "pass better='b' (--better b) where larger values favour the second, "
+            "'a' where they favour the first answer, or write 'a' and 'b'"
         )
         raise DataError(problem, remedy)
     middle = 0.0 if low < 0 else (low + high) / 2
@@ -311,6 +308,8 @@ def _normalise(cell: object) -> str:
     """A winner's cell as text: 1.0 is "1", and "A >> B" is "a>b"."""
     if cell is None:
         return ""
+    if isinstance(cell, bool) or str(cell).lower() in ("true", "false"):
+        return "1" if str(cell).lower() == "true" else "0"
     text = str(cell).strip().lower().removesuffix(".0")
     return re.sub(r"\s*([<>=])\1*\s*", r"\1", text)
 
@@ -320,10 +319,10 @@ def read_labelled(table: OwnTable) -> list[Answer]:
     table.require("label")
     scores = table.cells("score")
     answers = []
-    for row, item, first_row, text in _group_rows(table):
+    for row, item, text in _group_rows(table):
         label = read_label(table, row)
         score = _read_number(table, row, "score", scores[row])
-        answers.append(Answer(item, first_row, label, text, score))
+        answers.append(Answer(item, row, label, text, score))
     return answers
 
 
@@ -339,7 +338,6 @@ def read_label(table: OwnTable, row: int) -> str:
 class _GroupedRow(NamedTuple):
     row: int
     item: Hashable
-    first_row: int
     text: object
 
 
@@ -361,13 +359,14 @@ def _group_rows(table: OwnTable) -> list[_GroupedRow]:
     first_rows: dict[Hashable, int] = {}
     grouped = []
     for row, key in enumerate(zip(*columns, strict=True)):
+        for name, cell in zip(names, key, strict=True):
+            if cell is None and name in ("model", group):
+                table.refuse(row, name, "given in every row", "fill it in")
         item = repr(key)
-        if key[names.index(group)] is None:
-            table.refuse(row, group, "given in every row", "fill it in")
-        first_row = first_rows.setdefault(item, row)
-        grouped.append(_GroupedRow(row, item, first_row, texts[row]))
+        first_rows.setdefault(item, row)
+        grouped.append(_GroupedRow(row, item, texts[row]))
     if table.has("model"):
-        grouped.sort(key=lambda answer: (answer.first_row, str(answer.text)))
+        grouped.sort(key=lambda answer: (first_rows[answer.item], str(answer.text)))
     return grouped
 
 
@@ -378,41 +377,42 @@ def read_rated(table: OwnTable) -> list[Answer]:
     ratings = table.cells("rating")
     scores = table.cells("score")
     rated: dict[Hashable, list[_Rated]] = {}
-    for row, item, first_row, text in _group_rows(table):
+    for row, item, text in _group_rows(table):
         rating = _read_number(table, row, "rating", ratings[row])
         score = _read_number(table, row, "score", scores[row])
-        answers = rated.setdefault((item, first_row), [])
-        answers.append(_Rated(text, rating, score))
+        rated.setdefault(item, []).append(_Rated(row, text, rating, score))
     pairs = []
-    for (item, first_row), answers in rated.items():
-        pairs += _pair_ratings(table, item, first_row, answers)
+    for item, answers in rated.items():
+        pairs += _pair_ratings(table, item, answers)
     return pairs
 
 
 class _Rated(NamedTuple):
+    row: int
     text: object
     rating: float
     score: float
 
 
 def _pair_ratings(
-    table: OwnTable, item: Hashable, row: int, rated: Sequence[_Rated]
+    table: OwnTable, item: Hashable, rated: Sequence[_Rated]
 ) -> list[Answer]:
     """The pairs of a prompt; equal ratings are ties, which are left out."""
     answers = []
     for (i, first), (j, second) in combinations(enumerate(rated), 2):
-        if not first.rating != second.rating:
-            table.left_out["tie"] += 1
-            continue
         if math.isnan(first.rating - second.rating):
             table.left_out["without a rating"] += 1
+            continue
+        if first.rating == second.rating:
+            table.left_out["tie"] += 1
             continue
         better, worse = first, second
         if second.rating > first.rating:
             better, worse = second, first
         pair = item if len(rated) == 2 else (item, i, j)
-        answers.append(Answer(pair, row, "chosen", better.text, better.score))
-        answers.append(Answer(pair, row, "rejected", worse.text, worse.score))
+        for label, rated_answer in (("chosen", better), ("rejected", worse)):
+            row, text, _, score = rated_answer
+            answers.append(Answer(pair, row, label, text, score))
     return answers
 
 
@@ -425,7 +425,9 @@ def read_lists(table: OwnTable) -> list[Answer]:
     ratings = table.cells("ratings")
     answers = []
     for row, cell in enumerate(table.cells("responses")):
-        parts = cell if isinstance(cell, list) else [cell]
+        if not isinstance(cell, list):
+            table.refuse(row, "responses", "a list of answers")
+        parts = cell
         values = [math.nan] * len(parts)
         if table.has("scores"):
             values = _list_numbers(table, row, "scores", scores[row])
@@ -449,8 +451,8 @@ def read_lists(table: OwnTable) -> list[Answer]:
             rated = [_read_rated_part(table, row, part) for part in parts]
             parts = [text for text, _ in rated]
             numbers = [rating for _, rating in rated]
-        triples = [_Rated(*part) for part in zip(parts, numbers, values, strict=True)]
-        answers += _pair_ratings(table, row, row, triples)
+        listed = zip(parts, numbers, values, strict=True)
+        answers += _pair_ratings(table, row, [_Rated(row, *part) for part in listed])
     return answers
 
 
@@ -468,7 +470,7 @@ def _read_rated_part(table: OwnTable, row: int, part: object) -> tuple[object, f
         if "rank" in part:
             return text, -_read_number(table, row, "responses", part["rank"])
     allowed = "objects with a text and a rating, or texts with a column labels"
-    table.refuse(row, "responses", allowed)
+    return table.refuse(row, "responses", allowed)
 
 
 class OwnLayout(NamedTuple):

@@ -1,6 +1,7 @@
 """A row's prompt with its context (system, history, tools), and its answers."""
 
 import json
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -21,56 +22,66 @@ _PROMPT = "a text, or a list of messages of texts"
 _ANSWER = "a text that is not empty, messages, or a list of these"
 
 
-def read_prompt(table: OwnTable, row: int) -> Prompt | None:
-    """The prompt of a row as text, or as messages where it has a context; None where
-    the row has none.
-    """
-    cell = table.cells("prompt")[row]
-    history = table.cells("history")[row]
-    if cell is None and isinstance(history, str):
-        cell = history  # as in SHP
-        history = None
-    if table.cells("images")[row]:
-        table.refuse(
-            row, "images", "empty: texts alone are scored", "leave the row out"
-        )
+class PromptReader:
+    """The prompts of people's own data, row by row, each with its context."""
 
-    prompt: Prompt | None = cell if isinstance(cell, str) else read_messages(cell)
-    if prompt is None and cell is not None:
-        table.refuse(row, "prompt", _PROMPT)
-    context = _read_context(table, row, history)
-    if context:
+    def __init__(self, table: OwnTable) -> None:
+        self._table = table
+        self._cells = table.cells("prompt")
+        self._context = {
+            role: table.cells(role)
+            for role in ("images", "tools", "system", "history")
+            if table.has(role)
+        }
+
+    def read(self, row: int) -> Prompt | None:
+        """The prompt of a row as text, or as messages where it has a context; None
+        where the row has none.
+        """
+        cell = self._cells[row]
+        context = {role: cells[row] for role, cells in self._context.items()}
+        if cell is None and isinstance(context.get("history"), str):
+            cell = context.pop("history")  # as in SHP
+        prompt = cell if isinstance(cell, str) else read_messages(cell)
+        if prompt is None and cell is not None:
+            self._table.refuse(row, "prompt", _PROMPT)
+        if not any(context.values()):
+            return unwrap_prompt(prompt) if isinstance(prompt, list) else prompt
+
+        before = self._read_context(row, context)
         turns = [] if prompt is None else to_messages(prompt)
-        has_system = turns[:1] == context[-1:] and turns[0]["role"] == "system"
-        return context + turns[has_system:]
-    return (
-        prompt if prompt is None or isinstance(prompt, str) else unwrap_prompt(prompt)
-    )
+        if turns and turns[0] in before:
+            turns = turns[1:]  # the system's message stands in both
+        return before + turns
 
+    def _read_context(self, row: int, context: Mapping[str, object]) -> Messages:
+        """The messages before the prompt: tools, the system's and earlier ones.
 
-def _read_context(table: OwnTable, row: int, history: object) -> Messages:
-    """The messages before the prompt: tools, the system's and earlier ones.
-
-    The first message of the role tools holds them as JSON, for the chat template.
-    """
-    context: Messages = []
-    tools = table.cells("tools")[row]
-    if tools:
-        text = (
-            tools if isinstance(tools, str) else json.dumps(tools, ensure_ascii=False)
-        )
-        context.append({"role": "tools", "content": text})
-    system = table.cells("system")[row]
-    if system:
-        if not isinstance(system, str):
-            table.refuse(row, "system", "a text")
-        context.append({"role": "system", "content": system})
-    if history:
-        messages = read_messages(_pair_turns(history))
-        if messages is None:
-            table.refuse(row, "history", "messages, or pairs of question and answer")
-        context += messages
-    return context
+        The first message of the role tools holds them as JSON, for the chat template.
+        """
+        if context.get("images"):
+            allowed = "empty: texts alone are scored"
+            self._table.refuse(row, "images", allowed, "leave the row out")
+        messages: Messages = []
+        tools = context.get("tools")
+        if tools:
+            text = tools
+            if not isinstance(tools, str):
+                text = json.dumps(tools, ensure_ascii=False)
+            messages.append({"role": "tools", "content": text})
+        system = context.get("system")
+        if system:
+            if not isinstance(system, str):
+                self._table.refuse(row, "system", "a text")
+            messages.append({"role": "system", "content": system})
+        history = context.get("history")
+        if history:
+            earlier = read_messages(_pair_turns(history))
+            if earlier is None:
+                allowed = "messages, or pairs of question and answer"
+                self._table.refuse(row, "history", allowed)
+            messages += earlier
+        return messages
 
 
 def _pair_turns(history: object) -> object:
@@ -93,7 +104,7 @@ def read_answer(table: OwnTable, row: int, role: str, cell: object) -> Turns:
         return messages
     if isinstance(cell, str | list) and is_response(cell):
         return cell
-    table.refuse(row, role, _ANSWER, "fill in the text")
+    return table.refuse(row, role, _ANSWER, "fill in the text")
 
 
 def list_answers(
@@ -104,12 +115,15 @@ def list_answers(
     Rows without a prompt or an answer are left out. `prompt` is None where the column
     of the answers holds whole chats.
     """
-    table = match_roles(
-        read_source(frame), {"prompt": prompt, "response": response}, None
-    )
-    rows = []
+    rows: list[tuple[int, Prompt, object]] = []
+    columns = ["row", "prompt", "response"]
+    if frame.empty:
+        return pd.DataFrame(rows, columns=columns, dtype=object)
+    mapping = {"prompt": prompt, "response": response}
+    table = match_roles(read_source(frame), mapping, None)
+    prompts = PromptReader(table)
     for row, cell in enumerate(table.cells("response")):
-        asked = read_prompt(table, row)
+        asked = prompts.read(row)
         if cell is None or cell == "" or (asked is None and prompt is not None):
             continue
         answer = read_answer(table, row, "response", cell)
@@ -119,4 +133,4 @@ def list_answers(
             table.refuse(row, "response", allowed)
         if is_response(split.responses[0]):
             rows.append((row, split.prompt, split.responses[0]))
-    return pd.DataFrame(rows, columns=["row", "prompt", "response"], dtype=object)
+    return pd.DataFrame(rows, columns=columns, dtype=object)

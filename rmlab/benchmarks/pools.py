@@ -7,11 +7,11 @@ import pandas as pd
 
 from rmlab import records, tables
 from rmlab.benchmarks.own_layouts import read_label
-from rmlab.benchmarks.own_prompts import read_answer, read_prompt
-from rmlab.benchmarks.roles import OwnColumns, OwnTable, match_roles
-from rmlab.benchmarks.sources import read_source
+from rmlab.benchmarks.own_prompts import PromptReader, read_answer
+from rmlab.benchmarks.roles import OwnTable, match_roles
+from rmlab.benchmarks.sources import Cells, read_source
 from rmlab.estimation.pools import N_CANDIDATES
-from rmlab.tables import PROMPT, DataError, IntArray, group_codes, rows_per_model
+from rmlab.tables import PROMPT, DataError, IntArray, group_codes
 from rmlab.text import short
 
 
@@ -99,7 +99,7 @@ def load_pool(
         remedy = "name it: model='my-rm', or add the column"
         raise DataError(f"{problem}; columns: {short(list(columns), 200)}", remedy)
 
-    pool = _read_pool(table, mapping)
+    pool = _read_pool(table)
     if model is not None and is_scored:
         pool["model"] = model
     benchmark = name
@@ -120,16 +120,16 @@ def load_pool(
     return tables.check_scores(pool, allow_missing=allow_missing)
 
 
-def _read_pool(table: OwnTable, mapping: OwnColumns) -> pd.DataFrame:
+def _read_pool(table: OwnTable) -> pd.DataFrame:
     """The columns of a pool: prompts, labels and responses read, the others as they
     are.
     """
     rows = range(len(table.source))
-    prompts = []
-    for row in rows:
-        asked = read_prompt(table, row) if mapping.get("prompt") != "id" else None
-        if asked is None:
-            asked = table.cells("prompt")[row]
+    prompts: Cells = []
+    reader = PromptReader(table)
+    for row, cell in enumerate(table.cells("prompt")):
+        # A number names a prompt.
+        asked = cell if isinstance(cell, int | float) else reader.read(row)
         if asked is None:
             table.refuse(row, "prompt", "given in every row", "fill it in")
         prompts.append(asked)
@@ -177,13 +177,17 @@ def _number_slots(table: OwnTable, pool: pd.DataFrame) -> IntArray:
     content = [*label, "content"]
     named["copy"] = named.groupby([pool["model"], *content], sort=False).cumcount()
     if not table.has("response") and named["copy"].any():
-        in_blocks = pool[["model"]].join(named)
-        if rows_per_model(in_blocks, content) == len(pool):
+        rows_of_model = named[content].groupby(pool["model"], sort=False)
+        orders = [rows.to_numpy().tolist() for _, rows in rows_of_model]
+        if any(order != orders[0] for order in orders):
             row = int(named["copy"].to_numpy().argmax())
-            allowed = "a column that tells the candidates of a prompt apart"
-            table.refuse(
-                row, "prompt", allowed, "add one, such as the candidate's number"
+            problem = (
+                f"{table.source.place}: row {row} repeats a candidate of its model"
             )
+            remedy = (
+                "add a column that tells them apart, such as the candidate's number"
+            )
+            raise DataError(problem, remedy)
     codes, first_rows = group_codes(named, [*content, "copy"])
     places = named.iloc[first_rows].groupby(label, sort=False).cumcount()
     return places.to_numpy(np.intp)[codes]

@@ -95,7 +95,7 @@ SCORE_COLUMNS = {
 }
 """Usual names of columns with scores."""
 # Of these one column is read, though several may be there.
-_FIRST = {"prompt", "id", "domain", "subset", "rating", "response", "system", "images"}
+_FIRST = {"prompt", "id", "domain", "subset", "rating", "system", "images"}
 _TEXTS = {
     *("prompt", "history", "tools", "images", "chosen", "rejected", "a", "b"),
     *("response", "responses", "labels", "ratings", "scores"),
@@ -113,7 +113,7 @@ class OwnTable:
     """People's own data with the columns of each role: none, one or several.
 
     `left_out` counts rows and comparisons that name no winner, `extra` holds columns
-    that a layout adds, by row.
+    that a layout adds, by row, and `used` the roles that were read.
     """
 
     source: Source
@@ -121,19 +121,31 @@ class OwnTable:
     better: str | None = None
     left_out: Counter[str] = field(default_factory=Counter)
     extra: dict[str, Cells] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
 
     def has(self, *roles: str) -> bool:
         """Whether the data have a column for each of the roles."""
-        return all(self.roles.get(role) for role in roles)
+        return all(map(self.roles.get, roles))
 
     def cells(self, role: str) -> Cells:
-        """The cells of a role's first column; nothing but None without one."""
+        """The cells of a role's column; nothing but None without one.
+
+        Raises DataError where several columns may have the role.
+        """
         if not self.has(role):
             return [None] * len(self.source)
+        self.used.add(role)
+        names = self.roles[role]
+        if len(names) > 1:
+            listed = " and ".join(repr(name) for name in names)
+            problem = f"{self.source.place}: {listed} may both be {role!r}"
+            remedy = f"choose one, such as {name_column(role, names[0])}"
+            raise DataError(problem, remedy)
         return self.source.columns[self.roles[role][0]]
 
     def columns(self, role: str) -> list[Cells]:
         """The cells of all columns of a role."""
+        self.used.add(role)
         return [self.source.columns[name] for name in self.roles.get(role, ())]
 
     def refuse(
@@ -151,14 +163,15 @@ class OwnTable:
         if missing:
             raise missing_columns(self.source, missing)
 
-    def name(self, role: str, row: int) -> str | None:
-        """A name such as that of a domain; None where the cell is empty."""
-        value = self.cells(role)[row]
-        if isinstance(value, list | dict):
-            self.refuse(row, role, "one name", "write a string, or leave it empty")
-        if value is None or value == "":
-            return None
-        return name_value(value)
+    def names(self, role: str) -> list[str | None]:
+        """Names such as those of domains; None where a cell is empty."""
+        names: list[str | None] = []
+        for row, value in enumerate(self.cells(role)):
+            if isinstance(value, list | dict):
+                self.refuse(row, role, "one name", "write a string, or leave it empty")
+            is_empty = value is None or value == ""
+            names.append(None if is_empty else name_value(value))
+        return names
 
 
 def name_value(value: object) -> str:
@@ -192,15 +205,11 @@ def match_roles(source: Source, mapping: OwnColumns, better: str | None) -> OwnT
     roles |= _match_sides(spelled)
     if roles["a"] and not roles["winner"] and not roles["winner_a"]:
         roles["winner"] = roles["label"][:1] or roles["labels"]  # as in SHP
-    if roles["prompt"] == [spelled.get("input")] and "instruction" in spelled:
-        if "prompt" not in mapping:
-            problem = (
-                f"{source.place}: the prompt may be 'instruction', 'input', or both"
-            )
-            remedy = (
-                f"name one: {name_column('prompt')}, or join them in a column first"
-            )
-            raise DataError(problem, remedy)
+    is_input = roles["prompt"] == [spelled.get("input")]
+    if is_input and "instruction" in spelled and "prompt" not in mapping:
+        problem = f"{source.place}: the prompt may be 'instruction', 'input', or both"
+        remedy = f"name one: {name_column('prompt')}, or join them in a column first"
+        raise DataError(problem, remedy)
     if mapped.get("family") == roles["id"]:
         roles["id"] = []
     roles |= mapped

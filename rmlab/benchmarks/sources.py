@@ -139,8 +139,9 @@ def _unfold_object(source: Source, paths: Iterable[str]) -> Source:
         ]
         return Source(source.place, columns_of_rows(rows))
     if isinstance(cell, dict):
-        columns = {f"{head}.{name}": value for name, value in cell.items()}
-        return unfold_lists(Source(source.place, {n: [c] for n, c in columns.items()}))
+        columns = {f"{head}.{name}": [value] for name, value in cell.items()}
+        named = {path: columns[path] for path in paths if path in columns}
+        return unfold_lists(Source(source.place, named))
     return source
 
 

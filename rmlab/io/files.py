@@ -171,7 +171,9 @@ def read_pairs(
         if columns is not None:
             data = select_columns(read_source(path), columns)
             return tables.check_pairs(results.read_mapped_pairs(data, columns))
-        if format == "response-matrix" or (format is None and _is_matrix(path)):
+        if format == "response-matrix" or (
+            format is None and _is_matrix(path, by_header=True)
+        ):
             frame = matrix.read_matrix(path, benchmark, subsets)
         else:
             frame = _read_file(path, sidecar, format, None, None)
@@ -318,7 +320,7 @@ def _read_file(
     runners = results.runner_fields()
     if format is not None:
         check_option("format", format, ["rmlab", "pool", *runners])
-    elif _is_matrix(path):
+    elif _is_matrix(path, by_header=False):
         problem = f"{path}: holds outcomes and no scores"
         raise DataError(problem, f"use read_pairs({str(path)!r})")
     header = native.read_header(path)
@@ -349,10 +351,11 @@ def _is_pool(header: Sequence[str]) -> bool:
     return {"score", "correct"} <= {*header} and not prompts.isdisjoint(header)
 
 
-def _is_matrix(path: Path) -> bool:
+def _is_matrix(path: Path, *, by_header: bool) -> bool:
     if records.file_suffix(path) not in records.CSV:
         return False
-    return matrix.is_matrix(path, records.read_header(path))
+    header = records.read_header(path)
+    return matrix.is_matrix(path, header, by_header=by_header)
 
 
 def _name_models(files: Sequence[Path]) -> dict[Path, str]:

@@ -24,16 +24,18 @@ _OUTCOMES = {
 }
 
 
-def is_matrix(path: Path, header: Sequence[str]) -> bool:
+def is_matrix(path: Path, header: Sequence[str], *, by_header: bool) -> bool:
     """Whether a CSV file has a row per model and a column per item, or the other way
-    round with nothing but outcomes.
+    round, with nothing but outcomes.
+
+    `by_header`: the name `model` of the first column says enough.
     """
     names = [name.lower() for name in header]
     if len(names) < 2 or _NO_ITEMS.intersection(names[1:]):
         return False
-    if header[0] == "model":
+    if header[0] == "model" and by_header:
         return True
-    if header[0] not in _ITEM_COLUMNS:
+    if header[0] not in ("model", *_ITEM_COLUMNS):
         return False
     _, lines = records.read_csv_lines(path)
     return all(cell in _OUTCOMES for line in lines for cell in line[1:])

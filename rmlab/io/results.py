@@ -9,7 +9,11 @@ import pandas as pd
 from rmlab.benchmarks import benchmarks_by_name
 from rmlab.benchmarks.own_files import load_scores
 from rmlab.benchmarks.rows import number_id
-from rmlab.benchmarks.sources import Source, read_source, unfold_lists
+from rmlab.benchmarks.sources import (
+    Source,
+    select_columns,
+    unfold_lists,
+)
 from rmlab.records import refuse_rows
 
 # What a judge earns in RewardBench's files; an unreadable verdict is a tie.
@@ -43,26 +47,31 @@ def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
     """The scores or comparisons of a runner's file, not checked yet."""
     benchmark = benchmarks_by_name()[name]
     assert benchmark.layout is not None
-    if len(data) == 1:
-        data = unfold_lists(data)
     fields = dict(benchmark.layout.result_fields)
-    if data.columns.keys() >= {*_JUDGED.values()} - {*fields.values()}:
+    if not data.columns.keys() >= {*fields.values()}:
         fields = dict(_JUDGED)
     for ours, theirs in (("model", "model"), ("subset", "domain")):
         if theirs in data.columns:
             fields[ours] = theirs
+    opened = select_columns(data, fields)
+    cells = {theirs: opened.columns[theirs] for theirs in fields.values()}
+    data = replace(data, columns=cells)
+    if len(data) == 1 and isinstance(cells[fields["id"]][0], list):
+        data = unfold_lists(data)
     prompts = _select(data, fields)
     prompts = benchmark.layout.adapt_results(data.place, prompts)
     if "subset" in prompts:
         spelling = {subset.lower(): subset for subset in benchmark.subsets}
-        subsets = prompts["subset"].astype("str")
-        prompts["subset"] = subsets.str.lower().map(spelling).fillna(subsets)
+        prompts["subset"] = [
+            spelling.get(str(subset).lower(), subset) for subset in prompts["subset"]
+        ]
     prompts = prompts.assign(benchmark=name)
     prompts["id"] = _number_repeats(prompts)
 
     if "outcome" in prompts:
         return _read_outcomes(data.place, prompts, model)
-    listed = replace(read_source(prompts), place=data.place)
+    known = prompts.astype(object).where(prompts.notna(), None)
+    listed = Source(data.place, {name: known[name].tolist() for name in known})
     scores = load_scores(listed, {"prompt": None, "family": None}, model)
     if benchmark.styles:
         scores["style"] = scores["slot"].map(dict(enumerate(benchmark.styles)))
