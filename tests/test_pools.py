@@ -381,7 +381,7 @@ def test_a_bad_pool_is_named(change, word):
 def test_a_pool_without_texts_and_scores_or_a_column_is_refused():
     frame = pool_frame(0, (2, 2))
     with pytest.raises(DataError, match="response"):
-        rmlab.load_pool(frame.drop(columns="score"))
+        rmlab.load_pool(frame.drop(columns=["score", "answer"]))
     with pytest.raises(DataError, match="problem"):
         rmlab.load_pool(frame, prompt="problem")
     # Whose scores they are is in no other column.

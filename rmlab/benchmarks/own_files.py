@@ -27,7 +27,7 @@ from rmlab.benchmarks.roles import (
     name_column,
     name_value,
 )
-from rmlab.benchmarks.sources import Cells, Source, read_source
+from rmlab.benchmarks.sources import IN_MEMORY, Cells, Source, read_source
 from rmlab.tables import LABELS, DataError, check_option
 from rmlab.text import short
 
@@ -477,7 +477,9 @@ def _describe(reading: _Reading, answers: pd.DataFrame) -> dict[str, object]:
     if notes or (named and layout.name != "pairs"):
         columns = f" ({', '.join(named)})" if named else ""
         line = f"{table.source.place}: {layout.name}{columns}, {len(items)} comparisons"
-        _warn_once("; ".join([line, *notes]))
+        # A report reads the same file for its scores and for its texts.
+        warn = _log.warning if table.source.place == IN_MEMORY else _warn_once
+        warn("; ".join([line, *notes]))
     return understood
 
 
@@ -488,5 +490,5 @@ def _count_copies(source: Source) -> int:
 
 @cache
 def _warn_once(message: str) -> None:
-    """Log a warning; a report reads the same file for its scores and for its texts."""
+    """Log a warning that was not logged before."""
     _log.warning(message)

@@ -21,7 +21,7 @@ from rmlab.text import short
 Cells = list[object]
 """The values of a column, None where one is missing."""
 
-_IN_MEMORY = Path("frame")
+IN_MEMORY = Path("frame")
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def read_source(
         comma = "," if records.has_decimal_commas(place) else "."
         table = Source(place, columns, comma)
     else:
-        table = Source(_IN_MEMORY, _read_memory(source, split))
+        table = Source(IN_MEMORY, _read_memory(source, split))
     if not len(table):
         raise DataError(f"{table.place}: no rows", "pass data with rows")
     return table
@@ -106,7 +106,7 @@ def open_paths(source: Source, paths: Iterable[str]) -> Source:
 
 
 def select_columns(source: Source, columns: Mapping[str, str]) -> Source:
-    """The data with the columns that a user names; DataError for one that is not there."""
+    """The data with all columns that a user names, or DataError for one without."""
     opened = open_paths(source, columns.values())
     for ours, theirs in columns.items():
         if theirs not in opened.columns:
@@ -230,9 +230,9 @@ def _read_memory(source: object, split: str | None) -> dict[str, Cells]:
     try:
         plain = {name: _list_plain(cells) for name, cells in columns.items()}
     except RecursionError:
-        problem = f"{_IN_MEMORY}: lists are nested too deeply"
+        problem = f"{IN_MEMORY}: lists are nested too deeply"
         raise DataError(problem, "pass texts, messages and numbers") from None
-    table = Source(_IN_MEMORY, plain)
+    table = Source(IN_MEMORY, plain)
     for name, cells in plain.items():
         if is_broken([name, *cells]):
             row = next((row for row, cell in enumerate(cells) if is_broken(cell)), 0)
@@ -248,7 +248,7 @@ def _choose_split(splits: Mapping[str, object], split: str | None) -> object:
     if split not in splits:
         problem = "several splits" if split is None else f"no split {split!r}"
         raise DataError(
-            f"{_IN_MEMORY}: {problem}; {nearest(split or '', names)}",
+            f"{IN_MEMORY}: {problem}; {nearest(split or '', names)}",
             "choose with split=",
         )
     return splits[split]
@@ -258,7 +258,7 @@ def _list_rows(rows: Iterable[object]) -> list[Row]:
     listed = []
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            problem = f"{_IN_MEMORY}: row {number} is {short(row)}"
+            problem = f"{IN_MEMORY}: row {number} is {short(row)}"
             raise DataError(problem, "pass dicts with named fields")
         listed.append({str(name): cell for name, cell in row.items()})
     return listed
@@ -271,7 +271,7 @@ def _list_frame(frame: pd.DataFrame) -> dict[str, Cells]:
     frame = frame.rename(columns=str)
     if not frame.columns.is_unique:
         repeated = frame.columns[frame.columns.duplicated()][0]
-        problem = f"{_IN_MEMORY}: two columns are called {short(repeated)}"
+        problem = f"{IN_MEMORY}: two columns are called {short(repeated)}"
         raise DataError(problem, "keep one of them")
     return {str(name): values.tolist() for name, values in frame.items()}
 
