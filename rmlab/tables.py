@@ -492,7 +492,8 @@ def is_response(response: object) -> bool:
         return bool(response) and all(
             isinstance(step, str) and step.strip() for step in response
         )
-    return is_message(response) and response["role"] == "assistant"
+    is_assistant = isinstance(response, dict) and response.get("role") == "assistant"
+    return is_assistant and is_message(response)
 
 
 def require_text(argument: str, value: object) -> None:

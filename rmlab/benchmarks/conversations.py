@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from rmlab.tables import is_conversation
 
@@ -122,8 +122,8 @@ def unwrap_prompt(messages: Messages) -> Prompt:
     question = messages[0]
     if len(messages) == 1 and question.keys() == {"role", "content"}:
         content = question["content"]
-        is_question = question["role"] == "user" and isinstance(content, str)
-        return content if is_question else messages
+        if question["role"] == "user" and isinstance(content, str):
+            return content
     return messages
 
 
@@ -158,21 +158,23 @@ def split_answers(
     `prompt`.
     """
     are_texts = not any(is_conversation(answer) for answer in answers)
-    talks = [_list_turns(answer, is_transcript=are_texts) for answer in answers]
-    if are_texts and None in talks:
-        return SplitAnswers(prompt, list(answers), is_split=False)
-
+    plain = SplitAnswers(prompt, cast("list[Response]", list(answers)), is_split=False)
+    talks = []
+    for answer in answers:
+        turns = _list_turns(answer, is_transcript=are_texts)
+        if turns is None:
+            return plain
+        talks.append(turns)
     if prompt is not None:
         start = to_messages(prompt)
-        talks = [_continue_prompt(start, turns) for turns in talks if turns]
+        talks = [_continue_prompt(start, turns) for turns in talks]
     if _share_prompt(talks):
         before = talks[0][:-1]
         shared = unwrap_prompt(before) if before else None
         responses = [read_response(turns[-1]) for turns in talks]
         return SplitAnswers(shared, responses, is_split=True)
     if are_texts and prompt is not None:
-        # They only look like transcripts.
-        return SplitAnswers(prompt, list(answers), is_split=False)
+        return plain  # They only look like transcripts.
     return None
 
 
@@ -187,7 +189,7 @@ def read_response(message: Message) -> Response:
 def _list_turns(answer: Turns, *, is_transcript: bool) -> Messages | None:
     """The messages of an answer; None for a text that is no transcript."""
     if is_conversation(answer):
-        return answer
+        return cast("Messages", answer)
     if not is_transcript:
         return [{"role": "assistant", "content": answer}]
     return _parse_transcript(answer) if isinstance(answer, str) else None

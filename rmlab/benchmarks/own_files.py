@@ -319,12 +319,10 @@ def _list_rows(reading: _Reading, benchmark: str) -> pd.DataFrame:
     if not any(item.is_split for item in items):
         own["response"] = _strip_prompts(own["prompt"], own["response"])
 
-    shared = {}
+    shared: dict[str, Cells] = {}
     shared_roles = ("model", "benchmark", "domain", "subset", "family")
     for role in shared_roles:
-        names = [None] * len(table.source)
-        if table.has(role):
-            names = table.names(role)
+        names = table.names(role)
         shared[role] = [names[row] for row in rows]
     for column in extra:
         cells = table.source.columns[column]

@@ -434,7 +434,7 @@ def read_lists(table: OwnTable) -> list[Answer]:
         if len(values) != len(parts):
             table.refuse(row, "scores", f"{len(parts)} numbers, one for each answer")
         if table.has("labels"):
-            words = labels[row] if isinstance(labels[row], list) else [labels[row]]
+            words = flatten(labels[row])
             names = [_LABEL_WORDS.get(str(word).lower()) for word in words]
             if None in names or len(names) != len(parts):
                 allowed = f"1 or 0 for each of the {len(parts)} responses"

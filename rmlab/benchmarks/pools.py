@@ -166,12 +166,12 @@ def _number_slots(table: OwnTable, pool: pd.DataFrame) -> IntArray:
     """
     label = [*PROMPT, "label"]
     if "model" not in pool or pool["model"].nunique() < 2:
-        return pool.groupby(label, sort=False).cumcount().to_numpy(np.intp)
+        return np.asarray(pool.groupby(label, sort=False).cumcount(), np.intp)
 
     read = {"model", "score", "prompt", "steps", *label}
     columns = ["response"]
     if not table.has("response"):
-        columns = [column for column in pool if column not in read]
+        columns = [str(column) for column in pool if column not in read]
     spelled = pool[columns].astype("str").to_numpy().tolist()
     named = pool[label].assign(content=[repr(cells) for cells in spelled])
     content = [*label, "content"]
@@ -190,4 +190,4 @@ def _number_slots(table: OwnTable, pool: pd.DataFrame) -> IntArray:
             raise DataError(problem, remedy)
     codes, first_rows = group_codes(named, [*content, "copy"])
     places = named.iloc[first_rows].groupby(label, sort=False).cumcount()
-    return places.to_numpy(np.intp)[codes]
+    return np.asarray(places, np.intp)[codes]

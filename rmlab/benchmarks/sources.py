@@ -15,7 +15,7 @@ import pandas as pd
 from rmlab import records
 from rmlab.benchmarks import hub
 from rmlab.records import Row
-from rmlab.tables import DataError, is_broken, nearest
+from rmlab.tables import DataError, is_broken
 from rmlab.text import short
 
 Cells = list[object]
@@ -215,7 +215,7 @@ def _read_path(
 def _read_memory(source: object, split: str | None) -> dict[str, Cells]:
     """The columns of a table or of rows in memory."""
     if isinstance(source, Mapping):
-        source = _choose_split(source, split)
+        source = source[hub.choose_split(IN_MEMORY, list(source), split)]
     if hasattr(source, "collect"):
         raise TypeError("source: a lazy frame has no rows yet; call collect() first")
     if hasattr(source, "to_pandas"):
@@ -238,20 +238,6 @@ def _read_memory(source: object, split: str | None) -> dict[str, Cells]:
             row = next((row for row, cell in enumerate(cells) if is_broken(cell)), 0)
             table.refuse(row, name, "text that UTF-8 can hold", "repair the text")
     return plain
-
-
-def _choose_split(splits: Mapping[str, object], split: str | None) -> object:
-    """The table of a split; DataError names the splits where none is chosen."""
-    names = [str(name) for name in splits]
-    if split is None and len(names) == 1:
-        split = names[0]
-    if split not in splits:
-        problem = "several splits" if split is None else f"no split {split!r}"
-        raise DataError(
-            f"{IN_MEMORY}: {problem}; {nearest(split or '', names)}",
-            "choose with split=",
-        )
-    return splits[split]
 
 
 def _list_rows(rows: Iterable[object]) -> list[Row]:

@@ -1,6 +1,6 @@
 """Result files of the benchmarks' own runners, read as scores or comparisons."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,12 +66,12 @@ def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
             spelling.get(str(subset).lower(), subset) for subset in prompts["subset"]
         ]
     prompts = prompts.assign(benchmark=name)
-    prompts["id"] = _number_repeats(prompts)
+    prompts = prompts.assign(id=_number_repeats(prompts))
 
     if "outcome" in prompts:
         return _read_outcomes(data.place, prompts, model)
     known = prompts.astype(object).where(prompts.notna(), None)
-    listed = Source(data.place, {name: known[name].tolist() for name in known})
+    listed = Source(data.place, {str(name): known[name].tolist() for name in known})
     scores = load_scores(listed, {"prompt": None, "family": None}, model)
     if benchmark.styles:
         scores["style"] = scores["slot"].map(dict(enumerate(benchmark.styles)))
@@ -90,11 +90,11 @@ def _read_outcomes(
     return fill_names(path, prompts, model)
 
 
-def _number_repeats(prompts: pd.DataFrame) -> Sequence[object]:
+def _number_repeats(prompts: pd.DataFrame) -> list[object]:
     """The ids, further ones of an id with a number: RewardBench 2 repeats some."""
     key = [name for name in ("subset", "domain", "id") if name in prompts]
     n_before = prompts[key].astype("str").groupby(key, sort=False).cumcount()
-    ids = []
+    ids: list[object] = []
     for item, n in zip(prompts["id"], n_before, strict=True):
         ids.append(number_id(str(item), n) if n else item)
     return ids
