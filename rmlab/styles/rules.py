@@ -70,7 +70,7 @@ def restyle_pairs(responses: pd.DataFrame) -> Restyled:
     Parameters
     ----------
     responses : DataFrame
-        A table of responses without styles, as `load_pairs` returns.
+        A table of responses without styles, as `load_preferences` returns.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def restyle_pairs(responses: pd.DataFrame) -> Restyled:
     responses = tables.check_responses(responses)
     if responses["style"].notna().any():
         problem = "responses: answers have styles already"
-        raise DataError(problem, "pass pairs without, as load_pairs gives")
+        raise DataError(problem, "pass pairs without, as load_preferences gives")
 
     versions = {text: _restyle_text(text) for text in responses["response"].unique()}
     report = _report_problems(responses, versions)

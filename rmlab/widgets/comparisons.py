@@ -142,7 +142,8 @@ class Comparisons:
         """The id of every prompt and its texts, in lower case."""
         if self.responses is None:
             return self.prompts["id"].str.lower().tolist()
-        by_prompt = self.responses["response"].groupby(self.answers["number"])
+        texts = self.responses["response"].map(markup.prompt_text)
+        by_prompt = texts.groupby(self.answers["number"])
         answers = by_prompt.agg("\n".join)
         searchable = []
         for name, prompt, text in zip(
@@ -174,7 +175,8 @@ class Comparisons:
         for text, style, counts in zip(
             rows["response"], row_styles, features.to_numpy().tolist(), strict=True
         ):
-            answers.append(_with_html(text, style) | {"counts": counts})
+            answer = _with_html(markup.prompt_text(text), style)
+            answers.append(answer | {"counts": counts})
         prompt = markup.prompt_text(rows["prompt"].iloc[0])
         return {
             "prompt": _with_html(prompt, "plain"),
