@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -32,6 +32,9 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 _KEY_MARK = "[key]"
+# A shorter key, such as "EMPTY", may be a part of an ordinary reply, which must stay as
+# it is.
+_MIN_KEY_IN_REPLY = 16
 # Seconds that a server may ask for; more than this is a refusal for the day.
 _LONGEST_RETRY_AFTER = 600.0
 _SHOWN_CHARACTERS = 300
@@ -56,7 +59,7 @@ _NO_ANSWER = (
     RecursionError,
 )
 # One for all clients: a client that holds no lock can be copied and pickled.
-_LOCK = threading.Lock()
+_CHANGED = threading.Condition()
 
 
 @dataclass(frozen=True)
@@ -76,14 +79,15 @@ class Answer(Generic[T]):
 class Spent:
     """What a client has used so far.
 
-    `requests`: every try that was sent to a server in service. `tokens`: charged; of
-    requests without an answer the most that they can cost. `answered`: items with a
-    value.
+    `requests`: every try that was sent to a server in service. `tokens`: charged, or
+    reserved in doubt. `open`: requests without an answer yet, whose tokens are the most
+    that they can cost. `answered`: items with a value.
     """
 
     requests: int = 0
     tokens: int = 0
     answered: int = 0
+    open: int = 0
 
 
 class Stopped(Exception):
@@ -193,7 +197,7 @@ class Sender(Generic[K, T]):
                 self._over = f"{failed}, the last one with: {reason}"
             return key, Answer(None, reason)
         self._n_failures = 0
-        with _LOCK:
+        with _CHANGED:
             spent.answered += 1
         return key, Answer(value)
 
@@ -207,6 +211,9 @@ class Sender(Generic[K, T]):
         is_away = False
         try:
             reply = connection.send(request)
+            if len(self._key) >= _MIN_KEY_IN_REPLY:
+                content = reply.content.replace(self._key.encode(), _KEY_MARK.encode())
+                reply = replace(reply, content=content)
             self._require_success(reply)
             if request.tokens:
                 n_charged = _count_charged(reply, request.tokens)
@@ -222,32 +229,45 @@ class Sender(Generic[K, T]):
             self._hold(failure)
             raise
         finally:
-            with _LOCK:
-                self._client.spent.requests -= is_away
-                self._client.spent.tokens += n_charged - request.tokens
+            spent = self._client.spent
+            with _CHANGED:
+                spent.open -= 1
+                spent.requests -= is_away
+                spent.tokens += n_charged - request.tokens
+                _CHANGED.notify_all()
 
     def _take(self, n_tokens: int) -> None:
-        """Count a request that is about to be sent; raise Stopped where none may be."""
-        client = self._client
-        with _LOCK:
-            spent = client.spent
-            reason = self._over
-            n_requests = spent.requests + self._reserve
-            if client.max_requests is not None and n_requests >= client.max_requests:
-                reason = f"max_requests={client.max_requests} are spent"
-            n_most = spent.tokens + n_tokens
-            if client.max_tokens is not None and n_most > client.max_tokens:
-                reason = f"{spent.tokens} of max_tokens={client.max_tokens} are spent"
+        """Count a request that is about to be sent; raise Stopped where none may be.
+
+        Open requests reserve the most that they can cost, and may give tokens back:
+        they are waited for.
+        """
+        spent = self._client.spent
+        with _CHANGED:
+            _CHANGED.wait_for(lambda: not spent.open or not self._missing(n_tokens))
+            reason = self._over or self._missing(n_tokens)
             if self._stop.is_set():
                 reason = "nobody waits for it"
             if reason:
                 raise Stopped(reason)
+            spent.open += 1
             spent.requests += 1
-            spent.tokens = n_most
+            spent.tokens += n_tokens
+
+    def _missing(self, n_tokens: int) -> str:
+        """Why the budget is not enough; empty where it is."""
+        client = self._client
+        n_requests = client.spent.requests + self._reserve
+        if client.max_requests is not None and n_requests >= client.max_requests:
+            return f"max_requests={client.max_requests} are spent"
+        n_spent = client.spent.tokens
+        if client.max_tokens is not None and n_spent + n_tokens > client.max_tokens:
+            return f"{n_spent} of max_tokens={client.max_tokens} are spent"
+        return ""
 
     def _wait_for_turn(self) -> None:
         """Wait until the next request may be sent, or nobody waits for it."""
-        with _LOCK:
+        with _CHANGED:
             turn = max(time.monotonic(), self._next_turn)
             self._next_turn = turn + self._interval
         while not self._stop.is_set():
@@ -262,7 +282,7 @@ class Sender(Generic[K, T]):
         seconds = failure.wait
         if failure.away and self._client.outage:
             seconds = min(seconds, self._client.outage)
-        with _LOCK:
+        with _CHANGED:
             now = time.monotonic()
             self._paused_until = max(self._paused_until, now + seconds)
 
@@ -275,7 +295,7 @@ class Sender(Generic[K, T]):
         """Say on the screen, once, that the server is away."""
         if state.attempt_number < _TRIES_BEFORE_NOTICE:
             return
-        with _LOCK:
+        with _CHANGED:
             is_first = not self._has_noted_outage
             self._has_noted_outage = True
         if is_first:
