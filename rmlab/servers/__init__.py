@@ -5,7 +5,7 @@ asked and how texts are written.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, cast
 
 import numpy as np
 
@@ -133,7 +133,7 @@ def remote(
     model = model or server.usual_model
     if server.form:
         _require_form_options(server, tokenizer, weights, encoding)
-        source = _Source(Writer(server, EncodeOptions(**encoding)), [])
+        source = _Source(Writer(server, cast(EncodeOptions, encoding)), [])
     else:
         source = _open_source(server, tokenizer or weights, encoding)
     draft = Remote(
@@ -202,7 +202,7 @@ def _open_source(
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
     from rmlab.scorers.in_memory import hash_saved
 
-    options = EncodeOptions(**encoding)
+    options = cast(EncodeOptions, encoding)
     if kind.length_option and options.get("max_length") is None:
         problem = f"max_length: a server of kind={kind.name!r} cuts long texts silently"
         raise DataError(problem, f"pass its {kind.length_option}")
