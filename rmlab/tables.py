@@ -492,8 +492,9 @@ def is_response(response: object) -> bool:
         return bool(response) and all(
             isinstance(step, str) and step.strip() for step in response
         )
-    is_assistant = isinstance(response, dict) and response.get("role") == "assistant"
-    return is_assistant and is_message(response)
+    if not isinstance(response, dict):
+        return False
+    return is_message(response) and response["role"] == "assistant"
 
 
 def require_text(argument: str, value: object) -> None:
