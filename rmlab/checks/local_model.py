@@ -13,7 +13,7 @@ from rmlab.checks import sampled_scores, token_ids
 from rmlab.checks.sampled_scores import Sample
 from rmlab.findings import Check, Checks, Finding, run_checks
 from rmlab.scorers.base import Floats, Ints, Text, fill, list_columns
-from rmlab.scorers.checkpoints.adapted import Adapted
+from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.implicit import ImplicitReward
 from rmlab.scorers.in_memory import ModelInMemory
 from rmlab.scorers.local import LocalScorer
@@ -288,9 +288,13 @@ def _accept_convention(examined: Examined, finding: Finding) -> Finding:
 def _check_pad(examined: Examined) -> Finding | None:
     if examined.is_pair:
         return None
+    encoder = examined.scorer.encoder
     return token_ids.check_pad(
-        examined.scorer.tokenizer,
+        encoder.tokenizer,
         examined.tokens.ids,
+        examined.tokens.reads,
+        padding=encoder.padding,
+        pooling=encoder.pooling,
         is_implicit=examined.is_implicit,
     )
 
