@@ -105,8 +105,6 @@ class Scorer(ABC):
     writes_store: ClassVar[bool] = False
     # Why texts of the last `stream` have no score, by their positions, where it knows.
     unscored: Mapping[int, str] = MappingProxyType({})
-    # Positions whose scores `stream` has taken back when it raises DataError.
-    withdrawn: Sequence[int] = ()
 
     @cached_property
     def fingerprint(self) -> str | None:

@@ -347,11 +347,6 @@ def score_batches(
                 store.append(fingerprint, records)
             is_waiting[positions] = False
             yield positions, rows
-    except DataError:
-        if store is not None and len(scorer.withdrawn):
-            keys = {texts[position].key for position in scorer.withdrawn}
-            store.withdraw(fingerprint, keys)
-        raise
     finally:
         if store is not None:
             store.flush()
