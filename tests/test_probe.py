@@ -9,7 +9,7 @@ import pytest
 from rmlab import baselines
 from rmlab.benchmarks import load
 from rmlab.bias import probe
-from rmlab.styles import TRANSFORMS, Transform
+from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.styles.counts import features_of
 from rmlab.tables import DataError
 from rmlab.toy import dial

@@ -10,7 +10,7 @@ import pytest
 
 import rmlab
 from rmlab.benchmarks import load
-from rmlab.styles import PROMPT_TRANSFORMS
+from rmlab.styles.wording import PROMPT_TRANSFORMS
 from rmlab.tables import DataError, check_responses
 from rmlab.toy import dial
 
