@@ -35,7 +35,7 @@ from rmlab import (
     toy,
     widgets,
 )
-from rmlab.benchmarks import load, load_pairs, load_pool
+from rmlab.benchmarks import load, load_pool, load_preferences
 from rmlab.bias.effects import exchange_rate, style_effects
 from rmlab.bias.gap import style_gap
 from rmlab.bias.probe import probe
@@ -68,8 +68,8 @@ __all__ = [
     "judge",
     "leaderboard",
     "load",
-    "load_pairs",
     "load_pool",
+    "load_preferences",
     "matrix",
     "merge",
     "pairs",

@@ -63,7 +63,7 @@ _CONTRACT = {
     "pairs": _Contract(PAIR_KEY, PAIRS, PAIR_KEY),
 }
 _SOURCE = {
-    "responses": "rmlab.load(...) or rmlab.load_pairs(...)",
+    "responses": "rmlab.load(...) or rmlab.load_preferences(...)",
     "scores": "rmlab.score(responses, ...) or rmlab.read_scores(...)",
     "pairs": "rmlab.pairs(scores)",
     "answers": "your own file: name its columns by prompt= and response=",
@@ -107,8 +107,10 @@ def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
     ----------
     frame : DataFrame
         Key: benchmark, domain, id, label, slot. Also prompt (a string, or a list of
-        messages with role and content) and response (a non-empty string); subset
-        (default: the domain) and style (default: missing) may be left out.
+        messages with role and content) and response (a text; one message of the
+        assistant, where it has more than its text; or a list of texts, the steps of a
+        process model); subset (default: the domain) and style (default: missing) may be
+        left out.
 
     Returns
     -------
@@ -121,9 +123,9 @@ def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
         Naming the row, the column and the value.
     """
     frame, _ = _check_columns(frame, "responses")
-    texts = frame["response"]
-    is_text = [isinstance(text, str) and text != "" for text in texts]
-    _require(frame, is_text, "responses", "response", "a non-empty string")
+    is_text = [is_response(response) for response in frame["response"]]
+    allowed = "a text, a message of the assistant, or a list of steps"
+    _require(frame, is_text, "responses", "response", allowed)
     prompts = frame["prompt"]
     is_prompt = [
         isinstance(prompt, str) or is_conversation(prompt) for prompt in prompts
@@ -462,17 +464,35 @@ def require_columns(frame: pd.DataFrame, columns: Sequence[str], table: str) -> 
 
 
 def is_conversation(prompt: object) -> bool:
-    """Whether a prompt is a non-empty list of messages with a role and a content."""
+    """Whether a prompt is a non-empty list of messages."""
     if not isinstance(prompt, list) or not prompt:
         return False
-    for message in prompt:
-        if not isinstance(message, dict):
-            return False
-        if not isinstance(message.get("role"), str):
-            return False
-        if not isinstance(message.get("content"), str):
-            return False
-    return True
+    return all(is_message(message) for message in prompt)
+
+
+def is_message(message: object) -> bool:
+    """Whether a value is a message: a role and a content, which may be None beside
+    other fields, such as tool calls.
+    """
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        return False
+    content = message.get("content")
+    if content is None:
+        return len(message.keys() - {"role", "content"}) > 0
+    return isinstance(content, str)
+
+
+def is_response(response: object) -> bool:
+    """Whether a value is a response: a text that is not blank, the steps of one, or a
+    message of the assistant that holds more than its text.
+    """
+    if isinstance(response, str):
+        return response.strip() != ""
+    if isinstance(response, list):
+        return bool(response) and all(
+            isinstance(step, str) and step.strip() for step in response
+        )
+    return is_message(response) and response["role"] == "assistant"
 
 
 def require_text(argument: str, value: object) -> None:

@@ -335,7 +335,7 @@ def write_whole(folder):
             for row in _own_rows(layout, n, question)
         ]
         path = _write_lines(folder / "own" / f"{layout}.jsonl", rows)
-        files += [(rmlab.load_pairs, path), (rmlab.read_scores, path)]
+        files += [(rmlab.load_preferences, path), (rmlab.read_scores, path)]
     for benchmark, content in _result_rows().items():
         read = _read_verdicts if benchmark == "judgebench" else rmlab.read_scores
         files.append(

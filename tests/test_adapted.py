@@ -348,7 +348,7 @@ def test_the_shell_judges_with_a_base(zoo, tmp_path, main):
     judge = rmlab.judge(
         folder, base=base, mode="logprob", device="cpu", dtype="float32"
     )
-    expected = rmlab.prefer(rmlab.load_pairs(pairs), judge)["margin"]
+    expected = rmlab.prefer(rmlab.load_preferences(pairs), judge)["margin"]
     found = rmlab.read_pairs(out)["margin"]
     np.testing.assert_allclose(found, expected, atol=1e-5)
 

@@ -196,7 +196,7 @@ def test_policies_are_scored_as_implicit_rewards(main, zoo, tmp_path):
     words = ["--reference", sft, "--name", "mine", "-q", "-o", tmp_path / "scores.csv"]
     assert main("score", tmp_path / "mine.jsonl", policy, *words)[0] == 0
     expected = rmlab.score(
-        rmlab.load_pairs(tmp_path / "mine.jsonl"),
+        rmlab.load_preferences(tmp_path / "mine.jsonl"),
         rmlab.implicit_reward(policy, sft, name="mine"),
     )
     pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path / "scores.csv"), expected)

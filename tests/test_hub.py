@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from faulty_server import FaultyServer
 
-from rmlab.benchmarks import load, load_pairs
+from rmlab.benchmarks import load, load_preferences
 from rmlab.benchmarks.hub import file_checksums
 from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.benchmarks.rm_bench import SUBSETS as RM_BENCH
@@ -297,7 +297,7 @@ def test_reward_bench_pins_a_sha256(server, monkeypatch, tmp_path):
     )
 
 
-def test_load_pairs_from_the_hub(server):
+def test_load_preferences_from_the_hub(server):
     rows = [
         json.dumps({"chosen": "yes", "rejected": "no", "prompt": f"{i}?"}).encode()
         for i in range(3)
@@ -305,14 +305,14 @@ def test_load_pairs_from_the_hub(server):
     server.files = {f"data/train-0000{i}-of-00002.jsonl": rows[i] for i in range(2)} | {
         "README.md": b"x"
     }
-    responses = load_pairs("someone/pairs")
+    responses = load_preferences("someone/pairs")
     assert responses["prompt"].tolist() == ["0?", "0?", "1?", "1?"]
     assert set(responses["benchmark"]) == {"pairs"}
     server.files |= {"data/test-00000-of-00001.jsonl": rows[2]}
-    assert len(load_pairs("someone/pairs", split="test")) == 2
+    assert len(load_preferences("someone/pairs", split="test")) == 2
     for split, message in ((None, r"'test', 'train'"), ("tets", r"'tets'; .*'test'")):
         with pytest.raises(DataError, match=message):
-            load_pairs("someone/pairs", split=split)
+            load_preferences("someone/pairs", split=split)
 
 
 def test_m_reward_bench_takes_the_files_of_languages_and_says_that_none_is_verified(

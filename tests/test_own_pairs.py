@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import rmlab
-from rmlab.benchmarks import load_pairs
+from rmlab.benchmarks import load_preferences
 from rmlab.io import join
 from rmlab.tables import DataError
 
@@ -117,7 +117,7 @@ def test_layouts(tmp_path, layout):
         pd.DataFrame(content),
         *(write(content, tmp_path / f"mine.{suffix}") for suffix in suffixes),
     ):
-        responses = load_pairs(source, name="mine")
+        responses = load_preferences(source, name="mine")
         by_label = responses.pivot(
             index="id", columns="label", values=["prompt", "response"]
         )
@@ -153,7 +153,7 @@ def test_an_empty_prompt_is_to_be_filled_in_not_named():
         {"prompt": ["p", None], "chosen": ["a", "b"], "rejected": ["c", "d"]}
     )
     with pytest.raises(rmlab.DataError) as error:
-        rmlab.load_pairs(rows)
+        rmlab.load_preferences(rows)
     assert "columns=" not in str(error.value)
 
 
@@ -206,7 +206,7 @@ def test_a_conversation_keeps_its_earlier_turns():
         (start, [*start, assistant("yes")], [*start, assistant("no")]),
         (start[1:], transcript + "yes", transcript + "no"),
     ):
-        responses = load_pairs(
+        responses = load_preferences(
             pd.DataFrame({"chosen": [chosen], "rejected": [rejected]})
         )
         assert responses["prompt"].tolist() == [prompt, prompt]
@@ -222,7 +222,7 @@ def test_several_answers():
             "rejected": [["c", "d"], ["e"]],
         }
     )
-    responses = load_pairs(frame)
+    responses = load_preferences(frame)
     assert texts(responses[responses["id"] == "0"]) == first
     assert texts(responses[responses["id"] == "1"]) == [
         ["chosen", 0, "b"],
@@ -230,7 +230,7 @@ def test_several_answers():
         ["rejected", 0, "e"],
     ]
     talks = [[user("1?"), assistant("c")], [user("1?"), assistant("d")]]
-    of_messages = load_pairs(
+    of_messages = load_preferences(
         pd.DataFrame({"chosen": [[user("1?"), assistant("a")]], "rejected": [talks]})
     )
     assert texts(of_messages) == first
@@ -254,7 +254,7 @@ def test_columns_of_other_names_and_what_was_understood():
         "id": "key",
         "domain": "kind",
     }
-    responses = load_pairs(frame, columns=columns, name="mine")
+    responses = load_preferences(frame, columns=columns, name="mine")
     assert texts(responses) == [
         ["chosen", 0, "yes"],
         ["rejected", 0, "no"],
@@ -280,7 +280,7 @@ def test_columns_of_other_names_and_what_was_understood():
 
 def test_texts_that_only_look_like_a_prompt_stay():
     story = "Human: who?\n\nAssistant: me\n\nHuman: ah"
-    responses = load_pairs(
+    responses = load_preferences(
         pd.DataFrame(
             {"prompt": ["Write a dialogue"], "chosen": [story], "rejected": ["no"]}
         )
@@ -293,7 +293,7 @@ def test_texts_that_only_look_like_a_prompt_stay():
             "rejected": ["no", "no"],
         }
     )
-    assert load_pairs(frame)["response"].tolist() == ["Say hi!", "no", "ho", "no"]
+    assert load_preferences(frame)["response"].tolist() == ["Say hi!", "no", "ho", "no"]
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_ways_to_write_a_winner(tmp_path, caplog, column, winners, left_out):
         score_a=1.0, score_b=0.0, model_a="X", model_b="Y", **{column: winners}
     )
     for source in (frame, write(frame, tmp_path / "x.csv")):
-        responses = load_pairs(source, winner=column)
+        responses = load_preferences(source, winner=column)
         assert responses["response"].tolist() == ["a", "p", "pqr"[n - 1], "abc"[n - 1]]
         assert responses["id"].tolist() == ["0", "0", str(n - 1), str(n - 1)]
         assert responses.attrs["understood"]["without_winner"] == left_out
@@ -344,7 +344,7 @@ def test_a_winner_that_may_mean_either_side_is_refused(winners):
         }
     )
     with pytest.raises(DataError, match=r"frame: .*'best'.*'a' and 'b'"):
-        load_pairs(frame, winner="best")
+        load_preferences(frame, winner="best")
     numbered = frame.rename(
         columns={
             "response_a": "response_0",
@@ -353,7 +353,7 @@ def test_a_winner_that_may_mean_either_side_is_refused(winners):
         }
     )
     with pytest.raises(DataError, match=r"'label'.*'a' and 'b'"):
-        load_pairs(
+        load_preferences(
             numbered, winner="label", columns={"a": "response_0", "b": "response_1"}
         )
 
@@ -384,7 +384,7 @@ BAD_ROWS = [
 @pytest.mark.parametrize(("row", "message"), BAD_ROWS)
 def test_bad_rows_are_refused(row, message):
     with pytest.raises(DataError, match=f"frame.*{message}"):
-        load_pairs(pd.DataFrame([row], dtype=object))
+        load_preferences(pd.DataFrame([row], dtype=object))
 
 
 MISTAKES = [
@@ -434,11 +434,11 @@ def test_a_field_that_one_row_lacks_is_named_with_its_row(tmp_path, rows, field)
 UNNAMED = [
     (rmlab.read_scores, {"prompt": PROMPTS, "good": CHOSEN, "bad": REJECTED}),
     (rmlab.read_scores, PAIR),
-    (load_pairs, {"prompt": PROMPTS, "good": CHOSEN, "bad": REJECTED}),
-    (load_pairs, {"response": ["a", "b"], "label": [1, 0]}),
-    (load_pairs, ANSWERS | {"label": [5, 1, 4, 2, 3, 3]}),
+    (load_preferences, {"prompt": PROMPTS, "good": CHOSEN, "bad": REJECTED}),
+    (load_preferences, {"response": ["a", "b"], "label": [1, 0]}),
+    (load_preferences, ANSWERS | {"label": [5, 1, 4, 2, 3, 3]}),
     (
-        load_pairs,
+        load_preferences,
         {
             "instruction": PROMPTS,
             "input": PROMPTS,
@@ -446,7 +446,7 @@ UNNAMED = [
             "rejected": PAIR["rejected"],
         },
     ),
-    (load_pairs, {"chosen": PAIR["chosen"], "rejected": PAIR["rejected"]}),
+    (load_preferences, {"chosen": PAIR["chosen"], "rejected": PAIR["rejected"]}),
 ]
 
 
@@ -500,13 +500,15 @@ def test_bad_arguments(tmp_path):
             "rejected": ["c", "d"],
         }
     )
-    assert load_pairs(frame, columns={"id": None})["id"].tolist() == [
+    assert load_preferences(frame, columns={"id": None})["id"].tolist() == [
         "0",
         "0",
         "1",
         "1",
     ]
-    parts = load_pairs(frame.assign(domain=None, subset="s"), columns={"id": None})
+    parts = load_preferences(
+        frame.assign(domain=None, subset="s"), columns={"id": None}
+    )
     assert set(parts["domain"]) == {"s"}
     (tmp_path / "cut.csv").write_text('prompt,chosen,rejected\n1?,a,"b')
     for source, options, message in (
@@ -533,18 +535,18 @@ def test_bad_arguments(tmp_path):
         (tmp_path / "nothing.csv", {}, "nothing.csv: no such file"),
     ):
         with pytest.raises(DataError, match=message):
-            load_pairs(source, **options)
+            load_preferences(source, **options)
 
 
 def test_blank_second_answers_mean_one_fewer(tmp_path):
     path = tmp_path / "own.csv"
     path.write_text("prompt,chosen,r1,r2\nq1,x,y,z\nq2,x,y,\nq3,x,,z\n")
-    responses = rmlab.load_pairs(path, columns={"rejected": ["r1", "r2"]})
+    responses = rmlab.load_preferences(path, columns={"rejected": ["r1", "r2"]})
     assert responses.groupby("id").size().tolist() == [3, 2, 2]
     assert responses.loc[responses["id"] == "2", "response"].tolist() == ["x", "z"]
     path.write_text("prompt,chosen,r1,r2\nq1,x,,\n")
     with pytest.raises(DataError, match="'r1'"):
-        rmlab.load_pairs(path, columns={"rejected": ["r1", "r2"]})
+        rmlab.load_preferences(path, columns={"rejected": ["r1", "r2"]})
 
 
 PATHS = {"chosen_score": "out.rm.w", "rejected_score": "out.rm.l"}
@@ -731,7 +733,7 @@ def test_named_scores_have_the_families_and_ids_of_their_pairs(tmp_path):
     assert rmlab.summary(scores)["n_prompts"].item() == 60
     numbered = renamed.assign(id=[f"q{row}" for row in renamed.index])
     scores = rmlab.read_scores(write(numbered, tmp_path / "ids.csv"), columns=named)
-    rmlab.tables.check_match(scores, load_pairs(tmp_path / "ids.csv"))
+    rmlab.tables.check_match(scores, load_preferences(tmp_path / "ids.csv"))
 
 
 @pytest.mark.parametrize("ids", [None, "q"])
@@ -756,7 +758,7 @@ def test_answers_of_several_models_in_any_order_have_one_slot_each(tmp_path, ids
     columns = {"id": ids} if ids else None
     scores, responses = (
         rmlab.read_scores(path, columns=columns),
-        load_pairs(path, columns=columns),
+        load_preferences(path, columns=columns),
     )
     assert len(responses) == 36
     matched = scores.merge(
@@ -779,7 +781,7 @@ def test_other_answers_under_one_id_are_refused(tmp_path):
     ]
     scored = pd.DataFrame(rows).assign(chosen_score=1.0, rejected_score=0.0)
     with pytest.raises(DataError, match="'0'"):
-        load_pairs(scored)
+        load_preferences(scored)
 
 
 def test_decimal_commas_of_a_file_with_semicolons_are_numbers(tmp_path):
@@ -848,7 +850,7 @@ def test_scored_answers_of_several_models_and_benchmarks(tmp_path):
         for label in (1, 0)
     ]
     path = write(rows, tmp_path / "long.csv")
-    scores, responses = rmlab.read_scores(path), load_pairs(path)
+    scores, responses = rmlab.read_scores(path), load_preferences(path)
     rmlab.tables.check_match(scores, responses)
     assert responses.groupby("benchmark").size().to_dict() == {"sums": 6, "logic": 6}
     for _, part in scores.groupby("benchmark"):
@@ -863,7 +865,14 @@ def test_capitals_name_the_usual_columns(tmp_path):
         columns=lambda name: f" {name.title()}"
     )
     path = write(scored, tmp_path / "mine.csv")
-    assert load_pairs(path)["response"].tolist() == ["4", "5", "7", "8", "yes", "no"]
+    assert load_preferences(path)["response"].tolist() == [
+        "4",
+        "5",
+        "7",
+        "8",
+        "yes",
+        "no",
+    ]
     assert rmlab.pairs(rmlab.read_scores(path))["outcome"].tolist() == [
         "win",
         "loss",
@@ -882,7 +891,7 @@ def test_repeated_prompts_are_one_cluster(tmp_path, caplog):
     assert "family" not in rmlab.read_scores(once)
     assert not caplog.records
     scores = rmlab.read_scores(often)
-    responses = load_pairs(often)
+    responses = load_preferences(often)
     assert len(caplog.records) == 1
     assert responses.attrs["understood"]["copies"] == 180
     assert scores["id"].nunique() == 240
@@ -907,7 +916,7 @@ def test_conversations_with_one_text_are_a_family():
         [user("Hi"), assistant("Hello"), user(text)]
         for text in ("Why?", " Why?\n", "How?")
     ]
-    responses = load_pairs(
+    responses = load_preferences(
         pd.DataFrame({"prompt": talks, "chosen": ["a", "b", "c"], "rejected": "d"})
     )
     first, second, third = responses.drop_duplicates("id")["family"]
@@ -930,7 +939,7 @@ def test_repeated_ids_are_a_family_where_one_says_so(tmp_path):
 @pytest.mark.parametrize("n_rejected", [1, 3])
 def test_domains_of_ones_own_are_no_benchmark(domains, n_rejected):
     frame = questions(48, chosen=[["good"]] * 48, rejected=[["bad"] * n_rejected] * 48)
-    responses = load_pairs(
+    responses = load_preferences(
         frame.assign(domain=domains * (48 // len(domains))), name="mine"
     )
     scores = rmlab.score(responses, "longest")
@@ -943,9 +952,11 @@ def test_domains_of_ones_own_are_no_benchmark(domains, n_rejected):
 def test_scores_below_chance_may_be_swapped(tmp_path):
     rows = questions(chosen="a", rejected="b", chosen_score=0.0, rejected_score=1.0)
     scores = rmlab.read_scores(write(rows, tmp_path / "rm.csv"))
-    assert any("swapped" in sentence for sentence in rmlab.report.sentences(scores))
-    turned = scores.assign(score=-scores["score"])
-    assert not any("swapped" in sentence for sentence in rmlab.report.sentences(turned))
+    page = tmp_path / "report.html"
+    rmlab.write_report(scores, page)
+    assert "may be swapped" in page.read_text()
+    rmlab.write_report(scores.assign(score=-scores["score"]), page)
+    assert "may be swapped" not in page.read_text()
 
 
 def test_texts_of_another_file_are_found_by_their_keys(tmp_path):
@@ -957,7 +968,7 @@ def test_texts_of_another_file_are_found_by_their_keys(tmp_path):
     )
     rewards = texts[["id"]].assign(chosen_score=np.arange(30.0), rejected_score=9.5)
     scores = rmlab.read_scores(write(rewards, tmp_path / "rewards.csv"))
-    responses = load_pairs(write(texts, tmp_path / "pairs.csv"))
+    responses = load_preferences(write(texts, tmp_path / "pairs.csv"))
     page = rmlab.write_report(
         scores, tmp_path / "r.html", responses=responses, texts=True, cluster="source"
     )
@@ -985,5 +996,7 @@ def test_texts_of_another_file_are_found_by_their_keys(tmp_path):
     ],
 )
 def test_files_of_benchmarks_are_hinted_at(tmp_path, caplog, row, name):
-    load_pairs(write_json(tmp_path / "mine.json", [{"id": "1", "prompt": "1?"} | row]))
+    load_preferences(
+        write_json(tmp_path / "mine.json", [{"id": "1", "prompt": "1?"} | row])
+    )
     assert f"load('{name}'" in caplog.text

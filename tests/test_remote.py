@@ -900,6 +900,7 @@ def test_the_doctor_and_the_shell_on_a_served_model(
     assert rows["check"].tolist() == names
     assert set(rows["status"]) == {"pass"}
     local = rmlab.score(
-        rmlab.load_pairs(file), rmlab.classifier(folder, device="cpu", name="tiny")
+        rmlab.load_preferences(file),
+        rmlab.classifier(folder, device="cpu", name="tiny"),
     )
     pd.testing.assert_frame_equal(rmlab.read_scores(out), local, rtol=1e-5)

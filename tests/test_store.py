@@ -313,7 +313,7 @@ def test_a_home_folder_of_nobody_is_refused(place):
     for use in (
         Store,
         rmlab.read_scores,
-        rmlab.load_pairs,
+        rmlab.load_preferences,
         check_writable,
         partial(rmlab.io.join, responses(2)),
     ):

@@ -79,7 +79,7 @@ def test_odd_but_legal_texts_and_conversations_pass_unchanged(responses):
     responses["response"] = [
         "🙂",
         "שלום",
-        "   \n",
+        " \n x",
         "<script>x</script>",
         "$x$ `$`",
         "x" * 1_000_000,
@@ -120,7 +120,10 @@ REFUSED = [
         for table in ("scores", "pairs")
         for value in (HALF, None, ["x"])
     ],
-    *[("responses", "response", value) for value in ("", 3, HALF)],
+    *[
+        ("responses", "response", value)
+        for value in ("", " \n", 3, [], ["x", ""], HALF)
+    ],
     *[("responses", "prompt", value) for value in (None, [{"role": "user"}], HALF)],
     ("responses", "prompt", [{"role": "user", "content": HALF}]),
     *[("responses", "label", value) for value in ("best", None, ["x"])],

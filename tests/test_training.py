@@ -240,7 +240,7 @@ def test_data_without_levels_log_the_columns_of_the_summary(base, tmp_path):
     pairs["prompt"] += pd.Series(map(str, range(6)))
     pairs["rejected"] = "No."
     pairs["domain"] = ["first"] * 3 + ["second"] * 3
-    responses = rmlab.load_pairs(pairs)
+    responses = rmlab.load_preferences(pairs)
     noise = Noise()
     callback = BenchmarkCallback(responses)
     train(base, tmp_path, [noise, callback], eval_strategy="steps", eval_steps=2)

@@ -100,7 +100,9 @@ def fetch_pairs(repo: str, split: str | None, revision: str | None) -> list[Path
             raise DataError(problem, "choose with split=")
         return files_of_split[chosen]
 
-    return _download(repo, revision or "main", "load_pairs('<file>')", choose_split)
+    return _download(
+        repo, revision or "main", "load_preferences('<file>')", choose_split
+    )
 
 
 def _split_of_file(name: str) -> str:

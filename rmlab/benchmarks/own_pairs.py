@@ -50,7 +50,7 @@ _RESERVED = {
 _LONGEST_EXTRA = 200
 
 
-def load_pairs(
+def load_preferences(
     source: pd.DataFrame | str | PathLike[str],
     *,
     name: str | None = None,
@@ -117,7 +117,7 @@ def load_pairs(
     Examples
     --------
     >>> row = {"question": "2 + 2?", "chosen": "4", "rejected": ["5", "22"]}
-    >>> responses = load_pairs(pd.DataFrame([row]), name="sums")
+    >>> responses = load_preferences(pd.DataFrame([row]), name="sums")
     >>> responses[["id", "label", "slot", "prompt", "response"]]
       id     label  slot  prompt response
     0  0    chosen     0  2 + 2?        4
@@ -173,8 +173,8 @@ def _require_labels(place: Path, rows: list[FileRow], names: list[str]) -> None:
 def load_scores(
     place: Path, columns: OwnColumns, model: str | None = None
 ) -> pd.DataFrame:
-    """Scores of a file of pairs, under the ids that `load_pairs` gives the same file;
-    not checked yet.
+    """Scores of a file of pairs, under the ids that `load_preferences` gives the same
+    file; not checked yet.
 
     Benchmark and model are called after the file, where neither a column nor `model`
     says otherwise.
@@ -377,7 +377,9 @@ def _read_rows(
         for file in files:
             rows += records.read_rows(file)
     if not rows:
-        raise DataError("load_pairs: the frame has no rows", "pass a frame with rows")
+        raise DataError(
+            "load_preferences: the frame has no rows", "pass a frame with rows"
+        )
     return [FileRow(place, number, cells) for number, cells in enumerate(rows)]
 
 

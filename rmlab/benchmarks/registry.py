@@ -27,7 +27,7 @@ GROUP = "rmlab.benchmarks"
 `Benchmark`.
 """
 
-OWN = Benchmark(name="own", title="custom data", source="rmlab.load_pairs")
+OWN = Benchmark(name="own", title="custom data", source="rmlab.load_preferences")
 """Any domains, with or without styles; all prompts count alike."""
 
 # The names of the others' parts may be anybody's.
@@ -107,7 +107,7 @@ def load(
     layout = benchmark.layout
     if layout is None:
         problem = f"load: {name!r} has no reader"
-        raise TypeError(f"{problem}; load its texts with load_pairs(path)")
+        raise TypeError(f"{problem}; load its texts with load_preferences(path)")
     if path is not None:
         files = layout.folder_files(records.expand_path(path))
     elif layout.hub is not None:
@@ -166,7 +166,7 @@ def named(name: str) -> Benchmark:
     benchmarks = benchmarks_by_name()
     if name not in benchmarks:
         problem = f"load: unknown benchmark {name!r}; {nearest(name, list(benchmarks))}"
-        raise DataError(problem, "for own data use load_pairs")
+        raise DataError(problem, "for own data use load_preferences")
     return benchmarks[name]
 
 

@@ -77,7 +77,9 @@ class TextOptions:
         is_file = file.is_file() or file.suffix.lower() in SUFFIXES
         if is_file and self.path is None:
             columns = split_columns(self.column)
-            return benchmarks.load_pairs(benchmark, columns=columns, winner=self.winner)
+            return benchmarks.load_preferences(
+                benchmark, columns=columns, winner=self.winner
+            )
         if self.column or self.winner:
             flags = "--column, --winner"
             raise typer.BadParameter("is for a file of pairs", param_hint=flags)

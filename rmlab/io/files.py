@@ -53,8 +53,8 @@ def read_scores(
           `question` or `problem`, as `rmlab.load_pool` takes them.
 
         A response matrix holds outcomes and no scores: `read_pairs` reads it. Any other
-        file is read as custom pairs, under the ids that `load_pairs` gives it, if its
-        columns have usual names: `chosen_score` and `rejected_score` (also
+        file is read as custom pairs, under the ids that `load_preferences` gives it, if
+        its columns have usual names: `chosen_score` and `rejected_score` (also
         score_chosen, chosen_reward, reward_chosen, or an object or list `scores`);
         `score_a`, `score_b` and `winner`; `score` and `label` of one response a row;
         lists `scores` and `labels`. Its columns `model`, `benchmark` and `family` are
@@ -70,7 +70,7 @@ def read_scores(
           (default 1).
 
         In a file of pairs only the names given differ from the usual ones, and any name
-        of `load_pairs` may be given; {"model": None} ignores a column.
+        of `load_preferences` may be given; {"model": None} ignores a column.
 
         Where a path has a dot, or `slot`, `style` or `num_correct` is named, nothing
         else is read than the names given. Further names are then `id` (default: the

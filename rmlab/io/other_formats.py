@@ -210,7 +210,7 @@ def read_matrix(
     if without_subset:
         counts = f"{len(without_subset)} of {len(items)} items have no subset"
         problem = f"{path}: {counts}, first {short(without_subset[0])}"
-        averages = "a leaderboard of averages to rmlab.papers.reproduce"
+        averages = "compare a leaderboard of averages with rmlab.summary"
         raise DataError(problem, f"pass subsets={{item: subset}}, or {averages}")
 
     scores = "(or name the columns of scores: columns={'chosen_score': ...})"

@@ -1,9 +1,6 @@
-"""Printed numbers of papers and leaderboards beside computed ones, and results of real
-models.
-"""
+"""Printed numbers of papers and leaderboards, and results of real models."""
 
 from rmlab.papers.outcomes import results
-from rmlab.papers.printed import audit_leaderboard, published
-from rmlab.papers.reproduction import reproduce
+from rmlab.papers.printed import published
 
-__all__ = ["audit_leaderboard", "published", "reproduce", "results"]
+__all__ = ["published", "results"]

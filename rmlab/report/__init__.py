@@ -4,19 +4,15 @@ offline.
 
 from rmlab.report.figures import save_figure
 from rmlab.report.formats import show, to_csv, to_latex, to_markdown
-from rmlab.report.hub import to_hub
 from rmlab.report.leaderboard import compare_benchmarks, leaderboard
 from rmlab.report.page import write_report
-from rmlab.report.sentences import sentences
 
 __all__ = [
     "compare_benchmarks",
     "leaderboard",
     "save_figure",
-    "sentences",
     "show",
     "to_csv",
-    "to_hub",
     "to_latex",
     "to_markdown",
     "write_report",

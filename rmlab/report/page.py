@@ -19,7 +19,6 @@ from rmlab import metrics, plots
 from rmlab.benchmarks import benchmark_of
 from rmlab.benchmarks.own_columns import OwnColumns
 from rmlab.benchmarks.registry import benchmarks_by_name
-from rmlab.bias import style_differences
 from rmlab.estimation.items import require_item_columns
 from rmlab.estimation.ties import TIES
 from rmlab.estimation.weights import Average
@@ -29,7 +28,6 @@ from rmlab.records import expand_path, write_file
 from rmlab.report import formats
 from rmlab.report.figures import AnyFigure, draw_figure, root_figure
 from rmlab.report.leaderboard import leaderboard, with_baselines
-from rmlab.report.sentences import MODELS, describe_models, may_be_first
 from rmlab.report.sources import (
     Results,
     match_texts,
@@ -37,7 +35,7 @@ from rmlab.report.sources import (
     read_results,
 )
 from rmlab.stats.ranking import MOST_MODELS
-from rmlab.tables import LEVELS, PROMPT, DataError
+from rmlab.tables import KEY, LABELS, LEVELS, PROMPT, DataError
 from rmlab.text import escape_html, format_csv, visible
 from rmlab.version import __version__
 from rmlab.widgets.comparisons import Comparisons
@@ -82,12 +80,12 @@ def write_report(
 ) -> Path:
     """Write one HTML file with a section for each benchmark.
 
-    A section begins with its findings as sentences. It has the leaderboard with
-    intervals, groups and baselines, sorted by a click and filtered by name, and the
-    benchmark's figures with their numbers to download. A number of the leaderboard
-    leads to the explorer of the prompts that it counts. The address in the browser says
-    what is shown, so it can be passed on. The file needs no network and runs no script
-    but its own; the same input gives the same bytes.
+    A section has the leaderboard with intervals, groups and baselines, sorted by a
+    click and filtered by name, and the benchmark's figures with their numbers to
+    download. A number of the leaderboard leads to the explorer of the prompts that it
+    counts. The address in the browser says what is shown, so it can be passed on. The
+    file needs no network and runs no script but its own; the same input gives the same
+    bytes.
 
     Parameters
     ----------
@@ -109,8 +107,8 @@ def write_report(
     seed : int
         Seed of the random baseline and of the sample of prompts.
     columns : mapping, optional
-        Our names to those of files of pairs, as in `rmlab.load_pairs`: {"chosen_score":
-        "good"}.
+        Our names to those of files of pairs, as in `rmlab.load_preferences`:
+        {"chosen_score": "good"}.
     cluster : str, optional
         Column that names a cluster of prompts, as in `rmlab.summary`.
 
@@ -181,13 +179,7 @@ def _section(
 
     lacks_styles = bool(styles.isna().all())
     if lacks_styles and benchmark.needs == "pairs" and responses is not None:
-        # Of its own table, not columns of the same name in the results.
-        table = table.drop(columns=["length", "markdown"], errors="ignore")
-        table = style_differences(table, responses)
-    findings = [
-        *describe_models(table, models["model"].head(MODELS), average),
-        *may_be_first(models),
-    ]
+        table = _add_length(table, responses)
 
     has_styles = bool(styles.notna().all())
     figures = []
@@ -203,9 +195,9 @@ def _section(
         "domains": table["domain"].unique(),
         "has_styles": has_styles,
         "missing": missing,
+        "below_chance": models["model"][models["high"] < benchmark.lowest_chance],
         "n_models": len(models),
         "n_ranked": MOST_MODELS,
-        "findings": findings,
         "numbers": board,
         "board": board_html(board, links, name),
         "caption": formats.CAPTIONS["leaderboard"],
@@ -242,6 +234,26 @@ def _add_family(
         return table
     require_item_columns(table, [], [cluster])
     return table.assign(family=table[cluster])
+
+
+def _add_length(table: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
+    """Pairs with a column `length`: whether the chosen answer is shorter or longer.
+
+    Lengths within a quarter of each other are equal.
+    """
+    rows = responses.assign(n_characters=responses["response"].str.len())
+    n_characters = rows.set_index(KEY)["n_characters"]
+    compared = metrics.pairs(table) if "score" in table else table
+    lengths = {}
+    for label in LABELS:
+        keys = compared[[*PROMPT, f"{label}_slot"]].assign(label=label)
+        keys = keys.rename(columns={f"{label}_slot": "slot"})[KEY]
+        lengths[label] = n_characters.reindex(pd.MultiIndex.from_frame(keys)).to_numpy()
+
+    ratio = lengths["chosen"] / lengths["rejected"]
+    bounds = [0, 1 / 1.25, 1.25, np.inf]
+    lengths_compared = pd.cut(ratio, bounds, labels=["shorter", "equal", "longer"])
+    return compared.assign(length=lengths_compared)
 
 
 def _links(data: Comparisons) -> dict[str, dict[str, str]]:
@@ -302,14 +314,12 @@ def _length_figures(pairs: pd.DataFrame) -> Iterator[_Drawing]:
 
 def _best_of_figures(scores: pd.DataFrame) -> Iterator[_Drawing]:
     subsets = metrics.estimates(scores).query("quantity == 'subset'")
-    yield _Drawing("subsets", plots.plot_subsets(subsets), subsets)
+    figure = plots.plot_forest(subsets, label="name", series="model")
+    yield _Drawing("subsets", figure, subsets)
     is_tie = scores["domain"] == TIES
     if not is_tie.all():
         curve = metrics.best_of_curve(scores[~is_tie])
         yield _Drawing("best-of", plots.plot_best_of(curve), curve)
-    if is_tie.any():
-        detail = metrics.ties_detail(scores)
-        yield _Drawing("ties", plots.plot_ties(detail), plots.tie_points(detail))
 
 
 def write_page(

@@ -13,7 +13,7 @@ import pandas as pd
 from rmlab import io
 from rmlab.benchmarks import benchmarks_by_name
 from rmlab.benchmarks.own_columns import OwnColumns
-from rmlab.benchmarks.own_pairs import load_pairs
+from rmlab.benchmarks.own_pairs import load_preferences
 from rmlab.benchmarks.registry import adopt_name
 from rmlab.estimation.items import as_pairs
 from rmlab.io.files import Paths
@@ -59,7 +59,7 @@ def read_results(
 ) -> Results:
     """All results in a folder, a glob, a list of files, or a table of scores or pairs.
 
-    `columns`: our names to those of files of pairs, as in `rmlab.load_pairs`.
+    `columns`: our names to those of files of pairs, as in `rmlab.load_preferences`.
     """
     if isinstance(source, pd.DataFrame):
         tables = _tables_by_benchmark([check_table(source)])
@@ -96,7 +96,7 @@ def _read_texts(
         is_custom = not {*frame["benchmark"]} <= benchmarks_by_name().keys()
         if is_custom:
             with suppress(DataError):  # a file of scores alone has no texts
-                texts.append(load_pairs(path, columns=columns))
+                texts.append(load_preferences(path, columns=columns))
     if not texts:
         return None
     return pd.concat(texts, ignore_index=True).drop_duplicates(KEY)
