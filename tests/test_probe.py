@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmlab import baselines
+from rmlab import baselines, probe
 from rmlab.benchmarks import load
-from rmlab.bias import probe
-from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.styles.counts import features_of
+from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.tables import DataError
 from rmlab.toy import dial
 

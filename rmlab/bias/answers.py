@@ -1,7 +1,5 @@
 """Columns of a regression: features and steps of style of answers, the scores' unit."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
@@ -104,9 +102,7 @@ def look_up_sides(
     return np.column_stack(sides)
 
 
-def look_up(
-    keys: pd.DataFrame, features: pd.DataFrame | None, name: str
-) -> FloatArray:
+def look_up(keys: pd.DataFrame, features: pd.DataFrame | None, name: str) -> FloatArray:
     """A feature of the answers in `keys`, (rows,).
 
     Raises DataError where an answer or the column is not there.

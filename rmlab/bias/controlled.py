@@ -35,9 +35,7 @@ _FEW_VALUES = 7
 _MIN_TELLING = 4
 _WITHIN_A_QUARTER = np.log(1.25)
 _MIN_NEAR = 10  # prompts of nearly equal length below which a row says so
-# p of the difference from the accuracy near equal length below which a row says so: in
-# a table of 100 rows one by chance.
-_DISAGREES = 0.01
+_DISAGREES = 0.05  # p of the difference from near below which a row says so
 _SEPARATION = (
     "perfect separation: the differences alone decide every comparison;"
     " no finite answer"
@@ -85,7 +83,7 @@ def length_controlled(
         - effect: what a chosen answer twice as long as the rejected one adds in
           log-odds, at the typical length, with effect_low, effect_high;
         - n_pairs, n_prompts, n_ties, missing;
-        - reason: why a number is missing, that controlled and near disagree (p < 0.01),
+        - reason: why a number is missing, that controlled and near disagree (p < 0.05),
           so that the curve does not have the shape of the preference, or that hardly
           any pair has nearly equal lengths.
 

@@ -114,9 +114,7 @@ def _fit_other_folds(
     prompt = prompt[observed]
     centered = demean(x[observed], prompt)
     scale = np.linalg.norm(x[observed], axis=0)
-    reasons = dependence_reasons(
-        centered, names, scale=scale, where="within a prompt"
-    )
+    reasons = dependence_reasons(centered, names, scale=scale, where="within a prompt")
     if any(reasons):
         problem = f"on: {next(filter(None, reasons))}"
         raise DataError(problem, "choose other columns")

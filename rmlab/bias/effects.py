@@ -103,9 +103,10 @@ def style_effects(
     Least squares with an intercept for every prompt. The error is the jackknife over
     prompts of the effect divided by the scores' spread, since the spread is estimated,
     too; its degrees of freedom are few where a term varies in few prompts. Counts enter
-    as logarithms; `caveat` says where their squares fit too (p < 0.01, Bonferroni). Without features a step has its whole price; with them, what is
-    left at equal length and marks. Style, length and marks rise together, so that with
-    few prompts their parts have wide intervals.
+    as logarithms; `caveat` says where their squares fit too (p < 0.01, Bonferroni).
+    Without features a step has its whole price; with them, what is left at equal length
+    and marks. Style, length and marks rise together, so that with few prompts their
+    parts have wide intervals.
 
     References
     ----------
@@ -338,9 +339,7 @@ def _fit_terms(
             in_unit = fit.without / relative_spread[:, None]
             block = np.ix_(places, places)
             covariance[block] = jackknife(in_unit, fit.effect, n_clusters)
-            unit_free_covariance[block] = jackknife(
-                fit.without, fit.effect, n_clusters
-            )
+            unit_free_covariance[block] = jackknife(fit.without, fit.effect, n_clusters)
             df[places] = fit.df
             misfit = _find_misfit(y, x, design, prompt, cluster, terms, places)
     few = explain_few(group.n_clusters)

@@ -146,6 +146,10 @@ def style_gap(
     frame["easy"] = easy_estimate.value.ravel()
     frame["hard"] = hard_estimate.value.ravel()
     frame["gap"] = frame["easy"] - frame["hard"]
+    lacks_side = frame["gap"].isna()
+    frame.loc[lacks_side, ["se", "low", "high"]] = np.nan
+    unexplained = lacks_side & (frame["reason"] == "")
+    frame.loc[unexplained, "reason"] = "no comparisons on one of the two sides"
     return copy_provenance(table, frame[[*by, *_GAP_RESULTS]])
 
 

@@ -46,10 +46,12 @@ class Group(NamedTuple):
 
     @property
     def n_prompts(self) -> int:
+        """How many prompts have a row."""
         return len(np.unique(self.prompt))
 
     @property
     def n_clusters(self) -> int:
+        """How many clusters have a row."""
         return len(np.unique(self.cluster))
 
 
@@ -155,9 +157,7 @@ def estimate_mean(
     df, reason.
     """
     group = np.zeros(len(values), np.intp)
-    mean = group_means(
-        values, group, cluster, 1, bounds=bounds, confidence=confidence
-    )
+    mean = group_means(values, group, cluster, 1, bounds=bounds, confidence=confidence)
     names = ("value", "se", "low", "high", "df", "reason")
     return {name: getattr(mean, name)[0] for name in names}
 
@@ -178,4 +178,5 @@ def explain_few(n_clusters: int) -> str:
 
 
 def join_texts(texts: Iterable[str]) -> str:
+    """The texts that are not empty, each once."""
     return "; ".join(dict.fromkeys(text for text in texts if text))
