@@ -1,5 +1,5 @@
 """How often the interval of an accuracy at equal length, or equal style, holds the
-truth, and how often its row says that it disagrees with the pairs of nearly equal length.
+truth, and how often its row says that it disagrees with the pairs near equal length.
 
 Planted scores on drawn lengths and on the texts of RM-Bench, where these are at hand:
 preferences for length of six shapes, a style that is worth more on right answers than

@@ -332,7 +332,9 @@ def _look_near(
         confidence,
     )
     if difference.p < _DISAGREES:
-        disagree = "controlled and near disagree: the curve may miss the preference's shape"
+        disagree = (
+            "controlled and near disagree: the curve may miss the preference's shape"
+        )
         near["reason"] = join_texts([reason, disagree])
     return near
 
