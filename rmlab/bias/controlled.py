@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit
+from scipy.special import expit, stdtr
 
 from rmlab import tables
 from rmlab.bias.answers import look_up_sides, style_steps
@@ -303,10 +303,10 @@ def _look_near(
     """The accuracy of pairs of nearly equal length, and whether the curve agrees."""
     close = group.select(is_near)
     mean = estimate_mean(y[is_near], close.cluster, confidence)
-    near = {
-        "near": mean["value"],
-        "near_low": mean["low"],
-        "near_high": mean["high"],
+    near: Record = {
+        "near": mean.value,
+        "near_low": mean.low,
+        "near_high": mean.high,
         "n_near": close.n_prompts,
     }
     reason = str(record["reason"])
@@ -321,17 +321,12 @@ def _look_near(
 
     # Both come from the same prompts: the error of their difference is paired.
     cluster = np.unique(group.cluster, return_inverse=True)[1]
-    residual = np.where(is_near, y - mean["value"], 0.0) / is_near.sum()
+    residual = np.where(is_near, y - mean.value, 0.0) / is_near.sum()
     share = expit(points.value[0])
     influence = share * (1 - share) * points.influence[:, 0]
     influence = influence - np.bincount(cluster, residual)
-    difference = estimate(
-        share - mean["value"],
-        np.sqrt((influence**2).sum()),
-        close.n_clusters - 1,
-        confidence,
-    )
-    if difference.p < _DISAGREES:
+    t = abs(share - mean.value) / np.sqrt((influence**2).sum())
+    if 2 * stdtr(close.n_clusters - 1, -t) < _DISAGREES:
         disagree = (
             "controlled and near disagree: the curve may miss the preference's shape"
         )

@@ -210,16 +210,23 @@ def style_preference(
         share = estimate_mean(earned[counted.rows], counted.cluster, confidence)
         units = difference[group.rows]
         mean_difference = np.nan
-        reason = share["reason"]
+        reason = share.reason
         if not len(counted.rows):
             reason = "no outcome"
         if not np.isnan(units).all():
             mean_difference = np.nanmean(units)
         elif not reason:
             reason = "scores do not vary within a prompt"
-        counts = count_outcomes(versions["outcome"].iloc[group.rows], counted)
-        share |= {"preference": share["value"], "difference": mean_difference}
-        return [share | counts | {"reason": reason}]
+        record: Record = {
+            "preference": share.value,
+            "se": share.se,
+            "low": share.low,
+            "high": share.high,
+            "difference": mean_difference,
+            "reason": reason,
+        }
+        outcome = versions["outcome"].iloc[group.rows]
+        return [record | count_outcomes(outcome, counted)]
 
     table = fit_groups(versions, by, cluster, fit, _PREFERENCES)
     return copy_provenance(scores, table)

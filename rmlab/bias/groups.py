@@ -65,6 +65,17 @@ class Estimate(NamedTuple):
     p: FloatArray
 
 
+class Mean(NamedTuple):
+    """A mean with its error, degrees of freedom and limits, and why one is missing."""
+
+    value: float
+    se: float
+    df: float
+    low: float
+    high: float
+    reason: str
+
+
 def fit_groups(
     table: pd.DataFrame,
     by: str | Sequence[str],
@@ -152,14 +163,11 @@ def estimate_mean(
     cluster: IntArray,
     confidence: float,
     bounds: tuple[float, float] = (0.0, 1.0),
-) -> Record:
-    """Mean of values (NaN counts nowhere) that come in clusters: value, se, low, high,
-    df, reason.
-    """
+) -> Mean:
+    """Mean of values that come in clusters; a missing value counts nowhere."""
     group = np.zeros(len(values), np.intp)
-    mean = group_means(values, group, cluster, 1, bounds=bounds, confidence=confidence)
-    names = ("value", "se", "low", "high", "df", "reason")
-    return {name: getattr(mean, name)[0] for name in names}
+    means = group_means(values, group, cluster, 1, bounds=bounds, confidence=confidence)
+    return Mean(*(getattr(means, name)[0] for name in Mean._fields))
 
 
 def count_outcomes(outcome: "pd.Series[str]", counted: Group) -> Record:

@@ -11,7 +11,7 @@ from scipy.special import stdtr
 
 from rmlab import tables
 from rmlab.bias.answers import within_spread
-from rmlab.bias.groups import Group, Record, estimate_mean, fit_groups
+from rmlab.bias.groups import Group, Mean, Record, estimate_mean, fit_groups
 from rmlab.estimation.difference import holm
 from rmlab.estimation.items import credit, pairs
 from rmlab.scorers.base import PlainScorer, Prompt, name_of
@@ -262,12 +262,16 @@ def _tabulate_changes(
         change = values["change"][group.rows]
         counted = group.select(~np.isnan(change))
         unbounded = (-np.inf, np.inf)
-        record = estimate_mean(change, group.cluster, confidence, unbounded)
-        record |= {
+        mean = estimate_mean(change, group.cluster, confidence, unbounded)
+        record: Record = {
             "null": null[group.rows].all(),
-            "change": record["value"],
-            "standardised": record["value"] / (spread or np.nan),
-            "p": _two_sided_p(record["value"], record["se"], record["df"]),
+            "change": mean.value,
+            "se": mean.se,
+            "low": mean.low,
+            "high": mean.high,
+            "standardised": mean.value / (spread or np.nan),
+            "p": _two_sided_p(mean),
+            "reason": mean.reason,
             "n": len(counted.rows),
             "untouched": len(group.rows) - len(counted.rows),
             "n_prompts": counted.n_prompts,
@@ -277,9 +281,9 @@ def _tabulate_changes(
         for name in further:
             value = values[name][group.rows]
             mean = estimate_mean(value, group.cluster, confidence, _BOUNDS[name])
-            record[name] = mean["value"]
-            record[f"{name}_low"] = mean["low"]
-            record[f"{name}_high"] = mean["high"]
+            record[name] = mean.value
+            record[f"{name}_low"] = mean.low
+            record[f"{name}_high"] = mean.high
         return [record]
 
     table = fit_groups(changes, by, cluster, fit, results)
@@ -288,8 +292,8 @@ def _tabulate_changes(
     return table
 
 
-def _two_sided_p(value: float, se: float, df: float) -> float:
+def _two_sided_p(mean: Mean) -> float:
     """p of the test whether a mean is zero; NaN without an error."""
-    if se == 0:
-        return float(value == 0)  # all moved alike, or none at all
-    return float(2 * stdtr(max(df, 1.0), -abs(value) / se))
+    if mean.se == 0:
+        return float(mean.value == 0)  # all moved alike, or none at all
+    return float(2 * stdtr(max(mean.df, 1.0), -abs(mean.value) / mean.se))
