@@ -111,6 +111,10 @@ class PairEncoder(TextEncoder):
         first, second = answers
         require_one_of_each(prompts, first, second)
         require_unicode(prompts, first, second)
+        for answer in (*first, *second):
+            if not isinstance(answer, str):
+                problem = f"form={self.form.name!r} reads answers that are texts"
+                raise DataError(problem, f"an answer is a {type(answer).__name__}")
         is_empty = [
             not (left.strip() and right.strip())
             for left, right in zip(first, second, strict=True)
@@ -185,7 +189,14 @@ def letters(tokenizer: "PreTrainedTokenizerBase", name: str) -> list[int]:
 
 
 def _turns(prompt: Prompt) -> list[dict[str, str]]:
-    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    """The messages of a prompt; DataError for a role that no form has."""
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    for turn in prompt:
+        if turn["role"] not in ("system", "user", "assistant"):
+            problem = f"a pairwise model reads no message of role {turn['role']!r}"
+            raise DataError(problem, "leave these prompts out")
+    return prompt
 
 
 def _pairrm_source(prompt: Prompt) -> str:
