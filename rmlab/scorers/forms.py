@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.chat_formats import choose_template
-from rmlab.inference.encoding import Encoded, require_unicode
+from rmlab.inference.encoding import Encoded, Response, require_unicode
 from rmlab.inference.rendering import pinned_date, render
 from rmlab.inference.tokenizer_calls import call
 from rmlab.scorers.base import Prompt, require_one_of_each
@@ -90,7 +90,9 @@ class PairEncoder(TextEncoder):
         super().__init__(checkpoint, options, window=form.longest)
         self.form = form
 
-    def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+    def encode(
+        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
+    ) -> Encoded:
         """Return the comparisons in the order given; refuse those that are too long."""
         encoded = self.encode_uncut(prompts, *answers)
         first, second = answers
@@ -105,16 +107,12 @@ class PairEncoder(TextEncoder):
         return encoded
 
     def encode_uncut(
-        self, prompts: Sequence[Prompt], /, *answers: Sequence[str]
+        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
     ) -> Encoded:
         """Return the comparisons in the order given, however long."""
-        first, second = answers
+        first, second = map(self._require_texts, answers)
         require_one_of_each(prompts, first, second)
         require_unicode(prompts, first, second)
-        for answer in (*first, *second):
-            if not isinstance(answer, str):
-                problem = f"form={self.form.name!r} reads answers that are texts"
-                raise DataError(problem, f"an answer is a {type(answer).__name__}")
         is_empty = [
             not (left.strip() and right.strip())
             for left, right in zip(first, second, strict=True)
@@ -122,11 +120,18 @@ class PairEncoder(TextEncoder):
         _refuse(is_empty, first, second, "have an empty answer", "fill them in")
         return self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
 
+    def _require_texts(self, answers: Sequence[Response]) -> list[str]:
+        texts = [answer for answer in answers if isinstance(answer, str)]
+        if len(texts) < len(answers):
+            problem = f"form={self.form.name!r} reads answers that are texts"
+            raise DataError(problem, "leave out those that are messages or steps")
+        return texts
+
 
 def _refuse(
     flags: Sequence[bool] | NDArray[np.bool_],
-    first: Sequence[str],
-    second: Sequence[str],
+    first: Sequence[Response],
+    second: Sequence[Response],
     problem: str,
     remedy: str,
 ) -> None:
