@@ -270,6 +270,7 @@ def _choose_head(
     """
     stored = checkpoint.weights
     row = choose(stored, checkpoint.settings, name)
+    _refuse_steps(checkpoint, row)
     if row.make is not None:
         keys = row.keys(stored)
     elif isinstance(checkpoint, ModelInMemory):
@@ -281,6 +282,17 @@ def _choose_head(
         checkpoint.refuse_missing_head(missing)
     loading.refuse_new_weights(checkpoint.name, missing)
     return ChosenHead(row, keys, label_weights(weights, row, checkpoint))
+
+
+def _refuse_steps(checkpoint: Source, row: Head) -> None:
+    """Raise DataError for a token classifier that scores more than the whole answer."""
+    architectures = str(checkpoint.settings.get("architectures"))
+    if "ForTokenClassification" not in architectures:
+        return
+    n_labels = checkpoint.weights.get("score.weight")
+    if row.name != "token" or n_labels is None or n_labels.shape[0] > 1:
+        problem = "it classifies tokens, as process reward models do"
+        raise checkpoint.error(problem, "use an outcome reward model")
 
 
 def _make_encoder(checkpoint: Source, row: Head, options: EncodeOptions) -> TextEncoder:

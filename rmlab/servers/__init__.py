@@ -252,13 +252,13 @@ class _LoadedTokenizer(NamedTuple):
 def _load_tokenizer(
     source: "str | Path | PreTrainedTokenizerBase",
 ) -> _LoadedTokenizer:
-    from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
+    from rmlab.scorers.checkpoints.checkpoint import find
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
     from rmlab.scorers.in_memory import hash_saved
 
     if not isinstance(source, str | Path):
         return _LoadedTokenizer(source, hash_saved(source), [])
-    checkpoint = find_tokenizer(source)
+    checkpoint = find(source, with_weights=False)
     labels = [str(label) for label in (checkpoint.config.id2label or {}).values()]
     tokenizer = load_tokenizer(checkpoint)
     return _LoadedTokenizer(tokenizer, checkpoint.tokenizer_content, labels)
