@@ -322,7 +322,13 @@ def list_cases():
         score_template, chat_template=R1, task="causal"
     )
     cases["template raw, two segments"] = score_segments
+    end = byte_tokenizer().eos_token_id
+    cases["labels before the pad token"] = partial(
+        score_labels, architecture="llama", pad_token_id=end
+    )
     options = {
+        "without a beginning": {"bos": False},
+        "with a system message": {"system": "Be kind."},
         "with an end": {"eos": True},
         "without an end": {"eos": False},
         "cut on the left": {"max_length": 90, "truncate": "left"},
