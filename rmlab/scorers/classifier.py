@@ -2,8 +2,7 @@
 read.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,7 @@ from rmlab.scorers.base import Floats
 from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
-from rmlab.scorers.local import Placement, ReadoutScorer, place
+from rmlab.scorers.local import Placement, ReadoutScorer, place, remakeable
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import COUNTED_POSITIONS, with_arguments
 from rmlab.scorers.models.classification import head_keys, label_weights, split
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 _POOLING = {"last": Read.LAST, "before_pad": Read.BEFORE_PAD}
 
 
+@remakeable
 def classifier(
     model: "str | Path | PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
@@ -125,7 +125,6 @@ def classifier(
         labels without weights, pickles or code that were not allowed, and a model in
         memory that is spread over processes.
     """
-    remake = partial(classifier, **locals())
     require_convention(convention, bos=bos)
     if pooling not in (None, *_POOLING):
         raise DataError(f"pooling={pooling!r}", nearest(pooling, list(_POOLING)))
@@ -155,7 +154,6 @@ def classifier(
         place(checkpoint, device, dtype, budget),
         head=chosen,
         name=name,
-        remake=remake,
     )
 
 
@@ -182,7 +180,6 @@ class Classifier(ReadoutScorer["Readout"]):
         *,
         head: ChosenHead,
         name: str | None,
-        remake: "Callable[..., Classifier]",
     ) -> None:
         mix = None
         if head.label_weights is not None:
@@ -198,7 +195,6 @@ class Classifier(ReadoutScorer["Readout"]):
                 "pooling": encoder.pooling,
             },
             name=name,
-            remake=remake,
         )
         self.head = head.row
         self.head_keys = head.keys
