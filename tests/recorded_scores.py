@@ -31,7 +31,6 @@ from rmlab.scorers.base import SCORING_VERSION
 from rmlab.scorers.forms import FORMS
 from rmlab.scorers.implicit import MODES
 from rmlab.scorers.models.heads import HEADS
-from rmlab.servers import connect
 
 TABLE = Path(__file__).parent / "recorded" / "scores.json"
 TOLERANCE = 1e-5  # standard deviations
@@ -284,7 +283,9 @@ def score_judge(folder):
 def score_served(folder):
     save(folder)
     with toy.serve(folder, dtype="float64") as server:
-        return score(connect(server.url, kind="vllm", tokenizer=folder)[0])
+        return score(
+            rmlab.remote(server.url, kind="vllm", tokenizer=folder, examine=False)
+        )
 
 
 def list_cases():

@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 from rmlab import benchmarks
 from rmlab.records import SUFFIXES
 from rmlab.scoring import cluster
-from rmlab.servers.dialects import DIALECTS, Dialect
+from rmlab.servers.kinds.base import KINDS
 
 Options = dict[str, Any]
 """Keywords of a function of rmlab by name: it checks their values and says what is
@@ -68,6 +68,10 @@ class TextOptions:
         str | None,
         typer.Option(help="Column of side-by-side data that says which answer won."),
     ] = None
+    better: Annotated[
+        str | None,
+        typer.Option(help="a or b: the answer that larger grades of WINNER favour."),
+    ] = None
 
     def load_responses(self, benchmark: str) -> pd.DataFrame:
         """Return the responses of a benchmark by its name, or of a file of pairs, with
@@ -78,7 +82,10 @@ class TextOptions:
         if is_file and self.path is None:
             columns = split_columns(self.column)
             return benchmarks.load_preferences(
-                benchmark, columns=columns, winner=self.winner
+                benchmark,
+                columns=columns,
+                winner=self.winner,
+                better=self.better,  # type: ignore[arg-type]
             )
         if self.column or self.winner:
             flags = "--column, --winner"
@@ -238,7 +245,7 @@ class ServerOptions(ClassifierOptions):
     ] = None
     kind: Annotated[
         str | None,
-        typer.Option(help=f"What serves it: {', '.join(DIALECTS)}."),
+        typer.Option(help=f"What serves it: {', '.join(KINDS)}."),
     ] = None
     tokenizer: Annotated[
         str | None, typer.Option(help="Folder or id of a served model's tokenizer.")
@@ -269,8 +276,7 @@ class ServerOptions(ClassifierOptions):
     def _server_label_weights(self) -> str | dict[str, float] | None:
         """For SteerLM also the name of a model whose weights rmlab knows."""
         first = self.weight[0] if self.weight else ""
-        dialect = DIALECTS.get(self.kind or "", Dialect)
-        if dialect.rates_attributes and first and "=" not in first:
+        if first in getattr(KINDS.get(self.kind or ""), "named_weights", ()):
             return first
         return _label_weights(self.weight)
 
