@@ -67,7 +67,7 @@ class PromptReader:
         if tools:
             text = tools
             if not isinstance(tools, str):
-                text = json.dumps(tools, ensure_ascii=False)
+                text = json.dumps(tools, ensure_ascii=False, default=str)
             messages.append({"role": "tools", "content": text})
         system = context.get("system")
         if system:

@@ -14,6 +14,8 @@ from rmlab.estimation.pools import N_CANDIDATES
 from rmlab.tables import PROMPT, DataError, IntArray, group_codes
 from rmlab.text import short
 
+_NAMES = {"model", "benchmark", "domain", "id", "subset"}
+
 
 def load_pool(
     source: object,
@@ -141,6 +143,10 @@ def _read_pool(table: OwnTable) -> pd.DataFrame:
         for column, cells in table.source.columns.items()
         if column not in used or column == "id"
     }
+    for column in _NAMES & kept.keys():
+        for row, cell in enumerate(kept[column]):
+            if not pd.api.types.is_scalar(cell):
+                table.source.refuse(row, column, "one name")
     pool = pd.DataFrame(kept, index=rows)
     pool["prompt"] = pd.Series(prompts, dtype=object)
     pool["label"] = labels
