@@ -330,22 +330,34 @@ def read_rows(table: OwnTable) -> list[Answer]:
     With several models the rows of a prompt come in the order of their texts, so that
     one text has one slot.
     """
-    is_labelled = table.has("label")
+    mark_role = next(r for r in ("label", "rating", "rank") if table.has(r))
+    _refuse_ranks(table)
     scores = table.cells("score")
-    ratings = table.cells("rating")
+    marks = table.cells(mark_role)
     texts = table.cells("response")
     marked = []
     for row, item in enumerate(_find_prompts(table)):
         mark: str | float
-        if is_labelled:
+        if mark_role == "label":
             mark = read_label(table, row)
         else:
-            mark = _read_number(table, row, "rating", ratings[row])
+            mark = _read_number(table, row, mark_role, marks[row])
+            mark = -mark if mark_role == "rank" else mark
         score = _read_number(table, row, "score", scores[row])
         marked.append(_Marked(item, row, texts[row], mark, score))
     if table.has("model"):
         marked.sort(key=lambda answer: str(answer.text))
     return _list_marked(table, marked)
+
+
+def _refuse_ranks(table: OwnTable) -> None:
+    """Raise DataError for ranks that are given as ratings: the best has the lowest."""
+    for name in table.roles["rating"]:
+        if "rank" in name.lower():
+            problem = (
+                f"{table.source.place}: {name!r} is a rating, and looks like ranks"
+            )
+            raise DataError(problem, f"pass {name_column('rank', name)}, 1 is the best")
 
 
 def read_label(table: OwnTable, row: int) -> str:
@@ -470,7 +482,12 @@ LAYOUTS = (
     OwnLayout("battles", (("a", "b", "winner"), ("a", "b", "winner_a")), read_sides),
     OwnLayout(
         "answers",
-        (("response", "label"), ("score", "label"), ("response", "rating")),
+        (
+            ("response", "label"),
+            ("score", "label"),
+            ("response", "rating"),
+            ("response", "rank"),
+        ),
         read_rows,
         is_grouped=True,
     ),
