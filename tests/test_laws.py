@@ -170,9 +170,6 @@ BY_TABLES = {
     "length_controlled": lambda scores, by: rmlab.bias.length_controlled(
         scores, rmlab.styles.features(rmlab.load("mini")), by=by
     ),
-    "debias_change": lambda scores, by: rmlab.bias.debias_change(
-        scores, on="step", by=by
-    ),
     "margins": lambda scores, by: stats.margins(scores, by=by[-1]),
 }
 

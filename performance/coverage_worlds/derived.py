@@ -16,7 +16,7 @@ from coverage_worlds import (
     given,
     world,
 )
-from rmlab.bias import exchange_rate, style_effects
+from rmlab import exchange_rate, style_effects
 from rmlab.estimation.items import WIN, Items
 from rmlab.stats.item_analysis import _correlate_pairs
 
