@@ -20,7 +20,7 @@ from test_own_layouts import PUBLIC
 import rmlab
 from rmlab import io, report
 from rmlab.records import write_file
-from rmlab.scoring import merge, stores
+from rmlab.scoring import merge_stores, stores
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -101,7 +101,7 @@ def test_shards_of_a_policy_and_its_reference_merge_into_one_model(tmp_path):
             frame, Difference(name="owner/dpo"), store=folder, shard=(number + 1, 2)
         )
     assert (
-        merge(folders, tmp_path / "all")["model"].tolist()
+        merge_stores(folders, tmp_path / "all")["model"].tolist()
         == ["policy", "reference"] * 2
     )
     merged, whole = (
