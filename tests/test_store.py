@@ -2,6 +2,7 @@
 full disks, killed writers.
 """
 
+import io
 import json
 import os
 import sqlite3
@@ -16,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from crashes import run_driver
 from fakes import Streaming, responses
@@ -24,11 +26,12 @@ from hypothesis import strategies as st
 
 import rmlab
 from rmlab import store as store_module
+from rmlab import tables
 from rmlab.baselines import longest
 from rmlab.records import check_writable
-from rmlab.scoring import merge, score
+from rmlab.scoring import merge_stores, score
 from rmlab.scoring.run import RunOptions, score_texts
-from rmlab.scoring.tasks import SingleAnswers
+from rmlab.scoring.texts import list_texts
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -265,7 +268,7 @@ def test_what_a_damaged_line_held_is_written_again(folder):
     with pytest.warns(UserWarning, match="1 unreadable"):
         assert read(folder) == TRUTH
     with pytest.warns(UserWarning, match="1 unreadable"):
-        merge(folder, f"{folder}-copy")
+        merge_stores(folder, f"{folder}-copy")
     assert read(f"{folder}-copy") == TRUTH
 
 
@@ -454,7 +457,7 @@ class TableStore(Store):
 def test_a_store_of_another_kind_needs_the_methods_of_the_surface_alone(tmp_path):
     """Runs, judges and merging knew files and folders of the one kind."""
     frame = responses(10)
-    texts = SingleAnswers(frame).texts
+    texts = list_texts(frame, tables.KEY, lists=False)
     store = TableStore(tmp_path / "scores.sqlite")
     scores, _ = score_texts(Streaming(), texts, RunOptions(store))
     scorer = Streaming()
@@ -471,24 +474,58 @@ def test_merge_adds_once_and_counts_conflicts(folder, tmp_path):
     one.append("f1", some(0, 8))
     fill(two, some(6) | {KEYS[6]: VALUES[6] + 0.5})
     fill(two, some(0, 3), "f2")
-    table = merge([one.root, two], folder)
+    table = merge_stores([one.root, two], folder)
     assert table["added"].tolist() == [8, 4, 3]
     assert table["model"].tolist() == ["m", "", ""]
     assert table["conflicts"].tolist() == [0, 1, 0]
     assert table["max_difference"].iloc[1] == pytest.approx(0.5)
     assert store.read("f1") == TRUTH
     assert {"name": "m", "scored": 8} in store.runs("f1").values()
-    assert merge([one.root, two, folder], folder)["added"].sum() == 0
+    assert merge_stores([one.root, two, folder], folder)["added"].sum() == 0
     with pytest.raises(DataError, match="absent is not there"):
-        merge([tmp_path / "absent", folder], tmp_path / "into")
+        merge_stores([tmp_path / "absent", folder], tmp_path / "into")
     with pytest.raises(DataError, match="holds no scores"):
-        merge(tmp_path, tmp_path / "into")
+        merge_stores(tmp_path, tmp_path / "into")
     assert not (tmp_path / "into").exists()
+
+
+def test_a_merge_of_records_of_other_lengths_says_so(folder, tmp_path):
+    """It was a ValueError of NumPy."""
+    fill(folder, {"k": [1.0, 2.0]})
+    fill(tmp_path / "two", {"k": 1.0, "l": 2.0})
+    with pytest.raises(DataError, match=r"'f1' have 1 values .* 2 in the other"):
+        merge_stores(tmp_path / "two", folder)
+    assert read(folder) == {"k": [1.0, 2.0]}
+
+
+@pytest.mark.parametrize("first", [2, 10])
+def test_a_smaller_run_does_not_replace_a_larger_table(place, first):
+    frame = responses(10)
+    whole = score(frame, Streaming())
+    n_first = first * 6
+    score(frame[:n_first], Streaming(), store=place)
+    score(frame[30:42], Streaming(), store=place)
+    table = pd.read_csv(io.BytesIO(Store(place).read_table("fake.fake.csv")))
+    key = ["domain", "id", "label", "slot"]
+    ranges = {*range(n_first), *range(30, 42)}
+    expected = whole.iloc[sorted(ranges)].set_index(key)["score"]
+    found = table.astype({"id": str}).set_index(key)["score"]
+    assert len(found) == len(expected)
+    np.testing.assert_array_equal(found[expected.index], expected)
+
+
+def test_a_table_of_another_scorer_of_the_name_is_replaced(tmp_path):
+    frame = responses(4)
+    other = Streaming()
+    other.fingerprint = "fake-2"
+    score(frame, other, store=tmp_path)
+    score(frame[:6], Streaming(), store=tmp_path)
+    assert len(rmlab.read_scores(tmp_path / "fake.fake.csv")) == 6
 
 
 def test_merge_copies_the_tables_of_baselines(tmp_path):
     score(responses(2), longest, store=tmp_path / "one")
-    assert merge(tmp_path / "one", tmp_path / "into").empty
+    assert merge_stores(tmp_path / "one", tmp_path / "into").empty
     names = ["longest.fake.csv", "longest.fake.csv.provenance.json"]
     for name in names:
         assert (tmp_path / "into" / name).read_bytes() == (
@@ -502,7 +539,7 @@ def test_merging_makes_few_objects_of_many(objects):
         store.append("f1", some(start, start + 2))
         store.flush()
     assert len(files(objects)) == 6
-    merge(objects, f"{objects}-copy")
+    merge_stores(objects, f"{objects}-copy")
     assert len(files(f"{objects}-copy")) == 1
     assert read(f"{objects}-copy") == TRUTH
 
@@ -532,13 +569,13 @@ def test_shards_without_a_table_merge_between_all_kinds_of_places(
         "",
         ["fake", str(place), "60"],
     )
-    assert merge(tmp_path / "here", f"{place}-copy")["added"].tolist() == [60]
-    assert merge([place, f"{place}-copy"], place)["added"].sum() == 0
+    assert merge_stores(tmp_path / "here", f"{place}-copy")["added"].tolist() == [60]
+    assert merge_stores([place, f"{place}-copy"], place)["added"].sum() == 0
     assert score(frame, Streaming(before=pytest.fail), store=f"{place}-copy").equals(
         score(frame, Streaming())
     )
     with pytest.raises(DataError, match="-absent is not there"):
-        merge(f"{place}-absent", tmp_path / "here")
+        merge_stores(f"{place}-absent", tmp_path / "here")
 
 
 @pytest.mark.parametrize("kind", ["memory", "folder"])
@@ -683,5 +720,5 @@ def test_shards_share_a_bucket_of_a_real_s3_server(bucket, tmp_path):
     np.testing.assert_array_equal(found["score"], score(frame, Streaming())["score"])
     assert Store(bucket).fingerprints() == ["fake-1"]
     assert b"fake" in Store(bucket).read_table("fake.fake.csv")
-    assert merge(bucket, tmp_path / "here")["added"].tolist() == [240]
-    assert merge(tmp_path / "here", f"{bucket}-copy")["added"].tolist() == [240]
+    assert merge_stores(bucket, tmp_path / "here")["added"].tolist() == [240]
+    assert merge_stores(tmp_path / "here", f"{bucket}-copy")["added"].tolist() == [240]

@@ -278,7 +278,6 @@ _NEEDS = {
     "cluster": ("cpus",),
     "kind": ("url",),
     "pairwise": ("form",),
-    "store": ("results",),
     "texts": ("path", "include_texts"),
     "url": (
         "concurrency",
@@ -294,7 +293,7 @@ _NEEDS = {
 """An option, and those that cannot be without it, in commands that have both."""
 
 _EXCLUDES = {
-    "cluster": ("estimate", "check", "report", "requests"),
+    "cluster": ("estimate", "check"),
     "implicit": ("head", "weight", "url"),
     "kind": ("head", "convention", "budget", "allow_pickle"),
     "pairwise": ("head", "weight", "template", "url"),

@@ -12,9 +12,8 @@ from rmlab import tables
 from rmlab.records import fail
 from rmlab.scorers.base import Prompt
 from rmlab.scoring.cluster import Ray
-from rmlab.scoring.open_models import Models, open_models
-from rmlab.scoring.run import make_run_options
-from rmlab.scoring.tasks import SingleAnswers
+from rmlab.scoring.walk import Models, make_run_options, open_models, score_answers
+from rmlab.store import Store
 from rmlab.tables import DataError, is_broken, is_conversation, require_columns
 
 REWARD = "reward"
@@ -40,7 +39,7 @@ def rewards(
     *,
     prompt: str | None = "prompt",
     response: str = "response",
-    store: str | Path | None = None,
+    store: str | Path | Store | None = None,
     cluster: str | Ray | None = None,
     batch: int = 256,
     allow_missing: bool = False,
@@ -105,7 +104,6 @@ def rewards(
         batch=batch,
         allow_missing=allow_missing,
         progress=progress,
-        keeps_tables=False,
     )
     models = open_models(model, options, run, pairwise=False)
     if len(models) > 1:
@@ -116,8 +114,7 @@ def rewards(
     table = frame.copy()
     reward = np.full(len(table), np.nan)
     if len(responses):
-        answers = SingleAnswers(responses, key_columns=("row",))
-        scored, provenance = answers.score_rows(scorer, run)
+        scored, provenance = score_answers(scorer, responses, run, key_columns=["row"])
         reward[responses["row"]] = scored["score"]
         table.attrs["provenance"] = {name: provenance}
     table[REWARD] = reward

@@ -5,7 +5,6 @@ difficulty, and reports on judges.
 from rmlab.stats.calibration import calibration, calibration_error, margins
 from rmlab.stats.comparing import compare, compare_all, equivalence, flips
 from rmlab.stats.item_analysis import error_correlation, item_difficulty
-from rmlab.stats.judge_reports import judge_report
 from rmlab.stats.ranking import rank
 from rmlab.stats.spread import spread
 from rmlab.stats.study_size import plan, power
@@ -19,7 +18,6 @@ __all__ = [
     "error_correlation",
     "flips",
     "item_difficulty",
-    "judge_report",
     "margins",
     "plan",
     "power",
