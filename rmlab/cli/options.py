@@ -68,6 +68,10 @@ class TextOptions:
         str | None,
         typer.Option(help="Column of side-by-side data that says which answer won."),
     ] = None
+    better: Annotated[
+        str | None,
+        typer.Option(help="a or b: the answer that larger grades of WINNER favour."),
+    ] = None
 
     def load_responses(self, benchmark: str) -> pd.DataFrame:
         """Return the responses of a benchmark by its name, or of a file of pairs, with
@@ -78,7 +82,10 @@ class TextOptions:
         if is_file and self.path is None:
             columns = split_columns(self.column)
             return benchmarks.load_preferences(
-                benchmark, columns=columns, winner=self.winner
+                benchmark,
+                columns=columns,
+                winner=self.winner,
+                better=self.better,  # type: ignore[arg-type]
             )
         if self.column or self.winner:
             flags = "--column, --winner"
