@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -172,9 +173,17 @@ class Remote(Scorer):
             self._recheck()
             yield from unconfirmed
         if self.unscored:
+            self._warn_of_unscored()
             shape = (len(self.unscored), 1 + len(self.columns))
             missing = np.full(shape if self.columns else shape[:1], np.nan)
             yield np.array(list(self.unscored), np.intp), missing
+
+    def _warn_of_unscored(self) -> None:
+        text, reason = next(iter(self.unscored.items()))
+        first = f"first text {text}: {reason}"
+        message = f"{self.name}: no score for {len(self.unscored)} texts, {first}"
+        # Of whoever reads the stream.
+        warnings.warn(message, stacklevel=4)
 
     def _scores(self, scored: Scored) -> Floats:
         """The scores of a request's texts, with the outputs where there are several."""
