@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.estimation.pools import N_CANDIDATES
+from rmlab.estimation.best_of import N_CANDIDATES
 from rmlab.tables import PROMPT, BoolArray, DataError
 from rmlab.text import short
 

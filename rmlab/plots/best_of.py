@@ -10,7 +10,7 @@ import pandas as pd
 
 from rmlab import metrics, tables
 from rmlab.benchmarks.registry import benchmarks_by_name
-from rmlab.estimation.pools import holds_pools
+from rmlab.metrics.pools import holds_pools
 from rmlab.plots import canvas
 from rmlab.plots.canvas import SERIES_COLOURS
 from rmlab.tables import DataError
