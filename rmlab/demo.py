@@ -42,7 +42,9 @@ def demo(folder: str | Path = "figures") -> tuple[pd.DataFrame, list[Path]]:
 
     cells = metrics.accuracy(pairs, by=["model", "chosen_style", "rejected_style"])
     levels = metrics.accuracy(pairs, by=["model", "level"])
-    lengths = plots.lengths(responses)
+    characters = responses.assign(characters=responses["response"].str.len())
+    groups = characters.groupby(["subset", "style", "label"], observed=True)
+    lengths = groups["characters"].agg(["mean", "sem", "size"]).reset_index()
 
     folder = Path(folder)
     matrices_figure = plots.plot_matrices(pairs, columns=3)

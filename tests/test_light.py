@@ -112,7 +112,7 @@ plots.plot_effects(rmlab.style_effects(scores, responses))
 plots.plot_lengths(responses)
 for plot in (
     rmlab.plot_matrices, rmlab.plot_style_gap, plots.plot_forest,
-    plots.plot_significance, plots.plot_calibration,
+    plots.plot_calibration,
 ):
     plot(pairs)
     plt.close("all")

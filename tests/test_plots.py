@@ -103,19 +103,15 @@ def drawings(scores, pairs, good, four, responses):
             pairs,
         ),
         "plot_effects": (bias.style_effects(scores), scores),
-        "plot_preference": (bias.style_preference(scores), scores),
         "plot_lengths": (responses,),
         "plot_forest": (metrics.accuracy(pairs), scores, pairs),
         "plot_leaderboard": (metrics.summary(pairs), scores, pairs),
         "plot_rank": (stats.rank(pairs), scores, pairs),
-        "plot_significance": (stats.compare_all(pairs), scores, pairs),
         "plot_margins": (good, good_scores),
         "plot_calibration": (stats.calibration(pairs), scores, pairs),
         "plot_training": (run, metrics.pairs(run)),
         "plot_scatter": (metrics.summary(pairs), scores, pairs),
-        "plot_subsets": (metrics.estimates(four), four),
         "plot_best_of": (metrics.best_of_curve(four), four),
-        "plot_ties": (metrics.ties_detail(four), four),
         "plot_token_rewards": (results("smollm2-tokens").query("label == 'chosen'"),),
     }
 
@@ -289,25 +285,11 @@ def test_every_row_is_drawn_with_its_interval_and_the_line_of_chance_or_nothing(
         ),
         ("plot_effects", bias.style_effects(styled), "effect", ["model"], 0),
         (
-            "plot_preference",
-            bias.style_preference(styled),
-            "preference",
-            ["model"],
-            0.5,
-        ),
-        (
             "plot_style_gap",
             metrics.accuracy(pairs, by=["model", "level"]),
             "accuracy",
             ["model"],
             0.5,
-        ),
-        (
-            "plot_subsets",
-            metrics.estimates(four).query("quantity == 'subset'"),
-            "value",
-            ["name"],
-            None,
         ),
     ):
         ax, table = draw(plot, table), table.dropna(subset=[value])
@@ -352,28 +334,11 @@ def test_what_is_missing_is_refused_with_the_reason_and_the_way_out():
 
 
 def test_other_tables_and_options_are_refused(drawings, pairs, good):
-    summary, (subsets, _), (ties, _) = (
-        drawings["plot_scatter"][0],
-        drawings["plot_subsets"],
-        drawings["plot_ties"],
-    )
+    summary = drawings["plot_scatter"][0]
     for plot, table, options, message in (
         ("plot_matrices", pairs, {"by": "modle"}, "modle"),
         ("plot_forest", summary, {"value": "chta"}, "chta"),
         ("plot_scatter", summary, {"x": "esay"}, "esay"),
-        (
-            "plot_subsets",
-            pd.concat([subsets.assign(model=str(i)) for i in range(9)]),
-            {},
-            "9",
-        ),
-        ("plot_ties", ties.query("kind == 'ref'"), {}, "right answers"),
-        (
-            "plot_significance",
-            stats.compare(pairs, "good", "weak", by="domain"),
-            {},
-            "contests",
-        ),
         ("plot_matrix", drawings["plot_matrix"][0] * 100, {}, "share"),
         ("plot_matrix", pairs, {}, "weak"),
         ("plot_margins", pairs, {}, "3"),
@@ -436,21 +401,6 @@ def test_notes_of_another_matrix_are_not_drawn(tied):
     assert not plots.plot_matrix(mean).patches
 
 
-def test_cells_that_do_not_survive_holm_are_grey(pairs):
-    contests = stats.compare_all(pairs)
-    square = plots.differences(contests)
-    np.testing.assert_allclose(square, -square.T)
-    assert square.loc["weak", "good"] < 0
-    assert np.isnan(square.loc["weak", "fair"])
-    above = square.to_numpy()[np.triu_indices(len(square), 1)]
-    numbers = {
-        text.get_text()
-        for text in plots.plot_significance(contests).texts
-        if text.get_gid() == "cell"
-    }
-    assert numbers == {f"{x:.3f}".replace("0.", ".") for x in above if not np.isnan(x)}
-
-
 def test_models_without_a_score_are_counted_below_and_not_drawn_as_equal(pairs):
     """Sixteen models of RewardBench without an overall score stood in the triangle as
     not clearly different.
@@ -459,7 +409,7 @@ def test_models_without_a_score_are_counted_below_and_not_drawn_as_equal(pairs):
     lacking.loc[lacking["domain"] == "math", ["margin", "outcome"]] = np.nan
     table = pd.concat([pairs, lacking])
     assert stats.rank(table).set_index("model")["rank"].isna().sum() == 1
-    for plot in (plots.plot_significance, plots.plot_rank, plots.plot_leaderboard):
+    for plot in (plots.plot_rank, plots.plot_leaderboard):
         ax = plot(table)
         assert "1 model " in ax.get_xlabel()
         assert not any("lacking" in name for name in row_names(ax))
@@ -485,8 +435,22 @@ def test_ties_and_baselines_can_be_seen(pairs, good):
 
 
 def test_lengths_are_means_per_subset_and_style(responses):
-    table = plots.lengths(responses)[["chosen", "rejected"]]
-    assert table.loc["chat"].to_numpy().tolist() == [[4, 3], [6, 5], [8, 7]]
+    ax = plots.plot_lengths(responses)
+    chosen, rejected = marks(ax)
+    assert sorted(set(chosen.get_offsets()[:, 0])) == [4, 6, 8]
+    assert sorted(set(rejected.get_offsets()[:, 0])) == [3, 5, 7]
+
+
+def test_models_are_marks_in_the_row_of_a_subset_and_chance_is_the_tables(four):
+    subsets = metrics.estimates(four).query("quantity == 'subset'")
+    ax = plots.plot_forest(subsets, series="model")
+    assert legend(ax) == ["a", "b"]
+    for dots, (_, rows) in zip(marks(ax), subsets.groupby("model"), strict=True):
+        places = dots.get_offsets()
+        drawn = [row_names(ax)[round(y)] for y in places[:, 1]]
+        shares = dict(zip(drawn, places[:, 0], strict=True))
+        assert shares == pytest.approx(rows.set_index("name")["value"].to_dict())
+    assert ax.lines[0].get_xdata()[0] == 0.25
 
 
 def test_an_unbounded_rate_is_a_word_and_no_number(styled):
@@ -522,13 +486,6 @@ def test_the_axis_explains_only_marks_that_the_figure_has(good):
     assert "hollow" in label
 
 
-def test_subsets_without_a_chance_are_named(four):
-    table = metrics.estimates(four)
-    ax = plots.plot_subsets(table)
-    assert "Ties" in ax.get_xlabel()
-    assert "Ties" not in plots.plot_subsets(table[table["name"] != "ties"]).get_xlabel()
-
-
 def test_calibration_joins_full_bins_only(pairs):
     table = stats.calibration(
         pairs.assign(margin=pairs["margin"].where(pairs["model"] != "weak"))
@@ -557,20 +514,6 @@ def test_best_of_n_and_its_chance(four):
         np.testing.assert_allclose([*lines["a"], *lines["b"]], panel["accuracy"])
         np.testing.assert_allclose(segments(ax)[:, :, 1], panel[["low", "high"]])
         np.testing.assert_allclose(lines["chance"], [1 / 2, 1 / 3, 1 / 4])
-
-
-def test_every_tied_prompt_is_a_point_of_its_kind(four):
-    detail = metrics.ties_detail(four).query("kind == 'tied'")
-    table = plots.tie_points(detail)
-    for ax, (model, rows) in zip(
-        plots.plot_ties(detail).axes, detail.groupby("model"), strict=True
-    ):
-        drawn = table[table["model"] == model]
-        np.testing.assert_allclose(
-            drawn["gap"] / drawn["spread"], rows["gap"] / rows["spread"]
-        )
-        np.testing.assert_allclose(sorted(points(ax)[:, 1]), sorted(drawn["gap"]))
-        assert (drawn["result"] == "wrong").sum() == (rows["gap"] <= 0).sum()
 
 
 def test_scatter_draws_groups_and_names_the_outliers():

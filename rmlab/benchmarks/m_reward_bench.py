@@ -82,7 +82,9 @@ def make_items(
 ) -> Items:
     """One comparison a prompt and language."""
     items = comparison_items(table, ties, by=by, cluster=cluster)
-    refuse_strange("subset", items.frame["subset"].unique(), _COUNTS, M_REWARD_BENCH.title)
+    refuse_strange(
+        "subset", items.frame["subset"].unique(), _COUNTS, M_REWARD_BENCH.title
+    )
     return items
 
 

@@ -13,7 +13,8 @@ from rmlab import tables
 from rmlab.bias import regression
 from rmlab.bias.gap import WITHIN_A_QUARTER
 from rmlab.estimation.clustered import MIN_PROMPTS, indicator, t_quantile
-from rmlab.estimation.items import Ties, as_pairs, credit
+from rmlab.estimation.items import Ties, credit
+from rmlab.metrics.pairing import as_pairs
 from rmlab.tables import (
     BoolArray,
     FloatArray,

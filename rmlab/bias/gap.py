@@ -7,19 +7,19 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.benchmarks.prepare import prepare
 from rmlab.bias import regression
 from rmlab.estimation.clustered import group_means
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.items import (
     Ties,
-    as_pairs,
     credit,
     refuse_result_names,
     require_item_columns,
 )
-from rmlab.estimation.weights import Average, Weights, contrast
-from rmlab.metrics.summaries import estimate_frame, group_weights
+from rmlab.estimation.weights import Average, subtract
+from rmlab.metrics.pairing import as_pairs
+from rmlab.metrics.prepare import prepare
+from rmlab.metrics.summaries import estimate_frame, group_numbers
 from rmlab.styles import features
 from rmlab.tables import (
     LEVELS,
@@ -103,7 +103,7 @@ def style_gap(
     by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     columns = [column for column in by if column != "model"]
     refuse_result_names(columns, ("level", "easy", "hard", "gap"))
-    prepared = prepare(
+    _, items = prepare(
         table,
         average,
         ties,
@@ -113,7 +113,6 @@ def style_gap(
         cluster=cluster,
         require_complete=False,
     )
-    items = prepared.items
     if not items.has_levels:
         remedy = "easy and hard need a benchmark whose answers have styles"
         raise DataError("table: level is missing", remedy)
@@ -122,18 +121,15 @@ def style_gap(
         raise DataError(problem, "add 'model'")
 
     # One mean per group and level; the levels of a group stand next to each other.
-    levels = group_weights(prepared, [*columns, "level"])
-    easy = levels.means[LEVELS.index("easy") :: len(LEVELS)]
-    hard = levels.means[LEVELS.index("hard") :: len(LEVELS)]
-    gap = [contrast(sides, (1, -1)) for sides in zip(easy, hard, strict=True)]
-    groups = levels.numbers[columns].iloc[:: len(LEVELS)].reset_index(drop=True)
+    groups, levels = group_numbers(items, [*columns, "level"])
+    easy = levels[LEVELS.index("easy") :: len(LEVELS)]
+    hard = levels[LEVELS.index("hard") :: len(LEVELS)]
+    gaps = [subtract(*sides) for sides in zip(easy, hard, strict=True)]
+    groups = groups[columns].iloc[:: len(LEVELS)].reset_index(drop=True)
 
-    easy_estimate = estimate(items, Weights(groups, easy, levels.label), confidence)
-    hard_estimate = estimate(items, Weights(groups, hard, levels.label), confidence)
-    gap_estimate = estimate(items, Weights(groups, gap, levels.label), confidence)
-    frame = estimate_frame(gap_estimate, "gap")
-    frame["easy"] = easy_estimate.value.ravel()
-    frame["hard"] = hard_estimate.value.ravel()
+    frame = estimate_frame(items, groups, estimate(items, gaps, confidence), "gap")
+    frame["easy"] = estimate(items, easy).value.ravel()
+    frame["hard"] = estimate(items, hard).value.ravel()
     frame["gap"] = frame["easy"] - frame["hard"]
     return copy_provenance(table, frame[[*by, *_GAP_RESULTS]])
 
@@ -206,7 +202,7 @@ def style_preference(
     no_spread = "scores do not vary within a prompt"
     reason = np.where(np.isnan(difference), no_spread, "")
     reason = np.where(share.reason != "", share.reason, reason)
-    reason = np.where(share.n_values == 0, "no outcome", reason)
+    reason = np.where(share.n_pairs == 0, "no outcome", reason)
 
     keys = versions[columns].iloc[first_rows].reset_index(drop=True)
     results = pd.DataFrame(
@@ -216,7 +212,7 @@ def style_preference(
             "low": share.low,
             "high": share.high,
             "difference": difference,
-            "n_pairs": share.n_values,
+            "n_pairs": share.n_pairs,
             "n_prompts": counted_prompt.groupby(group).nunique().to_numpy(),
             "n_ties": np.bincount(group, is_tie, n_groups).astype(int),
             "missing": np.bincount(group, is_missing, n_groups).astype(int),

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.special import stdtr
 
 from rmlab.bias import regression
-from rmlab.estimation.clustered import Measured, group_means
+from rmlab.estimation.clustered import Estimate, group_means
 from rmlab.estimation.difference import holm
 from rmlab.scorers.base import PlainScorer, Prompt
 from rmlab.styles.transforms import Transform
@@ -134,7 +134,7 @@ def tabulate_changes(
     change = means.pop("change")
     p = _two_sided_p(change)
     is_null = changes["null"].groupby(group).all().to_numpy()
-    reason = np.where(change.n_values == 0, unaltered, change.reason)
+    reason = np.where(change.n_pairs == 0, unaltered, change.reason)
     table: dict[str, object] = {
         "null": is_null,
         "change": change.value,
@@ -150,16 +150,16 @@ def tabulate_changes(
         table[name] = mean.value
         table[f"{name}_low"] = mean.low
         table[f"{name}_high"] = mean.high
-    table["n"] = change.n_values
-    table["untouched"] = np.bincount(group) - change.n_values
-    table["n_prompts"] = change.n_clusters
+    table["n"] = change.n_pairs
+    table["untouched"] = np.bincount(group) - change.n_pairs
+    table["n_prompts"] = change.n_prompts
     table["reason"] = pd.Series(reason, dtype="str")
     keys = changes[columns].iloc[first_rows].reset_index(drop=True)
     keys.insert(0, "model", model)
     return pd.concat([keys, pd.DataFrame(table)], axis=1)
 
 
-def _two_sided_p(mean: Measured) -> FloatArray:
+def _two_sided_p(mean: Estimate) -> FloatArray:
     """p of the test whether each mean is zero; NaN without degrees of freedom."""
     # Where all answers moved alike the error is 0 and p with it.
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -14,7 +14,8 @@ from rmlab.bias.versions import (
     score_versions,
     tabulate_changes,
 )
-from rmlab.estimation.items import cluster_columns, credit, pairs
+from rmlab.estimation.items import cluster_columns, credit
+from rmlab.metrics.pairing import pairs
 from rmlab.scorers.base import PlainScorer, Prompt, name_of
 from rmlab.styles.transforms import Transform
 from rmlab.styles.wording import AGAIN, PROMPT_TRANSFORMS

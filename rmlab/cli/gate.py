@@ -11,7 +11,7 @@ import typer
 
 from rmlab import bias, metrics, stats
 from rmlab.cli.terminal import say, say_aligned
-from rmlab.estimation.items import as_pairs
+from rmlab.metrics.pairing import as_pairs
 from rmlab.report.sources import read_results
 from rmlab.tables import DataError, nearest
 

@@ -15,13 +15,7 @@ from rmlab.cli.scoring import check_file, say_checks, write_table
 from rmlab.cli.terminal import say, say_table
 from rmlab.judges import LLMJudge
 from rmlab.judges.modes import FAILED
-from rmlab.records import write_file
-from rmlab.stats import judge_report
-from rmlab.tables import PROMPT, DataError
-from rmlab.text import format_csv
-
-# The most questions that `judges.examine` asks about a prompt, by what a judge takes.
-_MOST_PROBES = {"pair": 18, "answer": 12}
+from rmlab.tables import DataError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,13 +121,6 @@ class JudgeCommand(JudgeOptions, shared.WorkOptions, shared.TextOptions):
             "--check", help="Ask a few questions, examine the answers, and stop."
         ),
     ] = False
-    report: Annotated[
-        bool,
-        typer.Option(
-            "--report",
-            help="Probe the judge: position, samples, cycles, padding ...",
-        ),
-    ] = False
     requests: Annotated[
         Path | None,
         typer.Option(help="Write a request file for a batch endpoint, and stop."),
@@ -145,7 +132,7 @@ class JudgeCommand(JudgeOptions, shared.WorkOptions, shared.TextOptions):
 
     def run(self) -> None:
         """Do what the options ask for; by default ask the judge."""
-        check_file(self, is_table=not self.report)
+        check_file(self, is_table=True)
         responses = self.load_responses(self.benchmark)
         keywords = shared.model_keywords(self, JudgeOptions)
         if self.url and self.revision:
@@ -163,32 +150,9 @@ class JudgeCommand(JudgeOptions, shared.WorkOptions, shared.TextOptions):
         elif self.check:
             _say_cost(judges.estimate(judge, judge_sample(responses)))
             say_checks(checks.doctor(judge, responses))
-        elif self.report:
-            self._report(judge, responses)
         else:
             self._read_results(judge, responses)
             self._judge(judge, responses)
-
-    def _report(self, judge: LLMJudge, responses: pd.DataFrame) -> None:
-        if judge.takes == "list":
-            message = "probes judges that compare or rate: give another --mode"
-            raise typer.BadParameter(message, param_hint="--report")
-
-        n_prompts = len(responses[PROMPT].drop_duplicates())
-        most_questions = _MOST_PROBES[judge.takes] * n_prompts
-        costs = judges.estimate(judge, responses)
-        n_asked_once = max(costs["to_ask"].iloc[0], 1)
-        _say_cost(costs, "up to ", most_questions / n_asked_once)
-
-        verdicts = judges.examine(
-            judge, responses, store=self.store, progress=not self.quiet
-        )
-        _require_answer(verdicts["status"])
-        table = judge_report(verdicts)
-        if self.out is None:
-            say_table(table)
-        else:
-            write_file(self.out, format_csv(table))
 
     def _read_results(self, judge: LLMJudge, responses: pd.DataFrame) -> None:
         """Put the results of a batch into the store, where there are some."""

@@ -204,7 +204,7 @@ def sum_clusters(
     if observed.all():
         observed = observed[:1]  # all rows are alike, so one row does
 
-    # Blocks: the values of one cluster and one pool. `n` and `total` are (rows, blocks).
+    # Blocks: the values of one cluster and one pool; `total` and `n` are theirs.
     cluster = pd.factorize(cluster, sort=True)[0]
     block, codes = pd.factorize(cluster * n_pools + pool, sort=True)
     in_block = indicator(block, len(codes))

@@ -223,9 +223,7 @@ def _suppose(strata: Strata, value: FloatArray) -> Strata:
     return strata._replace(value=value, variance=variance)
 
 
-def equivalence_power(
-    strata: Strata, margin: float, confidence: float
-) -> FloatArray:
+def equivalence_power(strata: Strata, margin: float, confidence: float) -> FloatArray:
     """How often the interval of two equal models lies within a margin, (rows,)."""
     equal = _suppose(strata, np.zeros_like(strata.value))
     _, se, df = add_pair(np.zeros(len(equal.value)), equal)

@@ -1,4 +1,4 @@
-"""Best of n on a benchmark whose prompts have one right answer, and the way to pools."""
+"""Best of n: how often the highest of n scores is a right answer's."""
 
 from collections.abc import Sequence
 

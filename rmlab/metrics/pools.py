@@ -11,8 +11,8 @@ import pandas as pd
 from rmlab.estimation.best_of import N_CANDIDATES
 from rmlab.estimation.clustered import group_means
 from rmlab.estimation.items import cluster_columns, require_item_columns
-from rmlab.metrics.majority import Ballot, majority_credit, weighted_credit
 from rmlab.estimation.ties import TIES
+from rmlab.metrics.majority import Ballot, majority_credit, weighted_credit
 from rmlab.tables import (
     KEY,
     PROMPT,

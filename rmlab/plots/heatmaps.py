@@ -1,4 +1,4 @@
-"""Heatmaps: the style-substance matrix, and who differs from whom."""
+"""Heatmaps: the style-substance matrix."""
 
 import textwrap
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rmlab import metrics, stats
+from rmlab import metrics
 from rmlab.estimation.weights import Average
 from rmlab.plots import canvas
 from rmlab.tables import STYLES, DataError
@@ -26,12 +26,7 @@ _COUNTED = ["accuracy", "low", "high", "n_pairs", "n_ties"]
 _NUMBERS = [*_COUNTED, "reason"]
 _LEVELS = ("normal", "hard", "hard", "easy", "normal", "hard", "easy", "easy", "normal")
 _MIDDLE = [0.5, 1.5, 2.5]
-# A matrix of two decimals still belongs to the cells that came with it.
-_ROUNDED = 0.0051
-PALE = "#ebebeb"  # lighter, in print without colour too, than any clear difference
 _HATCHED = 0.05  # share of ties from which a cell is hatched; less is a sliver
-_WITH_NUMBERS = 14  # models up to which the differences are written into the cells
-_LARGE = 30  # models from which cells have no lines between them
 # Luminance on which black and white text have the same contrast, 4.58 to 1.
 _EQUAL_CONTRAST = 0.179
 
@@ -55,9 +50,9 @@ def plot_matrix(
     Parameters
     ----------
     matrix : DataFrame
-        The result of `rmlab.matrix`, scores or pairs of one model, the cells as
-        `rmlab.accuracy(table, by=["chosen_style", "rejected_style"])` returns them, or
-        a plain 3x3 frame of shares.
+        Scores or pairs of one model, or its cells: the 3x3 frame of `rmlab.matrix`, or,
+        with intervals and ties, the rows of `rmlab.estimates` whose quantity is "cell"
+        or those of `rmlab.accuracy(table, by=["chosen_style", "rejected_style"])`.
     chance : float
         The share that random scores win.
     names : bool
@@ -94,12 +89,12 @@ def plot_matrix(
     'style of the rejected answer'
     """
     if canvas.is_items(matrix):
-        matrix = metrics.matrix(matrix)
+        matrix = metrics.accuracy(matrix, by=_CELL)
     cells = _read_cells(matrix)
     hint = 'pass rmlab.matrix(table, average="domains")'
     canvas.refuse_blank(cells, "accuracy", "matrix", hint)
     if intervals and cells["low"].isna().all():
-        remedy = "pass rmlab.matrix(table) of at least 5 prompts, unchanged"
+        remedy = "pass the cells of rmlab.estimates(table), of at least 5 prompts"
         raise DataError("intervals: this matrix has none", remedy)
 
     ax = canvas.new_axes(ax, (4.6, 3.8), squares=True)
@@ -288,32 +283,34 @@ def _write_shares(
 
 
 def _read_cells(matrix: pd.DataFrame) -> pd.DataFrame:
-    """Nine rows, cell by cell, with the numbers of the table or those that
-    `rmlab.matrix` noted about it.
-    """
+    """Nine rows, cell by cell, with the numbers that the table has."""
     if not isinstance(matrix, pd.DataFrame):
         raise TypeError(
             f"matrix: {type(matrix).__name__} is not the DataFrame that "
             "rmlab.matrix(table) returns."
         )
-    if {*_CELL, "accuracy"} <= set(matrix.columns):
-        cells = _cells_of_rows(matrix)
+    columns = set(matrix.columns)
+    if {"quantity", "name", "value"} <= columns:
+        rows = matrix[matrix["quantity"] == "cell"]
+        styles = rows["name"].str.split(" > ", expand=True).reindex(columns=[0, 1])
+        cells = _cells_of_rows(rows.rename(columns={"value": "accuracy"}), styles)
+    elif {*_CELL, "accuracy"} <= columns:
+        cells = _cells_of_rows(matrix, matrix[_CELL].astype("str"))
     else:
         cells = _cells_of_square(matrix)
     return cells.reindex(columns=_NUMBERS).astype(dict.fromkeys(_COUNTED, float))
 
 
-def _cells_of_rows(table: pd.DataFrame) -> pd.DataFrame:
+def _cells_of_rows(table: pd.DataFrame, styles: pd.DataFrame) -> pd.DataFrame:
     """The cells of a table with a row for each."""
-    if table.duplicated(_CELL).any():
+    if styles.duplicated().any():
         problem = "matrix: a cell stands in several rows"
         raise DataError(problem, "keep one model, or use plot_matrices")
-    styles = [table[column].astype("str") for column in _CELL]
-    return table.set_index(styles).reindex(_CELLS)
+    return table.set_index(pd.MultiIndex.from_frame(styles)).reindex(_CELLS)
 
 
 def _cells_of_square(matrix: pd.DataFrame) -> pd.DataFrame:
-    """The cells of a 3x3 frame of shares, with the numbers that were noted about it."""
+    """The cells of a 3x3 frame of shares, without further numbers."""
     styles = list(STYLES)
     if list(matrix.index) != styles or list(matrix.columns) != styles:
         problem = f"matrix: rows {list(matrix.index[:4])} are not the styles"
@@ -323,203 +320,7 @@ def _cells_of_square(matrix: pd.DataFrame) -> pd.DataFrame:
     if len(outside):
         problem = f"matrix: {outside[0]:g} is not a share from 0 to 1"
         raise DataError(problem, "divide percentages by 100")
-
-    noted = pd.DataFrame(matrix.attrs.get("cells"), index=_CELLS, columns=_NUMBERS)
-    noted_shares = noted["accuracy"].astype(float)
-    # pandas hands the notes on to whatever is made of a frame: they are of this matrix
-    # only if the shares agree.
-    if not np.allclose(noted_shares, shares, atol=_ROUNDED, equal_nan=True):
-        noted = pd.DataFrame(index=_CELLS)
-    return noted.assign(accuracy=shares, reason=matrix.attrs.get("reason", ""))
-
-
-def plot_significance(
-    contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes | None" = None
-) -> "Axes":
-    """Draw the differences between all models as a triangle: each row minus each column
-    below it in the ranking.
-
-    Blue: the row is better; red and hatched: worse; grey: not clear at `alpha`, over
-    all pairs at once. The numbers are written where there are at most 14 models;
-    `differences` returns them all.
-
-    Parameters
-    ----------
-    contests : DataFrame
-        The result of `rmlab.stats.compare_all`, or scores or pairs.
-    alpha : float
-        The adjusted p below which a difference is clear.
-    ax : Axes, optional
-        Where to draw; by default a new figure.
-
-    Returns
-    -------
-    Axes
-        Models by their mean difference from the others, best first; a column has the
-        number of its model. Models without a known difference are left out, and counted
-        below the axis.
-
-    Raises
-    ------
-    DataError
-        For another table, where a pair of models stands in several rows, and where no
-        difference is known.
-
-    Examples
-    --------
-    >>> import rmlab
-    >>> scores = rmlab.papers.results("math-prm")
-    >>> contests = rmlab.stats.compare_all(scores, average="domains")
-    >>> ax = rmlab.plots.plot_significance(contests)
-    >>> len(ax.get_yticklabels())
-    9
-    """
-    contests = canvas.table_to_draw(
-        contests, stats.compare_all, ["difference"], "difference", "contests"
-    )
-    square = differences(contests.dropna(subset=["difference"]), alpha=alpha)
-    n_models = len(square)
-    is_above = np.triu(np.ones(square.shape, bool), 1)
-    clear = square.where(is_above).to_numpy(float)
-    unclear = np.where(is_above & np.isnan(clear), 0.0, np.nan)
-
-    if n_models > _LARGE:
-        size = (9.5, 8.5)
-        line_width = 0.0
-        label_size: float | str = 6
-    else:
-        side = 0.42 * n_models
-        size = (side + 3, side + 1.4)
-        line_width = 0.5
-        label_size = "small"
-    ax = canvas.new_axes(ax, size, squares=True)
-    _draw_differences(ax, clear, unclear, linewidth=line_width)
-
-    models = {*contests["model_a"], *contests["model_b"]}
-    n_left_out = len(models) - n_models
-    canvas.label_values(ax, "", n_left_out, "without a score left out")
-    ax.tick_params(labelsize=label_size)
-    _number_models(ax, list(square.index))
-
-    _explain_cells(ax, alpha, any_worse=bool((clear < 0).any()))
-    return ax
-
-
-def _explain_cells(ax: "Axes", alpha: float, *, any_worse: bool) -> None:
-    """What grey and hatching say, below the triangle."""
-    from matplotlib.patches import Patch
-
-    unclear = f"not clearly different (adjusted p at least {alpha:g})"
-    patches = [Patch(facecolor=PALE, label=unclear)]
-    if any_worse:
-        worse = "the row is worse"
-        patches.append(Patch(fill=False, hatch="////", lw=0, label=worse))
-    ax.legend(
-        handles=patches,
-        loc="upper right",
-        bbox_to_anchor=(1, 0),
-        borderaxespad=2,
-        frameon=False,
-        fontsize="small",
-    )
-
-
-def _number_models(ax: "Axes", models: list[str]) -> None:
-    """Name the rows, each with its number, and number the columns."""
-    middle = np.arange(len(models)) + 0.5
-    ax.set(xticks=middle, yticks=middle)
-    numbers = [str(i + 1) for i in range(len(models))]
-    endings = [f"  {number}" for number in numbers]
-    canvas.set_column_names(ax, numbers, len(numbers[-1]))
-    canvas.set_row_names(ax, models, endings)
-
-
-def _draw_differences(
-    ax: "Axes", clear: np.ndarray, unclear: np.ndarray, *, linewidth: float
-) -> None:
-    """The squares of clear differences with their numbers and the bar of their colours,
-    and those of unclear ones.
-    """
-    from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap
-
-    # Red to blue without the pale middle: a cell that is coloured is a clear
-    # difference, however small.
-    far_from_middle = np.r_[0:0.36:128j, 0.64:1:128j]
-    strong = ListedColormap(colormaps["RdBu"](far_from_middle))
-    pale = ListedColormap([PALE])
-    is_clear = ~np.isnan(clear)
-    smallest = np.nanmin(clear, initial=0.0)
-    largest = np.nanmax(clear, initial=0.0)
-    limit = max(-smallest, largest)
-    if limit == 0:
-        limit = 1.0
-    mesh = _draw_squares(
-        ax, clear, cmap=strong, vmin=-limit, vmax=limit, linewidths=linewidth
-    )
-    _draw_squares(ax, unclear, cmap=pale, vmin=0, vmax=0, linewidths=linewidth)
-
-    texts = np.full(clear.shape, "", dtype=object)
-    if len(clear) <= _WITH_NUMBERS:
-        numbers = [f"{gap:.3f}" for gap in clear[is_clear]]
-        texts[is_clear] = [number.replace("0.", ".", 1) for number in numbers]
-    _fill_cells(ax, texts, (clear < 0).astype(float), size="small")
-
-    if is_clear.any():
-        bar = ax.figure.colorbar(mesh, ax=ax, location="top", shrink=0.7, aspect=25)
-        bar.set_label("difference in score: row minus column", loc="right")
-        bar.ax.set_xlim(smallest, largest)
-
-
-def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
-    """Arrange the clear differences between all models as a square: the numbers of
-    `plot_significance`.
-
-    Parameters
-    ----------
-    contests : DataFrame
-        The result of `rmlab.stats.compare_all`, or scores or pairs.
-    alpha : float
-        The adjusted p below which a difference is clear.
-
-    Returns
-    -------
-    DataFrame
-        Models by models, best first: row minus column, from -1 to 1; NaN where p_holm
-        is not below `alpha`.
-
-    Raises
-    ------
-    DataError
-        Where a pair of models stands in several rows, as in `compare(pairs, a, b,
-        by=...)`.
-
-    Examples
-    --------
-    >>> import rmlab
-    >>> contests = pd.DataFrame({"model_a": ["a"], "model_b": ["b"], "p_holm": [0.01]})
-    >>> contests["difference"] = 0.1
-    >>> rmlab.plots.differences(contests).loc["b", "a"].item()
-    -0.1
-    """
-    columns = ["model_a", "model_b", "difference", "p_holm"]
-    contests = canvas.table_to_draw(
-        contests, stats.compare_all, columns, argument="contests"
-    )
-    if contests.duplicated(["model_a", "model_b"]).any():
-        problem = "contests: a pair of models stands in several rows"
-        raise DataError(problem, "draw it with plot_forest")
-
-    swapped = contests.rename(columns={"model_a": "model_b", "model_b": "model_a"})
-    swapped["difference"] = -contests["difference"]
-    both_ways = pd.concat([contests, swapped])
-    gaps = both_ways.pivot(index="model_a", columns="model_b", values="difference")
-    p_holm = both_ways.pivot(index="model_a", columns="model_b", values="p_holm")
-
-    mean_gap = gaps.mean(axis=1).sort_values(ascending=False, kind="stable")
-    best_first = mean_gap.index
-    clear = gaps.where(p_holm < alpha).loc[best_first, best_first]
-    return clear.rename_axis(index=None, columns=None)
+    return pd.DataFrame({"accuracy": shares, "reason": ""}, index=_CELLS)
 
 
 def _fill_cells(

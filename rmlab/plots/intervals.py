@@ -1,4 +1,4 @@
-"""Rows with intervals: numbers, ranks, leaderboards, effects and preferences."""
+"""Rows with intervals: numbers, ranks, leaderboards and effects."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _AROUND_ZERO = {"difference", "gap", "change", "effect"}
 _AXES = {
-    "value": "share of comparisons won",
+    "value": "share won",
     "preference": "share of comparisons\nthat the fancier answer wins",
     "gap": "accuracy on easy minus accuracy on hard comparisons",
     "controlled": "share of comparisons won, at equal length or style",
@@ -50,6 +50,7 @@ def plot_forest(
     *,
     value: str | None = None,
     label: str | list[str] | None = None,
+    series: str | None = None,
     reference: float | None = None,
     sort: bool = False,
     ax: "Axes | None" = None,
@@ -66,9 +67,12 @@ def plot_forest(
         The column to draw; by default the one that low and high belong to.
     label : str or list of str, optional
         The columns that name a row; by default those that tell the rows apart.
+    series : str, optional
+        A column, such as "model", whose values are marks in the same row: the subsets
+        of several models, one below the other.
     reference : float, optional
         Where the dotted line stands; by default 0 for differences, gaps, changes and
-        effects, else 0.5.
+        effects, else the table's one `chance`, else 0.5.
     sort : bool
         Whether the largest value stands on top, instead of the first row.
     ax : Axes, optional
@@ -105,7 +109,13 @@ def plot_forest(
     if sort:
         rows = rows.sort_values(value, kind="stable")
     if reference is None:
-        reference = 0.0 if value in _AROUND_ZERO else 0.5
+        reference = _usual_reference(table, value)
+    if series is not None:
+        names = _naming_columns(rows.loc[:, :value].drop(columns=series))
+        marks = rows.iloc[::-1]
+        ax = _draw_series(marks, value, marks[series].astype(str), names, ax)
+        canvas.mark_line(ax, reference)
+        return ax
 
     ax = canvas.new_rows(ax, _row_names(rows, value, label))
     canvas.mark_line(ax, reference)
@@ -125,6 +135,14 @@ def _usual_value(table: pd.DataFrame) -> str:
         if column in table.columns:
             return column
     return "value"
+
+
+def _usual_reference(table: pd.DataFrame, value: str) -> float:
+    """Zero for a difference, the chance of random scores for a share."""
+    if value in _AROUND_ZERO:
+        return 0.0
+    chance = table["chance"].dropna().unique() if "chance" in table else []
+    return float(chance[0]) if len(chance) == 1 else 0.5
 
 
 def plot_rank(
@@ -374,47 +392,6 @@ def _name_term(term: str) -> str:
     return _TERMS.get(term, f"{term} doubled")
 
 
-def plot_preference(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
-    """Draw how often the fancier telling of the same answer wins. The line at 0.5 is a
-    model that does not care.
-
-    Parameters
-    ----------
-    table : DataFrame
-        The result of `rmlab.bias.style_preference`, or scores.
-    ax : Axes, optional
-        Where to draw; by default a new figure.
-
-    Returns
-    -------
-    Axes
-        A row per model, a mark per pair of styles, hollow where most comparisons are
-        ties; ties stand at the right.
-
-    Raises
-    ------
-    DataError
-        For another table, or where no preference is known.
-
-    Examples
-    --------
-    >>> import rmlab
-    >>> ax = rmlab.plots.plot_preference(rmlab.papers.results("smollm2-mini"))
-    >>> [text.get_text() for text in ax.get_legend().get_texts()][0]
-    'plain over concise'
-    """
-    needed = ["preference", "low", "high"]
-    table = canvas.table_to_draw(table, bias.style_preference, needed, "preference")
-    columns = canvas.columns_before(table, "preference")
-    keys = [column for column in columns if column not in ("fancier", "plainer")]
-    styles: list[str] = [name for name in ("fancier", "plainer") if name in columns]
-    series = canvas.join_names(table, styles, " over ")
-    ax = _draw_series(table, "preference", series, keys, ax)
-    canvas.mark_line(ax, 0.5, "no preference (0.5)")
-    ax.set_xlim(-0.02, 1.02)
-    return ax
-
-
 def _draw_series(
     table: pd.DataFrame,
     value: str,
@@ -439,21 +416,14 @@ def _draw_series(
         style = canvas.series_style(i)
         _draw_estimates(ax, estimates, value, style, canvas.escape_name(label))
     unknown = table[table[value].isna()]
-    for name, reasons in unknown.groupby(names)["reason"]:
-        canvas.write_beside(ax, rows.index(name), "; ".join(reasons.unique()))
+    if "reason" in unknown:
+        for name, reasons in unknown.groupby(names)["reason"]:
+            canvas.write_beside(ax, rows.index(name), "; ".join(reasons.unique()))
 
-    legend_above = 0.2
-    title_pad = None
-    if value == "preference":
-        # The names of the line and of the column of ties stand above the frame.
-        legend_above = 1.6
-        title_pad = 16
-        n_ties = table.groupby(names)["n_ties"].sum()
-        canvas.list_ties(ax, n_ties.reindex(rows))
     if len(labels) > 1:
-        canvas.add_legend(ax, above=legend_above)
-    canvas.label_values(ax, _AXES[value])
-    ax.set_title(canvas.escape_name(title), fontsize="medium", pad=title_pad)
+        canvas.add_legend(ax)
+    canvas.label_values(ax, _AXES.get(value, value))
+    ax.set_title(canvas.escape_name(title), fontsize="medium")
     return ax
 
 
@@ -483,9 +453,6 @@ def _draw_estimates(
     limits = table[["low", "high"]].to_numpy(float)
     is_unbounded = np.isinf(limits).any(axis=1)
     bounded = table[~is_unbounded].dropna(subset=[value])
-    if value == "preference":
-        is_mostly_ties = bounded["n_ties"] > bounded["n_pairs"] / 2
-        bounded = bounded.assign(hollow=is_mostly_ties)
     is_inside = bounded[value].between(*ax.get_xlim())
     inside = bounded[is_inside]
     canvas.draw_dots(ax, inside, value, style, label)

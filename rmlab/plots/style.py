@@ -180,7 +180,7 @@ def plot_lengths(
     Returns
     -------
     Axes
-        Means in characters with their 95 % intervals, as `lengths` returns them.
+        Means in characters with their 95 % intervals.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def plot_lengths(
     >>> ax.get_yticklabels()[-1].get_text()
     'chat concise'
     """
-    table = lengths(responses, by=by).iloc[::-1]
+    table = _mean_lengths(responses, by).iloc[::-1]
     keys = table.index.to_frame()
     names = canvas.join_names(keys, list(keys.columns), " ")
     ax = canvas.new_rows(ax, list(names), n_series=2)
@@ -224,33 +224,10 @@ def plot_lengths(
     return ax
 
 
-def lengths(responses: pd.DataFrame, *, by: str = "subset") -> pd.DataFrame:
-    """Mean length of chosen and rejected answers: the numbers of `plot_lengths`.
+def _mean_lengths(responses: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Mean characters of chosen and rejected answers with their standard errors.
 
-    Parameters
-    ----------
-    responses : DataFrame
-        Responses, with their texts.
-    by : str
-        The column whose values, with the styles, are the rows.
-
-    Returns
-    -------
-    DataFrame
-        Indexed by `by`, and by style where answers have one: chosen, rejected (mean
-        characters), chosen_se, rejected_se, n (chosen answers).
-
-    Raises
-    ------
-    DataError
-        For another table or column, or without rows.
-
-    Examples
-    --------
-    >>> import rmlab
-    >>> table = rmlab.plots.lengths(rmlab.load("mini"), by="domain")
-    >>> table.loc[("chat", "concise"), "n"].item()
-    16
+    Indexed by `by`, and by style where answers have one.
     """
     responses = check_responses(responses)
     require_columns(responses, [by], "responses")
@@ -263,12 +240,10 @@ def lengths(responses: pd.DataFrame, *, by: str = "subset") -> pd.DataFrame:
     characters = characters.astype({by: order})
 
     groups = characters.groupby([*keys, "label"], observed=True)["characters"]
-    wide = groups.agg(["mean", "sem", "size"]).unstack("label")
+    wide = groups.agg(["mean", "sem"]).unstack("label")
     means = wide["mean"][[*LABELS]]
     errors = wide["sem"][[*LABELS]].add_suffix("_se")
-    table: pd.DataFrame = means.join(errors)
-    table["n"] = wide[("size", "chosen")]
-    return table.rename_axis(columns=None)
+    return means.join(errors).rename_axis(columns=None)
 
 
 def plot_scatter(
@@ -291,7 +266,8 @@ def plot_scatter(
     group : str, optional
         A column with at most eight values, which give points their colour and mark.
     named : int
-        How many models are named, by numbers: those of `outliers`.
+        How many models are named, by numbers: those farthest from a robust line
+        through all (Theil and Sen's).
     ax : Axes, optional
         Where to draw; by default a new figure.
 
@@ -344,7 +320,7 @@ def plot_scatter(
     x_label = canvas.escape_name(x)
     canvas.label_values(ax, x_label, n_left_out, "without both numbers left out")
     ax.set(xlabel=ax.get_xlabel(), ylabel=canvas.escape_name(y))  # in the middle
-    named_points = outliers(table, x, y, most=named).sort_values(y)
+    named_points = _find_outliers(points, x, y, named).sort_values(y)
     _name_points(ax, named_points, x, y)
     if group is not None:
         canvas.add_legend(ax)
@@ -401,44 +377,14 @@ def _name_points(ax: "Axes", named: pd.DataFrame, x: str, y: str) -> None:
     )
 
 
-def outliers(table: pd.DataFrame, x: str, y: str, *, most: int = 4) -> pd.DataFrame:
-    """Find the models whose `y` is farthest from a robust line through all (Theil and
-    Sen's).
-
-    Parameters
-    ----------
-    table : DataFrame
-        Any table with the column model.
-    x, y : str
-        Columns with numbers.
-    most : int
-        How many rows.
-
-    Returns
-    -------
-    DataFrame
-        The rows of `table`, farthest first, and residual (y minus the line).
-
-    Raises
-    ------
-    DataError
-        For a column that is not there.
-
-    Examples
-    --------
-    >>> table = pd.DataFrame({"model": list("abcd"), "x": range(4)})
-    >>> table["y"] = [0, 1, 9, 3]
-    >>> outliers(table, "x", "y", most=1)["model"].item()
-    'c'
-    """
+def _find_outliers(points: pd.DataFrame, x: str, y: str, most: int) -> pd.DataFrame:
+    """The rows farthest from a robust line through all (Theil and Sen's)."""
     from scipy.stats import theilslopes
 
-    points = canvas.table_to_draw(table, metrics.summary, ["model", x, y])
-    points = points.dropna(subset=[x, y])
     across = points[x].to_numpy(float)
     up = points[y].to_numpy(float)
     if len(points) < 3 or np.ptp(across) == 0:
-        return points.head(0).assign(residual=0.0)
+        return points.head(0)
 
     sloping = theilslopes(up, across).slope * across
     # The median of what the slope leaves is the line's height; medians of x and y apart
@@ -446,5 +392,4 @@ def outliers(table: pd.DataFrame, x: str, y: str, *, most: int = 4) -> pd.DataFr
     height = np.median(up - sloping)
     residual = up - height - sloping
     farthest = np.argsort(-np.abs(residual), kind="stable")[:most]
-    ordered: pd.DataFrame = points.assign(residual=residual).iloc[farthest]
-    return ordered
+    return points.iloc[farthest]

@@ -314,14 +314,12 @@ def _length_figures(pairs: pd.DataFrame) -> Iterator[_Drawing]:
 
 def _best_of_figures(scores: pd.DataFrame) -> Iterator[_Drawing]:
     subsets = metrics.estimates(scores).query("quantity == 'subset'")
-    yield _Drawing("subsets", plots.plot_subsets(subsets), subsets)
+    figure = plots.plot_forest(subsets, label="name", series="model")
+    yield _Drawing("subsets", figure, subsets)
     is_tie = scores["domain"] == TIES
     if not is_tie.all():
         curve = metrics.best_of_curve(scores[~is_tie])
         yield _Drawing("best-of", plots.plot_best_of(curve), curve)
-    if is_tie.any():
-        detail = metrics.ties_detail(scores)
-        yield _Drawing("ties", plots.plot_ties(detail), plots.tie_points(detail))
 
 
 def write_page(

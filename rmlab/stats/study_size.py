@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
@@ -19,7 +20,9 @@ _MIN_CLUSTERS = 30
 _MIN_DIFFERING = 6
 _FEW_CLUSTERS = f"fewer than {_MIN_CLUSTERS} prompts; use sample_size"
 _FEW_DIFFERING = f"fewer than {_MIN_DIFFERING} prompts differ; use sample_size"
-_BEYOND = "more than models that disagree on so few prompts can differ by; use sample_size"
+_BEYOND = (
+    "more than models that disagree on so few prompts can differ by; use sample_size"
+)
 
 _COLUMNS = ["model_a", "model_b", "difference", "agreement", "n_prompts", "detectable"]
 _COLUMNS += ["alpha", "average", "reason"]
