@@ -354,9 +354,9 @@ def test_judgebench_reads_both_splits_and_its_numbers_are_the_shares_of_a_plain_
             (margin if row["label"] == "A>B" else -margin) > 0
         )
     scores = rmlab.score(responses, "longest")
-    assert len(np.unique(named("judgebench").items(scores).cluster)) == 20, (
-        "a question of both splits is one cluster"
-    )
+    assert (
+        len(np.unique(named("judgebench").items(rmlab.pairs(scores)).cluster)) == 20
+    ), "a question of both splits is one cluster"
     summary = rmlab.summary(scores).iloc[0]
     assert {domain: summary[domain] for domain in right} == pytest.approx(
         {d: np.mean(w) for d, w in right.items()}

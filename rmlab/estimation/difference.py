@@ -2,6 +2,7 @@
 with it.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from rmlab.estimation.clustered import (
     MIN_PROMPTS,
     TOO_FEW,
     ClusterSums,
+    Estimate,
     Strata,
     count_effective,
     limits_of,
@@ -41,6 +43,53 @@ class Difference(NamedTuple):
     p: FloatArray
     reason: NDArray[np.object_]
     strata: Strata
+
+
+def paired_differences(
+    items: Items,
+    numbers: Sequence[Number],
+    result: Estimate,
+    first: IntArray,
+    second: IntArray,
+    *,
+    place: int = 0,
+    confidence: float = 0.95,
+) -> Difference:
+    """Difference of a number between pairs of models, on what both have answered.
+
+    Parameters
+    ----------
+    items : Items
+        What the models have answered.
+    numbers : sequence of Number
+        The numbers.
+    result : Estimate
+        The numbers of each model, with the sums by cluster of the one at `place`.
+    first, second : ndarray
+        (pairs,): places of the models; `first` in ascending order.
+    place : int
+        Place of the number.
+    confidence : float
+        Coverage of the intervals.
+
+    Returns
+    -------
+    Difference
+    """
+    number = numbers[place]
+    reason_of_first = result.reason[first, place]
+    reason_of_second = result.reason[second, place]
+    reason = np.where(reason_of_first == "", reason_of_second, reason_of_first)
+    models = np.unique(np.concatenate([first, second]))
+    lacks = items.lacks[models][:, number.rows]
+    if (lacks == lacks[:1]).all():
+        value = result.value[first, place] - result.value[second, place]
+        strata = pair_strata(result.sums[place], first, second)
+    else:
+        strata, has_few = _strata_of_answered(items, number, first, second)
+        value = strata.value.sum(axis=1)
+        reason[has_few & (reason == "")] = TOO_FEW
+    return paired_test(value, strata, reason, confidence)
 
 
 def paired_test(
@@ -83,8 +132,8 @@ def add_pair(
     k = strata.n_effective
     width = strata.high - strata.low
     k_of_all = count_effective(strata)
-    own_variance = (k_of_all / (k_of_all + 2)) ** 2 * strata.variance.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
+        own_variance = (k_of_all / (k_of_all + 2)) ** 2 * strata.variance.sum(axis=1)
         p = (k * (strata.value - strata.low) / width + 1) / (k + 2)
         added_variance = width**2 * (p**2 + (1 - p) ** 2) / (k + 2) ** 2
     largest = np.where(width > 0, added_variance, 0.0).max(axis=1, initial=0.0)
@@ -124,13 +173,12 @@ def pair_strata(sums: ClusterSums, first: IntArray, second: IntArray) -> Strata:
     )
 
 
-def strata_of_answered(
+def _strata_of_answered(
     items: Items, number: Number, first: IntArray, second: IntArray
 ) -> tuple[Strata, NDArray[np.bool_]]:
     """What each stratum contributes to differences of models on what both answered, and
     whether a part has too few prompts of these.
 
-    `first` is in ascending order.
     """
     lacks = items.lacks
     strata = []

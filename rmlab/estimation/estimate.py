@@ -85,16 +85,15 @@ def sum_number(
     """Sum a number by cluster, for each model or for rows of credit (rows, items) of
     some models.
     """
-    rows = np.flatnonzero(number.pool >= 0)
-    pool = number.pool[rows]
     weight = number.weight
     if models is not None and len(weight) > 1:
         weight = weight[models]
     bounds = np.zeros((len(number.parts), 2))
-    bounds[pool] = items.bounds[rows]
+    bounds[number.pool] = items.bounds[number.rows]
     if credit is None:
         credit = items.credit
-    return sum_clusters(credit[:, rows], pool, items.cluster[rows], weight, bounds)
+    cluster = items.cluster[number.rows]
+    return sum_clusters(credit[:, number.rows], number.pool, cluster, weight, bounds)
 
 
 def is_small(number: Number, sums: ClusterSums) -> BoolArray:
@@ -110,9 +109,9 @@ def _measure(
     withheld = np.where(reason == "", 0.0, np.nan)
     se, df, low, high = interval(sums, confidence)
 
-    rows = np.flatnonzero(number.pool >= 0)
+    rows = number.rows
     # A prior set may weigh nothing for a model.
-    counts = (number.weight != 0)[:, number.pool[rows]]
+    counts = (number.weight != 0)[:, number.pool]
     outcome = items.outcome[:, rows]
     if items.cluster is items.prompt:  # every cluster with a share is a prompt
         n_prompts = np.count_nonzero(sums.share, axis=1)

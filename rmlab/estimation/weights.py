@@ -9,7 +9,7 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.estimation.items import N_STYLE_CODES, Items, Parts
-from rmlab.tables import BoolArray, DataError, FloatArray, IntArray
+from rmlab.tables import DataError, FloatArray, IntArray
 
 Average = Literal["benchmark", "domains", "prompts"] | Mapping[str, float]
 
@@ -20,8 +20,8 @@ class Number:
 
     Attributes
     ----------
-    pool : ndarray
-        (items,): the pool of each item, -1 where the item does not count.
+    rows, pool : ndarray
+        The items that count, and the pool of each.
     weight : ndarray
         (1 or models, pools): weight of each pool's mean. An empty pool with a
         weight gives NaN.
@@ -31,6 +31,7 @@ class Number:
         Model to the reason why its number does not exist.
     """
 
+    rows: IntArray
     pool: IntArray
     weight: FloatArray
     parts: list[str]
@@ -87,29 +88,23 @@ def domain_parts(frame: pd.DataFrame, average: Average) -> Parts:
 
 
 def weighted_mean(
-    items: Items,
-    selected: BoolArray | None = None,
-    required: IntArray | None = None,
+    items: Items, rows: IntArray | None = None, required: IntArray | None = None
 ) -> Number:
-    """The mean of the selected items (items,), with the weights of their parts.
+    """The mean of some items, by default of all, with the weights of their parts.
 
     Inside a part every pair of styles counts alike, and its items are pooled. Without a
     `required` part the number does not exist; by default these are the parts of the
-    selected items. If all of a model's weights are zero, the parts count equally.
+    items. If all of a model's weights are zero, the parts count equally.
     """
     parts = items.parts
-    code = parts.of_item * N_STYLE_CODES + items.style_code
-    if selected is not None:
-        code = np.where(selected, code, -1)
-    n_codes = len(parts.names) * N_STYLE_CODES
-    n_items = np.bincount(code + 1, minlength=n_codes + 1)[1:]
-    pools = np.flatnonzero(n_items)
-    pool_of_code = np.full(n_codes + 1, -1)  # the last one is that of code -1
-    pool_of_code[pools] = np.arange(len(pools))
+    if rows is None:
+        rows = np.arange(len(items.frame))
+    code = parts.of_item[rows] * N_STYLE_CODES + items.style_code[rows]
+    pools, pool = np.unique(code, return_inverse=True)
     part_of_pool = pools // N_STYLE_CODES
     n_pools = np.bincount(part_of_pool, minlength=len(parts.names))
     if required is None:
-        required = np.flatnonzero(n_pools)
+        required = np.unique(part_of_pool)
 
     # A required part without items is an empty pool: the estimate then gives the
     # reason.
@@ -123,7 +118,8 @@ def weighted_mean(
     share[:, required] = weight / weight.sum(axis=1, keepdims=True)
     n_sharing = np.maximum(n_pools[part_of_pool], 1)
     return Number(
-        pool=pool_of_code[code],
+        rows=rows,
+        pool=pool,
         weight=share[:, part_of_pool] / n_sharing,
         parts=[parts.names[part] for part in part_of_pool],
         reasons=_reasons_of_models(parts, share),
@@ -142,11 +138,10 @@ def _reasons_of_models(parts: Parts, share: FloatArray) -> dict[int, str]:
 
 
 def subtract(first: Number, second: Number) -> Number:
-    """A number less another one of different items."""
-    n_pools = len(first.parts)
-    second_pool = np.where(second.pool >= 0, second.pool + n_pools, -1)
+    """A number less another one."""
     return Number(
-        pool=np.where(first.pool >= 0, first.pool, second_pool),
+        rows=np.concatenate([first.rows, second.rows]),
+        pool=np.concatenate([first.pool, second.pool + len(first.parts)]),
         weight=np.hstack([first.weight, -second.weight]),
         parts=first.parts + second.parts,
         reasons={**first.reasons, **second.reasons},

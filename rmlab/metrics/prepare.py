@@ -14,7 +14,7 @@ from rmlab.benchmarks.registry import benchmark_of
 from rmlab.estimation.items import NO_STYLE, Items, Parts
 from rmlab.estimation.weights import Average, Number, domain_parts, weighted_mean
 from rmlab.metrics.pairing import as_pairs
-from rmlab.tables import BoolArray, DataError
+from rmlab.tables import DataError, IntArray
 
 _MAX_DOMAINS = 8  # of data without columns of their own in a summary
 
@@ -95,7 +95,7 @@ class _Selection(NamedTuple):
 
     quantity: str
     name: str
-    items: BoolArray
+    rows: IntArray
     parts: Collection[str]
 
 
@@ -107,8 +107,8 @@ def list_numbers(
     The frame names them by quantity (overall, section, domain, subset, level, cell) and
     name. The overall score is the first.
     """
-    everything = np.ones(len(items.frame), bool)
-    overall = _Selection("overall", "overall", everything, items.parts.names)
+    every_row = np.arange(len(items.frame))
+    overall = _Selection("overall", "overall", every_row, items.parts.names)
     selections = [*_select_parts(benchmark, items), *_select_styles(items)]
     if of_summary:
         selections = _pick_columns(benchmark, selections)
@@ -120,9 +120,9 @@ def list_numbers(
         named = [
             place_of_part[name] for name in selection.parts if name in place_of_part
         ]
-        present = items.parts.of_item[selection.items]
+        present = items.parts.of_item[selection.rows]
         required = np.union1d(present, named).astype(np.intp)
-        numbers.append(weighted_mean(items, selection.items, required))
+        numbers.append(weighted_mean(items, selection.rows, required))
     names = pd.DataFrame(
         {
             "quantity": [selection.quantity for selection in selections],
@@ -147,7 +147,8 @@ def _select_parts(benchmark: Benchmark, items: Items) -> Iterator[_Selection]:
     domain = items.frame["domain"].to_numpy(object)
     subset = items.frame["subset"].to_numpy(object)
     for name, subsets in benchmark.sections.items():
-        yield _Selection("section", name, np.isin(subset, subsets), subsets)
+        rows = np.flatnonzero(np.isin(subset, subsets))
+        yield _Selection("section", name, rows, subsets)
 
     domain_of = benchmark.subsets
     subsets_of: dict[str, list[str]] = {}
@@ -159,10 +160,12 @@ def _select_parts(benchmark: Benchmark, items: Items) -> Iterator[_Selection]:
     for name in subsets_of or dict.fromkeys(domain):
         title = benchmark.subset_names.get(name, name)
         members = [name, *subsets_of.get(name, [])]
-        yield _Selection(quantity, title, domain == name, members)
+        rows = np.flatnonzero(domain == name)
+        yield _Selection(quantity, title, rows, members)
     if not are_domains:
         for name in dict.fromkeys(subset[domain != subset]):
-            yield _Selection("subset", name, subset == name, [name])
+            rows = np.flatnonzero(subset == name)
+            yield _Selection("subset", name, rows, [name])
 
 
 def _select_styles(items: Items) -> Iterator[_Selection]:
@@ -171,10 +174,11 @@ def _select_styles(items: Items) -> Iterator[_Selection]:
         return
     level = items.frame["level"].to_numpy(object)
     for name in tables.LEVELS:
-        yield _Selection("level", name, level == name, items.parts.names)
+        rows = np.flatnonzero(level == name)
+        yield _Selection("level", name, rows, items.parts.names)
     for code, styles in enumerate(product(tables.STYLES, repeat=2)):
-        is_cell = items.style_code == code
-        yield _Selection("cell", " > ".join(styles), is_cell, items.parts.names)
+        rows = np.flatnonzero(items.style_code == code)
+        yield _Selection("cell", " > ".join(styles), rows, items.parts.names)
 
 
 def _pick_columns(
@@ -206,9 +210,8 @@ def chance_of_numbers(
         # The first item of each pool stands for it: a pool has one subset, or subsets
         # of one chance.
         pools, first_items = np.unique(number.pool, return_index=True)
-        is_pool = pools >= 0
-        weight = number.weight[0, pools[is_pool]]
-        of_pool = chance[first_items[is_pool]]
+        weight = number.weight[0, pools]
+        of_pool = chance[number.rows[first_items]]
         counts = weight > 0
         total = weight[counts].sum()
         mean = weight[counts] @ of_pool[counts] / total if total > 0 else np.nan

@@ -268,7 +268,7 @@ def group_numbers(
     has_styles_only = set(columns) <= set(_STYLE_COLUMNS)
     required = np.arange(len(items.parts.names)) if has_styles_only else None
     numbers = [
-        weighted_mean(items, group_of_item == group, required)
+        weighted_mean(items, np.flatnonzero(group_of_item == group), required)
         for group in range(len(groups))
     ]
     return groups[[*columns]], numbers
@@ -369,7 +369,7 @@ def matrix(
         raise DataError(problem, "a matrix needs answers in styles")
     every_part = np.arange(len(items.parts.names))
     cells = [
-        weighted_mean(items, items.style_code == code, every_part)
+        weighted_mean(items, np.flatnonzero(items.style_code == code), every_part)
         for code in range(len(STYLES) ** 2)
     ]
     value = estimate(items, cells).value

@@ -12,8 +12,7 @@ from rmlab.estimation.difference import (
     Difference,
     equivalence_power,
     holm,
-    pair_strata,
-    paired_test,
+    paired_differences,
     smallest_margins,
 )
 from rmlab.estimation.estimate import estimate
@@ -328,48 +327,51 @@ def _compare_two(
         groups, numbers = group_numbers(items, columns)
     result = estimate(items, numbers, confidence, contrasts=range(len(numbers)))
 
-    value_a = result.value[place_a]
-    value_b = result.value[place_b]
-    reason = result.reason[place_a]
-    reason = np.where(reason == "", result.reason[place_b], reason)
-    rows = []
-    for number, sums in result.sums.items():
-        strata = pair_strata(sums, np.array([place_a]), np.array([place_b]))
-        is_number = slice(number, number + 1)
-        value = (value_a - value_b)[is_number]
-        rows.append(paired_test(value, strata, reason[is_number], confidence))
-    counted = np.array([number.pool >= 0 for number in numbers])
+    first = np.array([place_a])
+    second = np.array([place_b])
+    rows = [
+        paired_differences(
+            items, numbers, result, first, second, place=place, confidence=confidence
+        )
+        for place in range(len(numbers))
+    ]
     is_shared = (items.outcome[[place_a, place_b]] > MISSING).all(axis=0)
     is_same = is_shared & (items.outcome[place_a] == items.outcome[place_b])
-    n_pairs = (counted & is_shared).sum(axis=1)
+    n_items = np.array([len(number.rows) for number in numbers])
+    n_pairs = np.array([is_shared[number.rows].sum() for number in numbers])
+    n_same = np.array([is_same[number.rows].sum() for number in numbers])
     with np.errstate(invalid="ignore"):
-        agreement = (counted & is_same).sum(axis=1) / n_pairs
+        agreement = n_same / n_pairs
 
-    p = np.concatenate([row.p for row in rows])
+    test = {
+        name: np.concatenate([getattr(row, name) for row in rows])
+        for name in ("value", "se", "low", "high", "p", "reason")
+    }
+    reason = pd.Series(test["reason"], dtype="str")
     if not columns:
         # Rows by domain need no hint to compare by domain.
-        reason = add_hint(reason, value_a - value_b).to_numpy(object)
+        reason = add_hint(reason, test["value"])
     frame = pd.DataFrame(
         {
             "model_a": pd.Series([a] * len(rows), dtype="str"),
             "model_b": pd.Series([b] * len(rows), dtype="str"),
             **groups,
-            "value_a": value_a,
-            "value_b": value_b,
-            "difference": value_a - value_b,
-            "se": np.concatenate([row.se for row in rows]),
-            "low": np.concatenate([row.low for row in rows]),
-            "high": np.concatenate([row.high for row in rows]),
-            "p": p,
-            "p_holm": holm(p),
+            "value_a": result.value[place_a],
+            "value_b": result.value[place_b],
+            "difference": test["value"],
+            "se": test["se"],
+            "low": test["low"],
+            "high": test["high"],
+            "p": test["p"],
+            "p_holm": holm(test["p"]),
             "agreement": agreement,
             "n_prompts": result.n_prompts[[place_a, place_b]].min(axis=0),
             "n_pairs": n_pairs,
             "n_ties_a": result.n_ties[place_a],
             "n_ties_b": result.n_ties[place_b],
-            "missing": counted.sum(axis=1) - n_pairs,
+            "missing": n_items - n_pairs,
             "average": pd.Series([items.parts.label] * len(rows), dtype="str"),
-            "reason": pd.Series(reason, dtype="str"),
+            "reason": reason,
         }
     )
     return _Compared(tables.copy_provenance(table, frame), rows)

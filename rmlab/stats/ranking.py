@@ -6,12 +6,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from rmlab.estimation.clustered import Estimate
-from rmlab.estimation.difference import (
-    holm,
-    pair_strata,
-    paired_test,
-    strata_of_answered,
-)
+from rmlab.estimation.difference import holm, paired_differences
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.items import Items
 from rmlab.estimation.weights import Average, Number
@@ -180,19 +175,11 @@ def _clear_leads(
 ) -> NDArray[np.intp]:
     """A square: 1 where the row's model is clearly better, -1 clearly worse, else 0."""
     a, b = np.triu_indices(len(models), 1)
-    first = models[a]
-    second = models[b]
-    value = result.value[first, 0] - result.value[second, 0]
-    reason = np.full(len(a), "", object)
-    lacks = items.lacks[models][:, number.pool >= 0]
-    if (lacks == lacks[:1]).all():
-        strata = pair_strata(result.sums[0], first, second)
-    else:
-        strata, is_small = strata_of_answered(items, number, first, second)
-        reason[is_small] = "too few prompts in common"
-        value = strata.value.sum(axis=1)
-    p = paired_test(value, strata, reason, confidence).p
-    sign = np.where(holm(p) < 1 - confidence, np.sign(value), 0)
+    difference = paired_differences(
+        items, [number], result, models[a], models[b], confidence=confidence
+    )
+    is_clear = holm(difference.p) < 1 - confidence
+    sign = np.where(is_clear, np.sign(difference.value), 0)
 
     lead = np.zeros((len(models), len(models)), np.intp)
     lead[a, b] = sign
