@@ -1,9 +1,8 @@
-"""Widgets on the site, which has no kernel: in the explorer's place stands its page,
-with the selection that the notebook shows, in the playground's a picture.
+"""The explorer on the site, which has no kernel: in its place stands its page, with the
+selection that the notebook shows.
 """
 
 import ast
-import base64
 from html import escape
 from pathlib import Path
 from urllib.parse import urlencode
@@ -15,7 +14,6 @@ import rmlab
 from rmlab.report.page import write_explorer
 
 PAGE = Path(__file__).parent / "static" / "explorer.html"  # git ignores it
-PLAYGROUND = Path(__file__).parents[1] / "figures" / "10_playground.png"
 PACKAGE = Path(__file__).parents[1] / "rmlab"
 BENCHMARK = "mini"
 _WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -36,9 +34,7 @@ def refresh() -> None:
 
 
 def embed(notebook: nbformat.NotebookNode) -> None:
-    """Put the explorer's page and the playground's picture in the place of their texts
-    in a notebook's outputs.
-    """
+    """Put the explorer's page in the place of its text in a notebook's outputs."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             data = output.get("data", {})
@@ -47,9 +43,6 @@ def embed(notebook: nbformat.NotebookNode) -> None:
                 continue
             if text.startswith("explore: "):
                 output["data"] = {"text/html": _frame(text), "text/plain": text}
-            elif text.startswith("playground: "):
-                picture = base64.b64encode(PLAYGROUND.read_bytes()).decode()
-                output["data"] = {"image/png": picture, "text/plain": text}
 
 
 def _frame(text: str) -> str:

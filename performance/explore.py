@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from rmlab import metrics, tables
-from rmlab.widgets import Selection, explore
-from rmlab.widgets.explorer import check_selection, matching_prompts
+from rmlab.widgets import explore
+from rmlab.widgets.explorer import Selection, check_selection, matching_prompts
 
 WORDS = [
     "the",

@@ -105,7 +105,7 @@ class Kind:
             )
         return score(
             frame,
-            implicit_reward(*folders, together=False, budget=budget, device="cpu"),
+            implicit_reward(*folders, budget=budget, device="cpu"),
             **options,
         )
 

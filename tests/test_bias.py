@@ -19,6 +19,7 @@ from rmlab.bias.controlled import length_controlled, style_controlled
 from rmlab.bias.debias import debias, debias_change
 from rmlab.bias.effects import exchange_rate, style_effects
 from rmlab.bias.gap import style_gap, style_preference
+from rmlab.estimation.items import credit
 from rmlab.tables import DataError, check_pairs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "performance"))
@@ -68,7 +69,7 @@ def test_error_of_the_gap_is_that_of_the_prompts_differences():
     scores, _ = world(40, seed=1)
     pairs = metrics.pairs(scores)
     won = (
-        pairs.assign(won=metrics.credit(pairs))
+        pairs.assign(won=credit(pairs))
         .groupby(["id", "level"], observed=True)["won"]
         .mean()
         .unstack()
@@ -404,8 +405,8 @@ def test_change_equals_two_accuracies():
     for level, row in table.iterrows():
         rows = (old["level"] == level) | (level == "all")
         before, after = (
-            metrics.credit(old[rows]).mean(),
-            metrics.credit(new[rows]).mean(),
+            credit(old[rows]).mean(),
+            credit(new[rows]).mean(),
         )
         np.testing.assert_allclose(
             row[["before", "after", "change"]].astype(float),
@@ -446,7 +447,7 @@ def test_breaking_ties_is_no_gain():
     # The rest of the change is what the correction does to wins and losses.
     after = metrics.pairs(debias(scores, features))
     decided = (pairs["outcome"] != "tie").to_numpy()
-    moved = (metrics.credit(after, ties="half") - metrics.credit(pairs, ties="half"))[
+    moved = (credit(after, ties="half") - credit(pairs, ties="half"))[
         decided
     ].sum() / len(pairs)
     assert half.loc["all", "change"] - half.loc["ties", "change"] == pytest.approx(

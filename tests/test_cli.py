@@ -275,11 +275,11 @@ def test_the_explorer_is_one_file(main, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "code", "verdict"),
     [
-        ("--min overall=0.4", 0, "pass"),
-        ("--min overall=0.5", 0, "undecided"),
-        ("--min overall=0.5 --strict", 3, "undecided"),
-        ("--min overall=0.6", 3, "fail"),
-        ("--max gap=0.3", 3, "fail"),
+        ("--min overall=0.4", 0, "passes"),
+        ("--min overall=0.5", 0, "cannot be decided"),
+        ("--min overall=0.5 --strict", 3, "cannot be decided"),
+        ("--min overall=0.6", 3, "fails"),
+        ("--max gap=0.3", 3, "fails"),
     ],
 )
 def test_the_gate_says_which_bounds_hold_and_which_the_interval_leaves_open(
@@ -288,7 +288,9 @@ def test_the_gate_says_which_bounds_hold_and_which_the_interval_leaves_open(
     exit_code, out, _ = main(
         "gate", write_baseline(tmp_path / "longest.csv"), *options.split()
     )
-    assert (exit_code, out.splitlines()[1].split()[0]) == (code, verdict)
+    (line,) = out.splitlines()
+    assert (exit_code, line.partition(":")[0]) == (code, verdict)
+    assert "64 prompts" in line
 
 
 def test_a_missing_number_fails_the_gate(main, tmp_path):
@@ -310,4 +312,12 @@ def test_a_drop_is_judged_by_the_paired_interval(main, tmp_path):
     code, out, _ = main(
         "gate", write_baseline(tmp_path / "other.csv", "shortest"), *words
     )
-    assert (code, out.split()[9]) == (0, "undecided")
+    assert (code, out.partition(":")[0]) == (0, "cannot be decided")
+
+
+def test_a_file_passes_against_itself_and_a_missing_one_is_named(main, tmp_path):
+    file = write_baseline(tmp_path / "longest.csv")
+    words = ["--max-drop", "0", "--strict"]
+    assert main("gate", file, "--baseline", file, *words)[0] == 0
+    code, _, error = main("gate", file, "--baseline", tmp_path / "gone.csv", *words)
+    assert (code, "no such file" in error) == (1, True)

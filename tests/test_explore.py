@@ -1,8 +1,7 @@
-"""The explorer's selection held to loops, its state and its texts; the playground;
+"""The explorer's selection held to loops, its state and its texts;
 rewards along an answer.
 """
 
-import asyncio
 import re
 import time
 from html import escape as html_escape
@@ -20,7 +19,8 @@ from rmlab import baselines, metrics, toy
 from rmlab.scorers.classifier import classifier
 from rmlab.scoring import score
 from rmlab.tables import STYLES, DataError
-from rmlab.widgets import Selection, explore, markup, playground, token_rewards
+from rmlab.widgets import explore, markup, token_rewards
+from rmlab.widgets.explorer import Selection
 from rmlab.widgets.markup import markdown_html, plain_html
 
 
@@ -128,9 +128,9 @@ def test_a_selection_finds_what_loops_find(
     selection = Selection(
         ("a", "b"), domain, subset, cell, level, outcome, margin, text, order
     )
-    table = explore(
-        scores.sample(frac=1, random_state=1), texts_of(scores), selection=selection
-    ).frame
+    view = explore(scores.sample(frac=1, random_state=1), texts_of(scores))
+    view.selection = selection
+    table = view.frame
     expected = slow_match(scores, texts_of(scores), selection)
     rows = {
         (r.domain, r.id): (r.n_pairs, r.lost, r.margin, r.flips)
@@ -352,104 +352,6 @@ def test_maths_is_typeset_with_its_source_at_hand_and_nothing_else_is(
     else:
         assert "<math" not in html
         assert all(word in checked(html) for word in re.findall(r"[\w$]+", text))
-
-
-# The playground
-
-
-def test_the_playground_scores_and_draws(tiny, mini):
-    answers = ["Nothing else is known. Everything was said.", "No."]
-    play = playground(tiny, prompt="Why?", answers=answers, responses=mini).set(
-        bold=2, emoji=1
-    )
-    table = play.frame
-    np.testing.assert_allclose(
-        table["score"], tiny(["Why?"] * 3, table["answer"].tolist()), atol=1e-5
-    )
-    assert "**" in table["answer"].iloc[2]
-    assert play.line["score"].iloc[1] == pytest.approx(table["score"].iloc[2], abs=1e-5)
-    assert play.set(answers=["", "c"]).frame["score"].isna().tolist()[0]
-    for name, value in (
-        ("bold", 99),
-        ("bald", 1),
-        ("restyle", "answer 9"),
-        ("answers", ["a", "b", "c"]),
-    ):
-        with pytest.raises(
-            ValueError, match="answer 3" if name == "answers" else f"{name}={value!r}"
-        ):
-            play.set(**{name: value})
-    assert play.steps == {"bold": 2, "emoji": 1}
-
-
-def test_try_on_is_the_probe_of_the_same_change_and_scores_nothing_twice(mini):
-    asked = []
-
-    def logged(prompts, texts):
-        asked.extend(zip(prompts, texts, strict=True))
-        return longest(prompts, texts)
-
-    play = playground(logged, responses=mini).set(padding=1)
-    table = play.try_on(10)
-    assert table[["change", "n_prompts"]].iloc[0].tolist() == [
-        len("\n\nI hope that this is of use to you."),
-        10,
-    ]
-    play.try_on(10)
-    assert len(asked) == len(set(asked))
-
-
-def test_a_scorer_that_raises_is_shown_and_the_page_lives_on():
-    def moody(prompts, texts):
-        if prompts[0] == "bad":
-            raise RuntimeError("<i>out</i> of memory")
-        return longest(prompts, texts)
-
-    play = playground(moody).set(bold=1)
-    for prompt in ("good", "bad", "good again"):
-        play.controls["prompt"].value = prompt
-        assert (
-            ("RuntimeError: &lt;i&gt;out" in play.problem.value)
-            == (prompt == "bad")
-            == bool(play.problem.value)
-        )
-        assert bool(play.result.value) == (prompt != "bad"), (
-            "an old number is of other texts"
-        )
-
-
-def test_a_text_is_scored_while_one_types_and_once_for_a_burst_of_keys():
-    asked = []
-
-    def logged(prompts, texts):
-        asked.append(list(texts))
-        return longest(prompts, texts)
-
-    async def press_keys(play):
-        box = play.controls["answer 1"]
-        assert box.continuous_update, "the page sends nothing before the box is left"
-        asked.clear()
-        for text in ("Z", "Zq", "Zqx"):
-            box.value = text
-        assert asked == []
-        await asyncio.sleep(0.6)
-
-    play = playground(logged)
-    asyncio.run(press_keys(play))
-    assert [texts[0] for texts in asked] == ["Zqx"] + [t[0] for t in asked[1:]]
-    assert not {"Z", "Zq"} & {text for texts in asked for text in texts}
-    assert play.result.value
-
-
-def test_bars_of_the_playground_start_at_zero():
-    def base(prompts, texts):
-        return [1000.0 + len(text) for text in texts]
-
-    html = playground(base).result.value
-    line = html[html.index("<h4>") :]
-    widths = [float(width) for width in re.findall(r"#5b9bd580 ([\d.]+)%", line)]
-    assert widths
-    assert min(widths) > 70, "nearly equal rewards have nearly equal bars"
 
 
 # Token rewards

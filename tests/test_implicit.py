@@ -17,7 +17,7 @@ from test_template import R1
 from rmlab import toy
 from rmlab.scorers import Text
 from rmlab.scorers.implicit import LanguageModel, implicit_reward
-from rmlab.scorers.models import loading
+from rmlab.scorers.models import loading, vocabulary
 from rmlab.scoring import score
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -61,9 +61,8 @@ WAYS = {"sum": np.sum, "mean": np.mean, "norm": lambda values: -np.linalg.norm(v
 
 
 @pytest.mark.parametrize("mode", WAYS)
-@pytest.mark.parametrize("chunk", [None, 7])
-def test_without_a_reference(models, mode, chunk):
-    reward = implicit_reward(models[0], mode=mode, chunk=chunk)
+def test_without_a_reference(models, mode):
+    reward = implicit_reward(models[0], mode=mode)
     prepared = reward.prepare(PROMPTS, RESPONSES)
     expected = [WAYS[mode](values) for values in log_probs(models[0], prepared)]
     np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, rtol=1e-5)
@@ -95,9 +94,15 @@ def test_two_segments_are_told_apart_as_the_policys_tokenizer_does(tmp_path):
     np.testing.assert_allclose(alone, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("together", [True, False])
+@pytest.fixture(params=[True, False])
+def together(request, monkeypatch):
+    """Whether both models fit on the device."""
+    monkeypatch.setattr(loading, "fits", lambda *_, **__: request.param)
+    return request.param
+
+
 def test_policy_minus_reference(models, together):
-    reward = implicit_reward(*models, together=together)
+    reward = implicit_reward(*models)
     prepared = reward.prepare(PROMPTS, RESPONSES)
     policy, reference = (log_probs(folder, prepared) for folder in models)
     expected = np.array(
@@ -134,12 +139,11 @@ def work(monkeypatch):
     return done
 
 
-@pytest.mark.parametrize("together", [True, False])
 def test_a_run_loads_each_model_once_and_a_rerun_none(
     models, work, tmp_path, monkeypatch, together
 ):
     frame = responses(20)
-    reward = implicit_reward(*models, together=together)
+    reward = implicit_reward(*models)
     stored = score(frame, reward, store=tmp_path)
     assert work == {
         (what, name): n
@@ -152,12 +156,11 @@ def test_a_run_loads_each_model_once_and_a_rerun_none(
     )
     np.testing.assert_allclose(stored["score"], direct, atol=1e-4)
     work.clear()
-    again = score(
-        frame, implicit_reward(*models, together=not together), store=tmp_path
-    )
+    monkeypatch.setattr(loading, "fits", lambda *_, **__: not together)
+    again = score(frame, implicit_reward(*models), store=tmp_path)
     assert not work
     pd.testing.assert_frame_equal(again, stored, check_exact=True)
-    score(frame, implicit_reward(*models, together=together))
+    score(frame, implicit_reward(*models))
     assert set(work.values()) == {1, 120}, "the same without a store"
 
 
@@ -389,7 +392,7 @@ def test_half_precision_sums_are_not_rounded(models):
     assert np.abs(found - exact).max() < 0.01 * np.abs(exact).max()
 
 
-def test_full_logits_never_exist(zoo):
+def test_full_logits_never_exist(zoo, monkeypatch):
     """The largest tensor that any operation makes: 32 rows of a 20,000-token
     vocabulary, for 100 response tokens.
     """
@@ -405,7 +408,8 @@ def test_full_logits_never_exist(zoo):
                     self.values = max(self.values, tensor.numel())
             return out
 
-    reward = implicit_reward(zoo(task="causal", vocab_size=20_000), chunk=32)
+    monkeypatch.setattr(vocabulary, "_CHUNK_BYTES", {"cpu": 32 * 20_000 * 4})
+    reward = implicit_reward(zoo(task="causal", vocab_size=20_000))
     _ = reward.backbone
     with Largest() as largest:
         reward(PROMPTS, RESPONSES)
@@ -438,10 +442,6 @@ def test_fingerprint_and_provenance(models):
         implicit_reward(models[0]),
     )
     assert len({both.fingerprint, alone.fingerprint, mean.fingerprint}) == 3
-    assert (
-        implicit_reward(*models, together=False, chunk=3).fingerprint
-        == both.fingerprint
-    )
     both(PROMPTS, RESPONSES)
     about = json.loads(json.dumps(both.provenance()))
     assert about["reference"] == models[1]

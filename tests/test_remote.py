@@ -697,7 +697,7 @@ def test_scores_of_a_server_that_stays_away_are_kept_and_it_is_waited_for_once(
         return (
             respond(path, body, headers)
             if next(requests) <= 30
-            else (503, {"retry-after": "20"}, {})
+            else (503, {"retry-after": "60"}, {})
         )
 
     with FaultyServer(leave) as server:
@@ -707,7 +707,7 @@ def test_scores_of_a_server_that_stays_away_are_kept_and_it_is_waited_for_once(
         start = time.monotonic()
         with pytest.raises(DataError, match="away"):
             rmlab.score(frame, remote, store=tmp_path)
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 60
     answered = {
         tuple(ids) for body in server.bodies()[:30] if body for ids in body["input"]
     }

@@ -547,9 +547,16 @@ def become_kernel(monkeypatch):
     return stderr
 
 
+def wait_for(is_true):
+    """Wait until something is true: on a busy machine a thread may start late."""
+    last = time.monotonic() + 60
+    while not is_true() and time.monotonic() < last:
+        time.sleep(0.001)
+
+
 def test_a_bar_in_a_kernel_moves_while_a_batch_is_scored(monkeypatch, mini):
     def slow(prompts, responses):
-        time.sleep(0.3)
+        wait_for(lambda: kernel.getvalue().count("slow") > 2)
         states.append(kernel.getvalue())
         return [0.0] * len(responses)
 
@@ -563,13 +570,14 @@ def test_a_bar_in_a_kernel_moves_while_a_batch_is_scored(monkeypatch, mini):
 
 def test_the_bar_of_a_resumed_run_says_what_the_store_had(monkeypatch, mini, tmp_path):
     def characters(prompts, responses):
-        time.sleep(0.1)
+        wait_for(lambda: kernel.getvalue().count("characters") > n_shown)
         return [len(response) for response in responses]
 
     characters.fingerprint = "v1"
-    kernel = become_kernel(monkeypatch)
+    kernel, n_shown = become_kernel(monkeypatch), 0
     rmlab.score(mini.head(60), characters, store=tmp_path)
     assert "store" not in kernel.getvalue()
+    n_shown = kernel.getvalue().count("characters")
     rmlab.score(mini, characters, store=tmp_path)
     assert "60 from the store" in kernel.getvalue()
 

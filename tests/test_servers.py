@@ -207,13 +207,13 @@ def test_leaving_early_ends_the_threads_sends_nothing_more_and_closes_every_sock
             double, faults={"timeout": 0.4, "cut": 0.05, "hangup": 0.05}, delay=0.02
         ) as server:
             answers = stream(
-                client(server.url, concurrency=concurrency, timeout=600), 100
+                client(server.url, concurrency=concurrency, timeout=60), 100
             )
             for _ in range(n_taken):
                 next(answers)
             start = time.monotonic()
             answers.close()
-            assert time.monotonic() - start < 5
+            assert time.monotonic() - start < 60
             assert len(server.log) <= n_taken + 2 * concurrency
         gc.collect()
     assert not [
@@ -401,6 +401,15 @@ def restarting(after, seconds):
 
 def test_a_server_that_is_away_holds_all_senders_and_is_waited_for(monkeypatch, capsys):
     monkeypatch.setattr(sender_module, "_FIRST_PAUSE", 0.05)
+    is_missed = threading.Event()
+    print_line = sender_module._print_line
+
+    def listen(line):
+        print_line(line)
+        if "the connection failed" in line:
+            is_missed.set()
+
+    monkeypatch.setattr(sender_module, "_print_line", listen)
     respond, arrivals = restarting(20, 0.1)
     with FaultyServer(respond) as first:
         answers = stream(client(first.url, retries=9, outage=60, concurrency=16), 200)
@@ -410,7 +419,12 @@ def test_a_server_that_is_away_holds_all_senders_and_is_waited_for(monkeypatch, 
         # known, and one that asks again. If all asked again, it would be 48.
         assert 0 < n_refused < 2 * 16, "one asks again, the others wait"
     second = FaultyServer(double, port=first.port)
-    starting = threading.Timer(0.1, second.__enter__)
+
+    def start_again():
+        is_missed.wait(60)
+        second.__enter__()
+
+    starting = threading.Thread(target=start_again)
     starting.start()
     received += answers
     starting.join()
@@ -421,29 +435,21 @@ def test_a_server_that_is_away_holds_all_senders_and_is_waited_for(monkeypatch, 
     assert all(part in screen for part in ("503", "the connection failed", "outage="))
 
 
-def test_a_few_refusals_among_many_answers_are_no_outage(capsys):
-    """One 503 in twenty made every sender stop each time: ten times as slow as one 429
-    in twenty.
-    """
-    seconds = {}
-    for status in (429, 503):
-        arrivals = itertools.count(1)
+def test_a_few_refusals_among_many_answers_are_no_outage(monkeypatch, capsys):
+    """One 503 in twenty made every sender stop each time."""
+    monkeypatch.setattr(sender_module, "_FIRST_PAUSE", 60.0)
+    arrivals = itertools.count(1)
 
-        def respond(path, body, headers, arrivals=arrivals, status=status):
-            return (
-                double(path, body, headers)
-                if next(arrivals) % 20
-                else (status, {}, b"busy")
-            )
+    def respond(path, body, headers):
+        return (
+            double(path, body, headers) if next(arrivals) % 20 else (503, {}, b"busy")
+        )
 
-        with FaultyServer(respond) as server:
-            start = time.monotonic()
-            assert all(
-                answer.value
-                for _, answer in stream(client(server.url, retries=9, outage=60), 400)
-            )
-            seconds[status] = time.monotonic() - start
-    assert seconds[503] < 3 * seconds[429] + 0.2
+    with FaultyServer(respond) as server:
+        start = time.monotonic()
+        patient = client(server.url, retries=9, outage=600)
+        assert all(answer.value for _, answer in stream(patient, 400))
+        assert time.monotonic() - start < 60, "a sender stopped"
     assert capsys.readouterr().err == ""
 
 
@@ -454,7 +460,7 @@ def test_an_outage_lasts_no_longer_than_is_allowed_whatever_the_server_asks_for(
     """Three seconds became forty where the server asked for twenty."""
 
     def away(path, body, headers):
-        return (503, {"retry-after": "20"}, {})
+        return (503, {"retry-after": "60"}, {})
 
     with FaultyServer(away) as server:
         start = time.monotonic()
@@ -464,7 +470,7 @@ def test_an_outage_lasts_no_longer_than_is_allowed_whatever_the_server_asks_for(
                 client(server.url, outage=0.5, retries=retries, concurrency=2), 9
             )
         ]
-        assert 0.5 <= time.monotonic() - start < 2
+        assert 0.5 <= time.monotonic() - start < 60
     assert all(answer.stopped and "503" in answer.reason for answer in answers)
 
 
@@ -599,7 +605,7 @@ def test_a_reply_in_drips_ends_with_the_deadline_in_its_headers_too(end_of_heade
         pytest.raises(DataError, match=r"0\.2 seconds"),
     ):
         client(url, retries=0, timeout=0.2).ask("/", {}, Reply.json)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60
 
 
 def test_a_server_is_believed_by_its_certificate_alone():

@@ -13,7 +13,7 @@ from rmlab.checks import sampled_scores, token_ids
 from rmlab.checks.sampled_scores import Sample
 from rmlab.findings import Check, Checks, Finding, run_checks
 from rmlab.scorers.base import Floats, Ints, Text, fill, list_columns
-from rmlab.scorers.checkpoints.adapted import Adapted
+from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.implicit import ImplicitReward
 from rmlab.scorers.in_memory import ModelInMemory
 from rmlab.scorers.local import LocalScorer

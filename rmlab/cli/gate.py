@@ -2,6 +2,7 @@
 their intervals.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -10,28 +11,40 @@ import pandas as pd
 import typer
 
 from rmlab import bias, metrics, stats
-from rmlab.cli.terminal import say, say_aligned
+from rmlab.cli.terminal import say
 from rmlab.metrics.pairing import as_pairs
 from rmlab.report.sources import read_results
-from rmlab.tables import DataError, nearest
+from rmlab.tables import PAIR_KEY, DataError, nearest
 
-FAILED = 3
+_EXIT_CODE = 3
 _EXAMPLE = (
     "write number=bound, for example overall=0.7, level:hard=0.5, domain:math=0.6 or "
     "gap=0.3"
 )
-_VERDICT = pd.CategoricalDtype(["fail", "undecided", "pass"], ordered=True)
-_NUMBER = ["model", "number", "value", "low", "high", "reason"]
+_FAILS = "fails"
+_OPEN = "cannot be decided"
+_PASSES = "passes"
 
 
 class Bound(NamedTuple):
-    """A number of `rmlab.estimates`, as quantity:name, the style gap or a drop, and the
+    """A number of `rmlab.estimates` as quantity:name, the style gap or a drop, and its
     limit.
     """
 
     number: str
     limit: float
     is_minimum: bool
+
+    def judge(self, low: float, high: float) -> str:
+        """The verdict on an interval; a missing one fails."""
+        is_clear = high <= self.limit
+        is_possible = low <= self.limit
+        if self.is_minimum:
+            is_clear = low >= self.limit
+            is_possible = high >= self.limit
+        if is_clear:
+            return _PASSES
+        return _OPEN if is_possible else _FAILS
 
 
 def gate(
@@ -79,109 +92,93 @@ def gate(
         raise typer.BadParameter("name at least one bound", param_hint=flags)
 
     former = {} if baseline is None else read_results(str(baseline)).tables
-    by_benchmark = []
+    lines = []
     for name, table in read_results(scores).tables.items():
-        verdicts = check_bounds(table, bounds, former.get(name))
-        by_benchmark.append(verdicts.assign(benchmark=name))
-    checked = pd.concat(by_benchmark, ignore_index=True)
-    checked["verdict"] = checked["verdict"].astype(_VERDICT)
-    checked = checked.sort_values("verdict", kind="stable")
-    columns = ["verdict", "benchmark", *_NUMBER[:-1], "bound", "reason"]
-    say_aligned(checked[columns])
+        for bound in bounds:
+            lines += _check_bound(name, table, bound, former.get(name))
+    # Those that fail first, those that pass last.
+    lines.sort(key=lambda line: line.startswith(_PASSES) - line.startswith(_FAILS))
+    for line in lines:
+        say(line)
 
-    worst = checked["verdict"].min()
-    is_failed = worst == "fail" or (strict and worst == "undecided")
-    n_clear = (checked["verdict"] == "pass").sum()
+    n_failed = sum(line.startswith(_FAILS) for line in lines)
+    n_open = sum(line.startswith(_OPEN) for line in lines)
+    is_failed = bool(n_failed or (strict and n_open))
     word = "fail" if is_failed else "pass"
-    say(f"{word}: {n_clear} of {len(checked)} bounds hold clearly", err=True)
+    counts = f"{n_failed} of {len(lines)} bounds fail, {n_open} cannot be decided"
+    say(f"{word}: {counts}", err=True)
     if is_failed:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(_EXIT_CODE)
 
 
-def check_bounds(
-    table: pd.DataFrame, bounds: list[Bound], former: pd.DataFrame | None = None
-) -> pd.DataFrame:
-    """One row per bound and model: verdict, number, value, low, high, bound, reason."""
-    numbers = _list_numbers(table)
-    rows = []
-    for bound in bounds:
-        if bound.number == "gap":
-            candidates = _list_gaps(table)
-        elif bound.number == "drop":
-            candidates = _list_drops(table, former)
+def _check_bound(
+    benchmark: str, table: pd.DataFrame, bound: Bound, former: pd.DataFrame | None
+) -> Iterator[str]:
+    """A line in words for each model."""
+    side = "at least" if bound.is_minimum else "at most"
+    for row in _find_number(table, bound.number, former).itertuples():
+        verdict = bound.judge(row.low, row.high)
+        if np.isnan(row.value):
+            number = f"{bound.number} is missing ({row.reason})"
         else:
-            candidates = numbers[numbers["number"] == bound.number]
-        if candidates.empty:
-            allowed = nearest(bound.number, [*numbers["number"].unique(), "gap"])
-            raise DataError(f"{bound.number}: no such number", allowed)
-        rows.append(_judge_bound(candidates[_NUMBER], bound))
-    return pd.concat(rows, ignore_index=True)
+            interval = f"95 % interval {row.low:.3f} to {row.high:.3f}"
+            counted = f"{interval}, n = {row.n_prompts:,.0f} prompts"
+            number = f"{bound.number} is {row.value:.3f} ({counted})"
+        yield (
+            f"{verdict}: {benchmark}, {row.model}: {number}, "
+            f"the bound is {side} {bound.limit:g}"
+        )
 
 
-def _list_numbers(table: pd.DataFrame) -> pd.DataFrame:
-    """The estimates with the column number: quantity:name, or the quantity alone where
-    both are one word.
-    """
+def _find_number(
+    table: pd.DataFrame, number: str, former: pd.DataFrame | None
+) -> pd.DataFrame:
+    """One row per model: value, low, high, n_prompts, reason."""
+    if number == "gap":
+        return bias.style_gap(table).rename(columns={"gap": "value"})
+    if number == "drop":
+        return _list_drops(table, former)
     numbers = metrics.estimates(table)
-    is_one_word = numbers["quantity"] == numbers["name"]
-    two_words = numbers["quantity"] + ":" + numbers["name"]
-    return numbers.assign(number=numbers["quantity"].where(is_one_word, two_words))
-
-
-def _list_gaps(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per model: its style gap."""
-    gaps = bias.style_gap(table).rename(columns={"gap": "value"})
-    return gaps.assign(number="gap")
-
-
-def _judge_bound(numbers: pd.DataFrame, bound: Bound) -> pd.DataFrame:
-    """The numbers with verdict and bound; a missing number fails."""
-    if bound.is_minimum:
-        comparison = "at least"
-        is_clear = numbers["low"] >= bound.limit
-        is_possible = numbers["high"] >= bound.limit
-    else:
-        comparison = "at most"
-        is_clear = numbers["high"] <= bound.limit
-        is_possible = numbers["low"] <= bound.limit
-    verdict = np.where(is_possible, "undecided", "fail")
-    verdict = np.where(is_clear, "pass", verdict)
-    return numbers.assign(verdict=verdict, bound=f"{comparison} {bound.limit:g}")
+    names = numbers["quantity"] + ":" + numbers["name"]
+    names = names.where(numbers["quantity"] != numbers["name"], numbers["name"])
+    rows = numbers[names == number]
+    if rows.empty:
+        allowed = nearest(number, [*names.unique(), "gap"])
+        raise DataError(f"{number}: no such number", allowed)
+    return rows
 
 
 def _list_drops(table: pd.DataFrame, former: pd.DataFrame | None) -> pd.DataFrame:
-    """One row per model: the loss of overall against the model of the same name, by the
-    paired interval.
-    """
+    """The loss of overall against the model of the same name, with paired intervals."""
     after = as_pairs(table)
     before = as_pairs(former) if former is not None else after.iloc[:0]
     models = after["model"].unique()
-    if len(models) == 1 and len(before["model"].unique()) == 1:
+    if len(models) == len(before["model"].unique()) == 1:
         before = before.assign(model=models[0])
 
     drops = []
     for model in models:
         model_before = before[before["model"] == model]
         model_after = after[after["model"] == model]
-        drop = _compare_overall(model_before, model_after)
-        drops.append(drop.assign(model=model, number="drop"))
-    return pd.concat(drops, ignore_index=True)
+        drops.append({"model": model} | _compare_overall(model_before, model_after))
+    return pd.DataFrame(drops)
 
 
-def _compare_overall(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
+def _compare_overall(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, object]:
     """The difference of a model's overall before and after."""
+    columns = ["value", "low", "high", "n_prompts", "reason"]
     if before.empty:
-        missing = {
-            "value": [np.nan],
-            "low": [np.nan],
-            "high": [np.nan],
-            "reason": ["not in the baseline"],
-        }
-        return pd.DataFrame(missing)
+        missing = [np.nan, np.nan, np.nan, 0, "not in the baseline"]
+        return dict(zip(columns, missing, strict=True))
     versions = [before.assign(model="before"), after.assign(model="after")]
     pairs = pd.concat(versions, ignore_index=True)
     difference = stats.compare(pairs, "before", "after")
-    return difference.rename(columns={"difference": "value"})
+    numbers = difference.rename(columns={"difference": "value"})[columns].iloc[0]
+    outcomes = before.set_index(PAIR_KEY)["outcome"]
+    if outcomes.sort_index().equals(after.set_index(PAIR_KEY)["outcome"].sort_index()):
+        # Not one comparison has another outcome, so there is nothing to estimate.
+        numbers[["low", "high"]] = 0.0
+    return numbers.to_dict()
 
 
 def _parse_bound(text: str, *, is_minimum: bool) -> Bound:

@@ -263,7 +263,7 @@ def sum_clusters(
 
 
 def interval(
-    sums: ClusterSums, confidence: float
+    sums: ClusterSums, confidence: float, *, is_difference: bool = False
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Error, degrees of freedom, and the two limits of numbers, (rows,) each.
 
@@ -277,7 +277,8 @@ def interval(
         half = t_quantile(df, confidence) * se
         return se, df, sums.value - half, sums.value + half
 
-    center, adjusted_se, adjusted_df = add_clusters(sums.value, strata)
+    add = add_pair if is_difference else add_clusters
+    center, adjusted_se, adjusted_df = add(sums.value, strata)
     half = t_quantile(adjusted_df, confidence) * adjusted_se
     # At low confidence the limits reach as far as the value, which may lie beside the
     # center.
@@ -312,6 +313,27 @@ def add_clusters(
         variance = np.where(width > 0, own_variance + added_variance, 0.0)
     se = np.sqrt(variance.sum(axis=1))
     return shrink(value, strata), se, satterthwaite(variance, strata.df)
+
+
+def add_pair(
+    value: FloatArray, strata: Strata
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Center, error and degrees of freedom of differences, (rows,) each, after two
+    clusters were added, one that only each of the models wins.
+
+    They come to the stratum in which they weigh most. See "Two models" in
+    docs/statistics.md.
+    """
+    k = strata.n_effective
+    width = strata.high - strata.low
+    k_of_all = count_effective(strata)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own_variance = (k_of_all / (k_of_all + 2)) ** 2 * strata.variance.sum(axis=1)
+        p = (k * (strata.value - strata.low) / width + 1) / (k + 2)
+        added_variance = width**2 * (p**2 + (1 - p) ** 2) / (k + 2) ** 2
+    largest = np.where(width > 0, added_variance, 0.0).max(axis=1, initial=0.0)
+    df = satterthwaite(strata.variance, strata.df)
+    return shrink(value, strata), np.sqrt(own_variance + largest), df
 
 
 def shrink(value: FloatArray, strata: Strata) -> FloatArray:

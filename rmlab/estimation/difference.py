@@ -3,6 +3,7 @@ with it.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +16,9 @@ from rmlab.estimation.clustered import (
     ClusterSums,
     Estimate,
     Strata,
+    add_pair,
     count_effective,
     limits_of,
-    satterthwaite,
-    shrink,
     sum_clusters,
     t_quantile,
 )
@@ -120,27 +120,6 @@ def paired_test(
     )
 
 
-def add_pair(
-    value: FloatArray, strata: Strata
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Center, error and degrees of freedom of differences, (rows,) each, after two
-    clusters were added, one that only each of the models wins.
-
-    They come to the stratum in which they weigh most. See "Two models" in
-    docs/statistics.md.
-    """
-    k = strata.n_effective
-    width = strata.high - strata.low
-    k_of_all = count_effective(strata)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        own_variance = (k_of_all / (k_of_all + 2)) ** 2 * strata.variance.sum(axis=1)
-        p = (k * (strata.value - strata.low) / width + 1) / (k + 2)
-        added_variance = width**2 * (p**2 + (1 - p) ** 2) / (k + 2) ** 2
-    largest = np.where(width > 0, added_variance, 0.0).max(axis=1, initial=0.0)
-    df = satterthwaite(strata.variance, strata.df)
-    return shrink(value, strata), np.sqrt(own_variance + largest), df
-
-
 def pair_strata(sums: ClusterSums, first: IntArray, second: IntArray) -> Strata:
     """What each stratum contributes to differences of rows, each pair on its own
     values.
@@ -190,10 +169,13 @@ def _strata_of_answered(
         n = len(others)
         rows = np.concatenate([np.full(n, model), others])
         credit = np.concatenate([of_model, of_others])
-        sums = sum_number(items, number, models=rows, credit=credit)
+        of_rows = number
+        if len(number.weight) > 1:
+            of_rows = replace(number, weight=number.weight[rows])
+        sums = sum_number(items, of_rows, credit)
         places = np.arange(n)
         strata.append(pair_strata(sums, places, places + n))
-        is_few = is_small(number, sums).any(axis=1)
+        is_few = is_small(of_rows, sums).any(axis=1)
         is_few = np.broadcast_to(is_few, 2 * n)
         has_few.append(is_few[:n] | is_few[n:])
     together = [np.concatenate(parts) for parts in zip(*strata, strict=True)]

@@ -79,21 +79,18 @@ def estimate(
 def sum_number(
     items: Items,
     number: Number,
-    models: IntArray | None = None,
     credit: FloatArray | None = None,
 ) -> ClusterSums:
-    """Sum a number by cluster, for each model or for rows of credit (rows, items) of
-    some models.
+    """Sum a number by cluster, for each model or for other rows of credit, which the
+    number then has weights for.
     """
-    weight = number.weight
-    if models is not None and len(weight) > 1:
-        weight = weight[models]
     bounds = np.zeros((len(number.parts), 2))
     bounds[number.pool] = items.bounds[number.rows]
     if credit is None:
         credit = items.credit
     cluster = items.cluster[number.rows]
-    return sum_clusters(credit[:, number.rows], number.pool, cluster, weight, bounds)
+    credit = credit[:, number.rows]
+    return sum_clusters(credit, number.pool, cluster, number.weight, bounds)
 
 
 def is_small(number: Number, sums: ClusterSums) -> BoolArray:
@@ -107,7 +104,8 @@ def _measure(
     """The columns of a number, (models,) each."""
     no_value, reason = _explain(number, sums, len(items.models))
     withheld = np.where(reason == "", 0.0, np.nan)
-    se, df, low, high = interval(sums, confidence)
+    is_difference = bool((number.weight < 0).any())
+    se, df, low, high = interval(sums, confidence, is_difference=is_difference)
 
     rows = number.rows
     # A prior set may weigh nothing for a model.

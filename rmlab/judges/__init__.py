@@ -259,7 +259,7 @@ def _load_local(
     trust_remote_code: bool = False,
 ) -> Local:
     """A model on this machine; nothing of it is loaded yet."""
-    from rmlab.scorers.checkpoints.adapted import Adapted
+    from rmlab.scorers.checkpoints.adapters import Adapted
     from rmlab.scorers.checkpoints.checkpoint import find
     from rmlab.scorers.models import loading
 

@@ -178,12 +178,16 @@ def with_baselines(
 ) -> pd.DataFrame:
     """Add rows of the content-blind baselines that scores or pairs lack, at the end.
 
-    With `responses` all of `rmlab.baselines`, scored on the texts that `table` has;
+    With `responses` all of `rmlab.baselines` but `constant`, scored on its texts;
     without, one named "random draw", whose scores are drawn, unless there is a baseline
     already.
     """
     present = {name for name in table["model"].unique() if is_baseline(name)}
-    missing = [scorer for name, scorer in baselines.ALL.items() if name not in present]
+    missing = []
+    for name, scorer in baselines.ALL.items():
+        # One score for all answers ties every comparison, which ranks nothing.
+        if name not in present and scorer is not baselines.constant:
+            missing.append(scorer)
     if not missing or (present and responses is None):
         return table
     if responses is None:

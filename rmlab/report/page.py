@@ -21,8 +21,6 @@ from rmlab.benchmarks.own_columns import OwnColumns
 from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.estimation.items import require_item_columns
 from rmlab.estimation.ties import TIES
-from rmlab.estimation.weights import Average
-from rmlab.io.files import Paths
 from rmlab.io.native import sha256
 from rmlab.records import expand_path, write_file
 from rmlab.report import formats
@@ -30,10 +28,12 @@ from rmlab.report.figures import AnyFigure, draw_figure, root_figure
 from rmlab.report.leaderboard import leaderboard, with_baselines
 from rmlab.report.sources import (
     Results,
+    Source,
     match_texts,
     provenance_table,
     read_results,
 )
+from rmlab.scorers.base import Provenance
 from rmlab.stats.ranking import MOST_MODELS
 from rmlab.tables import KEY, LABELS, LEVELS, PROMPT, DataError
 from rmlab.text import escape_html, format_csv, visible
@@ -58,16 +58,8 @@ class _Drawing(NamedTuple):
     numbers: pd.DataFrame
 
 
-class _Ranking(NamedTuple):
-    """A leaderboard, its average, and why the benchmark's own average is missing."""
-
-    board: pd.DataFrame
-    average: Average
-    missing: str
-
-
 def write_report(
-    source: Paths | pd.DataFrame,
+    source: Source,
     out: str | PathLike[str],
     *,
     responses: pd.DataFrame | None = None,
@@ -89,9 +81,9 @@ def write_report(
 
     Parameters
     ----------
-    source : path, sequence of paths or DataFrame
+    source : path, sequence of paths, DataFrame or sequence of DataFrame
         A folder, a glob or a list of result files (any that `read_scores` or
-        `read_pairs` understands), or a table of scores or pairs.
+        `read_pairs` understands), or tables of scores or pairs.
     out : path
         The file to write, ending in .html or .htm.
     responses : DataFrame, optional
@@ -125,8 +117,8 @@ def write_report(
 
     Notes
     -----
-    Where no model has all domains of a benchmark, the section falls back to those that
-    are there, each domain alike, and says so in its title. Where the scores of all
+    Where no model has all parts of a benchmark, its score is missing and the page says
+    why. Where the scores of all
     models are too large for a page, their prompts are left out.
     """
     if Path(out).suffix.lower() not in (".html", ".htm"):
@@ -164,7 +156,7 @@ def _section(
     provenance = table.attrs.pop("provenance")
     table = _add_family(table, responses, cluster)
     table = with_baselines(table, responses, seed=seed)
-    board, average, missing = _rank_models(table, seed)
+    board = leaderboard(table, common=True, seed=seed)
     models = board[board["kind"] == "model"]
 
     benchmark = benchmark_of(table)
@@ -175,16 +167,19 @@ def _section(
     if len(table) <= MOST_ROWS:
         data = Comparisons(table, responses)
         links = _links(data)
-        explorer = explorer_data(data, text_limit, average, seed)
+        explorer = explorer_data(data, text_limit, seed)
 
     lacks_styles = bool(styles.isna().all())
     if lacks_styles and benchmark.needs == "pairs" and responses is not None:
         table = _add_length(table, responses)
 
     has_styles = bool(styles.notna().all())
+    missing = ""
     figures = []
-    if board["overall"].notna().any():
-        for drawing in _figures(table, board, average, has_styles):
+    if board["overall"].isna().all():
+        missing = board["reason"].iloc[0]
+    else:
+        for drawing in _figures(table, board, has_styles):
             image = encode_figure(drawing.figure)
             figures.append((drawing.name, image, drawing.numbers))
 
@@ -192,7 +187,7 @@ def _section(
         "title": benchmark_title(name),
         "file": re.sub(r"[^\w.-]+", "-", name).strip("-."),
         "benchmark": benchmark,
-        "domains": table["domain"].unique(),
+        "scored": _scoring_dates(provenance),
         "has_styles": has_styles,
         "missing": missing,
         "below_chance": models["model"][models["high"] < benchmark.lowest_chance],
@@ -207,16 +202,14 @@ def _section(
     }
 
 
-def _rank_models(table: pd.DataFrame, seed: int) -> _Ranking:
-    """The leaderboard; domains count alike where no model has the overall score."""
-    board = leaderboard(table, common=True, seed=seed)
-    if board["overall"].notna().any():
-        return _Ranking(board, "benchmark", "")
-    fallback = leaderboard(table, common=True, seed=seed, average="domains")
-    if fallback["overall"].isna().all():
-        return _Ranking(board, "benchmark", "")
-    reasons = metrics.summary(table, common=True)["reason"]
-    return _Ranking(fallback, "domains", reasons.iloc[0])
+def _scoring_dates(provenance: Mapping[str, Provenance]) -> str:
+    """The day on which the models were scored, or the first and the last day."""
+    days = {
+        str(entry["started"])[:10]
+        for entry in provenance.values()
+        if "started" in entry
+    }
+    return " to ".join(sorted({min(days), max(days)})) if days else ""
 
 
 def _add_family(
@@ -273,36 +266,30 @@ def _links(data: Comparisons) -> dict[str, dict[str, str]]:
 
 
 def _figures(
-    table: pd.DataFrame, board: pd.DataFrame, average: Average, has_styles: bool
+    table: pd.DataFrame, board: pd.DataFrame, has_styles: bool
 ) -> Iterator[_Drawing]:
-    numbers = board[["model", "kind", "overall", "low", "high", "group"]]
-    yield _Drawing("overall", plots.plot_leaderboard(board), numbers)
-
     models = board["model"][board["kind"] == "model"]
     blind = board["model"][board["kind"] == "baseline"]
-    panels = []
-    for model in [*models[:_MOST_PANELS], *blind[:1]]:
-        panels.append(table[table["model"] == model])
-    best = pd.concat(panels, ignore_index=True)
+    shown = [*models[:_MOST_PANELS], *blind[:1]]
+    best = pd.concat([table[table["model"] == model] for model in shown])
+    best = best.reset_index(drop=True)
 
-    if benchmark_of(table).needs == "scores":
-        yield from _best_of_figures(best)
-    elif has_styles:
+    is_pairwise = benchmark_of(table).needs == "pairs"
+    if is_pairwise and has_styles:
+        by = ["model", "chosen_style", "rejected_style"]
+        cells = metrics.accuracy(best, by=by)
+        yield _Drawing("matrices", plots.plot_matrices(best, columns=3), cells)
         bar_models = [*models[:_MOST_BARS], *blind]
         bars = table[table["model"].isin(bar_models)]
-        yield from _style_figures(bars, best, average)
-    elif "length" in table:
+        levels = metrics.accuracy(bars, by=["model", "level"])
+        yield _Drawing("levels", plots.plot_style_gap(levels), levels)
+
+    numbers = board[["model", "kind", "overall", "low", "high", "group"]]
+    yield _Drawing("overall", plots.plot_leaderboard(board), numbers)
+    if not is_pairwise:
+        yield from _best_of_figures(best)
+    elif "length" in table and not has_styles:
         yield from _length_figures(best)
-
-
-def _style_figures(
-    bars: pd.DataFrame, best: pd.DataFrame, average: Average
-) -> Iterator[_Drawing]:
-    levels = metrics.accuracy(bars, by=["model", "level"], average=average)
-    yield _Drawing("levels", plots.plot_style_gap(levels), levels)
-    by = ["model", "chosen_style", "rejected_style"]
-    cells = metrics.accuracy(best, by=by, average=average)
-    yield _Drawing("matrices", plots.plot_matrices(best, average=average), cells)
 
 
 def _length_figures(pairs: pd.DataFrame) -> Iterator[_Drawing]:
@@ -369,7 +356,7 @@ def write_explorer(
 
 
 def explorer_data(
-    data: Comparisons, text_limit: float, average: Average = "benchmark", seed: int = 0
+    data: Comparisons, text_limit: float, seed: int = 0
 ) -> dict[str, object]:
     """The explorer's data, as lines of JSON: all columns, then a prompt's texts a line.
 
@@ -382,7 +369,7 @@ def explorer_data(
         fits = np.cumsum(sizes[order]) <= text_limit
         has_text[order[fits]] = True
 
-    lines = [_script_json(data.payload(average=average, as_text=True))]
+    lines = [_script_json(data.payload(as_text=True))]
     for number in range(len(sizes)):
         texts = data.texts(number) if has_text[number] else {}
         lines.append(_script_json(texts))

@@ -3,10 +3,10 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from glob import glob
+from glob import glob, has_magic
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pandas as pd
 
@@ -40,6 +40,8 @@ _PROVENANCE = [
 ]
 # Letters of a value in the table of provenance.
 _LONGEST = 200
+Source: TypeAlias = Paths | pd.DataFrame | Sequence[pd.DataFrame]
+"""Where results are: files, a table, or several tables."""
 
 
 class Results(NamedTuple):
@@ -54,16 +56,18 @@ class Results(NamedTuple):
     texts: dict[str, pd.DataFrame]
 
 
-def read_results(
-    source: Paths | pd.DataFrame, columns: OwnColumns | None = None
-) -> Results:
-    """All results in a folder, a glob, a list of files, or a table of scores or pairs.
+def read_results(source: Source, columns: OwnColumns | None = None) -> Results:
+    """All results in a folder, a glob, a list of files, or tables of scores or pairs.
 
     `columns`: our names to those of files of pairs, as in `rmlab.load_preferences`.
     """
     if isinstance(source, pd.DataFrame):
-        tables = _tables_by_benchmark([check_table(source)])
-        return Results(tables, [], {})
+        source = [source]
+    if not isinstance(source, str | PathLike):
+        source = list(source)
+        if source and all(isinstance(table, pd.DataFrame) for table in source):
+            checked = [check_table(table) for table in source]
+            return Results(_tables_by_benchmark(checked), [], {})
 
     paths = _result_files(source)
     frames = [_read_results_file(path, columns) for path in paths]
@@ -157,6 +161,8 @@ def _result_files(source: Paths) -> list[Path]:
         return [path]
     if path.is_dir():
         candidates = [*path.rglob("*")]
+    elif not has_magic(str(path)):
+        raise DataError(f"{path}: no such file or folder", "check the path")
     else:
         candidates = [Path(name) for name in glob(str(path), recursive=True)]
     files = sorted(candidate for candidate in candidates if _is_result(candidate))

@@ -31,7 +31,7 @@ Provenance = dict[str, object]
 
 # Raised by whoever moves the score that a model gives a text, so that no store returns
 # the old one (tests/test_recorded_scores.py says when).
-SCORING_VERSION = 1
+SCORING_VERSION = 2
 
 # Positions of texts and their scores, batch by batch.
 Stream = Iterator[tuple[Ints, Floats]]

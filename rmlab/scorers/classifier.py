@@ -12,7 +12,7 @@ import numpy as np
 from rmlab.inference.encoding import Encoded, encode
 from rmlab.inference.forward import Batch
 from rmlab.scorers.base import Floats
-from rmlab.scorers.checkpoints.adapted import Adapted
+from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
 from rmlab.scorers.local import Placement, ReadoutScorer, place
@@ -268,7 +268,7 @@ def _choose_head(
     """The head called `name`, or the one whose weights the model has; DataError where
     some of them are missing.
     """
-    stored = checkpoint.files
+    stored = checkpoint.weights
     row = choose(stored, checkpoint.settings, name)
     if row.make is not None:
         keys = row.keys(stored)

@@ -162,12 +162,12 @@ def choose_form(
 
 def _detect_form(checkpoint: Checkpoint) -> str:
     """The name of the form that the checkpoint's keys and configuration ask for."""
-    if any(key.startswith("head_layer.") for key in checkpoint.files):
+    if any(key.startswith("head_layer.") for key in checkpoint.weights):
         return _PUBLISHED.get(checkpoint.name, "pairrm")
     if getattr(checkpoint.config, "is_encoder_decoder", False):
         return "steamshp"
     is_tied = getattr(checkpoint.config, "tie_word_embeddings", False)
-    if "lm_head.weight" in checkpoint.files or is_tied:
+    if "lm_head.weight" in checkpoint.weights or is_tied:
         return "letters"
     problem = f"model={checkpoint.name!r}: it is not a pairwise model"
     raise DataError(

@@ -2,7 +2,8 @@
 reference (DPO) or alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from rmlab.scorers.base import (
     fill,
     hash_parts,
 )
-from rmlab.scorers.checkpoints.adapted import Adapted
+from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
 from rmlab.scorers.local import LocalScorer, Placement, ReadoutScorer, place
@@ -29,12 +30,15 @@ from rmlab.scorers.models.vocabulary import Vocabulary
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
+    from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from rmlab.inference.backbone import Backbone
     from rmlab.scorers.readout import AnswerReadout, LoadedModel
 
 MODES = ("sum", "mean", "norm")
+
+_LOADER = "AutoModelForCausalLM"
 
 
 def implicit_reward(
@@ -43,7 +47,6 @@ def implicit_reward(
     *,
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     fingerprint: str | None = None,
-    reference_fingerprint: str | None = None,
     mode: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
@@ -58,8 +61,6 @@ def implicit_reward(
     revision: str | None = None,
     reference_revision: str | None = None,
     budget: int | None = None,
-    chunk: int | None = None,
-    together: bool | None = None,
     name: str | None = None,
 ) -> "ImplicitReward":
     """The implicit reward of a policy trained by preferences, such as DPO.
@@ -75,13 +76,13 @@ def implicit_reward(
     ----------
     policy, reference : str or Path or PreTrainedModel
         Ids on the hub, folders, or models in memory, which are left as they are; the
-        reference is optional. That of a LoRA adapter is by default its own base, whose
-        weights are then loaded once for both; with mode "mean" or "norm" it has none.
+        reference is optional. That of an adapter is by default its own base: the same
+        weights with the adapter disabled. With mode "mean" or "norm" it has none.
     tokenizer : PreTrainedTokenizerBase, optional
         Of models in memory.
-    fingerprint, reference_fingerprint : str, optional
-        Name the weights of models in memory, such as "run-7-step-300". Without them
-        the scores cannot be stored.
+    fingerprint : str, optional
+        Names the weights of models in memory, such as "run-7-step-300". Without one the
+        scores cannot be stored.
     mode : str, optional
         Without a reference "mean" (the default), "sum", or "norm" (minus the Euclidean
         norm of the log-probabilities), the three ways of RewardBench's runner. With a
@@ -94,11 +95,6 @@ def implicit_reward(
         The model that an adapter changes, by default the one that it names.
     revision, reference_revision : str, optional
         Commits, tags or branches on the hub.
-    chunk : int, optional
-        Tokens whose logits exist at once.
-    together : bool, optional
-        Whether both models stay on the device. By default where both fit; otherwise
-        each leaves it after its turn.
     dtype, device, template, eos, max_length, truncate, budget
         As in `rmlab.classifier`.
     trust_remote_code, allow_pickle, name
@@ -133,14 +129,17 @@ def implicit_reward(
     )
     checkpoints = [find(policy, tokenizer, fingerprint, revision=revision, base=base)]
     trained = checkpoints[0]
-    if isinstance(trained, Adapted) and reference is None and mode in (None, "sum"):
-        checkpoints.append(trained.base_model)
     if reference is not None:
+        reference_fingerprint = None
+        if fingerprint is not None:
+            reference_fingerprint = f"reference of {fingerprint}"
         checkpoints.append(
             find(
                 reference, tokenizer, reference_fingerprint, revision=reference_revision
             )
         )
+    elif isinstance(trained, Adapted) and mode in (None, "sum"):
+        checkpoints.append(trained.base_model)
     runner = None if convention is None else "reward-bench-dpo"
     has_reference = len(checkpoints) == 2
     options = EncodeOptions(
@@ -151,17 +150,28 @@ def implicit_reward(
         convention=runner,
     )
     reference_name = checkpoints[1].name if has_reference else None
+    # With its adapter disabled, a policy reads its own tokens.
+    readers = [] if _shares_base(checkpoints) else checkpoints[1:]
     return ImplicitReward(
         checkpoints,
-        AnswerEncoder(checkpoints[0], options, readers=checkpoints[1:]),
+        AnswerEncoder(trained, options, readers=readers),
         [place(model, device, dtype, budget) for model in checkpoints],
         mode=_choose_mode(mode, has_reference=has_reference),
-        chunk=chunk,
-        together=together,
         reference=reference_name,
         name=name,
         remake=remake,
     )
+
+
+def _shares_base(checkpoints: Sequence[Source]) -> bool:
+    """Whether the reference is the policy without its adapter.
+
+    An adapter that has trained biases too leaves those in its base.
+    """
+    policy, *references = checkpoints
+    if not isinstance(policy, Adapted) or references != [policy.base_model]:
+        return False
+    return policy.adapter.get("bias", "none") == "none"
 
 
 def _choose_mode(mode: str | None, *, has_reference: bool) -> str:
@@ -230,52 +240,11 @@ class AnswerEncoder(TextEncoder):
                 raise DataError(problem, "pass the policy's first model")
 
 
-class Residence:
-    """Whether models that score together all stay on the device.
-
-    Parameters
-    ----------
-    checkpoints : list
-        The models.
-    placements : list of Placement
-        Where each goes.
-    together : bool, optional
-        By default they stay where all fit.
-    """
-
-    def __init__(
-        self,
-        checkpoints: list[Source],
-        placements: list[Placement],
-        together: bool | None,
-    ) -> None:
-        self.checkpoints = checkpoints
-        self.placements = placements
-        self.together = together
-
-    @cached_property
-    def stay(self) -> bool:
-        """Whether they stay; asked first while the device's memory is still free."""
-        if len(self.checkpoints) == 1:
-            return True
-        if self.together is not None:
-            return self.together
-        return all(map(self._has_room, self.checkpoints, self.placements))
-
-    def _has_room(self, checkpoint: Source, placement: Placement) -> bool:
-        if isinstance(checkpoint, ModelInMemory):
-            return True
-        return loading.fits(
-            checkpoint, placement.device, placement.dtype, share=0.85 / 2
-        )
-
-
 class LanguageModel(ReadoutScorer["AnswerReadout"]):
     """A causal language model as a scorer.
 
     A text's score is the `mode` ("sum", "mean", "norm") of the log-probabilities of its
-    answer's tokens. `chunk`: tokens whose logits exist at once. `residence`: whether it
-    stays on the device.
+    answer's tokens. `number`: which one it is of the models of its `owner`.
     """
 
     def __init__(
@@ -284,61 +253,81 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
         encoder: TextEncoder,
         placement: Placement,
         *,
-        mode: str,
-        chunk: int | None,
-        residence: Residence,
+        owner: "ImplicitReward",
+        number: int,
         name: str | None,
-        remake: "Callable[..., LanguageModel]",
     ) -> None:
+        details: Provenance = {"head": f"implicit {owner.mode}"}
+        if number and owner.shares_base and getattr(owner.checkpoint, "own_keys", ()):
+            # Of the weights that an adapter has whole, some stay when it is disabled.
+            details["without adapter"] = owner.checkpoint.content
         super().__init__(
             checkpoint,
             encoder,
             placement,
-            details={"head": f"implicit {mode}"},
+            details=details,
             name=name,
-            remake=remake,
+            remake=partial(_remake_model, owner.remake, number),
         )
-        self.mode = mode
-        self.chunk = chunk
-        self.residence = residence
-        # Of an adapter: the scorer of the model whose weights it changes and shares.
-        self.base: LanguageModel | None = None
+        self.mode = owner.mode
+        self.owner = owner
+        # With its adapter, where that can be disabled.
+        self.adapted: PeftModel | None = None
 
     @property
     def head_title(self) -> str:
         """What is read, for people."""
         return f"log-probabilities of the answer, {self.mode}"
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Around a pass: a reference that is the policy's base has no adapter."""
+        with super().evaluating(), ExitStack() as stack:
+            if self._is_shared:
+                adapted = self.owner.policy.load_adapted()
+                stack.enter_context(adapted.disable_adapter())
+            yield
+
+    @property
+    def _is_shared(self) -> bool:
+        return self.owner.shares_base and self is not self.owner.policy
+
     def load(self) -> "LoadedModel[AnswerReadout]":
         """Return the base model and the output layer; loads the weights."""
         from rmlab.scorers.readout import AnswerReadout, LoadedModel
 
-        _ = self.residence.stay  # decided now, while the memory is still free
-        model = self._load_model()
+        _ = self.owner.models_stay  # decided now, while the memory is still free
+        if self.owner.shares_base:
+            model = self.owner.policy.load_adapted().get_base_model()
+        else:
+            model = loading.load(
+                self.checkpoint, _LOADER, device=self.device, dtype=self.dtype
+            )
         vocabulary = Vocabulary(model, self.checkpoint.name)
-        readout = AnswerReadout(vocabulary, self.mode, self.chunk)
         base = loading.base_model(model)
-        backbone = with_arguments(base, self.encoder, "AutoModelForCausalLM")
-        return LoadedModel(backbone, readout)
+        backbone = with_arguments(base, self.encoder, _LOADER)
+        return LoadedModel(backbone, AnswerReadout(vocabulary, self.mode))
 
-    def _load_model(self) -> "PreTrainedModel":
-        base = self.base if self.residence.stay else None
-        if isinstance(self.checkpoint, Adapted) and base is not None:
-            shared = base.readout.vocabulary.model
-            return loading.adapt_copy(shared, self.checkpoint)
-        return loading.load(
-            self.checkpoint,
-            "AutoModelForCausalLM",
-            device=self.device,
-            dtype=self.dtype,
-        )
+    def load_adapted(self) -> "PeftModel":
+        """Return the base with the adapter in it, loaded once."""
+        assert isinstance(self.checkpoint, Adapted)
+        if self.adapted is None:
+            self.adapted = loading.load_adapted(
+                self.checkpoint, _LOADER, device=self.device, dtype=self.dtype
+            )
+        return self.adapted
 
     def free_memory(self) -> None:
         """Free the memory, unless there is room for all the models that belong
         together.
         """
-        if self.loaded and not self.residence.stay:
-            super().free_memory()
+        if self.loaded and not self.owner.models_stay:
+            self.unload()
+
+    def unload(self) -> None:
+        """Free the memory."""
+        self.adapted = None
+        super().free_memory()
 
 
 class ImplicitReward(LocalScorer):
@@ -356,8 +345,6 @@ class ImplicitReward(LocalScorer):
         placements: list[Placement],
         *,
         mode: str,
-        chunk: int | None,
-        together: bool | None,
         reference: str | None,
         name: str | None,
         remake: "Callable[..., ImplicitReward]",
@@ -375,24 +362,19 @@ class ImplicitReward(LocalScorer):
         )
         self.mode = mode
         self.checkpoints = checkpoints
-        residence = Residence(checkpoints, placements, together)
+        self.shares_base = _shares_base(checkpoints)
         self.models: list[LanguageModel] = []
         for number, checkpoint in enumerate(checkpoints):
-            # A reference has its own name.
-            model_name = self.name if number == 0 else None
             model = LanguageModel(
                 checkpoint,
                 encoder,
                 placements[number],
-                mode=mode,
-                chunk=chunk,
-                residence=residence,
-                name=model_name,
-                remake=partial(_remake_model, remake, number),
+                owner=self,
+                number=number,
+                # A reference has its own name.
+                name=self.name if number == 0 else None,
             )
             self.models.append(model)
-        if len(checkpoints) == 2:
-            self.models[0].base = _find_shared(checkpoints[0], self.models[1])
         if reference is not None:
             self.terms = list(zip((1.0, -1.0), self.models, strict=True))
 
@@ -401,6 +383,21 @@ class ImplicitReward(LocalScorer):
         """What is read, for people."""
         subject = "policy and reference" if self.terms else "policy alone"
         return f"log-probabilities of the answer, {subject}, {self.mode}"
+
+    @cached_property
+    def models_stay(self) -> bool:
+        """Whether all models stay on the device; asked first while its memory is
+        free.
+        """
+        if self.shares_base or len(self.models) == 1:
+            return True
+        for model in self.models:
+            checkpoint = model.checkpoint
+            if isinstance(checkpoint, ModelInMemory):
+                continue
+            if not loading.fits(checkpoint, model.device, model.dtype, share=0.85 / 2):
+                return False
+        return True
 
     @property
     def policy(self) -> LanguageModel:
@@ -469,7 +466,7 @@ class ImplicitReward(LocalScorer):
     def free_memory(self) -> None:
         """Free the memory of all models; the next text loads them again."""
         for model in self.models:
-            ReadoutScorer.free_memory(model)
+            model.unload()
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -493,14 +490,6 @@ class ImplicitReward(LocalScorer):
             "revision": [model.revision for model in self.checkpoints],
             "content": [model.content for model in self.checkpoints],
         }
-
-
-def _find_shared(policy: Source, reference: LanguageModel) -> LanguageModel | None:
-    """The reference where an adapter's policy can share its weights."""
-    if not isinstance(policy, Adapted) or policy.is_resized:
-        return None
-    is_base = policy.base_model == reference.checkpoint
-    return reference if is_base else None
 
 
 def _remake_model(

@@ -1,7 +1,5 @@
 """Models that somebody holds in memory, in training or not, in a checkpoint's place."""
 
-import copy
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.checkpoints.hashing import hash_tokenizer
+from rmlab.scorers.checkpoints.stored_weights import StoredWeight
 from rmlab.tables import DataError, require_text
 
 if TYPE_CHECKING:
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 
 # Modules of FSDP, and weights of torch's fully_shard, of which each process has a part.
 _SHARDED = ("FullyShardedDataParallel", "DTensor")
-
-# What a module calls before and behind its pass, by the names that torch gives to it.
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
 
 
 class ModelInMemory:
@@ -86,9 +82,12 @@ class ModelInMemory:
         return self.config.to_dict()
 
     @property
-    def files(self) -> Mapping[str, Path]:
-        """The names of all weights; none has a file."""
-        return dict.fromkeys(self.model.state_dict(), Path())
+    def weights(self) -> Mapping[str, StoredWeight]:
+        """All weights; none has a file."""
+        return {
+            key: StoredWeight(Path(), key, tuple(tensor.shape))
+            for key, tensor in self.model.state_dict().items()
+        }
 
     @cached_property
     def tokenizer_content(self) -> str:
@@ -147,7 +146,7 @@ class ModelInMemory:
         if self.model.get_output_embeddings() is not None:
             problem = f"model={self.name!r} is a language model and has no reward head"
             raise DataError(problem, "language models go to rmlab.implicit_reward")
-        keys = [key for key in self.files if not key.startswith(f"{prefix}.")]
+        keys = [key for key in self.weights if not key.startswith(f"{prefix}.")]
         if not keys or prefix not in self.model._modules:
             problem = f"model={self.name!r}: {type(self.model).__name__} has no head"
             raise DataError(problem, "pass a model for sequence classification")
@@ -158,25 +157,6 @@ class ModelInMemory:
         if self.model.get_output_embeddings() is None:
             problem = f"model={self.name!r} is no language model"
             raise DataError(problem, "reward models go to rmlab.classifier")
-
-    def head_copy(self) -> "PreTrainedModel":
-        """Return a model of the same class that shares the backbone alone: its head is
-        a copy, in the same mode, which may be changed.
-        """
-        prefix = self.model.base_model_prefix
-        twin = copy.copy(self.model)
-        # A function in the instance, as accelerate puts one there, would call the
-        # original.
-        twin.__dict__.pop("forward", None)
-        modules: dict[str, Any] = {}
-        for name, module in self.model._modules.items():
-            modules[name] = module if name == prefix else copy.deepcopy(module)
-        twin.__dict__["_modules"] = modules
-        twin.__dict__["_parameters"] = copy.deepcopy(self.model._parameters)
-        twin.__dict__["_buffers"] = copy.deepcopy(self.model._buffers)
-        for hooks in _HOOKS:
-            twin.__dict__[hooks] = OrderedDict()
-        return twin
 
 
 # Where a model comes from.

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, cached_property
 from importlib import metadata
 from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
@@ -199,6 +200,10 @@ class ReadoutScorer(LocalScorer, Generic[R]):
 
     _parts: "LoadedModel[R] | None" = None
 
+    def evaluating(self) -> AbstractContextManager[None]:
+        """Around a pass: what puts the model into evaluation."""
+        return self.checkpoint.evaluating()
+
     @abstractmethod
     def load(self) -> "LoadedModel[R]":
         """Return the backbone and the readout; loads the weights."""
@@ -214,7 +219,7 @@ class ReadoutScorer(LocalScorer, Generic[R]):
         if parts is None:
             import torch
 
-            with self.checkpoint.evaluating(), torch.no_grad():
+            with self.evaluating(), torch.no_grad():
                 parts = self.load()
             if isinstance(self.checkpoint, Checkpoint):
                 self._parts = parts
@@ -255,7 +260,7 @@ class ReadoutScorer(LocalScorer, Generic[R]):
         backbone, readout = self.parts
         places = readout.locate(self.encoder, encoded, texts)
         ids = [encoded.ids[text] for text in texts]
-        with self.checkpoint.evaluating():
+        with self.evaluating():
             batches = backbone.hidden(
                 ids, places.positions, groups=encoded.groups[texts], budget=self.budget
             )
@@ -290,7 +295,7 @@ class ReadoutScorer(LocalScorer, Generic[R]):
     ) -> "tuple[Floats, Places]":
         places = parts.readout.locate(self.encoder, encoded, np.array([text]))
         (positions,) = places.positions
-        with self.checkpoint.evaluating():
+        with self.evaluating():
             rows = parts.backbone.alone(encoded.ids[text], positions)
         batch = Batch(np.zeros(1, np.intp), rows, [np.arange(len(positions))])
         outputs = parts.readout.read(batch, places)

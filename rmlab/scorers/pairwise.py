@@ -12,7 +12,7 @@ from rmlab.inference.forward import Batch
 from rmlab.inference.memory import until_it_fits
 from rmlab.inference.planning import Groups, Part, Texts, Tokens, pad
 from rmlab.scorers.base import Floats, Ints, PairScorer
-from rmlab.scorers.checkpoints.adapted import Adapted
+from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.encoder import EncodeOptions, require_convention
 from rmlab.scorers.forms import Form, PairEncoder, choose_form, letters

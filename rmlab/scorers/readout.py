@@ -152,15 +152,12 @@ class AnswerReadout(nn.Module):
         The language model's output layer.
     mode : str
         "sum", "mean", or "norm" (minus the Euclidean norm).
-    chunk : int, optional
-        Tokens whose logits exist at once.
     """
 
-    def __init__(self, vocabulary: "Vocabulary", mode: str, chunk: int | None) -> None:
+    def __init__(self, vocabulary: "Vocabulary", mode: str) -> None:
         super().__init__()
         self.vocabulary = vocabulary
         self.mode = mode
-        self.chunk = chunk
 
     def locate(self, encoder: "TextEncoder", encoded: "Encoded", texts: Ints) -> Places:
         """Return the positions whose states predict the answers, and these tokens."""
@@ -185,9 +182,7 @@ class AnswerReadout(nn.Module):
         }
         on_device = upload(indices, batch.rows.device)
         rows = batch.rows[on_device["rows"]]
-        log_probs = self.vocabulary.log_probs(
-            rows, on_device["tokens"], chunk=self.chunk
-        )
+        log_probs = self.vocabulary.log_probs(rows, on_device["tokens"])
         return log_probs[on_device["inverse"].to(log_probs.device)]
 
     def score(self, outputs: Floats, places: Places, texts: Ints) -> Floats:

@@ -20,7 +20,6 @@ from rmlab.estimation.items import (
     place_rows,
     spread,
 )
-from rmlab.estimation.weights import Average
 from rmlab.metrics.pairing import as_pairs
 from rmlab.tables import ITEM, KEY, LABELS, LEVELS, PROMPT, STYLES, FloatArray, IntArray
 from rmlab.text import visible
@@ -142,7 +141,8 @@ class Comparisons:
         """The id of every prompt and its texts, in lower case."""
         if self.responses is None:
             return self.prompts["id"].str.lower().tolist()
-        by_prompt = self.responses["response"].groupby(self.answers["number"])
+        texts = self.responses["response"].map(markup.prompt_text)
+        by_prompt = texts.groupby(self.answers["number"])
         answers = by_prompt.agg("\n".join)
         searchable = []
         for name, prompt, text in zip(
@@ -174,7 +174,8 @@ class Comparisons:
         for text, style, counts in zip(
             rows["response"], row_styles, features.to_numpy().tolist(), strict=True
         ):
-            answers.append(_with_html(text, style) | {"counts": counts})
+            answer = _with_html(markup.prompt_text(text), style)
+            answers.append(answer | {"counts": counts})
         prompt = markup.prompt_text(rows["prompt"].iloc[0])
         return {
             "prompt": _with_html(prompt, "plain"),
@@ -182,14 +183,12 @@ class Comparisons:
             "answers": answers,
         }
 
-    def payload(
-        self, *, average: Average = "benchmark", as_text: bool = False
-    ) -> dict[str, object]:
+    def payload(self, *, as_text: bool = False) -> dict[str, object]:
         """The data that explorer.js starts with: names, and columns.
 
         Columns are bytes, or with `as_text` base 64 in less precision.
         """
-        shares, reasons = self._matrices(average)
+        shares, reasons = self._matrices()
         columns = {}
         for name, values in self._columns(shares).items():
             if values is not None:
@@ -231,7 +230,7 @@ class Comparisons:
             "answer_style": self.answers["style"],
         }
 
-    def _matrices(self, average: Average) -> tuple[FloatArray | None, list[str]]:
+    def _matrices(self) -> tuple[FloatArray | None, list[str]]:
         """Every model's `rmlab.matrix`, row by row, and why it is missing.
 
         The matrices are None where answers have no styles.
@@ -239,7 +238,7 @@ class Comparisons:
         if self.items["level"].isna().any():
             return None, []
         by = ["model", "chosen_style", "rejected_style"]
-        cells = metrics.accuracy(self.table, by=by, average=average)
+        cells = metrics.accuracy(self.table, by=by)
         by_model = cells.groupby("model")
         shares = by_model["accuracy"].agg(list).loc[self.models]
         reasons = by_model["reason"].max().loc[self.models]

@@ -84,7 +84,6 @@ def explore(
     scores: pd.DataFrame,
     responses: pd.DataFrame,
     *,
-    selection: Selection | None = None,
     scorer: PlainScorer | None = None,
 ) -> "View":
     """Look at the answers behind the scores: a widget for JupyterLab.
@@ -95,16 +94,14 @@ def explore(
         Scores or pairs of one benchmark, of one model or many.
     responses : DataFrame
         The texts that were scored.
-    selection : Selection, optional
-        What to show first.
     scorer : callable, optional
         A model to ask for token rewards of the open prompt.
 
     Returns
     -------
     View
-        Shows itself as the last line of a cell. `selection` can be read and set,
-        `frame` is the list of prompts shown.
+        Shows itself as the last line of a cell. `select` changes what is shown,
+        `selection` says it, and `frame` is the list of prompts shown.
 
     Raises
     ------
@@ -124,23 +121,10 @@ def explore(
             f"scorer: {scorer!r} cannot be called. "
             "Give a scorer such as rmlab.classifier(...)."
         )
-    if selection is None:
-        selection = Selection()
-    return View(Comparisons(scores, responses), selection, scorer)
+    return View(Comparisons(scores, responses), scorer)
 
 
-class WidgetDisplay:
-    """Display an object in Jupyter as its widget, elsewhere as its text."""
-
-    widget: Any
-
-    def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
-        bundle = self.widget._repr_mimebundle_(**options)
-        data = bundle[0] if isinstance(bundle, tuple) else bundle
-        return {**data, "text/plain": repr(self)}
-
-
-class View(WidgetDisplay):
+class View:
     """The explorer that `explore` returns.
 
     Attributes
@@ -151,13 +135,11 @@ class View(WidgetDisplay):
         The widget on the page, which holds the selection and the annotations.
     """
 
-    def __init__(
-        self, data: Comparisons, selection: Selection, scorer: PlainScorer | None = None
-    ) -> None:
+    def __init__(self, data: Comparisons, scorer: PlainScorer | None = None) -> None:
         self.data = data
         self._scorer = scorer
         payload = data.payload() | {"hasTokens": scorer is not None}
-        selection = check_selection(data, selection)
+        selection = check_selection(data, Selection())
         self.widget = _explorer_widget(payload, asdict(selection))
         self.widget.on_msg(self.answer_page)
 
@@ -242,6 +224,11 @@ class View(WidgetDisplay):
         rewards = token_rewards(self._scorer, row["prompt"], row["response"])
         values = rewards.astype(object)
         return values.where(values.notna(), None).to_dict("list")
+
+    def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
+        bundle = self.widget._repr_mimebundle_(**options)
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        return {**data, "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         n_prompts = f"{len(self.frame)} of {len(self.data.prompts)} prompts"

@@ -3,6 +3,7 @@
 Markdown is rendered, maths becomes MathML, and code is coloured.
 """
 
+import json
 import re
 from functools import cache
 from typing import TYPE_CHECKING
@@ -101,15 +102,25 @@ def plain_html(text: str) -> str:
 
 
 def prompt_text(prompt: object) -> str:
-    """A prompt as one text.
+    """A prompt, an answer as one message or the steps of an answer, as one text.
 
     >>> prompt_text([{"role": "user", "content": "Hello"}])
     'user: Hello'
     """
+    if isinstance(prompt, dict):
+        prompt = [prompt]
     if not isinstance(prompt, list):
         return str(prompt)
-    messages = [f"{message['role']}: {message['content']}" for message in prompt]
-    return "\n\n".join(messages)
+    return "\n\n".join(map(_message_text, prompt))
+
+
+def _message_text(message: object) -> str:
+    """A message with its role and its other fields; a step as it is."""
+    if not isinstance(message, dict):
+        return str(message)
+    others = {k: v for k, v in message.items() if k not in ("role", "content")}
+    text = f"{message['role']}: {message.get('content') or ''}"
+    return f"{text} {json.dumps(others)}" if others else text
 
 
 def _prepare_text(text: str) -> str:

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.util import find_spec
+from math import prod
 from os.path import abspath
 from pathlib import Path
 from types import MappingProxyType
@@ -20,8 +21,9 @@ from rmlab.scorers.checkpoints.loading_errors import explain, first_line
 from rmlab.scorers.checkpoints.settings import read_object, refuse_settings
 from rmlab.scorers.checkpoints.stored_weights import (
     PICKLES,
+    StoredWeight,
     index_weights,
-    stored_tensors,
+    read_file,
 )
 from rmlab.tables import DataError
 
@@ -49,19 +51,17 @@ class Checkpoint:
 
     `name`: as the user gave it. `folder`: where the weights lie. `base`: where
     configuration and tokenizer lie (the same folder unless `base=` named another).
-    `revision`: the commit on the hub, None for a folder. `files`: the file of each
-    weight. `n_weights`: the number of values in all weights. `settings`: the
-    configuration file as published, with keys unknown to transformers.
-    `has_safetensors`: whether transformers can read the weights from the folder by
-    itself.
+    `revision`: the commit on the hub, None for a folder. `weights`: where each weight
+    is stored. `settings`: the configuration file as published, with keys unknown to
+    transformers. `has_safetensors`: whether transformers can read the weights from the
+    folder by itself.
     """
 
     name: str
     folder: Path
     base: Path
     revision: str | None
-    files: Mapping[str, Path]
-    n_weights: int
+    weights: Mapping[str, StoredWeight]
     settings: Mapping[str, Any]
     has_safetensors: bool = False
     trust_remote_code: bool = False
@@ -70,6 +70,11 @@ class Checkpoint:
     origin: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     # Around a pass; what is loaded for scoring is in evaluation already.
     evaluating = nullcontext
+
+    @property
+    def n_weights(self) -> int:
+        """The number of values in all weights."""
+        return sum(prod(stored.shape) for stored in self.weights.values())
 
     @property
     def title(self) -> str:
@@ -116,11 +121,11 @@ class Checkpoint:
 
         They are the configuration, the weights and trusted code.
         """
-        weights = set(self.files.values())
+        files = {stored.path for stored in self.weights.values()}
         for pattern in _LOADED:
-            weights |= set(self.folder.glob(pattern))
+            files |= set(self.folder.glob(pattern))
         parts = digests("configuration", [self.base / "config.json"])
-        parts += digests("weights", weights)
+        parts += digests("weights", files)
         if self.trust_remote_code:
             code = {*self.folder.glob("*.py"), *self.base.glob("*.py")}
             parts += digests("code", code)
@@ -155,11 +160,13 @@ class Checkpoint:
 
         Each file is opened once, and only files that hold one of them.
         """
-        keys_by_file = defaultdict(list)
+        keys_by_file: dict[Path, dict[str, str]] = defaultdict(dict)
         for key in keys:
-            keys_by_file[self.files[key]].append(key)
-        for path, stored_keys in keys_by_file.items():
-            yield from stored_tensors(path, stored_keys)
+            stored = self.weights[key]
+            keys_by_file[stored.path][stored.name] = key
+        for path, key_by_name in keys_by_file.items():
+            for name, tensor in read_file(path, key_by_name):
+                yield key_by_name[name], tensor
 
     def read(
         self,
@@ -216,14 +223,14 @@ def find(
     snapshot = _find_folder("model", model, revision, setting_files + weight_files)
     has_adapter = (snapshot.folder / ADAPTER).is_file()
     if has_adapter:
-        from rmlab.scorers.checkpoints.adapted import overlay
+        from rmlab.scorers.checkpoints.adapters import find_adapter
 
         find_model = partial(
             find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
         )
         base_model = _find_base(str(model), snapshot.folder, base, find_model)
         if base_model is not None:
-            return overlay(str(model), snapshot, base_model)
+            return find_adapter(str(model), snapshot, base_model, allow_pickle)
 
     home = snapshot.folder
     if base is not None:
@@ -235,20 +242,20 @@ def find(
         )
         raise DataError(problem, remedy)
 
-    index = index_weights(str(model), snapshot.folder, allow_pickle)
+    weights = index_weights(str(model), snapshot.folder, allow_pickle)
     settings = read_object(home / "config.json")
     refuse_settings(str(model), settings)
-    suffixes = {path.suffix for path in index.files.values()}
+    suffixes = {stored.path.suffix for stored in weights.values()}
+    is_renamed = any(stored.name not in key for key, stored in weights.items())
     return Checkpoint(
         name=str(model),
         folder=snapshot.folder,
         base=home,
         revision=snapshot.commit,
-        files=index.files,
-        n_weights=index.n_weights,
+        weights=weights,
         settings=settings,
         # Beside an adapter transformers would read that one.
-        has_safetensors=".safetensors" in suffixes and not has_adapter,
+        has_safetensors=".safetensors" in suffixes and not (has_adapter or is_renamed),
         trust_remote_code=trust_remote_code,
     )
 
@@ -299,7 +306,7 @@ def find_tokenizer(
     # An adapter beside a configuration and a tokenizer of its own needs no base here.
     needs_base = base is not None or not (snapshot.folder / "config.json").is_file()
     if needs_base and (snapshot.folder / ADAPTER).is_file():
-        from rmlab.scorers.checkpoints.adapted import outline
+        from rmlab.scorers.checkpoints.adapters import outline
 
         base_model = _find_base(str(source), snapshot.folder, base, find_tokenizer)
         if base_model is not None:
@@ -313,8 +320,7 @@ def find_tokenizer(
         folder=snapshot.folder,
         base=home,
         revision=None,
-        files={},
-        n_weights=0,
+        weights={},
         settings=read_object(home / "config.json"),
     )
 

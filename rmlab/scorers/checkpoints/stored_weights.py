@@ -1,8 +1,8 @@
 """The weights of a model in its files: which file holds each, and reading them."""
 
+import re
 import zipfile
-from collections.abc import Container, Iterable, Iterator
-from math import prod
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,114 +14,138 @@ if TYPE_CHECKING:
     import torch
 
 PICKLES = ("*.bin", "*.pt", "*.pth")
-_NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")
+# Other files, and copies of weights in the form of Mistral's own runner.
+_NOT_WEIGHTS = (
+    "training_args",
+    "optimizer",
+    "scheduler",
+    "rng_state",
+    "consolidated",
+)
 # Second copies of safetensors.
-_PICKLED_COPIES = ("pytorch_model", "consolidated")
+_PICKLED_COPIES = ("pytorch_model", "adapter_model")
+VALUE_HEAD = "value_head"
+"""The file of the head that LLaMA-Factory and ms-swift save beside a model."""
+# What wrappers of torch put before the names.
+_WRAPPED = re.compile(r"^((module|_orig_mod)\.)+")
 
 
-class WeightIndex(NamedTuple):
-    """The file of each weight, and the number of values in all of them."""
+class StoredWeight(NamedTuple):
+    """A weight in a file: the file, its name there, and its shape."""
 
-    files: dict[str, Path]
-    n_weights: int
+    path: Path
+    name: str
+    shape: tuple[int, ...]
 
 
-def index_weights(model: str, folder: Path, allow_pickle: bool) -> WeightIndex:
-    """The weights in a folder: safetensors first, then pickles if they are allowed."""
-    copies = folder.glob("consolidated*")
-    safetensors = sorted({*folder.glob("*.safetensors")}.difference(copies))
+def index_weights(
+    model: str, folder: Path, allow_pickle: bool
+) -> dict[str, StoredWeight]:
+    """The weights in a folder: safetensors first, then pickles if they are allowed.
+
+    Names lose what DistributedDataParallel and torch.compile put before them.
+    """
+    safetensors = _list_files(folder, ["*.safetensors"])
     pickles = []
     if allow_pickle or not safetensors:
-        pickles = _list_pickles(folder)
+        pickles = _list_files(folder, PICKLES)
+    elif folder / f"{VALUE_HEAD}.safetensors" not in safetensors:
+        pickles = [*folder.glob(f"{VALUE_HEAD}.bin")]
     if pickles and not allow_pickle:
         names = [path.name for path in pickles[:3]]
         problem = f"model={model!r}: its weights are pickles ({', '.join(names)})"
         raise DataError(problem, "pass allow_pickle=True if you trust them")
 
-    files: dict[str, Path] = {}
-    sizes: dict[str, int] = {}
-    for path in safetensors:
-        stored_sizes = safetensors_sizes(path)
-        files |= dict.fromkeys(stored_sizes, path)
-        sizes |= stored_sizes
-
+    weights: dict[str, StoredWeight] = {}
+    for path in sorted(safetensors, key=_is_beside):
+        for name, shape in safetensors_shapes(path).items():
+            stored = StoredWeight(path, name, shape)
+            weights.setdefault(_WRAPPED.sub("", name), stored)
     for path in pickles:
         # Beside safetensors a pickle of its own name (regression_layer.pt) adds
         # weights; a second copy does not.
         if safetensors and path.name.startswith(_PICKLED_COPIES):
             continue
-        prefix = f"{path.stem}." if safetensors else ""
-        for key, tensor in _unpickle(path).items():
-            files[prefix + key] = path
-            sizes[prefix + key] = tensor.numel()
+        prefix = ""
+        if safetensors and path.stem != VALUE_HEAD:
+            prefix = f"{path.stem}."
+        for name, tensor in _unpickle(path).items():
+            key = prefix + _WRAPPED.sub("", name)
+            weights.setdefault(key, StoredWeight(path, name, tuple(tensor.shape)))
 
-    if not files:
+    if not weights:
         problem = f"model={model!r}: no weights in {folder}"
         raise DataError(problem, "download *.safetensors, or pass allow_pickle=True")
-    shard_index = folder / "model.safetensors.index.json"
-    if shard_index.is_file():
-        _refuse_missing_shards(shard_index, files)
-    return WeightIndex(files, sum(sizes.values()))
+    return weights
 
 
-def _list_pickles(folder: Path) -> list[Path]:
-    pickles = []
-    for pattern in PICKLES:
+def _is_beside(path: Path) -> bool:
+    """Whether a file of safetensors adds weights to those of the model's own files."""
+    return not path.name.startswith("model")
+
+
+def _list_files(folder: Path, patterns: Iterable[str]) -> list[Path]:
+    """The files of weights that belong to the model.
+
+    Of its shards, and files that look like one, only those count that its index names,
+    and none beside a whole file, as in transformers.
+    """
+    files = set()
+    for pattern in patterns:
         for path in folder.glob(pattern):
             if not path.name.startswith(_NOT_WEIGHTS):
-                pickles.append(path)
-    return sorted(pickles)
+                files.add(path)
+
+    for whole in ("model.safetensors", "pytorch_model.bin"):
+        index = folder / f"{whole}.index.json"
+        shards = {path for path in files if path.match(f"{Path(whole).stem}*")}
+        if folder / whole in files:
+            files -= shards - {folder / whole}
+        elif index.is_file() and Path(whole).suffix in {path.suffix for path in files}:
+            named = _indexed_files(index)
+            missing = sorted(path.name for path in named if not path.is_file())
+            if missing or not named:
+                problem = f"{index} names what is not there or not whole: {missing[:3]}"
+                raise DataError(problem, "download the model again")
+            files = (files - shards) | named
+    return sorted(files)
 
 
-def _refuse_missing_shards(index: Path, stored_keys: Container[str]) -> None:
-    """Raise DataError where the index of shards names weights that are not there."""
+def _indexed_files(index: Path) -> set[Path]:
+    """The shards that an index names."""
     file_by_key = read_object(index).get("weight_map")
-    missing = {"weight_map"}
-    if isinstance(file_by_key, dict):
-        missing = set()
-        for key, file in file_by_key.items():
-            if key not in stored_keys:
-                missing.add(file)
-    if missing:
-        names = sorted(missing)[:3]
-        problem = f"{index} names what is not there or not whole: {names}"
-        raise DataError(problem, "download the model again")
+    if not isinstance(file_by_key, dict):
+        return set()
+    return {index.parent / str(name) for name in file_by_key.values()}
 
 
-def stored_tensors(
-    path: Path, keys: Iterable[str]
-) -> Iterator[tuple[str, "torch.Tensor"]]:
+def read_file(path: Path, names: Iterable[str]) -> Iterator[tuple[str, "torch.Tensor"]]:
     """Name and values of weights in one file, each read when its turn comes."""
     from safetensors import safe_open
 
     if path.suffix == ".safetensors":
         with safe_open(path, framework="pt") as file:
-            for key in keys:
-                yield key, file.get_tensor(key)
+            for name in names:
+                yield name, file.get_tensor(name)
         return
-
     tensors = _unpickle(path)
-    for key in keys:
-        # Weights beside safetensors have the name of their file before their own.
-        stored_key = key
-        if key not in tensors:
-            stored_key = key.removeprefix(f"{path.stem}.")
-        yield key, tensors[stored_key]
+    for name in names:
+        yield name, tensors[name]
 
 
-def safetensors_sizes(path: Path) -> dict[str, int]:
-    """Number of values of each tensor; DataError for a file that is cut or damaged."""
+def safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shape of each tensor; DataError for a file that is cut or damaged."""
     from safetensors import SafetensorError, safe_open
 
-    sizes = {}
+    shapes = {}
     try:
         with safe_open(path, framework="np") as file:
-            for key in file.keys():  # noqa: SIM118
-                sizes[key] = prod(file.get_slice(key).get_shape())
+            for name in file.keys():  # noqa: SIM118
+                shapes[name] = tuple(file.get_slice(name).get_shape())
     except (SafetensorError, OSError) as error:
         problem = f"{path}: not a whole safetensors file"
         raise DataError(problem, "download it again") from error
-    return sizes
+    return shapes
 
 
 def _unpickle(path: Path) -> dict[str, "torch.Tensor"]:

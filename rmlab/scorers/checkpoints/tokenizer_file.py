@@ -8,7 +8,7 @@ What the file says is compared on a few texts, and followed.
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from rmlab.scorers.checkpoints.adapted import Adapted
+from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.loading_errors import explain
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.passes import Passes, takes_argument
+from rmlab.scorers.checkpoints.adapters import Adapted, plain_name
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import GLOBAL_ATTENTION, mark_first
@@ -20,20 +21,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from rmlab.scorers.in_memory import Source
-
-
-class _States(NamedTuple):
-    """A backbone's output.
-
-    What some classes hand on unread (memories, global attentions) is None.
-    """
-
-    last_hidden_state: "Tensor"
-    pooler_output: "Tensor | None"
-
-    def __getattr__(self, name: str) -> None:
-        if name.startswith("_"):
-            raise AttributeError(name)
 
 
 class ModelParts(NamedTuple):
@@ -62,7 +49,27 @@ def head_keys(checkpoint: Checkpoint) -> list[str]:
         )
     model = loading.empty_model(checkpoint, AutoModelForSequenceClassification)
     prefix = f"{model.base_model_prefix}."
-    return [key for key in model.state_dict() if not key.startswith(prefix)]
+    keys = []
+    for key, weight in model.state_dict().items():
+        if not key.startswith(prefix):
+            keys.append(key)
+            _count_labels(checkpoint, key, weight)
+    return keys
+
+
+def _count_labels(checkpoint: Checkpoint, key: str, weight: "Tensor") -> None:
+    """Take the number of labels from a weight where the configuration is silent, or is
+    that of an adapter's base.
+    """
+    config = checkpoint.config
+    stored = checkpoint.weights.get(key)
+    is_silent = checkpoint.settings.keys().isdisjoint({"id2label", "num_labels"})
+    is_named = not (is_silent or isinstance(checkpoint, Adapted))
+    if is_named or stored is None or not stored.shape:
+        return
+    n_labels = stored.shape[0]
+    if n_labels != config.num_labels == len(weight):
+        config.num_labels = n_labels
 
 
 def label_weights(
@@ -71,9 +78,10 @@ def label_weights(
     checkpoint: "Source",
 ) -> NDArray[np.float64] | None:
     """The weight of each label, or None for a model with one output."""
-    labels = ["score"]
     if head.make is None:
         labels = [str(label) for label in (checkpoint.config.id2label or {}).values()]
+    else:
+        labels = [str(number) for number in range(_count_outputs(head, checkpoint))]
     if len(labels) < 2:
         if weights is not None:
             problem = (
@@ -102,11 +110,29 @@ def label_weights(
     return np.array([float(weights.get(label, 0.0)) for label in labels])
 
 
+def _count_outputs(head: Head, checkpoint: "Source") -> int:
+    """How many numbers a head of the table gives each text, tried on zeros."""
+    import torch
+
+    weights = {}
+    for key in head.keys(checkpoint.weights):
+        shape = checkpoint.weights[key].shape
+        if shape:
+            n_rows = min(shape[0], head.rows or shape[0])
+            shape = (n_rows, *shape[1:])
+        weights[key] = torch.zeros(shape)
+    width = checkpoint.config.get_text_config().hidden_size
+    states = torch.zeros(1, len(head.reads), width)
+    assert head.make is not None
+    run = head.make(weights, checkpoint.settings)
+    return int(run(states).shape[1])
+
+
 def split(model: "PreTrainedModel", checkpoint: "Source") -> ModelParts:
     """Take a sequence-classification model apart.
 
-    The head is the model's own forward method with the backbone exchanged for hidden
-    states. Where it reads is found by trying. Raises DataError where the parts give
+    The head is a copy of the model with the backbone exchanged for hidden states. Where
+    it reads is found by trying. Raises DataError where the parts give
     short texts other logits than the whole model.
     """
     backbone = loading.base_model(model)
@@ -116,8 +142,7 @@ def split(model: "PreTrainedModel", checkpoint: "Source") -> ModelParts:
     class_logits = _run_whole(model, backbone, texts)
     head = _detach_head(model, backbone, checkpoint)
 
-    width = getattr(backbone.config, "hidden_size", None)
-    width = width or backbone.config.get_text_config().hidden_size
+    width = _read_states(backbone, texts[:1], "first").shape[-1]
     position = _find_position(head, width)
     if position is None:
         raise checkpoint.error(
@@ -167,7 +192,8 @@ def _run_whole(
             inputs = {"input_ids": row}
             if takes_mask:
                 inputs["attention_mask"] = torch.ones_like(row)
-            logits.append(model(**inputs).logits)
+            # Without the hooks of a model in memory.
+            logits.append(type(model).forward(model, **inputs).logits)
     return torch.cat(logits)
 
 
@@ -196,47 +222,57 @@ def _detach_head(
 ) -> "Callable[[Tensor], Tensor]":
     """The model's forward method from hidden states on, in float32.
 
-    The model keeps a module in the backbone's place that gives out those states.
+    It is that of a copy with a module in the backbone's place that gives out those
+    states; the model stays as it is.
     """
     import torch
 
     stand_in: Any = torch.nn.Module()
     stand_in.pooler = copy.deepcopy(getattr(backbone, "pooler", None))
+    output_class = _output_class(backbone)
 
-    def give_states(*_: object, **__: object) -> _States:
-        if stand_in.pooler is None:
-            return _States(stand_in.states, None)
-        return _States(stand_in.states, stand_in.pooler(stand_in.states))
+    def give_states(*_: object, **__: object) -> object:
+        outputs = {"last_hidden_state": stand_in.states}
+        if stand_in.pooler is not None:
+            outputs["pooler_output"] = stand_in.pooler(stand_in.states)
+        return output_class(**outputs)
 
     stand_in.forward = give_states
-    setattr(model, model.base_model_prefix, stand_in)
-    parameter = next(model.parameters(), None)
+    head: PreTrainedModel = copy.deepcopy(model, {id(backbone): stand_in}).float()
+    parameter = next(head.parameters(), None)
     device = backbone.device if parameter is None else parameter.device
     is_exact = backbone.dtype == torch.float32 and device.type != "meta"
     if device.type == "meta":
         device = torch.device("cpu")
-
-    # Only now, with the backbone out of it: the head becomes float32 (with a pooler of
-    # its own), the backbone stays.
-    model.float()
     if not is_exact:
         # Loading in bfloat16 has rounded weights that the file holds in float32.
-        keys = checkpoint.files.keys() & model.state_dict().keys()
-        state = checkpoint.read(keys, device)
-        model.load_state_dict(state, strict=False, assign=True)
-    # The ids that `run` passes are all 0, which must not count as padding; the backbone
-    # keeps its own configuration.
-    model.config = copy.deepcopy(model.config)
-    model.config.pad_token_id = 1
+        names = {plain_name(key): key for key in head.state_dict()}
+        stored = checkpoint.read(checkpoint.weights.keys() & names, device)
+        state = {names[key]: tensor for key, tensor in stored.items()}
+        head.load_state_dict(state, strict=False, assign=True)
+    # The ids that `run` passes are all 0, which must not count as padding.
+    head.config.pad_token_id = 1
 
     def run(states: "Tensor") -> "Tensor":
         ids = torch.zeros(states.shape[:2], dtype=torch.long, device=device)
         with torch.inference_mode():
             stand_in.states = states.to(device)
-            output = model(input_ids=ids, attention_mask=torch.ones_like(ids))
+            # Without the hooks of a model in memory.
+            output = type(head).forward(
+                head, input_ids=ids, attention_mask=torch.ones_like(ids)
+            )
         return cast("Tensor", output.logits)
 
     return run
+
+
+def _output_class(backbone: "PreTrainedModel") -> "Callable[..., object]":
+    """The class of what the backbone returns."""
+    import torch
+
+    ids = torch.full((1, 8), 5, device=backbone.device)
+    with Passes(backbone).exclusive_pass(ids.shape[1]):
+        return type(backbone(input_ids=ids))
 
 
 def _compare_logits(

@@ -2,16 +2,15 @@
 refused.
 """
 
-import copy
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from rmlab.inference.passes import Passes, takes_argument
-from rmlab.scorers.checkpoints.adapted import Adapted
+from rmlab.scorers.checkpoints.adapters import PREFIX, Adapted, plain_name
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.loading_errors import explain, first_line
 from rmlab.scorers.in_memory import ModelInMemory, Source
@@ -19,6 +18,7 @@ from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
+    from peft import PeftModel
     from torch import Tensor
     from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
@@ -122,8 +122,8 @@ def load(
     dtype: "torch.dtype",
     head: Iterable[str] = (),
 ) -> "PreTrainedModel":
-    """The model that transformers' `loader` (such as "AutoModel") makes of the files;
-    of one in memory the language model itself, else a copy with a head of its own.
+    """The model that transformers' `loader` (such as "AutoModel") makes of the files,
+    with its adapter in it; of one in memory the model itself.
 
     It is ready to score. A model that does not fit on one GPU is spread over the
     devices by accelerate. `head`: weights of the checkpoint that are read apart from
@@ -131,20 +131,115 @@ def load(
     would be random, and where any weight of the checkpoint is used by nothing.
     """
     if isinstance(checkpoint, ModelInMemory):
-        is_language = loader == "AutoModelForCausalLM"
-        return checkpoint.model if is_language else checkpoint.head_copy()
+        return checkpoint.model
+    if isinstance(checkpoint, Adapted):
+        adapted = load_adapted(
+            checkpoint, loader, device=device, dtype=dtype, head=head
+        )
+        return cast("PreTrainedModel", adapted.get_base_model())
+    return _load_whole(
+        checkpoint, checkpoint.config, loader, device=device, dtype=dtype, head=head
+    )
 
-    options: dict[str, Any] = {"config": checkpoint.config, "dtype": dtype}
-    if getattr(checkpoint.config.get_text_config(), "attn_logit_softcapping", None):
+
+def load_adapted(
+    checkpoint: Adapted,
+    loader: str,
+    *,
+    device: "torch.device",
+    dtype: "torch.dtype",
+    head: Iterable[str] = (),
+) -> "PeftModel":
+    """The base with the adapter in it, as peft loads it; arguments as of `load`.
+
+    Nothing is merged: peft's merge changes both ends of tied embeddings, and rounds in
+    half precision.
+    """
+    from peft import PeftConfig, get_peft_model
+
+    if loader == "AutoModel":
+        # Its layers have the names of the class that was trained.
+        loader = checkpoint.loader
+    model = _load_whole(
+        checkpoint.base_model,
+        checkpoint.config,
+        loader,
+        device=device,
+        dtype=dtype,
+        head=head,
+        replaced=checkpoint.own_keys,
+    )
+    _resize(model, checkpoint)
+    folder = str(checkpoint.folder)
+    remedy = "pass base=, the model that it was trained on"
+    with explain(checkpoint.name, "put the adapter on its base", remedy):
+        config = PeftConfig.from_pretrained(folder)
+        config.inference_mode = True
+        adapted = get_peft_model(model, config)
+        result = adapted.load_adapter(folder, "default")
+        known_names = {plain_name(f"{PREFIX}{key}") for key in model.state_dict()}
+        mismatches = list(result.missing_keys)
+        for key in result.unexpected_keys:
+            if plain_name(key) not in known_names:
+                mismatches.append(key)
+        if mismatches:
+            raise ValueError(f"{mismatches[0]} is in one of the two only")
+    adapted.eval().requires_grad_(False)
+    return cast("PeftModel", adapted)
+
+
+def _resize(model: "PreTrainedModel", checkpoint: Adapted) -> None:
+    """Give the base as many tokens as the adapter's own embeddings have."""
+    embeddings = model.get_input_embeddings()
+    output = model.get_output_embeddings()
+    for name, module in model.named_modules():
+        key = f"{name}.weight"
+        if module is not embeddings or key not in checkpoint.own_keys:
+            continue
+        n_tokens = checkpoint.weights[key].shape[0]
+        if n_tokens == len(embeddings.weight):
+            return
+        is_tied = output is None or output.weight is embeddings.weight
+        if not is_tied and "lm_head.weight" not in checkpoint.own_keys:
+            problem = "the adapter has more tokens than its base, and no output layer"
+            raise checkpoint.error(problem, "save it with save_embedding_layers=True")
+        model.resize_token_embeddings(n_tokens, mean_resizing=False)
+
+
+def _load_whole(
+    checkpoint: Checkpoint,
+    config: "PreTrainedConfig",
+    loader: str,
+    *,
+    device: "torch.device",
+    dtype: "torch.dtype",
+    head: Iterable[str] = (),
+    replaced: Sequence[str] = (),
+) -> "PreTrainedModel":
+    """A model without its adapter; arguments as of `load`.
+
+    `replaced`: weights that an adapter brings.
+    """
+    options: dict[str, Any] = {"config": config, "dtype": dtype}
+    if getattr(config.get_text_config(), "attn_logit_softcapping", None):
         # Releases of transformers up to 5.17 take torch's attention by default, which
         # drops the cap of Gemma 2.
         options["attn_implementation"] = "eager"
+    is_quantized = hasattr(config, "quantization_config")
     if device.type == "cuda":
         is_whole = fits(checkpoint, device, dtype)
         options["device_map"] = {"": device} if is_whole else "auto"
+    elif is_quantized:
+        options["device_map"] = {"": device}
+    if replaced:
+        options["ignore_mismatched_sizes"] = True
 
     model, report = _read_weights(checkpoint, loader, **options)
-    missing_keys = {*head}.difference(checkpoint.files).union(report["missing_keys"])
+    stored_keys = {*checkpoint.weights, *replaced}
+    new_keys = {*report["missing_keys"]}
+    for key, *_ in report["mismatched_keys"]:
+        new_keys.add(key)
+    missing_keys = {*head}.difference(stored_keys) | new_keys.difference(replaced)
     refuse_new_weights(checkpoint.name, sorted(missing_keys))
     read_keys = {*model.state_dict(), *head}
     refuse_unused_weights(checkpoint.name, report["unexpected_keys"], read_keys)
@@ -154,7 +249,7 @@ def load(
     # ask it to go without a cache.
     if not takes_argument(model.base_model, "use_cache"):
         model.config.use_cache = False
-    if device.type != "cuda":
+    if "device_map" not in options:
         model.to(device)
     if not getattr(model.config, "is_encoder_decoder", False):
         _try_backbone(model, checkpoint, loader, str(dtype).removeprefix("torch."))
@@ -170,7 +265,7 @@ def _read_weights(
     import transformers
 
     auto_class = getattr(transformers, loader)
-    empty = empty_model(checkpoint, auto_class)
+    empty = empty_model(checkpoint, auto_class, options["config"])
     prefix = ""
     if loader == "AutoModel":
         prefix = _stored_prefix(checkpoint, empty)
@@ -220,7 +315,7 @@ def _stored_prefix(checkpoint: Checkpoint, empty: "PreTrainedModel") -> str:
     """The checkpoint's addition to the names of the backbone, as "transformer."."""
     name = next(iter(empty.state_dict()))
     prefixes = []
-    for key in checkpoint.files:
+    for key in checkpoint.weights:
         if key == name or key.endswith(f".{name}"):
             prefixes.append(key.removesuffix(name))
     return min(prefixes, key=len, default="")
@@ -233,26 +328,13 @@ def _read_state(
 
     Each is rounded to the backbone's number type as soon as it is read.
     """
-    keys = [key for key in checkpoint.files if key.startswith(prefix)]
+    keys = [key for key in checkpoint.weights if key.startswith(prefix)]
     state = {}
     for key, tensor in checkpoint.tensors(keys):
         if tensor.is_floating_point():
             tensor = tensor.to(dtype)
         state[key.removeprefix(prefix)] = tensor
     return state
-
-
-def adapt_copy(model: "PreTrainedModel", adapted: Adapted) -> "PreTrainedModel":
-    """A copy of an adapter's base with the adapter in it; other weights are shared."""
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    twin = copy.deepcopy(model, cast("dict[int, Any]", shared))
-    state = {}
-    for key, tensor in adapted.tensors(adapted.changed_keys):
-        state[key] = tensor.to(model.device, model.dtype)
-    report = twin.load_state_dict(state, strict=False, assign=True)
-    refuse_unused_weights(adapted.name, report.unexpected_keys, model.state_dict())
-    twin.tie_weights()
-    return twin
 
 
 def refuse_new_weights(name: str, missing: list[str]) -> None:
@@ -351,8 +433,11 @@ def fits(
     return n_bytes <= share * free_bytes
 
 
-def empty_model(checkpoint: Checkpoint, auto_class: Any) -> "PreTrainedModel":
-    """The model that an Auto class makes of the configuration, without weights.
+def empty_model(
+    checkpoint: Checkpoint, auto_class: Any, config: "PreTrainedConfig | None" = None
+) -> "PreTrainedModel":
+    """The model that an Auto class makes of a configuration (the checkpoint's), without
+    weights.
 
     Raises DataError where it makes none.
     """
@@ -365,7 +450,7 @@ def empty_model(checkpoint: Checkpoint, auto_class: Any) -> "PreTrainedModel":
     )
     with explain(checkpoint.name, task, remedy), torch.device("meta"):
         model = auto_class.from_config(
-            checkpoint.config, trust_remote_code=checkpoint.trust_remote_code
+            config or checkpoint.config, trust_remote_code=checkpoint.trust_remote_code
         )
     return cast("PreTrainedModel", model)
 

@@ -1,6 +1,7 @@
 """A language model's output layer: logits and log-probabilities of given tokens."""
 
-from typing import TYPE_CHECKING, cast
+import copy
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class Vocabulary:
 
     def __init__(self, model: "PreTrainedModel", name: str) -> None:
         self.model = model
-        layer = model.get_output_embeddings()
+        layer = _output_layer(model)
         self.weight = layer.weight
         if not _widens(layer.weight):
             self.weight = layer.weight.float()
@@ -56,18 +57,19 @@ class Vocabulary:
         return self._scale(logits)
 
     def log_probs(
-        self, rows: "Tensor", targets: "Tensor", *, chunk: int | None = None
+        self, rows: "Tensor", targets: "Tensor", *, logits_chunk_size: int | None = None
     ) -> "Tensor":
         """Log-probability of `targets[i]` after hidden state `rows[i]`, (n,) float32.
 
-        `chunk`: rows whose logits exist at once, by default as many as fill 64 MiB (512
-        MiB on a GPU).
+        `logits_chunk_size`: rows whose logits exist at once, by default as many as fill
+        64 MiB (512 MiB on a GPU).
         """
         import torch
 
         device = self.weight.device
         rows = rows.to(device)
         targets = targets.to(device)
+        chunk = logits_chunk_size
         if chunk is None:
             n_bytes = _CHUNK_BYTES.get(device.type, _CHUNK_BYTES["cpu"])
             chunk = max(1, n_bytes // (4 * self.size))
@@ -153,6 +155,17 @@ class Vocabulary:
                 f"model={name!r}: its architecture {kind!r} changes logits "
                 "behind the output layer"
             )
+
+
+def _output_layer(model: "PreTrainedModel") -> Any:
+    """The output layer, with what an adapter of peft adds to it."""
+    layer: Any = model.get_output_embeddings()
+    if not hasattr(layer, "get_base_layer"):
+        return layer
+    if not (layer.disable_adapters or layer.merged):
+        layer = copy.deepcopy(layer)
+        layer.merge()
+    return layer.get_base_layer()
 
 
 def _widens(weight: "Tensor") -> bool:

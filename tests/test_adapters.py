@@ -5,8 +5,6 @@ is not theirs.
 import io
 import json
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -40,19 +38,23 @@ CLASSES = {
 }
 
 
-def load(folder, task):
+def load(folder, task, n_labels=1):
     model_class = CLASSES[task or "SEQ_CLS"]
-    options = {"num_labels": 1} if model_class is CLASSES["SEQ_CLS"] else {}
+    options = {}
+    if model_class is CLASSES["SEQ_CLS"]:
+        options = {"num_labels": n_labels, "ignore_mismatched_sizes": True}
     return model_class.from_pretrained(folder, dtype=torch.float32, **options)
 
 
-def train(base, folder, *, task="SEQ_CLS", n_tokens=None, **options):
+def train(base, folder, *, task="SEQ_CLS", n_tokens=None, kind="LoraConfig", **options):
     """Save an adapter of `base` whose every weight is random, as if it was trained."""
-    options = {"r": 4, "lora_alpha": 8, "target_modules": LINEAR} | options
-    config = peft.LoraConfig(task_type=task, init_lora_weights=False, **options)
-    model = load(base, task)
+    if kind == "LoraConfig":
+        sizes = {"r": 4, "lora_alpha": 8, "init_lora_weights": False}
+        options = sizes | {"target_modules": LINEAR} | options
+    model = load(base, task, options.pop("n_labels", 1))
     if n_tokens is not None:
         model.resize_token_embeddings(n_tokens, mean_resizing=False)
+    config = getattr(peft, kind)(task_type=task, **options)
     model = peft.get_peft_model(model, config)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -61,19 +63,24 @@ def train(base, folder, *, task="SEQ_CLS", n_tokens=None, **options):
                 noise = torch.randn(weight.shape, generator=generator)
                 is_magnitude = "magnitude" in name
                 weight.copy_(weight + 0.3 * noise.abs() if is_magnitude else noise / 3)
-    model.save_pretrained(folder, save_embedding_layers=n_tokens is not None)
+    model.save_pretrained(folder)
     return folder
 
 
-def merged(base, adapter, task, n_tokens=None):
-    model = load(base, task)
+def unmerged(base, adapter, task, *, n_tokens=None, n_labels=1):
+    """The model as peft itself loads it."""
+    model = load(base, task, n_labels)
     if n_tokens is not None:
         model.resize_token_embeddings(n_tokens, mean_resizing=False)
-    return peft.PeftModel.from_pretrained(model, adapter).merge_and_unload().eval()
+    return peft.PeftModel.from_pretrained(model, adapter).eval()
+
+
+def merged(base, adapter, task):
+    return unmerged(base, adapter, task).merge_and_unload()
 
 
 def oracle(scorer, model):
-    """The whole merged model on one text at a time."""
+    """The whole model on one text at a time."""
     rewards = []
     for ids in scorer.prepare(PROMPTS, RESPONSES).ids:
         with torch.no_grad():
@@ -82,8 +89,27 @@ def oracle(scorer, model):
     return np.array(rewards)
 
 
+def log_probs(scorer, model):
+    """The sum of the answer's log-probabilities, one text at a time."""
+    encoded = scorer.prepare(PROMPTS, RESPONSES)
+    sums = []
+    for ids, start in zip(encoded.ids, encoded.response_start, strict=True):
+        row = torch.tensor(ids[None].astype(int))
+        with torch.no_grad():
+            logits = model(input_ids=row).logits[0].double().log_softmax(-1)
+        values = logits[:-1].gather(1, row[0, 1:, None])[start - 1 :]
+        sums.append(values.sum().item())
+    return np.array(sums)
+
+
+def assert_close(found, expected):
+    assert expected.std() > 1e-2
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * expected.std())
+
+
 KINDS = {
-    "plain": {},
+    "query and value": {"target_modules": ["q_proj", "v_proj"]},
+    "all layers": {"target_modules": "all-linear"},
     "alpha": {"r": 3, "lora_alpha": 17},
     "rslora": {"use_rslora": True},
     "rank patterns": {
@@ -91,23 +117,134 @@ KINDS = {
         "alpha_pattern": {"down_proj": 5},
     },
     "dora": {"use_dora": True},
-    "embedding": {"target_modules": ["embed_tokens", "q_proj"]},
+    "dora of all layers": {"use_dora": True, "target_modules": "all-linear"},
     "bias": {"bias": "all"},
+    "bias of the factors": {"lora_bias": True},
+    "embedding": {"target_modules": ["embed_tokens", "q_proj"]},
+    "embedding saved": {"modules_to_save": ["embed_tokens"]},
+    "norm saved": {"modules_to_save": ["norm"]},
+    "layer saved": {"modules_to_save": ["o_proj"]},
+    "tokens": {"trainable_token_indices": {"embed_tokens": [7, 8, 9]}},
+    "more tokens": {"n_tokens": 700},
+    "more tokens saved": {"n_tokens": 700, "modules_to_save": ["embed_tokens"]},
+    "replicated": {"layer_replication": [(0, 2), (1, 2)]},
+    "ia3": {
+        "kind": "IA3Config",
+        "target_modules": ["k_proj", "v_proj", "down_proj"],
+        "feedforward_modules": ["down_proj"],
+    },
+}
+OUTPUT_KINDS = {
+    "output layer": {"target_modules": ["lm_head", "q_proj"]},
+    "both ends": {"target_modules": ["lm_head", "embed_tokens"]},
+    "dora of both ends": {
+        "use_dora": True,
+        "target_modules": ["lm_head", "embed_tokens"],
+    },
+    "output layer saved": {"modules_to_save": ["lm_head"]},
+    "both ends saved": {"modules_to_save": ["lm_head", "embed_tokens"]},
+    "ends kept tied": {
+        "modules_to_save": ["embed_tokens"],
+        "ensure_weight_tying": True,
+    },
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_adapter_scores_as_peft_merges_it(zoo, tmp_path, kind):
+def test_a_classifier_scores_as_pefts_unmerged_model(zoo, tmp_path, kind):
     base = zoo(task="causal", attention_bias=True)
-    folder = train(base, tmp_path / "adapter", **KINDS[kind])
+    options = KINDS[kind]
+    folder = train(base, tmp_path / "adapter", **options)
     scorer = rmlab.classifier(folder, device="cpu", dtype="float32")
-    expected = oracle(scorer, merged(base, folder, "SEQ_CLS"))
+    n_tokens = options.get("n_tokens")
+    model = unmerged(base, folder, "SEQ_CLS", n_tokens=n_tokens)
+    expected = oracle(scorer, model)
+    assert_close(scorer(PROMPTS, RESPONSES), expected)
+    if "saved" not in kind:
+        with model.disable_adapter():
+            assert np.abs(oracle(scorer, model) - expected).max() > 1e-2
+
+
+@pytest.mark.filterwarnings("ignore:Careful, disabling adapter layers with bias")
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("kind", KINDS | OUTPUT_KINDS)
+def test_a_policy_and_its_base_score_as_pefts_unmerged_model(zoo, tmp_path, kind, tied):
+    options = (KINDS | OUTPUT_KINDS)[kind]
+    if kind == "ends kept tied" and not tied:
+        pytest.skip("they are not tied")
+    base = zoo(task="causal", attention_bias=True, tie_word_embeddings=tied)
+    folder = train(base, tmp_path / "adapter", task="CAUSAL_LM", **options)
+    scorer = rmlab.implicit_reward(folder, device="cpu", dtype="float32")
+    n_tokens = options.get("n_tokens")
+    model = unmerged(base, folder, "CAUSAL_LM", n_tokens=n_tokens)
+    of_policy = log_probs(scorer, model)
+    if kind == "bias":
+        of_base = log_probs(scorer, load(base, "CAUSAL_LM").eval())
+    else:
+        with model.disable_adapter():
+            of_base = log_probs(scorer, model)
+    assert np.abs(of_policy - of_base).max() > 1e-2
     found = scorer(PROMPTS, RESPONSES)
-    assert expected.std() > 1e-2
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * expected.std())
-    plain = merged(base, folder, "SEQ_CLS")
-    plain.model = load(base, "SEQ_CLS").model
-    assert np.abs(oracle(scorer, plain) - expected).max() > 1e-2
+    tolerance = 1e-5 * np.std(of_policy)
+    np.testing.assert_allclose(found, of_policy - of_base, rtol=0, atol=tolerance)
+    alone = rmlab.implicit_reward(folder, mode="mean", device="cpu", dtype="float32")
+    n_tokens = alone(PROMPTS, RESPONSES) / of_policy
+    np.testing.assert_allclose(1 / n_tokens, np.round(1 / n_tokens), atol=1e-3)
+
+
+def test_factors_of_the_head_itself_are_scored_or_refused(zoo, tmp_path):
+    options = {"target_modules": ["q_proj", "score"], "task": None}
+    base = zoo()
+    folder = train(base, tmp_path / "adapter", **options)
+    scorer = rmlab.classifier(folder, device="cpu", dtype="float32")
+    assert_close(
+        scorer(PROMPTS, RESPONSES), oracle(scorer, unmerged(base, folder, None))
+    )
+    headless = zoo(task="causal")
+    with pytest.raises(DataError, match="which its base lacks"):
+        rmlab.classifier(folder, base=headless)(PROMPTS, RESPONSES)
+
+
+def test_a_head_of_several_labels_is_counted_by_its_weight(zoo, tmp_path):
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "adapter", n_labels=3)
+    weights = [0.5, 2.0, -1.0]
+    scorer = rmlab.classifier(folder, weights=weights, device="cpu", dtype="float32")
+    model = unmerged(base, folder, "SEQ_CLS", n_labels=3)
+    expected = []
+    for ids in scorer.prepare(PROMPTS, RESPONSES).ids:
+        with torch.no_grad():
+            (logits,) = model(input_ids=torch.tensor(ids[None].astype(int))).logits
+        expected.append(float(logits.double() @ torch.tensor(weights).double()))
+    assert_close(scorer(PROMPTS, RESPONSES), np.array(expected))
+
+
+@pytest.mark.parametrize("file", ["value_head.safetensors", "value_head.bin"])
+def test_a_value_head_beside_an_adapter_is_read_from_its_file(zoo, tmp_path, file):
+    """As LLaMA-Factory and ms-swift save reward models."""
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "adapter", task="CAUSAL_LM")
+    generator = torch.Generator().manual_seed(1)
+    head = {
+        "v_head.summary.weight": torch.randn(1, 32, generator=generator),
+        "v_head.summary.bias": torch.randn(1, generator=generator),
+    }
+    if file.endswith(".bin"):
+        torch.save(head, folder / file)
+        with pytest.raises(DataError, match="allow_pickle"):
+            rmlab.classifier(folder)
+    else:
+        save_file(head, folder / file)
+    scorer = rmlab.classifier(folder, device="cpu", dtype="float32", allow_pickle=True)
+    model = unmerged(base, folder, "CAUSAL_LM")
+    expected = []
+    for ids in scorer.prepare(PROMPTS, RESPONSES).ids:
+        row = torch.tensor(ids[None].astype(int))
+        with torch.no_grad():
+            states = model(input_ids=row, output_hidden_states=True).hidden_states[-1]
+        value = states[0, -1] @ head["v_head.summary.weight"][0]
+        expected.append(float(value + head["v_head.summary.bias"]))
+    assert_close(scorer(PROMPTS, RESPONSES), np.array(expected))
 
 
 @pytest.mark.parametrize("task", ["backbone", "classifier"])
@@ -118,9 +255,8 @@ def test_layers_of_gpt2_are_transposed(zoo, tmp_path, task):
         base, tmp_path / "adapter", target_modules=["c_attn", "c_proj"], use_dora=True
     )
     scorer = rmlab.classifier(folder, device="cpu", dtype="float32")
-    expected = oracle(scorer, merged(base, folder, "SEQ_CLS"))
-    found = scorer(PROMPTS, RESPONSES)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * expected.std())
+    expected = oracle(scorer, unmerged(base, folder, "SEQ_CLS"))
+    assert_close(scorer(PROMPTS, RESPONSES), expected)
 
 
 def test_tokens_that_were_added_in_training_have_their_embeddings(tmp_path):
@@ -137,19 +273,21 @@ def test_tokens_that_were_added_in_training_have_their_embeddings(tmp_path):
     tokenizer.save_pretrained(folder)
     scorer = rmlab.classifier(folder, device="cpu", dtype="float32")
     assert any(n_tokens - 2 in ids for ids in scorer.prepare(PROMPTS, RESPONSES).ids)
-    expected = oracle(scorer, merged(base, folder, "SEQ_CLS", n_tokens))
-    found = scorer(PROMPTS, RESPONSES)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * expected.std())
+    model = unmerged(base, folder, "SEQ_CLS", n_tokens=n_tokens)
+    assert_close(scorer(PROMPTS, RESPONSES), oracle(scorer, model))
     assert scorer.provenance()["tokenizer"] == "adapter"
 
 
-def test_half_precision_rounds_the_sum_once(zoo, tmp_path):
-    base = zoo(task="causal")
-    folder = train(base, tmp_path / "adapter")
+def test_the_head_is_float32_in_half_precision(zoo, tmp_path):
+    folder = train(zoo(task="causal"), tmp_path / "adapter")
     scorer = rmlab.classifier(folder, device="cpu", dtype="bfloat16")
-    whole = merged(base, folder, "SEQ_CLS").bfloat16().state_dict()
-    for key, tensor in scorer.backbone.model.state_dict().items():
-        assert torch.equal(tensor, whole[f"model.{key}"]), key
+    assert scorer.backbone.dtype == torch.bfloat16
+    weight = load_file(folder / "adapter_model.safetensors")[
+        "base_model.model.score.weight"
+    ]
+    states = torch.eye(32)[:, None]
+    outputs = scorer.readout.head(states)
+    torch.testing.assert_close(outputs, weight.T, rtol=0, atol=0)
 
 
 def test_an_adapter_without_a_head_names_the_remedy(zoo, tmp_path):
@@ -194,10 +332,9 @@ def test_damaged_or_other_adapters_are_refused(zoo, tmp_path):
 
     settings = json.loads((folder / "adapter_config.json").read_text())
     for change in (
-        {"peft_type": "IA3"},
+        {"peft_type": "PREFIX_TUNING"},
         {"task_type": "TOKEN_CLS"},
         {"init_lora_weights": "pissa"},
-        {"lora_bias": True},
         {"base_model_name_or_path": "no/such-base"},
     ):
         changed = json.dumps(settings | change)
@@ -206,45 +343,27 @@ def test_damaged_or_other_adapters_are_refused(zoo, tmp_path):
             rmlab.classifier(folder)
 
 
-def test_a_policy_shares_the_weights_of_its_base(zoo, tmp_path, monkeypatch):
-    from rmlab.scorers.models import loading
-
+def test_a_policy_and_its_base_are_one_model_in_memory(zoo, tmp_path):
     base = zoo(task="causal")
     folder = train(base, tmp_path / "policy", task="CAUSAL_LM")
     whole = tmp_path / "merged"
     merged(base, folder, "CAUSAL_LM").save_pretrained(whole)
     AutoTokenizer.from_pretrained(base).save_pretrained(whole)
-    expected = rmlab.implicit_reward(whole, base, device="cpu")(PROMPTS, RESPONSES)
-
-    loads = []
-    plain_load = loading.load
-    monkeypatch.setattr(
-        loading,
-        "load",
-        lambda checkpoint, *rest, **options: (
-            loads.append(checkpoint.name) or plain_load(checkpoint, *rest, **options)
-        ),
-    )
-    for options in ({}, {"reference": base}):
-        loads.clear()
-        scorer = rmlab.implicit_reward(folder, device="cpu", **options)
+    apart = rmlab.implicit_reward(whole, base, device="cpu")
+    expected = apart(PROMPTS, RESPONSES)
+    for reference in (None, base):
+        scorer = rmlab.implicit_reward(folder, reference, device="cpu")
         found = scorer(PROMPTS, RESPONSES)
         np.testing.assert_allclose(found, expected, atol=1e-5 * expected.std())
-        assert loads == [str(base)]
-        policy, reference = (
-            model.readout.vocabulary.model.model for model in scorer.models
-        )
-        assert policy.embed_tokens.weight is reference.embed_tokens.weight
-        assert policy.layers[0].self_attn.q_proj.weight is not (
-            reference.layers[0].self_attn.q_proj.weight
-        )
-    apart = rmlab.implicit_reward(folder, device="cpu", together=False)
-    np.testing.assert_allclose(apart(PROMPTS, RESPONSES), found, atol=1e-6)
-    alone = rmlab.implicit_reward(folder, device="cpu", mode="mean")
-    plain = rmlab.implicit_reward(whole, device="cpu", mode="mean")
-    np.testing.assert_allclose(
-        alone(PROMPTS, RESPONSES), plain(PROMPTS, RESPONSES), atol=1e-5
-    )
+        policy, of_base = scorer.models
+        assert policy.backbone.model is of_base.backbone.model
+        # A store finds the base's sums whoever asks for them.
+        other = train(base, tmp_path / "other", task="CAUSAL_LM", r=2)
+        of_other = rmlab.implicit_reward(other, reference, device="cpu").models[1]
+        assert of_base.fingerprint == of_other.fingerprint
+    scorer.free_memory()
+    assert not policy.loaded
+    np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), found)
 
 
 def test_base_and_adapter_decide_the_fingerprint(zoo, tmp_path):
@@ -502,29 +621,3 @@ def test_an_adapter_of_a_classifier_is_no_judge_nor_pairwise(zoo, tmp_path):
         rmlab.pairwise(folder, form="letters")
     with pytest.raises(DataError, match=r"SEQ_CLS.*rmlab\.classifier"):
         rmlab.judge(folder)
-
-
-MEMORY = """
-import resource, sys
-import peft
-import rmlab
-scorer = rmlab.classifier(sys.argv[1], device="cpu", dtype="float32")
-scorer.backbone
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-
-
-@pytest.mark.long
-def test_the_peak_of_memory_is_the_base_and_one_layer(tmp_path):
-    """250 million weights; the largest layer that changes has 16 MiB."""
-    sizes = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 14}
-    base = toy.save_model(tmp_path / "base", **sizes, vocab_size=20_000)
-    folder = train(base, tmp_path / "adapter", r=16)
-    peaks = []
-    for model in (base, folder):
-        command = [sys.executable, "-c", MEMORY, str(model)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        peaks.append(int(done.stdout) / 1024)
-    factors = (folder / "adapter_model.safetensors").stat().st_size / 2**20
-    # One layer, its change, and the factors as they are stored and in float32.
-    assert peaks[1] - peaks[0] <= 2 * 16 + 2 * factors, peaks

@@ -1,0 +1,225 @@
+"""The files of an adapter and of the model that it changes; peft loads the two."""
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmlab.records import install_command
+from rmlab.scorers.base import hash_parts
+from rmlab.scorers.checkpoints.checkpoint import ADAPTER, Checkpoint, Snapshot
+from rmlab.scorers.checkpoints.hashing import Digest, digests, hash_tokenizer
+from rmlab.scorers.checkpoints.settings import read_object
+from rmlab.scorers.checkpoints.stored_weights import (
+    VALUE_HEAD,
+    StoredWeight,
+    index_weights,
+)
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+PREFIX = "base_model.model."
+"""What peft puts before the names of an adapted model's weights."""
+_WRAPPERS = re.compile(r"\.(base_layer|modules_to_save(\.default)?)(?=\.)")
+# Weights that an adapter has whole have none of these in their names.
+_FACTORS = re.compile(r"\.(lora|ia3|hada|lokr|oft|boft|vera|hra|fourierft|shira)_")
+_HEADS = ("score.", "classifier.")
+_CLASSES = {
+    "SEQ_CLS": "AutoModelForSequenceClassification",
+    "CAUSAL_LM": "AutoModelForCausalLM",
+    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
+}
+# Ways to begin that change the base when the adapter is put on it.
+_CHANGED_BASE = ("pissa", "olora", "loftq", "corda", "lora_ga")
+_PROMPTS = ("PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "MULTITASK_PROMPT_TUNING")
+_TOKENIZER_CONFIG = "tokenizer_config.json"
+_TOKENIZERS = ("tokenizer.json", _TOKENIZER_CONFIG, "tokenizer.model")
+_MERGE = "merge the two (peft: merge_and_unload) and pass the result"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapted(Checkpoint):
+    """The files of an adapter, and the model that it changes.
+
+    `base_model`: the model. `base`: where the tokenizer lies, which is the adapter's
+    where it has one. `own_keys`: weights that the adapter has whole, such as the head.
+    """
+
+    base_model: Checkpoint
+    own_keys: tuple[str, ...] = ()
+
+    @property
+    def adapter(self) -> dict[str, Any]:
+        """The adapter's configuration file."""
+        return read_object(self.folder / ADAPTER)
+
+    @cached_property
+    def config(self) -> "PreTrainedConfig":
+        """The base's configuration, which may get the adapter's number of labels."""
+        return copy.deepcopy(self.base_model.config)
+
+    @cached_property
+    def content(self) -> str:
+        """Hash of the base's content, and of the adapter's files."""
+        own = [*self.folder.glob("adapter_model.*"), *self.folder.glob("value_head.*")]
+        base = Digest("base", "", self.base_model.content)
+        return hash_parts([base, *digests("adapter", [self.folder / ADAPTER, *own])])
+
+    @cached_property
+    def tokenizer_content(self) -> str:
+        """Hash of the files that decide a text's tokens, with those of the base."""
+        if self.base != self.folder and not self.has_template:
+            return self.base_model.tokenizer_content
+        own = Digest("adapter", "", hash_tokenizer(self.folder))
+        base = Digest("base", "", self.base_model.tokenizer_content)
+        return hash_parts([own, base])
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the base's files lie."""
+        return self.base_model.folder
+
+    @property
+    def origin(self) -> dict[str, Any]:  # type: ignore[override]
+        """For provenance: the base, and whose tokenizer and template it has."""
+        return {
+            "base": self.base_model.name,
+            "base_revision": self.base_model.revision,
+            "tokenizer": "adapter" if self.base == self.folder else "base",
+            "tokenizer_template": "adapter" if self.has_template else "base",
+        }
+
+    @property
+    def template_file(self) -> Path:
+        """Where the adapter has a template, with a tokenizer or without."""
+        return self.folder / "chat_template.jinja"
+
+    @property
+    def has_template(self) -> bool:
+        """Whether the adapter has a template: in its file, or in its tokenizer's
+        settings, where former releases of transformers put it.
+        """
+        if self.template_file.is_file():
+            return True
+        settings = self.folder / _TOKENIZER_CONFIG
+        return settings.is_file() and bool(read_object(settings).get("chat_template"))
+
+    @property
+    def has_own_head(self) -> bool:
+        """Whether the adapter has a trained head whole."""
+        heads = (*_HEADS, "v_head.")
+        return any(key.startswith(heads) for key in self.own_keys)
+
+    @property
+    def loader(self) -> str:
+        """The name of transformers' class on which the adapter was trained."""
+        task = self.adapter.get("task_type")
+        if task is not None:
+            return _CLASSES[str(task)]
+        architectures = str(self.settings.get("architectures"))
+        of_base = "ForSequenceClassification" in architectures
+        if of_base or any(key.startswith(_HEADS) for key in self.own_keys):
+            return _CLASSES["SEQ_CLS"]
+        return _CLASSES["CAUSAL_LM"]
+
+    def describe(self) -> str:
+        """The adapter in a sentence, for people."""
+        settings = self.adapter
+        kind = "DoRA" if settings.get("use_dora") else settings["peft_type"]
+        head = "its head is the base's, untrained by it"
+        if self.has_own_head:
+            head = "its trained head is in the adapter"
+        return f"{kind} of rank {settings.get('r')} over {self.base_model.name}; {head}"
+
+    def refuse_task(self, *tasks: str) -> None:
+        """Raise DataError for an adapter that was trained for none of the tasks."""
+        task = self.adapter.get("task_type")
+        if task is None or task in tasks:
+            return
+        remedy = "language models go to rmlab.implicit_reward"
+        if task == "SEQ_CLS":
+            remedy = "reward models go to rmlab.classifier"
+        raise self.error(f"it is an adapter for {task}", remedy)
+
+    def refuse_missing_head(self, missing: list[str]) -> None:
+        """Raise DataError where neither the adapter nor its base has a head."""
+        if missing:
+            self.refuse_task("SEQ_CLS")
+            module = missing[0].partition(".")[0]
+            problem = f"the trained head is not in the adapter ({missing[0]})"
+            if module in str(self.adapter.get("target_modules")):
+                problem = f"the adapter changes {missing[0]}, which its base lacks"
+            raise self.error(problem, f"train with modules_to_save=[{module!r}]")
+
+
+def plain_name(key: str) -> str:
+    """A weight's name without what peft puts into it.
+
+    >>> plain_name("score.modules_to_save.default.weight")
+    'score.weight'
+    """
+    return _WRAPPERS.sub("", key)
+
+
+def find_adapter(
+    name: str, snapshot: Snapshot, base_model: Checkpoint, allow_pickle: bool
+) -> Adapted:
+    """The checkpoint of an adapter and its base; DataError for one that cannot be
+    scored.
+    """
+    if find_spec("peft") is None:
+        raise ImportError(f"an adapter needs peft: run {install_command('adapters')}")
+    model = outline(name, snapshot, base_model)
+    own: dict[str, StoredWeight] = {}
+    is_adapter = False
+    for stored in index_weights(name, snapshot.folder, allow_pickle).values():
+        is_adapter = is_adapter or stored.path.stem == "adapter_model"
+        is_head = stored.path.stem == VALUE_HEAD
+        # Of resized embeddings peft may save the base's too.
+        is_factor = _FACTORS.search(stored.name) or ".original_module." in stored.name
+        if is_head or not is_factor:
+            own[plain_name(stored.name.removeprefix(PREFIX))] = stored
+    if not is_adapter:
+        problem = f"model={name!r}: an adapter without adapter_model.safetensors"
+        raise DataError(problem, "save it anew, with safetensors")
+    return replace(model, weights={**base_model.weights, **own}, own_keys=tuple(own))
+
+
+def outline(name: str, snapshot: Snapshot, base_model: Checkpoint) -> Adapted:
+    """The same without weights; DataError for an adapter of another kind."""
+    folder = snapshot.folder
+    adapter = read_object(folder / ADAPTER)
+    _refuse_kind(name, adapter)
+    has_tokenizer = any((folder / file).is_file() for file in _TOKENIZERS)
+    return Adapted(
+        name=name,
+        folder=folder,
+        base=folder if has_tokenizer else base_model.base,
+        revision=snapshot.commit,
+        weights={},
+        settings=base_model.settings,
+        trust_remote_code=base_model.trust_remote_code,
+        base_model=base_model,
+    )
+
+
+def _refuse_kind(name: str, adapter: Mapping[str, Any]) -> None:
+    """Raise DataError for an adapter that changes more than the layers of its base."""
+    kind = adapter.get("peft_type")
+    task = adapter.get("task_type")
+    start = str(adapter.get("init_lora_weights"))
+    if kind is None or kind in _PROMPTS or adapter.get("alora_invocation_tokens"):
+        problem = f"model={name!r}: an adapter of the kind {kind} changes the texts"
+        raise DataError(problem, "use one that changes layers, such as LoRA")
+    if task is not None and task not in _CLASSES:
+        problem = f"model={name!r} is an adapter for {task}"
+        raise DataError(problem, f"allowed: {', '.join(_CLASSES)}")
+    if start.startswith(_CHANGED_BASE):
+        problem = f"model={name!r}: init_lora_weights={start!r} changes the base too"
+        raise DataError(problem, _MERGE)
