@@ -23,7 +23,7 @@ ONE_CLICK = [
     "notebooks/course/solutions/01_train_a_reward_model.ipynb",
 ]
 TAG = "address"
-"""Marks the cell for Colab, and in prose the line of badges."""
+"""Marks the cell for Colab, and in notebooks the line of badges."""
 
 _BADGES = f"<!-- {TAG} -->"
 
@@ -88,37 +88,25 @@ def colab_cell(path: str, address: str) -> nbformat.NotebookNode:
 
 def write(root: Path, address: str | None) -> None:
     """Write the address into every file that shows it, or take it out of them."""
-    for name, text in _texts(address).items():
-        _fill(root / "README.md", name, text)
+    _write_readme(root / "README.md", address)
     _write_citation(root / "CITATION.cff", address)
     _write_contacts(root / ".github" / "ISSUE_TEMPLATE" / "config.yml", address)
     for path in ONE_CLICK:
         _write_notebook(root / path, path, address)
 
 
-def _texts(address: str | None) -> dict[str, str]:
-    """README's parts that need an address."""
-    if address is None:
-        return {"badges": "", "install": ""}
-    tests = f"{address}/actions/workflows/tests.yml"
-    install = f"Without a clone: `pip install '{requirement(address)}'`."
-    of_tests = f"[![tests]({tests}/badge.svg)]({tests})"
-    return {
-        "badges": f"{of_tests} {badges(ONE_CLICK[0], address)}",
-        "install": install,
-    }
-
-
-def _fill(page: Path, name: str, text: str) -> None:
-    """Put a text between two marks of a page."""
-    opening = f"<!-- {TAG}: {name} -->"
-    closing = f"<!-- /{TAG} -->"
-    content = page.read_text("utf-8")
-    before, _, rest = content.partition(opening)
-    _, found, after = rest.partition(closing)
-    if not found:
-        raise ValueError(f"{page.name}: the marks {opening} and {closing} are missing")
-    page.write_text(f"{before}{opening}{text}{closing}{after}", "utf-8")
+def _write_readme(path: Path, address: str | None) -> None:
+    """The badges under the title, and how to install without a clone."""
+    content = path.read_text("utf-8")
+    content = re.sub(r"(?m)^(\[!\[tests\]|Without a clone: ).*\n\n", "", content)
+    if address is not None:
+        tests = f"{address}/actions/workflows/tests.yml"
+        of_tests = f"[![tests]({tests}/badge.svg)]({tests})"
+        opening = f"{of_tests} {badges(ONE_CLICK[0], address)}"
+        install = f"Without a clone: `pip install '{requirement(address)}'`."
+        content = content.replace("# rmlab\n\n", f"# rmlab\n\n{opening}\n\n", 1)
+        content = content.replace("## Install\n\n", f"## Install\n\n{install}\n\n", 1)
+    path.write_text(content, "utf-8")
 
 
 def _write_citation(path: Path, address: str | None) -> None:

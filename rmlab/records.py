@@ -94,7 +94,7 @@ def read_json(path: Path) -> object:
         if not line.strip():
             continue
         try:
-            values.append(json.loads(line, object_pairs_hook=_unique_fields))
+            values.append(json.loads(line, object_pairs_hook=unique_fields))
         except (RecursionError, ValueError) as error:
             place = f"{path}: line {number}" if is_lines else str(path)
             formats = ", ".join(SUFFIXES)
@@ -122,7 +122,7 @@ def is_shallow(value: object, levels: int = 50) -> bool:
     return True
 
 
-def _unique_fields(fields: list[tuple[str, object]]) -> Row:
+def unique_fields(fields: list[tuple[str, object]]) -> Row:
     """An object of JSON; ValueError where it names a field twice."""
     row = dict(fields)
     if len(row) < len(fields):

@@ -483,6 +483,8 @@ def is_response(response: object) -> bool:
         return bool(response) and all(
             isinstance(step, str) and step.strip() for step in response
         )
+    if not isinstance(response, dict):
+        return False
     return is_message(response) and response["role"] == "assistant"
 
 

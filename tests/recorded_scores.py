@@ -31,7 +31,6 @@ from rmlab.scorers.base import SCORING_VERSION
 from rmlab.scorers.forms import FORMS
 from rmlab.scorers.implicit import MODES
 from rmlab.scorers.models.heads import HEADS
-from rmlab.servers import connect
 
 TABLE = Path(__file__).parent / "recorded" / "scores.json"
 TOLERANCE = 1e-5  # standard deviations
@@ -278,7 +277,9 @@ def score_judge(folder):
 def score_served(folder):
     save(folder)
     with toy.serve(folder, dtype="float64") as server:
-        return score(connect(server.url, kind="vllm", tokenizer=folder)[0])
+        return score(
+            rmlab.remote(server.url, kind="vllm", tokenizer=folder, examine=False)
+        )
 
 
 def list_cases():
@@ -316,7 +317,13 @@ def list_cases():
         score_template, chat_template=R1, task="causal"
     )
     cases["template raw, two segments"] = score_segments
+    end = byte_tokenizer().eos_token_id
+    cases["labels before the pad token"] = partial(
+        score_labels, architecture="llama", pad_token_id=end
+    )
     options = {
+        "without a beginning": {"bos": False},
+        "with a system message": {"system": "Be kind."},
         "with an end": {"eos": True},
         "without an end": {"eos": False},
         "cut on the left": {"max_length": 90, "truncate": "left"},

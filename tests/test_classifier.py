@@ -164,17 +164,116 @@ def test_segments_marked_in_an_unknown_way_are_refused(tmp_path):
         )
 
 
-def test_pad_and_end_may_be_the_same_token(llama, copy):
-    """The usual runners take the last token that is not a pad, and so read one token
-    early.
-    """
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "gpt_neox"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_text_that_ends_with_the_pad_token_is_read_where_the_class_reads(
+    zoo, tmp_path, architecture, dtype
+):
+    """As TRL trains a model whose tokenizer had no pad token: pad = eos."""
+    folder = zoo(architecture, pad_token_id=toy.tokenizer().eos_token_id)
+    scorer = classifier(folder, dtype=dtype)
+    reference = own_logits(folder, inputs(scorer))[:, 0]
+    tolerance = {"float32": 1e-5, "bfloat16": 0.1}[dtype] * reference.std()
+    in_memory = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder, dtype=getattr(torch, dtype)
+    )
+    for made in (scorer, classifier(in_memory, toy.tokenizer())):
+        np.testing.assert_allclose(made(*TEXTS), reference, atol=tolerance)
+        np.testing.assert_allclose(alone(made), reference, atol=tolerance)
+
+    # vLLM and others read the end token.
+    without = Path(shutil.copytree(folder, tmp_path / "without"))
+    configure(without, pad_token_id=None)
+    last = classifier(without, dtype=dtype)(*TEXTS)
+    read_last = classifier(folder, dtype=dtype, pooling="last")
+    np.testing.assert_allclose(read_last(*TEXTS), last, atol=tolerance)
+    assert np.abs(last - reference).max() > reference.std()
+    assert read_last.fingerprint != scorer.fingerprint
+
+
+def test_pooling_switches_where_the_configuration_has_no_pad_token(llama, copy):
+    """The usual state of a base whose adapter TRL has trained."""
     words = toy.tokenizer()
-    configure(copy, pad_token_id=words.eos_token_id)
     words.pad_token = words.eos_token
     words.save_pretrained(copy)
+    configure(copy, pad_token_id=None)
     np.testing.assert_allclose(
         classifier(copy)(*TEXTS), classifier(llama)(*TEXTS), atol=1e-6
     )
+    scorer = classifier(copy, pooling="before_pad")
+    scores = scorer(*TEXTS)
+    configure(copy, pad_token_id=words.eos_token_id)
+    np.testing.assert_allclose(
+        scores, own_logits(copy, inputs(scorer))[:, 0], atol=1e-5
+    )
+    prepared = scorer.prepare(*TEXTS)
+    _, rewards = scorer.token_rewards(prepared, 0)
+    np.testing.assert_allclose(rewards[-2:], scores[[0, 0]], atol=1e-5)
+
+
+def test_pooling_that_cannot_be_is_refused(llama, zoo):
+    with pytest.raises(DataError, match="pooling='lst'"):
+        classifier(llama, pooling="lst")
+    with pytest.raises(DataError, match="reads 'first'"):
+        classifier(zoo("bert"), pooling="last", template="vicuna")(*TEXTS)
+
+
+def runner_rows(words, texts=TEXTS, **options):
+    """RewardBench's tokens, of two beginning tokens the first one masked."""
+    rows = []
+    for prompt, response in zip(*texts, strict=True):
+        chat = [
+            {"role": "user", "content": prompt},
+            {"role": "assistant", "content": response},
+        ]
+        text = words.apply_chat_template(chat, tokenize=False)
+        row = words(text, return_tensors="pt", return_token_type_ids=False, **options)
+        if row["input_ids"][0, :2].tolist() == [words.bos_token_id] * 2:
+            row["attention_mask"][0, 0] = 0
+        rows.append(row)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("tokenizer_pad", "model_pad", "used"),
+    [(None, 5, "eos"), (None, None, "eos"), ("eos", None, "eos"), ("eos", 5, 5)],
+)
+def test_the_runner_of_reward_bench_sets_the_pad_token(
+    copy, tokenizer_pad, model_pad, used
+):
+    words = toy.tokenizer()
+    words.pad_token = words.eos_token if tokenizer_pad else None
+    words.save_pretrained(copy)
+    configure(copy, pad_token_id=model_pad)
+    scores = classifier(copy, convention="reward-bench")(*TEXTS)
+    configure(copy, pad_token_id=words.eos_token_id if used == "eos" else used)
+    reference = own_logits(copy, runner_rows(words))[:, 0]
+    np.testing.assert_allclose(scores, reference, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_runner_of_reward_bench_cuts_with_its_doubled_beginning_token(llama, side):
+    words = toy.tokenizer()
+    words.truncation_side = side
+    texts = PROMPTS, [f"{response} And so on, to the end." for response in RESPONSES]
+    n_tokens = min(len(row["input_ids"][0]) for row in runner_rows(words, texts)) - 3
+    scorer = classifier(
+        llama, convention="reward-bench", truncate=side, max_length=n_tokens
+    )
+    rows = runner_rows(words, texts, truncation=True, max_length=n_tokens)
+    reference = own_logits(llama, rows)[:, 0]
+    np.testing.assert_allclose(scorer(*texts), reference, atol=1e-5)
+
+
+def test_misuse_of_a_call_is_named(llama):
+    scorer = classifier(llama)
+    with pytest.raises(TypeError, match="'What\\?' is one text"):
+        scorer("What?", "This.")
+    with pytest.raises(ValueError, match="2 prompts, 1 answers"):
+        scorer(["What?", "Why?"], ["This."])
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(llama)
+    with pytest.raises(TypeError, match=r"rmlab\.classifier\(model, tokenizer\)"):
+        rmlab.score(rmlab.load("mini"), model)
 
 
 def test_a_model_may_have_several_end_tokens(llama, copy):
@@ -338,20 +437,9 @@ def test_the_runner_of_reward_bench_masks_a_beginning_token_that_gpt2_counts(zoo
     same.
     """
     folder = zoo("gpt2")
-    scorer, rows = classifier(folder, convention="reward-bench"), []
-    words = scorer.tokenizer
-    for prompt, response in zip(*TEXTS, strict=True):
-        chat = [
-            {"role": "user", "content": prompt},
-            {"role": "assistant", "content": response},
-        ]
-        text = words.apply_chat_template(chat, tokenize=False)
-        # Of transformers 4 the tokenizer would number segments, and GPT-2 add a word
-        # for each.
-        row = words(text, return_tensors="pt", return_token_type_ids=False)
-        rows.append(row)
-        assert rows[-1]["input_ids"][0, :2].tolist() == [words.bos_token_id] * 2
-        rows[-1]["attention_mask"][0, 0] = 0
+    scorer = classifier(folder, convention="reward-bench")
+    rows = runner_rows(scorer.tokenizer)
+    assert all(row["attention_mask"][0, 0] == 0 for row in rows)
     reference = own_logits(folder, rows)[:, 0]
     assert np.abs(scorer(*TEXTS) - reference).max() <= 1e-5 * np.std(reference)
     assert np.abs(alone(scorer) - reference).max() <= 1e-5 * np.std(reference)

@@ -153,14 +153,18 @@ def test_a_server_that_squashes_its_scores_is_refused(tmp_path):
 
 
 def verdict_notebook(path, *verdicts):
-    output = nbformat.v4.new_output("stream", text="\n".join(verdicts))
+    """A notebook with a run check for each verdict, and texts that look like one."""
+    cells = [nbformat.v4.new_markdown_cell("9.1: right.")]
+    for verdict in [*verdicts, "9.2: right."]:
+        number = verdict.partition(":")[0]
+        source = (
+            f"print('{verdict}')" if number == "9.2" else f'course.check("{number}", 1)'
+        )
+        output = nbformat.v4.new_output("stream", text=verdict)
+        cells.append(nbformat.v4.new_code_cell(source, outputs=[output]))
+    cells.append(nbformat.v4.new_code_cell('course.check("9.3", 1)  # 9.3: right.'))
     path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(
-        nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell("", outputs=[output])]
-        ),
-        path,
-    )
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
 
 
 def test_answers_are_counted_by_student_and_a_broken_file_costs_only_itself(
@@ -177,6 +181,7 @@ def test_answers_are_counted_by_student_and_a_broken_file_costs_only_itself(
     table = collect_answers(tmp_path)
     assert table.index.tolist() == ["ann/01.ipynb", "ann/02.ipynb", "bob/01.ipynb"]
     assert table["points"].tolist() == [1, 1, 1]
+    assert not any(name.startswith("9") for name in table)
     assert table["total"].tolist() == [2, 2, 1]
     assert str(tmp_path / "bob" / "02.ipynb") in capsys.readouterr().err
     with pytest.raises(FileNotFoundError, match="nowhere"):

@@ -17,7 +17,7 @@ from judge_fakes import respond, responses
 from served_models import Vllm, number
 
 import rmlab
-from rmlab.servers import connect
+from rmlab.servers import scorer as scorer_module
 from rmlab.servers.examination import LONG_LINES, known_texts
 
 pytestmark = [
@@ -28,10 +28,11 @@ pytestmark = [
 WRITERS, ROUNDS, BATCH = 4, 15, 4
 # Texts or questions of a round before the kill: more than twice of what all writers may
 # lose.
-LOGGED = 100
+LOGGED = {"judge": 100, "served": 400, "local": 100}
 # A request that is open, one that is answered and not stored, each of a batch; a judge
-# stores eight answers at once.
-MOST_LOST = {"judge": 2 + 8, "served": 2 * BATCH, "local": BATCH}
+# stores eight answers at once, and scores of a server are stored when a check has
+# passed, here after every ten requests.
+MOST_LOST = {"judge": 2 + 8, "served": 12 * BATCH, "local": BATCH}
 DRIVER = f"""
 import json, os, random, sys, time
 from pathlib import Path
@@ -53,7 +54,7 @@ for number in range({ROUNDS}):
     begun = count_logged()
     children = [start(work, writer) for writer in range({WRITERS})]
     last = time.monotonic() + 30
-    while count_logged() < begun + {LOGGED} and time.monotonic() < last:
+    while count_logged() < begun + {LOGGED}[kind] and time.monotonic() < last:
         time.sleep(0.001)
     time.sleep(chance.uniform(0, 0.05))
     n_killed = sum([kill(child) for child in children])
@@ -83,6 +84,7 @@ def run(home, kind, url, *, n=None, store=None, pause=0.0, **options):
         judge = rmlab.judge("m", url, concurrency=1, name="judge")
         return rmlab.prefer(table(kind, n), judge, **options)
     if kind == "served":
+        scorer_module.MOST_REQUESTS = 10
         served = rmlab.remote(
             url,
             kind="vllm",
@@ -119,11 +121,9 @@ def test_four_writers_killed_fifteen_times_lose_a_batch_each(zoo, tmp_path, kind
 
     with FaultyServer(answer, delay=0.005) as server:
         if kind == "served":
-            scorer = connect(
-                server.url, kind="vllm", model="m", tokenizer=tmp_path / "m"
-            )[0]
+            writer = open_served(tmp_path, server.url).writer
             for n_lines in LONG_LINES:
-                known |= set(map(tuple, scorer.prepare(*known_texts(n_lines)).texts))
+                known |= set(map(tuple, writer.write(*known_texts(n_lines)).texts))
         (_, n_logged, _), *rounds, _ = run_driver(
             "-c", DRIVER, tmp_path, kind, server.url, 0
         )
@@ -137,7 +137,7 @@ def test_four_writers_killed_fifteen_times_lose_a_batch_each(zoo, tmp_path, kind
         # logged in the next round.
         n_worked_on = n_logged_now - n_logged
         assert n_killed == WRITERS
-        assert n_worked_on >= number_of_round * LOGGED
+        assert n_worked_on >= number_of_round * LOGGED[kind]
         assert n_worked_on - n_stored <= number_of_round * WRITERS * MOST_LOST[kind]
     assert len({*list_stored(tmp_path / "scores")}) == len(
         list_stored(tmp_path / "scores")
@@ -160,5 +160,11 @@ def scores_of(home, kind, url):
     )
     if kind == "local":
         return [truth(*text) for text in zip(prompts, answers, strict=True)]
-    scorer = connect(url, kind="vllm", model="m", tokenizer=home / "m")[0]
-    return [number(tuple(ids)) for ids in scorer.prepare(prompts, answers).texts]
+    writer = open_served(home, url).writer
+    return [number(tuple(ids)) for ids in writer.write(prompts, answers).texts]
+
+
+def open_served(home, url):
+    """The scorer of the server, which is not asked."""
+    options = {"kind": "vllm", "model": "m", "tokenizer": home / "m"}
+    return rmlab.remote(url, **options, examine=False)

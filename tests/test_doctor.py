@@ -115,9 +115,18 @@ FAULTS = {
         {"pad": "<|eot_id|>"},
         {},
         "pad",
+        "fail",
+        "24 of 24 texts",
+        "pooling='last'",
+        False,
+    ),
+    "pad is end, as chosen": (
+        {"pad": "<|eot_id|>"},
+        {"pooling": "last"},
+        "pad",
         "warn",
         "24 of 24 texts",
-        "pad token",
+        "pooling='before_pad'",
         False,
     ),
     "too long": (SHORT, {}, "truncated", "fail", "60 tokens", "truncate='left'", False),
@@ -213,7 +222,7 @@ def test_an_implicit_reward_is_read_at_every_token_of_the_answer(tmp_path):
     assert report.loc["read", "status"] == "pass"
     assert "every token of the answer" in report.loc["read", "found"]
     assert report.loc["pad", "status"] == "warn"
-    assert "24 of 24 texts hold it" in report.loc["pad", "found"]
+    assert "24 of 24 texts hold" in report.loc["pad", "found"]
 
 
 def test_a_pad_token_that_ends_no_text_is_no_reason_to_warn(tmp_path):

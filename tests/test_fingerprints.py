@@ -13,7 +13,6 @@ from tokenizers import Tokenizer, normalizers
 import rmlab
 from rmlab import toy
 from rmlab.scorers.checkpoints.checkpoint import find
-from rmlab.servers import connect
 
 
 def exchange(words, left, right):
@@ -47,9 +46,14 @@ MAKERS = {
     "implicit": rmlab.implicit_reward,
     "pairwise": rmlab.pairwise,
     "judge": partial(rmlab.judge, name="j", device="cpu"),
-    "remote": lambda folder: connect(
-        "http://127.0.0.1:8000", kind="vllm", model="m", tokenizer=folder, version="1"
-    )[0],
+    "remote": lambda folder: rmlab.remote(
+        "http://127.0.0.1:8000",
+        kind="vllm",
+        model="m",
+        tokenizer=folder,
+        version="1",
+        examine=False,
+    ),
 }
 TASKS = {"classifier": "classifier", "remote": "classifier"}
 

@@ -146,10 +146,14 @@ def test_padding_read_as_the_end_is_named(world, is_masked):
 def test_an_end_token_taken_for_padding_is_named(tmp_path):
     words = toy.tokenizer()
     words.pad_token = words.eos_token
-    world = World(toy.save_model(tmp_path / "m", words=words, initializer_range=0.4))
-    # transformers reads the last token that is not padding: the one before the end
-    # token.
-    assert world.cause(world.misread(lambda ids: ids)) == "padding"
+    folder = toy.save_model(tmp_path / "m", words=words, initializer_range=0.4)
+    world = World(folder)
+    # transformers reads the token before the end token, vLLM the end token.
+    assert world.cause(world.misread(lambda ids: ids)) == "none"
+    last = world.score(rmlab.classifier(folder, pooling="last"))
+    assert world.cause(last) == "pooling"
+    rows = rmlab.parity(last, world.right, TEXTS, model=folder).set_index("check")
+    assert "pooling='last'" in rows.loc["cause", "remedy"]
 
 
 def test_what_the_numbers_show_is_named(world):

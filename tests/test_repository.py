@@ -94,7 +94,7 @@ def test_the_first_cell_for_colab_does_nothing_elsewhere(copy):
 
 def test_readme_begins_with_the_two_commands():
     top = (ROOT / "README.md").read_text("utf-8").split("\n## ")[0]
-    first = re.search(r"```\n(.*?)```", top, re.DOTALL)[1]
+    first = re.search(r"```\n(make .*?)```", top, re.DOTALL)[1]
     assert [line.split("#")[0].strip() for line in first.splitlines()] == [
         "make demo",
         "make test",

@@ -5,21 +5,20 @@ key where it may be read.
 import gc
 import gzip
 import itertools
+import math
 import pickle
 import socket
 import ssl
 import sys
 import threading
 import time
-import tracemalloc
 from contextlib import contextmanager, suppress
-from operator import attrgetter
+from email.utils import formatdate
 
 import pytest
 from faulty_server import FAULTS, FaultyServer
 
 from rmlab.servers import Client, Reply, Request, http
-from rmlab.servers import sender as sender_module
 from rmlab.tables import DataError
 
 KEY = "sk-planted-0123456789abcdef"
@@ -87,7 +86,7 @@ def test_a_thousand_requests_to_a_faulty_server_are_answered_once_or_reported():
         assert (answer.value is None) == bool(answer.reason)
     n_failed = sum(bool(answer.reason) for _, answer in answers)
     assert 0 < n_failed < 50, "each of four tries fails one time in three"
-    assert (hasty.spent.answered, hasty.spent.open) == (1000 - n_failed, 0)
+    assert hasty.spent.answered == 1000 - n_failed
     assert hasty.spent.requests == len(server.log)
     assert {request.fault for request in server.log} == {*FAULTS, ""}
 
@@ -100,29 +99,51 @@ def test_a_rate_is_kept_over_all_tries_and_the_time_that_a_server_asks_for_is_gi
             for _, answer in stream(client(server.url, rate=200.0, retries=20), 40)
         )
         assert time.monotonic() - start >= (len(server.log) - 1) / 200
+
+
+@pytest.mark.parametrize("is_date", [False, True])
+def test_a_server_is_left_alone_for_as_long_as_it_asks(is_date):
+    """A date was taken for no pause."""
     arrivals = []
 
     def busy(path, body, headers):
-        arrivals.append(time.monotonic())
-        return (429, {"retry-after": "0.3"}, {}) if len(arrivals) == 1 else {}
+        arrivals.append(time.time())
+        # Dates have whole seconds.
+        date = formatdate(math.floor(arrivals[0]) + 2, usegmt=True)
+        headers = {"retry-after": date if is_date else "0.3"}
+        return (429, headers, {}) if len(arrivals) == 1 else {}
 
     with FaultyServer(busy) as server:
         assert ask(client(server.url)).reason == ""
-    assert arrivals[1] - arrivals[0] >= 0.29
+    end = math.floor(arrivals[0]) + 2 if is_date else arrivals[0] + 0.3
+    assert arrivals[1] >= end - 0.01
 
 
-def test_after_many_failures_in_a_row_the_rest_is_not_sent():
-    with FaultyServer(lambda *_: (401, {}, b"who are you?")) as server:
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+@pytest.mark.parametrize("n_answered", [0, 20])
+def test_after_many_failures_in_a_row_the_rest_is_not_sent(status, n_answered):
+    """An account that was exhausted after answers, status 400, was asked to the end."""
+    arrivals = itertools.count()
+
+    def respond(path, body, headers):
+        if next(arrivals) < n_answered:
+            numbers = enumerate(body["numbers"])
+            return {"data": [{"index": i, "value": 2 * n} for i, n in numbers]}
+        return status, {}, b"who are you?"
+
+    with FaultyServer(respond) as server:
         answers = [
             answer for _, answer in stream(client(server.url, concurrency=4), 500)
         ]
-        assert len(server.log) < 32 + 8
+        assert len(server.log) < n_answered + 32 + 8
+    reasons = [answer.reason for answer in answers if answer.value is None]
     assert len(answers) == 500
-    assert all("who are you?" in answer.reason for answer in answers)
-    assert sum(answer.stopped for answer in answers) > 450
+    assert len(reasons) == 500 - n_answered
+    assert all("who are you?" in reason for reason in reasons)
+    assert sum(answer.stopped for answer in answers) > 430
 
 
-@pytest.mark.parametrize("status", [400, 413, 422])
+@pytest.mark.parametrize("status", [413, 422])
 def test_refusals_of_single_requests_do_not_end_a_run_that_has_an_answer(status):
     def choosy(path, body, headers):
         if 1 <= body["numbers"][0] // 3 <= 200:
@@ -140,13 +161,6 @@ def test_refusals_of_single_requests_do_not_end_a_run_that_has_an_answer(status)
     assert answers[-1].value == [1206, 1208, 1210]
 
 
-def test_a_server_that_refuses_every_single_request_is_left_early():
-    with FaultyServer(lambda *_: (400, {}, b"no such option")) as server:
-        answers = [a for _, a in stream(client(server.url, concurrency=4), 500)]
-        assert len(server.log) < 32 + 8
-    assert all("no such option" in answer.reason for answer in answers)
-
-
 def test_refusals_of_single_requests_between_faults_do_not_hide_them():
     arrivals = itertools.count()
 
@@ -154,38 +168,13 @@ def test_refusals_of_single_requests_between_faults_do_not_hide_them():
         n = next(arrivals)
         if n == 0:
             return {"data": [{"index": i, "value": 0} for i in range(3)]}
-        return (400 if n % 2 else 500), {}, b"no"
+        return (413 if n % 2 else 500), {}, b"no"
 
     with FaultyServer(broken) as server:
         alone = client(server.url, concurrency=1, retries=0)
         answers = [a for _, a in stream(alone, 300)]
         assert len(server.log) < 80
     assert answers[-1].stopped
-
-
-def test_a_reader_of_refusals_gives_the_reason_and_never_the_key(monkeypatch):
-    """A server that repeats the request hid its reason behind 300 characters."""
-    monkeypatch.setenv("MY_KEY", KEY)
-    # As JSON may write it: only the reader sees the key.
-    hidden_key = "".join(f"\\u{ord(letter):04x}" for letter in KEY)
-    content = '{"request": "%s", "why": "%s too long, %s"}'
-    content %= ("x" * 500, "y" * 270, hidden_key)
-
-    def refusal_of(explain, content):
-        with FaultyServer(lambda *_: (400, {}, content.encode())) as server:
-            keyed = client(server.url, key="MY_KEY")
-            items = [(0, Request("/", {}))]
-            ((_, answer),) = keyed.stream(
-                items, lambda _, reply: reply.json(), explain=explain
-            )
-        return answer.reason
-
-    reason = refusal_of(lambda reply: reply.json()["why"], content)
-    assert "too long" in reason
-    assert KEY[:8] not in reason
-    # Refusals that cannot be read, as of a proxy before the server.
-    for explain in (lambda reply: reply.json()["why"], lambda reply: None):
-        assert "Bad gateway" in refusal_of(explain, "<p>Bad gateway</p>")
 
 
 def test_no_more_requests_are_sent_than_the_budget_has():
@@ -239,29 +228,26 @@ def list_wrong(server, read=lambda _, reply: reply.json()["value"], **options):
     return [i for i, answer in answers if answer.value != i]
 
 
-def test_an_extra_reply_is_no_answer_to_the_next_request_on_its_connection():
-    """All later answers were those of the request before."""
-    with FaultyServer(
-        lambda path, body, _: {"value": body}, repeats=dict.fromkeys((5, 9, 10, 40), 0)
-    ) as server:
-        assert list_wrong(server) == []
-        assert len(server.log) == 60
-        assert 1 < len(server.connections) <= 5, (
-            "only a connection with bytes left is closed"
-        )
-    with FaultyServer(
-        lambda path, body, _: {"value": body}, repeats=dict.fromkeys(range(3, 90, 7), 0)
-    ) as server:
-        assert list_wrong(server, concurrency=4) == []
+def answer_value(path, body, headers):
+    return {"value": body}
 
 
-def test_a_release_of_httpx_that_hides_what_is_left_makes_each_connection_serve_once(
-    monkeypatch,
-):
-    monkeypatch.setattr(http, "_find_leftover", attrgetter("no.such.attribute"))
-    with FaultyServer(lambda path, body, _: {"value": body}, repeats={5: 0}) as server:
-        assert list_wrong(server) == []
-        assert len(server.connections) == 60
+@pytest.mark.parametrize("delay", [0, 0.001, 0.05])
+@pytest.mark.parametrize("respond", [answer_value, echo])
+def test_a_second_copy_of_a_reply_is_no_answer_to_the_next_request(respond, delay):
+    """All later answers were those of the request before, where the copy came while the
+    next request was open.
+    """
+    repeats = dict.fromkeys(range(3, 90, 4), delay)
+    with FaultyServer(respond, delay=0.002, repeats=repeats) as server:
+        assert list_wrong(server, concurrency=2) == []
+
+
+def test_a_connection_serves_again_only_where_replies_name_their_request():
+    for respond, n_connections in ((answer_value, 60), (echo, 1)):
+        with FaultyServer(respond) as server:
+            assert list_wrong(server) == []
+            assert len(server.connections) == n_connections
 
 
 def test_a_reply_that_names_another_request_is_refused():
@@ -273,10 +259,6 @@ def test_a_reply_that_names_another_request_is_refused():
         assert len(server.log) == 62, (
             "the two that an extra reply came to were sent again"
         )
-    with FaultyServer(
-        lambda *call: (200, {"x-request-id": "its own"}, echo(*call))
-    ) as server:
-        assert list_wrong(server) == []
 
 
 # Keys.
@@ -324,11 +306,11 @@ def test_the_key_goes_to_its_server_and_nowhere_else(monkeypatch, caplog, capsys
         return answers.get(path, {"you sent": headers["authorization"]})
 
     def read(path, reply):
-        return reply.json() if path == "/echo" else reply.json()["no such"]
+        return reply.json()["no such"]
 
     with FaultyServer(double) as elsewhere, FaultyServer(repeat_key) as server:
         trusting = client(server.url, key="PLANTED_KEY", retries=1)
-        paths = ["/away", "/wrong", "/echo", "/garbled"]
+        paths = ["/away", "/wrong", "/garbled"]
         answers = list(
             trusting.stream([(path, Request(path, {})) for path in paths], read)
         )
@@ -399,45 +381,24 @@ def restarting(after, seconds):
     return respond, arrivals
 
 
-def test_a_server_that_is_away_holds_all_senders_and_is_waited_for(monkeypatch, capsys):
-    monkeypatch.setattr(sender_module, "_FIRST_PAUSE", 0.05)
-    is_missed = threading.Event()
-    print_line = sender_module._print_line
-
-    def listen(line):
-        print_line(line)
-        if "the connection failed" in line:
-            is_missed.set()
-
-    monkeypatch.setattr(sender_module, "_print_line", listen)
-    respond, arrivals = restarting(20, 0.1)
+def test_a_server_that_is_away_is_waited_for_and_costs_nothing(capsys):
+    respond, _ = restarting(20, 0.3)
     with FaultyServer(respond) as first:
-        answers = stream(client(first.url, retries=9, outage=60, concurrency=16), 200)
+        waiting = client(first.url, retries=9, outage=60, concurrency=16)
+        answers = stream(waiting, 200)
         received = [next(answers) for _ in range(100)]
-        n_refused = sum(at - arrivals[19] < 0.1 for at in arrivals[19:])
-        # What each of 16 senders had on its way, a few more before the outage was
-        # known, and one that asks again. If all asked again, it would be 48.
-        assert 0 < n_refused < 2 * 16, "one asks again, the others wait"
-    second = FaultyServer(double, port=first.port)
-
-    def start_again():
-        is_missed.wait(60)
-        second.__enter__()
-
-    starting = threading.Thread(target=start_again)
-    starting.start()
-    received += answers
-    starting.join()
-    second.__exit__()
+    n_before = len(first.log)
+    with FaultyServer(double, port=first.port) as second:
+        received += answers
     assert sorted(index for index, _ in received) == list(range(200))
     assert not [answer.reason for _, answer in received if answer.reason]
-    screen = capsys.readouterr().err
-    assert all(part in screen for part in ("503", "the connection failed", "outage="))
+    n_refused = waiting.spent.requests - len(second.log)
+    assert n_refused < n_before, "tries of a server that was away"
+    assert capsys.readouterr().err.count("outage=") <= 1
 
 
-def test_a_few_refusals_among_many_answers_are_no_outage(monkeypatch, capsys):
+def test_a_few_refusals_among_many_answers_are_no_outage(capsys):
     """One 503 in twenty made every sender stop each time."""
-    monkeypatch.setattr(sender_module, "_FIRST_PAUSE", 60.0)
     arrivals = itertools.count(1)
 
     def respond(path, body, headers):
@@ -527,17 +488,12 @@ def raw_server(reply, drip=b""):
 TOP = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = TOP + b"transfer-encoding: chunked\r\n\r\n"
 ZIPPED = TOP + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n"
-PACKED, BOMB = (gzip.compress(text, mtime=0) for text in (b'{"x": 7}', b"x" * 200_001))
-PACKED_THRICE = gzip.compress(gzip.compress(PACKED, mtime=0), mtime=0)
-THRICE = ZIPPED.replace(b"gzip", b"gzip, gzip, gzip")
+PACKED = gzip.compress(b'{"x": 7}', mtime=0)
 # the reply, the number of times it is asked for, the value or what the reason names
 REPLIES = [
     (CHUNKED + b'3\r\n{"x\r\n5;y=z\r\n": 7}\r\n0\r\n\r\n', 1, 7),
-    (ZIPPED % len(PACKED) + PACKED, 1, 7),
-    (ZIPPED % len(BOMB) + BOMB, 1, "MiB"),
-    (ZIPPED % len(PACKED[:-9]) + PACKED[:-9], 2, ""),
-    (THRICE % len(PACKED_THRICE) + PACKED_THRICE, 1, "gzip, gzip, gzip"),
-    (ZIPPED.replace(b"gzip", b"br") % len(PACKED) + PACKED, 1, "br"),
+    (ZIPPED % len(PACKED) + PACKED, 1, "gzip"),
+    (TOP + b'content-length: 16\r\n\r\n{"x": 7, "x": 7}', 2, "twice"),
     (TOP + b"content-length: 1000000000\r\n\r\n" + b"x" * 200_001, 1, "MiB"),
     (CHUNKED + b'8\r\n{"x": 7}', 2, ""),
     (CHUNKED + b"2\r\n{}\r\n0\r\nx: " + b"y" * 200_000, 2, ""),
@@ -579,24 +535,6 @@ def test_a_reply_comes_whole_or_as_a_reason_and_no_raw_error_ends_a_run(
     assert outcome in str(caught.value)
 
 
-def test_a_reply_that_is_packed_many_times_takes_no_more_memory_than_its_limit(
-    monkeypatch,
-):
-    """A few hundred bytes took 6 GB: the limit was looked at after unpacking."""
-    monkeypatch.setattr(http, "MAX_BYTES", 100_000)
-    bomb = gzip.compress(b"x" * (1 << 26), mtime=0)
-    for top, body in (
-        (ZIPPED, bomb),
-        (THRICE, gzip.compress(gzip.compress(bomb, mtime=0), mtime=0)),
-    ):
-        with raw_server(top % len(body) + body) as (url, _):
-            tracemalloc.start()
-            assert ask(client(url, retries=0)).reason
-            peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-        assert peak < 3 << 20
-
-
 @pytest.mark.parametrize("end_of_headers", [b"", b"content-length: 99\r\n\r\n"])
 def test_a_reply_in_drips_ends_with_the_deadline_in_its_headers_too(end_of_headers):
     start = time.monotonic()
@@ -610,7 +548,7 @@ def test_a_reply_in_drips_ends_with_the_deadline_in_its_headers_too(end_of_heade
 
 def test_a_server_is_believed_by_its_certificate_alone():
     context = http.Connection(
-        "https://nowhere.example", "", 1.0
+        "https://nowhere.example", "", 1.0, None
     ).transport._pool._ssl_context
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname

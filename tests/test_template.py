@@ -1,5 +1,6 @@
 """Templates: what stands in the ids, where the answer begins, what is refused."""
 
+import json
 import string
 import sys
 from datetime import datetime
@@ -10,6 +11,7 @@ from transformers import CanineTokenizer
 from transformers.utils import chat_template_utils
 
 from rmlab import toy
+from rmlab.chat_templates import CHAT_TEMPLATES
 from rmlab.inference.chat_formats import FORMATS
 from rmlab.inference.encoding import encode
 from rmlab.inference.rendering import render
@@ -125,6 +127,72 @@ PUBLISHED = {
         "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + "
         "'<end_of_turn>\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+    ),
+    "Gemma 3": (
+        "{{ bos_token }}{%- set first = '' %}{%- set turns = messages %}"
+        "{%- if messages[0]['role'] == 'system' %}"
+        "{%- set first = messages[0]['content'] + '\n\n' %}"
+        "{%- set turns = messages[1:] %}{%- endif %}"
+        "{%- for message in turns %}"
+        "{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+        "{{ raise_exception('roles must alternate') }}{%- endif %}"
+        "{%- set role = 'model' if message['role'] == 'assistant' else "
+        "message['role'] %}"
+        "{{ '<start_of_turn>' + role + '\n' + (first if loop.first else '') }}"
+        "{{ message['content'] | trim }}{{ '<end_of_turn>\n' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{%- endif %}"
+    ),
+    "Qwen 2.5": (
+        "{%- if messages[0]['role'] != 'system' %}"
+        "{{- '<|im_start|>system\nDefault.<|im_end|>\n' }}{%- endif %}"
+        "{%- if tools %}{{- '<|im_start|>tools\n' }}{%- for tool in tools %}"
+        "{{- tool | tojson }}{%- endfor %}{{- '<|im_end|>\n' }}{%- endif %}"
+        "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\n' }}"
+        "{{- message.content or '' }}{%- for call in message.tool_calls or [] %}"
+        "{{- '<tool_call>' }}{{- call.function | tojson }}{{- '</tool_call>' }}"
+        "{%- endfor %}{{- '<|im_end|>\n' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
+    ),
+    "Qwen 3": (
+        "{%- if tools %}{{- '<|im_start|>tools\n' + tools | tojson + '<|im_end|>\n' }}"
+        "{%- endif %}{%- for message in messages %}"
+        "{{- '<|im_start|>' + message.role + '\n' }}"
+        "{%- if message.role == 'assistant' and "
+        "(loop.last or message.reasoning_content) %}"
+        "{{- '<think>\n' + (message.reasoning_content or '') + '\n</think>\n\n' }}"
+        "{%- endif %}{{- message.content or '' }}"
+        "{%- for call in message.tool_calls or [] %}"
+        "{{- '<tool_call>' }}{{- call.function | tojson }}{{- '</tool_call>' }}"
+        "{%- endfor %}{{- '<|im_end|>\n' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}"
+        "{%- if enable_thinking is defined and enable_thinking is false %}"
+        "{{- '<think>\n\n</think>\n\n' }}{%- endif %}{%- endif %}"
+    ),
+    "Phi": (
+        "{% for message in messages %}"
+        "{{ '<|' + message['role'] + '|>\n' + message['content'] + '<|end|>\n' }}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}"
+        "{% else %}{{ eos_token }}{% endif %}"
+    ),
+    "Command-R": (
+        "{{ bos_token }}{% for message in messages %}"
+        "{% set kind = {'user': 'USER', 'assistant': 'CHATBOT'} %}"
+        "{{ '<|START|><|' + kind.get(message['role'], 'SYSTEM') + '|>' }}"
+        "{{ message['content'].strip() }}{{ '<|END|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|START|><|CHATBOT|>' }}{% endif %}"
+    ),
+    "SmolLM3": (
+        "{%- set thinks = enable_thinking | default(true) %}"
+        "{{- '<|im_start|>system\nReasoning: ' ~ ('on' if thinks else 'off') ~ '\n' }}"
+        "{%- set turns = messages %}{%- if messages[0].role == 'system' %}"
+        "{{- messages[0].content }}{%- set turns = messages[1:] %}{%- endif %}"
+        "{{- '<|im_end|>\n' }}{%- for message in turns %}"
+        "{{- '<|im_start|>' + message.role + '\n' }}"
+        "{%- if message.role == 'assistant' and not thinks %}"
+        "{{- '<think>\n\n</think>\n' }}{%- endif %}"
+        "{{- message.content + '<|im_end|>\n' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}"
+        "{%- if not thinks %}{{- '<think>\n\n</think>\n' }}{%- endif %}{%- endif %}"
     ),
 }
 
@@ -403,6 +471,147 @@ def test_the_end_is_what_was_asked_for():
         encode(open_ended, ["Hi?"], ["Yes."], template="raw", eos=True).ids[0][-1]
         == open_ended.eos_token_id
     )
+
+
+def decoder_words(single, **options):
+    """The toy tokenizer with another post-processor."""
+    from tokenizers import processors
+
+    words = toy.tokenizer(**options)
+    marks = [(name, words.convert_tokens_to_ids(name)) for name in single.split()]
+    marks = [mark for mark in marks if mark[0] != "$A"]
+    words.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=single, special_tokens=marks
+    )
+    return words
+
+
+@pytest.mark.parametrize(
+    "single", ["<|begin_of_text|> $A <|eot_id|>", "$A <|eot_id|>", "$A"]
+)
+@pytest.mark.parametrize("template", ["chatml", "llama3"])
+def test_a_decoder_keeps_the_special_tokens_that_its_tokenizer_writes(single, template):
+    words = decoder_words(single, chat_template=template)
+    (ids,) = encode(words, ["Hi?"], ["Yes."]).ids
+    chat = [
+        {"role": "user", "content": "Hi?"},
+        {"role": "assistant", "content": "Yes."},
+    ]
+    text = words.apply_chat_template(chat, tokenize=False)
+    # Each stands once.
+    text = text.removeprefix(words.bos_token * single.startswith("<"))
+    text = text.removesuffix(words.eos_token * single.endswith(">"))
+    assert ids.tolist() == words(text)["input_ids"]
+
+    # What `apply_chat_template(tokenize=True)` gives, which some are trained on.
+    own = words.apply_chat_template(chat, return_dict=False)
+    is_begun = template == "llama3"
+    encoded = encode(words, ["Hi?"], ["Yes."], bos=is_begun, eos=is_begun)
+    assert encoded.ids[0].tolist() == own
+    assert split(words, encoded)[1].startswith("Yes.")
+    both = encode(words, ["Hi?"], ["Yes."], bos=True, eos=True).ids[0]
+    assert (both[0], both[-1]) == (words.bos_token_id, words.eos_token_id)
+    neither = encode(words, ["Hi?"], ["Yes."], bos=False, eos=False).ids[0]
+    assert (neither[0], neither[-1]) != (words.bos_token_id, words.eos_token_id)
+
+
+def test_a_tokenizer_without_a_beginning_token_cannot_write_one(words):
+    bare = toy.tokenizer(chat_template="chatml")
+    bare.bos_token = None
+    with pytest.raises(DataError, match="bos=False"):
+        encode(bare, ["Hi?"], ["Yes."], bos=False)
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "add",
+            "description": "Adds.",
+            "parameters": {"type": "object", "properties": {"a": {"type": "number"}}},
+        },
+    }
+]
+# Reads all that messages may have, as the templates of models that call tools do.
+FIELDS = (
+    "{% if tools %}{{ tools | tojson }}{% endif %}"
+    "{% for m in messages %}<{{ m.role }}{{ ' ' ~ m.name if m.name }}>"
+    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"
+    "{{ m.content or '' }}{% for call in m.tool_calls %}"
+    "<call>{{ call.function.name }}({{ call.function.arguments | tojson }})</call>"
+    "{% endfor %}{% endfor %}{% if add_generation_prompt %}<assistant>"
+    "{% if enable_thinking is false %}<think></think>{% endif %}{% endif %}"
+)
+CALL = [{"type": "function", "function": {"name": "add", "arguments": {"a": 2}}}]
+
+
+def test_all_fields_of_messages_reach_the_template():
+    words = toy.tokenizer(chat_template=FIELDS)
+    chat = [
+        {"role": "user", "content": "Two and two?", "name": "Ann"},
+        {"role": "assistant", "content": None, "tool_calls": CALL},
+        {"role": "tool", "content": "4", "name": "add"},
+    ]
+    answers = [
+        {"role": "assistant", "content": "Four.", "reasoning_content": "Easy."},
+        {"role": "assistant", "content": "", "tool_calls": CALL},
+        "Four.",
+    ]
+    tools = {"role": "tools", "content": json.dumps(TOOLS)}
+    encoded = encode(words, [[tools, *chat]] * 3, answers)
+    for i, answer in enumerate(answers):
+        message = {"role": "assistant", "content": answer}
+        turns = [*chat, message if isinstance(answer, str) else answer]
+        text = words.apply_chat_template(turns, tokenize=False, tools=TOOLS)
+        assert text_of(words, encoded.ids[i]) == words.bos_token + text
+        assert split(words, encoded, i)[0].endswith("<assistant>")
+    given = encode(words, [chat] * 3, answers, template_options={"tools": TOOLS})
+    assert given.keys == encoded.keys
+    assert len({*encoded.keys}) == 3
+
+
+def test_template_options_reach_the_template_or_are_refused():
+    words = toy.tokenizer(chat_template=FIELDS)
+    plain, fast = (
+        encode(words, ["Hi?"], ["Yes."], template_options=options)
+        for options in (None, {"enable_thinking": False})
+    )
+    assert plain.ids[0].tolist() == fast.ids[0].tolist()  # the prompt's end alone
+    assert plain.template_hash != fast.template_hash
+    for name in ("enable_thinkng", "tokenize", "messages"):
+        with pytest.raises(DataError, match=name):
+            encode(words, ["Hi?"], ["Yes."], template_options={name: False})
+
+
+@pytest.mark.parametrize("template", ["chatml", *FORMATS])
+def test_a_system_message_is_put_before_every_conversation(template):
+    words = toy.tokenizer(chat_template=CHAT_TEMPLATES.get(template))
+    name = None if template == "chatml" else template
+    turns = [{"role": "user", "content": "Why?"}]
+    own = [{"role": "system", "content": "Be kind."}, *turns]
+    added = encode(words, ["Why?"], ["So."], system="Be kind.", template=name)
+    written = encode(words, [own], ["So."], template=name)
+    assert added.ids[0].tolist() == written.ids[0].tolist()
+    assert added.template_hash != written.template_hash
+
+
+def test_a_system_message_that_a_template_leaves_out_is_refused():
+    users_only = (
+        "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}"
+    )
+    words = toy.tokenizer(chat_template=users_only)
+    with pytest.raises(DataError, match="system='Be kind"):
+        encode(words, ["Why?"], ["So."], system="Be kind.")
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "raw"])
+def test_named_formats_refuse_what_they_do_not_write(bare, name):
+    tool = [*CHAT, {"role": "tool", "content": "4"}]
+    with pytest.raises(DataError, match="no role tool"):
+        encode(bare, [tool], ["So."], template=name)
+    answer = {"role": "assistant", "content": "", "tool_calls": CALL}
+    with pytest.raises(DataError, match="does not write tool_calls"):
+        encode(bare, ["Why?"], [answer], template=name)
 
 
 def test_the_tokenizer_is_asked_for_ids_alone_and_without_a_warning(words, caplog):
@@ -854,3 +1063,63 @@ def test_published_templates_are_not_turned_away(name):
         "26 Jul 2024" if "strftime_now" in PUBLISHED[name] else None
     )
     assert encode(words, ["Hi?"], ["Yes."]).keys == encoded.keys
+
+
+CONVERSATIONS = {
+    "turns": (CHAT[1:], "Six.", {}),
+    "a system message": (CHAT[1:], "Six.", {"system": "Be kind."}),
+    "no thought": (CHAT[1:], "Six.", {"template_options": {"enable_thinking": False}}),
+    "a thought": (
+        CHAT[1:],
+        {"role": "assistant", "content": "Six.", "reasoning_content": "3 + 3"},
+        {},
+    ),
+    "a tool": (
+        [
+            {"role": "tools", "content": json.dumps(TOOLS)},
+            {"role": "user", "content": "2 + 2?"},
+            {"role": "assistant", "content": "", "tool_calls": CALL},
+            {"role": "tool", "content": "4"},
+        ],
+        {"role": "assistant", "content": "", "tool_calls": CALL},
+        {},
+    ),
+}
+# What the templates do not read: options are refused, fields of messages left out.
+WITHOUT_THOUGHT = {*PUBLISHED} - {"Qwen 3", "SmolLM3"}
+REFUSES = {("Mistral", "a system message"), ("Gemma", "a system message")}
+REFUSES |= {(name, "no thought") for name in WITHOUT_THOUGHT}
+REFUSES |= {(name, "a tool") for name in ("Mistral", "Gemma", "Gemma 3")}
+
+
+@pytest.mark.parametrize("conversation", CONVERSATIONS)
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_templates_write_what_transformers_writes(
+    name, conversation, monkeypatch
+):
+    monkeypatch.setattr(chat_template_utils, "datetime", ThatDay)
+    words = toy.tokenizer(chat_template=PUBLISHED[name])
+    turns, answer, options = CONVERSATIONS[conversation]
+    if (name, conversation) in REFUSES:
+        with pytest.raises(DataError, match="template"):
+            encode(words, [turns], [answer], **options)
+        return
+    encoded = encode(words, [turns], [answer], **options)
+
+    variables = dict(options.get("template_options", {}))
+    if turns[0]["role"] == "tools":
+        variables["tools"] = TOOLS
+        turns = turns[1:]
+    if "system" in options:
+        turns = [{"role": "system", "content": options["system"]}, *turns]
+    if isinstance(answer, str):
+        answer = {"role": "assistant", "content": answer}
+    text = words.apply_chat_template([*turns, answer], tokenize=False, **variables)
+    header = words.apply_chat_template(
+        turns, tokenize=False, add_generation_prompt=True, **variables
+    )
+    ids = words(text.removeprefix(words.bos_token))["input_ids"]
+    assert encoded.ids[0].tolist() == ids
+    _, after = split(words, encoded)
+    assert after.startswith(text.removeprefix(header)[:3])
+    assert text.endswith(after)

@@ -101,10 +101,9 @@ def test_the_scores_of_vllm_are_the_local_ones(served):
     folder, url = served
     responses = rmlab.load("mini").head(120)
     local = rmlab.score(responses, rmlab.classifier(folder, device="cpu"))["score"]
-    for send in ("ids", "text"):
-        remote = rmlab.remote(url, kind="vllm", weights=folder, send=send)
-        found = rmlab.score(responses, remote)["score"]
-        assert np.abs(found - local).max() <= 2.5e-5 * local.std()
+    remote = rmlab.remote(url, kind="vllm", weights=folder)
+    found = rmlab.score(responses, remote)["score"]
+    assert np.abs(found - local).max() <= 2.5e-5 * local.std()
     assert set(rmlab.doctor(url, responses, kind="vllm", weights=folder)["status"]) == {
         "pass"
     }

@@ -13,7 +13,23 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 
+_CHECK = re.compile(r"""course\.check\(\s*["'](\d\.\d)""")
 _VERDICT = re.compile(r"(\d\.\d): (right|not yet)\.")
+
+
+def _read_verdicts(cells: list[nbformat.NotebookNode]) -> dict[str, str]:
+    """What `course.check` said, exercise by exercise, in the outputs of run cells."""
+    verdicts: dict[str, str] = {}
+    for cell in cells:
+        if cell.cell_type != "code":
+            continue
+        checked = _CHECK.findall(cell.source)
+        for output in cell.outputs:
+            text = output.get("text") or output.get("data", {}).get("text/plain", "")
+            for number, verdict in _VERDICT.findall(text):
+                if number in checked:
+                    verdicts[number] = verdict
+    return verdicts
 
 
 def collect_answers(folder: str | Path) -> pd.DataFrame:
@@ -50,7 +66,7 @@ def collect_answers(folder: str | Path) -> pd.DataFrame:
                 file=sys.stderr,
             )
             continue
-        verdicts[str(path.relative_to(folder))] = dict(_VERDICT.findall(str(cells)))
+        verdicts[str(path.relative_to(folder))] = _read_verdicts(cells)
     if not verdicts:
         raise FileNotFoundError(
             f"{folder}: no notebooks here. Give the folder of the students' notebooks."

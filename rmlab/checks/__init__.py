@@ -16,7 +16,7 @@ from rmlab.checks.served import examine_server
 from rmlab.findings import STATUS, Finding, findings_table, refusal
 from rmlab.judges import LLMJudge
 from rmlab.scorers.local import LocalScorer
-from rmlab.servers import Remote, connect
+from rmlab.servers import Remote, remote
 from rmlab.tables import DataError
 
 __all__ = ["STATUS", "doctor", "parity", "parity_items"]
@@ -94,8 +94,8 @@ def _list_findings(
     scorer: object, responses: pd.DataFrame, sample: int, options: Mapping[str, Any]
 ) -> Iterable[tuple[str, Finding]]:
     if isinstance(scorer, str) and scorer.startswith(("http://", "https://")):
-        remote, local, bounded = connect(scorer, **options)
-        return examine_server(remote, local, bounded, responses, sample)
+        served = remote(scorer, **options, examine=False)
+        return examine_server(served, responses, sample)
     if isinstance(scorer, str | Path):
         return _examine_named(scorer, responses, sample, options)
 
@@ -105,7 +105,7 @@ def _list_findings(
     if isinstance(scorer, LocalScorer):
         return examine_model(scorer, responses, sample)
     if isinstance(scorer, Remote):
-        return examine_server(scorer, None, True, responses, sample)
+        return examine_server(scorer, responses, sample)
     if isinstance(scorer, LLMJudge):
         return examine_judge(scorer, responses, sample)
     allowed = "give a model id, a folder, a model of rmlab, or a judge"

@@ -40,7 +40,14 @@ _REMEDIES = {
     ),
     "missing bos": "let the template or the tokenizer write it",
     "eos": "end texts as the template does",
-    "padding": ("read the last token of the text; give the pad token an id of its own"),
+    "padding": (
+        "pass pooling='before_pad' to read as the other run; or give the pad token an "
+        "id of its own there"
+    ),
+    "pooling": (
+        "pass pooling='last' to read as vLLM does; or read before the pad token there, "
+        "as the model's class"
+    ),
     "truncation": (
         "raise the server's length limit, or cut alike on both sides (max_length= and "
         "truncate= here)"

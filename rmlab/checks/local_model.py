@@ -288,9 +288,13 @@ def _accept_convention(examined: Examined, finding: Finding) -> Finding:
 def _check_pad(examined: Examined) -> Finding | None:
     if examined.is_pair:
         return None
+    encoder = examined.scorer.encoder
     return token_ids.check_pad(
-        examined.scorer.tokenizer,
+        encoder.tokenizer,
         examined.tokens.ids,
+        examined.tokens.reads,
+        padding=encoder.padding,
+        pooling=encoder.pooling,
         is_implicit=examined.is_implicit,
     )
 

@@ -73,6 +73,13 @@ def misreading_cause(
     if difference is None:
         return None
 
+    if Read.BEFORE_PAD in model.readout.reads:
+        scores = _score_last(model, ids)
+        residual = float(np.abs(scores - difference.wrong).max() / difference.scale)
+        if residual <= difference.tolerance:
+            detail = "one run reads the pad token that ends the texts, one before it"
+            return name_cause("pooling", detail, residual)
+
     for misreading in _misreadings(model, rows, ids, difference.is_large, tokenizers):
         if not _changes_tokens(misreading.ids, ids):
             continue
@@ -118,12 +125,13 @@ def _find_difference(rows: pd.DataFrame, scores: Floats) -> _Difference | None:
 
 def reads_known_positions(model: Classifier) -> bool:
     """Whether the number of a text's tokens tells where the head reads."""
-    return set(model.readout.reads) <= {Read.LAST, Read.FIRST, Read.MEAN}
+    known = {Read.LAST, Read.BEFORE_PAD, Read.FIRST, Read.MEAN}
+    return set(model.readout.reads) <= known
 
 
 def reads_last_only(model: Classifier) -> bool:
     """Whether the head reads the last token, and nothing else."""
-    return model.readout.reads == (Read.LAST,)
+    return model.readout.reads in ((Read.LAST,), (Read.BEFORE_PAD,))
 
 
 def _changes_tokens(misread: Ids, ids: Ids) -> bool:
@@ -141,6 +149,18 @@ def _score_ids(model: Classifier, prepared: "Encoded", ids: Ids) -> Floats:
     misread_ids = [np.asarray(text, np.int32) for text in ids]
     misread = replace(prepared, ids=model.encoder.append_end(misread_ids))
     return fill(model.forward(misread, np.arange(len(ids))), len(ids))
+
+
+def _score_last(model: Classifier, ids: Ids) -> Floats:
+    """Scores of token ids at the last of each, be it the pad token."""
+    import torch
+
+    states = []
+    for text in ids:
+        last = np.array([len(text) - 1])
+        states.append(model.backbone.alone(np.asarray(text, np.int32), last))
+    numbers = np.arange(len(ids))
+    return model.read_head(Batch(numbers, torch.cat(states), [*numbers[:, None]]))
 
 
 def _padding_cause(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from rmlab.checks.sampled_scores import (
@@ -12,26 +13,16 @@ from rmlab.checks.sampled_scores import (
     spread,
 )
 from rmlab.findings import Finding, grade, refusal
-from rmlab.scorers import Classifier
 from rmlab.servers import Remote
-from rmlab.servers.examination import examine
 from rmlab.tables import DataError
 
 
 def examine_server(
-    remote: Remote,
-    local: Classifier | None,
-    bounded: bool,
-    responses: pd.DataFrame,
-    size: int,
+    remote: Remote, responses: pd.DataFrame, size: int
 ) -> Iterator[tuple[str, Finding]]:
-    """Yield the checks of `rmlab.remote`, then those of about `size` responses.
-
-    `local`: the same weights on this machine. `bounded`: whether the model's own scores
-    may lie between 0 and 1.
-    """
+    """Yield the checks of `rmlab.remote`, then those of about `size` responses."""
     is_accepted = True
-    for name, finding in examine(remote, local, bounded):
+    for name, finding in remote.examine():
         yield name, finding
         is_accepted = is_accepted and finding.status != "fail"
     if not is_accepted:
@@ -39,12 +30,13 @@ def examine_server(
 
     prompts = responses["prompt"].tolist()
     lengths = responses["response"].str.len()
+    _, groups = np.unique([repr(prompt) for prompt in prompts], return_inverse=True)
     try:
-        prepared = remote.prepare(prompts, responses["response"].tolist())
-        rows = spread(lengths.to_numpy(), prepared.groups, size)
+        prepared = remote.writer.write(prompts, responses["response"].tolist())
+        rows = spread(lengths.to_numpy(), groups, size)
         texts = [prepared.texts[row] for row in rows]
         sampled = replace(prepared, texts=texts, lengths=prepared.lengths[rows])
-        values, _ = remote.ask_all(sampled)
+        values = np.array(remote.ask_all(sampled).values)
     except DataError as error:
         yield "texts", refusal(error)
         return

@@ -83,6 +83,9 @@ def check_read(
         is_first.append(position == 0)
         is_last.append(position == len(text) - 1)
 
+    if len(tokens) > 1 and not any(is_last) and n_endings.all():
+        place = "the last token before the end token"
+        return Finding("pass", f"{place}, in all {len(ids)} texts")
     if len(tokens) > 1:
         read = "end the answer" if is_implicit else "are read"
         counts = f"{len(tokens)} different tokens {read} in {len(ids)} texts"
@@ -103,34 +106,44 @@ def check_read(
 def check_pad(
     tokenizer: "PreTrainedTokenizerBase",
     ids: Sequence[Ids],
+    reads: Sequence[Ints],
     *,
+    padding: int | None,
+    pooling: str | None = None,
     is_implicit: bool = False,
 ) -> Finding:
-    """Is the pad token an end token, which programs that know padding by its token
-    would leave out?
-    """
-    token = tokenizer.pad_token_id
-    name = "none" if token is None else _token_name(tokenizer, token)
-    if token is None or token != tokenizer.eos_token_id:
-        return Finding("pass", f"{name}, not the end token")
+    """Does the pad token end texts, so that some programs read the last token and some
+    the one before it?
 
+    `padding`: the token that the model's class takes for padding. `pooling`: where the
+    user wants the text read.
+    """
+    token = tokenizer.pad_token_id if padding is None else padding
+    name = "none" if token is None else _token_name(tokenizer, token)
     if is_implicit:
         n_affected = sum(token in text for text in ids)
-        place = "hold it"
-        effect = "a program that skips the pad token skips these end tokens too"
+        detail = f"{n_affected} of {len(ids)} texts hold the pad token {name}"
+        effect = "a program that skips the pad token skips these tokens too"
+        status = "warn"
         remedy = "nothing to do here: nothing is padded"
     else:
         n_affected = sum(_count_trailing(text, token) > 0 for text in ids)
-        place = "end with it"
-        effect = "a program that reads before the pad token reads these too early"
-        remedy = "nothing to do here: heads are read by position"
-    detail = (
-        f"pad and end token are both {name}; {n_affected} of {len(ids)} texts {place}"
-    )
+        detail = f"{n_affected} of {len(ids)} texts end with the pad token {name}"
+        is_early = any(
+            read[-1] < len(text) - 1 for read, text in zip(reads, ids, strict=True)
+        )
+        if is_early:
+            effect = "the token before it is read; vLLM and others read the last one"
+            other = "last"
+        else:
+            effect = "the last token is read; transformers' classes read before it"
+            other = "before_pad"
+        status = "fail" if is_early and pooling is None else "warn"
+        remedy = f"pass pooling={other!r} if the model was trained to be read there"
+
     if not n_affected:
         return Finding("pass", detail)
-    elsewhere = "In other runners give the pad token an id of its own"
-    return Finding("warn", f"{detail}: {effect}", f"{remedy}. {elsewhere}")
+    return Finding(status, f"{detail}: {effect}", remedy)
 
 
 def check_markers(

@@ -92,7 +92,7 @@ def gate(
         raise typer.BadParameter("name at least one bound", param_hint=flags)
 
     former = {} if baseline is None else read_results(str(baseline)).tables
-    lines = []
+    lines: list[str] = []
     for name, table in read_results(scores).tables.items():
         for bound in bounds:
             lines += _check_bound(name, table, bound, former.get(name))
@@ -116,16 +116,16 @@ def _check_bound(
 ) -> Iterator[str]:
     """A line in words for each model."""
     side = "at least" if bound.is_minimum else "at most"
-    for row in _find_number(table, bound.number, former).itertuples():
-        verdict = bound.judge(row.low, row.high)
-        if np.isnan(row.value):
-            number = f"{bound.number} is missing ({row.reason})"
+    for row in _find_number(table, bound.number, former).to_dict("records"):
+        verdict = bound.judge(row["low"], row["high"])
+        if np.isnan(row["value"]):
+            number = f"{bound.number} is missing ({row['reason']})"
         else:
-            interval = f"95 % interval {row.low:.3f} to {row.high:.3f}"
-            counted = f"{interval}, n = {row.n_prompts:,.0f} prompts"
-            number = f"{bound.number} is {row.value:.3f} ({counted})"
+            interval = f"95 % interval {row['low']:.3f} to {row['high']:.3f}"
+            counted = f"{interval}, n = {row['n_prompts']:,.0f} prompts"
+            number = f"{bound.number} is {row['value']:.3f} ({counted})"
         yield (
-            f"{verdict}: {benchmark}, {row.model}: {number}, "
+            f"{verdict}: {benchmark}, {row['model']}: {number}, "
             f"the bound is {side} {bound.limit:g}"
         )
 
@@ -178,7 +178,7 @@ def _compare_overall(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, obj
     if outcomes.sort_index().equals(after.set_index(PAIR_KEY)["outcome"].sort_index()):
         # Not one comparison has another outcome, so there is nothing to estimate.
         numbers[["low", "high"]] = 0.0
-    return numbers.to_dict()
+    return {str(name): value for name, value in numbers.items()}
 
 
 def _parse_bound(text: str, *, is_minimum: bool) -> Bound:

@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 from rmlab import benchmarks
 from rmlab.records import SUFFIXES
 from rmlab.scoring import cluster
-from rmlab.servers.dialects import DIALECTS, Dialect
+from rmlab.servers.kinds.base import KINDS
 
 Options = dict[str, Any]
 """Keywords of a function of rmlab by name: it checks their values and says what is
@@ -238,7 +238,7 @@ class ServerOptions(ClassifierOptions):
     ] = None
     kind: Annotated[
         str | None,
-        typer.Option(help=f"What serves it: {', '.join(DIALECTS)}."),
+        typer.Option(help=f"What serves it: {', '.join(KINDS)}."),
     ] = None
     tokenizer: Annotated[
         str | None, typer.Option(help="Folder or id of a served model's tokenizer.")
@@ -269,8 +269,7 @@ class ServerOptions(ClassifierOptions):
     def _server_label_weights(self) -> str | dict[str, float] | None:
         """For SteerLM also the name of a model whose weights rmlab knows."""
         first = self.weight[0] if self.weight else ""
-        dialect = DIALECTS.get(self.kind or "", Dialect)
-        if dialect.rates_attributes and first and "=" not in first:
+        if first in getattr(KINDS.get(self.kind or ""), "named_weights", ()):
             return first
         return _label_weights(self.weight)
 

@@ -15,6 +15,9 @@ _SYSTEM = (
     "{% else %}{% set system = '' %}{% set turns = messages %}{% endif %}"
 )
 
+# For a role that a format does not have, also a system message behind the first turn.
+_NO_ROLE = "{{ raise_exception('this format has no role ' ~ m['role'] ~ ' here') }}"
+
 
 def _turns(
     user: str, assistant: str, start: str = "{{ system }}", header: str | None = None
@@ -30,7 +33,8 @@ def _turns(
     return (
         f"{_SYSTEM}{start}{{% for m in turns %}}"
         f"{{% if m['role'] == 'user' %}}{user_turn}"
-        f"{{% else %}}{assistant_turn}{{% endif %}}{{% endfor %}}"
+        f"{{% elif m['role'] == 'assistant' %}}{assistant_turn}"
+        f"{{% else %}}{_NO_ROLE}{{% endif %}}{{% endfor %}}"
         f"{{% if add_generation_prompt %}}{header}{{% endif %}}"
     )
 
@@ -60,7 +64,9 @@ FORMATS = {
         "{{ system + ('\n' if system else '') }}",
     ),
     "open-instruct": (
-        "{% for m in messages %}{{ '<|' + m['role'] + '|>\n' + m['content'] }}"
+        "{% for m in messages %}"
+        f"{{% if m['role'] not in ['system', 'user', 'assistant'] %}}{_NO_ROLE}"
+        "{% endif %}{{ '<|' + m['role'] + '|>\n' + m['content'] }}"
         "{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}"
         "{% if not loop.last %}{{ '\n' }}{% endif %}"
         "{% endfor %}{% if add_generation_prompt %}{{ '\n<|assistant|>\n' }}{% endif %}"

@@ -5,18 +5,30 @@ token, a known end.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.inference.chat_formats import choose_template, has_segments, read_template
-from rmlab.inference.rendering import Conversation, pinned_date, render
+from rmlab.inference.chat_formats import (
+    FORMATS,
+    choose_template,
+    has_segments,
+    read_template,
+)
+from rmlab.inference.rendering import (
+    Conversation,
+    TemplateOptions,
+    add_system,
+    pinned_date,
+    render,
+)
 from rmlab.inference.tokenised import (
     Ids,
     set_end,
@@ -26,7 +38,7 @@ from rmlab.inference.tokenised import (
     tokenise_segments,
 )
 from rmlab.inference.truncation import limit_lengths
-from rmlab.tables import DataError, nearest
+from rmlab.tables import DataError, is_response, nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -37,6 +49,8 @@ if TYPE_CHECKING:
 CONVENTIONS = ("reward-bench", "reward-bench-twice", "reward-bench-dpo")
 
 Prompt = str | Conversation
+# A text, or a message of the assistant that holds more than its text.
+Response = str | Mapping[str, Any]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -102,9 +116,12 @@ def content_key(*arrays: NDArray[np.integer]) -> str:
 def encode(
     tokenizer: "PreTrainedTokenizerBase",
     prompts: Sequence[Prompt],
-    responses: Sequence[str],
+    responses: Sequence[Response],
     *,
     template: str | Path | None = None,
+    template_options: TemplateOptions | None = None,
+    system: str | None = None,
+    bos: bool | None = None,
     eos: bool | None = None,
     max_length: int | None = None,
     truncate: str | None = None,
@@ -114,26 +131,30 @@ def encode(
 
     The rendered text is tokenised once. Around it stand the special tokens that the
     tokenizer writes around plain text, each exactly once whether or not the template
-    writes it too: a decoder's beginning token, an encoder's `[CLS]` and `[SEP]`. Dates
-    that a template would take from the clock are fixed to 26 Jul 2024, the default of
-    Llama's templates.
+    writes it too: a decoder's beginning token (and its end token, where the tokenizer
+    adds one), an encoder's `[CLS]` and `[SEP]`. Dates that a template would take from
+    the clock are fixed to 26 Jul 2024, the default of Llama's templates.
 
     Parameters
     ----------
     tokenizer : PreTrainedTokenizerBase
         The model's tokenizer, which is left as it was.
     prompts : sequence of str or of lists of messages
-        Messages have role and content; system messages and earlier turns go in there.
-    responses : sequence of str
+        Messages have role and content, and what else the template reads (tool_calls,
+        reasoning_content); system messages and earlier turns go in there.
+    responses : sequence of str or of messages
         One for each prompt.
     template : str or Path, optional
         None for the tokenizer's own, one of FORMATS by name, a Jinja template, or a
         file that holds one. A tokenizer without a template never gets one silently.
-    eos : bool, optional
-        None leaves the end as the template writes it (some write no end token; a head
-        that reads the last token then reads the last token of the answer, as in
-        training), True makes sure that the text ends with the end token, False that it
-        does not.
+    template_options : mapping, optional
+        Variables of the template, such as {"enable_thinking": False} or "tools".
+    system : str, optional
+        A system message that is put before every conversation.
+    bos, eos : bool, optional
+        Whether the text begins with the beginning token, and ends with the end token.
+        By default as template and tokenizer write them: where neither writes an end
+        token, a head that reads the last token reads the last token of the answer.
     max_length : int, optional
         The most tokens of a text; a longer one raises unless `truncate` says otherwise.
     truncate : str, optional
@@ -150,21 +171,27 @@ def encode(
     ------
     DataError
         For a tokenizer without template, an empty response, a conversation that the
-        template refuses, texts that are too long, and options that do not exist.
+        template refuses, a system message that it does not write, texts that are too
+        long, and options that do not exist.
     """
     if convention is not None and convention not in CONVENTIONS:
         problem = f"convention={convention!r}; {nearest(convention, CONVENTIONS)}"
         raise DataError(problem, "None is rmlab's own")
     _check_texts(prompts, responses)
     source, jinja = choose_template(tokenizer, read_template(template))
-    write = partial(render, tokenizer, jinja)
-    numbered = _number_prompts(prompts)
+    write = partial(render, tokenizer, jinja, options=template_options)
+    numbered = _number_prompts(prompts, system)
+    if source in FORMATS:
+        _refuse_fields(source, [*chain(*numbered.conversations), *responses])
     # Once per prompt, not per response.
     prompt_texts = write(numbered.conversations, header=False)
+    if system is not None:
+        _require_system(system, prompt_texts)
     bare = [prompt_texts[group] for group in numbered.groups]
+    contents = [_content(response) for response in responses]
 
     if has_segments(tokenizer, template):
-        texts = tokenise_segments(tokenizer, bare, responses)
+        texts = tokenise_segments(tokenizer, bare, contents)
         if eos is not None:
             texts = set_end(tokenizer, texts, eos)
     else:
@@ -172,33 +199,35 @@ def encode(
         if convention == "reward-bench-dpo":
             texts = tokenise_as_reward_bench_dpo(tokenizer, bare, rendered)
         else:
-            starts = _response_starts(write, numbered, rendered, bare, responses)
+            starts = _response_starts(write, numbered, rendered, bare, contents)
             texts = tokenise(
                 tokenizer, rendered, starts, add_special_tokens=convention is not None
             )
             if eos is not None:
                 texts = set_end(tokenizer, texts, eos)
-            texts = set_special_tokens(tokenizer, texts, convention)
+            texts = set_special_tokens(tokenizer, texts, convention, bos, eos)
 
     texts = limit_lengths(texts, max_length, truncate)
     # All that decides the tokens: other tokens are other scores.
-    written_by = f"{jinja}\0{eos}".encode()
+    written_by = f"{jinja}\0{eos}"
+    if (template_options, system, bos) != (None, None, None):
+        written_by += json.dumps([template_options, system, bos], sort_keys=True)
     return Encoded(
         ids=[text.ids for text in texts],
         response_start=np.array([text.start for text in texts], np.intp),
         groups=numbered.groups,
         truncated=np.array([text.is_cut for text in texts], bool),
         source=source,
-        template_hash=hashlib.blake2b(written_by, digest_size=16).hexdigest(),
+        template_hash=hashlib.blake2b(written_by.encode(), digest_size=16).hexdigest(),
         date=pinned_date(jinja),
     )
 
 
-def _check_texts(prompts: Sequence[Prompt], responses: Sequence[str]) -> None:
+def _check_texts(prompts: Sequence[Prompt], responses: Sequence[Response]) -> None:
     if len(prompts) != len(responses):
         problem = f"{len(prompts)} prompts and {len(responses)} responses"
         raise ValueError(f"{problem}; give one prompt per response")
-    empty = [i for i, text in enumerate(responses) if not text.strip()]
+    empty = [i for i, response in enumerate(responses) if not is_response(response)]
     if empty:
         problem = (
             f"responses: {len(empty)} of {len(responses)} are empty, "
@@ -208,7 +237,36 @@ def _check_texts(prompts: Sequence[Prompt], responses: Sequence[str]) -> None:
     require_unicode(prompts, responses)
 
 
-def require_unicode(prompts: Sequence[Prompt], *answers: Sequence[str]) -> None:
+def _content(response: Response) -> str:
+    """The text of a response; of steps (process models) there is none."""
+    if isinstance(response, str):
+        return response
+    if isinstance(response, Mapping):
+        return response.get("content") or ""
+    problem = f"responses: a list of {len(response)} steps"
+    raise DataError(problem, "join them to one text for this model")
+
+
+def _refuse_fields(source: str, messages: Sequence[Response]) -> None:
+    """Raise DataError for a message of which a named format would drop the tool calls
+    or the reasoning.
+    """
+    dropped = {"tool_calls", "reasoning_content"}
+    for message in messages:
+        if isinstance(message, Mapping) and dropped & message.keys():
+            names = ", ".join(sorted(dropped & message.keys()))
+            problem = f"template={source!r} does not write {names}"
+            raise DataError(problem, "use the model's own chat template")
+
+
+def _require_system(system: str, texts: Sequence[str]) -> None:
+    """Raise DataError where the template has left out the system message."""
+    if not all(system.strip() in text for text in texts):
+        problem = f"system={system[:60]!r}: the chat template does not write it"
+        raise DataError(problem, "put the text into the prompts")
+
+
+def require_unicode(prompts: Sequence[Prompt], *answers: Sequence[Response]) -> None:
     """Raise DataError for half a surrogate pair, which no tokenizer can write."""
     for number, row in enumerate(zip(prompts, *answers, strict=True)):
         if _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
@@ -218,8 +276,10 @@ def require_unicode(prompts: Sequence[Prompt], *answers: Sequence[str]) -> None:
             raise DataError(problem, "repair its file")
 
 
-def _number_prompts(prompts: Sequence[Prompt]) -> _Prompts:
-    """The distinct prompts as conversations; equal ones share a number."""
+def _number_prompts(prompts: Sequence[Prompt], system: str | None) -> _Prompts:
+    """The distinct prompts as conversations, behind a system message if there is one;
+    equal ones share a number.
+    """
     distinct: dict[str, Conversation] = {}
     keys = []
     for prompt in prompts:
@@ -229,14 +289,19 @@ def _number_prompts(prompts: Sequence[Prompt]) -> _Prompts:
         distinct[key] = prompt
         keys.append(key)
     groups, _ = pd.factorize(np.array(keys, object))
-    return _Prompts(list(distinct.values()), groups)
+    conversations = list(distinct.values())
+    if system is not None:
+        conversations = [add_system(turns, system) for turns in conversations]
+    return _Prompts(conversations, groups)
 
 
-def _answered(prompts: _Prompts, responses: Sequence[str]) -> list[Conversation]:
+def _answered(prompts: _Prompts, responses: Sequence[Response]) -> list[Conversation]:
     """The whole conversation of each response."""
     conversations = []
     for group, response in zip(prompts.groups, responses, strict=True):
         answer = {"role": "assistant", "content": response}
+        if isinstance(response, Mapping):
+            answer = dict(response)
         conversations.append([*prompts.conversations[group], answer])
     return conversations
 

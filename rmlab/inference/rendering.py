@@ -1,11 +1,13 @@
 """Conversations to text by a chat template that reads a pinned date for the clock."""
 
+import inspect
 import json
 import re
 import string
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rmlab.inference.template_limits import draws, limited
 from rmlab.tables import DataError
@@ -13,7 +15,13 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Conversation = list[dict[str, str]]
+# Messages, each with role and content and what else a template reads.
+Conversation = list[dict[str, Any]]
+# Variables of a chat template beside the messages, such as enable_thinking.
+TemplateOptions = Mapping[str, Any]
+
+TOOLS = "tools"
+"""Role of a first message that holds the tools of a conversation as JSON."""
 
 # The day that templates read instead of the clock, at midnight: the default of Llama's
 # templates.
@@ -70,36 +78,53 @@ def pinned_date(jinja: str) -> str | None:
     return DATE if "strftime_now" in jinja else None
 
 
+def add_system(conversation: Conversation, system: str) -> Conversation:
+    """The conversation behind a system message with this text; its tools stay first."""
+    n_tools = int(conversation[0]["role"] == TOOLS)
+    message = {"role": "system", "content": system}
+    return [*conversation[:n_tools], message, *conversation[n_tools:]]
+
+
 def render(
     tokenizer: "PreTrainedTokenizerBase",
     jinja: str,
     conversations: list[Conversation],
     *,
     header: bool,
+    options: TemplateOptions | None = None,
 ) -> list[str]:
     """Each conversation as text; `header`: with the beginning of the answer to come.
 
     Every template reads DATE instead of the clock. Raises DataError where it draws at
-    random, refuses a conversation, fails, or does not come to an end.
+    random, refuses a conversation, fails, or does not come to an end, and for `options`
+    that it does not read.
     """
     if draws(jinja):
         problem = (
             "the chat template draws random text, so that no score could be repeated"
         )
         raise DataError(problem, "pass another one")
+    options = options or {}
+    _check_options(options, jinja)
     if pinned_date(jinja) is not None:
         jinja = _pinned_clock(jinja) + jinja
 
     texts = []
     # One by one, not as a batch: a refusal then names its conversation.
     for number, conversation in enumerate(conversations):
+        variables = dict(options)
+        messages = conversation
+        if messages and messages[0]["role"] == TOOLS:
+            variables[TOOLS] = json.loads(messages[0]["content"])
+            messages = messages[1:]
         try:
             with limited():
                 text = tokenizer.apply_chat_template(
-                    conversation,
+                    messages,
                     chat_template=jinja,
                     tokenize=False,
                     add_generation_prompt=header,
+                    **variables,
                 )
         # A template is somebody's program: it may raise whatever it likes.
         except Exception as error:
@@ -107,6 +132,20 @@ def render(
         # `tokenize=False` gives a text, one of the kinds that the annotation names.
         texts.append(cast(str, text))
     return texts
+
+
+def _check_options(options: TemplateOptions, jinja: str) -> None:
+    """Raise DataError for a variable that the template does not read, and for one that
+    transformers would take for an option of its own.
+    """
+    from transformers import PreTrainedTokenizerBase
+
+    taken = {*inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters}
+    for name in options:
+        is_read = re.search(rf"\b{re.escape(name)}\b", jinja)
+        if not is_read or name in taken - {TOOLS, "documents"}:
+            problem = f"template_options: the chat template does not read {name!r}"
+            raise DataError(problem, "give variables that stand in its text")
 
 
 def _refusal(error: Exception, number: int, conversation: Conversation) -> DataError:

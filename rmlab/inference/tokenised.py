@@ -179,38 +179,57 @@ def set_special_tokens(
     tokenizer: "PreTrainedTokenizerBase",
     texts: list[TokenisedText],
     convention: str | None,
+    bos: bool | None = None,
+    eos: bool | None = None,
 ) -> list[TokenisedText]:
     """The texts with the tokenizer's special tokens around them.
 
-    Each stands there exactly once, or as a convention has it.
+    Each stands there exactly once, or as a convention has it; `bos`, `eos`: whether the
+    beginning and the end token do.
     """
-    if convention == "reward-bench-twice":
-        return texts
-    special = special_tokens(tokenizer)
-    if special.closing and convention is None:
-        return [_enclose(text, special) for text in texts]
+    begin = tokenizer.bos_token_id
+    if bos is not None and begin is None:
+        problem = f"bos={bos}, but the tokenizer has no beginning token"
+        raise DataError(problem, "set tokenizer.bos_token or leave bos=None")
+    opening, closing = special_tokens(tokenizer)
+    if bos is False:
+        opening = tuple(token for token in opening if token != begin)
+    if eos is False:
+        end = tokenizer.eos_token_id
+        closing = tuple(token for token in closing if token != end)
 
-    # A decoder's beginning token, where its tokenizer writes one before plain text or
-    # the template does.
-    bos = tokenizer.bos_token_id
-    begun = []
+    enclosed = []
     for text in texts:
-        if bos is not None and (special.opening or text.ids[0] == bos):
-            text = _enclose(text, SpecialTokens((bos,), ()))
-        begun.append(replace(text, closing=len(special.closing)))
-    return begun
+        if convention == "reward-bench-twice":
+            text = replace(text, opening=len(opening), closing=len(closing))
+        else:
+            # A template's own beginning token stays where the tokenizer writes none.
+            is_begun = bos or (bos is None and text.ids[0] == begin)
+            text_opening = opening
+            if is_begun and begin not in opening:
+                text_opening = (begin, *opening)
+            # A convention has the tokenizer's own tokens at the end.
+            added = () if convention else closing
+            text = _enclose(text, SpecialTokens(text_opening, added), begin)
+            text = replace(text, closing=len(closing))
+        enclosed.append(text)
+    return enclosed
 
 
-def _enclose(text: TokenisedText, special: SpecialTokens) -> TokenisedText:
-    """The text between the tokenizer's special tokens.
+def _enclose(
+    text: TokenisedText, special: SpecialTokens, begin: int | None
+) -> TokenisedText:
+    """The text between special tokens.
 
-    Each stands there once, even where the template writes it too.
+    Each stands there once, even where the template writes it too; `begin`: the
+    tokenizer's beginning token.
     """
-    is_inside = ~np.isin(text.ids, [*special.opening, *special.closing])
-    n_before = int(is_inside.argmax())
+    is_opening = np.isin(text.ids, [*special.opening, -1 if begin is None else begin])
+    n_before = int((~is_opening).argmax())
     n_behind = 0
     if special.closing:
-        n_behind = int(is_inside[::-1].argmax())
+        is_closing = np.isin(text.ids, special.closing)
+        n_behind = int((~is_closing[::-1]).argmax())
     inside = text.ids[n_before : len(text.ids) - n_behind]
     ids = np.concatenate([special.opening, inside, special.closing]).astype(np.int32)
 
@@ -221,5 +240,4 @@ def _enclose(text: TokenisedText, special: SpecialTokens) -> TokenisedText:
         ids=ids,
         start=max(text.start - n_before, 0) + n_opening,
         opening=n_opening,
-        closing=len(special.closing),
     )

@@ -81,17 +81,17 @@ def token_texts(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> list[st
 
 
 def special_tokens(tokenizer: "PreTrainedTokenizerBase") -> SpecialTokens:
-    """A decoder's beginning token, or an encoder's tokens at both ends.
-
-    An encoder writes `[CLS] text [SEP]`. A token that a decoder's tokenizer would write
-    behind a text is left out: the template says where an answer ends.
+    """An encoder's tokens at both ends (`[CLS] text [SEP]`), or a decoder's beginning
+    token and the end tokens that its tokenizer adds.
     """
     # Around an empty text stands what stands around any; another shows where it parts.
     around = call(tokenizer, "", add_special_tokens=True)["input_ids"]
     enclosed = call(tokenizer, "a", add_special_tokens=True)["input_ids"]
     n_opening = common_length(np.array(around), np.array(enclosed))
     opening = tuple(around[:n_opening])
-    closing = tuple(around[n_opening:])
+    behind = around[n_opening:]
+    n_closing = common_length(np.array(behind[::-1]), np.array(enclosed[::-1]))
+    closing = tuple(behind[len(behind) - n_closing :])
 
     # Only encoders have both tokens: [CLS] at either end and [SEP] at the close.
     class_token = tokenizer.cls_token_id
@@ -100,7 +100,6 @@ def special_tokens(tokenizer: "PreTrainedTokenizerBase") -> SpecialTokens:
     if is_known and class_token in opening + closing and separator in closing:
         return SpecialTokens(opening, closing)
 
-    first = opening[:1]
-    if first == (tokenizer.bos_token_id,):
-        return SpecialTokens(first, ())
-    return SpecialTokens((), ())
+    if opening[:1] != (tokenizer.bos_token_id,):
+        opening = ()
+    return SpecialTokens(opening[:1], closing)

@@ -115,7 +115,7 @@ def conversation(prompt: Prompt) -> str:
     if isinstance(prompt, str):
         return prompt
     if len(prompt) == 1 and prompt[0]["role"] == "user":
-        return prompt[0]["content"]
+        return str(prompt[0]["content"])
     turns = []
     for turn in prompt:
         turns.append(f"{turn['role'].title()}: {turn['content']}")

@@ -141,7 +141,7 @@ def _usual_reference(table: pd.DataFrame, value: str) -> float:
     """Zero for a difference, the chance of random scores for a share."""
     if value in _AROUND_ZERO:
         return 0.0
-    chance = table["chance"].dropna().unique() if "chance" in table else []
+    chance = table.get("chance", pd.Series(dtype=float)).dropna().unique()
     return float(chance[0]) if len(chance) == 1 else 0.5
 
 

@@ -63,13 +63,15 @@ def read_results(source: Source, columns: OwnColumns | None = None) -> Results:
     """
     if isinstance(source, pd.DataFrame):
         source = [source]
-    if not isinstance(source, str | PathLike):
-        source = list(source)
-        if source and all(isinstance(table, pd.DataFrame) for table in source):
-            checked = [check_table(table) for table in source]
-            return Results(_tables_by_benchmark(checked), [], {})
+    entries = [source] if isinstance(source, str | PathLike) else list(source)
+    tables_given = [entry for entry in entries if isinstance(entry, pd.DataFrame)]
+    if tables_given:
+        checked = [check_table(table) for table in tables_given]
+        return Results(_tables_by_benchmark(checked), [], {})
 
-    paths = _result_files(source)
+    paths = _result_files(
+        [entry for entry in entries if not isinstance(entry, pd.DataFrame)]
+    )
     frames = [_read_results_file(path, columns) for path in paths]
     tables = _tables_by_benchmark(frames)
     responses = _read_texts(paths, frames, columns)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b, sha256
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 # A question, or the messages before the answer: a list of {"role": ..., "content":
 # ...}.
-Prompt = str | list[dict[str, str]]
+Prompt = str | list[dict[str, Any]]
 
 # Plain values that JSON can hold: what scored the texts.
 Provenance = dict[str, object]
@@ -137,6 +137,7 @@ class Scorer(ABC):
         self, prompts: Sequence[Prompt], responses: Sequence[str], /
     ) -> Floats:
         """Return the scores of `responses` to `prompts`, shape (n,)."""
+        require_one_of_each(prompts, responses)
         texts = [
             Text(prompt, (response,))
             for prompt, response in zip(prompts, responses, strict=True)
@@ -322,6 +323,12 @@ def name_of(model: object) -> str:
     """Return its `name`, or a function's `__name__`."""
     name = getattr(model, "name", None) or getattr(model, "__name__", None)
     if not isinstance(name, str):
+        if hasattr(model, "save_pretrained"):
+            raise TypeError(
+                f"model: {type(model).__name__} is a model in memory; pass "
+                "rmlab.classifier(model, tokenizer), or rmlab.implicit_reward(model, "
+                "tokenizer=...) for a language model"
+            )
         allowed = (
             "a baseline's name, a model id, a folder, a function of (prompts, "
             "responses), or one with a name"
@@ -336,13 +343,17 @@ def name_of(model: object) -> str:
     return name
 
 
-def require_one_of_each(
-    prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]
-) -> None:
-    """Raise ValueError unless there is a first and a second answer for each prompt."""
-    if not len(prompts) == len(first) == len(second):
-        counts = f"{len(prompts)} prompts, {len(first)} and {len(second)} answers"
-        raise ValueError(f"{counts}; give one of each")
+def require_one_of_each(prompts: Sequence[Prompt], *answers: Sequence[object]) -> None:
+    """Raise TypeError for a string in place of a list, and ValueError unless there is
+    one of each answer for each prompt.
+    """
+    for texts in (prompts, *answers):
+        if isinstance(texts, str):
+            raise TypeError(f"{texts[:60]!r} is one text; pass a list of texts")
+    lengths = [len(texts) for texts in answers]
+    if any(length != len(prompts) for length in lengths):
+        counts = " and ".join(map(str, lengths))
+        raise ValueError(f"{len(prompts)} prompts, {counts} answers; give one of each")
 
 
 def hash_parts(parts: Mapping[str, object] | Sequence[object]) -> str:

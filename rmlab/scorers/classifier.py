@@ -5,7 +5,7 @@ read.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import COUNTED_POSITIONS, with_arguments
 from rmlab.scorers.models.classification import head_keys, label_weights, split
 from rmlab.scorers.models.heads import Head, choose
-from rmlab.scorers.reads import Read
+from rmlab.scorers.reads import Read, last_before_pad
+from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -28,18 +29,24 @@ if TYPE_CHECKING:
     from rmlab.inference.backbone import Backbone
     from rmlab.scorers.readout import LoadedModel, Readout
 
+_POOLING = {"last": Read.LAST, "before_pad": Read.BEFORE_PAD}
+
 
 def classifier(
     model: "str | Path | PreTrainedModel",
-    *,
     tokenizer: "PreTrainedTokenizerBase | None" = None,
+    *,
     fingerprint: str | None = None,
     head: str | None = None,
     weights: Mapping[str, float] | Sequence[float] | None = None,
+    pooling: str | None = None,
     base: str | Path | None = None,
     dtype: str | None = None,
     device: str | None = None,
     template: str | Path | None = None,
+    template_options: Mapping[str, Any] | None = None,
+    system: str | None = None,
+    bos: bool | None = None,
     eos: bool | None = None,
     max_length: int | None = None,
     truncate: str | None = None,
@@ -69,6 +76,11 @@ def classifier(
     weights : mapping or sequence of float, optional
         For a model with several labels, by label name or one for each label: the reward
         is weights . labels.
+    pooling : str, optional
+        Where a head that reads the end of the text reads: "last", its last token, as
+        vLLM does; "before_pad", the last that is not the pad token. They differ where
+        the pad token is the end token. By default as the model's class: transformers'
+        read before the pad token.
     base : str or Path, optional
         Where configuration and tokenizer are, if not beside the weights. Of an adapter:
         the model that it changes, by default the one that it names.
@@ -78,8 +90,13 @@ def classifier(
         in float32.
     template : str or Path, optional
         A name, Jinja text or a file; see `rmlab.inference.encoding.encode`.
-    eos : bool, optional
-        Whether the text ends with the end token; see `rmlab.inference.encoding.encode`.
+    template_options : mapping, optional
+        Variables of the template, such as {"enable_thinking": False} or "tools".
+    system : str, optional
+        A system message before every conversation.
+    bos, eos : bool, optional
+        Whether the text begins with the beginning token and ends with the end token, if
+        not as template and tokenizer write it.
     max_length : int, optional
         The longest text in tokens. By default the model's window.
     truncate : str, optional
@@ -109,7 +126,9 @@ def classifier(
         memory that is spread over processes.
     """
     remake = partial(classifier, **locals())
-    require_convention(convention)
+    require_convention(convention, bos=bos)
+    if pooling not in (None, *_POOLING):
+        raise DataError(f"pooling={pooling!r}", nearest(pooling, list(_POOLING)))
     checkpoint = open_model(
         model,
         tokenizer,
@@ -122,6 +141,9 @@ def classifier(
     chosen = _choose_head(checkpoint, head, weights)
     options = EncodeOptions(
         template=template,
+        template_options=template_options,
+        system=system,
+        bos=bos,
         eos=eos,
         max_length=max_length,
         truncate=truncate,
@@ -129,7 +151,7 @@ def classifier(
     )
     return Classifier(
         checkpoint,
-        _make_encoder(checkpoint, chosen.row, options),
+        _make_encoder(checkpoint, chosen.row, options, pooling),
         place(checkpoint, device, dtype, budget),
         head=chosen,
         name=name,
@@ -173,6 +195,7 @@ class Classifier(ReadoutScorer["Readout"]):
                 "head": head.row.name,
                 "mix": mix,
                 "end": encoder.end,
+                "pooling": encoder.pooling,
             },
             name=name,
             remake=remake,
@@ -216,8 +239,20 @@ class Classifier(ReadoutScorer["Readout"]):
             weights = self.checkpoint.read(self.head_keys, base.device, rows=row.rows)
             run = row.make(weights, self.checkpoint.settings)
             reads = row.reads
+        reads = self._pool(reads)
         backbone = with_arguments(base, self.encoder, loader)
         return LoadedModel(backbone, Readout(run, reads, self.label_weights))
+
+    def _pool(self, reads: tuple[Read, ...]) -> tuple[Read, ...]:
+        """Where the head reads, at the end of the text as `pooling` says."""
+        pooling = self.encoder.pooling
+        if pooling is None:
+            return reads
+        ends = {*_POOLING.values()}
+        if ends.isdisjoint(reads):
+            problem = f"pooling={pooling!r}, but its head reads {reads[0].value!r}"
+            raise self.checkpoint.error(problem, "leave pooling out")
+        return tuple(_POOLING[pooling] if read in ends else read for read in reads)
 
     def read_head(self, batch: Batch) -> Floats:
         """The rewards of a batch's rows, with one row for each read of a text."""
@@ -242,8 +277,12 @@ class Classifier(ReadoutScorer["Readout"]):
         located = readout.locate(self.encoder, encoded, np.array([text]))
         ends = everywhere[start:]
         positions = np.tile(located.positions[0], (len(ends), 1))
-        is_last = [read is Read.LAST for read in readout.reads]
-        positions[:, is_last] = ends[:, None]
+        for column, read in enumerate(readout.reads):
+            if read is Read.LAST:
+                positions[:, column] = ends
+            elif read is Read.BEFORE_PAD:
+                kept = last_before_pad(ids, self.encoder.padding)
+                positions[:, column] = kept[start:]
         where = [*batch.where[0][positions]]
         rows = Batch(np.zeros(len(ends), np.intp), batch.rows, where)
         return ids[start:], _read_rows(readout, rows)
@@ -283,7 +322,9 @@ def _choose_head(
     return ChosenHead(row, keys, label_weights(weights, row, checkpoint))
 
 
-def _make_encoder(checkpoint: Source, row: Head, options: EncodeOptions) -> TextEncoder:
+def _make_encoder(
+    checkpoint: Source, row: Head, options: EncodeOptions, pooling: str | None
+) -> TextEncoder:
     """The encoder of a model with this head, with the tokens that its texts get beside
     those of its template.
     """
@@ -297,17 +338,28 @@ def _make_encoder(checkpoint: Source, row: Head, options: EncodeOptions) -> Text
     if end_token is not None:
         end = end_token.find(settings, plain)
     n_masked = 0
+    n_reserved = 0
     if options["convention"] == "reward-bench":
-        n_masked = _count_masked(plain)
-    return TextEncoder(checkpoint, options, end=end, n_masked=n_masked)
+        is_counted = checkpoint.config.model_type in COUNTED_POSITIONS
+        if is_counted or options["truncate"] == "right":
+            n_reserved = _count_masked(plain)
+        n_masked = n_reserved if is_counted else 0
+    return TextEncoder(
+        checkpoint,
+        options,
+        end=end,
+        n_masked=n_masked,
+        n_reserved=n_reserved,
+        pooling=pooling,
+    )
 
 
 def _count_masked(encoder: TextEncoder) -> int:
-    """How many tokens RewardBench's runner masks before a text that the model counts
-    all the same: the first of two beginning tokens.
+    """How many tokens RewardBench's runner masks before a text: the first of two
+    beginning tokens.
+
+    Some models count its position, and a cut at the right makes room for it.
     """
-    if encoder.checkpoint.config.model_type not in COUNTED_POSITIONS:
-        return 0
     options = encoder.options | {
         "max_length": None,
         "truncate": None,

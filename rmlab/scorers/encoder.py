@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.chat_formats import choose_template, read_template
-from rmlab.inference.encoding import Encoded, encode
-from rmlab.inference.rendering import render
+from rmlab.inference.encoding import Encoded, Response, encode
+from rmlab.inference.rendering import TemplateOptions, render
 from rmlab.inference.tokenizer_calls import call
 from rmlab.scorers.base import Prompt, Provenance, hash_parts
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
@@ -32,6 +32,9 @@ class EncodeOptions(TypedDict, total=False):
     """How texts become tokens; the keywords of `rmlab.inference.encoding.encode`."""
 
     template: str | Path | None
+    template_options: TemplateOptions | None
+    system: str | None
+    bos: bool | None
     eos: bool | None
     max_length: int | None
     truncate: str | None
@@ -56,6 +59,10 @@ class TextEncoder:
         A token that is appended where a text does not end with it.
     n_masked : int
         Tokens before the text that are masked, and counted by the model all the same.
+    n_reserved : int
+        Tokens of the window that a convention fills, the masked ones among them.
+    pooling : str, optional
+        Where the head reads, if not as the model's class.
     """
 
     # Of each text.
@@ -70,6 +77,8 @@ class TextEncoder:
         window: int | None = None,
         end: int | None = None,
         n_masked: int = 0,
+        n_reserved: int = 0,
+        pooling: str | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.readers = [checkpoint, *readers]
@@ -80,7 +89,8 @@ class TextEncoder:
         self.window = window
         self.end = end
         self.n_masked = n_masked
-        self.n_added = n_masked + int(end is not None)
+        self.n_added = n_reserved + int(end is not None)
+        self.pooling = pooling
 
     @cached_property
     def tokenizer(self) -> "PreTrainedTokenizerBase":
@@ -89,7 +99,24 @@ class TextEncoder:
             return load_tokenizer(self.checkpoint)
         return self.checkpoint.tokenizer
 
-    def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+    @property
+    def padding(self) -> int | None:
+        """The token that the model's class takes for padding.
+
+        RewardBench's runner sets it where tokenizer or model have none.
+        """
+        token: int | None
+        token = getattr(self.checkpoint.config.get_text_config(), "pad_token_id", None)
+        is_runner = self.options.get("convention") is not None
+        if is_runner and self.tokenizer.pad_token_id is None:
+            return self.tokenizer.eos_token_id
+        if token is None and (is_runner or self.pooling == "before_pad"):
+            return self.tokenizer.pad_token_id
+        return token
+
+    def encode(
+        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
+    ) -> Encoded:
         """Return the texts as token ids; refuse or cut those that are too long."""
         options = self.options | {"max_length": self.longest}
         encoded = encode(self.tokenizer, prompts, *answers, **options)
@@ -98,7 +125,7 @@ class TextEncoder:
         return encoded
 
     def encode_uncut(
-        self, prompts: Sequence[Prompt], /, *answers: Sequence[str]
+        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
     ) -> Encoded:
         """Return the texts as token ids, however long."""
         options = self.options | {"max_length": None, "truncate": None}
@@ -187,9 +214,16 @@ class TextEncoder:
         return list(ids)
 
 
-def require_convention(convention: str | None) -> None:
-    """Raise DataError for a convention that does not exist."""
+def require_convention(
+    convention: str | None, *, bos: bool | None, eos: bool | None = None
+) -> None:
+    """Raise DataError for a convention that does not exist, and for special tokens
+    asked for beside one that has its own.
+    """
     if convention not in (None, "reward-bench"):
         problem = f"convention={convention!r}"
         remedy = "allowed: None (special tokens once), 'reward-bench' (as its runner)"
         raise DataError(problem, remedy)
+    if convention is not None and (bos, eos) != (None, None):
+        problem = f"bos={bos}, eos={eos} with convention={convention!r}"
+        raise DataError(problem, "leave them out: it has special tokens of its own")

@@ -2,7 +2,7 @@
 reference (DPO) or alone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
@@ -51,6 +51,9 @@ def implicit_reward(
     dtype: str | None = None,
     device: str | None = None,
     template: str | Path | None = None,
+    template_options: Mapping[str, Any] | None = None,
+    system: str | None = None,
+    bos: bool | None = None,
     eos: bool | None = None,
     max_length: int | None = None,
     truncate: str | None = None,
@@ -95,7 +98,9 @@ def implicit_reward(
         The model that an adapter changes, by default the one that it names.
     revision, reference_revision : str, optional
         Commits, tags or branches on the hub.
-    dtype, device, template, eos, max_length, truncate, budget
+    dtype, device, template, template_options, system, bos, eos
+        As in `rmlab.classifier`.
+    max_length, truncate, budget
         As in `rmlab.classifier`.
     trust_remote_code, allow_pickle, name
         As in `rmlab.classifier`.
@@ -116,14 +121,7 @@ def implicit_reward(
     .. [1] Rafailov et al. (2023), "Direct Preference Optimization", arXiv 2305.18290.
     """
     remake = partial(implicit_reward, **locals())
-    require_convention(convention)
-    if convention is not None and eos is not None:
-        problem = (
-            f"eos={eos} with convention='reward-bench', which adds an end token of "
-            "its own"
-        )
-        raise DataError(problem, "leave one out")
-
+    require_convention(convention, bos=bos, eos=eos)
     find = partial(
         _open, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
     )
@@ -144,6 +142,9 @@ def implicit_reward(
     has_reference = len(checkpoints) == 2
     options = EncodeOptions(
         template=template,
+        template_options=template_options,
+        system=system,
+        bos=bos,
         eos=eos,
         max_length=max_length,
         truncate=truncate,

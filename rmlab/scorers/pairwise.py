@@ -87,7 +87,7 @@ def pairwise(
     if truncate not in (None, "right"):
         allowed = "allowed: None (refuse long texts), 'right' (cut them, PairRM only)"
         raise DataError(f"truncate={truncate!r}", allowed)
-    require_convention(convention)
+    require_convention(convention, bos=None)
     checkpoint = find(
         model,
         base=base,

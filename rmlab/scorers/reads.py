@@ -16,13 +16,15 @@ Ints = NDArray[np.intp]
 class Read(Enum):
     """A place of a text whose hidden state a head gets.
 
-    LAST and FIRST: the token of the text. MEAN: the mean over all tokens. PROMPT_END:
-    the last token before the answer. GATE: the token that closes the user's turn before
-    the answer's header, such as `<|eot_id|>`. SOURCE, CANDIDATE_1, CANDIDATE_2: the
-    markers of a text that compares two answers.
+    LAST and FIRST: the token of the text. BEFORE_PAD: the last token that is not the
+    pad token, where transformers' classes read. MEAN: the mean over all tokens.
+    PROMPT_END: the last token before the answer. GATE: the token that closes the user's
+    turn before the answer's header, such as `<|eot_id|>`. SOURCE, CANDIDATE_1,
+    CANDIDATE_2: the markers of a text that compares two answers.
     """
 
     LAST = "last"
+    BEFORE_PAD = "before pad"
     FIRST = "first"
     MEAN = "mean"
     PROMPT_END = "prompt end"
@@ -54,6 +56,16 @@ def read_positions(
     elif read in MARKERS:
         markers = encoded.reads or []
         position = int(markers[text][MARKERS.index(read)])
+    elif read is Read.BEFORE_PAD:
+        position = int(last_before_pad(encoded.ids[text], encoder.padding)[-1])
     else:
         position = n_tokens - 1
     return np.array([position], np.intp)
+
+
+def last_before_pad(ids: NDArray[np.int32], pad: int | None) -> Ints:
+    """Of each position, the last one up to it whose token is not the pad token."""
+    positions = np.arange(len(ids))
+    if pad is None:
+        return positions
+    return np.maximum.accumulate(np.where(ids == pad, 0, positions))

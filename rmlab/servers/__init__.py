@@ -2,36 +2,62 @@
 asked and how texts are written.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, cast
 
 import numpy as np
 
 from rmlab.scorers.base import Floats
 from rmlab.scorers.encoder import EncodeOptions
-from rmlab.servers import steerlm
-from rmlab.servers.client import Client
-from rmlab.servers.dialects import Dialect, TokenWriter, Writer, find_dialect
-from rmlab.servers.examination import examine, known_texts
+from rmlab.servers.client import Client, ClientOptions
 from rmlab.servers.http import Reply, Request
+from rmlab.servers.kinds.base import Scored, ServerKind, find_kind
+from rmlab.servers.payloads import Writer
 from rmlab.servers.scorer import Remote
 from rmlab.servers.sender import Answer
-from rmlab.tables import DataError, nearest
+from rmlab.tables import DataError, check_option, nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rmlab.scorers.classifier import Classifier
-
-__all__ = ["Answer", "Client", "Remote", "Reply", "Request", "remote"]
+__all__ = [
+    "Answer",
+    "Client",
+    "ClientOptions",
+    "Remote",
+    "Reply",
+    "Request",
+    "Scored",
+    "ServerKind",
+    "remote",
+]
 
 LabelWeights = str | Mapping[str, float] | Sequence[float]
 
 
-def remote(url: str, *, kind: str, **options: Any) -> Remote:
+class RemoteOptions(ClientOptions, EncodeOptions, total=False):
+    """Options of `remote`: how the server is asked, as of `Client`, and how texts are
+    written, as of `rmlab.classifier`.
+    """
+
+
+def remote(
+    url: str,
+    *,
+    kind: str,
+    model: str | None = None,
+    name: str | None = None,
+    tokenizer: "str | Path | PreTrainedTokenizerBase | None" = None,
+    weights: str | Path | None = None,
+    label_weights: LabelWeights | None = None,
+    version: str | None = None,
+    bounded: bool = False,
+    batch: int = 8,
+    examine: bool = True,
+    **options: Unpack[RemoteOptions],
+) -> Remote:
     """Connect to a reward model behind a server: its raw scores, for `rmlab.score` and
     wherever a scorer goes.
 
@@ -39,8 +65,8 @@ def remote(url: str, *, kind: str, **options: Any) -> Remote:
     as labels, read as many tokens as were sent, read texts to their end, give different
     texts different scores, apply no sigmoid or softmax, score a text alone as among
     others, and agree with `weights`. It gets the same texts again during and after
-    every run, and before it goes on with the scores of a store; scores between two
-    checks that differ are taken out of the store.
+    every run, and before it goes on with the scores of a store; scores are kept once
+    the next check has passed.
 
     Parameters
     ----------
@@ -52,29 +78,35 @@ def remote(url: str, *, kind: str, **options: Any) -> Remote:
         Nemotron reward models).
     model
         Its name at the server; asked of the server where it tells.
+    name
+        What tables call the model.
     tokenizer
-        Folder or hub id of the model's tokenizer. Conversations are written here, by
-        its chat template or by `template`, `eos`, `max_length` and `truncate` as in
-        `rmlab.classifier`, and sent as token ids where the server takes them.
-        `send="text"` sends text that the server's tokenizer turns into the same ids.
+        Folder or hub id of the model's tokenizer. Conversations are written here, and
+        sent as token ids where the server takes them, otherwise as text that the
+        server's tokenizer turns into the same ids.
     weights
         Folder or hub id of the same weights, to compare with; gives the tokenizer, too.
     label_weights
         The weight of each output in the score, by name or in order; for "triton" also
-        the name of a model in `rmlab.servers.steerlm.WEIGHTS`. With several outputs
-        `rmlab.score` keeps each as a column.
+        the name of a model in `rmlab.servers.kinds.triton.WEIGHTS`. With several
+        outputs `rmlab.score` keeps each as a column.
     version
         Names the weights behind the address, a commit say: stored scores are then found
         again at another address. Without it a store knows them by `url`.
     bounded
         The model's own scores lie between 0 and 1.
-    add_eos
-        For "triton": the server appends its end token.
-    name, batch
-        What tables call the model; texts in a request.
-    key, concurrency, rate, retries, backoff, timeout, max_requests, outage
-        As of `rmlab.servers.Client`: `key` is the name of the environment variable with
-        the server's key.
+    batch
+        Texts in a request.
+    examine
+        False leaves the validation out, and with it the checks during a run.
+    **options
+        How texts are written, as in `rmlab.classifier`: `template`, `eos`,
+        `max_length`, `truncate` and the others of
+        `rmlab.scorers.encoder.EncodeOptions`; for "triton" `eos` alone, by which the
+        server appends its end token. How the server is asked: `key` (the name of the
+        environment variable with its key), `concurrency` (default 16), `rate`,
+        `retries`, `backoff`, `timeout`, `max_requests` and `outage`, as of
+        `rmlab.servers.Client`.
 
     Returns
     -------
@@ -87,203 +119,132 @@ def remote(url: str, *, kind: str, **options: Any) -> Remote:
         At the first check that fails, naming it; for SGLang's /v1/classify and for
         Infinity, which give no raw scores; and for a server that does not answer.
     """
-    connected = connect(url, kind=kind, **options)
-    scorer = connected.remote
-    address = scorer.client.url
-    for name, finding in examine(*connected):
-        if finding.status == "fail":
-            problem = f"{address} is not accepted ({name}): {finding.detail}"
-            raise DataError(problem, finding.remedy)
-        # Other warnings follow from what the caller has passed: the kind of server, or
-        # bounded=True.
-        if finding.status == "warn" and name == "tokens" and scorer.dialect.counts:
-            message = f"{address}: {finding.detail}; {finding.remedy}"
-            warnings.warn(message, stacklevel=2)
+    if batch < 1:
+        raise DataError(f"batch={batch}", "allowed: 1 text or more in a request")
+    client_options: dict[str, Any] = {"concurrency": 16}
+    encoding: dict[str, Any] = {}
+    for option, value in options.items():
+        check_option("options", option, list(RemoteOptions.__annotations__))
+        is_client = option in ClientOptions.__annotations__
+        (client_options if is_client else encoding)[option] = value
+    client = Client(url, **client_options)
+
+    server = find_kind(kind, client.url)
+    model = model or server.usual_model
+    if server.form:
+        _require_form_options(server, tokenizer, weights, encoding)
+        source = _Source(Writer(server, cast(EncodeOptions, encoding)), [])
+    else:
+        source = _open_source(server, tokenizer or weights, encoding)
+    draft = Remote(
+        client=client,
+        kind=server,
+        model=model,
+        writer=source.writer,
+        version=version,
+        batch=batch,
+        bounded=bounded,
+    )
+
+    labels = server.name_outputs(source.labels, draft.count_outputs)
+    outputs, mix = _weigh_outputs(labels, label_weights, server.named_weights)
+    if not model and server.model_path:
+        model = client.ask(server.model_path, None, server.read_model)
+    title = name or (model or kind).rstrip("/").rpartition("/")[2]
+    scorer = replace(draft, model=model, name=title, outputs=outputs, mix=mix)
+    if weights is not None:
+        from rmlab.scorers.classifier import classifier
+
+        local_weights = None
+        if len(source.labels) > 1:
+            local_weights = dict(zip(outputs, mix.tolist(), strict=True))
+        local = classifier(weights, weights=local_weights, dtype="float32", **encoding)
+        scorer = replace(scorer, local=local)
+
+    if examine:
+        _require_sound(scorer)
     return scorer
 
 
-class Connected(NamedTuple):
-    """The scorer of a server, not examined yet; the same weights on this machine; and
-    whether the model's own scores may lie between 0 and 1.
-    """
-
-    remote: Remote
-    local: "Classifier | None"
-    bounded: bool
+def _require_sound(scorer: Remote) -> None:
+    """Raise DataError at the first check that fails."""
+    for name, finding in scorer.examine():
+        if finding.status == "fail":
+            problem = f"{scorer.client.url} is not accepted ({name}): {finding.detail}"
+            raise DataError(problem, finding.remedy)
 
 
-def connect(
-    url: str,
-    *,
-    kind: str,
-    model: str | None = None,
-    tokenizer: "str | Path | PreTrainedTokenizerBase | None" = None,
-    weights: str | Path | None = None,
-    template: str | Path | None = None,
-    eos: bool | None = None,
-    max_length: int | None = None,
-    truncate: str | None = None,
-    send: str = "ids",
-    label_weights: LabelWeights | None = None,
-    version: str | None = None,
-    bounded: bool = False,
-    add_eos: bool = False,
-    batch: int = 8,
-    name: str | None = None,
-    **client_options: Any,
-) -> Connected:
-    """Return the scorer of `remote`, not examined yet, and what it is compared with."""
-    client = Client(url, **{"concurrency": 16, **client_options})
-    if batch < 1:
-        raise DataError(f"batch={batch}", "allowed: 1 text or more in a request")
-    if send not in ("ids", "text"):
-        raise DataError(f"send={send!r}", nearest(send, ["ids", "text"]))
-
-    written_by = None if template is None else str(template)
-    options: EncodeOptions = {
-        "template": written_by,
-        "eos": eos,
-        "max_length": max_length,
-        "truncate": truncate,
-    }
-    dialect = find_dialect(kind, client.url)(add_eos)
-    if dialect.writer is None:
-        source = weights if tokenizer is None else tokenizer
-        writer, labels = _make_token_writer(dialect, source, options, send)
-    else:
-        _refuse_given(kind, {**options, "tokenizer": tokenizer, "weights": weights})
-        writer = dialect.writer
-        labels = ()
-    if not model and dialect.usual_model:
-        model = dialect.usual_model
-
-    draft = Remote(
-        client=client,
-        dialect=dialect,
-        model=model,
-        writer=writer,
-        version=version,
-        batch=batch,
-    )
-
-    if dialect.rates_attributes:
-        known = draft.ask_all(draft.prepare(*known_texts(0, 1)))
-        width = known.outputs.shape[1]
-        labels, label_weights = steerlm.weigh_attributes(width, label_weights)
-    outputs, mix = _weigh_outputs(labels, label_weights, dialect.sorts_labels)
-
-    if model is None and dialect.model_path:
-        model = client.ask(dialect.model_path, None, dialect.read_model)
-    title = name or (model or kind).rstrip("/").rpartition("/")[2]
-    scorer = replace(draft, model=model, name=title, outputs=outputs, mix=mix)
-
-    local = None
-    if weights is not None:
-        local = _open_local(weights, labels, scorer, options)
-    return Connected(scorer, local, bounded)
+def _require_form_options(
+    kind: ServerKind, tokenizer: object, weights: object, encoding: Mapping[str, object]
+) -> None:
+    """Raise DataError for options of a tokenizer, which the server has."""
+    values = {**encoding, "tokenizer": tokenizer, "weights": weights}
+    for option, value in values.items():
+        if value and option not in kind.form_options:
+            problem = f"{option}: not for kind={kind.name!r}"
+            raise DataError(problem, "its server has the tokenizer")
 
 
-def _open_local(
-    weights: str | Path, labels: Sequence[str], scorer: Remote, options: EncodeOptions
-) -> "Classifier":
-    """The same weights on this machine, whose labels weigh the same."""
-    from rmlab.scorers.classifier import classifier
-
-    label_weights = None
-    if len(labels) > 1:
-        label_weights = dict(zip(scorer.outputs, scorer.mix.tolist(), strict=True))
-    return classifier(weights, weights=label_weights, dtype="float32", **options)
-
-
-def _refuse_given(kind: str, options: Mapping[str, object]) -> None:
-    """Raise DataError for options of the tokenizer, which the server has."""
-    misplaced = [name for name, value in options.items() if value]
-    if misplaced:
-        names = ", ".join(misplaced)
-        raise DataError(
-            f"{names}: not for kind={kind!r}, whose server has the tokenizer"
-        )
-
-
-class _LocalWriter(NamedTuple):
-    """Who writes the texts here, and the names of the model's labels."""
+class _Source(NamedTuple):
+    """The writer of the texts, and the names of the model's labels."""
 
     writer: Writer
     labels: Sequence[str]
 
 
-def _make_token_writer(
-    dialect: Dialect,
-    source: "str | Path | PreTrainedTokenizerBase | None",
-    options: EncodeOptions,
-    send: str,
-) -> _LocalWriter:
+def _open_source(
+    kind: ServerKind,
+    tokenizer: "str | Path | PreTrainedTokenizerBase | None",
+    encoding: Mapping[str, Any],
+) -> _Source:
     """Who writes texts for a server that is sent texts or tokens."""
-    if dialect.length_option and options["max_length"] is None:
-        server = f"a server of kind={dialect.kind!r}"
-        problem = f"max_length: {server} cuts long texts silently"
-        raise DataError(problem, f"pass its {dialect.length_option}")
-    if source is None:
-        raise DataError(
-            "tokenizer: not given",
-            "pass the folder or hub id that has it, whose template writes the texts",
-        )
-    loaded = _load_tokenizer(source)
-    writer = TokenWriter(
-        tokenizer=loaded.tokenizer,
-        content=loaded.content,
-        options=options,
-        ids=send == "ids" and dialect.takes_ids,
-        adds_special=dialect.adds_special,
-    )
-    return _LocalWriter(writer, loaded.labels)
-
-
-class _LoadedTokenizer(NamedTuple):
-    """A tokenizer, the hash of its files, and the labels in the configuration beside
-    it.
-    """
-
-    tokenizer: "PreTrainedTokenizerBase"
-    content: str
-    labels: list[str]
-
-
-def _load_tokenizer(
-    source: "str | Path | PreTrainedTokenizerBase",
-) -> _LoadedTokenizer:
     from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
     from rmlab.scorers.in_memory import hash_saved
 
-    if not isinstance(source, str | Path):
-        return _LoadedTokenizer(source, hash_saved(source), [])
-    checkpoint = find_tokenizer(source)
+    options = cast(EncodeOptions, encoding)
+    if kind.length_option and options.get("max_length") is None:
+        problem = f"max_length: a server of kind={kind.name!r} cuts long texts silently"
+        raise DataError(problem, f"pass its {kind.length_option}")
+    if tokenizer is None:
+        raise DataError(
+            "tokenizer: not given",
+            "pass the folder or hub id that has it, whose template writes the texts",
+        )
+    if not isinstance(tokenizer, str | Path):
+        content = hash_saved(tokenizer)
+        return _Source(Writer(kind, options, tokenizer, content), [])
+    checkpoint = find_tokenizer(tokenizer)
     labels = [str(label) for label in (checkpoint.config.id2label or {}).values()]
-    tokenizer = load_tokenizer(checkpoint)
-    return _LoadedTokenizer(tokenizer, checkpoint.tokenizer_content, labels)
+    loaded = load_tokenizer(checkpoint)
+    writer = Writer(kind, options, loaded, checkpoint.tokenizer_content)
+    return _Source(writer, labels)
 
 
 def _weigh_outputs(
-    labels: Sequence[str], weights: LabelWeights | None, sorts_labels: bool
+    labels: Sequence[str],
+    weights: LabelWeights | None,
+    named_weights: Mapping[str, Mapping[str, float]],
 ) -> tuple[tuple[str, ...], Floats]:
-    """Return the names of the server's outputs and their weights in the score."""
-    names = sorted(labels) if sorts_labels else list(labels)
-    if isinstance(weights, str) or (weights is None and len(names) > 1):
-        choices = f"give the weight of each label: {', '.join(names[:12])}"
-        raise DataError(f"label_weights={weights!r}", choices)
+    """Return the names of the outputs, and their weights by name or in order."""
+    names = list(labels)
+    if isinstance(weights, str):
+        weights = named_weights.get(weights)
     if weights is None:
+        if len(names) > 1:
+            choices = ", ".join([*named_weights, *names[:12]])
+            problem = f"label_weights: a score of {len(names)} labels"
+            raise DataError(problem, f"give the weight of each, by name: {choices}")
         return tuple(names) or ("score",), np.ones(1)
 
     if isinstance(weights, Mapping):
-        if len(names) <= 1:
-            names = sorted(weights)
+        names = names if len(names) > 1 else sorted(weights)
         for label in weights:
             if label not in names:
                 problem = f"label_weights: no label {label!r}"
                 raise DataError(problem, nearest(str(label), names))
         weights = [weights.get(label, 0.0) for label in names]
-    elif len(names) <= 1 and len(names) != len(weights):
+    elif len(names) <= 1 < len(weights):
         names = [f"output_{i}" for i in range(len(weights))]
     if len(names) != len(weights):
         counts = f"{len(weights)} values for {len(names)} labels {names}"

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 from rmlab.records import install_command
 from rmlab.servers.http import Json, Reply, Request, check_url
-from rmlab.servers.limits import Spent
-from rmlab.servers.sender import Answer, Sender
+from rmlab.servers.sender import Answer, Sender, Spent
 from rmlab.tables import DataError
 
 K = TypeVar("K")
@@ -30,6 +29,20 @@ _LEAST = {
     "rate": 0.001,
     "timeout": 0.001,
 }
+
+
+class ClientOptions(TypedDict, total=False):
+    """The options of `Client`, which `rmlab.remote` and `rmlab.judge` take as well."""
+
+    key: str | None
+    concurrency: int
+    rate: float | None
+    retries: int
+    backoff: float
+    timeout: float
+    max_requests: int | None
+    max_tokens: int | None
+    outage: float
 
 
 @dataclass(frozen=True)
@@ -54,9 +67,8 @@ class Client:
         Budget over all streams of the client, tries included; `spent` says how much of
         it is used.
     outage
-        Seconds for which all requests wait for a server that answers 503 several times
-        in a row, or that cannot be reached after it had answered. 0 waits for nothing
-        but the retries.
+        Seconds for which a request is tried again while the server answers 503, or
+        cannot be reached after it had answered. 0 waits for nothing but the retries.
 
     Raises
     ------
@@ -77,12 +89,10 @@ class Client:
     spent: Spent = field(default_factory=Spent, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        packages = ("httpx", "tenacity")
-        missing = [name for name in packages if find_spec(name) is None]
-        if missing:
-            needed = ", ".join(missing)
+        if find_spec("httpx") is None or find_spec("tenacity") is None:
+            command = install_command("judge")
             raise ImportError(
-                f"asking a server needs {needed}: run {install_command('judge')}"
+                f"asking a server needs httpx and tenacity: run {command}"
             )
         object.__setattr__(self, "url", check_url(self.url))
         if self.key is not None and not self.key.isidentifier():
@@ -101,8 +111,8 @@ class Client:
         items: Iterable[tuple[K, Request]],
         read: Callable[[K, Reply], T],
         *,
-        explain: Callable[[Reply], str] = Reply.text,
         reserve: int = 0,
+        may_refuse_all: bool = False,
     ) -> Generator[tuple[K, Answer[T]], None, None]:
         """Yield each item with its answer, as they arrive: a value or a reason, exactly
         once.
@@ -120,16 +130,17 @@ class Client:
         read
             Makes a value of an item's reply. Where it raises ValueError, LookupError or
             TypeError the reply is not an answer, and the request is tried again.
-        explain
-            Finds the reason in the reply of a server that refuses a request. Where it
-            raises as `read` does, the beginning of the reply is the reason.
         reserve
             Requests of the budget that this stream leaves for later.
+        may_refuse_all
+            Whether status 400 is about one text, so that any number of them in a row
+            does not end the stream, as 32 other failures do.
         """
         pending = iter(items)
         finished: SimpleQueue[Future[tuple[K, Answer[T]]]] = SimpleQueue()
         n_open = 0
-        with closing(Sender(self, read, explain, reserve)) as sender:
+        sender = Sender(self, read, reserve, may_refuse_all)
+        with closing(sender):
             while True:
                 for key, request in islice(pending, 2 * self.concurrency - n_open):
                     future = sender.threads.submit(sender.answer, key, request)
@@ -147,8 +158,7 @@ class Client:
         where there is none.
         """
         items = [(None, Request(path, body))]
-        with closing(self.stream(items, lambda _, reply: read(reply))) as answers:
-            _, answer = next(answers)
+        ((_, answer),) = self.stream(items, lambda _, reply: read(reply))
         if answer.reason:
             raise DataError(f"{self.url}: {path} failed: {answer.reason}")
         return answer.value  # type: ignore[return-value]

@@ -1,24 +1,22 @@
 """The checks that a server of a reward model has to pass before it is used.
 
 No flag is trusted: what a server does with a few known texts shows in its answers.
-`examine` is read by `rmlab.remote`, which refuses a server at its first failure, and by
-`rmlab.doctor`, which shows them all.
+`rmlab.remote` refuses a server at its first failure, `rmlab.doctor` shows them all.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmlab.findings import Check, Checks, Finding, grade, run_checks
+from rmlab.findings import Check, Checks, Finding, grade
 from rmlab.scorers.base import Floats
-from rmlab.servers.dialects import Payloads
-from rmlab.servers.scorer import NEAR, Known, Remote, distance
-from rmlab.tables import DataError
+from rmlab.servers.payloads import Prepared
 
-if TYPE_CHECKING:
-    from rmlab.scorers.classifier import Classifier
+NEAR = 0.1
+"""Standard deviations within which two scores count as the same: servers compute in
+half precision.
+"""
 
 KNOWN = (
     ("What is the capital of France?", "The capital of France is Paris."),
@@ -73,25 +71,28 @@ def known_texts(
 
 
 @dataclass(frozen=True)
-class _ServerTrial:
-    """Outputs for the known texts, together and one by one, and how many tokens the
-    server says it read.
+class Trial:
+    """A server's outputs for the known texts, shape (texts, outputs).
 
-    `expected`: scores by the same weights on this machine. `bounded`: whether scores
-    may lie between 0 and 1.
+    `n_read`: how many tokens it says it read, None where it does not say. `alone`: the
+    outputs for each text in a request of its own. `names`, `mix`: of the model's
+    outputs, and their weights in the score. `expected`: scores by the same weights on
+    this machine. `bounded`: whether scores may lie between 0 and 1.
     """
 
-    remote: Remote
-    prepared: Payloads
+    prepared: Prepared
     outputs: Floats
     n_read: int | None
-    outputs_alone: Floats
+    alone: Floats
+    names: Sequence[str]
+    mix: Floats
     expected: Floats | None
     bounded: bool
 
     @property
     def scores(self) -> Floats:
-        return self.outputs @ self.remote.mix
+        """The scores, shape (texts,)."""
+        return self.outputs @ self.mix
 
     @property
     def error(self) -> float:
@@ -101,90 +102,24 @@ class _ServerTrial:
         return distance(self.expected, self.scores)
 
 
-def examine(
-    remote: Remote, local: "Classifier | None" = None, bounded: bool = True
-) -> Iterator[tuple[str, Finding]]:
-    """Yield the checks of a server one after the other.
-
-    Where all pass that others need, the scorer remembers the outputs of the known
-    texts, to check the server again.
-
-    Parameters
-    ----------
-    remote
-        The scorer of the server.
-    local
-        The same weights on this machine.
-    bounded
-        Whether the model's own scores may lie between 0 and 1.
-
-    Raises
-    ------
-    DataError
-        For faults on this machine: a tokenizer, options or weights with which the known
-        texts cannot be scored.
+def distance(before: Floats, now: Floats) -> float:
+    """Return the largest difference of scores, or of outputs, in standard deviations of
+    `before`.
     """
-    remote.prepare(*known_texts(0))
-    if local is not None:
-        local(*known_texts(0))
-    try:
-        trial = _ask_known(remote, local, bounded)
-    except DataError as error:
-        detail = error.problem.removeprefix(f"{remote.client.url}: ")
-        if error.remedy:
-            detail += f"; {error.remedy}"
-        remedy = "look at the server's log, kind= and model="
-        yield "answers", Finding("fail", detail, remedy)
-        return
-    has_passed = yield from run_checks(_CHECKS, trial)
-    if has_passed:
-        remote.known = Known(trial.prepared, trial.outputs)
+    if now.shape != before.shape:
+        return np.inf
+    scale = np.maximum(before.std(axis=0), 1e-12)
+    return float((np.abs(now - before) / scale).max())
 
 
-def _ask_known(
-    remote: Remote, local: "Classifier | None", bounded: bool
-) -> _ServerTrial:
-    """Ask for the known texts; the longest is the longest that the server and the
-    model's window take.
-    """
-    # A server that does not answer is asked no more.
-    remote.ask_all(remote.prepare(*known_texts(0, 1)))
-    for n_lines in LONG_LINES:
-        texts = known_texts(n_lines)
-        try:
-            prepared = remote.prepare(*texts)
-            together = remote.ask_all(prepared)
-            expected = None if local is None else local(*texts)
-            alone = remote.ask_all(prepared, batch=1)
-        except DataError as error:
-            refused = error
-            continue
-        return _ServerTrial(
-            remote,
-            prepared,
-            together.outputs,
-            together.n_tokens,
-            alone.outputs,
-            expected,
-            bounded,
-        )
-    raise refused
-
-
-def _check_answers(trial: _ServerTrial) -> Finding:
-    detail = f"{len(trial.outputs)} known texts, together and one by one"
-    return Finding("pass", detail)
-
-
-def _check_labels(trial: _ServerTrial) -> Finding:
+def _check_labels(trial: Trial) -> Finding:
     width = trial.outputs.shape[1]
-    names = trial.remote.outputs
-    expected = f"{len(names)} ({', '.join(names[:9])})"
+    expected = f"{len(trial.names)} ({', '.join(trial.names[:9])})"
     detail = f"values for each text: {width}; expected: {expected}"
-    return Finding(grade(width == len(names)), detail)
+    return Finding(grade(width == len(trial.names)), detail)
 
 
-def _check_tokens(trial: _ServerTrial) -> Finding | None:
+def _check_tokens(trial: Trial) -> Finding | None:
     if _is_cut(trial):
         return Finding(
             "fail",
@@ -203,14 +138,14 @@ def _check_tokens(trial: _ServerTrial) -> Finding | None:
             "warn", "the server does not say how many tokens it read", remedy
         )
     detail = f"{n_read} were read where {n_sent} were sent"
-    if n_read == n_sent + len(trial.prepared.texts):
+    if n_read == n_sent + len(trial.outputs):
         detail += ": a second beginning token"
     elif n_read != n_sent:
         detail += ": another tokenizer, or truncation"
     return Finding(grade(n_read == n_sent), detail)
 
 
-def _is_cut(trial: _ServerTrial) -> bool:
+def _is_cut(trial: Trial) -> bool:
     """Whether the long texts, which differ at their end, get the same outputs."""
     text, other_text = trial.prepared.texts[-2:]
     outputs, other_outputs = trial.outputs[-2:]
@@ -219,7 +154,7 @@ def _is_cut(trial: _ServerTrial) -> bool:
     return is_alike and text != other_text
 
 
-def _check_spread(trial: _ServerTrial) -> Finding:
+def _check_spread(trial: Trial) -> Finding:
     low = trial.scores.min()
     high = trial.scores.max()
     n_distinct = len(np.unique(trial.scores))
@@ -229,7 +164,7 @@ def _check_spread(trial: _ServerTrial) -> Finding:
     return Finding(grade(is_wide and has_few_ties), detail)
 
 
-def _check_activation(trial: _ServerTrial) -> Finding:
+def _check_activation(trial: Trial) -> Finding:
     """Tell raw scores from a sigmoid or a softmax by their range."""
     low = trial.outputs.min()
     high = trial.outputs.max()
@@ -245,13 +180,13 @@ def _check_activation(trial: _ServerTrial) -> Finding:
     return Finding(grade(False, trial.bounded), detail)
 
 
-def _check_company(trial: _ServerTrial) -> Finding:
-    apart = distance(trial.scores, trial.outputs_alone @ trial.remote.mix)
+def _check_batch(trial: Trial) -> Finding:
+    apart = distance(trial.scores, trial.alone @ trial.mix)
     detail = f"together and alone up to {apart:.2g} standard deviations apart"
     return Finding(grade(apart <= NEAR), detail)
 
 
-def _check_weights(trial: _ServerTrial) -> Finding | None:
+def _check_weights(trial: Trial) -> Finding | None:
     if trial.expected is None:
         return None
     apart = f"up to {trial.error:.2g} standard deviations"
@@ -259,11 +194,7 @@ def _check_weights(trial: _ServerTrial) -> Finding | None:
     return Finding(grade(trial.error <= NEAR), detail)
 
 
-_CHECKS: Checks[_ServerTrial] = {
-    "answers": Check(
-        _check_answers,
-        is_needed=True,
-    ),
+CHECKS: Checks[Trial] = {
     "labels": Check(
         _check_labels,
         "pass label_weights=, one number per output; hundreds of values are an "
@@ -272,7 +203,7 @@ _CHECKS: Checks[_ServerTrial] = {
     ),
     "tokens": Check(
         _check_tokens,
-        "send token ids (send='ids'), or start the server with the same tokenizer",
+        "start the server with the same tokenizer, or one that takes token ids",
     ),
     "spread": Check(
         _check_spread,
@@ -284,10 +215,10 @@ _CHECKS: Checks[_ServerTrial] = {
         "serve the model without an activation, or pass weights= or bounded=True",
     ),
     "alone": Check(
-        _check_company,
+        _check_batch,
         "padding is read, or answers come in another order: ask with batch=1",
     ),
     "weights": Check(
-        _check_weights, "rmlab.parity(local, served, responses) looks for the cause"
+        _check_weights, "rmlab.parity(local, served, responses) compares the settings"
     ),
 }

@@ -8,17 +8,16 @@ import os
 import secrets
 import socket
 import time
-import zlib
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from operator import attrgetter
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from rmlab.records import unique_fields
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -28,9 +27,7 @@ Json = Any
 """A value that JSON can hold."""
 
 MAX_BYTES = 64 << 20
-"""A reply with more bytes is refused, as it is sent and as it is unpacked. httpx limits
-headers and trailers itself.
-"""
+"""A reply with more bytes is refused. httpx limits headers and trailers itself."""
 
 _HEADERS = {
     "content-type": "application/json",
@@ -40,38 +37,24 @@ _HEADERS = {
 _CONNECT_SECONDS = 10.0
 # Begins the name that each request carries; vLLM repeats the name in its reply.
 _REQUEST_MARK = b"rmlab-request-"
-# The bytes that h11 has read behind a reply. httpx 0.28 has no public way to them.
-_find_leftover = attrgetter(
-    "stream._httpcore_stream._stream._connection._h11_state.trailing_data"
-)
-# Window bits by which zlib recognises both gzip's and its own header.
-_ANY_HEADER = zlib.MAX_WBITS | 32
 
 
+@dataclass(eq=False)
 class Failure(Exception):
     """A try failed.
 
-    `again`: another may succeed. `away`: the server is out of service. `refused`: it
-    works, and refuses this request alone. `charged`: it may cost. `wait`: seconds for
-    which the server asks to be left alone.
+    `again`: another may succeed. `away`: the server is out of service. `unreached`: no
+    connection was made. `refused`: the server works, and refuses this request alone.
+    `charged`: it may cost. `wait`: seconds for which the server asks to be left alone.
     """
 
-    def __init__(
-        self,
-        reason: str,
-        *,
-        again: bool,
-        away: bool = False,
-        refused: bool = False,
-        charged: bool = True,
-        wait: float = 0.0,
-    ) -> None:
-        super().__init__(reason)
-        self.again = again
-        self.away = away
-        self.refused = refused
-        self.charged = charged
-        self.wait = wait
+    reason: str
+    again: bool
+    away: bool = False
+    unreached: bool = False
+    refused: bool = False
+    charged: bool = True
+    wait: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -107,9 +90,9 @@ class Reply:
 
     def json(self) -> Json:
         """Return the content as JSON; raise ValueError or RecursionError where it is
-        not JSON.
+        not JSON, or names a field twice.
         """
-        return json.loads(self.content)
+        return json.loads(self.content, object_pairs_hook=unique_fields)
 
     def text(self) -> str:
         """Return the content as it is, as text."""
@@ -149,15 +132,18 @@ def read_key(name: str) -> str:
 
 
 class Connection:
-    """One thread's connection to a server, kept between requests.
+    """One thread's connection to a server.
+
+    A connection is kept for the next request only if the reply has named its own
+    request. Otherwise a second copy of a reply, however late, would be taken for the
+    next reply, and shift all answers after it.
 
     A transport of httpx without its client: no cookies, no redirects, and a third less
     processor time. httpx limits the time of every read, not of the whole reply: another
-    thread calls `cut` when `deadline` has passed. Bytes that lie behind a reply would
-    be taken as the reply to the next request: `transport` is closed, and connects anew.
+    thread calls `cut` when `deadline` has passed.
     """
 
-    def __init__(self, url: str, key: str, timeout: float) -> None:
+    def __init__(self, url: str, key: str, timeout: float, proxy: str | None) -> None:
         import httpx
 
         self.deadline = math.inf
@@ -171,7 +157,7 @@ class Connection:
             self._headers["authorization"] = f"Bearer {key}"
         timeouts = httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS))
         self._extensions = {"timeout": timeouts.as_dict(), "trace": self._note_socket}
-        self.transport = httpx.HTTPTransport(verify=ssl_context(), proxy=_proxy(url))
+        self.transport = httpx.HTTPTransport(verify=ssl_context(), proxy=proxy)
 
     def send(self, request: Request) -> Reply:
         """Return the whole reply; raise Failure where none comes."""
@@ -182,10 +168,8 @@ class Connection:
             message = self._message(request, mark)
             with closing(self.transport.handle_request(message)) as response:
                 body = _read_body(response)
-                has_leftover = _has_leftover(response)
             reply = Reply(body, dict(response.headers), response.status_code)
-            _require_own_mark(reply, mark)
-            is_reusable = not has_leftover
+            is_reusable = _names_request(reply, mark)
             return reply
         except Failure:
             raise
@@ -204,15 +188,11 @@ class Connection:
         content = request.body
         if content is not None and not isinstance(content, bytes):
             content = json.dumps(content, separators=(",", ":")).encode()
-        method = "GET" if content is None else "POST"
+        headers = {**self._headers, "x-request-id": mark.decode(), **request.headers}
         return httpx.Request(
-            method,
+            "GET" if content is None else "POST",
             self._parse_url(f"{self._url}/{request.path.lstrip('/')}"),
-            headers={
-                **self._headers,
-                "x-request-id": mark.decode(),
-                **request.headers,
-            },
+            headers=headers,
             content=content,
             extensions=self._extensions,
         )
@@ -224,9 +204,14 @@ class Connection:
         is_late = time.monotonic() >= self.deadline
         if is_late or isinstance(error, httpx.TimeoutException):
             return Failure(f"no answer within {self._timeout:g} seconds", again=True)
-        was_sent = not isinstance(error, httpx.ConnectError)
-        reason = f"the connection failed ({type(error).__name__}: {error})"
-        return Failure(reason, again=True, away=not was_sent, charged=was_sent)
+        is_unreached = isinstance(error, httpx.ConnectError)
+        return Failure(
+            f"the connection failed ({type(error).__name__}: {error})",
+            again=True,
+            away=is_unreached,
+            unreached=is_unreached,
+            charged=not is_unreached,
+        )
 
     def cut(self) -> None:
         """End a request that another thread waits for."""
@@ -239,47 +224,32 @@ class Connection:
             self._socket = details["return_value"].get_extra_info("socket")
 
 
-def _require_own_mark(reply: Reply, mark: bytes) -> None:
-    """Raise Failure where a reply carries the mark of another request."""
-    header = reply.headers.get("x-request-id", "").encode()
-    for text in (reply.content, header):
-        if _REQUEST_MARK in text and mark not in text:
-            raise Failure("the reply is to another request", again=True)
+def _names_request(reply: Reply, mark: bytes) -> bool:
+    """Whether a reply repeats the mark of its request; raise Failure where it repeats
+    that of another one.
+    """
+    text = reply.headers.get("x-request-id", "").encode() + reply.content
+    if mark in text:
+        return True
+    if _REQUEST_MARK in text:
+        raise Failure("the reply is to another request", again=True)
+    return False
 
 
 def _read_body(response: "httpx.Response") -> bytes:
-    """Return the content, unpacked; raise Failure beyond the limit, and for more than
-    one coding.
+    """Return the content; raise Failure beyond the limit, and where it is packed, which
+    was not asked for: unpacked it could be of any size.
     """
+    coding = response.headers.get("content-encoding", "identity")
+    if coding != "identity":
+        raise Failure(f"content-encoding: {coding:.100} was not asked for", again=False)
     body = bytearray()
     for piece in response.iter_raw():
         body += piece
-        _check_size(len(body))
-    coding = response.headers.get("content-encoding", "identity").strip().lower()
-    if coding in ("identity", ""):
-        return bytes(body)
-    if coding not in ("gzip", "deflate"):
-        raise Failure(f"content-encoding: {coding:.100} was not asked for", again=False)
-    unpacker = zlib.decompressobj(_ANY_HEADER)
-    content = unpacker.decompress(body, MAX_BYTES + 1)
-    _check_size(len(content))
-    if not unpacker.eof:
-        raise Failure("the reply is not whole", again=True)
-    return content
-
-
-def _check_size(n_bytes: int) -> None:
-    if n_bytes > MAX_BYTES:
-        raise Failure(f"an answer of more than {MAX_BYTES >> 20} MiB", again=False)
-
-
-def _has_leftover(response: "httpx.Response") -> bool:
-    """Whether bytes lie behind the reply; true where a release of httpx hides them."""
-    try:
-        leftover, _ = _find_leftover(response)
-    except AttributeError:
-        return True
-    return bool(leftover)
+        if len(body) > MAX_BYTES:
+            limit = f"an answer of more than {MAX_BYTES >> 20} MiB"
+            raise Failure(limit, again=False)
+    return bytes(body)
 
 
 @cache
@@ -292,7 +262,7 @@ def ssl_context() -> SSLContext:
     return httpx.create_ssl_context()
 
 
-def _proxy(url: str) -> str | None:
+def find_proxy(url: str) -> str | None:
     """Return the environment's proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY) for
     an address.
 

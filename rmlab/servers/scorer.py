@@ -1,24 +1,21 @@
-"""A reward model behind a server, as a streaming scorer that keeps checking its
-server.
-"""
+"""A reward model behind a server, as a scorer that keeps checking its server."""
 
 import math
 import time
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from rmlab.findings import Finding, run_checks
 from rmlab.scorers.base import (
     SCORING_VERSION,
     Floats,
     Ints,
-    Prompt,
     Scorer,
     Stream,
     Text,
@@ -26,39 +23,28 @@ from rmlab.scorers.base import (
     list_columns,
 )
 from rmlab.servers.client import Client
-from rmlab.servers.dialects import Dialect, Payloads, Scored, Writer
+from rmlab.servers.examination import (
+    CHECKS,
+    LONG_LINES,
+    NEAR,
+    Trial,
+    distance,
+    known_texts,
+)
 from rmlab.servers.http import Failure, Reply, Request
-from rmlab.servers.sender import Answer
+from rmlab.servers.kinds.base import Scored, ServerKind
+from rmlab.servers.payloads import Prepared, Writer
+from rmlab.servers.sender import MAX_FAILURES, Answer
 from rmlab.tables import DataError
 
-NEAR = 0.1
-"""Standard deviations within which two scores count as the same: servers compute in
-half precision.
-"""
+if TYPE_CHECKING:
+    from rmlab.scorers.classifier import Classifier
 
 # A server is checked again after so many requests and seconds.
 RECHECK_REQUESTS = 100
 RECHECK_SECONDS = 10.0
 # It is checked again after so many requests at the latest.
 MOST_REQUESTS = 2000
-
-
-class Known(NamedTuple):
-    """Known texts, and the outputs that the accepted server gave them, shape (texts,
-    outputs).
-    """
-
-    prepared: Payloads
-    outputs: Floats
-
-
-class Outputs(NamedTuple):
-    """Outputs for texts, shape (texts, outputs), and how many tokens the server says it
-    read, None where it does not say.
-    """
-
-    outputs: Floats
-    n_tokens: int | None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -70,7 +56,7 @@ class Remote(Scorer):
 
     Parameters
     ----------
-    client, dialect, model
+    client, kind, model
         Who is asked, how, and for which model.
     writer
         Writes the conversations.
@@ -82,21 +68,21 @@ class Remote(Scorer):
         Names of the server's outputs, and their weights in the score.
     batch
         Texts in a request.
+    local
+        The same weights on this machine, to compare with.
+    bounded
+        Whether the model's own scores may lie between 0 and 1.
     known
-        The known texts. None: not accepted yet, so that nothing is checked.
+        The known texts and their outputs. None: the server is not accepted yet, so that
+        nothing is checked.
     models
         Names of the model in the replies for which the server was accepted.
-    failed
-        Why texts got no score, and how many.
     unscored
         Why texts of the last stream got no score, by their positions.
-    withdrawn
-        Positions of scores that the last stream gave before it found that the server
-        had changed.
     """
 
     client: Client
-    dialect: Dialect
+    kind: ServerKind
     model: str | None
     writer: Writer
     version: str | None
@@ -104,11 +90,11 @@ class Remote(Scorer):
     name: str = ""
     outputs: tuple[str, ...] = ()
     mix: Floats = field(default_factory=lambda: np.zeros(0))
-    known: Known | None = None
+    local: "Classifier | None" = None
+    bounded: bool = False
+    known: Trial | None = None
     models: set[str] = field(default_factory=set)
-    failed: Counter[str] = field(default_factory=Counter)
     unscored: dict[int, str] = field(default_factory=dict)
-    withdrawn: Sequence[int] = ()
 
     # A budget is one client's: copies would each spend all of it.
     travels: ClassVar[bool] = False
@@ -131,63 +117,68 @@ class Remote(Scorer):
         scoring = {"scoring": SCORING_VERSION, "mix": self.mix.tolist()}
         return hash_parts({**scoring, **weights, **self._identity})
 
-    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
-        """Return the texts as they will be sent; ask nothing."""
-        return self.writer.write(prompts, responses)
+    @property
+    def _identity(self) -> dict[str, object]:
+        identity = {"kind": self.kind.name, "model": self.model}
+        return {**identity, **self.writer.identity}
 
     def stream(self, texts: Sequence[Text], /) -> Stream:
         """Yield positions of texts and their scores, NaN for texts that the server
         refuses.
 
         Shape (texts,), or (texts, 1 + outputs) where there are several outputs: the
-        score, then the outputs. Texts without a score come last. Where the server is
-        found changed, the scores since the check before are `withdrawn`.
+        score, then the outputs. Texts without a score come last. Scores are held back
+        until the server has passed its next check: where it is found changed, or the
+        run ends in any other way, none of them reaches a store.
         """
-        self.withdrawn = ()
         self.unscored = {}
         if not texts:
             return
-        prepared = self.prepare(*list_columns(texts))
-        unconfirmed: list[Ints] = []
+        prepared = self.writer.write(*list_columns(texts))
+        unconfirmed: list[tuple[Ints, Floats]] = []
         n_unchecked = 0
+        n_refused = 0
         stop = ""
         last_check = time.monotonic()
         for rows, answer in self._ask_twice(prepared):
             if answer.stopped:
                 stop = answer.reason
                 continue
-            # A server that has changed may refuse all texts: refusals count, too.
             n_unchecked += 1
             if answer.value is None:
                 self.unscored[int(rows[0])] = answer.reason
+                n_refused += 1
             else:
-                unconfirmed.append(rows)
-                yield rows, self._scores(answer.value)
+                unconfirmed.append((rows, self._scores(answer.value)))
+                n_refused = 0
 
             is_late = time.monotonic() - last_check >= RECHECK_SECONDS
             n_allowed = RECHECK_REQUESTS if is_late else MOST_REQUESTS
-            if n_unchecked >= n_allowed:
-                self._recheck(unconfirmed)
+            # A server that has changed may refuse all texts.
+            if n_unchecked >= n_allowed or n_refused == MAX_FAILURES:
+                self._recheck()
+                yield from unconfirmed
                 unconfirmed = []
                 n_unchecked = 0
                 last_check = time.monotonic()
 
-        if unconfirmed:
-            self._recheck(unconfirmed, has_stopped=bool(stop))
         if stop:
+            # The server may be away; it is not waited for again.
+            hasty = replace(self.client, retries=0, outage=0.0)
+            if replace(self, client=hasty)._is_confirmed():
+                yield from unconfirmed
             problem = f"{self.client.url}: {stop}"
             raise DataError(problem, "run again to go on from what a store= kept")
+        if unconfirmed:
+            self._recheck()
+            yield from unconfirmed
         if self.unscored:
-            self._report_unscored()
-            n_unscored = len(self.unscored)
-            missing = np.full(n_unscored, np.nan)
-            if self.columns:
-                missing = np.full((n_unscored, 1 + len(self.columns)), np.nan)
+            self._warn_of_unscored()
+            shape = (len(self.unscored), 1 + len(self.columns))
+            missing = np.full(shape if self.columns else shape[:1], np.nan)
             yield np.array(list(self.unscored), np.intp), missing
 
-    def _report_unscored(self) -> None:
-        """Count the texts without a score, and warn of them."""
-        self.failed.update(self.unscored.values())
+    def _warn_of_unscored(self) -> None:
         text, reason = next(iter(self.unscored.items()))
         first = f"first text {text}: {reason}"
         message = f"{self.name}: no score for {len(self.unscored)} texts, {first}"
@@ -202,14 +193,12 @@ class Remote(Scorer):
 
     def provenance(self) -> dict[str, object]:
         """Return where the scores come from, as plain values; never a key."""
-        weights = self.mix.tolist() if self.columns else None
         return {
             "url": self.client.url,
             "version": self.version,
             "requests": self.client.spent.requests,
             "outputs": list(self.outputs),
-            "weights": weights,
-            "failed": dict(self.failed),
+            "weights": self.mix.tolist(),
             "known_outputs": self._known_outputs(),
             **self._identity,
         }
@@ -242,80 +231,111 @@ class Remote(Scorer):
         keys = [hash_parts({"text": text}) for text in self.known.prepared.texts]
         return dict(zip(keys, self.known.outputs.tolist(), strict=True))
 
-    def ask_all(self, prepared: Payloads, batch: int | None = None) -> Outputs:
-        """Return the server's outputs for all texts.
+    def examine(self) -> Iterator[tuple[str, Finding]]:
+        """Yield the checks of the server one after the other.
 
-        Raises
-        ------
-        DataError
-            If a reply is missing.
+        Where all pass that others need, the scorer remembers the outputs of the known
+        texts, to check the server again. Raises DataError for faults on this machine: a
+        tokenizer, options or weights with which the known texts cannot be scored.
         """
-        scored_by_start: dict[int, Scored] = {}
-        batches = _split(np.arange(len(prepared.texts)), batch or self.batch)
-        for rows, answer in self._ask(prepared, batches):
+        self.writer.write(*known_texts(0))
+        if self.local is not None:
+            self.local(*known_texts(0))
+        try:
+            trial = self._ask_known()
+        except DataError as error:
+            detail = str(error).removeprefix(f"{self.client.url}: ")
+            remedy = "look at the server's log, kind= and model="
+            yield "answers", Finding("fail", detail, remedy)
+            return
+        detail = f"{len(trial.outputs)} known texts, together and one by one"
+        yield "answers", Finding("pass", detail)
+        if (yield from run_checks(CHECKS, trial)):
+            self.known = trial
+
+    def _ask_known(self) -> Trial:
+        """Ask for the known texts; the longest is the longest that the server and the
+        model's window take.
+        """
+        # A server that does not answer is asked no more.
+        self.count_outputs()
+        for n_lines in LONG_LINES:
+            texts = known_texts(n_lines)
+            try:
+                prepared = self.writer.write(*texts)
+                scored = self.ask_all(prepared)
+                alone = self.ask_all(prepared, batch=1)
+                return Trial(
+                    prepared=prepared,
+                    outputs=np.array(scored.values),
+                    n_read=scored.tokens,
+                    alone=np.array(alone.values),
+                    names=self.outputs,
+                    mix=self.mix,
+                    expected=None if self.local is None else self.local(*texts),
+                    bounded=self.bounded,
+                )
+            except DataError as error:
+                refused = error
+        raise refused
+
+    def count_outputs(self) -> int:
+        """Return how many outputs the server gives for a text."""
+        scored = self.ask_all(self.writer.write(*known_texts(0, 1)))
+        return len(scored.values[0])
+
+    def ask_all(self, prepared: Prepared, batch: int | None = None) -> Scored:
+        """Return the server's outputs for all texts; raise DataError if a reply is
+        missing.
+        """
+        values: dict[int, list[float]] = {}
+        counts = []
+        all_rows = np.arange(len(prepared.texts))
+        for rows, answer in self._ask(prepared, _split(all_rows, batch or self.batch)):
             if answer.value is None:
                 raise DataError(f"{self.client.url}: {answer.reason}")
-            scored_by_start[int(rows[0])] = answer.value
+            values.update(zip(rows.tolist(), answer.value.values, strict=True))
+            counts.append(answer.value.tokens)
 
-        values: list[list[float]] = []
-        counts: list[int | None] = []
-        for _, scored in sorted(scored_by_start.items()):
-            values += scored.values
-            counts.append(scored.tokens)
-        widths = sorted({len(row) for row in values})
+        widths = sorted({len(row) for row in values.values()})
         if len(widths) > 1:
             problem = f"{widths} values for different texts of one model"
             raise DataError(f"{self.client.url}: {problem}")
-        n_tokens = None
-        if None not in counts:
-            n_tokens = sum(count for count in counts if count is not None)
-        return Outputs(np.array(values, np.float64), n_tokens)
+        n_tokens = [count for count in counts if count is not None]
+        return Scored(
+            values=[values[row] for row in all_rows.tolist()],
+            tokens=sum(n_tokens) if len(n_tokens) == len(counts) else None,
+        )
 
-    def _recheck(self, batches: Sequence[Ints], has_stopped: bool = False) -> None:
-        """Ask for the known texts again; raise DataError and withdraw the batches where
-        the server gives them other outputs.
-
-        `has_stopped`: nothing more is sent, maybe since the server is away. It is not
-        waited for again, and the batches stay: the next run begins with a check.
+    def _recheck(self) -> None:
+        """Ask for the known texts again; raise DataError where the server gives them
+        other outputs.
         """
         if self.known is None:
             return
-        client = self.client
-        if has_stopped:
-            client = replace(client, retries=0, outage=0.0)
-        checking = replace(self, client=client)
         for batch in (self.batch, 1):
-            try:
-                outputs, _ = checking.ask_all(self.known.prepared, batch=batch)
-            except DataError:
-                if has_stopped:
-                    return
-                raise
-            apart = distance(self.known.outputs, outputs)
+            scored = self.ask_all(self.known.prepared, batch=batch)
+            apart = distance(self.known.outputs, np.array(scored.values))
             if not apart <= NEAR:
-                none = np.zeros(0, np.intp)
-                self.withdrawn = np.concatenate([none, *batches]).tolist()
                 known = f"known texts are up to {apart:.2g} standard deviations off"
                 problem = f"{self.client.url}: the server has changed: {known}"
                 raise DataError(problem, "look at its replicas and run again")
 
-    @property
-    def _identity(self) -> dict[str, object]:
-        return {
-            "kind": self.dialect.kind,
-            "model": self.model,
-            "add_eos": self.dialect.add_eos,
-            **self.writer.identity,
-        }
+    def _is_confirmed(self) -> bool:
+        """Whether the server answers, and gives the known texts the same outputs."""
+        try:
+            self._recheck()
+        except DataError:
+            return False
+        return True
 
-    def _ask_twice(self, prepared: Payloads) -> Iterator[tuple[Ints, Answer[Scored]]]:
+    def _ask_twice(self, prepared: Prepared) -> Iterator[tuple[Ints, Answer[Scored]]]:
         """Yield each batch with its answer; the texts of a request that fails are asked
         one by one.
         """
         singles: list[Ints] = []
-        # Answers to one prompt beside each other: servers reuse what they share.
-        order = np.argsort(prepared.groups, kind="stable")
-        for rows, answer in self._ask(prepared, _split(order, self.batch)):
+        all_rows = np.arange(len(prepared.texts))
+        for rows, answer in self._ask(prepared, _split(all_rows, self.batch)):
             if answer.value is None and not answer.stopped and len(rows) > 1:
                 singles += _split(rows, 1)
             else:
@@ -323,17 +343,17 @@ class Remote(Scorer):
         yield from self._ask(prepared, singles)
 
     def _ask(
-        self, prepared: Payloads, batches: Sequence[Ints]
+        self, prepared: Prepared, batches: Sequence[Ints]
     ) -> Iterator[tuple[Ints, Answer[Scored]]]:
         """Yield each batch with its answer, in the order of arrival."""
 
         def requests() -> Iterator[tuple[Ints, Request]]:
             for rows in batches:
                 texts = [prepared.texts[row] for row in rows]
-                yield rows, self.dialect.request(texts, self.model)
+                yield rows, self.kind.request(texts, self.model)
 
         def read(rows: Ints, reply: Reply) -> Scored:
-            scored = self.dialect.read(reply, len(rows))
+            scored = self.kind.read(reply, len(rows))
             if self.known is None:
                 self.models.add(scored.model)
             else:
@@ -347,12 +367,12 @@ class Remote(Scorer):
             n_known = len(self.known.prepared.texts)
             reserve = n_known + math.ceil(n_known / self.batch)
         answers = self.client.stream(
-            requests(), read, explain=self.dialect.read_refusal, reserve=reserve
+            requests(), read, reserve=reserve, may_refuse_all=True
         )
         with closing(answers):
             yield from answers
 
-    def _check_reply(self, scored: Scored, prepared: Payloads, rows: Ints) -> None:
+    def _check_reply(self, scored: Scored, prepared: Prepared, rows: Ints) -> None:
         """Raise where a reply is not as those for which the server was accepted."""
         n_sent = int(prepared.lengths[rows].sum())
         if scored.tokens is not None and n_sent and scored.tokens != n_sent:
@@ -371,16 +391,6 @@ class Remote(Scorer):
         if is_constant and has_different_texts and not is_recheck:
             # Each is asked alone.
             raise Failure(f"the same values for {len(rows)} texts", again=False)
-
-
-def distance(before: Floats, now: Floats) -> float:
-    """Return the largest difference of scores, or of outputs, in standard deviations of
-    `before`.
-    """
-    if now.shape != before.shape:
-        return np.inf
-    scale = np.maximum(before.std(axis=0), 1e-12)
-    return float((np.abs(now - before) / scale).max())
 
 
 def _split(rows: Ints, size: int) -> list[Ints]:

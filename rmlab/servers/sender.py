@@ -1,5 +1,5 @@
-"""The threads that send a stream's requests: tries, pauses, and the wait for a server
-that is away.
+"""The threads that send a stream's requests: tries, pauses, the budget, and the wait
+for a server that is away.
 """
 
 import math
@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmlab.servers.http import (
@@ -16,12 +18,14 @@ from rmlab.servers.http import (
     Failure,
     Reply,
     Request,
+    find_proxy,
     read_key,
     ssl_context,
 )
-from rmlab.servers.limits import Budget, Pace, Stopped
 
 if TYPE_CHECKING:
+    import tenacity
+
     from rmlab.servers.client import Client
 
 K = TypeVar("K")
@@ -37,17 +41,14 @@ _SHOWN_CHARACTERS = 300
 _WATCH_SECONDS = 0.1
 # Items that fail in a row, each after all its tries, before the rest is not sent any
 # more.
-_MAX_FAILURES = 32
-# Seconds between two tries of a server that is away.
-_FIRST_PAUSE = 0.5
+MAX_FAILURES = 32
+# Seconds between two tries.
 _LONGEST_PAUSE = 10.0
-# Refusals in a row from which on the server counts as away: a busy one refuses now and
-# then.
-_MIN_REFUSALS = 4
+# Tries of one request after which the screen says that the server is away: a busy one
+# refuses now and then.
+_TRIES_BEFORE_NOTICE = 4
 # Statuses after which another try may succeed, beside 5xx.
 _TRY_AGAIN = (408, 425, 429)
-# Statuses of servers that work and refuse one request, of texts that are too long say.
-_REFUSED = (400, 413, 422)
 # What `read` may raise for a reply that is not an answer.
 _NO_ANSWER = (
     ValueError,
@@ -57,11 +58,13 @@ _NO_ANSWER = (
     ArithmeticError,
     RecursionError,
 )
+# One for all clients: a client that holds no lock can be copied and pickled.
+_CHANGED = threading.Condition()
 
 
 @dataclass(frozen=True)
 class Answer(Generic[T]):
-    """What became of one request.
+    """The outcome of one request.
 
     `value`: what `read` made of the reply. `reason`: why there is no value, empty where
     there is one. `stopped`: nothing more is sent, now or later in this stream.
@@ -70,6 +73,25 @@ class Answer(Generic[T]):
     value: T | None
     reason: str = ""
     stopped: bool = False
+
+
+@dataclass
+class Spent:
+    """What a client has used so far.
+
+    `requests`: every try that was sent to a server in service. `tokens`: charged, or
+    reserved in doubt. `open`: requests without an answer yet, whose tokens are the most
+    that they can cost. `answered`: items with a value.
+    """
+
+    requests: int = 0
+    tokens: int = 0
+    answered: int = 0
+    open: int = 0
+
+
+class Stopped(Exception):
+    """Nothing more is sent; the message says why."""
 
 
 class Sender(Generic[K, T]):
@@ -83,42 +105,47 @@ class Sender(Generic[K, T]):
         self,
         client: "Client",
         read: Callable[[K, Reply], T],
-        explain: Callable[[Reply], str],
         reserve: int,
+        may_refuse_all: bool,
     ) -> None:
         import tenacity
 
         self._client = client
         self._read = read
-        self._explain = explain
+        self._reserve = reserve
+        # Statuses of servers that work and refuse one request, whose text is too long.
+        self._refused = (400, 413, 422) if may_refuse_all else (413, 422)
         self._key = ""
         if client.key is not None:
             self._key = read_key(client.key)
-        self._budget = Budget(
-            client.spent, client.max_requests, client.max_tokens, reserve
-        )
-        interval = 1 / client.rate if client.rate else 0.0
-        self._pace = Pace(
-            interval=interval,
-            outage=client.outage,
-            min_refusals=min(_MIN_REFUSALS, client.retries + 1),
-        )
+        self._proxy = find_proxy(client.url)
+        self._interval = 1 / client.rate if client.rate else 0.0
+        self._next_turn = 0.0
+        self._paused_until = 0.0
         self._n_failures = 0
+        self._has_noted_outage = False
+        # Why nothing more is sent.
+        self._over = ""
         # Set when nobody waits for answers any more, and when the threads have ended.
         self._stop = threading.Event()
         self._closed = threading.Event()
-        # Why nothing more is sent.
-        self._over = ""
-        # Held by the one thread that asks a server that is away.
-        self._outage = threading.Lock()
-        is_last = tenacity.stop_after_attempt(client.retries + 1)
+        pause = tenacity.wait_random_exponential(client.backoff, max=_LONGEST_PAUSE)
+        sleep = tenacity.sleep_using_event(self._stop)
+        is_stopped = tenacity.stop_when_event_set(self._stop)
+        # A server that is away is waited for; other failures have a number of tries.
+        self._retry_away = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_is_away),
+            stop=tenacity.stop_after_delay(client.outage) | is_stopped,
+            wait=pause,
+            sleep=sleep,
+            before_sleep=self._note_outage,
+            reraise=True,
+        )
         self._retry = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_may_succeed),
-            stop=is_last | tenacity.stop_when_event_set(self._stop),
-            wait=tenacity.wait_random_exponential(
-                client.backoff, max=60 * client.backoff
-            ),
-            sleep=tenacity.sleep_using_event(self._stop),
+            retry=tenacity.retry_if_exception(self._may_succeed),
+            stop=tenacity.stop_after_attempt(client.retries + 1) | is_stopped,
+            wait=pause,
+            sleep=sleep,
             reraise=True,
         )
 
@@ -126,11 +153,19 @@ class Sender(Generic[K, T]):
         ssl_context()
         # By the thread that uses it.
         self._connections: dict[int, Connection] = {}
-        self.threads = ThreadPoolExecutor(client.concurrency, "rmlab-requests")
+        self.threads = ThreadPoolExecutor(
+            client.concurrency, "rmlab-requests", initializer=self._connect
+        )
         self._watch = threading.Thread(
             target=self._cut_overdue, name="rmlab-deadlines", daemon=True
         )
         self._watch.start()
+
+    def _connect(self) -> None:
+        """Make this thread's connection."""
+        client = self._client
+        connection = Connection(client.url, self._key, client.timeout, self._proxy)
+        self._connections[threading.get_ident()] = connection
 
     def close(self) -> None:
         """Send nothing more, and let go of replies that are on their way."""
@@ -143,31 +178,132 @@ class Sender(Generic[K, T]):
 
     def answer(self, key: K, request: Request) -> tuple[K, Answer[T]]:
         """Send one request until it is answered or has failed."""
+        spent = self._client.spent
         try:
-            value = self._retry(self._try_through_outage, key, request)
+            value = self._retry(self._retry_away, self._try, key, request)
         except Stopped as error:
-            return key, Answer(None, self._hide_key(str(error)), stopped=True)
-        except Failure as error:
-            reason = self._hide_key(str(error))
+            return key, Answer(None, f"not sent: {error}", stopped=True)
+        except Failure as failure:
+            reason = self._describe(failure)
+            if failure.away and self._client.outage:
+                seconds = self._client.outage
+                self._over = f"the server was away for {seconds:g} seconds: {reason}"
+                return key, Answer(None, f"not sent: {self._over}", stopped=True)
             # Once the server has answered, refusals say nothing of other requests.
-            if not (error.refused and self._client.spent.answered):
-                self._count_failure(reason)
+            if not (failure.refused and spent.answered):
+                self._n_failures += 1
+            if self._n_failures >= max(MAX_FAILURES, self._client.concurrency):
+                failed = f"{self._n_failures} requests in a row failed"
+                self._over = f"{failed}, the last one with: {reason}"
             return key, Answer(None, reason)
         self._n_failures = 0
-        self._budget.count_answer()
+        with _CHANGED:
+            spent.answered += 1
         return key, Answer(value)
 
-    def _count_failure(self, reason: str) -> None:
-        """Send nothing more after many failures in a row."""
-        self._n_failures += 1
-        if self._n_failures >= max(_MAX_FAILURES, self._client.concurrency):
-            failed = f"{self._n_failures} requests in a row failed"
-            self._over = f"{failed}, the last one with: {reason}"
+    def _try(self, key: K, request: Request) -> T:
+        """Send a request once, and read its reply; raise Failure without a value."""
+        connection = self._connections[threading.get_ident()]
+        self._wait_for_turn()
+        self._take(request.tokens)
+        # A try without a reply may have been charged.
+        n_charged = request.tokens
+        is_away = False
+        try:
+            reply = connection.send(request)
+            if len(self._key) >= _MIN_KEY_IN_REPLY:
+                content = reply.content.replace(self._key.encode(), _KEY_MARK.encode())
+                reply = replace(reply, content=content)
+            self._require_success(reply)
+            if request.tokens:
+                n_charged = _count_charged(reply, request.tokens)
+            return self._read_value(key, reply)
+        except Failure as failure:
+            if not failure.charged:
+                n_charged = 0
+            # A server that cannot be reached from the start is more likely a wrong
+            # address than an outage.
+            if failure.unreached and not self._client.spent.answered:
+                failure.away = False
+            is_away = failure.away
+            self._hold(failure)
+            raise
+        finally:
+            spent = self._client.spent
+            with _CHANGED:
+                spent.open -= 1
+                spent.requests -= is_away
+                spent.tokens += n_charged - request.tokens
+                _CHANGED.notify_all()
 
-    def _stop_reason(self) -> str:
-        if self._stop.is_set():
-            return "nobody waits for it"
-        return self._over
+    def _take(self, n_tokens: int) -> None:
+        """Count a request that is about to be sent; raise Stopped where none may be.
+
+        Open requests reserve the most that they can cost, and may give tokens back:
+        they are waited for.
+        """
+        spent = self._client.spent
+        with _CHANGED:
+            _CHANGED.wait_for(lambda: not spent.open or not self._missing(n_tokens))
+            reason = self._over or self._missing(n_tokens)
+            if self._stop.is_set():
+                reason = "nobody waits for it"
+            if reason:
+                raise Stopped(reason)
+            spent.open += 1
+            spent.requests += 1
+            spent.tokens += n_tokens
+
+    def _missing(self, n_tokens: int) -> str:
+        """Why the budget is not enough; empty where it is."""
+        client = self._client
+        n_requests = client.spent.requests + self._reserve
+        if client.max_requests is not None and n_requests >= client.max_requests:
+            return f"max_requests={client.max_requests} are spent"
+        n_spent = client.spent.tokens
+        if client.max_tokens is not None and n_spent + n_tokens > client.max_tokens:
+            return f"{n_spent} of max_tokens={client.max_tokens} are spent"
+        return ""
+
+    def _wait_for_turn(self) -> None:
+        """Wait until the next request may be sent, or nobody waits for it."""
+        with _CHANGED:
+            turn = max(time.monotonic(), self._next_turn)
+            self._next_turn = turn + self._interval
+        while not self._stop.is_set():
+            # A server may ask for more time while this request waits for its turn.
+            seconds = max(turn, self._paused_until) - time.monotonic()
+            if seconds <= 0:
+                return
+            self._stop.wait(seconds)
+
+    def _hold(self, failure: Failure) -> None:
+        """Send nothing for as long as the server asks, and no longer than an outage."""
+        seconds = failure.wait
+        if failure.away and self._client.outage:
+            seconds = min(seconds, self._client.outage)
+        with _CHANGED:
+            now = time.monotonic()
+            self._paused_until = max(self._paused_until, now + seconds)
+
+    def _may_succeed(self, error: BaseException) -> bool:
+        """Whether another try may succeed; a server that is away has had its time."""
+        is_late = _is_away(error) and self._client.outage > 0
+        return isinstance(error, Failure) and error.again and not is_late
+
+    def _note_outage(self, state: "tenacity.RetryCallState") -> None:
+        """Say on the screen, once, that the server is away."""
+        if state.attempt_number < _TRIES_BEFORE_NOTICE:
+            return
+        with _CHANGED:
+            is_first = not self._has_noted_outage
+            self._has_noted_outage = True
+        if is_first:
+            from tqdm import tqdm
+
+            wait = f"waiting up to {self._client.outage:g} seconds (outage=)"
+            # A line beside progress bars.
+            tqdm.write(f"{self._client.url} is away; {wait}", file=sys.stderr)
 
     def _cut_overdue(self) -> None:
         """Cut connections whose deadline has passed, and after the stop all on which a
@@ -179,86 +315,12 @@ class Sender(Generic[K, T]):
                 if connection.deadline < latest:
                     connection.cut()
 
-    def _try_through_outage(self, key: K, request: Request) -> T:
-        """Try once; while the server is away, one thread asks it again and the others
-        wait.
-        """
-        while True:
-            with self._outage:
-                pass
-            try:
-                return self._try(key, request)
-            except Failure as failure:
-                is_outage = failure.away and self._pace.is_away
-                if not is_outage or not self._client.outage:
-                    raise
-                if self._outage.acquire(blocking=False):
-                    try:
-                        return self._ask_until_back(key, request, failure)
-                    finally:
-                        self._outage.release()
-
-    def _ask_until_back(self, key: K, request: Request, failure: Failure) -> T:
-        """Try until the server answers; raise Stopped at the end of the outage."""
-        url = self._client.url
-        began = self._pace.refused_since
-        seconds = self._client.outage
-        left = began + seconds - time.monotonic()
-        if left > 0:
-            wait = f"waiting for it up to {seconds:g} seconds (outage=)"
-            _print_line(f"{url} is away ({failure}); {wait}")
-        pause = _FIRST_PAUSE
-        while left > 0:
-            self._stop.wait(min(pause, left))
-            pause = min(2 * pause, _LONGEST_PAUSE)
-            try:
-                value = self._try(key, request)
-            except Failure as error:
-                if not error.away:
-                    raise
-                failure = error
-            else:
-                passed = time.monotonic() - began
-                _print_line(f"{url} answers again after {passed:.0f} seconds")
-                return value
-            left = began + seconds - time.monotonic()
-        self._over = f"the server was away for {seconds:g} seconds: {failure}"
-        raise Stopped(f"not sent: {self._over}")
-
-    def _try(self, key: K, request: Request) -> T:
-        """Send a request once, and read its reply; raise Failure without a value."""
-        connection = self._own_connection()
-        self._pace.wait_for_turn(self._stop)
-        self._budget.take(request.tokens, self._stop_reason)
-        # A try without a reply may have been charged.
-        n_charged = request.tokens
-        reply = None
-        try:
-            reply = self._hide_key_in(connection.send(request))
-            self._require_success(reply)
-            if request.tokens:
-                n_charged = _count_charged(reply, request.tokens)
-            value = self._read_value(key, reply)
-            self._pace.note_answer()
-            return value
-        except Failure as failure:
-            if not failure.charged:
-                n_charged = 0
-            # A server that cannot be reached from the start is more likely a wrong
-            # address than an outage.
-            if reply is None and not self._client.spent.answered:
-                failure.away = False
-            self._pace.note_failure(failure)
-            raise
-        finally:
-            self._budget.settle(request.tokens, n_charged)
-
     def _require_success(self, reply: Reply) -> None:
         """Raise Failure for a status other than success."""
         status = reply.status
         if 200 <= status < 300:
             return
-        message = self._read_refusal(reply)
+        message = " ".join(reply.text().split())
         if 300 <= status < 400:
             target = reply.headers.get("location", "nowhere").split("?")[0]
             message = f"redirected to {target}, which is not followed; give that as url"
@@ -267,28 +329,15 @@ class Sender(Generic[K, T]):
         seconds = _read_seconds(reply.headers.get("retry-after", "0"))
         if again and seconds > _LONGEST_RETRY_AFTER:
             again = False
-            message += f" (asks to wait {seconds:.0f} seconds)"
-        wait = seconds if again else 0.0
+            message = f"asks to wait {seconds:.0f} seconds. {message}"
         raise Failure(
-            f"status {status}: {message}".removesuffix(": "),
+            f"status {status}: {message}",
             again=again,
             away=again and status == 503,
-            refused=status in _REFUSED,
+            refused=status in self._refused,
             charged=False,
-            wait=wait,
+            wait=seconds if again else 0.0,
         )
-
-    def _read_refusal(self, reply: Reply) -> str:
-        """The beginning of the reason, on one line; a proxy's reply is not in the
-        server's form.
-        """
-        try:
-            words = self._explain(reply).split()
-        except _NO_ANSWER:
-            words = reply.text().split()
-        # What was read may hold a key that stood there in another form.
-        text = self._hide_key(" ".join(words))
-        return text[:_SHOWN_CHARACTERS]
 
     def _read_value(self, key: K, reply: Reply) -> T:
         try:
@@ -296,40 +345,33 @@ class Sender(Generic[K, T]):
         except _NO_ANSWER as error:
             cause = f"{type(error).__name__}: {error}"
             form = f"the answer is not in the form that was asked for ({cause})"
-            start = reply.content[:_SHOWN_CHARACTERS].decode("utf-8", "replace")
-            raise Failure(f"{form}: {start!r}", again=True) from None
+            raise Failure(f"{form}: {reply.text()}", again=True) from None
 
-    def _own_connection(self) -> Connection:
-        """This thread's connection."""
-        thread = threading.get_ident()
-        if thread not in self._connections:
-            client = self._client
-            connection = Connection(client.url, self._key, client.timeout)
-            self._connections[thread] = connection
-        return self._connections[thread]
-
-    def _hide_key_in(self, reply: Reply) -> Reply:
-        """The reply, which may repeat the key, without it."""
-        if len(self._key) < _MIN_KEY_IN_REPLY:
-            return reply
-        content = reply.content.replace(self._key.encode(), _KEY_MARK.encode())
-        return replace(reply, content=content)
-
-    def _hide_key(self, message: str) -> str:
-        return message.replace(self._key, _KEY_MARK) if self._key else message
+    def _describe(self, failure: Failure) -> str:
+        """The beginning of the reason, which a server may have written: without the
+        key.
+        """
+        reason = failure.reason.replace(self._key or _KEY_MARK, _KEY_MARK)
+        return reason[:_SHOWN_CHARACTERS]
 
 
-def _may_succeed(error: BaseException) -> bool:
-    """Whether another try may succeed."""
-    return isinstance(error, Failure) and error.again
+def _is_away(error: BaseException) -> bool:
+    return isinstance(error, Failure) and error.away
 
 
 def _read_seconds(retry_after: str) -> float:
-    """The seconds of a Retry-After header; 0 where it is a date."""
+    """The seconds of a Retry-After header, a number or a date; 0 for anything else."""
     try:
         return max(0.0, float(retry_after))
     except ValueError:
+        pass
+    try:
+        date = parsedate_to_datetime(retry_after)
+    except ValueError:
         return 0.0
+    # A date without a zone is UTC.
+    seconds = date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)
+    return max(0.0, seconds.total_seconds())
 
 
 def _count_charged(reply: Reply, n_reserved: int) -> int:
@@ -340,10 +382,3 @@ def _count_charged(reply: Reply, n_reserved: int) -> int:
         return int(reply.json()["usage"]["total_tokens"])
     except _NO_ANSWER:
         return n_reserved
-
-
-def _print_line(message: str) -> None:
-    """Show a line beside progress bars."""
-    from tqdm import tqdm
-
-    tqdm.write(message, file=sys.stderr)

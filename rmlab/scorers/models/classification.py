@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from rmlab.scorers.in_memory import Source
 
 
+# The pad token of a detached head.
+_PAD = 1
+
+
 class ModelParts(NamedTuple):
     """A sequence-classification model taken apart.
 
     `head`: (n, 1, hidden) float32 in, raw logits (n, labels) out. `position`: where it
-    reads, "first", "last" or "mean" of all tokens.
+    reads, "first", "last", "before pad" or "mean" of all tokens.
     """
 
     backbone: "PreTrainedModel"
@@ -207,7 +211,7 @@ def _read_states(
     indices = np.arange(texts.shape[1])
     if position == "first":
         indices = indices[:1]
-    elif position == "last":
+    elif position != "mean":
         indices = indices[-1:]
     passes = Passes(backbone)
     # The argument that the class itself passes to its backbone.
@@ -219,11 +223,11 @@ def _read_states(
 
 def _detach_head(
     model: "PreTrainedModel", backbone: "PreTrainedModel", checkpoint: "Source"
-) -> "Callable[[Tensor], Tensor]":
+) -> "Callable[..., Tensor]":
     """The model's forward method from hidden states on, in float32.
 
     It is that of a copy with a module in the backbone's place that gives out those
-    states; the model stays as it is.
+    states; the model stays as it is. The function also takes the last token's id.
     """
     import torch
 
@@ -250,11 +254,13 @@ def _detach_head(
         stored = checkpoint.read(checkpoint.weights.keys() & names, device)
         state = {names[key]: tensor for key, tensor in stored.items()}
         head.load_state_dict(state, strict=False, assign=True)
-    # The ids that `run` passes are all 0, which must not count as padding.
-    head.config.pad_token_id = 1
+    # The ids that `run` passes are 0, which must not count as padding.
+    head.config.pad_token_id = _PAD
+    head.config.get_text_config().pad_token_id = _PAD
 
-    def run(states: "Tensor") -> "Tensor":
+    def run(states: "Tensor", last: int = 0) -> "Tensor":
         ids = torch.zeros(states.shape[:2], dtype=torch.long, device=device)
+        ids[:, -1] = last
         with torch.inference_mode():
             stand_in.states = states.to(device)
             # Without the hooks of a model in memory.
@@ -302,10 +308,11 @@ def _compare_logits(
     return difference / max(spread, 1e-12)
 
 
-def _find_position(run: "Callable[[Tensor], Tensor]", width: int) -> str | None:
+def _find_position(run: "Callable[..., Tensor]", width: int) -> str | None:
     """Where the head reads: its logits for three states are those for one of them.
 
-    That is the last, the first, or their mean; None for another rule.
+    That is the last, the first, or their mean; None for another rule. "before pad": the
+    one before the last where the last token is the pad token.
     """
     import torch
 
@@ -316,7 +323,12 @@ def _find_position(run: "Callable[[Tensor], Tensor]", width: int) -> str | None:
         "first": states[:, :1],
         "mean": states.mean(1, keepdim=True),
     }
+
+    def is_read(logits: "Tensor", state: "Tensor") -> bool:
+        return torch.allclose(logits, run(state), atol=1e-4, equal_nan=True)
+
     for position, state in state_by_position.items():
-        if torch.allclose(logits, run(state), atol=1e-4, equal_nan=True):
-            return position
+        if is_read(logits, state):
+            skips_pad = is_read(run(states, _PAD), states[:, 1:2])
+            return "before pad" if position == "last" and skips_pad else position
     return None

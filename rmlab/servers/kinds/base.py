@@ -1,0 +1,167 @@
+"""What a kind of server is: a request for the raw scores of some texts, and the reading
+of its reply.
+
+Servers differ in what they do by default: a sigmoid, a softmax, a second beginning
+token, silent truncation. The request of each kind is right by the server's documents or
+by measurement; `rmlab.remote` tests what a server really does.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import ClassVar
+
+from rmlab.records import install_command
+from rmlab.scorers.base import Prompt
+from rmlab.scorers.encoder import EncodeOptions
+from rmlab.servers.http import Json, Reply, Request
+from rmlab.tables import DataError, nearest
+
+Payload = str | list[int] | dict[str, object]
+"""One conversation as a server takes it: text, token ids, or its parts by name."""
+
+Payloads = Sequence[Payload]
+
+KINDS: dict[str, "ServerKind"] = {}
+"""All kinds by name."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A server's outputs for the texts of one request: one list per text, in their
+    order.
+
+    `tokens`: how many tokens it has read in all of them, None where it does not say.
+    `model`: the model that it names.
+    """
+
+    values: list[list[float]]
+    tokens: int | None = None
+    model: str = ""
+
+
+class ServerKind:
+    """One kind of server: a class that inherits from this one, whose `name` is the
+    `kind` of `rmlab.remote`. It needs `name`, `path`, `body` and `read`.
+
+    Attributes
+    ----------
+    name : str
+        Its name in `rmlab.remote(kind=)`.
+    path : str
+        Where scores are asked for.
+    takes_ids : bool
+        Whether texts go as token ids.
+    adds_special : bool
+        Whether the server writes the tokenizer's special tokens around a text.
+    length_option : str
+        The server's option for the length at which it cuts texts silently, so that
+        `max_length` has to be given; empty where it does not cut them.
+    form : str
+        The name of the server's own form of conversations, which `write` writes. Empty:
+        the model's template writes them here, so that `tokenizer` has to be given.
+    form_options : tuple of str
+        Those of `EncodeOptions` that the form knows.
+    named_weights : mapping
+        Weights of the outputs by the name of a model, for `label_weights`.
+    model_path, model_keys : str, tuple
+        Where the server names its model, and the keys that lead to the name; empty
+        where it does not.
+    usual_model : str
+        The model's name at the server where none is given.
+    package : str
+        A package that asking needs, in an extra that is called as the kind.
+    """
+
+    name: ClassVar[str]
+    path: ClassVar[str]
+    takes_ids = False
+    adds_special = False
+    length_option = ""
+    form = ""
+    form_options: tuple[str, ...] = ()
+    named_weights: Mapping[str, Mapping[str, float]] = {}
+    model_path = ""
+    model_keys: tuple[str | int, ...] = ()
+    usual_model = ""
+    package = "httpx"
+
+    def __init_subclass__(cls) -> None:
+        KINDS[cls.name] = cls()
+
+    def body(self, texts: Payloads, model: str | None) -> Json:
+        """Return the JSON that is posted; it asks for values before the activation."""
+        raise NotImplementedError
+
+    def request(self, texts: Payloads, model: str | None) -> Request:
+        """Return the request for the outputs of some texts, before the activation."""
+        return Request(self.path, self.body(texts, model))
+
+    def read(self, reply: Reply, n_texts: int) -> Scored:
+        """Return the outputs in a reply; raise ValueError, TypeError or LookupError if
+        it is not whole.
+        """
+        raise NotImplementedError
+
+    def read_model(self, reply: Reply) -> str:
+        """Return the model's name in the reply from `model_path`."""
+        value = reply.json()
+        for key in self.model_keys:
+            value = value[key]
+        return str(value)
+
+    def write(self, prompt: Prompt, response: str, options: EncodeOptions) -> Payload:
+        """Return one conversation in the server's own form."""
+        raise NotImplementedError
+
+    def name_outputs(
+        self, labels: Sequence[str], count_outputs: Callable[[], int]
+    ) -> Sequence[str]:
+        """Return the names of the outputs in the order in which `read` gives them.
+
+        `labels`: of the model, empty where they are not known here. `count_outputs`:
+        asks the server for their number.
+        """
+        return labels
+
+
+def find_kind(name: str, url: str) -> ServerKind:
+    """Return the kind of a server; raise DataError for an unknown one, and for one
+    that gives no raw scores.
+    """
+    if name not in KINDS:
+        raise DataError(f"kind={name!r}", nearest(name, list(KINDS)))
+    kind = KINDS[name]
+    # Of these SGLang's /v1/classify is the trap: always a softmax, 1.0 for every text
+    # of a model with one label.
+    if url.endswith((kind.path, "/v1", "/pooling", "/score", "/classify")):
+        example = "such as 'http://127.0.0.1:8000'"
+        raise DataError(f"url={url!r}", f"give the server's address alone, {example}")
+    if find_spec(kind.package) is None:
+        command = install_command(name)
+        raise ImportError(f"kind={name!r} needs {kind.package}: run {command}")
+    return kind
+
+
+def parse_numbers(values: Json) -> list[float]:
+    """Return the outputs for one text as floats; raise ValueError for anything else."""
+    row = values if isinstance(values, list) else [values]
+    if not row:
+        raise ValueError("no numbers")
+    if isinstance(row[0], list):
+        raise ValueError(
+            "values for every token; serve vLLM with --pooler-config.task classify"
+        )
+    for value in row:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
+            raise ValueError(f"{values!r:.60} where finite numbers belong")
+    return [float(value) for value in row]
+
+
+def require_rows(rows: Json, n_texts: int) -> list[Json]:
+    """Return the rows of a reply; raise ValueError unless there is one per text."""
+    if not isinstance(rows, list) or len(rows) != n_texts:
+        raise ValueError(f"no list of {n_texts} answers")
+    return rows

@@ -1,0 +1,33 @@
+"""SGLang's /classify."""
+
+from rmlab.servers.http import Json, Reply
+from rmlab.servers.kinds.base import (
+    Payloads,
+    Scored,
+    ServerKind,
+    parse_numbers,
+    require_rows,
+)
+
+
+class Sglang(ServerKind):
+    """SGLang's /classify, whose rows come in the order of the texts."""
+
+    name = "sglang"
+    path = "/classify"
+    takes_ids = True
+    model_path = "/get_model_info"
+    model_keys = ("model_path",)
+
+    def body(self, texts: Payloads, model: str | None) -> Json:
+        """Return the JSON that is posted."""
+        return {"input_ids": list(texts)}
+
+    def read(self, reply: Reply, n_texts: int) -> Scored:
+        """Read one row per text."""
+        rows = require_rows(reply.json(), n_texts)
+        counts = [row.get("meta_info", {}).get("prompt_tokens") for row in rows]
+        return Scored(
+            values=[parse_numbers(row["embedding"]) for row in rows],
+            tokens=sum(counts) if all(counts) else None,
+        )

@@ -1,0 +1,44 @@
+"""Text Embeddings Inference's /predict."""
+
+from collections.abc import Callable, Sequence
+
+from rmlab.servers.http import Json, Reply
+from rmlab.servers.kinds.base import (
+    Payloads,
+    Scored,
+    ServerKind,
+    parse_numbers,
+    require_rows,
+)
+
+
+class Tei(ServerKind):
+    """Text Embeddings Inference's /predict, which takes text."""
+
+    name = "tei"
+    path = "/predict"
+    adds_special = True
+    model_path = "/info"
+    model_keys = ("model_id",)
+
+    def body(self, texts: Payloads, model: str | None) -> Json:
+        """Return the JSON that is posted."""
+        # A list of two strings would be one pair: each text is a list of its own.
+        inputs = [[text] for text in texts]
+        return {"inputs": inputs, "raw_scores": True, "truncate": False}
+
+    def read(self, reply: Reply, n_texts: int) -> Scored:
+        """Read one row per text; its labels come sorted by score, and their names put
+        them in one order.
+        """
+        values = []
+        for row in require_rows(reply.json(), n_texts):
+            labels = sorted(row, key=lambda label: str(label["label"]))
+            values.append(parse_numbers([label["score"] for label in labels]))
+        return Scored(values)
+
+    def name_outputs(
+        self, labels: Sequence[str], count_outputs: Callable[[], int]
+    ) -> Sequence[str]:
+        """Return the names of the outputs in the order in which `read` gives them."""
+        return sorted(labels)
