@@ -19,8 +19,10 @@ from rmlab.estimation.items import MISSING, TIE, Items
 from rmlab.estimation.weights import Number
 from rmlab.tables import BoolArray, FloatArray, IntArray
 
-_COLUMNS = ("value", "se", "df", "low", "high")
-_COUNTS = ("n_prompts", "n_pairs", "n_ties", "missing", "reason")
+_COLUMNS = [
+    *("value", "se", "df", "low", "high"),
+    *("n_prompts", "n_pairs", "n_ties", "missing", "reason"),
+]
 
 
 def estimate(
@@ -61,18 +63,19 @@ def estimate(
     Miller (arXiv 2411.00640) for the clusters; `performance/coverage.py` for the
     coverage.
     """
-    shape = (len(items.models), len(numbers))
-    columns = {name: np.empty(shape) for name in _COLUMNS}
-    columns |= {name: np.empty(shape, np.intp) for name in _COUNTS}
-    columns["reason"] = np.empty(shape, object)
+    measured = []
     kept_sums = {}
     for place, number in enumerate(numbers):
         sums = sum_number(items, number)
+        measured.append(_measure(items, number, sums, confidence))
         if place in contrasts:
             kept_sums[place] = sums
-        measured = _measure(items, number, sums, confidence)
-        for name, values in measured.items():
-            columns[name][:, place] = values
+
+    shape = (len(numbers), len(items.models))
+    columns = {}
+    for name in _COLUMNS:
+        values = np.array([number[name] for number in measured])
+        columns[name] = values.reshape(shape).T
     return Estimate(**columns, sums=kept_sums)
 
 
@@ -95,7 +98,7 @@ def sum_number(
 
 def is_small(number: Number, sums: ClusterSums) -> BoolArray:
     """Which pools with a weight have too few prompts for an interval, (rows, pools)."""
-    return (number.weight != 0) & (sums.n_clusters < MIN_PROMPTS)
+    return np.asarray((number.weight != 0) & (sums.n_clusters < MIN_PROMPTS))
 
 
 def _measure(
@@ -122,8 +125,8 @@ def _measure(
         "df": df,
         "low": low + withheld,
         "high": high + withheld,
-        "n_prompts": n_prompts,
-        "n_pairs": sums.n_values.sum(axis=1),
+        "n_prompts": np.asarray(n_prompts, np.intp),
+        "n_pairs": np.broadcast_to(sums.n_values.sum(axis=1), len(items.models)),
         "n_ties": ((outcome == TIE) & counts).sum(axis=1),
         "missing": ((outcome == MISSING) & counts).sum(axis=1),
         "reason": reason,

@@ -133,11 +133,11 @@ class Items:
     @cached_property
     def lacks(self) -> BoolArray:
         """(models, items): whether an item that counts has no answer."""
-        return (self.outcome <= MISSING) & self.counts
+        return np.asarray((self.outcome <= MISSING) & self.counts)
 
     def common(self) -> "Items":
         """The items that every model has answered; DataError where there is none."""
-        in_all = (self.outcome > MISSING).all(axis=0)
+        in_all = np.asarray((self.outcome > MISSING).all(axis=0))
         if not in_all.any():
             problem = "common: no item was answered by all models"
             raise DataError(problem, "leave some models out")
@@ -302,18 +302,18 @@ def _require_constant(
 
 
 def comparison_items(
-    pairs: pd.DataFrame,
+    table: pd.DataFrame,
     ties: str = "loss",
     *,
     by: Sequence[str] = (),
     cluster: Sequence[str] = PROMPT,
 ) -> Items:
-    """Items that are comparisons: credit 1 for a win, 0 for a loss, a tie as `ties`
+    """Items of a table of pairs: credit 1 for a win, 0 for a loss, a tie as `ties`
     says.
     """
-    outcome = pairs["outcome"].cat.codes.to_numpy().astype(np.int8)
+    outcome = table["outcome"].cat.codes.to_numpy().astype(np.int8)
     return build_items(
-        pairs,
+        table,
         key=ITEM,
         outcome=outcome,
         credit=CREDIT_OF_OUTCOME[ties][outcome],

@@ -335,8 +335,10 @@ def _compare_two(
         )
         for place in range(len(numbers))
     ]
-    is_shared = (items.outcome[[place_a, place_b]] > MISSING).all(axis=0)
-    is_same = is_shared & (items.outcome[place_a] == items.outcome[place_b])
+    outcome_a = items.outcome[place_a]
+    outcome_b = items.outcome[place_b]
+    is_shared = np.minimum(outcome_a, outcome_b) > MISSING
+    is_same = is_shared & (outcome_a == outcome_b)
     n_items = np.array([len(number.rows) for number in numbers])
     n_pairs = np.array([is_shared[number.rows].sum() for number in numbers])
     n_same = np.array([is_same[number.rows].sum() for number in numbers])
