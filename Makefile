@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-labs test-long test-oldest mutants gpu-check lint typecheck check lab real docs dist notebooks clean
+.PHONY: demo test test-labs test-machines test-long test-oldest mutants gpu-check lint typecheck check lab real docs dist notebooks clean
 
 demo: .venv/core  ## the main job on the bundled data: scores, table, figures
 	$(BIN)/rmlab demo
@@ -22,8 +22,11 @@ test-labs: .venv/dev  ## the solved labs of the course
 	$(copy-lessons)
 	$(NBVAL) $(patsubst %,$(COPY)/%,$(wildcard notebooks/course/solutions/*.ipynb))
 
+test-machines: .venv/dev  ## the labs and what is trained, rounded as by three other processors: six minutes
+	$(BIN)/python tests/other_machines.py
+
 # Private doors of torch and triton: with exactly the releases that constraints.txt and this file name.
-test-long: .venv/dev .venv/triton .venv/s3 .venv/vllm/ready  ## the GPU's kernels on a CPU, real servers (vLLM: 4 GB): half an hour
+test-long: test-machines .venv/dev .venv/triton .venv/s3 .venv/vllm/ready  ## the GPU's kernels on a CPU, real servers (vLLM: 4 GB): half an hour
 	PYTHONPATH=.venv/triton TRITON_INTERPRET=1 TORCHINDUCTOR_COMPILE_THREADS=1 TORCHINDUCTOR_FX_GRAPH_CACHE=0 \
 	  $(BIN)/python -m pytest -m "" tests/test_triton.py
 	PYTHONPATH=.venv/s3 $(BIN)/python -m pytest -m long tests/test_store.py

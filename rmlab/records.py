@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 CSV = (".csv", ".tsv")
+PACKED = (".gz", ".zst")
 SUFFIXES = (".json", ".jsonl", ".ndjson", *CSV, ".parquet")
 
 _REPLACE_TRIES = 10
@@ -44,7 +45,7 @@ def read_rows(path: Path) -> list[Row]:
     semicolons or tabs; its cells are strings, empty ones are None. Raises DataError for
     a missing, empty, truncated or otherwise unreadable file.
     """
-    suffix = path.suffix.lower()
+    suffix = file_suffix(path)
     content: object
     if suffix == ".parquet":
         content = read_parquet(path, _list_parquet_rows)
@@ -67,6 +68,29 @@ def read_rows(path: Path) -> list[Row]:
 def _list_parquet_rows(file: "pyarrow.parquet.ParquetFile") -> list[Row]:
     rows: list[Row] = file.read().to_pylist()
     return rows
+
+
+def list_parquet_columns(
+    file: "pyarrow.parquet.ParquetFile",
+) -> dict[str, list[object]]:
+    """The columns of an open Parquet file; an index without a name is left out."""
+    table = file.read()
+    columns = {}
+    for name in table.column_names:
+        if not name.startswith("__index_level_"):
+            columns[name] = table.column(name).to_pylist()
+    return columns
+
+
+def file_suffix(path: Path) -> str:
+    """The suffix that says a file's format: of x.jsonl.gz, .jsonl."""
+    suffix = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if suffix in PACKED else suffix
+
+
+def file_stem(path: Path) -> str:
+    """A file's name without its suffixes: of x.jsonl.gz, x."""
+    return Path(path.stem).stem if path.suffix.lower() in PACKED else path.stem
 
 
 def _list_csv_rows(path: Path) -> list[Row]:
@@ -142,10 +166,7 @@ def read_csv_lines(path: Path) -> tuple[list[str], list[list[str]]]:
     is as long as the header.
     """
     header, *lines = _read_lines(path)
-    for name, count in Counter(header).items():
-        if count > 1:
-            problem = f"{path}: the header names the column {short(name)} twice"
-            raise DataError(problem, "keep one of them")
+    _refuse_repeated(path, Counter(header))
     for number, line in enumerate(lines):
         if len(line) != len(header):
             cells = f"{len(line)} cells, the header has {len(header)}"
@@ -153,11 +174,19 @@ def read_csv_lines(path: Path) -> tuple[list[str], list[list[str]]]:
     return header, lines
 
 
+def _refuse_repeated(path: Path, names: Counter[str]) -> None:
+    """Raise DataError where a file names a column twice."""
+    for name, count in names.items():
+        if count > 1:
+            problem = f"{path}: the column {short(name)} stands there twice"
+            raise DataError(problem, "keep one of them")
+
+
 def has_decimal_commas(path: Path) -> bool:
     """Whether numbers may be written 0,5: in a CSV file with semicolons, as Excel saves
     it where the comma is usual.
     """
-    return path.suffix.lower() in CSV and _find_delimiter(_read_text(path)) == ";"
+    return file_suffix(path) in CSV and _find_delimiter(_read_text(path)) == ";"
 
 
 def _find_delimiter(text: str) -> str:
@@ -188,25 +217,41 @@ def read_parquet(
 
     try:
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            return convert(file)
+            names = Counter(file.schema_arrow.names)
+            result = convert(file)
     # A damaged file raises errors of Arrow, of Unicode and of JSON.
     except Exception as error:
         problem = f"{path}: cannot be read as Parquet ({short(str(error))})"
         raise DataError(problem, "write it again") from None
+    _refuse_repeated(path, names)
+    return result
 
 
 def _read_text(path: Path) -> str:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError:
+        text = _read_bytes(path).decode("utf-8-sig")
+    except OSError as error:
         _require_file(path)
-        raise
+        if path.suffix.lower() not in PACKED:
+            raise
+        problem = f"{path}: cannot be unpacked ({short(str(error))})"
+        raise DataError(problem, "download or write it again") from None
     except UnicodeDecodeError as error:
         problem = f"{path}: not UTF-8 text (byte {error.start})"
         raise DataError(problem, "unpack it, or save it as UTF-8") from None
     if not text.strip():
         raise DataError(f"{path}: the file is empty", "download or write it again")
     return text
+
+
+def _read_bytes(path: Path) -> bytes:
+    """The bytes of a file, unpacked."""
+    if path.suffix.lower() not in PACKED:
+        return path.read_bytes()
+    import pyarrow
+
+    with pyarrow.input_stream(str(path), compression="detect") as stream:
+        return bytes(stream.read())
 
 
 def _require_file(path: Path) -> None:

@@ -488,6 +488,21 @@ def is_response(response: object) -> bool:
     return is_message(response) and response["role"] == "assistant"
 
 
+def response_text(response: object) -> str:
+    """The text of a response: of a message its content, of steps all of them.
+
+    >>> response_text({"role": "assistant", "content": None, "tool_calls": []})
+    ''
+    >>> response_text(["One.", "Two."]).split()
+    ['One.', 'Two.']
+    """
+    if isinstance(response, list):
+        return "\n\n".join(response)
+    if isinstance(response, dict):
+        return response.get("content") or ""
+    return str(response)
+
+
 def require_text(argument: str, value: object) -> None:
     """Raise DataError for a name that UTF-8 cannot hold."""
     if is_broken(value):

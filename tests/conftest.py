@@ -10,9 +10,8 @@ import pandas as pd
 import pytest
 
 matplotlib.use("Agg")
-os.environ["OMP_NUM_THREADS"] = (
-    "1"  # torch reads it once: tiny models are fastest on one thread
-)
+# torch reads it once: tiny models are fastest on one thread
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 

@@ -165,6 +165,17 @@ def test_a_classifier_scores_as_pefts_unmerged_model(zoo, tmp_path, kind):
             assert np.abs(oracle(scorer, model) - expected).max() > 1e-2
 
 
+def test_an_adapter_is_read_where_pefts_model_reads(zoo, tmp_path):
+    """Before the pad token, where it is the end token and ends the texts."""
+    end = toy.tokenizer().eos_token_id
+    base = zoo(task="causal", attention_bias=True, pad_token_id=end)
+    folder = train(base, tmp_path / "adapter")
+    scorer = rmlab.classifier(folder, device="cpu", dtype="float32")
+    assert {ids[-1] for ids in scorer.prepare(PROMPTS, RESPONSES).ids} == {end}
+    expected = oracle(scorer, unmerged(base, folder, "SEQ_CLS"))
+    assert_close(scorer(PROMPTS, RESPONSES), expected)
+
+
 @pytest.mark.filterwarnings("ignore:Careful, disabling adapter layers with bias")
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("kind", KINDS | OUTPUT_KINDS)

@@ -89,6 +89,49 @@ def test_an_exercise_says_why_a_mistake_is_one():
         course.check("1.9", 0)
 
 
+def _solutions():
+    """Answers of the solved labs by exercise."""
+    names = {"np": np, "pd": pd, "rmlab": rmlab, "course": course}
+    for path in sorted((COURSE / "solutions").glob("*.ipynb")):
+        for cell in _cells(path):
+            source = cell.source
+            if "solution:" in source and "course.check(" in source:
+                source, call = source.rsplit("course.check(", 1)
+                exec(source, names)
+                number, answer = call.removesuffix(")").split(", ")
+                yield number.strip('"'), names[answer]
+
+
+def test_a_right_answer_is_right_on_every_machine_and_far_from_a_mistake(monkeypatch):
+    """Right in single precision, too; a mistake is further off than what rounds."""
+    seen = []
+    explain = course._explain
+
+    def listen(result, expected, mistakes, otherwise):
+        seen.append((expected, [*mistakes.values()]))
+        return explain(result, expected, mistakes, otherwise)
+
+    monkeypatch.setattr(course, "_explain", listen)
+    solutions = dict(_solutions())
+    assert [*solutions] == [*course.EXERCISES]
+    for number, answer in solutions.items():
+        rounded = answer
+        if callable(answer):
+
+            def rounded(*arguments, answer=answer):
+                result = answer(*arguments)
+                is_float = getattr(result, "dtype", None) == np.float64
+                return result * np.float32(1 + 1e-5) if is_float else result
+
+        assert course.check(number, rounded).right, number
+    for expected, mistakes in seen:
+        if not isinstance(expected, str):
+            for mistake in mistakes:
+                assert np.shape(mistake) != np.shape(expected) or (
+                    np.abs(np.subtract(mistake, expected)).max() > 5e-3
+                )
+
+
 def test_the_first_loss_is_the_formula(tmp_path, monkeypatch):
     """Before the first step the model is the random one: its loss on the first batch,
     computed by hand.
@@ -104,6 +147,40 @@ def test_the_first_loss_is_the_formula(tmp_path, monkeypatch):
     odds = (scored["chosen"] - scored["rejected"]).to_numpy()
     assert history["loss"][0] == pytest.approx(np.log1p(np.exp(-odds)).mean(), rel=1e-5)
     assert history["accuracy"][0] == pytest.approx((odds > 0).mean())
+
+
+def test_a_switch_for_tests_moves_the_first_weights_as_another_machine_would(
+    monkeypatch,
+):
+    pairs = course.preferences(200)
+    words = course.train_tokenizer([*pairs["prompt"], *pairs["response"]])
+    first, model = (
+        course.random_model(words, "llama", task="classifier", seed=0, **course.SIZE)
+        for _ in range(2)
+    )
+    monkeypatch.delenv("RMLAB_OTHER_MACHINE", raising=False)
+    course._move_weights(model)
+    pairs = list(zip(first.parameters(), model.parameters(), strict=True))
+    assert all(torch.equal(one, other) for one, other in pairs)
+    monkeypatch.setenv("RMLAB_OTHER_MACHINE", "1")
+    course._move_weights(model)
+    moves = torch.cat(
+        [(other / one - 1)[one != 0] for one, other in pairs if one.ndim > 1]
+    )
+    assert moves.std().item() == pytest.approx(1e-6, rel=0.1)
+
+
+def test_numbers_of_trained_models_are_held_between_bounds():
+    bounds = {"easy": (0.5, 0.8, 1.01), "hard": (0.0, 0.1, 0.3)}
+    values = pd.Series({"easy": 0.9, "normal": 0.5, "hard": 0.2})
+    assert course.between(values, bounds).equals(
+        course.between({"easy": 0.6, "hard": 0.05}, bounds)
+    )
+    for value in (0.3, -0.1, np.nan):
+        with pytest.raises(AssertionError, match="hard"):
+            course.between({**values, "hard": value}, bounds)
+    with pytest.raises(AssertionError, match=r"0\.4"):
+        course.between(values, {"hard": (0.0, 0.4, 0.3)})
 
 
 def test_a_toy_scores_the_sum_of_what_it_likes_in_any_company():

@@ -2,7 +2,7 @@
 
 from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.layout import Layout
-from rmlab.benchmarks.own_pairs import load_preferences
+from rmlab.benchmarks.own_files import load_preferences
 from rmlab.benchmarks.pools import load_pool
 from rmlab.benchmarks.registry import benchmark_of, benchmarks_by_name, load, named
 from rmlab.benchmarks.sampling import sample

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -90,19 +90,23 @@ def fetch_pairs(repo: str, split: str | None, revision: str | None) -> list[Path
         files_of_split: dict[str, list[str]] = {}
         for name in names:
             files_of_split.setdefault(_split_of_file(name), []).append(name)
-        splits = list(files_of_split)
-        chosen = split
-        if split is None and len(splits) == 1:
-            chosen = splits[0]
-        if chosen is None or chosen not in files_of_split:
-            problem = "several splits" if split is None else f"no split {split!r}"
-            problem = f"{repo}: {problem}; {nearest(split or '', splits)}"
-            raise DataError(problem, "choose with split=")
+        chosen = choose_split(repo, list(files_of_split), split)
         return files_of_split[chosen]
 
     return _download(
         repo, revision or "main", "load_preferences('<file>')", choose_split
     )
+
+
+def choose_split(place: object, splits: Sequence[str], split: str | None) -> str:
+    """The split that is chosen, or the only one; DataError names them."""
+    if split is None and len(splits) == 1:
+        return splits[0]
+    if split is None or split not in splits:
+        problem = "several splits" if split is None else f"no split {split!r}"
+        problem = f"{place}: {problem}; {nearest(split or '', splits)}"
+        raise DataError(problem, "choose with split=")
+    return split
 
 
 def _split_of_file(name: str) -> str:

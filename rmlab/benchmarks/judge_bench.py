@@ -11,9 +11,10 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
+from rmlab.benchmarks.conversations import hash_prompt
 from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout, all_files
-from rmlab.benchmarks.rows import FileRow, hash_prompt, read_renamed
+from rmlab.benchmarks.rows import FileRow, read_renamed
 from rmlab.estimation.items import Items, comparison_items
 from rmlab.records import Row, refuse_rows
 

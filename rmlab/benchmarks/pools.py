@@ -5,146 +5,189 @@ import json
 import numpy as np
 import pandas as pd
 
-from rmlab import tables
+from rmlab import records, tables
+from rmlab.benchmarks.own_layouts import read_label
+from rmlab.benchmarks.own_prompts import PromptReader, read_answer
+from rmlab.benchmarks.roles import OwnTable, match_roles
+from rmlab.benchmarks.sources import Cells, read_source
 from rmlab.estimation.best_of import N_CANDIDATES
-from rmlab.tables import PROMPT, BoolArray, DataError
+from rmlab.tables import PROMPT, DataError, IntArray, group_codes
 from rmlab.text import short
-
-_RIGHT = ("true", "1", "1.0")
-_WRONG = ("false", "0", "0.0")
 
 
 def load_pool(
-    frame: pd.DataFrame,
+    source: object,
     *,
-    prompt: str = "prompt",
-    response: str = "response",
-    correct: str = "correct",
-    name: str = "pool",
+    prompt: str | None = None,
+    response: str | None = None,
+    correct: str | None = None,
+    name: str | None = None,
+    model: str | None = None,
     allow_missing: bool = False,
 ) -> pd.DataFrame:
     """Load the candidates of many prompts, for best of n.
 
     Parameters
     ----------
-    frame : DataFrame
-        One row per candidate: the columns below, and where they are there `id`,
-        `domain`, `subset`, `benchmark`, and with scores `model` and `score`. A prompt
-        may have any number of right and wrong candidates, also none of one kind.
-    prompt : str
-        The column of the prompt: its text or messages, or its name where the frame has
-        no texts.
-    response : str
-        The column of the candidates' texts; it may be missing where there are scores.
-    correct : str
-        The column that says whether a candidate is right: true or false, 1 or 0.
-    name : str
-        Name of the benchmark and of its domain, where the frame does not say them.
+    source : DataFrame, list of dicts, str or Path
+        One row per candidate, as `load_preferences` takes it: the columns below, and
+        where they are there `id`, `domain`, `subset`, `benchmark`, and with scores
+        `model` and `score`. A prompt may have any number of right and wrong candidates,
+        also none of one kind.
+    prompt : str, optional
+        The column of the prompt: its text or messages, or its name where there are no
+        texts (default: `prompt`, `question` or `problem`, else `id`).
+    response : str, optional
+        The column of the candidates' texts (default: `response`, `completion` or
+        `answer`); it may be missing where there are scores.
+    correct : str, optional
+        The column that says whether a candidate is right: true or false, 1 or 0
+        (default: `correct` or `label`).
+    name : str, optional
+        Name of the benchmark and of its domain, where the data do not say them
+        (default: "pool", or the file's name).
+    model : str, optional
+        Name of the model of scores, where the data do not say it.
     allow_missing : bool
         Whether missing scores pass. They are counted as missing later.
 
     Returns
     -------
     DataFrame
-        Scores, where the frame has a column `score`, else responses to score. Right
+        Scores, where the data have a column `score`, else responses to score. Right
         candidates are `chosen`, wrong ones `rejected`; `n_candidates` counts those of
         the prompt. Other columns stay, such as `answer`, `n_steps` and `characters`,
         which `best_of_curve` compares with; of scored texts only the length stays,
-        as `characters`.
+        as `characters`. Equal candidates of several models have one slot, whatever the
+        order of the rows.
 
     Raises
     ------
     DataError
-        For a column that is not there, and a candidate without prompt, correctness or
-        score.
+        For a column that is not there, a candidate without prompt, correctness or
+        score, and candidates of several models that cannot be told apart.
 
     Examples
     --------
     >>> frame = pd.DataFrame({"question": ["2 + 2?"] * 3, "text": ["4", "four", "5"]})
     >>> frame["right"] = [True, True, False]
-    >>> pool = load_pool(frame, prompt="question", response="text", correct="right")
+    >>> pool = load_pool(frame, response="text", correct="right")
     >>> pool[["id", "label", "slot", "response", "n_candidates"]]
       id     label  slot response  n_candidates
     0  0    chosen     0        4             3
     1  0    chosen     1     four             3
     2  0  rejected     0        5             3
     """
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(
-            f"frame: expected a pandas DataFrame, got {type(frame).__name__}"
-        )
-    is_scored = "score" in frame
-    has_texts = response in frame
-    _require_columns(frame, prompt, response, correct)
+    data = read_source(source)
+    columns = data.columns
+    names = {"prompt": prompt, "response": response, "label": correct}
+    mapping: dict[str, str | None] = {
+        role: column for role, column in names.items() if column is not None
+    }
+    if correct is None and "correct" in columns:
+        mapping["label"] = "correct"
+    is_scored = "score" in columns
+    if is_scored and response is None and "response" not in columns:
+        mapping["response"] = None  # "answer" is then the answer extracted from it
+    table = match_roles(data, mapping, None)
+    if prompt is None and not table.has("prompt") and "id" in columns:
+        mapping["prompt"] = "id"
+        table = match_roles(data, mapping, None)
+    table.require("prompt", "label", *([] if is_scored else ["response"]))
+    if is_scored and "model" not in columns and model is None:
+        problem = f"{data.place}: scores without a column 'model'"
+        remedy = "name it: model='my-rm', or add the column"
+        raise DataError(f"{problem}; columns: {short(list(columns), 200)}", remedy)
 
-    frame = frame.reset_index(drop=True)
-    is_right = _read_correct(frame[correct], correct)
-    prompts = _name_prompts(frame[prompt], prompt)
-    read = [column for column in (prompt, response, correct) if column != "id"]
-    pool = frame.drop(columns=read, errors="ignore")
-    pool["prompt"] = frame[prompt]
-    pool["label"] = np.where(is_right, "chosen", "rejected")
-    if has_texts:
-        pool["response"] = frame[response]
-    if "id" not in pool:
-        numbers = pd.Series(pd.factorize(prompts)[0], dtype="str")
-        pool["id"] = numbers if has_texts else prompts
+    pool = _read_pool(table)
+    if model is not None and is_scored:
+        pool["model"] = model
+    benchmark = name
+    if benchmark is None:
+        is_memory = not isinstance(source, str) and not hasattr(source, "__fspath__")
+        benchmark = "pool" if is_memory else records.file_stem(data.place)
     for column in ("benchmark", "domain"):
         if column not in pool:
-            pool[column] = name
-
+            pool[column] = benchmark
     key = [column for column in ("model", *PROMPT) if column in pool]
-    pool["slot"] = pool.groupby([*key, "label"], sort=False).cumcount()
+    pool["slot"] = _number_slots(table, pool)
     pool[N_CANDIDATES] = pool.groupby(key, sort=False)["slot"].transform("size")
     if not is_scored:
         return tables.check_responses(pool)
-
-    if has_texts:
+    if table.has("response"):
         pool["characters"] = pool["response"].str.len()
     pool = pool.drop(columns=["prompt", "response"], errors="ignore")
     return tables.check_scores(pool, allow_missing=allow_missing)
 
 
-def _require_columns(
-    frame: pd.DataFrame, prompt: str, response: str, correct: str
-) -> None:
-    """DataError for a column that is not there."""
-    needed = [prompt, correct]
-    if "score" not in frame:
-        needed.append(response)
-    missing = [column for column in needed if column not in frame]
-    present = ", ".join(str(name) for name in frame.columns[:20])
-    if missing:
-        problem = f"frame: no columns {missing}; columns: {present}"
-        remedy = "name yours with prompt=, correct= and response=, or add a score"
-        raise DataError(problem, remedy)
-    if "score" in frame and "model" not in frame:
-        problem = f"frame: scores without a column 'model'; columns: {present}"
-        raise DataError(problem, "name it: frame['model'] = 'my-rm'")
+def _read_pool(table: OwnTable) -> pd.DataFrame:
+    """The columns of a pool: prompts, labels and responses read, the others as they
+    are.
+    """
+    rows = range(len(table.source))
+    prompts: Cells = []
+    reader = PromptReader(table)
+    for row, cell in enumerate(table.cells("prompt")):
+        # A number names a prompt.
+        asked = cell if isinstance(cell, int | float) else reader.read(row)
+        if asked is None:
+            table.refuse(row, "prompt", "given in every row", "fill it in")
+        prompts.append(asked)
+    labels = [read_label(table, row) for row in rows]
+    used = [table.roles[role][0] for role in ("prompt", "label") if table.has(role)]
+    used += table.roles["response"]
+    kept = {
+        column: cells
+        for column, cells in table.source.columns.items()
+        if column not in used or column == "id"
+    }
+    pool = pd.DataFrame(kept, index=rows)
+    pool["prompt"] = pd.Series(prompts, dtype=object)
+    pool["label"] = labels
+    has_texts = table.has("response")
+    if has_texts:
+        cells = table.cells("response")
+        texts = [read_answer(table, row, "response", cells[row]) for row in rows]
+        pool["response"] = pd.Series(texts, dtype=object)
+    if "id" not in pool:
+        spelled = [_spell(asked) for asked in prompts]
+        numbers = pd.factorize(np.array(spelled, object))[0]
+        pool["id"] = pd.Series(numbers, dtype="str") if has_texts else spelled
+    return pool
 
 
-def _read_correct(values: pd.Series, column: str) -> BoolArray:
-    """Whether each candidate is right; DataError for a value that does not say so."""
-    words = values.astype("str").str.strip().str.lower()
-    is_right = words.isin(_RIGHT)
-    is_unread = ~(is_right | words.isin(_WRONG)).to_numpy()
-    if is_unread.any():
-        row = int(is_unread.argmax())
-        value = short(values.tolist()[row])
-        count = f"{is_unread.sum()} of {len(values)} rows"
-        problem = f"correct: {column!r} is not true or false in {count}"
-        remedy = "write true or false, or 1 or 0"
-        raise DataError(f"{problem}, first row {row}: {value}", remedy)
-    return is_right.to_numpy()
+def _spell(prompt: object) -> str:
+    return prompt if isinstance(prompt, str) else json.dumps(prompt, default=str)
 
 
-def _name_prompts(prompts: pd.Series, column: str) -> pd.Series:
-    """The prompts as strings; DataError where one is missing."""
-    is_missing = prompts.isna().to_numpy()
-    if is_missing.any():
-        problem = f"prompt: {column!r} is missing in row {int(is_missing.argmax())}"
-        raise DataError(problem, "fill it in")
-    # Before pandas 3 columns of text are objects too.
-    if pd.api.types.infer_dtype(prompts) == "string" or prompts.dtype != object:
-        return prompts.astype("str")
-    return prompts.map(lambda prompt: json.dumps(prompt, default=str)).astype("str")
+def _number_slots(table: OwnTable, pool: pd.DataFrame) -> IntArray:
+    """The place of each candidate among those of its prompt and label: by content, so
+    that it is the same for all models.
+    """
+    label = [*PROMPT, "label"]
+    if "model" not in pool or pool["model"].nunique() < 2:
+        return np.asarray(pool.groupby(label, sort=False).cumcount(), np.intp)
+
+    read = {"model", "score", "prompt", "steps", *label}
+    columns = ["response"]
+    if not table.has("response"):
+        columns = [str(column) for column in pool if column not in read]
+    spelled = pool[columns].astype("str").to_numpy().tolist()
+    named = pool[label].assign(content=[repr(cells) for cells in spelled])
+    content = [*label, "content"]
+    named["copy"] = named.groupby([pool["model"], *content], sort=False).cumcount()
+    if not table.has("response") and named["copy"].any():
+        rows_of_model = named[content].groupby(pool["model"], sort=False)
+        orders = [rows.to_numpy().tolist() for _, rows in rows_of_model]
+        if any(order != orders[0] for order in orders):
+            row = int(named["copy"].to_numpy().argmax())
+            problem = (
+                f"{table.source.place}: row {row} repeats a candidate of its model"
+            )
+            remedy = (
+                "add a column that tells them apart, such as the candidate's number"
+            )
+            raise DataError(problem, remedy)
+    codes, first_rows = group_codes(named, [*content, "copy"])
+    places = named.iloc[first_rows].groupby(label, sort=False).cumcount()
+    return np.asarray(places, np.intp)[codes]

@@ -2,31 +2,17 @@
 be conversations.
 """
 
-import json
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from hashlib import blake2b
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import pandas as pd
 
 from rmlab import records, tables
+from rmlab.benchmarks.conversations import Prompt, hash_prompt, read_messages
 from rmlab.benchmarks.layout import Files
 from rmlab.records import Row
-
-Messages = list[dict[str, str]]
-RawAnswer = str | Messages
-"""An answer as a file has it: a text, a transcript or a conversation."""
-
-_ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}
-_TURNS = (
-    re.compile(r"(?:^|\n\n)(Human|Assistant):[ ]?"),
-    re.compile(r"\n?<\|im_start\|>(system|user|assistant)\n"),
-)
-_END = re.compile(r"<\|im_end\|>\n?\Z")
 
 
 @dataclass(frozen=True)
@@ -46,16 +32,6 @@ class FileRow:
         step.
         """
         records.fail(self.file, self.number, self.cells, column, allowed, remedy)
-
-    def fill(self, cells: Row) -> "FileRow":
-        """The row with further cells."""
-        return replace(self, cells=self.cells | cells)
-
-    def read_cell(self, column: str) -> object:
-        """The value of a column; a row must have it."""
-        if column not in self.cells:
-            self.refuse(column, "given in every row", "fill it in")
-        return self.cells[column]
 
     def read_id(self, column: str = "id") -> str:
         """A whole number or a non-empty string."""
@@ -91,12 +67,12 @@ class FileRow:
             self.refuse(column, f"a {column} of this benchmark", similar)
         return subset
 
-    def read_prompt(self, column: str = "prompt") -> str | Messages:
-        """A string, or messages with role and content only."""
+    def read_prompt(self, column: str = "prompt") -> Prompt:
+        """A string, or messages."""
         value = self.cells.get(column)
         if isinstance(value, str):
             return value
-        messages = parse_messages(value)
+        messages = read_messages(value)
         if messages is None:
             allowed = "a string, or a list of {'role': ..., 'content': ...} messages"
             self.refuse(column, allowed)
@@ -131,7 +107,7 @@ def read_answers(
     `describe` gives the domain of a row, and further columns of its prompt.
     """
     answers: list[Row] = []
-    keys = set()
+    prompts_of_key: dict[tuple[object, object], list[Prompt]] = {}
     for file, rows in files:
         for number, cells in enumerate(rows):
             row = FileRow(file, number, cells)
@@ -140,14 +116,22 @@ def read_answers(
             prompt["prompt"] = row.read_prompt()
 
             key = (prompt["domain"], prompt["id"])
-            if key in keys:
+            prompts = prompts_of_key.setdefault(key, [])
+            if prompt["prompt"] in prompts:
                 allowed = f"unique within the domain {prompt['domain']!r}"
                 row.refuse("id", allowed, "give each row an id of its own")
-            keys.add(key)
+            if prompts:
+                prompt["id"] = number_id(row.read_id(), len(prompts))
+            prompts.append(row.read_prompt())
 
             texts = {label: row.read_texts(label, n_texts) for label in tables.LABELS}
             answers += list_answers(prompt, texts)
     return tables.check_responses(pd.DataFrame(answers))
+
+
+def number_id(item: str, n_before: int) -> str:
+    """The name of a further item with the same id, as in RewardBench 2's files."""
+    return f"{item}#{n_before + 1}"
 
 
 def read_renamed(
@@ -177,34 +161,6 @@ def _keep_extra_cells(row: FileRow) -> Row:
     return cells
 
 
-def hash_prompt(prompt: object) -> str:
-    """A short name of a prompt's text, for tables without texts."""
-    content = json.dumps(prompt, sort_keys=True).encode()
-    return blake2b(content, digest_size=8).hexdigest()
-
-
-def name_family(prompt: str | Messages) -> str:
-    """The family of a prompt: the same for equal texts, without space around them."""
-    if isinstance(prompt, str):
-        return hash_prompt(prompt.strip())
-    turns = [[turn["role"], turn["content"].strip()] for turn in prompt]
-    return hash_prompt(turns)
-
-
-def first_rows(contents: Iterable[object], models: Iterable[object]) -> list[int]:
-    """For each row the first one with its content; the n-th of equal rows of a model is
-    the n-th of the others'.
-    """
-    n_equal: Counter[object] = Counter()
-    row_of_key: dict[object, int] = {}
-    rows = []
-    for row, (content, model) in enumerate(zip(contents, models, strict=True)):
-        key = (content, n_equal[content, model])
-        n_equal[content, model] += 1
-        rows.append(row_of_key.setdefault(key, row))
-    return rows
-
-
 def list_answers(prompt: Row, texts: Mapping[str, Sequence[str]]) -> list[Row]:
     """A row per answer, from what all answers to a prompt share and the texts of each
     label.
@@ -214,84 +170,3 @@ def list_answers(prompt: Row, texts: Mapping[str, Sequence[str]]) -> list[Row]:
         for slot, text in enumerate(texts[label]):
             answers.append({**prompt, "label": label, "slot": slot, "response": text})
     return answers
-
-
-def parse_messages(value: object) -> Messages | None:
-    """Return a list of messages with role and content only, or None where the value is
-    not such a list.
-    """
-    if not isinstance(value, list) or not tables.is_conversation(value):
-        return None
-    return [{"role": item["role"], "content": item["content"]} for item in value]
-
-
-class SplitAnswers(NamedTuple):
-    """The prompt that answers share (None where they hold none), and their texts."""
-
-    prompt: str | Messages | None
-    texts: list[str]
-
-
-def split_prompt(answers: list[RawAnswer], *, has_prompt: bool) -> SplitAnswers | None:
-    """Split conversations into the prompt that they share and their last messages.
-
-    Parameters
-    ----------
-    answers
-        Texts, transcripts or lists of messages.
-    has_prompt
-        The row has a column with the prompt. Texts that differ as transcripts are then
-        only texts.
-
-    Returns
-    -------
-    SplitAnswers, or None where the answers have different prompts.
-    """
-    conversations = []
-    for answer in answers:
-        turns = answer if isinstance(answer, list) else _parse_transcript(answer)
-        if turns:
-            conversations.append(turns)
-    if len(conversations) == len(answers) and _share_prompt(conversations):
-        texts = [turns[-1]["content"] for turns in conversations]
-        return SplitAnswers(_unwrap_question(conversations[0][:-1]), texts)
-
-    texts = [answer for answer in answers if isinstance(answer, str)]
-    are_texts = len(texts) == len(answers)
-    if are_texts and (has_prompt or not conversations):
-        return SplitAnswers(None, texts)
-    return None
-
-
-def _share_prompt(conversations: list[Messages]) -> bool:
-    """Whether all end with an answer, and the messages before it are equal."""
-    prompt = conversations[0][:-1]
-    return all(
-        turns[-1]["role"] == "assistant" and turns[:-1] == prompt
-        for turns in conversations
-    )
-
-
-def _unwrap_question(prompt: Messages) -> str | Messages | None:
-    """The text of a single question; None where there is no message."""
-    if not prompt:
-        return None
-    if len(prompt) == 1 and prompt[0]["role"] == "user":
-        return prompt[0]["content"]
-    return prompt
-
-
-def _parse_transcript(text: str) -> Messages | None:
-    """Messages of a text that starts with a turn marker and has at least two turns."""
-    for turn in _TURNS:
-        marks = list(turn.finditer(text))
-        if len(marks) < 2 or text[: marks[0].start()].strip():
-            continue
-        ends = [mark.start() for mark in marks[1:]]
-        ends.append(len(text))
-        messages = []
-        for mark, end in zip(marks, ends, strict=True):
-            content = _END.sub("", text[mark.end() : end])
-            messages.append({"role": _ROLES[mark[1].lower()], "content": content})
-        return messages
-    return None

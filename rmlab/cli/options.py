@@ -68,6 +68,10 @@ class TextOptions:
         str | None,
         typer.Option(help="Column of side-by-side data that says which answer won."),
     ] = None
+    better: Annotated[
+        str | None,
+        typer.Option(help="a or b: the answer that larger grades of WINNER favour."),
+    ] = None
 
     def load_responses(self, benchmark: str) -> pd.DataFrame:
         """Return the responses of a benchmark by its name, or of a file of pairs, with
@@ -78,7 +82,10 @@ class TextOptions:
         if is_file and self.path is None:
             columns = split_columns(self.column)
             return benchmarks.load_preferences(
-                benchmark, columns=columns, winner=self.winner
+                benchmark,
+                columns=columns,
+                winner=self.winner,
+                better=self.better,  # type: ignore[arg-type]
             )
         if self.column or self.winner:
             flags = "--column, --winner"
@@ -220,6 +227,10 @@ class ClassifierOptions(TemplateOptions, ModelOptions):
         str | None,
         typer.Option(help="Name of the reward head; else found by its weights."),
     ] = None
+    pooling: Annotated[
+        str | None,
+        typer.Option(help="last or before_pad: where a text's end is read."),
+    ] = None
     weight: Annotated[
         list[str] | None,
         typer.Option(help="label=0.5 for a model of several labels; repeat."),
@@ -295,9 +306,9 @@ _NEEDS = {
 
 _EXCLUDES = {
     "cluster": ("estimate", "check", "report", "requests"),
-    "implicit": ("head", "weight", "url"),
-    "kind": ("head", "convention", "budget", "allow_pickle"),
-    "pairwise": ("head", "weight", "template", "url"),
+    "implicit": ("head", "pooling", "weight", "url"),
+    "kind": ("head", "pooling", "convention", "budget", "allow_pickle"),
+    "pairwise": ("head", "pooling", "weight", "template", "url"),
     "reference": ("head", "weight", "url"),
     "url": ("base", "device", "dtype", "trust_remote_code"),
 }

@@ -80,7 +80,7 @@ def pinned_date(jinja: str) -> str | None:
 
 def add_system(conversation: Conversation, system: str) -> Conversation:
     """The conversation behind a system message with this text; its tools stay first."""
-    n_tools = int(conversation[0]["role"] == TOOLS)
+    n_tools = int(bool(conversation) and conversation[0]["role"] == TOOLS)
     message = {"role": "system", "content": system}
     return [*conversation[:n_tools], message, *conversation[n_tools:]]
 

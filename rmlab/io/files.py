@@ -2,19 +2,19 @@
 
 import glob
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
 import pandas as pd
 
 from rmlab import metrics, records, tables
-from rmlab.benchmarks.own_columns import OwnColumns
-from rmlab.benchmarks.own_pairs import load_scores
+from rmlab.benchmarks.own_files import load_scores
 from rmlab.benchmarks.pools import load_pool
-from rmlab.io import native, other_formats, runners
-from rmlab.tables import DataError, check_option
+from rmlab.benchmarks.roles import OwnColumns
+from rmlab.benchmarks.sources import read_source, select_columns
+from rmlab.io import matrix, native, results, runners
+from rmlab.tables import DataError, check_option, nearest
 
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 """A file, a folder, a glob, or several of them."""
@@ -100,17 +100,25 @@ def read_scores(
     TypeError
         For a DataFrame.
     """
-    read_file: Callable[..., pd.DataFrame]
-    if columns is None:
-        read_file = partial(_read_file, format=format, model=model)
-    else:
-        read_file = partial(
-            other_formats.read_mapped_scores, columns=columns, model=model
+    if columns is not None and format is not None:
+        raise TypeError(
+            "columns: they name the columns of custom data; leave format out"
         )
-    check = partial(tables.check_scores, allow_missing=allow_missing)
     files = _find_files(source, pairs=False)
-    key = ["model", *tables.KEY]
-    return _read_files(files, "scores", read_file, _require_scores, check, key)
+    model_of = _name_models(files)
+
+    def read_file(path: Path, sidecar: _Sidecar) -> pd.DataFrame:
+        name = model_of.get(path)
+        if columns is not None:
+            frame = load_scores(read_source(path), columns, model, name)
+        else:
+            frame = _read_file(path, sidecar, format, model, name)
+        if "outcome" in frame:
+            problem = f"{path}: holds outcomes and no scores"
+            raise DataError(problem, f"use read_pairs({str(path)!r})")
+        return tables.check_scores(frame, allow_missing=allow_missing)
+
+    return _read_files(files, "scores", read_file, ["model", *tables.KEY])
 
 
 def read_pairs(
@@ -119,7 +127,7 @@ def read_pairs(
     format: str | None = None,
     benchmark: str = "reward-bench",
     subsets: Mapping[str, str] | None = None,
-    columns: other_formats.FieldNames | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Read comparisons from a file, a store's folder, a glob or a list of them.
 
@@ -154,17 +162,27 @@ def read_pairs(
     DataError
         For a file that cannot be read; the message names file, row and value.
     """
-    read_file: Callable[..., pd.DataFrame]
-    if columns is None:
-        read_file = partial(
-            _read_file, format=format, benchmark=benchmark, subsets=subsets
-        )
-    else:
-        read_file = partial(other_formats.read_mapped_pairs, columns=columns)
+    for name in columns or ():
+        if name not in tables.PAIRS:
+            problem = f"columns: {name!r} is not a name of rmlab"
+            raise DataError(problem, nearest(name, tables.PAIRS))
+
+    def read_file(path: Path, sidecar: _Sidecar) -> pd.DataFrame:
+        if columns is not None:
+            data = select_columns(read_source(path), columns)
+            return tables.check_pairs(results.read_mapped_pairs(data, columns))
+        if format == "response-matrix" or (
+            format is None and _is_matrix(path, by_header=True)
+        ):
+            frame = matrix.read_matrix(path, benchmark, subsets)
+        else:
+            frame = _read_file(path, sidecar, format, None, None)
+        if "score" in frame:
+            frame = _compare_scores(path, frame)
+        return tables.check_pairs(frame)
+
     files = _find_files(source, pairs=True)
-    return _read_files(
-        files, "pairs", read_file, _compare_scores, tables.check_pairs, tables.PAIR_KEY
-    )
+    return _read_files(files, "pairs", read_file, tables.PAIR_KEY)
 
 
 def write_scores(
@@ -243,16 +261,13 @@ def write_pairs(pairs: pd.DataFrame, path: str | PathLike[str]) -> Path:
     return native.write_frame(tables.check_pairs(pairs), records.expand_path(path))
 
 
-_Change = Callable[[Path, pd.DataFrame], pd.DataFrame]
-_Check = Callable[[pd.DataFrame], pd.DataFrame]
+_Sidecar = Mapping[str, object]
 
 
 def _read_files(
     files: list[Path],
     table: str,
-    read_file: Callable[..., pd.DataFrame],
-    adapt: _Change,
-    check: _Check,
+    read_file: Callable[[Path, _Sidecar], pd.DataFrame],
     key: list[str],
 ) -> pd.DataFrame:
     """One table of all files, with what their sidecars say; an error names its file."""
@@ -263,8 +278,7 @@ def _read_files(
         if "provenance" in sidecar:
             provenance[str(path)] = sidecar["provenance"]
         try:
-            frame = adapt(path, read_file(path, sidecar=sidecar))
-            frames.append(check(frame))
+            frames.append(read_file(path, sidecar))
         except DataError as error:
             if error.problem.startswith(str(path)):
                 raise
@@ -280,19 +294,9 @@ def _read_files(
     return merged
 
 
-def _require_scores(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame; DataError where it holds outcomes."""
-    if "outcome" in frame:
-        problem = "holds outcomes and no scores"
-        raise DataError(problem, f"use read_pairs({str(path)!r})")
-    return frame
-
-
-def _compare_scores(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
-    """Comparisons as they are, or of the scores of one answer each."""
-    if "score" not in frame:
-        return frame
-    scores = tables.check_scores(frame, allow_missing=True)
+def _compare_scores(path: Path, scores: pd.DataFrame) -> pd.DataFrame:
+    """Comparisons of the scores of one chosen and one rejected answer each."""
+    scores = tables.check_scores(scores, allow_missing=True)
     if scores["slot"].any():
         problem = "holds scores and no comparisons"
         raise DataError(problem, "use pairs(read_scores(...))")
@@ -304,60 +308,68 @@ def _compare_scores(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
 
 def _read_file(
     path: Path,
-    *,
-    sidecar: Mapping[str, object],
+    sidecar: _Sidecar,
     format: str | None,
-    model: str | None = None,
-    benchmark: str = "",
-    subsets: Mapping[str, str] | None = None,
+    model: str | None,
+    name: str | None,
 ) -> pd.DataFrame:
-    """The columns of a file in one of the known formats, not checked yet."""
-    if format is None:
-        format = _find_format_of_table(path)
-    else:
-        runners = other_formats.runner_fields()
-        formats = ["rmlab", "pool", "response-matrix", *runners]
-        check_option("format", format, formats)
-    if format == "response-matrix":
-        return other_formats.read_matrix(path, benchmark, subsets)
+    """The scores or pairs of a file in one of the known formats, not checked yet.
 
-    rows: list[records.Row] = []
-    if format != "rmlab":
-        rows = records.read_rows(path)
-    if format is None:
-        format = other_formats.find_row_format(rows[0])
-    if format == "rmlab":
-        frame = native.read_frame(path, rows, sidecar)
+    `name`: the model where the file does not say one.
+    """
+    runners = results.runner_fields()
+    if format is not None:
+        check_option("format", format, ["rmlab", "pool", *runners])
+    elif _is_matrix(path, by_header=False):
+        problem = f"{path}: holds outcomes and no scores"
+        raise DataError(problem, f"use read_pairs({str(path)!r})")
+    header = native.read_header(path)
+    if format == "rmlab" or (format is None and _is_native(header)):
+        frame = native.read_frame(path, sidecar)
         return frame if model is None else frame.assign(model=model)
-    if format == "pool":
-        return _read_pool(path, native.read_frame(path, rows, sidecar), model)
-    if format != "own":
-        return other_formats.read_runner_results(path, rows, format, model)
-    if path.suffix.lower() in records.CSV and other_formats.is_turned_matrix(rows):
-        return other_formats.read_matrix(path, benchmark, subsets)
-    return load_scores(path, {}, model)
+
+    data = read_source(path)
+    if format == "pool" or (format is None and _is_pool(header)):
+        frame = native.read_frame(path, sidecar)
+        pool_model = name or path.stem if "model" not in frame else model
+        return load_pool(frame, name=path.stem, model=pool_model, allow_missing=True)
+    format = format or results.find_runner(data)
+    if format is not None:
+        return results.read_results(data, format, model)
+    return load_scores(data, {}, model, name)
 
 
-def _read_pool(path: Path, frame: pd.DataFrame, model: str | None) -> pd.DataFrame:
-    """Scores of candidates, by the first usual name of the prompt."""
-    if model is not None:
-        frame["model"] = model
-    elif "model" not in frame:
-        frame["model"] = path.stem
-    names = (name for name in other_formats.POOL_PROMPTS if name in frame)
-    prompt = next(names, "prompt")
-    return load_pool(frame, prompt=prompt, name=path.stem, allow_missing=True)
+def _is_native(header: Sequence[str]) -> bool:
+    """Whether a file has the columns of our own tables, which hold no texts."""
+    names = set(header)
+    is_key = {"benchmark", "label"} <= names or {"model", "label", "id"} <= names
+    return (is_key and not {"prompt", "response"} & names) or "chosen_slot" in names
 
 
-def _find_format_of_table(path: Path) -> str | None:
-    """The format of a CSV or Parquet file; None for others."""
-    suffix = path.suffix.lower()
-    if suffix in records.CSV:
-        return other_formats.find_table_format(records.read_header(path))
-    if suffix == ".parquet":
-        header = records.read_parquet(path, lambda file: file.schema_arrow.names)
-        return other_formats.find_table_format(header)
-    return None
+def _is_pool(header: Sequence[str]) -> bool:
+    prompts = {"id", "prompt", "question", "problem"}
+    return {"score", "correct"} <= {*header} and not prompts.isdisjoint(header)
+
+
+def _is_matrix(path: Path, *, by_header: bool) -> bool:
+    if records.file_suffix(path) not in records.CSV:
+        return False
+    header = records.read_header(path)
+    return matrix.is_matrix(path, header, by_header=by_header)
+
+
+def _name_models(files: Sequence[Path]) -> dict[Path, str]:
+    """The models of several files: the part of their paths that differs."""
+    stems = [records.file_stem(path) for path in files]
+    if len({*stems}) == len(files):
+        return {}
+    parts = [(*path.parts[:-1], stem) for path, stem in zip(files, stems, strict=True)]
+    shortest = min(map(len, parts))
+    for place in range(2, shortest + 1):
+        names = [path[-place] for path in parts]
+        if len({*names}) == len(files):
+            return dict(zip(files, names, strict=True))
+    return {path: "/".join(part) for path, part in zip(files, parts, strict=True)}
 
 
 def _find_files(source: Paths, *, pairs: bool) -> list[Path]:

@@ -1,13 +1,14 @@
 """Plain tables of scores joined to the responses that they are of."""
 
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 
 import pandas as pd
 
-from rmlab import records, tables
-from rmlab.io.other_formats import FieldNames, rename_columns
-from rmlab.tables import BoolArray, DataError
+from rmlab import tables
+from rmlab.benchmarks.sources import read_source, select_columns
+from rmlab.tables import BoolArray, DataError, nearest
 from rmlab.text import short
 
 _KEY = (*tables.KEY, "subset", "style", "response")
@@ -19,7 +20,7 @@ def join(
     scores: pd.DataFrame | str | PathLike[str],
     *,
     model: str | None = None,
-    columns: FieldNames | None = None,
+    columns: Mapping[str, str] | None = None,
     allow_missing: bool = False,
 ) -> pd.DataFrame:
     """Scores of the responses from a plain table, such as a CSV of id, label and score:
@@ -68,13 +69,7 @@ def join(
     1  mine  7  rejected   -1.5
     """
     responses = tables.check_responses(responses)
-    if isinstance(scores, pd.DataFrame):
-        place = Path("scores")
-        plain = scores
-    else:
-        place = records.expand_path(scores)
-        plain = pd.DataFrame(records.read_rows(place))
-    plain = rename_columns(plain, columns or {}, _NAMES)
+    plain, place = _read_plain(scores, columns)
     _require_names(plain)
 
     key = [name for name in _KEY if name in plain]
@@ -88,6 +83,24 @@ def join(
         parts.append(_join_model(responses, of_model, key))
     joined = pd.concat(parts, ignore_index=True)
     return tables.check_scores(joined, allow_missing=allow_missing)
+
+
+def _read_plain(
+    scores: pd.DataFrame | str | PathLike[str], columns: Mapping[str, str] | None
+) -> tuple[pd.DataFrame, Path]:
+    """The columns of a plain table under our names, and where it comes from."""
+    data = read_source(scores)
+    names = dict(columns or {})
+    for name in names:
+        if name not in _NAMES:
+            problem = f"columns: {name!r} is not a name of rmlab"
+            raise DataError(problem, nearest(name, _NAMES))
+    if names:
+        data = select_columns(data, names)
+    else:
+        names = {name: name for name in data.columns}
+    cells = {ours: data.columns[theirs] for ours, theirs in names.items()}
+    return pd.DataFrame(cells), data.place
 
 
 def _require_names(plain: pd.DataFrame) -> None:

@@ -30,17 +30,25 @@ _NAMES = ["model", "benchmark", "domain", "id", "subset"]
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|-?inf"
 
 
-def read_frame(
-    path: Path, rows: list[records.Row], sidecar: Mapping[str, object]
-) -> pd.DataFrame:
+def read_header(path: Path) -> list[str]:
+    """The names of a file's columns."""
+    suffix = records.file_suffix(path)
+    if suffix == ".parquet":
+        return records.read_parquet(path, lambda file: file.schema_arrow.names)
+    if suffix in records.CSV:
+        return [remove_guard(name) for name in records.read_header(path)]
+    return list(records.read_rows(path)[0])
+
+
+def read_frame(path: Path, sidecar: Mapping[str, object]) -> pd.DataFrame:
     """The columns of one of rmlab's files, not checked yet; names, ids and what the
     sidecar names are text.
     """
-    suffix = path.suffix.lower()
+    suffix = records.file_suffix(path)
     if suffix == ".parquet":
         return records.read_parquet(path, _read_parquet_frame)
     if suffix not in records.CSV:
-        return pd.DataFrame(rows or records.read_rows(path))
+        return pd.DataFrame(records.read_rows(path))
     header, lines = records.read_csv_lines(path)
     header = [remove_guard(name) for name in header]
     texts = pd.DataFrame(lines, columns=header, dtype="str")

@@ -17,8 +17,8 @@ import pandas as pd
 
 from rmlab import metrics, plots
 from rmlab.benchmarks import benchmark_of
-from rmlab.benchmarks.own_columns import OwnColumns
 from rmlab.benchmarks.registry import benchmarks_by_name
+from rmlab.benchmarks.roles import OwnColumns
 from rmlab.estimation.items import require_item_columns
 from rmlab.estimation.ties import TIES
 from rmlab.io.native import sha256

@@ -12,9 +12,9 @@ import pandas as pd
 
 from rmlab import io
 from rmlab.benchmarks import benchmarks_by_name
-from rmlab.benchmarks.own_columns import OwnColumns
-from rmlab.benchmarks.own_pairs import load_preferences
+from rmlab.benchmarks.own_files import load_preferences
 from rmlab.benchmarks.registry import adopt_name
+from rmlab.benchmarks.roles import OwnColumns
 from rmlab.io.files import Paths
 from rmlab.io.native import SIDECAR
 from rmlab.metrics.pairing import as_pairs

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmlab.inference.encoding import Encoded
+from rmlab.inference.encoding import Encoded, Response
 from rmlab.scorers.base import (
     Floats,
     Ints,
@@ -205,7 +205,9 @@ def _open(
 class AnswerEncoder(TextEncoder):
     """An encoder whose texts a policy and its reference read alike."""
 
-    def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+    def encode(
+        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
+    ) -> Encoded:
         """Return the texts as token ids; refuse a reference that reads them
         otherwise.
         """

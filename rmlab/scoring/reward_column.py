@@ -1,37 +1,23 @@
 """A list of answers without labels: people's own table with a reward for each row."""
 
 import json
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.records import fail
-from rmlab.scorers.base import Prompt
+from rmlab.benchmarks.own_prompts import list_answers
 from rmlab.scoring.cluster import Ray
 from rmlab.scoring.open_models import Models, open_models
 from rmlab.scoring.run import make_run_options
 from rmlab.scoring.tasks import SingleAnswers
-from rmlab.tables import DataError, is_broken, is_conversation, require_columns
+from rmlab.tables import DataError
 
 REWARD = "reward"
 """The column that is added."""
 
 _NAME = "answers"
-_TEXT = "a string, or a list of messages with 'role' and 'content'"
-_CHAT = "messages that end with the assistant's answer, and a prompt before it"
-_REMEDY = "repair the row, or leave the cell empty"
-
-
-class _AnsweredRow(NamedTuple):
-    """The number of a row, and its text."""
-
-    row: int
-    prompt: Prompt
-    response: str
 
 
 def rewards(
@@ -56,8 +42,9 @@ def rewards(
     model : str, Path or scorer
         One model, given as `rmlab.score` takes it.
     prompt : str, optional
-        Column of the prompts: strings, or lists of messages. None where the column of
-        the answers holds whole chats.
+        Column of the prompts: strings, or lists of messages; the columns `system`,
+        `history` and `tools` belong to it. None where the column of the answers holds
+        whole chats.
     response : str
         Column of the answers: strings, or lists of messages, the last of which is the
         assistant's. Those before it continue the prompt.
@@ -90,15 +77,13 @@ def rewards(
     1   200     NaN
     2   100    12.0
     """
-    roles = {response: "assistant"}
-    if prompt is not None:
-        roles = {prompt: "user", response: "assistant"}
-    require_columns(frame, [*roles], _NAME)
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(f"frame: expected a DataFrame, got {type(frame).__name__}")
     if REWARD in frame:
         problem = f"{_NAME}: there is a column {REWARD!r} already"
         raise DataError(problem, "rename it, so that nothing is overwritten")
 
-    responses = _list_responses(_read_answers(frame, roles))
+    responses = _list_responses(list_answers(frame, prompt, response))
     run = make_run_options(
         store=store,
         cluster=cluster,
@@ -124,9 +109,8 @@ def rewards(
     return table
 
 
-def _list_responses(answers: Iterator[_AnsweredRow]) -> pd.DataFrame:
+def _list_responses(listed: pd.DataFrame) -> pd.DataFrame:
     """The answers as responses, those to equal prompts under one id."""
-    listed = pd.DataFrame(answers, columns=_AnsweredRow._fields, dtype=object)
     spelled = listed["prompt"].map(json.dumps)
     prompt_number, _ = pd.factorize(spelled)
     return pd.DataFrame(
@@ -143,50 +127,3 @@ def _list_responses(answers: Iterator[_AnsweredRow]) -> pd.DataFrame:
             "row": listed["row"].astype(np.intp),
         }
     )
-
-
-def _read_answers(
-    frame: pd.DataFrame, roles: Mapping[str, str]
-) -> Iterator[_AnsweredRow]:
-    """The rows that have a prompt and an answer; DataError for cells without text.
-
-    `roles`: who speaks in each column, the answer's last.
-    """
-    *_, response = roles
-    cells_of = frame[[*roles]].itertuples(index=False, name=None)
-    for row, cells in enumerate(cells_of):
-        if any(_is_missing(cell) for cell in cells):
-            continue
-        turns = []
-        for (column, role), cell in zip(roles.items(), cells, strict=True):
-            turns += _read_turns(row, column, role, cell)
-
-        *before, last = turns
-        if not before or last["role"] != "assistant":
-            fail(_NAME, row, {response: cells[-1]}, response, _CHAT, _REMEDY)
-        if last["content"]:
-            yield _AnsweredRow(row, _unwrap_question(before), last["content"])
-
-
-def _is_missing(cell: Any) -> bool:
-    return bool(pd.api.types.is_scalar(cell) and pd.isna(cell))
-
-
-def _read_turns(row: int, column: str, role: str, cell: object) -> list[dict[str, str]]:
-    """The messages of a cell; a string is one message of that role."""
-    if isinstance(cell, np.ndarray):
-        cell = cell.tolist()  # as Parquet files are read
-    turns = cell
-    if isinstance(cell, str):
-        turns = [{"role": role, "content": cell}]
-    if not is_conversation(turns) or is_broken(turns):
-        fail(_NAME, row, {column: cell}, column, _TEXT, _REMEDY)
-    return cast("list[dict[str, str]]", turns)
-
-
-def _unwrap_question(turns: list[dict[str, str]]) -> Prompt:
-    """The text where the user asks once, so that both spellings are one prompt."""
-    question = turns[0]["content"]
-    if turns == [{"role": "user", "content": question}]:
-        return question
-    return turns

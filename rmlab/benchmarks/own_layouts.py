@@ -1,0 +1,538 @@
+"""Layouts of people's own data: short functions from rows of roles to answers."""
+
+import math
+import re
+from collections.abc import Callable, Hashable, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from rmlab.benchmarks.conversations import read_messages
+from rmlab.benchmarks.roles import OwnColumns, OwnTable, missing_columns, name_column
+from rmlab.benchmarks.sources import Cells
+from rmlab.tables import LABELS, DataError
+from rmlab.text import short
+
+
+class Answer(NamedTuple):
+    """An answer as a file has it.
+
+    `item` tells comparisons apart, `row` is where the answer stands. `text` is None
+    where a file has scores alone.
+    """
+
+    item: Hashable
+    row: int
+    label: str
+    text: object
+    score: float
+
+
+_TIES = (
+    "tie",
+    "tie (bothbad)",
+    "bothbad",
+    "both_bad",
+    "both bad",
+    "both",
+    "draw",
+    "equal",
+    "same",
+    "a=b",
+    "b=a",
+)
+_LABEL_WORDS = {
+    **dict.fromkeys(("chosen", "1", "1.0", "true"), "chosen"),
+    **dict.fromkeys(("rejected", "0", "0.0", "false"), "rejected"),
+}
+_RIVAL = {"a": "b", "b": "a"}
+_TEXT_FIELDS = ("response", "answer", "text", "content", "completion", "output")
+_RATING_FIELDS = ("overall_score", "score", "rating")
+
+
+def read_pairs(table: OwnTable) -> list[Answer]:
+    """A pair a row: one or several answers of each label, and their scores."""
+    has_texts = table.has(*LABELS)
+    columns = {label: table.columns(label) for label in LABELS}
+    scores = _split_scores(table)
+    answers = []
+    for row in range(len(table.source)):
+        for label in LABELS:
+            values = _list_numbers(table, row, f"{label}_score", scores[label][row])
+            texts: list[object] = [None] * len(values)
+            if has_texts:
+                texts = _list_answers([cells[row] for cells in columns[label]])
+                values = values or [math.nan] * len(texts)
+            if len(texts) != len(values):
+                allowed = f"{len(texts)} numbers, one for each {label} answer"
+                table.refuse(row, _score_role(table, label), allowed)
+            for text, value in zip(texts, values, strict=True):
+                answers.append(Answer(row, row, label, text, value))
+    return answers
+
+
+def _list_answers(cells: Sequence[object]) -> list[object]:
+    """The answers of one label: a cell may hold several; of several columns an empty
+    cell is one answer fewer.
+    """
+    if len(cells) > 1:
+        filled = [cell for cell in cells if cell not in (None, "")]
+        return filled or [None]
+    (cell,) = cells
+    if isinstance(cell, list) and cell and read_messages(cell) is None:
+        return cell
+    return [cell]
+
+
+def _score_role(table: OwnTable, label: str) -> str:
+    role = f"{label}_score"
+    return role if table.has(role) else "scores"
+
+
+def _split_scores(table: OwnTable) -> dict[str, Cells]:
+    """The scores of each label by row, from columns of their own or from one column: an
+    object by label, or a list with the chosen answers first.
+    """
+    of_label = {label: table.cells(f"{label}_score") for label in LABELS}
+    if not table.has("scores") or table.has("chosen_score", "rejected_score"):
+        return of_label
+    numbers = table.cells("num_correct")
+    chosen: Cells = []
+    rejected: Cells = []
+    for row, cell in enumerate(table.cells("scores")):
+        if isinstance(cell, dict):
+            chosen.append(cell.get("chosen"))
+            rejected.append(cell.get("rejected"))
+            continue
+        values = flatten(cell)
+        n_chosen = 1
+        if table.has("chosen"):
+            n_chosen = len(
+                _list_answers([cells[row] for cells in table.columns("chosen")])
+            )
+        elif table.has("num_correct"):
+            n_chosen = _count(table, row, numbers[row], len(values))
+        chosen.append(values[:n_chosen])
+        rejected.append(values[n_chosen:])
+    return {"chosen": chosen, "rejected": rejected}
+
+
+def _count(table: OwnTable, row: int, cell: object, n_scores: int) -> int:
+    """How many of the scores, the first ones, are those of chosen answers."""
+    number = _to_number(cell, ".")
+    if number is None or number % 1 or not 0 < number < n_scores:
+        allowed = (
+            "at least 1 and less than there are scores (chosen answers come first)"
+        )
+        table.refuse(row, "num_correct", allowed)
+    return int(number)
+
+
+def flatten(value: object) -> list[object]:
+    """Values without the lists around them."""
+    values = []
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, list):
+            pending += reversed(part)
+        else:
+            values.append(part)
+    return values
+
+
+def _list_numbers(table: OwnTable, row: int, role: str, cell: object) -> list[float]:
+    """The scores in a cell; none without a column, NaN for an empty cell."""
+    if isinstance(cell, float):
+        return [cell]
+    if cell is None and not table.has(role) and not table.has("scores"):
+        return []
+    return [_read_number(table, row, role, part) for part in flatten(cell)]
+
+
+def _read_number(table: OwnTable, row: int, role: str, cell: object) -> float:
+    if isinstance(cell, float):
+        return cell
+    if cell is None or cell == "":
+        return math.nan
+    number = _to_number(cell, table.source.comma)
+    if number is None:
+        role = role if table.has(role) else "scores"
+        table.refuse(row, role, "a number (0.5, not 0,5)")
+    return number
+
+
+def _to_number(cell: object, comma: str) -> float | None:
+    """A cell as a number; None where it is none."""
+    if isinstance(cell, bool):
+        return None
+    try:
+        return float(str(cell).replace(comma, "."))
+    except ValueError:
+        return None
+
+
+def read_sides(table: OwnTable) -> list[Answer]:
+    """Two answers side by side, and which of them won; ties are left out."""
+    table.require("a", "b")
+    winners = _find_winners(table)
+    texts = {side: table.cells(side) for side in "ab"}
+    scores = {side: table.cells(f"score_{side}") for side in "ab"}
+    answers = []
+    for row, winner in enumerate(winners):
+        if winner not in _RIVAL:
+            table.left_out[winner] += 1
+            continue
+        for label, side in (("chosen", winner), ("rejected", _RIVAL[winner])):
+            score = _read_number(table, row, f"score_{side}", scores[side][row])
+            answers.append(Answer(row, row, label, texts[side][row], score))
+    if not answers:
+        problem = f"{table.source.place}: no row names a winner ({_count_words(table)})"
+        raise DataError(problem, "allowed: a, b, tie, 1, 2, A>B, B>A")
+    return answers
+
+
+def _count_words(table: OwnTable) -> str:
+    words = [f"{word}: {n}" for word, n in table.left_out.most_common(5)]
+    return ", ".join(words)
+
+
+def _find_winners(table: OwnTable) -> list[str]:
+    """The side that won in each row, "tie", or the cell that names neither."""
+    if not table.has("winner") and table.has("winner_a", "winner_b"):
+        return _read_one_hot(table)
+    cells = table.cells("winner")
+    names = {_normalise(cell) for cell in cells}
+    numbers = {_to_number(name, ".") for name in names} - {None}
+    sides = _side_numbers(table, numbers)
+    if numbers and sides is None:
+        return _read_scale(table, cells)
+
+    words = dict.fromkeys(_TIES, "tie") | (sides or {})
+    for side, rival in _RIVAL.items():
+        column = table.roles[side][0].strip().lower()
+        for word in (
+            side,
+            f"model_{side}",
+            f"{side}>{rival}",
+            f"{rival}<{side}",
+            column,
+        ):
+            words[word] = side
+    winners = []
+    for row, cell in enumerate(cells):
+        name = _normalise(cell)
+        winner = words.get(name) or _match_model(table, row, name)
+        winners.append(winner or short(cell, 40))
+    return winners
+
+
+def _read_one_hot(table: OwnTable) -> list[str]:
+    """The side whose column is 1 or true; a tie where neither is."""
+    winners = []
+    columns = zip(table.cells("winner_a"), table.cells("winner_b"), strict=True)
+    for first, second in columns:
+        is_first = _normalise(first) == "1"
+        is_second = _normalise(second) == "1"
+        if is_first == is_second:
+            winners.append("tie")
+        else:
+            winners.append("a" if is_first else "b")
+    return winners
+
+
+def _match_model(table: OwnTable, row: int, name: str) -> str | None:
+    """The side whose column with the model's name says the winner's."""
+    for side in ("b", "a"):
+        models = table.source.columns.get(f"model_{side}")
+        if models is not None and name and name == _normalise(models[row]):
+            return side
+    return None
+
+
+def _side_numbers(table: OwnTable, numbers: set[float | None]) -> dict[str, str] | None:
+    """The sides that numbers mean; None where they are a scale."""
+    if not numbers or table.better is not None:
+        return None
+    names = [table.roles[side][0] for side in "ab"]
+    digits = [re.sub(r"\D", "", name) for name in names]
+    is_label = table.roles["winner"][0].lower() in ("label", "labels")
+    if numbers <= {0.0, 1.0} and digits == ["0", "1"] and not is_label:
+        return {"0": "a", "1": "b"}
+    if numbers <= {1.0, 2.0} and 2.0 in numbers:
+        return {"1": "a", "2": "b"}
+    if numbers <= {0.0, 0.5, 1.0} and is_label and not any(digits):
+        # As in SHP, where the label says whether the first answer is better.
+        return {"1": "a", "0": "b", "0.5": "tie"}
+    return None
+
+
+def _read_scale(table: OwnTable, cells: Cells) -> list[str]:
+    """The winners of a scale: -3 to 3, or 1 to 5, whose middle is a tie.
+
+    The distance from the middle is the column `strength`.
+    """
+    place = table.source.place
+    column = table.roles["winner"][0]
+    values = [_to_number(_normalise(cell), ".") for cell in cells]
+    numbers = [value for value in values if value is not None]
+    low = min(numbers)
+    high = max(numbers)
+    if table.better is None:
+        problem = (
+            f"{place}: winner: column {column!r} holds numbers from {low} to {high}"
+        )
+        remedy = (
+            "pass better='b' (--better b) where larger values favour the second, "
+            "'a' where they favour the first answer, or write 'a' and 'b'"
+        )
+        raise DataError(problem, remedy)
+    middle = 0.0 if low < 0 else (low + high) / 2
+    winners = []
+    strengths: Cells = []
+    for cell, value in zip(cells, values, strict=True):
+        if value is None:
+            winners.append(short(cell, 40))
+            strengths.append(None)
+            continue
+        strengths.append(abs(value - middle))
+        if value == middle:
+            winners.append("tie")
+        else:
+            favours = table.better
+            winners.append(favours if value > middle else _RIVAL[favours])
+    table.extra["strength"] = strengths
+    return winners
+
+
+def _normalise(cell: object) -> str:
+    """A winner's cell as text: 1.0 is "1", and "A >> B" is "a>b"."""
+    if cell is None:
+        return ""
+    if isinstance(cell, bool) or str(cell).lower() in ("true", "false"):
+        return "1" if str(cell).lower() == "true" else "0"
+    text = str(cell).strip().lower().removesuffix(".0")
+    return re.sub(r"\s*([<>=])\1*\s*", r"\1", text)
+
+
+def read_labelled(table: OwnTable) -> list[Answer]:
+    """An answer a row, with a label."""
+    table.require("label")
+    scores = table.cells("score")
+    answers = []
+    for row, item, text in _group_rows(table):
+        label = read_label(table, row)
+        score = _read_number(table, row, "score", scores[row])
+        answers.append(Answer(item, row, label, text, score))
+    return answers
+
+
+def read_label(table: OwnTable, row: int) -> str:
+    """The label of a row: chosen or rejected, 1 or 0, true or false."""
+    word = str(table.cells("label")[row]).strip().lower()
+    if word not in _LABEL_WORDS:
+        allowed = "chosen or rejected, 1 or 0, true or false"
+        table.refuse(row, "label", allowed, f"or pass {name_column('label')}")
+    return _LABEL_WORDS[word]
+
+
+class _GroupedRow(NamedTuple):
+    row: int
+    item: Hashable
+    text: object
+
+
+def _group_rows(table: OwnTable) -> list[_GroupedRow]:
+    """Rows with the prompt that they belong to, by id, or else by its text.
+
+    With several models the rows of a prompt come in the order of their texts, so that
+    one text has one slot.
+    """
+    group = "id" if table.has("id") else "prompt"
+    if not table.has(group):
+        problem = f"{table.source.place}: answers a row need a column for their prompt"
+        raise DataError(problem, f"pass {name_column('id')}")
+    names = [role for role in ("model", "benchmark", group) if table.has(role)]
+    if group == "prompt":
+        names += [role for role in ("system", "history", "tools") if table.has(role)]
+    columns = [table.cells(name) for name in names]
+    texts = table.cells("response")
+    first_rows: dict[Hashable, int] = {}
+    grouped = []
+    for row, key in enumerate(zip(*columns, strict=True)):
+        for name, cell in zip(names, key, strict=True):
+            if cell is None and name in ("model", group):
+                table.refuse(row, name, "given in every row", "fill it in")
+        item = repr(key)
+        first_rows.setdefault(item, row)
+        grouped.append(_GroupedRow(row, item, texts[row]))
+    if table.has("model"):
+        grouped.sort(key=lambda answer: (first_rows[answer.item], str(answer.text)))
+    return grouped
+
+
+def read_rated(table: OwnTable) -> list[Answer]:
+    """An answer a row, with a rating: each answer meets the lower rated ones of its
+    prompt.
+    """
+    ratings = table.cells("rating")
+    scores = table.cells("score")
+    rated: dict[Hashable, list[_Rated]] = {}
+    for row, item, text in _group_rows(table):
+        rating = _read_number(table, row, "rating", ratings[row])
+        score = _read_number(table, row, "score", scores[row])
+        rated.setdefault(item, []).append(_Rated(row, text, rating, score))
+    pairs = []
+    for item, answers in rated.items():
+        pairs += _pair_ratings(table, item, answers)
+    return pairs
+
+
+class _Rated(NamedTuple):
+    row: int
+    text: object
+    rating: float
+    score: float
+
+
+def _pair_ratings(
+    table: OwnTable, item: Hashable, rated: Sequence[_Rated]
+) -> list[Answer]:
+    """The pairs of a prompt; equal ratings are ties, which are left out."""
+    answers = []
+    for (i, first), (j, second) in combinations(enumerate(rated), 2):
+        if math.isnan(first.rating - second.rating):
+            table.left_out["without a rating"] += 1
+            continue
+        if first.rating == second.rating:
+            table.left_out["tie"] += 1
+            continue
+        better, worse = first, second
+        if second.rating > first.rating:
+            better, worse = second, first
+        pair = item if len(rated) == 2 else (item, i, j)
+        for label, rated_answer in (("chosen", better), ("rejected", worse)):
+            row, text, _, score = rated_answer
+            answers.append(Answer(pair, row, label, text, score))
+    return answers
+
+
+def read_lists(table: OwnTable) -> list[Answer]:
+    """A prompt a row, with lists: of answers and their labels or ratings, or of objects
+    that hold both.
+    """
+    scores = table.cells("scores")
+    labels = table.cells("labels")
+    ratings = table.cells("ratings")
+    answers = []
+    for row, cell in enumerate(table.cells("responses")):
+        if not isinstance(cell, list):
+            table.refuse(row, "responses", "a list of answers")
+        parts = cell
+        values = [math.nan] * len(parts)
+        if table.has("scores"):
+            values = _list_numbers(table, row, "scores", scores[row])
+        if len(values) != len(parts):
+            table.refuse(row, "scores", f"{len(parts)} numbers, one for each answer")
+        if table.has("labels"):
+            words = flatten(labels[row])
+            names = [_LABEL_WORDS.get(str(word).lower()) for word in words]
+            if None in names or len(names) != len(parts):
+                allowed = f"1 or 0 for each of the {len(parts)} responses"
+                table.refuse(row, "labels", allowed)
+            labelled = sorted(zip(names, parts, values, strict=True), key=_by_label)
+            for label, text, value in labelled:
+                answers.append(Answer(row, row, str(label), text, value))
+            continue
+        if table.has("ratings"):
+            numbers = _list_numbers(table, row, "ratings", ratings[row])
+            if len(numbers) != len(parts):
+                table.refuse(row, "ratings", f"{len(parts)} numbers, one an answer")
+        else:
+            rated = [_read_rated_part(table, row, part) for part in parts]
+            parts = [text for text, _ in rated]
+            numbers = [rating for _, rating in rated]
+        listed = zip(parts, numbers, values, strict=True)
+        answers += _pair_ratings(table, row, [_Rated(row, *part) for part in listed])
+    return answers
+
+
+def _by_label(labelled: tuple[str | None, object, float]) -> int:
+    return LABELS.index(str(labelled[0]))
+
+
+def _read_rated_part(table: OwnTable, row: int, part: object) -> tuple[object, float]:
+    """Text and rating of an object in a list; rank 1 is the best."""
+    if isinstance(part, dict):
+        text = next((part[name] for name in _TEXT_FIELDS if name in part), None)
+        for name in _RATING_FIELDS:
+            if name in part:
+                return text, _read_number(table, row, "responses", part[name])
+        if "rank" in part:
+            return text, -_read_number(table, row, "responses", part["rank"])
+    allowed = "objects with a text and a rating, or texts with a column labels"
+    return table.refuse(row, "responses", allowed)
+
+
+class OwnLayout(NamedTuple):
+    """A layout: its name, the roles that show it (any group of them), its reader, and
+    whether a prompt has several rows.
+    """
+
+    name: str
+    needs: Sequence[Sequence[str]]
+    read: Callable[[OwnTable], list[Answer]]
+    is_grouped: bool = False
+
+
+_PAIRS = OwnLayout("pairs", (LABELS, ("chosen_score", "rejected_score")), read_pairs)
+LAYOUTS = (
+    _PAIRS,
+    OwnLayout("battles", (("a", "b", "winner"), ("a", "b", "winner_a")), read_sides),
+    OwnLayout(
+        "labelled answers",
+        (("response", "label"), ("score", "label")),
+        read_labelled,
+        is_grouped=True,
+    ),
+    OwnLayout("lists of answers", (("responses",),), read_lists),
+    OwnLayout("rated answers", (("response", "rating"),), read_rated, is_grouped=True),
+    OwnLayout("pairs", (("scores",),), read_pairs),
+)
+
+
+def find_layout(
+    table: OwnTable, mapping: OwnColumns, *, needs_scores: bool
+) -> OwnLayout:
+    """The layout of a role that a user names, or the first whose columns are there.
+
+    Raises DataError where there is none, or where scores are needed and missing.
+    """
+    layout = _choose_layout(table, mapping)
+    has_scores = any(table.has(role) for role in _SCORES)
+    if needs_scores and not has_scores:
+        place = table.source.place
+        problem = f"{place}: no column for chosen_score and rejected_score"
+        present = short(list(table.source.columns), 200)
+        score = f"rmlab score {place} MODEL"
+        remedy = f"pass {name_column('chosen_score')}, or score the texts: {score}"
+        raise DataError(f"{problem}; columns: {present}", remedy)
+    if layout is not None:
+        return layout
+    remedy = "pass its answers' columns and winner= for two answers side by side"
+    error = missing_columns(table.source, LABELS)
+    raise DataError(error.problem, f"{error.remedy}, or {remedy}")
+
+
+def _choose_layout(table: OwnTable, mapping: OwnColumns) -> OwnLayout | None:
+    for layout in LAYOUTS:
+        named = {role for needs in layout.needs for role in needs}
+        own = named - {"response", "score", "scores"}
+        if any(mapping.get(role) for role in own):
+            return layout
+    for layout in LAYOUTS:
+        if any(table.has(*needs) for needs in layout.needs):
+            return layout
+    return None
+
+
+_SCORES = ("chosen_score", "score_a", "score", "scores")

@@ -1,0 +1,132 @@
+"""Result files of the benchmarks' own runners, read as scores or comparisons."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from rmlab.benchmarks import benchmarks_by_name
+from rmlab.benchmarks.own_files import load_scores
+from rmlab.benchmarks.rows import number_id
+from rmlab.benchmarks.sources import (
+    Source,
+    select_columns,
+    unfold_lists,
+)
+from rmlab.records import refuse_rows
+
+# What a judge earns in RewardBench's files; an unreadable verdict is a tie.
+_OUTCOMES = {1.0: "win", 0.5: "tie", 0.0: "loss"}
+_JUDGED = {"id": "id", "subset": "subset", "outcome": "results"}
+
+
+def runner_fields() -> dict[str, Mapping[str, str]]:
+    """Our names to the fields of result files, by the benchmark whose runner writes
+    them.
+    """
+    fields = {}
+    for name, benchmark in benchmarks_by_name().items():
+        if benchmark.layout is not None and benchmark.layout.result_fields:
+            fields[name] = benchmark.layout.result_fields
+    return fields
+
+
+def find_runner(data: Source) -> str | None:
+    """The benchmark whose runner wrote a file: all its fields are there."""
+    for name, fields in runner_fields().items():
+        present = data.columns.keys() >= {*fields.values()}
+        # Columns of this name with one number are custom data.
+        score = data.columns.get("score_chosen", [[]])[0]
+        if present and isinstance(score, list):
+            return name
+    return "reward-bench" if data.columns.keys() >= {*_JUDGED.values()} else None
+
+
+def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
+    """The scores or comparisons of a runner's file, not checked yet."""
+    benchmark = benchmarks_by_name()[name]
+    assert benchmark.layout is not None
+    fields = dict(benchmark.layout.result_fields)
+    if not data.columns.keys() >= {*fields.values()}:
+        fields = dict(_JUDGED)
+    for ours, theirs in (("model", "model"), ("subset", "domain")):
+        if theirs in data.columns:
+            fields[ours] = theirs
+    opened = select_columns(data, fields)
+    cells = {theirs: opened.columns[theirs] for theirs in fields.values()}
+    data = replace(data, columns=cells)
+    if len(data) == 1 and isinstance(cells[fields["id"]][0], list):
+        data = unfold_lists(data)
+    prompts = _select(data, fields)
+    prompts = benchmark.layout.adapt_results(data.place, prompts)
+    if "subset" in prompts:
+        spelling = {subset.lower(): subset for subset in benchmark.subsets}
+        prompts["subset"] = [
+            spelling.get(str(subset).lower(), subset) for subset in prompts["subset"]
+        ]
+    prompts = prompts.assign(benchmark=name)
+    prompts = prompts.assign(id=_number_repeats(prompts))
+
+    if "outcome" in prompts:
+        return _read_outcomes(data.place, prompts, model)
+    known = prompts.astype(object).where(prompts.notna(), None)
+    listed = Source(data.place, {str(name): known[name].tolist() for name in known})
+    scores = load_scores(listed, {"prompt": None, "family": None}, model)
+    if benchmark.styles:
+        scores["style"] = scores["slot"].map(dict(enumerate(benchmark.styles)))
+    return scores
+
+
+def _read_outcomes(
+    path: Path, prompts: pd.DataFrame, model: str | None
+) -> pd.DataFrame:
+    """Comparisons of one chosen and one rejected answer."""
+    if "margin" not in prompts:
+        outcome = pd.to_numeric(prompts["outcome"], errors="coerce").map(_OUTCOMES)
+        allowed = "1, 0.5 or 0, for a pair"
+        refuse_rows(path, prompts["outcome"].rename("results"), outcome.isna(), allowed)
+        prompts["outcome"] = outcome
+    return fill_names(path, prompts, model)
+
+
+def _number_repeats(prompts: pd.DataFrame) -> list[object]:
+    """The ids, further ones of an id with a number: RewardBench 2 repeats some."""
+    key = [name for name in ("subset", "domain", "id") if name in prompts]
+    n_before = prompts[key].astype("str").groupby(key, sort=False).cumcount()
+    ids: list[object] = []
+    for item, n in zip(prompts["id"], n_before, strict=True):
+        ids.append(number_id(str(item), n) if n else item)
+    return ids
+
+
+def read_mapped_pairs(data: Source, columns: Mapping[str, str]) -> pd.DataFrame:
+    """Comparisons of a file whose columns have other names, not checked yet."""
+    frame = _select(data, columns)
+    if "id" not in frame:
+        frame["id"] = [str(row) for row in range(len(frame))]
+    return fill_names(data.place, frame, None)
+
+
+def _select(data: Source, columns: Mapping[str, str]) -> pd.DataFrame:
+    """A frame with our names for some columns."""
+    cells = {ours: data.columns[theirs] for ours, theirs in columns.items()}
+    return pd.DataFrame({ours: pd.Series(values) for ours, values in cells.items()})
+
+
+def fill_names(path: Path, pairs: pd.DataFrame, model: str | None) -> pd.DataFrame:
+    """Comparisons with the columns that a file about one model and one data set leaves
+    out: both are named after the file.
+    """
+    filled = pairs.copy()
+    for name in ("model", "benchmark"):
+        if name not in filled:
+            filled[name] = path.stem
+    if model is not None:
+        filled["model"] = model
+    if "domain" not in filled:
+        filled["domain"] = filled["subset" if "subset" in filled else "benchmark"]
+    for name in ("chosen_slot", "rejected_slot"):
+        if name not in filled:
+            filled[name] = 0
+    return filled

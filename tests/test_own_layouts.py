@@ -1,0 +1,474 @@
+"""Layouts of public data: each was read otherwise than it means, or not at all."""
+
+import gzip
+import json
+import zlib
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import rmlab
+from rmlab.tables import DataError
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def assistant(text, **fields):
+    return {"role": "assistant", "content": text, **fields}
+
+
+def answers(responses):
+    """Chosen and rejected texts by id."""
+    table = {}
+    for item, rows in responses.groupby("id", sort=False):
+        for label in ("chosen", "rejected"):
+            texts = rows.loc[rows["label"] == label, "response"].tolist()
+            table.setdefault(item, []).append(texts)
+    return table
+
+
+def test_graded_preferences_say_their_direction():
+    """1 was read as the first answer and 2 as the second; other rows were lost."""
+    rows = [
+        {
+            "context": [user("Hi")],
+            "response1": "x",
+            "response2": "y",
+            "overall_preference": n,
+        }
+        for n in (-3, -1, 0, 1, 2)
+    ]
+    with pytest.raises(DataError, match="better='b'"):
+        rmlab.load_preferences(rows)
+    responses = rmlab.load_preferences(rows, better="b")
+    assert answers(responses) == {
+        "0": [["x"], ["y"]],
+        "1": [["x"], ["y"]],
+        "3": [["y"], ["x"]],
+        "4": [["y"], ["x"]],
+    }
+    assert set(responses["prompt"]) == {"Hi"}
+    strengths = responses.drop_duplicates("id")["strength"].tolist()
+    assert strengths == [3, 1, 1, 2]
+    turned = rmlab.load_preferences(rows, better="a")
+    assert answers(turned)["0"] == [["y"], ["x"]]
+
+
+@pytest.mark.parametrize("numbers", [[1, 2, 3, 4, 5], ["1", "2", "3.0", "4", "5"]])
+def test_a_scale_from_one_has_its_tie_in_the_middle(numbers):
+    frame = pd.DataFrame(
+        {"prompt": "p", "response_a": "x", "response_b": "y"}, index=range(5)
+    ).assign(grade=numbers)
+    with pytest.raises(DataError, match="better"):
+        rmlab.load_preferences(frame, winner="grade")
+    responses = rmlab.load_preferences(frame, winner="grade", better="b")
+    assert [texts[0] for texts in answers(responses).values()] == [
+        ["x"],
+        ["x"],
+        ["y"],
+        ["y"],
+    ]
+    assert responses.attrs["understood"]["left_out"] == {"tie": 1}
+
+
+def test_a_prompt_stays_beside_completions_of_several_messages():
+    """trl's form: the prompt was replaced by the completions' own first messages."""
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    start = [assistant(None, tool_calls=[call]), {"role": "tool", "content": "2"}]
+    row = {
+        "prompt": [user("1 + 1?")],
+        "chosen": [*start, assistant("2")],
+        "rejected": [*start, assistant("3")],
+    }
+    for source in ([row], pa.Table.from_pylist([row]), pd.DataFrame([row])):
+        responses = rmlab.load_preferences(source)
+        assert responses["prompt"].tolist() == [[user("1 + 1?"), *start]] * 2
+        assert responses["response"].tolist() == ["2", "3"]
+
+
+def test_a_prompt_that_contradicts_the_answers_is_refused():
+    talk = [user("2?"), assistant("x")]
+    rows = [{"prompt": "1?", "chosen": talk, "rejected": talk}]
+    with pytest.raises(DataError, match="row 0"):
+        rmlab.load_preferences(rows)
+    rows[0]["prompt"] = "2? "
+    assert set(rmlab.load_preferences(rows)["prompt"]) == {"2?"}
+
+
+def test_system_history_and_tools_belong_to_the_prompt():
+    row = {
+        "system": "Be brief.",
+        "history": [["Hi", "Hello"]],
+        "tools": [{"name": "add"}],
+        "prompt": "1 + 1?",
+        "chosen": "2",
+        "rejected": "3",
+    }
+    [prompt, _] = rmlab.load_preferences([row])["prompt"]
+    assert [turn["role"] for turn in prompt] == [
+        "tools",
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert json.loads(prompt[0]["content"]) == [{"name": "add"}]
+    assert [turn["content"] for turn in prompt[1:]] == [
+        "Be brief.",
+        "Hi",
+        "Hello",
+        "1 + 1?",
+    ]
+    scored = rmlab.rewards(pd.DataFrame([{**row, "response": "2"}]), "longest")
+    assert scored["reward"].tolist() == [1.0]
+
+
+def test_parts_of_text_become_text_and_images_are_refused():
+    text = [{"type": "text", "text": "Why"}, {"type": "text", "text": "?"}]
+    row = {
+        "prompt": [{"role": "user", "content": text}],
+        "chosen": "a",
+        "rejected": "b",
+    }
+    assert set(rmlab.load_preferences([row])["prompt"]) == {"Why?"}
+    image = {"role": "user", "content": [{"type": "image", "url": "x"}]}
+    for bad in ({"prompt": [image]}, {"images": ["x.png"]}):
+        with pytest.raises(DataError, match="row 0"):
+            rmlab.load_preferences([row | bad])
+
+
+def test_an_answer_with_tool_calls_is_a_message():
+    call = {
+        "type": "function",
+        "function": {"name": "add", "arguments": {"a": 1, "b": None}},
+    }
+    called = assistant(None, tool_calls=[call])
+    rows = [
+        {"prompt": "p", "chosen": [called], "rejected": [assistant("no", name=None)]}
+    ]
+    chosen, rejected = rmlab.load_preferences(rows)["response"]
+    assert chosen["content"] is None
+    # Null fields are absent, as Arrow adds them to every row.
+    assert chosen["tool_calls"][0]["function"]["arguments"] == {"a": 1}
+    assert rejected == "no"
+
+
+@pytest.mark.parametrize("write", [json.dumps, repr])
+def test_lists_in_cells_of_csv_are_read_where_the_whole_column_is(tmp_path, write):
+    frame = pd.DataFrame({"prompt": ["1?", "2?"]})
+    for label in ("chosen", "rejected"):
+        frame[label] = [write([user(p), assistant(label)]) for p in frame["prompt"]]
+    path = tmp_path / "uf.csv"
+    frame.to_csv(path, index=False)
+    assert answers(rmlab.load_preferences(path))["1"] == [["chosen"], ["rejected"]]
+    frame.loc[0, ["chosen", "rejected"]] = ["[1] is a list", "no"]
+    assert answers(rmlab.load_preferences(frame))["0"] == [["[1] is a list"], ["no"]]
+
+
+HELPSTEER = [
+    {"prompt": "p", "response": text, "helpfulness": n, "verbosity": 1}
+    for text, n in (("good", 4), ("bad", 1))
+] + [{"prompt": "q", "response": text, "helpfulness": 2} for text in "xy"]
+ULTRAFEEDBACK = [
+    {
+        "instruction": "p",
+        "completions": [
+            {"model": "m", "response": text, "overall_score": n}
+            for text, n in (("bad", 2.0), ("good", 8.5))
+        ],
+    }
+]
+NECTAR = [
+    {
+        "prompt": "\n\nHuman: p\n\nAssistant:",
+        "answers": [
+            {"answer": text, "rank": n} for text, n in (("bad", 2.0), ("good", 1.0))
+        ],
+    }
+]
+ONE_HOT = [
+    {
+        "prompt": "p",
+        "response_a": "bad",
+        "response_b": "good",
+        "winner_model_a": 0,
+        "winner_model_b": 1,
+        "winner_tie": 0,
+    }
+]
+PKU = [
+    {
+        "prompt": "p",
+        "response_0": "bad",
+        "response_1": "good",
+        "better_response_id": 1,
+    }
+]
+SHP = [
+    {
+        "history": "p",
+        "human_ref_A": "bad",
+        "human_ref_B": "good",
+        "labels": 0,
+        "score_A": 3,
+        "score_B": 9,
+    }
+]
+SHAREGPT = [
+    {
+        "conversations": [{"from": "human", "value": "p"}],
+        "chosen": {"from": "gpt", "value": "good"},
+        "rejected": {"from": "gpt", "value": "bad"},
+    }
+]
+KTO = [
+    {"prompt": [user("p")], "completion": [assistant(text)], "label": text == "good"}
+    for text in ("good", "bad")
+]
+PUBLIC = {
+    "HelpSteer": HELPSTEER,
+    "UltraFeedback": ULTRAFEEDBACK,
+    "Nectar": NECTAR,
+    "one-hot": ONE_HOT,
+    "PKU": PKU,
+    "SHP": SHP,
+    "ShareGPT": SHAREGPT,
+    "KTO": KTO,
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_layouts(tmp_path, name):
+    path = tmp_path / "data.jsonl.gz"
+    lines = "".join(json.dumps(row) + "\n" for row in PUBLIC[name])
+    path.write_bytes(gzip.compress(lines.encode()))
+    for source in (PUBLIC[name], iter(PUBLIC[name]), path):
+        responses = rmlab.load_preferences(source)
+        assert list(answers(responses).values()) == [[["good"], ["bad"]]]
+        assert "p" in str(responses["prompt"][0])
+
+
+def test_two_labels_of_one_pair_are_to_be_chosen_from():
+    rows = [PKU[0] | {"safer_response_id": 0}]
+    with pytest.raises(DataError, match="better_response_id"):
+        rmlab.load_preferences(rows)
+    safer = rmlab.load_preferences(rows, winner="safer_response_id")
+    assert answers(safer) == {"0": [["bad"], ["good"]]}
+
+
+def test_ratings_of_several_answers_are_all_their_pairs():
+    rows = [
+        {"prompt": "p", "response": text, "rating": n}
+        for text, n in zip("abc", (3, 1, 3), strict=True)
+    ]
+    responses = rmlab.load_preferences(rows)
+    assert list(answers(responses).values()) == [[["a"], ["b"]], [["c"], ["b"]]]
+    assert len(responses["family"].unique()) == 1
+    assert responses.attrs["understood"]["left_out"] == {"tie": 1}
+
+
+def test_answers_without_their_rivals_are_a_pool():
+    rows = [{"prompt": "p", "completion": text, "label": True} for text in "ab"]
+    with pytest.raises(DataError, match="load_pool"):
+        rmlab.load_preferences(rows)
+    pool = rmlab.load_pool(rows)
+    assert pool["label"].astype("str").tolist() == ["chosen", "chosen"]
+
+
+@pytest.mark.parametrize("blank", ["", " \n", None])
+def test_rows_with_an_empty_answer_are_refused_or_dropped_and_counted(blank):
+    rows = [{"prompt": f"p{n}", "chosen": "a", "rejected": "b"} for n in range(4)]
+    rows[1]["chosen"] = rows[2]["rejected"] = blank
+    with pytest.raises(DataError, match=r"row 1.*2 such.*on_bad_rows='drop'"):
+        rmlab.load_preferences(rows)
+    responses = rmlab.load_preferences(rows, on_bad_rows="drop")
+    assert responses["id"].unique().tolist() == ["0", "3"]
+    assert responses.attrs["understood"]["bad_rows"] == 2
+
+
+class Lazy:
+    def collect(self):
+        return self
+
+
+def test_tables_of_other_libraries(tmp_path):
+    rows = [{"prompt": "p", "chosen": ["a", "b"], "rejected": "c"}]
+    frame = pd.DataFrame(rows)
+    for source in (pa.Table.from_pandas(frame), {"train": pa.Table.from_pylist(rows)}):
+        assert answers(rmlab.load_preferences(source)) == {"0": [["a", "b"], ["c"]]}
+    splits = {"train": frame, "test": frame}
+    with pytest.raises(DataError, match=r"'train', 'test'.*split="):
+        rmlab.load_preferences(splits)
+    assert len(rmlab.load_preferences(splits, split="test")) == 3
+    with pytest.raises(TypeError, match="collect"):
+        rmlab.load_preferences(Lazy())
+    packed = tmp_path / "x.csv.zst"
+    packed.write_bytes(
+        pa.compress(b"prompt,chosen,rejected\np,a,b\n", codec="zstd", asbytes=True)
+    )
+    assert set(rmlab.load_preferences(packed)["benchmark"]) == {"x"}
+    (tmp_path / "cut.json.gz").write_bytes(zlib.compress(b"[]")[:5])
+    with pytest.raises(DataError, match=r"cut\.json\.gz"):
+        rmlab.load_preferences(tmp_path / "cut.json.gz")
+
+
+def test_scores_are_counted_by_row_and_label(tmp_path):
+    """One score too many in a row and one missing in another gave 0.025 for 1.0."""
+    rows = [
+        {
+            "prompt": f"p{n}",
+            "chosen": "a",
+            "rejected": "b",
+            "chosen_score": [1],
+            "rejected_score": [0],
+        }
+        for n in range(4)
+    ]
+    rows[1]["chosen_score"] = [1, 1]
+    rows[2]["chosen_score"] = []
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(rows))
+    with pytest.raises(DataError, match=r"row 1: 'chosen_score'"):
+        rmlab.read_scores(path)
+
+
+def test_a_column_named_twice_is_refused(tmp_path):
+    table = pa.Table.from_arrays(
+        [pa.array(["a"])] * 3, names=["prompt", "chosen", "chosen"]
+    )
+    pq.write_table(table, tmp_path / "x.parquet")
+    frame = pd.DataFrame(
+        [["p", "a", "b", "c"]], columns=["prompt", "chosen", "chosen", "rejected"]
+    )
+    for source in (tmp_path / "x.parquet", frame):
+        with pytest.raises(DataError, match="chosen"):
+            rmlab.load_preferences(source)
+
+
+def test_pools_of_several_models_are_numbered_by_content():
+    """Rows in another order made 1,240 of 1,600 keys wrong."""
+    rng = np.random.default_rng(0)
+    texts = pd.DataFrame(
+        {
+            "prompt": np.repeat(["p", "q"], 8),
+            "response": [f"r{n}" for n in range(16)],
+            "correct": rng.random(16) < 0.5,
+        }
+    )
+    models = [
+        texts.sample(frac=1, random_state=n).assign(model=f"m{n}") for n in range(3)
+    ]
+    frame = pd.concat(models)
+    frame["score"] = frame["response"].str[1:].astype(float)
+    pool = rmlab.load_pool(frame)
+    wide = pool.pivot(index=rmlab.tables.KEY, columns="model", values="score")
+    assert wide.eq(wide["m0"], axis=0).all(axis=None)
+    with pytest.raises(DataError, match="tells them apart"):
+        rmlab.load_pool(frame.drop(columns="response"))
+
+
+def test_a_pool_is_read_from_a_file(tmp_path):
+    frame = pd.DataFrame(
+        {"question": ["p"] * 2, "response": ["a", "b"], "correct": [1, 0]}
+    )
+    frame.to_csv(tmp_path / "mine.csv", index=False)
+    assert set(rmlab.load_pool(tmp_path / "mine.csv")["benchmark"]) == {"mine"}
+
+
+def test_files_of_one_name_are_models_by_the_part_that_differs(tmp_path):
+    """All were called `scores`, and their keys collided."""
+    for name, value in (("rm-a", 1.0), ("rm-b", None)):
+        frame = pd.DataFrame(
+            {"chosen_score": [value, 1.0], "rejected_score": 0.5},
+            index=pd.Index(["x", "y"], name="id"),
+        )
+        (tmp_path / name).mkdir()
+        frame.to_parquet(tmp_path / name / "scores.parquet")
+    scores = rmlab.read_scores(
+        str(tmp_path / "*" / "scores.parquet"), allow_missing=True
+    )
+    assert scores["model"].unique().tolist() == ["rm-a", "rm-b"]
+    assert scores["id"].unique().tolist() == ["x", "y"]
+    assert rmlab.summary(scores)["missing"].tolist() == [0, 1]
+
+
+def test_files_of_reward_bench_runners(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+    lines = '{"chosen": 1.5, "rejected": 0.5}\n{"chosen": 0, "rejected": 0.5}\n'
+    outcomes = rmlab.pairs(rmlab.read_scores(write("rm_all.jsonl", lines)))["outcome"]
+    assert outcomes.tolist() == ["win", "loss"]
+    judged = {
+        "id": [395, 396, 397],
+        "subset": ["llmbar-natural"] * 3,
+        "results": [1, 0, 0.5],
+        "text_chosen": ["a"] * 3,
+        "model": "judge",
+    }
+    pairs = rmlab.read_pairs(write("judge.json", judged))
+    assert pairs["outcome"].tolist() == ["win", "loss", "tie"]
+    assert set(pairs["model"]) == {"judge"}
+
+
+def test_different_prompts_with_one_id_are_different_items(tmp_path):
+    rows = [
+        {
+            "id": "7",
+            "prompt": f"q{n}",
+            "chosen": ["a"],
+            "rejected": ["b", "c", "d"],
+            "subset": "Focus",
+            "num_correct": 1,
+        }
+        for n in range(3)
+    ]
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps(rows))
+    responses = rmlab.load("reward-bench-2", path=path)
+    assert responses["id"].nunique() == 3
+    scores = rmlab.score(responses, "random")
+    results = {
+        "id": ["7"] * 3,
+        "subset": ["Focus"] * 3,
+        "num_correct": [1] * 3,
+        "scores": scores["score"].to_numpy().reshape(3, 4).tolist(),
+        "model": "random",
+    }
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    read = rmlab.read_scores(tmp_path / "results.json")
+    rmlab.tables.check_match(read, responses)
+
+
+def test_a_remedy_can_be_followed(tmp_path):
+    """Each message's next step, taken as it is written, leads on."""
+    frame = pd.DataFrame(
+        {"ask": ["1?", "2?"], "left": ["a", ""], "right": ["b", "c"], "grade": [-1, 2]}
+    )
+    options = {}
+    steps = [
+        (
+            "columns={'chosen'",
+            {"columns": {"a": "left", "b": "right"}, "winner": "grade"},
+        ),
+        ("better='b'", {"better": "b"}),
+        (
+            "columns={'prompt'",
+            {"columns": {"a": "left", "b": "right", "prompt": "ask"}},
+        ),
+        ("on_bad_rows", {"on_bad_rows": "drop"}),
+    ]
+    for remedy, option in steps:
+        with pytest.raises(DataError) as caught:
+            rmlab.load_preferences(frame, **options)
+        if remedy != "on_bad_rows":
+            assert remedy in str(caught.value)
+        options |= option
+    assert len(rmlab.load_preferences(frame, **options)) == 2
