@@ -391,7 +391,7 @@ def _mini(*models):
 
 
 MISUSES = {
-    "ties": lambda: rmlab.bias.debias_change(_mini("longest"), on="step", ties="halve"),
+    "ties": lambda: rmlab.bias.style_preference(_mini("longest"), ties="halve"),
     "sizes": lambda: rmlab.metrics.best_of_curve(_mini("longest"), sizes=2),
     "sizes: (0, 1)": lambda: rmlab.metrics.best_of_curve(
         _mini("longest"), sizes=(0, 1)

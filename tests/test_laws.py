@@ -179,9 +179,6 @@ BY_TABLES = {
     "length_controlled": lambda scores, by: rmlab.bias.length_controlled(
         scores, rmlab.styles.features(rmlab.load("mini")), by=by
     ),
-    "debias_change": lambda scores, by: rmlab.bias.debias_change(
-        scores, on="step", by=by
-    ),
 }
 
 

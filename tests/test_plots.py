@@ -15,6 +15,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.text import Text
 from style_worlds import world
 
+import rmlab
 from rmlab import (
     baselines,
     bias,
@@ -102,7 +103,7 @@ def drawings(scores, pairs, good, four, responses):
             scores,
             pairs,
         ),
-        "plot_effects": (bias.style_effects(scores), scores),
+        "plot_effects": (rmlab.style_effects(scores), scores),
         "plot_lengths": (responses,),
         "plot_forest": (metrics.accuracy(pairs), scores, pairs),
         "plot_leaderboard": (metrics.summary(pairs), scores, pairs),
@@ -258,7 +259,7 @@ def test_every_row_is_drawn_with_its_interval_and_the_line_of_chance_or_nothing(
     for plot, table, value, label, line in (
         ("plot_forest", estimates, "value", ["name"], 0.5),
         ("plot_forest", contests, "difference", ["domain", "level"], 0),
-        ("plot_forest", bias.style_gap(pairs), "gap", ["model"], 0),
+        ("plot_forest", rmlab.style_gap(pairs), "gap", ["model"], 0),
         (
             "plot_forest",
             bias.style_preference(scores),
@@ -273,8 +274,7 @@ def test_every_row_is_drawn_with_its_interval_and_the_line_of_chance_or_nothing(
             ["model"],
             0.5,
         ),
-        ("plot_forest", bias.debias_change(scores, features), "change", ["level"], 0),
-        ("plot_forest", bias.style_effects(scores, features), "effect", ["term"], 0),
+        ("plot_forest", rmlab.style_effects(scores, features), "effect", ["term"], 0),
         ("plot_leaderboard", metrics.summary(pairs), "overall", ["model"], 0.5),
         (
             "plot_rank",
@@ -283,7 +283,7 @@ def test_every_row_is_drawn_with_its_interval_and_the_line_of_chance_or_nothing(
             ["model"],
             None,
         ),
-        ("plot_effects", bias.style_effects(styled), "effect", ["model"], 0),
+        ("plot_effects", rmlab.style_effects(styled), "effect", ["model"], 0),
         (
             "plot_style_gap",
             metrics.accuracy(pairs, by=["model", "level"]),
@@ -319,8 +319,8 @@ def test_what_is_missing_is_refused_with_the_reason_and_the_way_out():
     tables_without = [(plots.plot_matrix, one)]
     tables_without += [(plots.plot_matrix, metrics.estimates(one))]
     tables_without += [
-        (plots.plot_style_gap, bias.style_gap(scores)),
-        (plots.plot_forest, bias.style_gap(scores)),
+        (plots.plot_style_gap, rmlab.style_gap(scores)),
+        (plots.plot_forest, rmlab.style_gap(scores)),
     ]
     by_scores = (
         plots.plot_matrices,
@@ -455,7 +455,7 @@ def test_models_are_marks_in_the_row_of_a_subset_and_chance_is_the_tables(four):
 
 
 def test_an_unbounded_rate_is_a_word_and_no_number(styled):
-    table = bias.exchange_rate(
+    table = rmlab.exchange_rate(
         styled[styled["model"] != "flat"], terms=["correct", "step"]
     )
     table.loc[0, ["rate", "low", "high"]] = [0.5, -np.inf, np.inf]
@@ -624,7 +624,7 @@ def test_a_column_stacks_wide_panels_and_shrinks_marks_with_their_text():
 
 def test_a_forest_of_a_probe_is_about_scores_not_accuracies(mini):
     ax = plots.plot_forest(
-        bias.probe(mini, baselines.longest, ["padding"], by="transform")
+        rmlab.probe(mini, baselines.longest, ["padding"], by="transform")
     )
     assert "score" in ax.get_xlabel()
     assert "accuracy" not in ax.get_xlabel()

@@ -15,7 +15,7 @@ from coverage_worlds import (
     given,
     world,
 )
-from rmlab.bias import exchange_rate, style_effects
+from rmlab import exchange_rate, style_effects
 
 Draw = Callable[[int], tuple[pd.DataFrame, pd.DataFrame]]
 

@@ -140,10 +140,8 @@ def group_means(
     >>> means.value.item(), round(means.se.item(), 4), means.df.round(6).item()
     (0.6, 0.1871, 4.0)
     """
-    order = np.argsort(group, kind="stable")
-    first_places = np.searchsorted(group[order], np.arange(1, n_groups))
     means = []
-    for rows in np.split(order, first_places):
+    for rows in rows_by_code(group, n_groups):
         sums = sum_clusters(
             value[None, rows],
             pool=np.zeros(len(rows), np.intp),
@@ -382,6 +380,13 @@ def indicator(codes: IntArray, size: int) -> sparse.csr_array:
     row_starts = np.arange(n_values + 1)  # one entry in each row
     entries = (np.ones(n_values), codes, row_starts)
     return sparse.csr_array(entries, shape=(n_values, size))
+
+
+def rows_by_code(codes: IntArray, size: int) -> list[IntArray]:
+    """The rows of each code from 0 to size - 1, in their order."""
+    order = np.argsort(codes, kind="stable")
+    first_rows = np.searchsorted(codes[order], np.arange(1, size))
+    return np.split(order, first_rows)
 
 
 def _number_strata(cluster: IntArray, pool: IntArray, n_pools: int) -> IntArray:

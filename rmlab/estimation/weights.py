@@ -138,7 +138,10 @@ def _reasons_of_models(parts: Parts, share: FloatArray) -> dict[int, str]:
 
 
 def subtract(first: Number, second: Number) -> Number:
-    """A number less another one."""
+    """A number less another one; missing where one of them has no items."""
+    for side in (first, second):
+        if not side.parts:
+            return side
     return Number(
         rows=np.concatenate([first.rows, second.rows]),
         pool=np.concatenate([first.pool, second.pool + len(first.parts)]),
