@@ -4,7 +4,6 @@ bytes.
 
 import json
 import re
-import shutil
 import warnings
 import zlib
 
@@ -12,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fakes import Streaming
-from judge_fakes import longer, pair_judge
 
 import rmlab
-from rmlab import judges, records
+from rmlab import records
 from rmlab.io import native
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -219,15 +217,12 @@ def _read_as_parquet(path):
 
 
 class _Companions:
-    """Files that belong to something else: the sidecar of a table, a store's lines and
-    the results of a batch.
-    """
+    """Files that belong to something else: the sidecar of a table, a store's lines."""
 
     def __init__(self, folder):
         self.folder = folder
         self.texts = rmlab.load("mini").head(6)
         self.scorer = Streaming()
-        self.judge = pair_judge(longer)
         scores = rmlab.score(
             self.texts, self.scorer, store=folder / "scored", progress=False
         )
@@ -244,20 +239,9 @@ class _Companions:
         )
         store = self.folder / "store.jsonl"
         store.write_bytes(re.sub(rb'"crc":"\w+",', b"", lines))
-        results = []
-        for question in judges.batches.list_questions(self.judge, self.texts)[0][1]:
-            choice = {"message": {"content": "[[A>B]]"}, "finish_reason": "stop"}
-            body = {
-                "choices": [choice],
-                "usage": {"prompt_tokens": 7, "completion_tokens": 3},
-                "model": "m",
-            }
-            results.append({"custom_id": question.key, "response": {"body": body}})
-        batch = _write_lines(self.folder / "batch.jsonl", results)
         return [
             (self.read_beside, sidecar),
             (self.read_signed, store),
-            (self.read_batch, batch),
         ]
 
     def read_beside(self, path):
@@ -282,17 +266,6 @@ class _Companions:
             Store(folder.parent).read(self.scorer.fingerprint)
             return rmlab.score(
                 self.texts, self.scorer, store=folder.parent, progress=False
-            )
-
-    def read_batch(self, path):
-        """The results of a batch, and the verdicts that a judge makes of them."""
-        store = self.folder / "judged"
-        shutil.rmtree(store, ignore_errors=True)
-        judges.read_results(self.judge, self.texts, path, store=store)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="judge .* models")
-            return rmlab.prefer(
-                self.texts, self.judge, store=store, allow_missing=True, progress=False
             )
 
 

@@ -19,7 +19,7 @@ from fakes import Difference
 import rmlab
 from rmlab import io, report
 from rmlab.records import write_file
-from rmlab.scoring import merge, stores
+from rmlab.scoring import merge_stores, stores
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -100,7 +100,7 @@ def test_shards_of_a_policy_and_its_reference_merge_into_one_model(tmp_path):
             frame, Difference(name="owner/dpo"), store=folder, shard=(number + 1, 2)
         )
     assert (
-        merge(folders, tmp_path / "all")["model"].tolist()
+        merge_stores(folders, tmp_path / "all")["model"].tolist()
         == ["policy", "reference"] * 2
     )
     merged, whole = (

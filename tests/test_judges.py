@@ -12,9 +12,9 @@ from judge_fakes import Respondent, longer, pair_judge, responses, shown_answers
 
 import rmlab
 from rmlab.estimation.best_of import best_of
-from rmlab.judges.modes import AnswerJudge, ListJudge, PairJudge
+from rmlab.judges.kinds import AnswerJudge, ListJudge, PairJudge
 from rmlab.judges.questions import Completion, load_template
-from rmlab.judges.verdicts import read_letter, read_pair, read_rating
+from rmlab.judges.readers import choose_reader, chosen_letter, pair_vote, rating
 from rmlab.tables import DataError
 
 VERDICTS = {
@@ -58,6 +58,21 @@ LETTERS = {
     3: ["[[D]]", r"[[A]] but \boxed{D}"],
     None: ["[[E]]", "[[AB]]"],
 }
+DEFAULT = choose_reader(None)
+
+
+def read_pair(text, draw=""):
+    return DEFAULT.first(text, partial(pair_vote, draw=draw))
+
+
+def read_letter(text, answers):
+    return DEFAULT.first(text, partial(chosen_letter, answers=answers))
+
+
+def read_rating(text):
+    return DEFAULT.first(text, partial(rating, scale=(1, 10)))
+
+
 READERS = [
     (read_pair, VERDICTS),
     (partial(read_pair, draw="C"), {0: ["[[C]]"]}),
@@ -233,24 +248,20 @@ def test_missing_answers_are_counted_apart_and_refused_unless_allowed():
     pairs = prefer(pair_judge(lambda *_: next(answers)), 6, allow_missing=True)
     provenance = pairs.attrs["provenance"]["judge"]
     assert provenance["verdicts"] == {"win": 2, "unparsable": 2, "failed": 2}
-    assert (provenance["missing"], provenance["unparsable"], provenance["failed"]) == (
-        4,
-        2,
-        2,
-    )
-    assert provenance["failures"] == {"status 500": 2}
+    assert provenance["failed"] == provenance["unscored"]["status 500"] == 2
+    assert "no verdict in 'nothing'" in provenance["unscored"]
     assert rmlab.accuracy(pairs)[["n_pairs", "missing"]].to_numpy().tolist() == [[2, 4]]
-    with pytest.raises(DataError, match=r"\b6 .*\b2 .*status 500.*\b2 .*id 1"):
+    with pytest.raises(DataError, match=r"id 1.*nothing.*status 500"):
         prefer(pair_judge(lambda *_: next(answers)), 6)
 
 
 def test_most_votes_count():
     answers = iter(["[[A]]", "[[B]]", "[[B]]", "[[B]]", "huh", "[[A]]"])
     pairs = prefer(pair_judge(lambda *_: next(answers), samples=3), 1)
-    # Sample by sample in both orders: chosen first A, B, huh; rejected first B, B, A.
-    assert pairs["vote_first"].tolist() == [0.0]
-    assert pairs["vote_second"].tolist() == [pytest.approx(1 / 3)]
-    assert pairs["verdict"].tolist() == ["win"]
+    # Chosen first: A, B, B; rejected first: B, huh, A.
+    assert pairs["vote_first"].tolist() == [pytest.approx(-1 / 3)]
+    assert pairs["vote_second"].tolist() == [0.0]
+    assert pairs["verdict"].tolist() == ["loss"]
 
 
 def odds(a, b):
@@ -382,7 +393,7 @@ def lister(answer, published=False, **options):
         "judge",
         apart.respondent,
         ranking,
-        apart={"Ties": apart},
+        by_subset={"Ties": apart},
         published=published,
         **options,
     )
@@ -420,7 +431,7 @@ def test_ratings_and_their_mean():
     scores = score(judge, table, allow_missing=True)
     assert scores["score"].fillna(-9).tolist() == [3.0, 7.0, -9]
     assert scores["verdict"].tolist() == ["rated", "rated", "unparsable"]
-    with pytest.raises(DataError, match=r"\b3 .*\b1 no verdict.*id 2"):
+    with pytest.raises(DataError, match=r"id 2.*none"):
         score(judge, table)
 
 

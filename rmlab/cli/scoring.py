@@ -12,7 +12,7 @@ from rmlab.cli import options as shared
 from rmlab.cli.terminal import say, say_aligned, say_table
 from rmlab.io.native import check_target
 from rmlab.records import check_writable
-from rmlab.scoring.open_models import Model
+from rmlab.scoring.walk import Model
 from rmlab.text import line
 
 
@@ -159,7 +159,7 @@ def merge_stores(
       # this then forwards nothing:
       rmlab score rm-bench ./my-model --store scores -o scores.csv
     """
-    say_table(scoring.merge(folders, into))
+    say_table(scoring.merge_stores(folders, into))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,12 +189,12 @@ class Plan(shared.TemplateOptions, shared.TokenOptions, shared.TextOptions):
         from rmlab.inference.chat_formats import read_template
         from rmlab.inference.encoding import encode
         from rmlab.inference.planning import CPU_BUDGET, Packing, plan
-        from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
+        from rmlab.scorers.checkpoints.checkpoint import find
         from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
         from rmlab.scorers.models.loading import count_weights, encodes, window
 
         responses = self.load_responses(self.benchmark)
-        checkpoint = find_tokenizer(self.model, base=self.base)
+        checkpoint = find(self.model, base=self.base, with_weights=False)
         encoded = encode(
             load_tokenizer(checkpoint),
             responses["prompt"].tolist(),
