@@ -1,10 +1,10 @@
 """How often the interval of an accuracy at equal length, or equal style, holds the
-truth, and what its caveat sees.
+truth, and how often its row says that it disagrees with the pairs near equal length.
 
 Planted scores on drawn lengths and on the texts of RM-Bench, where these are at hand:
 preferences for length of six shapes, a style that is worth more on right answers than
 on wrong ones. The truth is the probability of a win where lengths (or styles) are
-equal. `caveat`: share of draws in which the row says that its form does not fit.
+equal. `disagrees`: share of draws in which the row says so.
 
     python performance/equal_length.py [--draws 2000] [--data ../shared/data] [--texts
     safety] [--preferences none]
@@ -56,7 +56,7 @@ def held(table: pd.DataFrame, true: float) -> pd.DataFrame:
             "inside": inside,
             "width": table["high"] - table["low"],
             "off": table["controlled"] - true,
-            "caveat": table["caveat"].str.contains("does not fit"),
+            "disagrees": table["reason"].str.contains("disagree"),
             "answered": table["low"].notna(),
         }
     )
@@ -69,7 +69,7 @@ def summary(parts: list[pd.DataFrame], **names: object) -> Row:
         "share": answered["inside"].mean(),
         "width": answered["width"].mean(),
         "bias": answered["off"].mean(),
-        "caveat": all_of["caveat"].mean(),
+        "disagrees": all_of["disagrees"].mean(),
         "draws": len(answered),
         "no_interval": len(all_of) - len(answered),
     }
@@ -149,7 +149,7 @@ def style(n: int, draws: int) -> Iterator[Row]:
 
 
 TEXTS = ("chat", "code", "safety-refuse", "safety-response")
-FORMS: dict[str, dict[str, str]] = {"spline": {}, "tanh": {"form": "tanh"}}
+FORMS: dict[str, dict[str, str]] = {"spline": {}}
 
 
 def rows(
@@ -158,7 +158,7 @@ def rows(
     forms = {name: FORMS[name] for name in names}
     lengths = {
         f"{n:,} prompts, drawn": lambda rng, n=n: worlds.drawn_lengths(n, rng)
-        for n in (60, 400, 1327)
+        for n in (16, 60, 400, 1327)
     }
     if data.is_dir():
         real = {name: real_lengths(data, name) for name in TEXTS}

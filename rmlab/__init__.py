@@ -36,7 +36,8 @@ from rmlab import (
     widgets,
 )
 from rmlab.benchmarks import load, load_pool, load_preferences
-from rmlab.bias import exchange_rate, style_effects, style_gap
+from rmlab.bias.effects import exchange_rate, style_effects
+from rmlab.bias.gap import style_gap
 from rmlab.bias.probe import probe
 from rmlab.checks import doctor, parity
 from rmlab.io import read_pairs, read_scores, write_pairs, write_scores

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.styles.counts import features_of
+from rmlab.tables import response_text
 
 Prompt = str | Sequence[Mapping[str, str]]
 
@@ -46,15 +47,15 @@ def random_with(seed: int) -> Baseline:
 
 
 def _characters(prompt: Prompt, response: str) -> float:
-    return len(response)
+    return len(response_text(response))
 
 
 def _brevity(prompt: Prompt, response: str) -> float:
-    return -len(response)
+    return -len(response_text(response))
 
 
 def _marks(prompt: Prompt, response: str) -> float:
-    return features_of(response)["markdown"]
+    return features_of(response_text(response))["markdown"]
 
 
 def _zero(prompt: Prompt, response: str) -> float:

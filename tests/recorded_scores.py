@@ -98,6 +98,12 @@ HEAD_WEIGHTS = {
     "value_stack": (stack("v_head.summary", 32, 16, 1), {}),
     "value": ({"v_head.weight": (1, 32)}, {}),
     "regression": ({"regression_head.weight": (1, 32)}, {}),
+    "value_head": ({"value_head.weight": (1, 32)}, {}),
+    "reward_head": ({"reward_head.weight": (1, 32)}, {}),
+    "token": (
+        linear("score", 32, 1),
+        {"architectures": ["Qwen2ForTokenClassification"]},
+    ),
     "score_head": (linear("score_head", 32, 1), {"score_type": "reward"}),
     "projection": (linear("out_proj", 32, 1), {"pooling": "last"}),
     "score_stack": (stack("score", 32, 32, 1), {}),

@@ -8,18 +8,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.optimize
 import scipy.stats
 from scipy.special import expit
 from style_worlds import world
 
 import rmlab
 from rmlab import metrics
-from rmlab.bias import regression
-from rmlab.bias.controlled import length_controlled, style_controlled
-from rmlab.bias.debias import debias, debias_change
+from rmlab.bias import debias, length_controlled, style_controlled
+from rmlab.bias.answers import demean
 from rmlab.bias.effects import exchange_rate, style_effects
+from rmlab.bias.firth import fit_curve
 from rmlab.bias.gap import style_gap, style_preference
-from rmlab.tables import DataError, check_pairs
+from rmlab.bias.least_squares import fit_without_clusters
+from rmlab.estimation.items import credit
+from rmlab.tables import DataError, check_pairs, check_scores
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "performance"))
 import length_worlds
@@ -68,7 +71,7 @@ def test_error_of_the_gap_is_that_of_the_prompts_differences():
     scores, _ = world(40, seed=1)
     pairs = metrics.pairs(scores)
     won = (
-        pairs.assign(won=metrics.credit(pairs))
+        pairs.assign(won=credit(pairs))
         .groupby(["id", "level"], observed=True)["won"]
         .mean()
         .unstack()
@@ -78,43 +81,16 @@ def test_error_of_the_gap_is_that_of_the_prompts_differences():
     np.testing.assert_allclose(
         [row["gap"], row["se"]], [difference.mean(), difference.sem()], rtol=1e-12
     )
-    # One prompt that gains everything and one that loses everything, then Student's t
-    # with 39 degrees of freedom.
-    center = (40 * (row["gap"] + 1) / 2 + 1) / 42
-    error = np.sqrt((40 * row["se"] / 2) ** 2 + center**2 + (1 - center) ** 2) / 42
-    limits = [2 * (center + sign * 2.022691 * error) - 1 for sign in (-1, 1)]
-    np.testing.assert_allclose([row["low"], row["high"]], limits, atol=1e-6)
 
 
-def test_a_gap_is_the_difference_of_a_model_on_easy_and_on_hard_comparisons(
-    make_scores,
-):
-    """The interval is that of `compare` for two models that win what this one wins of
-    the easy and of the hard.
-    """
-    sizes = {"chat": 9, "math": 25, "code": 7, "safety-refuse": 8, "safety-response": 6}
-    pairs = metrics.pairs(make_scores(sizes, models=("a",), seed=1))
-    gap = style_gap(pairs, average="domains").iloc[0]
-    levels = []
-    for level in ("easy", "hard"):
-        rows = pairs[pairs["level"] == level].assign(model=level)
-        rows["rejected_slot"] = rows.groupby(["domain", "id"]).cumcount()
-        levels.append(
-            rows.assign(
-                chosen_slot=0,
-                benchmark="own",
-                level=None,
-                chosen_style=None,
-                rejected_style=None,
-            )
-        )
-    row = rmlab.compare(
-        check_pairs(pd.concat(levels)), "easy", "hard", average="domains"
-    ).iloc[0]
-    expected = row[["difference", "se", "low", "high"]].tolist()
-    assert gap[["gap", "se", "low", "high"]].tolist() == pytest.approx(
-        expected, abs=1e-12
-    )
+@pytest.mark.parametrize("by", ["model", ["model", "domain"]])
+def test_a_gap_without_hard_comparisons_has_no_value_and_no_interval(by, make_scores):
+    """A domain without hard comparisons had the interval of the easy ones."""
+    pairs = metrics.pairs(make_scores(seed=2))
+    table = style_gap(pairs[pairs["level"] != "hard"], by, average="prompts")
+    assert table[["gap", "se", "low", "high"]].isna().all(axis=None)
+    assert table["reason"].ne("").all()
+    assert table["easy"].notna().all()
 
 
 def test_preference_equals_the_nested_loops(make_scores):
@@ -190,65 +166,41 @@ def test_effects_equal_a_regression_with_one_dummy_per_prompt():
     np.testing.assert_allclose(table["effect"], fit.params[names], rtol=1e-9)
 
 
-def cr2_by_plain_matrices(y, x, level, cluster):
-    """Effects, covariance and degrees of freedom with a dummy column per level and
-    whole (n, n) matrices.
-    """
-    n, k = x.shape
-    dummies = np.eye(level.max() + 1)[level]
-    columns = np.hstack([x, dummies])
-    inverse = np.linalg.pinv(columns)
-    coefficients = inverse @ y
-    residual = y - columns @ coefficients
-    to_residual = np.eye(n) - columns @ inverse
-    inner = x - dummies @ (dummies.T @ x / dummies.sum(axis=0)[:, None])
-    bread = np.linalg.inv(inner.T @ inner)
-    covariance = np.zeros((k, k))
-    contributions = np.zeros((k, cluster.max() + 1, n))
-    for g in range(cluster.max() + 1):
-        rows = np.flatnonzero(cluster == g)
-        value, vector = np.linalg.eigh(
-            np.eye(len(rows)) - inner[rows] @ bread @ inner[rows].T
-        )
-        adjusted = vector @ np.diag(1 / np.sqrt(value)) @ vector.T @ inner[rows] @ bread
-        score = adjusted.T @ residual[rows]
-        covariance += np.outer(score, score)
-        contributions[:, g] = (to_residual[:, rows] @ adjusted).T
-    grams = contributions @ contributions.transpose(0, 2, 1)
-    df = np.trace(grams, axis1=1, axis2=2) ** 2 / (grams**2).sum(axis=(1, 2))
-    return coefficients[:k], covariance, df
-
-
-def test_errors_of_effects_are_cr2_of_plain_matrices():
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(4, 9, 11)
-    cluster = np.repeat(np.arange(11), sizes)
-    level = 2 * cluster + np.concatenate(
-        [np.arange(size) % 2 for size in sizes]
-    )  # two prompts to a cluster
-    x = rng.normal(size=(len(cluster), 3)) * np.array([1, 1, 1e-3])
-    x[:, 1] *= rng.normal(size=11)[cluster] ** 3  # one cluster weighs most
-    y = x @ [1, 0.5, 0] + rng.normal(size=len(cluster))
-    fit = regression.fit_clustered(
-        regression.demean(y, level), regression.demean(x, level), cluster
+def test_the_error_of_an_effect_is_the_jackknife_of_whole_tables():
+    """Every prompt is left out of the table in turn."""
+    scores, features = world(12, length=0.3, seed=5)
+    terms = ["correct", "step", "characters"]
+    table = style_effects(scores, features, terms=terms)
+    rates = exchange_rate(scores, features, terms=terms)
+    left_out = []
+    for prompt in scores["id"].unique():
+        rest = style_effects(scores[scores["id"] != prompt], features, terms=terms)
+        left_out.append(rest["effect"].to_numpy())
+    deviation = np.array(left_out) - table["effect"].to_numpy()
+    se = np.sqrt(11 / 12 * (deviation**2).sum(axis=0))
+    np.testing.assert_allclose(table["se"], se, rtol=1e-9)
+    assert rates["rate"].tolist() == pytest.approx(
+        (table["effect"] / table["effect"][0])[1:].tolist()
     )
-    for actual, expected in zip(
-        fit, cr2_by_plain_matrices(y, x, level, cluster), strict=True
-    ):
-        np.testing.assert_allclose(actual, expected, rtol=1e-8)
+
+
+def test_effects_of_parts_have_the_unit_of_their_model():
+    scores, features = many_worlds(2, 30)
+    one = scores.assign(model="m")
+    whole = style_effects(one, features, terms=["correct"])
+    parts = style_effects(one, features, terms=["correct"], by=["model", "domain"])
+    assert parts["effect"].mean() == pytest.approx(whole["effect"].item())
+    with pytest.raises(DataError, match="'model'"):
+        style_effects(scores, features, by="domain")
 
 
 def test_a_count_that_varies_in_six_prompts_is_covered():
     """Prompt-clustered CR1 with 99 degrees of freedom covered in 80 % of draws."""
-    covered = []
-    for seed in range(150):
-        scores, features = world(100, style=0.3, seed=seed)
-        features["markdown"] *= features["id"].astype(int) < 6
-        row = style_effects(
-            scores, features, terms=["correct", "step", "markdown"]
-        ).iloc[2]
-        covered.append(row["low"] <= 0 <= row["high"])
-    assert np.mean(covered) > 0.9
+    scores, features = many_worlds(80, 100, style=0.3)
+    features["markdown"] *= features["id"].astype(int) < 6
+    table = style_effects(scores, features, terms=["correct", "step", "markdown"])
+    rows = table[table["term"] == "markdown"]
+    assert ((rows["low"] <= 0) & (rows["high"] >= 0)).mean() > 0.9
 
 
 def test_families_widen_effects_and_rates():
@@ -284,14 +236,14 @@ def test_the_limits_of_a_rate_are_where_the_test_of_its_contrast_is_at_the_edge(
     prompt = scores["id"].astype(int).to_numpy()
     right = (scores["label"] == "chosen").to_numpy().astype(float)
     steps = scores["slot"].to_numpy().astype(float)
-    y = regression.demean(scores["score"].to_numpy(), prompt)
-    both = regression.demean(np.column_stack([right, steps]), prompt)
-    df = regression.fit_clustered(y, both, prompt).df.min()
+    y = demean(scores["score"].to_numpy(), prompt)
+    both = demean(np.column_stack([right, steps]), prompt)
+    df = fit_without_clusters(y, both, prompt, 25).df.min()
     for rate in (row["low"], row["high"]):
-        contrast = regression.fit_clustered(
-            y, both + rate * both[:, 1:] * [1, 0], prompt
-        )
-        t = contrast.effect[1] / np.sqrt(contrast.covariance[1, 1])
+        columns = both + rate * both[:, 1:] * [1, 0]
+        fit = fit_without_clusters(y, columns, prompt, 25)
+        deviation = fit.without[:, 1] - fit.effect[1]
+        t = fit.effect[1] / np.sqrt(24 / 25 * (deviation**2).sum())
         assert abs(t) == pytest.approx(scipy.stats.t.ppf(0.975, df), rel=1e-6)
 
 
@@ -328,11 +280,11 @@ def test_effects_know_neither_row_order_nor_scale_nor_level_nor_backend():
 def test_intervals_cover():
     terms = ["correct", "step"]
     rates = exchange_rate(
-        many_worlds(400, 60, skill=0.5, style=0.5, noise=1.5)[0], terms=terms
+        many_worlds(200, 60, skill=0.5, style=0.5, noise=1.5)[0], terms=terms
     )
     assert 0.92 <= ((rates["low"] <= 1) & (rates["high"] >= 1)).mean() <= 0.98
-    null = style_effects(many_worlds(400, 60, style=0.0)[0], terms=terms)
-    assert 0.025 <= (null.loc[null["term"] == "step", "p"] < 0.05).mean() <= 0.08
+    null = style_effects(many_worlds(200, 60, style=0.0)[0], terms=terms)
+    assert 0.02 <= (null.loc[null["term"] == "step", "p"] < 0.05).mean() <= 0.08
 
 
 def test_no_estimate_comes_with_its_reason():
@@ -370,17 +322,14 @@ def test_correct_without_length_has_a_caveat_where_length_tells_the_label():
     ]
 
 
-@pytest.mark.parametrize("within", [True, False])
-def test_labels_are_never_read(within):
+def test_labels_are_never_read():
     scores, features = world(40, length=0.5, seed=4)
     swap = {"chosen": "rejected", "rejected": "chosen"}
     swapped = [
         frame.assign(label=frame["label"].map(swap)) for frame in (scores, features)
     ]
-    turned = debias(*swapped, within=within)
-    np.testing.assert_array_equal(
-        turned["score"], debias(scores, features, within=within)["score"]
-    )
+    turned = debias(*swapped)
+    np.testing.assert_allclose(turned["score"], debias(scores, features)["score"])
 
 
 def test_a_prompts_own_scores_never_calibrate_it():
@@ -396,138 +345,26 @@ def test_a_prompts_own_scores_never_calibrate_it():
     assert not np.allclose(tame["removed"][~is_wild], wild["removed"][~is_wild])
 
 
-def test_change_equals_two_accuracies():
-    scores, features = world(30, length=0.6, seed=9)
-    old, new = metrics.pairs(scores), metrics.pairs(debias(scores, features))
-    table = debias_change(scores, features, ties="loss").set_index("level")
-    assert table.index.tolist() == ["easy", "normal", "hard", "all"]
-    for level, row in table.iterrows():
-        rows = (old["level"] == level) | (level == "all")
-        before, after = (
-            metrics.credit(old[rows]).mean(),
-            metrics.credit(new[rows]).mean(),
-        )
-        np.testing.assert_allclose(
-            row[["before", "after", "change"]].astype(float),
-            [before, after, after - before],
-        )
-        assert row["flipped"] == pytest.approx(
-            (old["outcome"] != new["outcome"])[rows].mean()
-        )
-        assert row["low"] < row["change"] < row["high"]
-
-
-def rate(scores, seed):
-    """Integer ratings from 1 to 5, which know the right answer and nothing of style or
-    length.
-    """
-    noise = 0.9 * np.random.default_rng(seed).standard_normal(len(scores))
-    rating = 3 + 0.7 * (scores["label"] == "chosen") + noise
-    return scores.assign(score=rating.round().clip(1, 5))
-
-
-def test_breaking_ties_is_no_gain():
-    """With ties as losses, integer ratings without a preference for length gained
-    0.106, in every table.
-    """
-    scores, features = world(200, seed=3)
-    scores = rate(scores, 3)
-    half, loss = (
-        debias_change(scores, features, **ties).set_index("level")
-        for ties in ({}, {"ties": "loss"})
-    )
-    assert half.index.tolist() == ["easy", "normal", "hard", "all", "ties"]
-    assert half.loc["ties", "low"] <= 0 <= half.loc["ties", "high"]
-    assert half.loc["all", "low"] <= 0 <= half.loc["all", "high"]
-    pairs = metrics.pairs(scores)
-    n_ties = (pairs["outcome"] == "tie").sum()
-    assert loss.loc["ties", "change"] == pytest.approx(n_ties / len(pairs) / 2, rel=0.2)
-    assert half.loc["ties", "before"] == half.loc["all", "before"]
-    # The rest of the change is what the correction does to wins and losses.
-    after = metrics.pairs(debias(scores, features))
-    decided = (pairs["outcome"] != "tie").to_numpy()
-    moved = (metrics.credit(after, ties="half") - metrics.credit(pairs, ties="half"))[
-        decided
-    ].sum() / len(pairs)
-    assert half.loc["all", "change"] - half.loc["ties", "change"] == pytest.approx(
-        moved
-    )
-
-
-def test_easy_and_hard_of_integer_ratings_are_covered():
-    """Without an effect the sign of a slope decides all ties: Student's t held 0 in 82
-    to 84 %.
-    """
-    tables = []
-    for seed in range(60):
-        scores, features = world(100, seed=seed)
-        tables.append(debias_change(rate(scores, seed), features))
-    table = pd.concat(tables)
-    held = ((table["low"] <= 0) & (table["high"] >= 0)).groupby(table["level"]).mean()
-    assert held[["easy", "hard"]].min() >= 0.9
-
-
-def test_a_change_that_is_zero_by_algebra_says_so():
-    scores, _ = world(100, seed=1)
-    table = debias_change(scores, on="step").set_index("level")
-    assert table.loc["normal", ["change", "se", "low", "high"]].tolist() == [0, 0, 0, 0]
-    assert table["reason"].ne("").tolist() == [False, True, False, False]
-
-
-@pytest.mark.parametrize("within", [True, False])
-def test_a_planted_effect_of_length_is_taken_off_whole(within):
+def test_a_planted_effect_of_length_is_taken_off_whole():
     scores, features = world(400, style=0.0, length=0.8, seed=1)
-    if not within:  # no prompt is better than another
-        scores["score"] -= scores["score"].groupby(scores["id"]).transform("mean")
-        features["characters"] *= (
-            2 ** np.random.default_rng(0).normal(0, 2, 400)[scores["id"].astype(int)]
-        )
-    doublings = np.log2(features["characters"])
-    slope = np.polyfit(
-        *(
-            x - x.groupby(scores["id"]).transform("mean")
-            for x in (doublings, scores["score"])
-        ),
-        1,
-    )[0]
-    removed = debias(scores, features, within=within)["removed"]
-    left = np.polyfit(doublings, removed, 1)[0]
-    if within:
-        assert slope == pytest.approx(0.8, rel=0.05)
-        assert left == pytest.approx(0.8, rel=0.05)
-    else:
-        assert left == pytest.approx(
-            np.polyfit(doublings, scores["score"], 1)[0], rel=0.05
-        )
-        assert left < 0.5 * slope
+    removed = debias(scores, features)["removed"]
+    slope = np.polyfit(np.log2(features["characters"]), removed, 1)[0]
+    assert slope == pytest.approx(0.8, rel=0.05)
 
 
-@pytest.mark.parametrize("length", [0.0, 0.8])
-def test_the_interval_holds_where_length_tells_the_label(length):
-    """Wrong answers are four times as long: the fit takes merit off, and is the larger
-    part of the error.
-    """
-
-    def draw_scores(n, seed):
-        scores, features = world(n, skill=1.5, style=0.0, length=length, seed=seed)
-        is_wrong = (features["label"] == "rejected").to_numpy()
-        longer = features.assign(
-            characters=features["characters"] * np.where(is_wrong, 4, 1)
-        )
-        return scores.assign(score=scores["score"] + 2 * length * is_wrong), longer
-
-    truth = debias_change(*draw_scores(4000, 999)).set_index("level")["change"]
-    tables = [
-        debias_change(*draw_scores(40, seed)).set_index("level") for seed in range(60)
-    ]
-    for level in truth.index:
-        held = np.mean(
-            [
-                t.loc[level, "low"] <= truth[level] <= t.loc[level, "high"]
-                for t in tables
-            ]
-        )
-        assert held >= 0.9, level
+def test_what_debiasing_changes_is_the_comparison_of_two_models():
+    scores, features = world(60, length=0.6, style=0.0, seed=9)
+    scores = check_scores(scores)
+    debiased = debias(scores, features)
+    both = pd.concat([scores, debiased])
+    table = rmlab.compare(both, "m debiased", "m", by="level").set_index("level")
+    before, after = (
+        metrics.accuracy(frame, by=["model", "level"]).set_index("level")["accuracy"]
+        for frame in (scores, debiased)
+    )
+    pd.testing.assert_series_equal(
+        table["difference"], after - before, check_names=False, check_index=False
+    )
 
 
 def pairs_and_features(margin, lengths, *, model="m", domain="chat"):
@@ -576,7 +413,7 @@ def planted(n, at_zero, effect, seed=0, per_prompt=1, shift=400.0, **names):
 def test_planted_accuracy_at_equal_length_comes_back():
     parts = [
         planted(400, 0.7, 1.5, seed=seed, model=f"m{seed}", domain=f"d{seed}")
-        for seed in range(100)
+        for seed in range(60)
     ]
     table = length_controlled(
         *(pd.concat(frames) for frames in zip(*parts, strict=True))
@@ -585,37 +422,7 @@ def test_planted_accuracy_at_equal_length_comes_back():
     assert (
         table["accuracy"].mean() > 0.75
     )  # what length adds, as the chosen answers are longer
-    assert ((table["low"] <= 0.7) & (table["high"] >= 0.7)).mean() >= 0.92
-
-
-def test_equals_statsmodels_logit():
-    import statsmodels.api as sm
-
-    pairs, features = planted(80, 0.6, 1.0, seed=1, per_prompt=3)
-    row = length_controlled(pairs, features, form="tanh").iloc[0]
-    chosen, rejected = (
-        features.loc[features["label"] == label, "characters"]
-        for label in ("chosen", "rejected")
-    )
-    chosen, rejected = chosen.to_numpy(), rejected.to_numpy()
-    spread = (chosen - rejected).std()
-    x = np.column_stack([np.ones(240), np.tanh((chosen - rejected) / spread)])
-    won = (pairs["outcome"] == "win").to_numpy(dtype=float)
-    fit = sm.Logit(won, x).fit(
-        disp=0,
-        cov_type="cluster",
-        cov_kwds={"groups": pairs["id"].astype(int).to_numpy()},
-    )
-    total = np.exp(np.log(chosen + rejected + 2).mean()) - 2
-    assert row["controlled"] == pytest.approx(expit(fit.params[0]), rel=1e-6)
-    assert row["effect"] == pytest.approx(
-        fit.params[1] * np.tanh(total / 3 / spread), rel=1e-6
-    )
-    assert row["se"] == pytest.approx(
-        fit.bse[0] * row["controlled"] * (1 - row["controlled"]), rel=1e-6
-    )
-    assert row["accuracy"] == won.mean()
-    assert (row["n_pairs"], row["n_prompts"]) == (240, 80)
+    assert ((table["low"] <= 0.7) & (table["high"] >= 0.7)).mean() >= 0.88
 
 
 def test_style_control_takes_the_style_out():
@@ -638,18 +445,14 @@ def test_what_cannot_be_fitted_has_its_reason():
     longest = scores.assign(score=features["characters"])
     for table, lengths, reason in (
         (longest, features, "separation"),
-        (scores.assign(score=1.0), features, "lost or tied"),
+        (scores.assign(score=1.0), features, "ends alike"),
         (scores, features.assign(characters=100), "characters does not vary"),
         (*planted(200, 0.7, 1.0, seed=4, shift=6000.0), "characters differs"),
     ):
-        rows = [
-            length_controlled(table, lengths, form=form).iloc[0]
-            for form in ("spline", "tanh")
-        ]
-        for row in rows:
-            assert reason in row["reason"]
-            assert row[["se", "low", "high", "fit_p"]].isna().all() or "vary" in reason
-            assert np.isnan(row["controlled"]) or reason != "separation"
+        row = length_controlled(table, lengths).iloc[0]
+        assert reason in row["reason"]
+        assert row[["se", "low", "high"]].isna().all() or "vary" in reason
+        assert np.isnan(row["controlled"]) or reason != "separation"
 
 
 def with_headings(won, chosen, rejected, seed=0):
@@ -661,13 +464,12 @@ def with_headings(won, chosen, rejected, seed=0):
     return pairs, features.assign(headings=np.concatenate([chosen, rejected]))
 
 
-@pytest.mark.filterwarnings("ignore:form")  # one in a hundred tables
 def test_effects_of_a_rare_control_do_not_run_away():
     """Headings in 3 % of 300 pairs: the effect on a model that ignores everything
     excluded 0 in 88 of 100 tables.
     """
     n_found = 0
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         headings = np.zeros((2, 300))
         headings[rng.integers(0, 2, 9), np.arange(9)] = rng.integers(1, 5, 9)
@@ -698,30 +500,29 @@ def test_firths_penalty_adds_half_a_win_and_half_a_loss_to_each_cell():
         )
 
 
-def test_style_control_sees_separation():
+def test_the_penalised_fit_is_the_maximum_of_the_penalised_likelihood():
+    rng = np.random.default_rng(3)
+    columns = rng.normal(size=(40, 2))
+    y = (rng.random(40) < expit(columns[:, 0])).astype(float)
+    x = np.column_stack([np.ones(40), columns])
+
+    def penalised(coefficients):
+        p = expit(x @ coefficients)
+        information = (x * (p * (1 - p))[:, None]).T @ x
+        log_likelihood = np.log(np.where(y > 0, p, 1 - p)).sum()
+        return -log_likelihood - 0.5 * np.linalg.slogdet(information)[1]
+
+    best = scipy.optimize.minimize(penalised, np.zeros(3), tol=1e-10)
+    np.testing.assert_allclose(fit_curve(y, columns).coefficients, best.x, atol=1e-4)
+
+
+def test_style_control_has_no_number_under_separation():
     scores, features = world(60, seed=3)
     longest = metrics.pairs(scores.assign(score=features["characters"]))
-    row = style_controlled(longest, features, controls=["characters", "markdown"]).iloc[
-        0
-    ]
-    assert "separation" in row["reason"]
-    assert (
-        row[["controlled", "low", "high", "effect_characters", "effect_markdown"]]
-        .isna()
-        .all()
-    )
-    rng = np.random.default_rng(0)
-    chosen, rejected = (
-        np.repeat(counts, [180, 10, 10])
-        for counts in ([0.0, 1.0, 0.0], [0.0, 0.0, 1.0])
-    )
-    won = np.r_[rng.random(180) < 0.5, np.ones(10, bool), np.zeros(10, bool)]
-    for outcome, is_separated in ((won, True), (np.roll(won, 5), False)):
-        row = style_controlled(
-            *with_headings(outcome, chosen, rejected), controls=["headings"]
-        ).iloc[0]
-        assert ("separation" in row["caveat"]) == is_separated
-        assert row["low"] < 0.5 < row["high"]
+    row = style_controlled(longest, features, controls=["characters", "markdown"])
+    numbers = ["controlled", "low", "high", "effect_characters", "effect_markdown"]
+    assert row[numbers].isna().all(axis=None)
+    assert "separation" in row["reason"].item()
 
 
 def test_an_effect_of_few_prompts_has_no_interval():
@@ -739,8 +540,8 @@ def test_an_effect_of_few_prompts_has_no_interval():
     assert row["low"] < row["controlled"] < row["high"]
 
 
-def test_equal_length_that_is_hardly_observed_is_a_caveat():
-    """Two of 200 prompts near equal length: 0.80 without a caveat."""
+def test_equal_length_that_is_hardly_observed_is_named():
+    """Two of 200 prompts near equal length: 0.80 without a word."""
     rng = np.random.default_rng(2)
     length = rng.normal(3000, 300, 200).round()
     ratio = 2.0 ** (rng.choice([-1, 1], 200) * rng.uniform(0.5, 1.5, 200))
@@ -751,34 +552,32 @@ def test_equal_length_that_is_hardly_observed_is_a_caveat():
             *pairs_and_features(
                 won[:, None], np.stack([length * ratio, length])[..., None]
             )
-        )
-        assert ("equal length" in row["caveat"].item()) == is_rare
+        ).iloc[0]
+        assert ("equal length" in row["reason"]) == is_rare
+        assert row["n_near"] == n_equal
+        assert row["near"] == pytest.approx((won[:n_equal] > 0).mean())
 
 
-@pytest.mark.parametrize("form", ["spline", "tanh"])
-@pytest.mark.filterwarnings("error")
-def test_lengths_that_all_differ_by_the_same_have_no_accuracy_at_equal_length(form):
+def test_a_bump_at_equal_length_is_named():
+    """The curve is smooth: its interval held the truth in 64 % of tables."""
+    rng = np.random.default_rng(0)
+    lengths = length_worlds.drawn_lengths(1000, rng)
+    is_near = np.abs(np.log(lengths[:, 0] / lengths[:, 1])) < np.log(1.25)
+    for elsewhere, is_named in ((0.35, True), (0.7, False)):
+        chance = np.where(is_near, 0.7, elsewhere)
+        margin = np.where(rng.random(1000) < chance, 1.0, -1.0)
+        tables = length_worlds.tables_of(margin[None, :, None], lengths)
+        row = length_controlled(*tables).iloc[0]
+        assert ("disagree" in row["reason"]) == is_named
+
+
+def test_lengths_that_all_differ_by_the_same_have_no_accuracy_at_equal_length():
     """A bare RuntimeWarning: division by zero."""
     won = np.array([1.0, -1.0] * 10)
     lengths = np.stack([np.arange(20.0) + 5, np.arange(20.0) + 3])
-    row = length_controlled(
-        *pairs_and_features(won[:, None], lengths[..., None]), form=form
-    )
+    row = length_controlled(*pairs_and_features(won[:, None], lengths[..., None]))
     assert row["controlled"].isna().item()
     assert row["reason"].item()
-
-
-def test_a_column_length_of_the_users_own_is_not_overwritten():
-    responses = rmlab.load("mini")
-    scores = rmlab.score(responses, "longest").assign(length=7)
-    with pytest.raises(DataError, match="'length'"):
-        rmlab.bias.style_differences(scores, responses)
-    scores = scores.drop(columns="length")
-    pairs = rmlab.bias.style_differences(scores, responses)
-    again = rmlab.bias.style_differences(
-        pairs, responses
-    )  # a cell of a notebook that is run twice
-    pd.testing.assert_frame_equal(again, pairs)
 
 
 def test_a_curve_of_the_lengths_themselves_is_part_of_the_fit():
@@ -792,12 +591,7 @@ def test_a_curve_of_the_lengths_themselves_is_part_of_the_fit():
     )
     curve = length_controlled(*tables)
     assert abs(curve["controlled"].mean() - length_worlds.TRUTH) < 0.02
-    assert curve["caveat"].eq("").sum() >= 7
-    with pytest.warns(UserWarning, match="form"):
-        line = length_controlled(*tables, form="tanh")
-    assert (line["fit_p"] < 0.01).all()
-    assert line["caveat"].str.contains("fit").all()
-    assert abs(line["controlled"].mean() - length_worlds.TRUTH) > 0.04
+    assert curve["reason"].eq("").sum() >= 7
 
 
 def test_form_linear_is_one_slope_for_each_control():
@@ -850,15 +644,7 @@ BAD = [
     ),
     (exchange_rate, (SCORES,), {"terms": ["step"]}, ValueError, "terms"),
     (debias, FEW, {}, DataError, "4 prompts"),
-    (debias, (SCORES, FEATURES), {"folds": 1}, ValueError, "folds: 1"),
     (debias, (SCORES, None), {}, DataError, "features: None"),
-    (
-        debias_change,
-        (pd.concat([SCORES, SCORES.assign(model="x")]), FEATURES),
-        {"by": "domain"},
-        DataError,
-        "'model'",
-    ),
     (
         length_controlled,
         (PLAIN, FEATURES),
@@ -871,7 +657,7 @@ BAD = [
         (PLAIN, FEATURES),
         {"controls": ["style"]},
         DataError,
-        "'style'",
+        "style",
     ),
 ]
 

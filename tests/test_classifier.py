@@ -405,6 +405,13 @@ def test_a_hub_model_is_read_from_its_snapshot_and_troubles_name_it(llama, monke
     )
     download.side_effect = errors.GatedRepoError("x", response=response)
     with pytest.raises(DataError, match=r"huggingface\.co/a/b"):
+        classifier("a/b@main")
+    assert download.call_args.args == ("a/b",)
+    assert download.call_args.kwargs["revision"] == "main"
+    with pytest.raises(DataError, match="name the revision once"):
+        classifier("a/b@main", revision="other")
+    download.side_effect = errors.LocalEntryNotFoundError("no connection")
+    with pytest.raises(DataError, match="check the network"):
         classifier("a/b")
 
 

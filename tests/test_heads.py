@@ -211,6 +211,8 @@ def test_an_unknown_head_and_one_that_is_not_there_are_refused():
             None,
             {"settings": {"architectures": ["EurusRewardModel"]}, "shards": 3},
         ),
+        ("value_head", "llama", None, {}),
+        ("reward_head", "qwen2", None, {}),
         ("v_head", "llama", None, {"prefix": "transformer."}),
         (
             "v_head",
@@ -227,6 +229,8 @@ def test_an_unknown_head_and_one_that_is_not_there_are_refused():
     ids=[
         "Eurus and UltraRM",
         "in shards",
+        "OpenRLHF",
+        "OpenRLHF by another name",
         "Starling with another prefix",
         "InternLM2 appends its reward token",
     ],
@@ -237,6 +241,69 @@ def test_a_linear_head(tmp_path, head, architecture, end, options):
         tmp_path / "m", named(layer, f"{head}."), architecture=architecture, **options
     )
     same(scores(folder), layer(states(folder, architecture, end=end)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["v_head", "score"])
+def test_shards_that_the_index_does_not_name_are_not_read(tmp_path, name, dtype):
+    layer = nn.Linear(HIDDEN, 1, bias=False)
+    stale = tmp_path / "m" / "model-00009-of-00009.safetensors"
+    settings = {"id2label": {"0": "score"}}
+    folder = publish(
+        tmp_path / "m", named(layer, f"{name}."), shards=3, settings=settings
+    )
+    expected = scores(folder, dtype=dtype)
+    save_file({f"{name}.weight": torch.ones(1, HIDDEN)}, stale)
+    np.testing.assert_array_equal(scores(folder, dtype=dtype), expected)
+
+
+@pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod."])
+@pytest.mark.parametrize("name", ["v_head", "score"])
+def test_names_that_wrappers_of_torch_have_changed(tmp_path, name, wrapper):
+    """As torch saves what DistributedDataParallel or torch.compile has wrapped; the
+    configuration says nothing of labels.
+    """
+    layer = nn.Linear(HIDDEN, 1, bias=False)
+    folder = publish(
+        tmp_path / "m", named(layer, f"{wrapper}{name}."), prefix=f"{wrapper}model."
+    )
+    same(scores(folder), layer(states(folder)))
+
+
+HEADS_OF_SEVERAL = {
+    "v_head": nn.Linear(HIDDEN, 5, bias=False),
+    "regression_head": nn.Linear(HIDDEN, 3, bias=False),
+    "v_head.summary": nn.Sequential(nn.Linear(HIDDEN, 16), nn.ReLU(), nn.Linear(16, 2)),
+}
+
+
+@pytest.mark.parametrize("name", HEADS_OF_SEVERAL)
+def test_several_outputs_need_weights(tmp_path, name):
+    head = HEADS_OF_SEVERAL[name]
+    folder = publish(tmp_path / "m", named(head, f"{name}."))
+    with pytest.raises(DataError, match="weighted sum"):
+        classifier(folder)
+    outputs = head(states(folder))
+    weights = [1.0, -0.5, 2.0, 0.0, 0.25][: outputs.shape[1]]
+    same(scores(folder, weights=weights), outputs @ torch.tensor(weights))
+    same(scores(folder, weights={"1": 1.0}), outputs[:, 1])
+    with pytest.raises(DataError, match="give one for each"):
+        classifier(folder, weights=[1.0] * 9)
+
+
+@pytest.mark.parametrize("n_labels", [1, 2])
+def test_a_token_classifier_of_one_label_is_read_at_the_last_token(tmp_path, n_labels):
+    layer = nn.Linear(HIDDEN, n_labels)
+    folder = publish(
+        tmp_path / "m",
+        named(layer, "score."),
+        settings={"architectures": ["LlamaForTokenClassification"]},
+    )
+    if n_labels == 1:
+        same(scores(folder), layer(states(folder)))
+    else:
+        with pytest.raises(DataError, match="process reward models"):
+            classifier(folder, weights=[1.0, 0.0])
 
 
 def test_starling_as_a_pickle_is_read_only_when_allowed(tmp_path):

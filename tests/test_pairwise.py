@@ -513,3 +513,12 @@ def test_fingerprint_and_provenance(zoo):
         match=r"1 of 1 texts .*first number 0, '  before Rome\.'.* empty answer",
     ):
         model.prepare(PROMPTS[:1], [" "], ["Rome."])
+
+
+def test_messages_that_a_form_does_not_write_are_refused(model):
+    tool = [{"role": "user", "content": "2 + 2?"}, {"role": "tool", "content": "4"}]
+    with pytest.raises(DataError, match="role 'tool'"):
+        model.prefer([tool], ["4."], ["5."])
+    call = {"role": "assistant", "content": "", "tool_calls": []}
+    with pytest.raises(DataError, match="reads answers that are texts"):
+        model.prefer(["2 + 2?"], ["4."], [call])

@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmlab import baselines
+from rmlab import baselines, probe
 from rmlab.benchmarks import load
-from rmlab.bias import probe
-from rmlab.styles import TRANSFORMS, Transform
 from rmlab.styles.counts import features_of
+from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.tables import DataError
 from rmlab.toy import dial
 
@@ -56,11 +55,11 @@ def test_a_planted_taste_is_recovered(responses):
 
 def test_controls_are_quiet_at_the_nominal_rate(responses):
     chat, p = responses[responses["domain"] == "chat"], []
-    for seed in range(60):
+    for seed in range(25):
         p += probe(
             chat, noisy(seed), ["final_newline", "spacing", "synonyms"], by="transform"
         )["p"].tolist()
-    # 180 tests, six answers of a prompt changed independently: 5 % give or take three
+    # 75 tests, six answers of a prompt changed independently: 5 % give or take three
     # standard errors.
     assert np.mean(np.array(p) < 0.05) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / len(p))
 

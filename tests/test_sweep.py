@@ -234,6 +234,19 @@ def test_scores_are_those_of_transformers_one_by_one(save, architecture):
         assert np.abs(values - reference).max() <= TOLERANCE * reference.std()
 
 
+def test_the_states_of_opt_may_be_narrower_than_its_layers(save):
+    folder, words = save("opt", word_embed_proj_dim=16)
+    reference = one_by_one(folder, words, special=False)
+    scores = classifier(folder)(*conversations())
+    assert np.abs(scores - reference).max() <= TOLERANCE * reference.std()
+
+
+def test_texts_beyond_the_window_of_mpt_are_refused(save):
+    folder, _ = save("mpt", max_seq_len=64)
+    with pytest.raises(DataError, match="64"):
+        classifier(folder)(*conversations())
+
+
 def test_the_sweep_is_wide():
     assert len({*DECODERS, *ENCODERS} - set(REFUSED)) >= 55
 

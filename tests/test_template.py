@@ -2,7 +2,6 @@
 
 import json
 import string
-import sys
 from datetime import datetime
 
 import numpy as np
@@ -42,42 +41,7 @@ CLOCK = (
 """Reads the clock in all the ways that templates do."""
 
 
-DRAWS = {
-    "an item": "{{ ['a', 'b'] | random }}",
-    "words": "{{ lipsum(n=1) }}",
-    "an item of each": "{{ ['ab', 'cd'] | map('random') | join }}",
-    "a block": "{% filter random %}ab{% endfilter %}",
-    "a set block": "{% set letter | random %}ab{% endset %}{{ letter }}",
-    "a filter whose name comes late": (
-        "{% set name = 'ran' ~ 'dom' %}{{ ['ab'] | map(name) | join }}"
-    ),
-    "inside a branch": "{% if messages | length > 99 %}{{ 'ab' | random }}{% endif %}",
-    "inside a generation block": (
-        "{%- generation -%}{{ 'ab'\n|\nrandom }}{% endgeneration %}"
-    ),
-}
-PROSE = {
-    "words of the prompt": "Answer in a | random order. A lipsum will do.\n",
-    "a string": "{{ 'one | random word' }}",
-    "a comment": "{# {{ messages | random }}, {{ lipsum() }} #}Hello.",
-    "raw text": "{% raw %}{{ messages | random }}{{ lipsum() }}{% endraw %}",
-    "a name of one's own": (
-        "{% set lipsum = 'dolor' %}{% set random = 4 %}{{ lipsum }} {{ random }}"
-    ),
-    "other filters": (
-        "{{ ['a', 'b'] | map('upper') | join }}{{ messages | map(attribute='role') | "
-        "join }}"
-    ),
-}
-
 FAILING = {
-    "an endless loop": (
-        (
-            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% "
-            "endfor %}"
-        ),
-        "steps",
-    ),
     "an include": (
         "{% include 'other.jinja' %}",
         "the chat template fails on conversation 0",
@@ -915,46 +879,6 @@ def test_templates_that_fail_are_reported(broken, message):
     words = toy.tokenizer(chat_template=broken + toy.models.CHAT_TEMPLATES["chatml"])
     with pytest.raises(DataError, match=message):
         encode(words, ["Hi?"], ["Yes."])
-
-
-@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
-def test_templates_that_draw_are_refused(words, draw):
-    with pytest.raises(DataError, match="random"):
-        encode(
-            toy.tokenizer(chat_template=draw + toy.models.CHAT_TEMPLATES["chatml"]),
-            ["Hi?"],
-            ["Yes."],
-        )
-    with pytest.raises(DataError, match="random"):
-        encode(words, ["Hi?"], ["Yes."], template=draw)
-
-
-@pytest.mark.parametrize("prose", PROSE.values(), ids=PROSE)
-def test_prose_about_randomness_is_not_turned_away(prose):
-    jinja = prose + toy.models.CHAT_TEMPLATES["chatml"]
-    words = toy.tokenizer(chat_template=jinja)
-    assert render(words, jinja, [CHAT], header=False) == [
-        words.apply_chat_template(CHAT, tokenize=False)
-    ]
-
-
-def test_a_template_is_stopped_by_steps_and_a_long_conversation_is_not(words):
-    """Ten thousand turns; a debugger that traces the program goes on."""
-    turns = [
-        {"role": role, "content": "a " * 50} for role in ("user", "assistant")
-    ] * 5000
-    events = []
-    tracer = lambda frame, event, _: events.append(event)  # noqa: E731
-    before = sys.gettrace()
-    sys.settrace(tracer)
-    try:
-        texts = render(words, words.chat_template, [turns], header=True)
-        assert sys.gettrace() is tracer
-    finally:
-        sys.settrace(before)
-    assert texts == [
-        words.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-    ]
 
 
 R1 = (

@@ -10,7 +10,7 @@ import pytest
 
 import rmlab
 from rmlab.benchmarks import load
-from rmlab.styles import PROMPT_TRANSFORMS
+from rmlab.styles.wording import PROMPT_TRANSFORMS
 from rmlab.tables import DataError, check_responses
 from rmlab.toy import dial
 
@@ -130,8 +130,8 @@ def test_answers_and_keys_stay_and_the_numbers_are_those_of_a_plain_loop(respons
 
 @pytest.mark.parametrize("control", CONTROLS)
 def test_a_null_control_holds_zero_as_often_as_its_interval_says(control):
-    """500 draws of a scorer with noise, 40 prompts each."""
-    responses = two_answers(500 * 40)
+    """200 draws of a scorer with noise, 40 prompts each."""
+    responses = two_answers(200 * 40)
     responses["draw"] = responses["id"].astype(int) // 40
     rng = np.random.default_rng(0)
 
@@ -140,12 +140,12 @@ def test_a_null_control_holds_zero_as_often_as_its_interval_says(control):
 
     options = {"target": "prompt", "by": ["transform", "draw"]}
     table = rmlab.probe(responses, scorer, [control], **options)
-    assert len(table) == 500
+    assert len(table) == 200
     for held in (
         table.eval("low <= 0 <= high"),
         table.eval("accuracy_change_low <= 0 <= accuracy_change_high"),
     ):
-        assert 0.93 <= held.mean() <= 0.97
+        assert 0.91 <= held.mean() <= 0.99
     assert table["flips"].mean() > 0.1, "noise alone turns comparisons over"
 
 

@@ -227,7 +227,6 @@ def _add_style_world(
     def run(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
         table = measure(draw, draws, rng, **options)
         yield from count_held(table, is_ordinary=is_ordinary)
-        yield false_alarms("the form does not fit", table["fit_p"] < 0.05)
 
 
 for style_world in STYLE_WORLDS:

@@ -3,20 +3,7 @@ style taken off.
 """
 
 from rmlab.bias.controlled import length_controlled, style_controlled
-from rmlab.bias.debias import debias, debias_change
-from rmlab.bias.effects import exchange_rate, style_effects
-from rmlab.bias.gap import style_differences, style_gap, style_preference
-from rmlab.bias.probe import probe
+from rmlab.bias.debias import debias
+from rmlab.bias.gap import style_preference
 
-__all__ = [
-    "debias",
-    "debias_change",
-    "exchange_rate",
-    "length_controlled",
-    "probe",
-    "style_controlled",
-    "style_differences",
-    "style_effects",
-    "style_gap",
-    "style_preference",
-]
+__all__ = ["debias", "length_controlled", "style_controlled", "style_preference"]

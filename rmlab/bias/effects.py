@@ -1,44 +1,44 @@
 """Effects of correctness, style and length on the score, and their exchange rate."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtr
 
 from rmlab import tables
-from rmlab.bias import regression
-from rmlab.estimation.clustered import MIN_PROMPTS, t_quantile
-from rmlab.tables import (
-    PROMPT,
-    BoolArray,
-    DataError,
-    FloatArray,
-    IntArray,
-    copy_provenance,
-    group_codes,
+from rmlab.bias.answers import (
+    answer_column,
+    count_columns,
+    demean,
+    within_spread,
 )
+from rmlab.bias.groups import (
+    Group,
+    Record,
+    estimate,
+    explain_few,
+    fit_groups,
+    join_texts,
+    number_clusters,
+    split_rows,
+)
+from rmlab.bias.least_squares import (
+    dependence_reasons,
+    fit_without_clusters,
+    jackknife,
+)
+from rmlab.estimation.clustered import MIN_PROMPTS, t_quantile
+from rmlab.tables import PROMPT, DataError, FloatArray, IntArray, group_codes
 
 _DEFAULT_COUNTS = ("characters", "markdown")
 _LENGTHS = {"characters", "tokens", "words", "sentences"}
 # The step that a term asks for; 0: their mean.
 _STEPS = {"step": 0, "step_plain": 1, "step_markdown": 2}
 _MISFIT = 0.01  # p of the test of fit below which a table says so
-_RESULTS = (
-    "term",
-    "effect",
-    "rate",
-    "se",
-    "low",
-    "high",
-    "p",
-    "n_prompts",
-    "n",
-    "missing",
-    "caveat",
-    "reason",
-)
+_COUNTS = ("n_prompts", "n", "missing", "caveat", "reason")
+_EFFECTS = ("term", "effect", "se", "low", "high", "p", *_COUNTS)
+_RATES = ("term", "rate", "low", "high", *_COUNTS)
 _NO_LENGTH = (
     "length is not in the fit, so 'correct' also takes up any length difference of"
     " right and wrong answers"
@@ -72,7 +72,7 @@ def style_effects(
         scores have styles; characters and markdown as far as `features` have them (all
         counts where they have neither).
     by : str or sequence of str
-        Columns that define the rows.
+        Columns that define the rows; "model" must be one of them if there are several.
     cluster : str, optional
         Column whose values the prompts of a cluster share; default: the prompt.
     confidence : float
@@ -87,51 +87,49 @@ def style_effects(
         - effect, in standard deviations of the model's scores within a prompt, se, low,
           high, p;
         - n_prompts, n (scores), missing;
-        - caveat: that a count's effect bends, so that the other terms may hold part of
-          it; in the row of "correct" also that length is not among the terms;
+        - caveat: that a count's effect is not linear in its logarithm, so that other
+          terms may absorb part of it; in the row of "correct" also that length is not
+          among the terms;
         - reason: why a number is missing.
 
     Raises
     ------
     DataError
-        For unknown terms, and for features of other responses.
+        For unknown terms, for features of other responses, and for several models in
+        one row.
 
     Notes
     -----
-    Least squares with an intercept for every prompt. Errors are clustered by prompt
-    (CR2), with Satterthwaite's degrees of freedom: few where a term varies in few
-    prompts. Counts enter as logarithms; `caveat` says where their squares fit too (p <
-    0.01, Bonferroni). Without features a step has its whole price; with them, what is
-    left at equal length and marks. Style, length and marks rise together, so that with
-    few prompts their parts have wide intervals.
+    Least squares with an intercept for every prompt. The error is the jackknife over
+    prompts of the effect divided by the scores' spread, since the spread is estimated,
+    too; its degrees of freedom are few where a term varies in few prompts. Counts enter
+    as logarithms; `caveat` says where their squares fit too (p < 0.01, Bonferroni).
+    Without features a step has its whole price; with them, what is left at equal length
+    and marks. Style, length and marks rise together, so that with few prompts their
+    parts have wide intervals.
 
     References
     ----------
-    Pustejovsky and Tipton (2018) for errors and degrees of freedom with an intercept
-    for every prompt.
+    Efron (1982) for the jackknife.
     """
-    frames = []
-    for fit in _fit_groups(scores, features, terms, by, cluster):
-        effects = fit.effects
-        # A variance that is nothing but rounding may come out below zero.
-        se = np.sqrt(np.maximum(np.diag(effects.covariance), 0.0))
-        half = t_quantile(effects.df, confidence) * se
-        with np.errstate(divide="ignore", invalid="ignore"):
-            t = np.abs(effects.value) / se
-            p = 2 * stdtr(effects.df, -t)
 
-        columns = {
-            "effect": effects.value,
-            "se": se,
-            "low": effects.value - half,
-            "high": effects.value + half,
-            "p": np.where(se > 0, p, np.nan),  # no spread, no test
-        }
-        frame = fit.tabulate(columns, fit.explain_missing())
-        is_correct = frame["term"] == "correct"
-        frame["caveat"] = frame["caveat"].where(is_correct, effects.misfit)
-        frames.append(frame)
-    return copy_provenance(scores, pd.concat(frames, ignore_index=True))
+    def tabulate(fit: _Fit) -> list[Record]:
+        se = np.sqrt(np.diag(fit.covariance))
+        effects = estimate(fit.effect, se, fit.df, confidence)
+        records = fit.describe()
+        for place, record in enumerate(records):
+            if record["term"] == "correct":
+                record["caveat"] = join_texts([fit.no_length, fit.misfit])
+            else:
+                record["caveat"] = fit.misfit
+            record["effect"] = effects.value[place]
+            record["se"] = effects.se[place]
+            record["low"] = effects.low[place]
+            record["high"] = effects.high[place]
+            record["p"] = effects.p[place]
+        return records
+
+    return _fit_models(scores, features, terms, by, cluster, tabulate, _EFFECTS)
 
 
 def exchange_rate(
@@ -170,237 +168,234 @@ def exchange_rate(
         raise ValueError(
             f"terms: {list(terms)} must hold 'correct', the unit of the rate"
         )
-    frames = []
-    for fit in _fit_groups(scores, features, terms, by, cluster):
+
+    def tabulate(fit: _Fit) -> list[Record]:
         unit = fit.terms.index("correct")
-        effect = fit.effects.value
-        unit_effect = effect[unit] if effect[unit] != 0 else np.nan
-        limits = pd.DataFrame(_rate_limits(fit, unit, confidence))
-        columns = {
-            "rate": effect / unit_effect,
-            "low": limits["low"],
-            "high": limits["high"],
-        }
-        frame = fit.tabulate(columns, limits["reason"].tolist())
-        frames.append(frame.drop(index=unit))
-    return copy_provenance(scores, pd.concat(frames, ignore_index=True))
+        unit_effect = fit.effect[unit] if fit.effect[unit] != 0 else np.nan
+        records = fit.describe()
+        for place, record in enumerate(records):
+            record["caveat"] = join_texts([fit.no_length, fit.misfit])
+            record["rate"] = fit.effect[place] / unit_effect
+            reason = fit.reasons[place] or fit.reasons[unit]
+            if reason:
+                record["reason"] = reason
+                continue
+            places = [unit, place]
+            t = t_quantile(fit.df[places].min(), confidence)
+            covariance = fit.unit_free_covariance[np.ix_(places, places)]
+            limits = fieller(fit.effect[places], covariance, float(t))
+            record.update(limits._asdict())
+        del records[unit]
+        return records
+
+    return _fit_models(scores, features, terms, by, cluster, tabulate, _RATES)
 
 
-class _Effects(NamedTuple):
-    """Estimates of the terms (NaN where there is none), and why they are missing.
+class _Unit(NamedTuple):
+    """Spread of a model's scores within a prompt, whole and without each of `clusters`.
 
-    `misfit` says which counts have an effect that bends, else "".
+    All are zero where no score differs.
     """
 
-    value: FloatArray
-    covariance: FloatArray
-    df: FloatArray
-    reasons: list[str]
-    misfit: str
+    clusters: IntArray
+    spread: float
+    without: FloatArray
 
 
 class _Fit(NamedTuple):
-    """One regression: the values of its group, its terms, their effects, and counts."""
+    """Effects of the terms of one group, NaN where there is none.
 
-    group: dict[str, object]
+    `covariance` is that of the effects, `unit_free_covariance` as if their unit were
+    known: in a ratio of two effects it cancels. `reasons` say why an effect or its
+    error is missing; `misfit` names counts whose effect is not linear.
+    """
+
     terms: list[str]
-    effects: _Effects
-    n_prompts: int
-    n: int
-    missing: int
+    effect: FloatArray
+    covariance: FloatArray
+    unit_free_covariance: FloatArray
+    df: FloatArray
+    reasons: list[str]
+    misfit: str
+    counts: Record
 
-    def explain_missing(self) -> list[str]:
-        """Why each term has no estimate or no interval, else ""."""
-        few_prompts = regression.few_prompts(self.n_prompts)
-        return [reason or few_prompts for reason in self.effects.reasons]
+    @property
+    def no_length(self) -> str:
+        return "" if _LENGTHS & set(self.terms) else _NO_LENGTH
 
-    def tabulate(
-        self, columns: Mapping[str, object], reasons: list[str]
-    ) -> pd.DataFrame:
-        """One row per term: the group, the columns, and what is behind them."""
-        caveats = []
-        if not _LENGTHS & set(self.terms):
-            caveats.append(_NO_LENGTH)
-        if self.effects.misfit:
-            caveats.append(self.effects.misfit)
-        return pd.DataFrame(
-            {
-                **self.group,
-                "term": pd.Series(self.terms, dtype="str"),
-                **columns,
-                "n_prompts": self.n_prompts,
-                "n": self.n,
-                "missing": self.missing,
-                "caveat": "; ".join(caveats),
-                "reason": pd.Series(reasons, dtype="str"),
-            }
-        )
+    def describe(self) -> list[Record]:
+        """The term, the counts and the reason of each term."""
+        records = []
+        for term, reason in zip(self.terms, self.reasons, strict=True):
+            records.append({"term": term, "reason": reason, **self.counts})
+        return records
 
 
 class RatioLimits(NamedTuple):
-    """Interval of a ratio, and why it is missing or not bounded, else ""."""
+    """Interval of a ratio, and why it is not bounded, else ""."""
 
     low: float
     high: float
     reason: str
 
 
-def _rate_limits(fit: _Fit, unit: int, confidence: float) -> list[RatioLimits]:
-    """Limits of each term's effect over that of the term at place `unit`."""
-    effects = fit.effects
-    reasons = fit.explain_missing()
-    limits = []
-    for place, reason in enumerate(reasons):
-        reason = reason or reasons[unit]
-        if reason:
-            limits.append(RatioLimits(np.nan, np.nan, reason))
-            continue
-        places = [unit, place]
-        df = effects.df[places].min(keepdims=True)
-        t = float(t_quantile(df, confidence)[0])
-        covariance = effects.covariance[np.ix_(places, places)]
-        limits.append(fieller(effects.value[places], covariance, t))
-    return limits
-
-
-def _fit_groups(
+def _fit_models(
     scores: pd.DataFrame,
     features: pd.DataFrame | None,
     terms: Sequence[str] | None,
     by: str | Sequence[str],
     cluster: str | None,
-) -> list[_Fit]:
+    tabulate: Callable[[_Fit], list[Record]],
+    results: Sequence[str],
+) -> pd.DataFrame:
     scores = tables.check_scores(scores, allow_missing=True)
-    columns, cluster_columns = regression.group_columns(
-        scores, by, cluster, results=_RESULTS
-    )
+    models, model = np.unique(scores["model"].to_numpy(), return_inverse=True)
+    by = [by] if isinstance(by, str) else by
+    if "model" not in by and len(models) > 1:
+        problem = f"by: {by} has no 'model', but the table has {len(models)}"
+        raise DataError(problem, "add 'model'")
     terms, design = _design(scores, features, terms)
-    # A model's scores of a prompt share a level. Scores of a prompt by several models
-    # in one row are not independent.
-    level = group_codes(scores, ["model", *PROMPT])[0]
-    clusters = group_codes(scores, cluster_columns)[0]
+    prompts = group_codes(scores, PROMPT)[0]
+    clusters = number_clusters(scores, cluster)
+    y = scores["score"].to_numpy()
     # One unit for each model, whatever `by` is: its rows can then be compared with one
     # another.
-    y = regression.standardize_models(scores)
+    units = {}
+    for rows in split_rows(scores, ["model"]):
+        units[model[rows[0]]] = _measure_unit(y[rows], prompts[rows], clusters[rows])
 
-    fits = []
-    for rows in regression.group_rows(scores, columns):
-        observed_rows = rows[_shares_level(y[rows], level[rows])]
-        observed_clusters, cluster_of_row = np.unique(
-            clusters[observed_rows], return_inverse=True
-        )
-        effects = _estimate_effects(
-            y[observed_rows],
-            design[observed_rows],
-            level[observed_rows],
-            cluster_of_row,
-            terms,
-        )
-        fit = _Fit(
-            group=scores[columns].iloc[rows[0]].to_dict(),
-            terms=terms,
-            effects=effects,
-            n_prompts=len(observed_clusters),
-            n=len(observed_rows),
-            missing=int(np.isnan(y[rows]).sum()),
-        )
-        fits.append(fit)
-    return fits
+    def fit(group: Group) -> list[Record]:
+        unit = units[model[group.rows[0]]]
+        observed = ~np.isnan(y[group.rows])
+        prompt = prompts[group.rows]
+        # A lone score tells no difference.
+        n_scores = np.bincount(prompt, observed)
+        counted = group.select(observed & (n_scores[prompt] > 1))
+        rows = counted.rows
+        counts: Record = {
+            "n_prompts": counted.n_prompts,
+            "n": len(rows),
+            "missing": int((~observed).sum()),
+        }
+        fitted = _fit_terms(y[rows], design[rows], prompts[rows], counted, unit, terms)
+        return tabulate(fitted._replace(counts=counts))
+
+    return fit_groups(scores, by, cluster, fit, results)
 
 
-def _shares_level(y: FloatArray, level: IntArray) -> BoolArray:
-    """Scores with another one in their level: a lone score tells no difference."""
+def _measure_unit(y: FloatArray, prompt: IntArray, cluster: IntArray) -> _Unit:
     observed = ~np.isnan(y)
-    level = np.unique(level, return_inverse=True)[1]
-    n_scores = np.bincount(level, observed)
-    return observed & (n_scores[level] > 1)
+    y = y[observed]
+    prompt = np.unique(prompt[observed], return_inverse=True)[1]
+    clusters, cluster = np.unique(cluster[observed], return_inverse=True)
+    spread = within_spread(y, prompt)
+    if not spread > 0:
+        return _Unit(clusters, 0.0, np.zeros(len(clusters)))
+
+    squares = np.bincount(cluster, demean(y, prompt) ** 2)
+    df = np.bincount(cluster, 1 - 1 / np.bincount(prompt)[prompt])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        without = np.sqrt((squares.sum() - squares) / (df.sum() - df))
+    return _Unit(clusters, spread, without)
 
 
-def _estimate_effects(
+def _fit_terms(
     y: FloatArray,
     design: FloatArray,
-    level: IntArray,
-    cluster: IntArray,
+    prompt: IntArray,
+    group: Group,
+    unit: _Unit,
     terms: list[str],
-) -> _Effects:
+) -> _Fit:
     """Least squares with an intercept for every prompt (docs/statistics.md, Style)."""
     # Without the prompts' means the intercept of each prompt is out of the regression
     # (Frisch, Waugh and Lovell).
-    x = regression.demean(design, level)
+    x = demean(design, prompt)
     # Measured by the column before its means went off: what varies only between prompts
     # leaves rounding behind.
     scale = np.linalg.norm(design, axis=0)
     if not len(y):
         reasons = ["no prompt with two scores"] * len(terms)
-    elif not regression.within_spread(y, level):
+    elif not within_spread(y, prompt) or not unit.spread:
         reasons = ["scores do not vary within a prompt"] * len(terms)
     else:
-        reasons = regression.dependence_reasons(
-            x, terms, scale=scale, where="within a prompt"
-        )
+        reasons = dependence_reasons(x, terms, scale=scale, where="within a prompt")
 
-    value = np.full(len(terms), np.nan)
-    covariance = np.full((len(terms), len(terms)), np.nan)
-    df = np.zeros(len(terms))
+    n_terms = len(terms)
+    effect = np.full(n_terms, np.nan)
+    covariance = np.full((n_terms, n_terms), np.nan)
+    unit_free_covariance = covariance.copy()
+    df = np.zeros(n_terms)
     misfit = ""
     places = [place for place, reason in enumerate(reasons) if not reason]
     if places:
-        y = regression.demean(y, level)
-        fit = regression.fit_clustered(y, x[:, places], cluster)
-        value[places] = fit.effect
-        if cluster.max() + 1 >= MIN_PROMPTS:
-            covariance[np.ix_(places, places)] = fit.covariance
+        y = demean(y, prompt) / unit.spread
+        cluster = np.searchsorted(unit.clusters, group.cluster)
+        n_clusters = len(unit.clusters)
+        fit = fit_without_clusters(y, x[:, places], cluster, n_clusters)
+        effect[places] = fit.effect
+        if group.n_clusters >= MIN_PROMPTS:
+            relative_spread = unit.without / unit.spread
+            in_unit = fit.without / relative_spread[:, None]
+            block = np.ix_(places, places)
+            covariance[block] = jackknife(in_unit, fit.effect, n_clusters)
+            unit_free_covariance[block] = jackknife(fit.without, fit.effect, n_clusters)
             df[places] = fit.df
-            estimated_terms = [terms[place] for place in places]
-            misfit = _find_misfit(y, design[:, places], level, cluster, estimated_terms)
-    return _Effects(value, covariance, df, reasons, misfit)
+            misfit = _find_misfit(y, x, design, prompt, cluster, terms, places)
+    few = explain_few(group.n_clusters)
+    return _Fit(
+        terms=terms,
+        effect=effect,
+        covariance=covariance,
+        unit_free_covariance=unit_free_covariance,
+        df=df,
+        reasons=[reason or few for reason in reasons],
+        misfit=misfit,
+        counts={},
+    )
 
 
 def _find_misfit(
     y: FloatArray,
+    x: FloatArray,
     design: FloatArray,
-    level: IntArray,
+    prompt: IntArray,
     cluster: IntArray,
     terms: Sequence[str],
+    places: list[int],
 ) -> str:
-    """Say which counts have an effect that bends, else "".
+    """Say which counts have an effect that is not linear, else "".
 
     Their squares enter one at a time, beside all terms.
     """
-    x = regression.demean(design, level)
     no_counts = ("correct", *_STEPS)
-    counts = [place for place, term in enumerate(terms) if term not in no_counts]
+    counts = [place for place in places if terms[place] not in no_counts]
     bent = []
     for place in counts:
         centered = design[:, place] - design[:, place].mean()
-        square = regression.demean(centered**2, level)
-        p = _last_column_p(y, np.column_stack([x, square]), cluster)
+        square = demean(centered**2, prompt)
+        columns = np.column_stack([x[:, places], square])
+        names = [""] * columns.shape[1]
+        scale = np.linalg.norm(columns, axis=0)
+        if dependence_reasons(columns, names, scale=scale)[-1]:
+            continue
+        n_clusters = int(cluster.max()) + 1
+        fit = fit_without_clusters(y, columns, cluster, n_clusters)
+        covariance = jackknife(fit.without, fit.effect, n_clusters)
+        p = estimate(fit.effect, np.sqrt(np.diag(covariance)), fit.df, 0.95).p[-1]
         if p * len(counts) < _MISFIT:
             bent.append(terms[place])
     if not bent:
         return ""
-    return f"the effect of {', '.join(bent)} bends: the other terms may hold part of it"
-
-
-def _last_column_p(y: FloatArray, x: FloatArray, cluster: IntArray) -> float:
-    """p of the effect of the last column; 1 if it is a sum of the columns before it."""
-    names = [""] * x.shape[1]
-    scale = np.linalg.norm(x, axis=0)
-    if regression.dependence_reasons(x, names, scale=scale)[-1]:
-        return 1.0
-    fit = regression.fit_clustered(y, x, cluster)
-    se = np.sqrt(fit.covariance[-1, -1])
-    if not se > 0:
-        return 1.0
-    t = fit.effect[-1] / se
-    return float(2 * stdtr(fit.df[-1], -abs(t)))
+    named = ", ".join(bent)
+    return f"the effect of {named} is not linear; other terms may absorb part of it"
 
 
 def _design(
     scores: pd.DataFrame, features: pd.DataFrame | None, terms: Sequence[str] | None
 ) -> tuple[list[str], FloatArray]:
     """The terms, and their columns (rows, terms)."""
-    counts = [] if features is None else regression.count_columns(features)
+    counts = [] if features is None else count_columns(features)
     if terms is None:
         terms = _default_terms(scores, counts)
     terms = [terms] if isinstance(terms, str) else list(terms)
@@ -430,8 +425,8 @@ def _term_column(
     if term == "correct":
         return (scores["label"] == "chosen").to_numpy().astype(np.float64)
     if term not in _STEPS:
-        return regression.answer_column(scores, features, term)
-    step = regression.answer_column(scores, features, "step")
+        return answer_column(scores, features, term)
+    step = answer_column(scores, features, "step")
     if term == "step":
         return step
     # One step each, not one style each: Markdown has taken both, so that

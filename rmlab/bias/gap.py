@@ -1,4 +1,4 @@
-"""Style gap, preference for the fancier version, pairs by length and Markdown."""
+"""Style gap, and preference for the fancier of two versions of an answer."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -7,35 +7,46 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.benchmarks.prepare import prepare
-from rmlab.bias import regression
-from rmlab.estimation.clustered import group_means
+from rmlab.bias.answers import standardize_models
+from rmlab.bias.groups import (
+    Group,
+    Record,
+    count_outcomes,
+    estimate_mean,
+    fit_groups,
+)
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.items import (
     Ties,
-    as_pairs,
     credit,
     refuse_result_names,
     require_item_columns,
 )
-from rmlab.estimation.weights import Average, Weights, contrast
-from rmlab.metrics.summaries import estimate_frame, group_weights
-from rmlab.styles import features
+from rmlab.estimation.weights import Average, subtract
+from rmlab.metrics.prepare import prepare
+from rmlab.metrics.summaries import estimate_frame, group_numbers
 from rmlab.tables import (
     LEVELS,
     PROMPT,
     STYLE,
     STYLES,
     DataError,
-    FloatArray,
     copy_provenance,
     default_cluster,
-    group_codes,
 )
 
-WITHIN_A_QUARTER = np.log(1.25)
-_LENGTH = pd.CategoricalDtype(["shorter", "equal", "longer"], ordered=True)
-_MARKDOWN = pd.CategoricalDtype(["less", "equal", "more"], ordered=True)
+_PREFERENCES = (
+    "preference",
+    "se",
+    "low",
+    "high",
+    "difference",
+    "n_pairs",
+    "n_prompts",
+    "n_ties",
+    "missing",
+    "reason",
+)
 _GAP_RESULTS = (
     "easy",
     "hard",
@@ -103,7 +114,7 @@ def style_gap(
     by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     columns = [column for column in by if column != "model"]
     refuse_result_names(columns, ("level", "easy", "hard", "gap"))
-    prepared = prepare(
+    _, items = prepare(
         table,
         average,
         ties,
@@ -113,7 +124,6 @@ def style_gap(
         cluster=cluster,
         require_complete=False,
     )
-    items = prepared.items
     if not items.has_levels:
         remedy = "easy and hard need a benchmark whose answers have styles"
         raise DataError("table: level is missing", remedy)
@@ -122,18 +132,15 @@ def style_gap(
         raise DataError(problem, "add 'model'")
 
     # One mean per group and level; the levels of a group stand next to each other.
-    levels = group_weights(prepared, [*columns, "level"])
-    easy = levels.means[LEVELS.index("easy") :: len(LEVELS)]
-    hard = levels.means[LEVELS.index("hard") :: len(LEVELS)]
-    gap = [contrast(sides, (1, -1)) for sides in zip(easy, hard, strict=True)]
-    groups = levels.numbers[columns].iloc[:: len(LEVELS)].reset_index(drop=True)
+    groups, levels = group_numbers(items, [*columns, "level"])
+    easy = levels[LEVELS.index("easy") :: len(LEVELS)]
+    hard = levels[LEVELS.index("hard") :: len(LEVELS)]
+    gaps = [subtract(*sides) for sides in zip(easy, hard, strict=True)]
+    groups = groups[columns].iloc[:: len(LEVELS)].reset_index(drop=True)
 
-    easy_estimate = estimate(items, Weights(groups, easy, levels.label), confidence)
-    hard_estimate = estimate(items, Weights(groups, hard, levels.label), confidence)
-    gap_estimate = estimate(items, Weights(groups, gap, levels.label), confidence)
-    frame = estimate_frame(gap_estimate, "gap")
-    frame["easy"] = easy_estimate.value.ravel()
-    frame["hard"] = hard_estimate.value.ravel()
+    frame = estimate_frame(items, groups, estimate(items, gaps, confidence), "gap")
+    frame["easy"] = estimate(items, easy).value.ravel()
+    frame["hard"] = estimate(items, hard).value.ravel()
     frame["gap"] = frame["easy"] - frame["hard"]
     return copy_provenance(table, frame[[*by, *_GAP_RESULTS]])
 
@@ -187,48 +194,39 @@ def style_preference(
     extra = [name for name in named_columns if name not in PROMPT]
     require_item_columns(scores, [], extra)
     versions = _cross_styles(scores, extra)
-    # The other names of the result are no columns of `versions`.
-    columns, cluster_columns = regression.group_columns(
-        versions, by, cluster, results=("difference",)
-    )
-
-    group, first_rows = group_codes(versions, columns)
-    clusters = group_codes(versions, cluster_columns)[0]
     earned = credit(versions, ties=ties)
-    n_groups = len(first_rows)
-    share = group_means(earned, group, clusters, n_groups, confidence=confidence)
-    difference = versions["difference"].groupby(group).mean().to_numpy()
+    difference = versions["difference"].to_numpy()
 
-    prompt = pd.Series(group_codes(versions, default_cluster(versions))[0])
-    counted_prompt = prompt.where(~np.isnan(earned))
-    is_tie = versions["outcome"] == "tie"
-    is_missing = versions["outcome"].isna()
-    no_spread = "scores do not vary within a prompt"
-    reason = np.where(np.isnan(difference), no_spread, "")
-    reason = np.where(share.reason != "", share.reason, reason)
-    reason = np.where(share.n_values == 0, "no outcome", reason)
-
-    keys = versions[columns].iloc[first_rows].reset_index(drop=True)
-    results = pd.DataFrame(
-        {
+    def fit(group: Group) -> list[Record]:
+        counted = group.select(~np.isnan(earned[group.rows]))
+        share = estimate_mean(earned[counted.rows], counted.cluster, confidence)
+        units = difference[group.rows]
+        mean_difference = np.nan
+        reason = share.reason
+        if not len(counted.rows):
+            reason = "no outcome"
+        if not np.isnan(units).all():
+            mean_difference = np.nanmean(units)
+        elif not reason:
+            reason = "scores do not vary within a prompt"
+        record: Record = {
             "preference": share.value,
             "se": share.se,
             "low": share.low,
             "high": share.high,
-            "difference": difference,
-            "n_pairs": share.n_values,
-            "n_prompts": counted_prompt.groupby(group).nunique().to_numpy(),
-            "n_ties": np.bincount(group, is_tie, n_groups).astype(int),
-            "missing": np.bincount(group, is_missing, n_groups).astype(int),
-            "reason": pd.Series(reason, dtype="str"),
+            "difference": mean_difference,
+            "reason": reason,
         }
-    )
-    return copy_provenance(scores, pd.concat([keys, results], axis=1))
+        outcome = versions["outcome"].iloc[group.rows]
+        return [record | count_outcomes(outcome, counted)]
+
+    table = fit_groups(versions, by, cluster, fit, _PREFERENCES)
+    return copy_provenance(scores, table)
 
 
 def _cross_styles(scores: pd.DataFrame, extra: list[str]) -> pd.DataFrame:
     """One row per two answers of a prompt with the same label and different styles."""
-    units = pd.Series(regression.standardize_models(scores))
+    units = pd.Series(standardize_models(scores))
     # Units of a model without spread are all 0: a difference of 0 there would be a
     # number that nobody measured.
     has_spread = (units != 0).groupby(scores["model"]).transform("any")
@@ -253,83 +251,3 @@ def _cross_styles(scores: pd.DataFrame, extra: list[str]) -> pd.DataFrame:
     crossed["difference"] = crossed["unit_fancier"] - crossed["unit_plainer"]
     columns = [*key, "subset", *extra, "plainer", "fancier", "outcome", "difference"]
     return crossed[columns].astype({"plainer": STYLE, "fancier": STYLE})
-
-
-def style_differences(table: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
-    """Add to each pair how its chosen answer differs from the rejected one in length
-    and Markdown.
-
-    The texts alone decide, so that pairs without style labels can be compared by style.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Scores or pairs.
-    responses : DataFrame
-        The responses that were scored.
-
-    Returns
-    -------
-    DataFrame
-        The pairs with `length` (shorter, equal, longer: the chosen answer's characters
-        against the rejected one's; equal means within a quarter), `markdown` (less,
-        equal, more marks), `log2_length` (1: the chosen answer is twice as long) and
-        the counts chosen_characters, rejected_characters, chosen_markdown,
-        rejected_markdown.
-
-    Raises
-    ------
-    DataError
-        For responses other than the scored ones, and for a column of yours that has the
-        name of one of these.
-
-    Notes
-    -----
-    *Shorter* is the hard case, as the chosen answer wins against length; *longer* is
-    the easy one. These are different prompts, so that a difference between them is not
-    the effect of length alone: `length_controlled` reads the accuracy at equal length,
-    and `rmlab.probe` changes one text.
-
-    Examples
-    --------
-    >>> import rmlab
-    >>> responses = rmlab.load("mini")
-    >>> scores = rmlab.score(responses, "longest")
-    >>> pairs = rmlab.bias.style_differences(scores, responses)
-    >>> accuracy = rmlab.accuracy(pairs, by=["model", "length"])
-    >>> accuracy[["length", "accuracy"]].round(2).to_numpy().tolist()
-    [['shorter', 0.0], ['equal', 0.5], ['longer', 1.0]]
-    """
-    pairs = as_pairs(table)
-    chosen, rejected = regression.look_up_sides(
-        pairs, features(responses), ["characters", "markdown"]
-    )
-    chosen_log = np.log(chosen[:, 0] + 1)
-    rejected_log = np.log(rejected[:, 0] + 1)
-    log_ratio = chosen_log - rejected_log
-    is_unequal = np.abs(log_ratio) > WITHIN_A_QUARTER
-    length = np.sign(log_ratio) * is_unequal
-    markdown = np.sign(chosen[:, 1] - rejected[:, 1])
-    differences = pd.DataFrame(
-        {
-            "length": _categorize_signs(length, _LENGTH),
-            "markdown": _categorize_signs(markdown, _MARKDOWN),
-            "log2_length": log_ratio / np.log(2),
-            "chosen_characters": chosen[:, 0].astype(np.int64),
-            "rejected_characters": rejected[:, 0].astype(np.int64),
-            "chosen_markdown": chosen[:, 1].astype(np.int64),
-            "rejected_markdown": rejected[:, 1].astype(np.int64),
-        },
-        index=pairs.index,
-    )
-
-    for name in differences.columns.intersection(pairs.columns):
-        if not pairs[name].equals(differences[name]):
-            problem = f"table: {name!r} is a column of the result"
-            raise DataError(problem, "rename yours")
-    return copy_provenance(table, pairs.assign(**differences))
-
-
-def _categorize_signs(sign: FloatArray, dtype: pd.CategoricalDtype) -> pd.Categorical:
-    """The first, second or third category for -1, 0 and 1."""
-    return pd.Categorical.from_codes(sign.astype(int) + 1, dtype=dtype)

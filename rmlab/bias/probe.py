@@ -1,38 +1,48 @@
-"""Counterfactual probes: what another style does to the score of the same answer, and
-another wording of the prompt to its comparisons.
+"""Counterfactual probes: the effect of another style on the score of the same answer,
+and of another wording of the prompt on its comparisons.
 """
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtr
 
 from rmlab import tables
-from rmlab.bias import regression
-from rmlab.bias.versions import (
-    Changes,
-    apply_transform,
-    find_altered,
-    resolve_transforms,
-    score_versions,
-    tabulate_changes,
+from rmlab.bias.answers import within_spread
+from rmlab.bias.groups import Group, Mean, Record, estimate_mean, fit_groups
+from rmlab.estimation.difference import holm
+from rmlab.estimation.items import credit
+from rmlab.metrics.pairing import pairs
+from rmlab.scorers.base import PlainScorer, Prompt, name_of
+from rmlab.styles.transforms import TRANSFORMS, Transform
+from rmlab.styles.wording import AGAIN, PROMPT_TRANSFORMS
+from rmlab.tables import (
+    PROMPT,
+    BoolArray,
+    DataError,
+    FloatArray,
+    group_codes,
+    nearest,
 )
-from rmlab.bias.wording import probe_prompts
-from rmlab.estimation.items import cluster_columns
-from rmlab.scorers.base import PlainScorer, name_of
-from rmlab.styles.transforms import TRANSFORMS
-from rmlab.tables import PROMPT, default_cluster, group_codes
+
+Change: TypeAlias = Transform | Callable[[str], str]
+_Version: TypeAlias = list[tuple[Prompt, str]]
+"""Prompts with their answers, one entry per row of the responses."""
+
+_KNOWN = {"response": TRANSFORMS, "prompt": PROMPT_TRANSFORMS}
+# The least and the most that a comparison's value can be.
+_BOUNDS = {"accuracy": (0.0, 1.0), "accuracy_change": (-1.0, 1.0), "flips": (0.0, 1.0)}
 
 
 def probe(
     responses: pd.DataFrame,
     scorer: PlainScorer,
-    transforms: Changes | None = None,
+    transforms: Sequence[str | Change] | None = None,
     *,
     target: Literal["response", "prompt"] = "response",
     by: str | Sequence[str] = ("transform", "domain"),
-    steps: int | None = None,
     cluster: str | None = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
@@ -49,15 +59,15 @@ def probe(
     scorer : callable
         Takes prompts and responses and returns their scores.
     transforms : sequence, optional
-        Names of `rmlab.styles.TRANSFORMS`, for prompts of
-        `rmlab.styles.PROMPT_TRANSFORMS`, or functions from text to text; default: all
-        names, controls among them.
+        Functions from text to text, or names; default: all names. Of answers:
+        strip_markdown, headings, bold, bullets, padding, hedging, confidence, emoji,
+        and the controls synonyms, spacing, final_newline. Of prompts: typo,
+        straight_quotes, spaces, url, handle, greeting, first_letter, and the controls
+        again, neutral_sentence.
     target : {"response", "prompt"}
         What is changed; of a conversation the last user's message.
     by : str or sequence of str
         Columns that define the rows: transform, domain, subset, label, style.
-    steps : int, optional
-        How many steps of each change; default: as many as it takes.
     cluster : str, optional
         Column whose values the prompts of a cluster share; default: the prompt.
     confidence : float
@@ -100,62 +110,191 @@ def probe(
     """
     tables.check_option("target", target, ("response", "prompt"))
     responses = tables.check_responses(responses)
-    if target == "prompt":
-        return probe_prompts(
-            responses,
-            scorer,
-            transforms,
-            by=by,
-            steps=steps,
-            cluster=cluster,
-            confidence=confidence,
-        )
-    clusters_by = cluster_columns(responses, cluster)
-    changes, spread = _score_changes(responses, scorer, transforms, clusters_by, steps)
-    return tabulate_changes(
-        changes,
-        by,
-        clusters_by,
-        model=name_of(scorer),
-        spread=spread,
-        unaltered="no answer was altered",
-        further={},
-        confidence=confidence,
-    )
-
-
-def _score_changes(
-    responses: pd.DataFrame,
-    scorer: PlainScorer,
-    transforms: Changes | None,
-    clusters_by: list[str],
-    steps: int | None,
-) -> tuple[pd.DataFrame, float]:
-    """One row per transform and answer, and the scores' spread within a prompt before.
-
-    The column `change` is NaN where the transform left the answer as it was: a change
-    that had nothing to do says nothing about the scorer.
-    """
-    changes = resolve_transforms(transforms, TRANSFORMS)
+    changes = _resolve_transforms(transforms, _KNOWN[target])
+    texts = list(responses["response"])
     prompts = list(responses["prompt"])
-    original = list(zip(prompts, responses["response"], strict=True))
+    original = list(zip(prompts, texts, strict=True))
     versions = [original]
     for change in changes:
-        texts = [apply_transform(change, text, steps) for text in responses["response"]]
-        versions.append(list(zip(prompts, texts, strict=True)))
-    before, *scores_after = score_versions(scorer, versions)
+        if target == "prompt":
+            changed_prompts = [_change_prompt(prompt, change) for prompt in prompts]
+            versions.append(list(zip(changed_prompts, texts, strict=True)))
+        else:
+            changed_texts = [_change_text(text, change) for text in texts]
+            versions.append(list(zip(prompts, changed_texts, strict=True)))
 
+    before, *scores_after = _score_versions(scorer, versions)
     # Without the texts, which every transform would repeat.
-    columns = [*tables.KEY, "subset", "style", *default_cluster(responses)]
-    answers = responses[[*dict.fromkeys([*columns, *clusters_by])]]
+    answers = responses.drop(columns=["prompt", "response"])
     frames = []
     for change, version, after in zip(changes, versions[1:], scores_after, strict=True):
-        is_altered = find_altered(version, original)
-        frame = answers.assign(
-            transform=change.name,
-            null=change.null,
-            change=np.where(is_altered, after - before, np.nan),
+        altered = [new != old for new, old in zip(version, original, strict=True)]
+        if change is AGAIN:
+            after = _score_versions(scorer, [original])[0]
+            altered = [True] * len(original)
+        if target == "prompt":
+            frame = _compare_scores(answers, before, after, np.array(altered))
+        else:
+            # A change that had nothing to do says nothing about the scorer.
+            frame = answers.assign(change=np.where(altered, after - before, np.nan))
+        frames.append(frame.assign(transform=change.name, null=change.null))
+
+    spread = within_spread(before, group_codes(responses, PROMPT)[0])
+    frame = pd.concat(frames, ignore_index=True).astype({"transform": "str"})
+    table = _tabulate_changes(frame, by, cluster, spread, confidence)
+    table.insert(0, "model", name_of(scorer))
+    return table
+
+
+def _resolve_transforms(
+    transforms: Sequence[str | Change] | None, known: Mapping[str, Transform]
+) -> list[Transform]:
+    """Transforms from names and functions; default: all known ones."""
+    if transforms is None:
+        return list(known.values())
+    if isinstance(transforms, str) or not len(transforms):
+        remedy = "give a list of names or functions, or leave it out for all"
+        raise DataError(f"transforms: {transforms!r}", remedy)
+    changes = [_as_transform(item, known) for item in transforms]
+    names = [change.name for change in changes]
+    if len(set(names)) < len(names):
+        raise DataError(f"transforms: {names} repeats a name", "leave one of them out")
+    return changes
+
+
+def _as_transform(item: str | Change, known: Mapping[str, Transform]) -> Transform:
+    if isinstance(item, Transform):
+        return item
+    if callable(item):
+        name = getattr(item, "__name__", type(item).__name__)
+        return Transform(name, lambda text, steps: item(text), steps=1)
+    if item not in known:
+        remedy = f"{nearest(item, list(known))}, or a function from text to text"
+        raise DataError(f"transforms: {item!r}", remedy)
+    return known[item]
+
+
+def _change_text(text: str, change: Transform) -> str:
+    changed = change(text)
+    if not isinstance(changed, str) or not changed:
+        problem = f"transforms: {change.name} made {changed!r} of {text[:60]!r}"
+        raise DataError(problem, "it must give a non-empty string")
+    return changed
+
+
+def _change_prompt(prompt: Prompt, change: Transform) -> Prompt:
+    """The changed prompt; of a conversation the last message of the user changes."""
+    if isinstance(prompt, str):
+        return _change_text(prompt, change)
+    turns = [dict(turn) for turn in prompt]
+    for turn in reversed(turns):
+        if turn["role"] == "user":
+            turn["content"] = _change_text(turn["content"], change)
+            break
+    return turns
+
+
+def _score_versions(scorer: PlainScorer, versions: list[_Version]) -> FloatArray:
+    """Scores (versions, responses); each different prompt and text is scored once."""
+    if not callable(scorer):
+        raise TypeError(
+            f"scorer: {scorer!r} cannot be called."
+            " Give a scorer such as rmlab.baselines.longest."
         )
-        frames.append(frame)
-    spread = regression.within_spread(before, group_codes(responses, PROMPT)[0])
-    return pd.concat(frames, ignore_index=True).astype({"transform": "str"}), spread
+    entries = [entry for version in versions for entry in version]
+    # By the text of the prompt, as it may be a list of messages.
+    number, _ = pd.factorize(np.array([repr(entry) for entry in entries], object))
+    first = np.unique(number, return_index=True)[1]
+    # One call with all texts: a scorer that shares prefixes then forwards each prompt
+    # once for all versions.
+    prompts = [entries[row][0] for row in first]
+    texts = [entries[row][1] for row in first]
+    scores = np.asarray(scorer(prompts, texts), float)
+    if scores.shape != (len(first),):
+        problem = f"scorer: {len(first)} texts gave shape {scores.shape}"
+        raise DataError(problem, "return one score each")
+    return scores[number].reshape(len(versions), -1)
+
+
+def _compare_scores(
+    answers: pd.DataFrame,
+    before: FloatArray,
+    after: FloatArray,
+    is_altered: BoolArray,
+) -> pd.DataFrame:
+    """One row per comparison: what changed, NaN where the prompt did not."""
+    answers = answers.assign(model="", is_altered=is_altered)
+    old = pairs(answers.assign(score=before))
+    new = pairs(answers.assign(score=after))
+    has_flipped = (old["outcome"] != new["outcome"]).astype(float)
+    has_flipped[old["outcome"].isna() | new["outcome"].isna()] = np.nan
+    changes = pd.DataFrame(
+        {
+            "change": new["margin"] - old["margin"],
+            "accuracy": credit(old),
+            "accuracy_change": credit(new) - credit(old),
+            "flips": has_flipped,
+        }
+    )
+    comparisons = old.drop(columns=["model", "margin", "outcome"])
+    comparisons[changes.columns] = changes.where(old["is_altered"])
+    return comparisons
+
+
+def _tabulate_changes(
+    changes: pd.DataFrame,
+    by: str | Sequence[str],
+    cluster: str | None,
+    spread: float,
+    confidence: float,
+) -> pd.DataFrame:
+    """One row per group: the mean change with its test, and further means of
+    comparisons.
+    """
+    further = [name for name in _BOUNDS if name in changes]
+    results = ["null", "change", "se", "low", "high", "standardised", "p", "p_holm"]
+    for name in further:
+        results += [name, f"{name}_low", f"{name}_high"]
+    results += ["n", "untouched", "n_prompts", "reason"]
+    values = {name: changes[name].to_numpy() for name in ("change", *further)}
+    null = changes["null"].to_numpy()
+
+    def fit(group: Group) -> list[Record]:
+        change = values["change"][group.rows]
+        counted = group.select(~np.isnan(change))
+        unbounded = (-np.inf, np.inf)
+        mean = estimate_mean(change, group.cluster, confidence, unbounded)
+        record: Record = {
+            "null": null[group.rows].all(),
+            "change": mean.value,
+            "se": mean.se,
+            "low": mean.low,
+            "high": mean.high,
+            "standardised": mean.value / (spread or np.nan),
+            "p": _two_sided_p(mean),
+            "reason": mean.reason,
+            "n": len(counted.rows),
+            "untouched": len(group.rows) - len(counted.rows),
+            "n_prompts": counted.n_prompts,
+        }
+        if not len(counted.rows):
+            record["reason"] = "nothing was altered"
+        for name in further:
+            value = values[name][group.rows]
+            mean = estimate_mean(value, group.cluster, confidence, _BOUNDS[name])
+            record[name] = mean.value
+            record[f"{name}_low"] = mean.low
+            record[f"{name}_high"] = mean.high
+        return [record]
+
+    table = fit_groups(changes, by, cluster, fit, results)
+    # Controls are no hypotheses: they are read, not tested.
+    table["p_holm"] = holm(np.where(table["null"], np.nan, table["p"]))
+    return table
+
+
+def _two_sided_p(mean: Mean) -> float:
+    """p of the test whether a mean is zero; NaN without an error."""
+    if mean.se == 0:
+        return float(mean.value == 0)  # all moved alike, or none at all
+    return float(2 * stdtr(max(mean.df, 1.0), -abs(mean.value) / mean.se))

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import typer
 
-from rmlab import bias, metrics, stats
+from rmlab import metrics, stats
+from rmlab.bias.gap import style_gap
 from rmlab.cli.terminal import say
-from rmlab.estimation.items import as_pairs
+from rmlab.metrics.pairing import as_pairs
 from rmlab.report.sources import read_results
 from rmlab.tables import PAIR_KEY, DataError, nearest
 
@@ -135,7 +136,7 @@ def _find_number(
 ) -> pd.DataFrame:
     """One row per model: value, low, high, n_prompts, reason."""
     if number == "gap":
-        return bias.style_gap(table).rename(columns={"gap": "value"})
+        return style_gap(table).rename(columns={"gap": "value"})
     if number == "drop":
         return _list_drops(table, former)
     numbers = metrics.estimates(table)

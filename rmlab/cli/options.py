@@ -227,6 +227,10 @@ class ClassifierOptions(TemplateOptions, ModelOptions):
         str | None,
         typer.Option(help="Name of the reward head; else found by its weights."),
     ] = None
+    pooling: Annotated[
+        str | None,
+        typer.Option(help="last or before_pad: where a text's end is read."),
+    ] = None
     weight: Annotated[
         list[str] | None,
         typer.Option(help="label=0.5 for a model of several labels; repeat."),
@@ -301,9 +305,9 @@ _NEEDS = {
 
 _EXCLUDES = {
     "cluster": ("estimate", "check"),
-    "implicit": ("head", "weight", "url"),
-    "kind": ("head", "convention", "budget", "allow_pickle"),
-    "pairwise": ("head", "weight", "template", "url"),
+    "implicit": ("head", "pooling", "weight", "url"),
+    "kind": ("head", "pooling", "convention", "budget", "allow_pickle"),
+    "pairwise": ("head", "pooling", "weight", "template", "url"),
     "reference": ("head", "weight", "url"),
     "url": ("base", "device", "dtype", "trust_remote_code"),
 }

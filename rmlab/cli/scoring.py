@@ -189,12 +189,12 @@ class Plan(shared.TemplateOptions, shared.TokenOptions, shared.TextOptions):
         from rmlab.inference.chat_formats import read_template
         from rmlab.inference.encoding import encode
         from rmlab.inference.planning import CPU_BUDGET, Packing, plan
-        from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
+        from rmlab.scorers.checkpoints.checkpoint import find
         from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
         from rmlab.scorers.models.loading import count_weights, encodes, window
 
         responses = self.load_responses(self.benchmark)
-        checkpoint = find_tokenizer(self.model, base=self.base)
+        checkpoint = find(self.model, base=self.base, with_weights=False)
         encoded = encode(
             load_tokenizer(checkpoint),
             responses["prompt"].tolist(),

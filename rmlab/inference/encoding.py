@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 CONVENTIONS = ("reward-bench", "reward-bench-twice", "reward-bench-dpo")
 
 Prompt = str | Conversation
-# A text, or a message of the assistant that holds more than its text.
-Response = str | Mapping[str, Any]
+# A text, a message of the assistant that holds more than its text, or steps.
+Response = str | Mapping[str, Any] | list[str]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

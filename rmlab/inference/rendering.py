@@ -9,7 +9,6 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from rmlab.inference.template_limits import draws, limited
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def pinned_date(jinja: str) -> str | None:
 
 def add_system(conversation: Conversation, system: str) -> Conversation:
     """The conversation behind a system message with this text; its tools stay first."""
-    n_tools = int(conversation[0]["role"] == TOOLS)
+    n_tools = int(bool(conversation) and conversation[0]["role"] == TOOLS)
     message = {"role": "system", "content": system}
     return [*conversation[:n_tools], message, *conversation[n_tools:]]
 
@@ -95,15 +94,9 @@ def render(
 ) -> list[str]:
     """Each conversation as text; `header`: with the beginning of the answer to come.
 
-    Every template reads DATE instead of the clock. Raises DataError where it draws at
-    random, refuses a conversation, fails, or does not come to an end, and for `options`
-    that it does not read.
+    Every template reads DATE instead of the clock. Raises DataError where it refuses a
+    conversation or fails, and for `options` that it does not read.
     """
-    if draws(jinja):
-        problem = (
-            "the chat template draws random text, so that no score could be repeated"
-        )
-        raise DataError(problem, "pass another one")
     options = options or {}
     _check_options(options, jinja)
     if pinned_date(jinja) is not None:
@@ -118,14 +111,13 @@ def render(
             variables[TOOLS] = json.loads(messages[0]["content"])
             messages = messages[1:]
         try:
-            with limited():
-                text = tokenizer.apply_chat_template(
-                    messages,
-                    chat_template=jinja,
-                    tokenize=False,
-                    add_generation_prompt=header,
-                    **variables,
-                )
+            text = tokenizer.apply_chat_template(
+                messages,
+                chat_template=jinja,
+                tokenize=False,
+                add_generation_prompt=header,
+                **variables,
+            )
         # A template is somebody's program: it may raise whatever it likes.
         except Exception as error:
             raise _refusal(error, number, conversation) from error

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack, get_type_hints
 from urllib.parse import urlsplit
 
 from rmlab.estimation.ties import TIES
@@ -13,7 +13,7 @@ from rmlab.judges.kinds import AnswerJudge, Judge, ListJudge, PairJudge
 from rmlab.judges.local_model import Local
 from rmlab.judges.questions import Sampling, Template, load_template, shipped
 from rmlab.judges.readers import YES_NO, Verdict, choose_reader
-from rmlab.servers import Client
+from rmlab.servers import Client, ClientOptions
 from rmlab.tables import DataError, check_option, nearest
 
 __all__ = [
@@ -75,7 +75,7 @@ https://github.com/allenai/reward-bench.
 """
 
 
-class RespondentOptions(TypedDict, total=False):
+class RespondentOptions(ClientOptions, total=False):
     """Options of the model that answers, for `rmlab.judge`.
 
     Behind a server: `key` (the *name* of the environment variable that holds the key;
@@ -91,17 +91,8 @@ class RespondentOptions(TypedDict, total=False):
     `batch` (questions at once), `revision`, `trust_remote_code`.
     """
 
-    key: str | None
     version: str
     extra: Mapping[str, object]
-    concurrency: int
-    rate: float | None
-    retries: int
-    backoff: float
-    timeout: float
-    outage: float
-    max_requests: int | None
-    max_tokens: int | None
     base: str | Path | None
     dtype: str | None
     device: str | None
@@ -286,11 +277,11 @@ def _open_respondent(
     options: RespondentOptions,
 ) -> Chat | Local:
     """The model, here or behind a server; ValueError for options of the other kind."""
-    allowed = set(RespondentOptions.__annotations__) - {*_LOCAL_OPTIONS}
+    allowed = {*_LOCAL_OPTIONS}
+    if url is not None:
+        allowed = {*get_type_hints(RespondentOptions)} - allowed
     for option in options:
-        check_option(
-            "options", option, _LOCAL_OPTIONS if url is None else sorted(allowed)
-        )
+        check_option("options", option, sorted(allowed))
     settings: dict[str, Any] = dict(options)
     if url is None:
         return _load_local(model, sampling, template_options, **settings)

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rmlab import bias, metrics, stats
+from rmlab import metrics, stats
 from rmlab.benchmarks.registry import with_columns
+from rmlab.bias.effects import style_effects
 from rmlab.plots import canvas
 from rmlab.plots.canvas import BASELINE, POINT, MarkStyle
 
@@ -377,7 +378,7 @@ def plot_effects(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     value = "rate" if "rate" in table.columns else "effect"
     needed = ["term", value, "low", "high"]
     table = canvas.table_to_draw(
-        table, bias.style_effects, needed, value, hint="pass other models or terms"
+        table, style_effects, needed, value, hint="pass other models or terms"
     )
     series = table["term"].map(_name_term)
     keys = canvas.columns_before(table, "term")

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from rmlab import bias, metrics
+from rmlab import metrics
+from rmlab.bias.gap import style_gap
 from rmlab.plots import canvas
 from rmlab.plots.canvas import MarkStyle
 from rmlab.plots.style import LEVEL_STYLES
@@ -64,7 +65,7 @@ def plot_training(scores: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     else:
         for level, rows in levels.groupby("name", sort=False):
             _draw_line(ax, rows, str(level), LEVEL_STYLES[str(level)])
-        gap = bias.style_gap(scores).rename(columns={"gap": "value"})
+        gap = style_gap(scores).rename(columns={"gap": "value"})
         gap["step"] = gap["model"].map(steps)
         _draw_line(ax, gap, "style gap (easy minus hard)", _GAP)
 

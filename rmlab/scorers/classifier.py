@@ -2,8 +2,7 @@
 read.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,7 @@ from rmlab.scorers.base import Floats
 from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
-from rmlab.scorers.local import Placement, ReadoutScorer, place
+from rmlab.scorers.local import Placement, ReadoutScorer, place, remakeable
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import COUNTED_POSITIONS, with_arguments
 from rmlab.scorers.models.classification import head_keys, label_weights, split
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 _POOLING = {"last": Read.LAST, "before_pad": Read.BEFORE_PAD}
 
 
+@remakeable
 def classifier(
     model: "str | Path | PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
@@ -125,7 +125,6 @@ def classifier(
         labels without weights, pickles or code that were not allowed, and a model in
         memory that is spread over processes.
     """
-    remake = partial(classifier, **locals())
     require_convention(convention, bos=bos)
     if pooling not in (None, *_POOLING):
         raise DataError(f"pooling={pooling!r}", nearest(pooling, list(_POOLING)))
@@ -155,7 +154,6 @@ def classifier(
         place(checkpoint, device, dtype, budget),
         head=chosen,
         name=name,
-        remake=remake,
     )
 
 
@@ -182,7 +180,6 @@ class Classifier(ReadoutScorer["Readout"]):
         *,
         head: ChosenHead,
         name: str | None,
-        remake: "Callable[..., Classifier]",
     ) -> None:
         mix = None
         if head.label_weights is not None:
@@ -198,7 +195,6 @@ class Classifier(ReadoutScorer["Readout"]):
                 "pooling": encoder.pooling,
             },
             name=name,
-            remake=remake,
         )
         self.head = head.row
         self.head_keys = head.keys
@@ -309,6 +305,7 @@ def _choose_head(
     """
     stored = checkpoint.weights
     row = choose(stored, checkpoint.settings, name)
+    _refuse_steps(checkpoint, row)
     if row.make is not None:
         keys = row.keys(stored)
     elif isinstance(checkpoint, ModelInMemory):
@@ -320,6 +317,17 @@ def _choose_head(
         checkpoint.refuse_missing_head(missing)
     loading.refuse_new_weights(checkpoint.name, missing)
     return ChosenHead(row, keys, label_weights(weights, row, checkpoint))
+
+
+def _refuse_steps(checkpoint: Source, row: Head) -> None:
+    """Raise DataError for a token classifier that scores more than the whole answer."""
+    architectures = str(checkpoint.settings.get("architectures"))
+    if "ForTokenClassification" not in architectures:
+        return
+    n_labels = checkpoint.weights.get("score.weight")
+    if row.name != "token" or n_labels is None or n_labels.shape[0] > 1:
+        problem = "it classifies tokens, as process reward models do"
+        raise checkpoint.error(problem, "use an outcome reward model")
 
 
 def _make_encoder(

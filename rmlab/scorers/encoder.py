@@ -109,9 +109,9 @@ class TextEncoder:
         token = getattr(self.checkpoint.config.get_text_config(), "pad_token_id", None)
         is_runner = self.options.get("convention") is not None
         if is_runner and self.tokenizer.pad_token_id is None:
-            return self.tokenizer.eos_token_id
-        if token is None and (is_runner or self.pooling == "before_pad"):
-            return self.tokenizer.pad_token_id
+            token = self.tokenizer.eos_token_id
+        elif token is None and (is_runner or self.pooling == "before_pad"):
+            token = self.tokenizer.pad_token_id
         return token
 
     def encode(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.chat_formats import choose_template
-from rmlab.inference.encoding import Encoded, require_unicode
+from rmlab.inference.encoding import Encoded, Response, require_unicode
 from rmlab.inference.rendering import pinned_date, render
 from rmlab.inference.tokenizer_calls import call
 from rmlab.scorers.base import Prompt, require_one_of_each
@@ -90,7 +90,9 @@ class PairEncoder(TextEncoder):
         super().__init__(checkpoint, options, window=form.longest)
         self.form = form
 
-    def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+    def encode(
+        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
+    ) -> Encoded:
         """Return the comparisons in the order given; refuse those that are too long."""
         encoded = self.encode_uncut(prompts, *answers)
         first, second = answers
@@ -105,10 +107,10 @@ class PairEncoder(TextEncoder):
         return encoded
 
     def encode_uncut(
-        self, prompts: Sequence[Prompt], /, *answers: Sequence[str]
+        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
     ) -> Encoded:
         """Return the comparisons in the order given, however long."""
-        first, second = answers
+        first, second = map(self._require_texts, answers)
         require_one_of_each(prompts, first, second)
         require_unicode(prompts, first, second)
         is_empty = [
@@ -118,11 +120,18 @@ class PairEncoder(TextEncoder):
         _refuse(is_empty, first, second, "have an empty answer", "fill them in")
         return self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
 
+    def _require_texts(self, answers: Sequence[Response]) -> list[str]:
+        texts = [answer for answer in answers if isinstance(answer, str)]
+        if len(texts) < len(answers):
+            problem = f"form={self.form.name!r} reads answers that are texts"
+            raise DataError(problem, "leave out those that are messages or steps")
+        return texts
+
 
 def _refuse(
     flags: Sequence[bool] | NDArray[np.bool_],
-    first: Sequence[str],
-    second: Sequence[str],
+    first: Sequence[Response],
+    second: Sequence[Response],
     problem: str,
     remedy: str,
 ) -> None:
@@ -185,7 +194,14 @@ def letters(tokenizer: "PreTrainedTokenizerBase", name: str) -> list[int]:
 
 
 def _turns(prompt: Prompt) -> list[dict[str, str]]:
-    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    """The messages of a prompt; DataError for a role that no form has."""
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    for turn in prompt:
+        if turn["role"] not in ("system", "user", "assistant"):
+            problem = f"a pairwise model reads no message of role {turn['role']!r}"
+            raise DataError(problem, "leave these prompts out")
+    return prompt
 
 
 def _pairrm_source(prompt: Prompt) -> str:

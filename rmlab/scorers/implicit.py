@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmlab.inference.encoding import Encoded
+from rmlab.inference.encoding import Encoded, Response
 from rmlab.scorers.base import (
     Floats,
     Ints,
@@ -23,7 +23,7 @@ from rmlab.scorers.base import (
 from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
-from rmlab.scorers.local import LocalScorer, Placement, ReadoutScorer, place
+from rmlab.scorers.local import LocalScorer, Placement, ReadoutScorer, place, remakeable
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.vocabulary import Vocabulary
@@ -41,6 +41,7 @@ MODES = ("sum", "mean", "norm")
 _LOADER = "AutoModelForCausalLM"
 
 
+@remakeable
 def implicit_reward(
     policy: "str | Path | PreTrainedModel",
     reference: "str | Path | PreTrainedModel | None" = None,
@@ -120,7 +121,6 @@ def implicit_reward(
     ----------
     .. [1] Rafailov et al. (2023), "Direct Preference Optimization", arXiv 2305.18290.
     """
-    remake = partial(implicit_reward, **locals())
     require_convention(convention, bos=bos, eos=eos)
     find = partial(
         _open, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
@@ -160,7 +160,6 @@ def implicit_reward(
         mode=_choose_mode(mode, has_reference=has_reference),
         reference=reference_name,
         name=name,
-        remake=remake,
     )
 
 
@@ -205,7 +204,9 @@ def _open(
 class AnswerEncoder(TextEncoder):
     """An encoder whose texts a policy and its reference read alike."""
 
-    def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+    def encode(
+        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
+    ) -> Encoded:
         """Return the texts as token ids; refuse a reference that reads them
         otherwise.
         """
@@ -268,10 +269,10 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
             placement,
             details=details,
             name=name,
-            remake=partial(_remake_model, owner.remake, number),
         )
         self.mode = owner.mode
         self.owner = owner
+        self.number = number
         # With its adapter, where that can be disabled.
         self.adapted: PeftModel | None = None
 
@@ -318,6 +319,9 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
             )
         return self.adapted
 
+    def __reduce__(self) -> tuple[Callable[..., "LanguageModel"], tuple[object, ...]]:
+        return _remake_model, (self.owner.remake, self.number)
+
     def free_memory(self) -> None:
         """Free the memory, unless there is room for all the models that belong
         together.
@@ -348,7 +352,6 @@ class ImplicitReward(LocalScorer):
         mode: str,
         reference: str | None,
         name: str | None,
-        remake: "Callable[..., ImplicitReward]",
     ) -> None:
         details: Provenance = {"head": f"implicit {mode}"}
         if reference is not None:
@@ -359,7 +362,6 @@ class ImplicitReward(LocalScorer):
             placements[0],
             details=details,
             name=name,
-            remake=remake,
         )
         self.mode = mode
         self.checkpoints = checkpoints
@@ -493,7 +495,5 @@ class ImplicitReward(LocalScorer):
         }
 
 
-def _remake_model(
-    remake: Callable[..., ImplicitReward], number: int, **options: Any
-) -> LanguageModel:
-    return remake(**options).models[number]
+def _remake_model(remake: Callable[[], ImplicitReward], number: int) -> LanguageModel:
+    return remake().models[number]

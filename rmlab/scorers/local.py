@@ -3,9 +3,9 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cache, cached_property
+from functools import cache, cached_property, partial, wraps
 from importlib import metadata
-from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from rmlab.scorers.readout import AnyReadout, LoadedModel, Places
 
 R = TypeVar("R", bound="AnyReadout")
+Options = ParamSpec("Options")
+Made = TypeVar("Made", bound="LocalScorer")
 
 
 class Placement(NamedTuple):
@@ -60,6 +62,18 @@ def place(
     return Placement(target, loading.dtype(dtype, target), budget)
 
 
+def remakeable(make: Callable[Options, Made]) -> Callable[Options, Made]:
+    """Return the function `make`, whose scorers know how they were made."""
+
+    @wraps(make)
+    def made_anew(*args: Options.args, **options: Options.kwargs) -> Made:
+        scorer = make(*args, **options)
+        scorer.remake = partial(made_anew, *args, **options)
+        return scorer
+
+    return made_anew
+
+
 class LocalScorer(Scorer):
     """A model on this machine, whose weights are loaded when the first text is scored.
 
@@ -75,9 +89,10 @@ class LocalScorer(Scorer):
         What decides a score beside weights, number type and tokens.
     name : str, optional
         The model's name in tables.
-    remake : callable
-        Makes the scorer anew elsewhere, with changed options.
     """
+
+    # Makes the scorer anew elsewhere, or with changed options; set by `remakeable`.
+    remake: Callable[..., Self]
 
     def __init__(
         self,
@@ -87,7 +102,6 @@ class LocalScorer(Scorer):
         *,
         details: Provenance,
         name: str | None,
-        remake: Callable[..., Self],
     ) -> None:
         self.checkpoint = checkpoint
         self.encoder = encoder
@@ -96,7 +110,6 @@ class LocalScorer(Scorer):
         self.budget = placement.budget
         self.details = details
         self.name = name or checkpoint.title
-        self.remake = remake
         # Of the texts scored last: how they went through the model, how many were cut.
         self.progress: Provenance = {"attention": None, "packs": None}
 

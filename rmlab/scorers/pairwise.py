@@ -1,7 +1,6 @@
 """Pairwise models: which of two answers to a prompt is better, asked in both orders."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.encoder import EncodeOptions, require_convention
 from rmlab.scorers.forms import Form, PairEncoder, choose_form, letters
-from rmlab.scorers.local import Placement, ReadoutScorer, place
+from rmlab.scorers.local import Placement, ReadoutScorer, place, remakeable
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.heads import Function, layers
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 _SEQ2SEQ_BUDGET = 4096
 
 
+@remakeable
 def pairwise(
     model: str | Path,
     *,
@@ -83,7 +83,6 @@ def pairwise(
     DataError
         For a model that is not pairwise, and as `rmlab.classifier` does.
     """
-    remake = partial(pairwise, **locals())
     if truncate not in (None, "right"):
         allowed = "allowed: None (refuse long texts), 'right' (cut them, PairRM only)"
         raise DataError(f"truncate={truncate!r}", allowed)
@@ -112,7 +111,6 @@ def pairwise(
         encoder,
         place(checkpoint, device, dtype, budget),
         name=name,
-        remake=remake,
     )
 
 
@@ -132,7 +130,6 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
         placement: Placement,
         *,
         name: str | None,
-        remake: "Callable[..., Pairwise]",
     ) -> None:
         form = encoder.form
         super().__init__(
@@ -141,7 +138,6 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
             placement,
             details={"form": form.name},
             name=name,
-            remake=remake,
         )
         self.form: Form = form
 

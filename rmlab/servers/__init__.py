@@ -198,7 +198,7 @@ def _open_source(
     encoding: Mapping[str, Any],
 ) -> _Source:
     """Who writes texts for a server that is sent texts or tokens."""
-    from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
+    from rmlab.scorers.checkpoints.checkpoint import find
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
     from rmlab.scorers.in_memory import hash_saved
 
@@ -214,7 +214,7 @@ def _open_source(
     if not isinstance(tokenizer, str | Path):
         content = hash_saved(tokenizer)
         return _Source(Writer(kind, options, tokenizer, content), [])
-    checkpoint = find_tokenizer(tokenizer)
+    checkpoint = find(tokenizer, with_weights=False)
     labels = [str(label) for label in (checkpoint.config.id2label or {}).values()]
     loaded = load_tokenizer(checkpoint)
     writer = Writer(kind, options, loaded, checkpoint.tokenizer_content)

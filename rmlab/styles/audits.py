@@ -1,7 +1,7 @@
 """Defects of a benchmark's texts: repeats, wrong styles, lengths that tell labels."""
 
 import json
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,11 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.estimation.difference import holm
-from rmlab.styles.counts import MARKS, features
+from rmlab.styles.counts import features
 
 Finding = dict[Hashable, object]
 
+_ALPHA = 0.05
 _LENGTH_NOTE = (
     "chosen {chosen_characters:.0f}, rejected {rejected_characters:.0f} characters "
     "({ratio:.2f}x), sign test p = {p:.1g}"
@@ -37,7 +38,7 @@ _TYPES: dict[str, Any] = {
 }
 
 
-def audit(responses: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
+def audit(responses: pd.DataFrame) -> pd.DataFrame:
     """Look for defects in a benchmark's texts.
 
     Checks:
@@ -48,13 +49,13 @@ def audit(responses: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     - `chosen_equals_rejected`: prompts with one text on both sides; style of the
       chosen, `other` of the rejected.
     - `markdown_in_plain`: concise and plain answers with at least one mark (see
-      `features_of`). share: of the answers.
+      `rmlab.styles.features`). share: of the answers.
     - `no_markdown`: markdown answers without any mark.
     - `same_prompt`: prompts whose text stands under another id, too; `other` names the
       first one's subset.
     - `length_tells_label`: prompts on which the chosen or the rejected answer of one
       style is systematically the longer one: two-sided sign test over prompts (equal
-      lengths left out), Holm-adjusted over all places of the table, below `alpha`. n:
+      lengths left out), Holm-adjusted over all places of the table, p < 0.05. n:
       prompts compared; share: of the n, those with the longer chosen answer, with its
       Wilson interval at 95 % (low, high); then the mean characters of each side.
       Several answers of one style and label are averaged within the prompt.
@@ -63,8 +64,6 @@ def audit(responses: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     ----------
     responses : DataFrame
         A table of responses, of any benchmark; most checks compare its styles.
-    alpha : float
-        The level of `length_tells_label`.
 
     Returns
     -------
@@ -82,14 +81,14 @@ def audit(responses: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     RM-Bench: arXiv 2410.16184.
     """
     frame = tables.check_responses(responses)[tables.RESPONSES]
-    counts = features(frame)[["characters", "markdown", *MARKS]]
+    counts = features(frame)[["characters", "markdown"]]
     frame = pd.concat([frame, counts], axis=1)
     frame["n_prompts"] = frame.groupby(_PLACE)["id"].transform("nunique")
     findings = [
         *_find_same_texts(frame),
         *_find_unexpected_styles(frame),
         *_find_same_prompts(frame),
-        *_find_telling_lengths(frame, alpha),
+        *_find_telling_lengths(frame),
     ]
     table = pd.DataFrame(findings, columns=list(_TYPES)).astype(_TYPES)
     return table.fillna({"other": ""})
@@ -129,17 +128,10 @@ def _find_unexpected_styles(frame: pd.DataFrame) -> Iterator[Finding]:
     is_markdown = frame["style"] == "markdown"
 
     plainer = frame[has_style & has_marks & ~is_markdown]
-    yield from _describe("markdown_in_plain", plainer, place, _count_marks)
+    yield from _describe("markdown_in_plain", plainer, place, "has Markdown marks")
 
     markless = frame[is_markdown & ~has_marks]
     yield from _describe("no_markdown", markless, place, "no mark of any kind")
-
-
-def _count_marks(answers: pd.DataFrame) -> str:
-    has_mark = answers[list(MARKS)] > 0
-    n_with_mark = has_mark.sum().sort_values(ascending=False, kind="stable")
-    counts = ", ".join(f"{kind} {n}" for kind, n in n_with_mark.items() if n)
-    return f"answers with {counts}"
 
 
 def _find_same_prompts(frame: pd.DataFrame) -> Iterator[Finding]:
@@ -148,26 +140,18 @@ def _find_same_prompts(frame: pd.DataFrame) -> Iterator[Finding]:
     by_text = prompts.groupby(["benchmark", texts], sort=False)
     prompts = prompts.assign(
         other=by_text["subset"].transform("first"),
-        twins=by_text["id"].transform(", ".join),
-        n_twins=by_text["id"].transform("size"),
+        n_ids=by_text["id"].transform("size"),
     )
-    repeats = prompts[prompts["n_twins"] > 1]
-    place = [*_PLACE, "other"]
-    first_ids = repeats.groupby(place)["twins"].transform(_list_first)
-    repeats = repeats.assign(first_ids=first_ids)
-    note = "one text under the ids {first_ids}"
-    yield from _describe("same_prompt", repeats, place, note)
+    repeats = prompts[prompts["n_ids"] > 1]
+    note = "the text stands under another id, too"
+    yield from _describe("same_prompt", repeats, [*_PLACE, "other"], note)
 
 
 def _prompt_text(prompt: object) -> str:
     return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
 
 
-def _list_first(twins: "pd.Series[str]") -> str:
-    return "; ".join(twins.unique()[:5])
-
-
-def _find_telling_lengths(frame: pd.DataFrame, alpha: float) -> list[Finding]:
+def _find_telling_lengths(frame: pd.DataFrame) -> list[Finding]:
     from scipy.stats import binomtest
     from statsmodels.stats.proportion import proportion_confint
 
@@ -185,7 +169,7 @@ def _find_telling_lengths(frame: pd.DataFrame, alpha: float) -> list[Finding]:
     places["p"] = holm(np.array(p_values))
     places["ratio"] = places["chosen_characters"] / places["rejected_characters"]
 
-    findings = places[places["p"] < alpha].to_dict("records")
+    findings = places[places["p"] < _ALPHA].to_dict("records")
     for finding in findings:
         finding["note"] = _LENGTH_NOTE.format_map(finding)
     return findings
@@ -221,10 +205,7 @@ def _compare_lengths(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _describe(
-    check: str,
-    rows: pd.DataFrame,
-    place: list[str],
-    note: str | Callable[[pd.DataFrame], str],
+    check: str, rows: pd.DataFrame, place: list[str], note: str
 ) -> Iterator[Finding]:
     """One finding per group of rows.
 
@@ -242,8 +223,5 @@ def _describe(
 
         finding: Finding = {"check": check, "n": n, "share": share, "ids": ids}
         finding |= dict(zip(place, values, strict=True))
-        if isinstance(note, str):
-            finding["note"] = note.format_map(first)
-        else:
-            finding["note"] = note(group)
+        finding["note"] = note.format_map(first)
         yield finding

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from rmlab import tables
-from rmlab.styles.source import Shield
+from rmlab.styles.source import hide
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -143,11 +143,10 @@ class Document:
     """
 
     def __init__(self, text: str) -> None:
-        self.shield = Shield(text)
-        self.source = self.shield.hide(unify_line_ends(text))
+        source = hide(text.replace("\r\n", "\n").replace("\r", "\n"))
         blocks, inlines = _parsers()
         env: dict[str, object] = {}
-        self.tokens = blocks.parse(self.source, env)
+        self.tokens = blocks.parse(source, env)
 
         types = [token.type for token in self.tokens]
         for token in self.tokens:
@@ -157,11 +156,6 @@ class Document:
                 token.children = children
                 types += [child.type for child in children]
         self.marks = Counter(_KIND[kind] for kind in types if kind in _KIND)
-
-
-def unify_line_ends(text: str) -> str:
-    """`text` with the line ends that the parser works with."""
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 @cache

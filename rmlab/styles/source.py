@@ -7,12 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-_PRIVATE = 0xF0000  # Unicode's private-use planes begin here
-# Code points of one shield: half of them for hidden characters, half for literal ones.
-_BLOCK = 0x200
 _SPECIAL = "\\`*_#|[]<>~-+=.)"
-_ANYWHERE = "\\`*_#|[]<"
-_AT_START = ">~-+="
+# Special characters stand as code points of Unicode's last private-use plane.
+_HIDDEN = "".join(chr(0x10FF00 + ord(character)) for character in _SPECIAL)
+_TO_HIDDEN = str.maketrans(_SPECIAL, _HIDDEN)
+_TO_SHOWN = str.maketrans(_HIDDEN, _SPECIAL)
 
 CODE_LINE = re.compile(
     r"[ \t]*(?:(?:def|class|import|from|return|assert|for|while|if|elif|else|try|with"
@@ -86,8 +85,8 @@ _RULES = (
 )
 
 
-class Shield:
-    """Hides characters from the Markdown parser as private-use code points, and back.
+def hide(text: str) -> str:
+    """Hide special characters of code and formulas; same length, same lines.
 
     Hidden outside fences and inside them alike: products and powers (`2*3*4`, `a**2`),
     words masked with asterisks, `import java.util.*;`, names such as `__init__`, quoted
@@ -95,88 +94,36 @@ class Shield:
     comments, doctest prompts, a `# comment` line that touches a line of source code,
     and anything nested more than 20 markers or 60 columns deep.
     """
-
-    def __init__(self, text: str) -> None:
-        base = _free_block(text)
-        hidden = _shift(_SPECIAL, base)
-        literal = _shift(_ANYWHERE, base + _BLOCK // 2)
-        literal_at_start = _shift(_AT_START, base + _BLOCK // 2)
-
-        self._to_hidden = str.maketrans(_SPECIAL, hidden)
-        self._to_literal = str.maketrans(_ANYWHERE, literal)
-        self._to_literal_at_start = str.maketrans(_AT_START, literal_at_start)
-
-        every_literal = literal + literal_at_start
-        every_character = _ANYWHERE + _AT_START
-        self._back = str.maketrans(hidden + every_literal, _SPECIAL + every_character)
-        self._backslashes = {
-            ord(stand_in): "\\" + character
-            for stand_in, character in zip(every_literal, every_character, strict=True)
-        }
-
-    def hide(self, text: str) -> str:
-        """Hide special characters of code and formulas; same length, same lines."""
-        for rule in _RULES:
-            if rule.needed in text:
-                hide_match = partial(self._hide_match, rule.accepts)
-                text = rule.pattern.sub(hide_match, text)
-        if "#" in text:
-            text = self._hide_line_comments(text)
-        return text
-
-    def literal(self, text: str) -> str:
-        """Protect text that is to stand as it is in the result.
-
-        `show` writes it plainly, or with backslashes if asked to.
-        """
-        first = text[:1].translate(self._to_literal_at_start)
-        return (first + text[1:]).translate(self._to_literal)
-
-    def show(self, text: str, *, escape: bool = False) -> str:
-        """Bring hidden characters back.
-
-        With `escape`, those of `literal` come with a backslash before them.
-        """
-        if escape:
-            text = text.translate(self._backslashes)
-        return text.translate(self._back)
-
-    def _hide_match(self, accepts: _Accepts, match: re.Match[str]) -> str:
-        if accepts and not accepts(match[0]):
-            return match[0]
-        special = match[match.lastindex or 0]
-        before = match[0].removesuffix(special)
-        return before + special.translate(self._to_hidden)
-
-    def _hide_line_comments(self, text: str) -> str:
-        number_sign = "#".translate(self._to_hidden)
-        lines = text.split("\n")
-        code_below = False  # or a comment on code
-
-        for i in reversed(range(len(lines))):
-            if not _LINE_COMMENT.match(lines[i]):
-                code_below = is_code_line(lines[i])
-            elif code_below or (i > 0 and is_code_line(lines[i - 1])):
-                lines[i] = lines[i].replace("#", number_sign, 1)
-                code_below = True
-        return "\n".join(lines)
+    for rule in _RULES:
+        if rule.needed in text:
+            text = rule.pattern.sub(partial(_hide_match, rule.accepts), text)
+    if "#" in text:
+        text = _hide_line_comments(text)
+    return text
 
 
-def is_code_line(line: str) -> bool:
-    """Whether a line begins or ends as those of common programming languages do."""
-    return CODE_LINE.match(line) is not None
+def show(text: str) -> str:
+    """Restore the hidden characters."""
+    return text.translate(_TO_SHOWN)
 
 
-def _free_block(text: str) -> int:
-    """Start of a block of private-use code points that `text` does not contain."""
-    private = [ord(c) - _PRIVATE for c in set(text) if ord(c) >= _PRIVATE]
-    clashes = {offset // _BLOCK for offset in private}
-    block = 0
-    while block in clashes:
-        block += 1
-    return _PRIVATE + _BLOCK * block
+def _hide_match(accepts: _Accepts, match: re.Match[str]) -> str:
+    if accepts and not accepts(match[0]):
+        return match[0]
+    special = match[match.lastindex or 0]
+    before = match[0].removesuffix(special)
+    return before + special.translate(_TO_HIDDEN)
 
 
-def _shift(characters: str, start: int) -> str:
-    """The private-use code points that stand for these characters."""
-    return "".join(chr(start + ord(character)) for character in characters)
+def _hide_line_comments(text: str) -> str:
+    number_sign = "#".translate(_TO_HIDDEN)
+    lines = text.split("\n")
+    code_below = False  # or a comment on code
+
+    for i in reversed(range(len(lines))):
+        if not _LINE_COMMENT.match(lines[i]):
+            code_below = CODE_LINE.match(lines[i]) is not None
+        elif code_below or (i > 0 and CODE_LINE.match(lines[i - 1])):
+            lines[i] = lines[i].replace("#", number_sign, 1)
+            code_below = True
+    return "\n".join(lines)

@@ -11,13 +11,13 @@ _FENCED_CODE = re.compile(
     r"(^ {0,3}(?:```|~~~).*?(?:^ {0,3}(?:```|~~~)[ \t]*$|\Z))", re.DOTALL | re.MULTILINE
 )
 # To split a text into its paragraphs, with the gap between two of them.
-GAP = re.compile(r"(\n[ \t]*\n\s*)")
+_GAP = re.compile(r"(\n[ \t]*\n\s*)")
 _ABBREVIATIONS = ("Dr", "Mr", "Mrs", "Ms", "St", "No", "Prof", "vs", "cf", "Fig")
 _NO_ABBREVIATION = "".join(rf"(?<!\b{word}\.)" for word in _ABBREVIATIONS)
 # To split running text into sentences; the space between two of them stands at the
 # beginning of the second. A stop before a capital or a number, but not after an initial
 # ("J. Smith", "e.g. Latin"), or a stop that ends a line.
-SENTENCE_END = re.compile(
+_SENTENCE_END = re.compile(
     rf"{_NO_ABBREVIATION}"
     r"(?:(?<!\b[^\W\d_]\.)(?:(?<=[.!?…])|(?<=[.!?…][\"'”)]))(?=\s+[\"'“(\[]?[A-Z0-9])"
     r"|(?<=[\w)][.!?])(?=\s*$|\n))"
@@ -82,9 +82,9 @@ _ChangePart = Callable[[str, int], str]
 class Transform:
     """A change of style, called with a text and a number of steps.
 
-    No steps give the text back. `steps`: the most it can take. `null`: a control that
-    changes neither substance nor what readers call style. Code blocks are never
-    touched. A text that offers no place for the change comes back as it was.
+    `steps` is the most that it can take. `null`: a control that changes neither
+    substance nor what readers call style. Code blocks are never touched, and a text
+    that offers no place for the change comes back as it was.
     """
 
     name: str
@@ -96,8 +96,6 @@ class Transform:
         """The text after `steps` of the change, by default all of them."""
         if steps is None:
             steps = self.steps
-        if not 0 <= steps <= self.steps:
-            raise ValueError(f"steps={steps}: {self.name} takes 0 to {self.steps}")
         return self.change(text, steps) if steps else text
 
 
@@ -109,7 +107,7 @@ def _change_paragraphs(text: str, steps: int, change: _ChangePart) -> str:
     pieces = []
     for i, part in enumerate(_FENCED_CODE.split(text)):
         is_code = i % 2 == 1
-        pieces += [part] if is_code else GAP.split(part)
+        pieces += [part] if is_code else _GAP.split(part)
 
     n_changed = 0
     for i, piece in enumerate(pieces):
@@ -136,7 +134,7 @@ def _change_sentences(text: str, steps: int, change: _ChangePart) -> str:
 
     def change_paragraph(paragraph: str, _: int) -> str:
         nonlocal n_changed
-        sentences = SENTENCE_END.split(paragraph)
+        sentences = _SENTENCE_END.split(paragraph)
         for i, sentence in enumerate(sentences):
             if n_changed < steps and sentence.strip():
                 sentences[i] = change(sentence, n_changed)
@@ -180,7 +178,7 @@ def _mark_longest_word(sentence: str, _: int) -> str:
 
 def _list_sentences(paragraph: str, _: int) -> str:
     items = []
-    for sentence in SENTENCE_END.split(paragraph):
+    for sentence in _SENTENCE_END.split(paragraph):
         item = sentence.strip().replace("\n", " ")
         if item:
             items.append(f"- {item}")

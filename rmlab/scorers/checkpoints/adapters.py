@@ -3,7 +3,7 @@
 import copy
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,12 +13,7 @@ from rmlab.records import install_command
 from rmlab.scorers.base import hash_parts
 from rmlab.scorers.checkpoints.checkpoint import ADAPTER, Checkpoint, Snapshot
 from rmlab.scorers.checkpoints.hashing import Digest, digests, hash_tokenizer
-from rmlab.scorers.checkpoints.settings import read_object
-from rmlab.scorers.checkpoints.stored_weights import (
-    VALUE_HEAD,
-    StoredWeight,
-    index_weights,
-)
+from rmlab.scorers.checkpoints.stored_weights import VALUE_HEAD, StoredWeight
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -38,8 +33,7 @@ _CLASSES = {
 # Ways to begin that change the base when the adapter is put on it.
 _CHANGED_BASE = ("pissa", "olora", "loftq", "corda", "lora_ga")
 _PROMPTS = ("PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "MULTITASK_PROMPT_TUNING")
-_TOKENIZER_CONFIG = "tokenizer_config.json"
-_TOKENIZERS = ("tokenizer.json", _TOKENIZER_CONFIG, "tokenizer.model")
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
 _MERGE = "merge the two (peft: merge_and_unload) and pass the result"
 
 
@@ -48,16 +42,13 @@ class Adapted(Checkpoint):
     """The files of an adapter, and the model that it changes.
 
     `base_model`: the model. `base`: where the tokenizer lies, which is the adapter's
-    where it has one. `own_keys`: weights that the adapter has whole, such as the head.
+    where it has one. `adapter`: its configuration file. `own_keys`: weights that it has
+    whole, such as the head.
     """
 
     base_model: Checkpoint
-    own_keys: tuple[str, ...] = ()
-
-    @property
-    def adapter(self) -> dict[str, Any]:
-        """The adapter's configuration file."""
-        return read_object(self.folder / ADAPTER)
+    adapter: dict[str, Any]
+    own_keys: tuple[str, ...]
 
     @cached_property
     def config(self) -> "PreTrainedConfig":
@@ -74,7 +65,7 @@ class Adapted(Checkpoint):
     @cached_property
     def tokenizer_content(self) -> str:
         """Hash of the files that decide a text's tokens, with those of the base."""
-        if self.base != self.folder and not self.has_template:
+        if self.base != self.folder and not self.template_file.is_file():
             return self.base_model.tokenizer_content
         own = Digest("adapter", "", hash_tokenizer(self.folder))
         base = Digest("base", "", self.base_model.tokenizer_content)
@@ -87,34 +78,17 @@ class Adapted(Checkpoint):
 
     @property
     def origin(self) -> dict[str, Any]:  # type: ignore[override]
-        """For provenance: the base, and whose tokenizer and template it has."""
+        """For provenance: the base, and whose tokenizer it has."""
         return {
             "base": self.base_model.name,
             "base_revision": self.base_model.revision,
             "tokenizer": "adapter" if self.base == self.folder else "base",
-            "tokenizer_template": "adapter" if self.has_template else "base",
         }
 
     @property
     def template_file(self) -> Path:
         """Where the adapter has a template, with a tokenizer or without."""
         return self.folder / "chat_template.jinja"
-
-    @property
-    def has_template(self) -> bool:
-        """Whether the adapter has a template: in its file, or in its tokenizer's
-        settings, where former releases of transformers put it.
-        """
-        if self.template_file.is_file():
-            return True
-        settings = self.folder / _TOKENIZER_CONFIG
-        return settings.is_file() and bool(read_object(settings).get("chat_template"))
-
-    @property
-    def has_own_head(self) -> bool:
-        """Whether the adapter has a trained head whole."""
-        heads = (*_HEADS, "v_head.")
-        return any(key.startswith(heads) for key in self.own_keys)
 
     @property
     def loader(self) -> str:
@@ -133,7 +107,7 @@ class Adapted(Checkpoint):
         settings = self.adapter
         kind = "DoRA" if settings.get("use_dora") else settings["peft_type"]
         head = "its head is the base's, untrained by it"
-        if self.has_own_head:
+        if any(key.startswith((*_HEADS, "v_head.")) for key in self.own_keys):
             head = "its trained head is in the adapter"
         return f"{kind} of rank {settings.get('r')} over {self.base_model.name}; {head}"
 
@@ -168,44 +142,37 @@ def plain_name(key: str) -> str:
 
 
 def find_adapter(
-    name: str, snapshot: Snapshot, base_model: Checkpoint, allow_pickle: bool
+    name: str,
+    snapshot: Snapshot,
+    adapter: dict[str, Any],
+    base_model: Checkpoint,
+    weights: Mapping[str, StoredWeight],
 ) -> Adapted:
     """The checkpoint of an adapter and its base; DataError for one that cannot be
-    scored.
+    scored. `weights`: those of its folder, none where they are not asked for.
     """
-    if find_spec("peft") is None:
+    _refuse_kind(name, adapter)
+    if weights and find_spec("peft") is None:
         raise ImportError(f"an adapter needs peft: run {install_command('adapters')}")
-    model = outline(name, snapshot, base_model)
     own: dict[str, StoredWeight] = {}
-    is_adapter = False
-    for stored in index_weights(name, snapshot.folder, allow_pickle).values():
-        is_adapter = is_adapter or stored.path.stem == "adapter_model"
-        is_head = stored.path.stem == VALUE_HEAD
+    for stored in weights.values():
         # Of resized embeddings peft may save the base's too.
         is_factor = _FACTORS.search(stored.name) or ".original_module." in stored.name
-        if is_head or not is_factor:
+        if stored.path.stem == VALUE_HEAD or not is_factor:
             own[plain_name(stored.name.removeprefix(PREFIX))] = stored
-    if not is_adapter:
-        problem = f"model={name!r}: an adapter without adapter_model.safetensors"
-        raise DataError(problem, "save it anew, with safetensors")
-    return replace(model, weights={**base_model.weights, **own}, own_keys=tuple(own))
-
-
-def outline(name: str, snapshot: Snapshot, base_model: Checkpoint) -> Adapted:
-    """The same without weights; DataError for an adapter of another kind."""
     folder = snapshot.folder
-    adapter = read_object(folder / ADAPTER)
-    _refuse_kind(name, adapter)
     has_tokenizer = any((folder / file).is_file() for file in _TOKENIZERS)
     return Adapted(
         name=name,
         folder=folder,
         base=folder if has_tokenizer else base_model.base,
         revision=snapshot.commit,
-        weights={},
+        weights={**base_model.weights, **own},
         settings=base_model.settings,
         trust_remote_code=base_model.trust_remote_code,
         base_model=base_model,
+        adapter=adapter,
+        own_keys=tuple(own),
     )
 
 

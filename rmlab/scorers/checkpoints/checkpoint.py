@@ -40,7 +40,7 @@ _SETTINGS = ["*.json", "*.model", "*.txt", "*.jinja"]
 # Transformers chooses among these files by rules of its own, so that all of them count
 # in the hash.
 _LOADED = ("*.safetensors", "*.safetensors.index.json")
-_MODEL_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+_MODEL_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
 # Reward models with a model type of their own, and the architecture below their head.
 _BASES = {"gpt_neox_reward_model": "gpt_neox"}
 
@@ -75,6 +75,14 @@ class Checkpoint:
     def n_weights(self) -> int:
         """The number of values in all weights."""
         return sum(prod(stored.shape) for stored in self.weights.values())
+
+    @property
+    def quantization(self) -> str | None:
+        """How the weights are quantized, such as "bitsandbytes"."""
+        quantization = self.settings.get("quantization_config")
+        if not isinstance(quantization, dict):
+            return None
+        return str(quantization.get("quant_method", "bitsandbytes"))
 
     @property
     def title(self) -> str:
@@ -204,78 +212,99 @@ def find(
     revision: str | None = None,
     allow_pickle: bool = False,
     trust_remote_code: bool = False,
+    with_weights: bool = True,
 ) -> Checkpoint:
     """The checkpoint of a hub id, a folder or a GGUF file; no weight is loaded yet.
 
     `base`: folder or id that gives configuration and tokenizer where the checkpoint has
     none; of an adapter, the model that it changes. Pickled weights are read only with
-    `allow_pickle`, and then by torch's restricted unpickler. Raises DataError for an
-    unknown, gated or unreachable model, a folder without weights or configuration, an
-    adapter without its base, a model of another task, and pickles that were not
-    allowed.
+    `allow_pickle`, and then by torch's restricted unpickler. `with_weights`: whether
+    they are asked for and downloaded, beside configuration and tokenizer. Raises
+    DataError for an unknown, gated or unreachable model, a folder without weights or
+    configuration, an adapter without its base, a model of another task, and pickles
+    that were not allowed.
     """
+    name = str(model)
     setting_files = list(_SETTINGS)
     if trust_remote_code:
         setting_files.append("*.py")
-    weight_files = ["*.safetensors"]
-    if allow_pickle:
-        weight_files += PICKLES
-    snapshot = _find_folder("model", model, revision, setting_files + weight_files)
-    has_adapter = (snapshot.folder / ADAPTER).is_file()
-    if has_adapter:
+    weight_files = []
+    if with_weights:
+        weight_files += ["*.safetensors", *(PICKLES if allow_pickle else ())]
+    argument = "model" if with_weights else "tokenizer"
+    snapshot = _find_folder(argument, model, revision, setting_files + weight_files)
+
+    adapter = _read_adapter(snapshot.folder)
+    has_configuration = (snapshot.folder / "config.json").is_file()
+    # A tokenizer beside a configuration needs no base.
+    is_complete = has_configuration and base is None and not with_weights
+    if adapter is not None and not is_complete:
         from rmlab.scorers.checkpoints.adapters import find_adapter
 
         find_model = partial(
-            find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
+            find,
+            allow_pickle=allow_pickle,
+            trust_remote_code=trust_remote_code,
+            with_weights=with_weights,
         )
-        base_model = _find_base(str(model), snapshot.folder, base, find_model)
-        if base_model is not None:
-            return find_adapter(str(model), snapshot, base_model, allow_pickle)
+        base_model = _find_base(name, snapshot.folder, adapter, base, find_model)
+        own = {}
+        if with_weights:
+            own = index_weights(name, snapshot.folder, allow_pickle)
+        return find_adapter(name, snapshot, adapter, base_model, own)
 
     home = snapshot.folder
     if base is not None:
         home = _find_folder("base", base, None, setting_files).folder
     if not (home / "config.json").is_file():
-        problem = f"model={str(model)!r}: no config.json in {home}"
+        problem = f"model={name!r}: no config.json in {home}"
         remedy = (
             "pass base=, a folder or model id with the configuration and the tokenizer"
         )
         raise DataError(problem, remedy)
 
-    weights = index_weights(str(model), snapshot.folder, allow_pickle)
     settings = read_object(home / "config.json")
-    refuse_settings(str(model), settings)
+    weights: dict[str, StoredWeight] = {}
+    if with_weights:
+        weights = index_weights(name, snapshot.folder, allow_pickle)
+        refuse_settings(name, settings)
     suffixes = {stored.path.suffix for stored in weights.values()}
     is_renamed = any(stored.name not in key for key, stored in weights.items())
     return Checkpoint(
-        name=str(model),
+        name=name,
         folder=snapshot.folder,
         base=home,
         revision=snapshot.commit,
         weights=weights,
         settings=settings,
-        # Beside an adapter transformers would read that one.
-        has_safetensors=".safetensors" in suffixes and not (has_adapter or is_renamed),
+        # Beside an adapter's file transformers would read that one.
+        has_safetensors=".safetensors" in suffixes
+        and not is_renamed
+        and not (snapshot.folder / ADAPTER).is_file(),
         trust_remote_code=trust_remote_code,
     )
+
+
+def _read_adapter(folder: Path) -> dict[str, Any] | None:
+    """The configuration of the adapter in a folder; None where it holds none."""
+    if not (folder / ADAPTER).is_file():
+        return None
+    adapter = read_json(folder / ADAPTER)
+    return adapter if isinstance(adapter, dict) else None
 
 
 def _find_base(
     name: str,
     folder: Path,
+    adapter: Mapping[str, Any],
     base: str | Path | None,
     find_model: Callable[..., Checkpoint],
-) -> Checkpoint | None:
-    """The model that the adapter in a folder changes: `base`, or the one that it names;
-    None where its file holds no adapter.
+) -> Checkpoint:
+    """The model that an adapter changes: `base`, or the one that it names.
 
-    Raises DataError where it cannot be had, and where whole weights lie beside the
+    Raises DataError where it cannot be loaded, and where whole weights lie beside the
     adapter.
     """
-    adapter = read_json(folder / ADAPTER)
-    if not isinstance(adapter, dict):
-        return None
-
     named = adapter.get("base_model_name_or_path")
     problem = f"model={name!r} holds an adapter of {named!r}"
     if (folder / "config.json").is_file() and any(folder.glob("model*.safetensors")):
@@ -286,43 +315,9 @@ def _find_base(
     try:
         return find_model(str(named), revision=adapter.get("revision"))
     except DataError as error:
-        problem = f"{problem}, which cannot be had ({error.problem})"
+        problem = f"{problem}, which could not be loaded ({error.problem})"
         remedy = "pass base= (of a server tokenizer=), the folder or id of that model"
         raise DataError(problem, remedy) from error
-
-
-def find_tokenizer(
-    source: str | Path,
-    *,
-    base: str | Path | None = None,
-    revision: str | None = None,
-) -> Checkpoint:
-    """A folder or hub id with a configuration and a tokenizer, or an adapter of one;
-    `base` as of `find`.
-
-    Its weights are neither asked for nor downloaded.
-    """
-    snapshot = _find_folder("tokenizer", source, revision, _SETTINGS)
-    # An adapter beside a configuration and a tokenizer of its own needs no base here.
-    needs_base = base is not None or not (snapshot.folder / "config.json").is_file()
-    if needs_base and (snapshot.folder / ADAPTER).is_file():
-        from rmlab.scorers.checkpoints.adapters import outline
-
-        base_model = _find_base(str(source), snapshot.folder, base, find_tokenizer)
-        if base_model is not None:
-            return outline(str(source), snapshot, base_model)
-
-    home = snapshot.folder
-    if base is not None:
-        home = _find_folder("base", base, None, _SETTINGS).folder
-    return Checkpoint(
-        name=str(source),
-        folder=snapshot.folder,
-        base=home,
-        revision=None,
-        weights={},
-        settings=read_object(home / "config.json"),
-    )
 
 
 def _find_folder(
@@ -341,7 +336,11 @@ def _find_folder(
     if isinstance(model, Path) or not _MODEL_ID.fullmatch(model):
         problem = f"{argument}={str(model)!r}: no such folder"
         raise DataError(problem, "pass an existing folder or a model id 'owner/name'")
-    return _download(argument, model, revision, patterns)
+    repository, _, named_revision = model.partition("@")
+    if named_revision and revision not in (None, named_revision):
+        problem = f"{argument}={model!r} and revision={revision!r} differ"
+        raise DataError(problem, "name the revision once")
+    return _download(argument, repository, named_revision or revision, patterns)
 
 
 def _download(
@@ -360,12 +359,14 @@ def _download(
     except refusals as error:
         problem = (
             f"{argument}={model!r}, revision={revision!r}: "
-            f"the hub does not give it ({first_line(error)})"
+            f"the download from the Hub failed ({first_line(error)})"
         )
         remedy = (
             f"see https://huggingface.co/{model}, accept its terms "
             "and run `hf auth login`, or pass a folder"
         )
+        if isinstance(error, errors.LocalEntryNotFoundError | ConnectionError):
+            remedy = "check the network, or pass a folder"
         raise DataError(problem, remedy) from error
     folder = Path(path)
     return Snapshot(folder, folder.name)

@@ -176,7 +176,7 @@ def _trial_texts(model: "PreTrainedModel") -> NDArray[np.integer]:
             marks.update(mark)
         else:
             marks.add(mark)
-    tokens = set(range(5, min(64, config.vocab_size)))
+    tokens = set(range(5, min(64, loading.vocabulary_size(config))))
     return np.resize(sorted(tokens - marks), (4, 8))
 
 
@@ -242,7 +242,9 @@ def _detach_head(
         return output_class(**outputs)
 
     stand_in.forward = give_states
-    head: PreTrainedModel = copy.deepcopy(model, {id(backbone): stand_in}).float()
+    head: PreTrainedModel = copy.deepcopy(model, {id(backbone): stand_in})
+    # The method of a model with quantized weights refuses.
+    torch.nn.Module.float(head)
     parameter = next(head.parameters(), None)
     device = backbone.device if parameter is None else parameter.device
     is_exact = backbone.dtype == torch.float32 and device.type != "meta"

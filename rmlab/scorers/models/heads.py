@@ -69,7 +69,8 @@ class Head:
     `parts`: modules or weights that the checkpoint must have. `extra`: what it may have
     besides. `reads`: where the head looks. `make`: from weights and configuration to
     the function; None stands for the class of transformers itself. `setting`: a setting
-    that models with this head have. `explicit_only`: used only if `head=` names it.
+    that models with this head have. `architecture`: part of their class's name.
+    `explicit_only`: used only if `head=` names it.
     `rows`: how many rows of the weights are read. `runner`: what RewardBench's runner
     writes for these models (`convention="reward-bench"`). `end_tokens`: models that
     read a token of their own.
@@ -82,6 +83,7 @@ class Head:
     reads: tuple[Read, ...] = (Read.LAST,)
     extra: tuple[str, ...] = ()
     setting: str | None = None
+    architecture: str = ""
     explicit_only: bool = False
     rows: int | None = None
     runner: str = _ONCE
@@ -99,6 +101,12 @@ class Head:
                 return []
             stored += of_part
         return sorted(set(stored))
+
+    def fits(self, settings: Settings) -> bool:
+        """Whether a model with this configuration may have this head."""
+        if self.setting is not None and self.setting not in settings:
+            return False
+        return self.architecture in str(settings.get("architectures"))
 
     def end_token(self, settings: Settings) -> EndToken | None:
         """What the model reads at the end, where it is a token of its own."""
@@ -122,8 +130,7 @@ def choose(keys: Iterable[str], settings: Settings, name: str | None = None) -> 
     if name is None:
         # A known model has its own head, whatever is installed.
         for head in heads.values():
-            has_setting = head.setting is None or head.setting in settings
-            if has_setting and not head.explicit_only and head.keys(keys):
+            if not head.explicit_only and head.fits(settings) and head.keys(keys):
                 return head
         return _LABELS
 
@@ -347,6 +354,14 @@ HEADS: tuple[Head, ...] = (
         ("regression_layer.network", "gating_layer.network"),
         _distribution,
     ),
+    Head(
+        "token",
+        "outcome models saved as token classifiers",
+        ("score.weight",),
+        _stack("score"),
+        extra=("score.bias",),
+        architecture="ForTokenClassification",
+    ),
     Head("attributes", "URM", ("score", "weights.fc"), _attribute_means),
     Head(
         "attribute_means",
@@ -373,6 +388,8 @@ HEADS: tuple[Head, ...] = (
         ),
     ),
     _linear("regression", "Eurus-RM, UltraRM", "regression_head"),
+    _linear("value_head", "OpenRLHF", "value_head"),
+    _linear("reward_head", "OpenRLHF", "reward_head"),
     _linear("score_head", "Beaver", "score_head", extra=("normalizer",)),
     Head(
         "projection",

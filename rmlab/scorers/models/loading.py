@@ -3,6 +3,7 @@ refused.
 """
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 _DTYPES = ("float32", "bfloat16", "float16")
+
+# Settings that hold the longest text; the last two are Whisper's decoder's and MPT's.
+_WINDOWS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_target_positions",
+    "max_seq_len",
+)
 
 # Constants that older versions wrote into checkpoints and newer ones compute.
 _BUFFERS = re.compile(
@@ -90,8 +99,7 @@ def window(config: "PreTrainedConfig") -> int | None:
         return None
 
     longest = None
-    # The last is of Whisper's decoder.
-    for name in ("max_position_embeddings", "n_positions", "max_target_positions"):
+    for name in _WINDOWS:
         longest = longest or getattr(text, name, None)
     # XLNet says -1: its positions are relative.
     if longest is None or longest < 1:
@@ -101,6 +109,11 @@ def window(config: "PreTrainedConfig") -> int | None:
     if "roberta" in text.model_type:
         longest -= 2
     return int(longest)
+
+
+def vocabulary_size(config: "PreTrainedConfig") -> int:
+    """The number of tokens; Canine, which has none, reads code points."""
+    return int(getattr(config.get_text_config(), "vocab_size", sys.maxunicode + 1))
 
 
 def encodes(config: "PreTrainedConfig") -> bool:
@@ -225,12 +238,9 @@ def _load_whole(
         # Releases of transformers up to 5.17 take torch's attention by default, which
         # drops the cap of Gemma 2.
         options["attn_implementation"] = "eager"
-    is_quantized = hasattr(config, "quantization_config")
-    if device.type == "cuda":
+    if device.type == "cuda" or checkpoint.quantization is not None:
         is_whole = fits(checkpoint, device, dtype)
         options["device_map"] = {"": device} if is_whole else "auto"
-    elif is_quantized:
-        options["device_map"] = {"": device}
     if replaced:
         options["ignore_mismatched_sizes"] = True
 
@@ -294,6 +304,9 @@ def _read_weights(
         "check that the folder is complete "
         "and that its configuration belongs to its weights"
     )
+    method = checkpoint.quantization
+    if method is not None:
+        remedy = f"its weights are quantized by {method}: install what that needs"
     with explain(checkpoint.name, f"load it with {loader}", remedy):
         model, report = auto_class.from_pretrained(
             folder, output_loading_info=True, **options
@@ -408,7 +421,7 @@ def _try_backbone(
     remedy = "rmlab forwards token ids and nothing else"
     if dtype != "float32":
         remedy = "score with dtype='float32'"
-    ids = np.arange(5, 13) % model.config.get_text_config().vocab_size
+    ids = np.arange(5, 13) % vocabulary_size(model.config)
     with explain(checkpoint.name, task, remedy):
         Passes(backbone).alone(ids, np.array([0]))
 

@@ -1,0 +1,190 @@
+"""Measures that fit each group of a table: its groups and clusters, and the estimates
+of a fit.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtr
+
+from rmlab.estimation.clustered import (
+    MIN_PROMPTS,
+    TOO_FEW,
+    group_means,
+    rows_by_code,
+    t_quantile,
+)
+from rmlab.estimation.items import refuse_result_names, require_item_columns
+from rmlab.tables import (
+    BoolArray,
+    DataError,
+    FloatArray,
+    IntArray,
+    copy_provenance,
+    default_cluster,
+    group_codes,
+)
+
+Record = dict[str, object]
+"""Numbers of one row of a result by column."""
+
+_TEXTS = ("caveat", "reason")
+
+
+class Group(NamedTuple):
+    """Rows of a table that are fitted together, with the prompt and cluster of each."""
+
+    rows: IntArray
+    prompt: IntArray
+    cluster: IntArray
+
+    def select(self, counts: BoolArray) -> "Group":
+        """The rows that count."""
+        return Group(self.rows[counts], self.prompt[counts], self.cluster[counts])
+
+    @property
+    def n_prompts(self) -> int:
+        """How many prompts have a row."""
+        return len(np.unique(self.prompt))
+
+    @property
+    def n_clusters(self) -> int:
+        """How many clusters have a row."""
+        return len(np.unique(self.cluster))
+
+
+class Estimate(NamedTuple):
+    """Numbers with errors, limits and p, in arrays of one shape; NaN where missing."""
+
+    value: FloatArray
+    se: FloatArray
+    low: FloatArray
+    high: FloatArray
+    p: FloatArray
+
+
+class Mean(NamedTuple):
+    """A mean with its error, degrees of freedom and limits, and why one is missing."""
+
+    value: float
+    se: float
+    df: float
+    low: float
+    high: float
+    reason: str
+
+
+def fit_groups(
+    table: pd.DataFrame,
+    by: str | Sequence[str],
+    cluster: str | None,
+    fit: Callable[[Group], Iterable[Record]],
+    results: Sequence[str],
+) -> pd.DataFrame:
+    """Fit each group of rows of a table.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Scores, pairs, or other rows that belong to prompts.
+    by : str or sequence of str
+        Columns that define the groups.
+    cluster : str, optional
+        Column that names a cluster of prompts; default: the prompt.
+    fit : callable
+        Takes a `Group` and returns its numbers, one dict per row of the result.
+    results : sequence of str
+        Columns of the result. None of `by` may have such a name.
+
+    Returns
+    -------
+    DataFrame
+        One row per group and dict: the columns `by` and `results`.
+    """
+    columns = [by] if isinstance(by, str) else list(dict.fromkeys(by))
+    if not columns:
+        raise ValueError("by: []; name at least one column, for example 'model'")
+    if table.empty:
+        raise DataError("table: no rows", "look at the selection that it comes from")
+    require_item_columns(table, columns, [])
+    refuse_result_names(columns, results)
+    prompts = group_codes(table, default_cluster(table))[0]
+    clusters = number_clusters(table, cluster)
+
+    first_rows = []
+    records = []
+    for rows in split_rows(table, columns):
+        for record in fit(Group(rows, prompts[rows], clusters[rows])):
+            first_rows.append(rows[0])
+            records.append(record)
+    keys = table[columns].iloc[first_rows].reset_index(drop=True)
+    numbers = pd.DataFrame(records).reindex(columns=list(results))
+    texts = {name: "str" for name in _TEXTS if name in numbers}
+    numbers = numbers.fillna(dict.fromkeys(texts, "")).astype(texts)
+    return copy_provenance(table, pd.concat([keys, numbers], axis=1))
+
+
+def split_rows(table: pd.DataFrame, columns: Sequence[str]) -> list[IntArray]:
+    """Rows of each combination of values, in order of appearance."""
+    codes, first_rows = group_codes(table, columns)
+    return rows_by_code(codes, len(first_rows))
+
+
+def number_clusters(table: pd.DataFrame, cluster: str | None) -> IntArray:
+    """Cluster of each row; default: the prompt, or its family."""
+    columns = default_cluster(table) if cluster is None else [cluster]
+    require_item_columns(table, [], columns)
+    return group_codes(table, columns)[0]
+
+
+def estimate(
+    value: FloatArray, se: FloatArray, df: FloatArray, confidence: float
+) -> Estimate:
+    """Student's t for values with these errors; no limits without degrees of
+    freedom.
+    """
+    half = t_quantile(df, confidence) * se
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.abs(value) / se
+        p = 2 * stdtr(df, -t)
+    return Estimate(
+        value=value,
+        se=np.where(np.isnan(half), np.nan, se),
+        low=value - half,
+        high=value + half,
+        p=np.where(se > 0, p, np.nan),  # no spread, no test
+    )
+
+
+def estimate_mean(
+    values: FloatArray,
+    cluster: IntArray,
+    confidence: float,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> Mean:
+    """Mean of values that come in clusters; a missing value counts nowhere."""
+    group = np.zeros(len(values), np.intp)
+    means = group_means(values, group, cluster, 1, bounds=bounds, confidence=confidence)
+    return Mean(*(getattr(means, name)[0] for name in Mean._fields))
+
+
+def count_outcomes(outcome: "pd.Series[str]", counted: Group) -> Record:
+    """The counts of a group's comparisons, of which some are counted."""
+    return {
+        "n_pairs": len(counted.rows),
+        "n_prompts": counted.n_prompts,
+        "n_ties": int((outcome == "tie").sum()),
+        "missing": int(outcome.isna().sum()),
+    }
+
+
+def explain_few(n_clusters: int) -> str:
+    """Why a group of so many clusters has no interval, else ""."""
+    return TOO_FEW if n_clusters < MIN_PROMPTS else ""
+
+
+def join_texts(texts: Iterable[str]) -> str:
+    """The texts that are not empty, each once."""
+    return "; ".join(dict.fromkeys(text for text in texts if text))

@@ -1,0 +1,96 @@
+"""Least squares on all rows and without each cluster: effects, and how much each
+cluster moves them.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rmlab.tables import FloatArray, IntArray
+
+# Share of a column's length below which it is a sum of the columns before it.
+_DEPENDENT = 1e-7
+
+
+class Fit(NamedTuple):
+    """Effects (k,), the same without each cluster (clusters, k), and the effects'
+    degrees of freedom (k,).
+    """
+
+    effect: FloatArray
+    without: FloatArray
+    df: FloatArray
+
+
+def fit_without_clusters(
+    y: FloatArray, x: FloatArray, cluster: IntArray, n_clusters: int
+) -> Fit:
+    """Fit y = x effect on all rows, and anew without each cluster.
+
+    A cluster that alone decides an effect leaves zero behind. The degrees of freedom
+    of an effect are the effective number of clusters that tell of it (Kish), less one.
+    """
+    # In an orthonormal basis of the columns, the clusters' products sum to the
+    # identity.
+    basis, triangle = np.linalg.qr(x)
+    to_effects = np.linalg.inv(triangle)
+    products = _sum_products(basis, basis, cluster, n_clusters)
+    targets = _sum_products(basis, y[:, None], cluster, n_clusters)
+    total = targets.sum(axis=0)
+    rest = np.linalg.pinv(
+        np.eye(x.shape[1]) - products, rcond=_DEPENDENT, hermitian=True
+    )
+    without = rest @ (total - targets)
+
+    information = (basis @ to_effects.T) ** 2
+    share = information / information.sum(axis=0)
+    share = _sum_products(share, np.ones((len(y), 1)), cluster, n_clusters)[:, :, 0]
+    return Fit(
+        effect=to_effects @ total[:, 0],
+        without=without[:, :, 0] @ to_effects.T,
+        df=1 / (share**2).sum(axis=0) - 1,
+    )
+
+
+def jackknife(values: FloatArray, value: FloatArray, n_clusters: int) -> FloatArray:
+    """Covariance (k, k) of values from those without each cluster (Efron 1982)."""
+    deviation = values - value
+    return (n_clusters - 1) / n_clusters * (deviation.T @ deviation)
+
+
+def dependence_reasons(
+    x: FloatArray, names: Sequence[str], *, scale: FloatArray, where: str = ""
+) -> list[str]:
+    """Why each column of `x` has no effect of its own, else "".
+
+    A column does not vary if its length is nothing beside `scale`; it repeats if it is
+    a sum of the columns before it.
+    """
+    reasons: list[str] = []
+    independent: list[int] = []
+    for place, name in enumerate(names):
+        column = x[:, place]
+        basis = x[:, independent]
+        residual = column - basis @ np.linalg.lstsq(basis, column)[0]
+        length = float(np.linalg.norm(column))
+        if length <= _DEPENDENT * max(float(scale[place]), 1e-300):
+            reasons.append(f"{name} does not vary {where}".rstrip())
+        elif np.linalg.norm(residual) <= _DEPENDENT * length:
+            reasons.append(f"{name} cannot be told from the terms before it")
+        else:
+            reasons.append("")
+            independent.append(place)
+    return reasons
+
+
+def _sum_products(
+    left: FloatArray, right: FloatArray, cluster: IntArray, n_clusters: int
+) -> FloatArray:
+    """Sums of left' right by cluster, (clusters, left's columns, right's columns)."""
+    sums = np.empty((n_clusters, left.shape[1], right.shape[1]))
+    for i in range(left.shape[1]):
+        for j in range(right.shape[1]):
+            product = left[:, i] * right[:, j]
+            sums[:, i, j] = np.bincount(cluster, product, n_clusters)
+    return sums
