@@ -3,7 +3,6 @@ is refused.
 """
 
 import csv
-import hashlib
 import json
 import re
 import unicodedata
@@ -142,18 +141,6 @@ def test_provenance_belongs_to_the_file_it_was_written_for(tmp_path, make_scores
     assert caught[0].filename == __file__
     scores.attrs = {}
     assert read_scores(write_scores(scores, first)).attrs == {}
-
-
-def test_a_sidecar_of_endless_nesting_is_refused(tmp_path, make_scores):
-    """A table with it could be read, and not copied: RecursionError."""
-    path = write_scores(make_scores(models=["a"]), tmp_path / "a.csv")
-    sidecar = path.with_name("a.csv.provenance.json")
-    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
-    sidecar.write_text(
-        f'{{"sha256": "{checksum}", "provenance": {"[" * 400 + "]" * 400}}}'
-    )
-    with pytest.raises(DataError, match="provenance"):
-        read_scores(path)
 
 
 def test_rm_bench_files_of_the_runner(tmp_path):
