@@ -8,6 +8,7 @@ import warnings
 import zlib
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fakes import Streaming
@@ -318,3 +319,48 @@ def write_whole(folder):
         path = _write_json(folder / "texts" / f"{benchmark}.json", rows)
         files.append((lambda path, name=benchmark: rmlab.load(name, path=path), path))
     return [*files, *_Companions(folder).write_whole()]
+
+
+_CELLS = [
+    *(None, np.nan, pd.NA, pd.NaT, "", 0, -1, 1.5, True, 10**400, float("inf")),
+    *([], {}, ["x"], [["x"]], {"a": 1}, [None], {None: 1}, ("a",), {1, 2}, b"x"),
+    *("\ud83d", "[", '["x"]', "{'a': 1}", "1e400", "nan", "a" * 300, object(), 1 + 2j),
+    *([{"role": "user"}], [{"role": "user", "content": 2}], np.array([1, 2])),
+    np.array([{"role": "user", "content": "x"}], object),
+]
+_FIELDS = (
+    "id model prompt response label winner score chosen rejected rating rank system"
+)
+_FIELDS += (
+    " history tools images family domain benchmark scores labels responses slot steps"
+)
+
+
+def nest(depth):
+    """A text in lists."""
+    cell = "a"
+    for _ in range(depth):
+        cell = [cell]
+    return cell
+
+
+def damage_rows(rows, rng):
+    """Rows in memory with one to three strange cells, columns or missing fields."""
+    cells = [*_CELLS, nest(300), nest(2_000)]
+    rows = [dict(row) for row in rows]
+    for _ in range(int(rng.integers(1, 4))):
+        row = rows[int(rng.integers(len(rows)))]
+        if not row:
+            continue
+        name = list(row)[int(rng.integers(len(row)))]
+        cell = cells[int(rng.integers(len(cells)))]
+        kind = int(rng.integers(6))
+        if kind < 3:
+            row[name] = cell
+        elif kind == 3:
+            row.pop(name)
+        else:
+            new = [name, *_FIELDS.split()][int(rng.integers(20)) if kind == 4 else 0]
+            for other in rows:
+                other[new] = cell
+    return rows
