@@ -11,6 +11,7 @@ import pytest
 from judge_fakes import Respondent, longer, pair_judge, responses, shown_answers
 
 import rmlab
+from rmlab.estimation.best_of import best_of
 from rmlab.judges.kinds import AnswerJudge, ListJudge, PairJudge
 from rmlab.judges.questions import Completion, load_template
 from rmlab.judges.readers import choose_reader, chosen_letter, pair_vote, rating
@@ -401,10 +402,7 @@ def lister(answer, published=False, **options):
 def test_best_of_four_and_ties_by_ratings():
     judge = lister(choose)
     scores = score(judge, pd.concat([focus(8), ties()]))
-    assert (
-        rmlab.metrics.best_of(scores[scores["domain"] == "Focus"])["credit"].tolist()
-        == [1.0] * 8
-    )
+    assert best_of(scores[scores["domain"] == "Focus"])["credit"].tolist() == [1.0] * 8
     accuracies = rmlab.metrics.ties_score(scores[scores["domain"] == "Ties"])
     assert (
         accuracies["accuracy_tied"].tolist()
@@ -419,7 +417,7 @@ def test_best_of_four_and_ties_by_ratings():
         == 8
     )
     scores = score(lister(lambda _: "[[A]]"), focus(400))
-    assert 0.18 < rmlab.metrics.best_of(scores)["credit"].mean() < 0.32, (
+    assert 0.18 < best_of(scores)["credit"].mean() < 0.32, (
         "a fixed letter earns a quarter"
     )
 
@@ -443,7 +441,7 @@ def test_what_cannot_be_read_counts_as_the_runners_count_it():
     assert set(pairs["verdict"]) == {"unparsable"}
     assert rmlab.accuracy(pairs, ties="half")["accuracy"].tolist() == [0.5]
     scores = score(lister(lambda _: "no idea", published=True), focus(5))
-    assert rmlab.metrics.best_of(scores)["credit"].tolist() == [0.25] * 5
+    assert best_of(scores)["credit"].tolist() == [0.25] * 5
     assert set(score(lister(lambda _: "no idea", published=True), ties())["score"]) == {
         -1.0
     }

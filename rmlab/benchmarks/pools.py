@@ -11,7 +11,7 @@ from rmlab.benchmarks.own_layouts import read_label
 from rmlab.benchmarks.own_prompts import PromptReader, read_answer
 from rmlab.benchmarks.roles import OwnTable, match_roles
 from rmlab.benchmarks.sources import IN_MEMORY, Cells, Source, read_source
-from rmlab.estimation.pools import N_CANDIDATES
+from rmlab.estimation.best_of import N_CANDIDATES
 from rmlab.tables import PROMPT, DataError, IntArray, group_codes
 from rmlab.text import short
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.estimation.items import cross_answers, describe_pairs
+from rmlab.metrics.pairing import cross_answers, describe_pairs
 from rmlab.scorers.base import Ints, Text
 from rmlab.tables import PROMPT, DataError, group_codes, prompt_columns
 
