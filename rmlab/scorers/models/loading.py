@@ -399,7 +399,11 @@ def _is_read_or_harmless(key: str, read_keys: set[str]) -> bool:
 
 def base_model(model: "PreTrainedModel") -> "PreTrainedModel":
     """The transformer below the head, which transformers annotates as any module."""
-    return cast("PreTrainedModel", model.base_model)
+    backbone: Any = model.base_model
+    # Llama 4 names another module than it has.
+    if backbone is model and model.get_output_embeddings() is not None:
+        backbone = getattr(model, "model", backbone)
+    return cast("PreTrainedModel", backbone)
 
 
 def _try_backbone(
