@@ -71,7 +71,6 @@ def main() -> None:
         {
             "plain numpy: t of every pair": lambda: numpy_pairs(whole, weight),
             "rank": lambda: stats.rank(pairs),
-            "compare_all": lambda: stats.compare_all(pairs),
             "summary": lambda: rmlab.summary(pairs),
             "power, one pair": lambda: stats.power(pairs, *pairs["model"].unique()[:2]),
         },

@@ -46,7 +46,7 @@ from rmlab.metrics import accuracy, estimates, matrix, pairs, summary
 from rmlab.plots import plot_matrices, plot_matrix, plot_style_gap
 from rmlab.report import leaderboard, save_figure, write_report
 from rmlab.scorers import classifier, implicit_reward, pairwise
-from rmlab.scoring import merge, prefer, rewards, score
+from rmlab.scoring import merge_stores, prefer, rewards, score
 from rmlab.servers import remote
 from rmlab.stats import compare, rank
 from rmlab.tables import DataError
@@ -71,7 +71,7 @@ __all__ = [
     "load_pool",
     "load_preferences",
     "matrix",
-    "merge",
+    "merge_stores",
     "pairs",
     "pairwise",
     "parity",

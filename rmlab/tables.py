@@ -122,7 +122,7 @@ def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
     DataError
         Naming the row, the column and the value.
     """
-    frame, _ = _check_columns(frame, "responses")
+    frame = _check_columns(frame, "responses")
     is_text = [is_response(response) for response in frame["response"]]
     allowed = "a text, a message of the assistant, or a list of steps"
     _require(frame, is_text, "responses", "response", allowed)
@@ -156,16 +156,7 @@ def check_scores(frame: pd.DataFrame, *, allow_missing: bool = False) -> pd.Data
     DataError
         Naming the row, the column and the value. An infinite score always raises.
     """
-    return number_prompts(frame, allow_missing=allow_missing)[0]
-
-
-def number_prompts(
-    frame: pd.DataFrame, *, allow_missing: bool = False
-) -> tuple[pd.DataFrame, IntArray]:
-    """Check a table of scores as `check_scores` does, and number the prompts of the
-    rows up to `rows_per_model`.
-    """
-    frame, prompt = _check_columns(frame, "scores")
+    frame = _check_columns(frame, "scores")
     score = _numbers(frame, "score", "scores")
     _require(frame, ~np.isinf(score), "scores", "score", "a finite number")
     if not allow_missing:
@@ -175,7 +166,7 @@ def number_prompts(
         )
         is_known = ~np.isnan(score)
         _require(frame, is_known, "scores", "score", "a finite number", remedy)
-    return frame.assign(score=score), pd.factorize(prompt)[0]
+    return frame.assign(score=score)
 
 
 def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
@@ -212,7 +203,7 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
 
     outcomes = frame.get("outcome", outcome(margin))
     frame = frame.assign(margin=margin, outcome=outcomes)
-    frame, _ = _check_columns(frame, "pairs")
+    frame = _check_columns(frame, "pairs")
     of_styles = level(frame["chosen_style"], frame["rejected_style"])
     from_styles = pd.Series(of_styles, index=frame.index)
     return frame.assign(level=from_styles.where(from_styles.notna(), frame["level"]))
@@ -301,26 +292,26 @@ def group_codes(
     >>> group_codes(frame, ["domain"])
     (array([0, 0, 1, 0]), array([0, 2]))
     """
-    n_rows = len(frame)
+    distinct_rows = frame
     if "model" in frame and "model" not in columns:
-        n_rows = rows_per_model(frame, columns)
-    codes = pd.factorize(_combine_codes(frame[:n_rows], columns))[0]
+        distinct_rows = first_copy(frame, columns)
+    codes = pd.factorize(_combine_codes(distinct_rows, columns))[0]
     # Where the highest number so far rises, a combination appears.
     highest = np.maximum.accumulate(codes)
     first_rows = np.flatnonzero(np.diff(highest, prepend=-1))
     return np.resize(codes, len(frame)), first_rows
 
 
-def rows_per_model(frame: pd.DataFrame, columns: Sequence[str]) -> int:
-    """Rows of each model where all have the same values of the columns in the same
-    order, else those of the table.
+def first_copy(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """The rows of the first model where all models have the same values of the columns
+    in the same order, else all rows.
 
     In most tables all models have the same rows, and a check or a number of the first
     model's rows then holds for all models.
     """
     model = frame["model"].array
     if frame.empty or model[0] == model[-1]:
-        return len(frame)
+        return frame
 
     n_rows = bisect_left(
         range(len(frame)), True, lo=1, key=lambda row: bool(model[row] != model[0])
@@ -329,11 +320,11 @@ def rows_per_model(frame: pd.DataFrame, columns: Sequence[str]) -> int:
     for column in columns:
         values = frame[column].array
         if column != "model" and not values[n_rows:].equals(values[:-n_rows]):
-            return len(frame)
+            return frame
     has_equal_blocks = model.equals(model.take(np.repeat(first_rows, n_rows)))
     if has_equal_blocks and frame["model"].iloc[first_rows].is_unique:
-        return n_rows
-    return len(frame)
+        return frame[:n_rows]
+    return frame
 
 
 def _combine_codes(
@@ -539,9 +530,9 @@ def refuse_repeats(frame: pd.DataFrame, key: list[str], table: str) -> None:
         raise DataError(problem, "number the slots or drop copies")
 
 
-def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntArray]:
-    """New frame with the contract's order and types of columns, and a code of each
-    row's prompt and model.
+def _check_columns(frame: pd.DataFrame, table: str) -> pd.DataFrame:
+    """New frame with the contract's order and types of columns; DataError where rows
+    repeat a key.
     """
     needed, columns, key = _CONTRACT[table]
     require_columns(frame, needed, table)
@@ -555,17 +546,14 @@ def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntAr
     typed = {column: _type_column(frame, column, table) for column in columns}
     frame = frame.assign(**typed)
 
-    first_model = frame
+    rows = frame
     if "model" in key:
         numbers = {"score", "margin", "outcome"}
-        described = [column for column in columns if column not in numbers]
-        first_model = frame[: rows_per_model(frame, described)]
-    prompt = _combine_codes(first_model, key[:-2])
-    row_codes = _combine_codes(first_model, key[-2:], prompt)
-    in_order = np.sort(row_codes, kind="stable")
-    if (in_order[1:] == in_order[:-1]).any():
+        rows = first_copy(frame, [name for name in columns if name not in numbers])
+    codes = np.sort(_combine_codes(rows, key), kind="stable")
+    if (codes[1:] == codes[:-1]).any():
         refuse_repeats(frame, key, table)
-    return frame, prompt
+    return frame
 
 
 def _type_column(frame: pd.DataFrame, column: str, table: str) -> pd.Series:

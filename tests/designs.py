@@ -16,12 +16,12 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri, stdtrit
 
-from rmlab.benchmarks.prepare import Prepared
 from rmlab.benchmarks.registry import OWN
 from rmlab.benchmarks.rm_bench import RM_BENCH
+from rmlab.estimation.difference import paired_differences
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.items import LOSS, MISSING, TIE, WIN, build_items
-from rmlab.estimation.weights import overall_weights
+from rmlab.metrics.prepare import overall_number
 from rmlab.tables import ITEM, LEVEL, STYLE
 
 SIZES = {"chat": 129, "math": 529, "code": 228, "safety": 441}  # RM-Bench's prompts
@@ -156,16 +156,20 @@ def prepare_margins(margin, sizes=SIZES, per=9, tie=0.0):
         items, models=models, outcome=outcome.astype(np.int8), credit=credit
     )
     benchmark = RM_BENCH if is_styled and set(sizes) == set(SIZES) else OWN
-    return Prepared(benchmark, items, benchmark.parts(items))
+    return replace(items, parts=benchmark.parts(items))
 
 
-def estimate_overall(prepared, confidence=0.95):
+def estimate_overall(items, confidence=0.95):
     """Overall score of every row, with its sums by cluster."""
-    return estimate(
-        prepared.items,
-        overall_weights(prepared.items, prepared.parts),
-        confidence,
-        contrasts=[0],
+    return estimate(items, [overall_number(items)], confidence, contrasts=[0])
+
+
+def compare_rows(items, first, second, confidence=0.95):
+    """Differences of the overall scores of pairs of rows."""
+    result = estimate_overall(items, confidence)
+    numbers = [overall_number(items)]
+    return paired_differences(
+        items, numbers, result, first, second, confidence=confidence
     )
 
 

@@ -6,7 +6,7 @@ import re
 
 import pandas as pd
 
-from rmlab.judges.modes import AnswerJudge, PairJudge
+from rmlab.judges.kinds import AnswerJudge, PairJudge
 from rmlab.judges.questions import Completion, Sampling, load_template
 
 _SHOWN = re.compile(
@@ -23,10 +23,11 @@ class Respondent:
     failure.
     """
 
-    title, sampling = "fake", Sampling(0.0, 10)
+    title = "fake"
 
-    def __init__(self, answer, fingerprint="fake"):
+    def __init__(self, answer, fingerprint="fake", choices=()):
         self.answer, self.fingerprint, self.asked = answer, fingerprint, []
+        self.sampling = Sampling(0.0, 10, choices)
 
     def respond(self, questions):
         for question in questions:
@@ -47,7 +48,8 @@ def shown_answers(messages):
 def pair_judge(choose, name="judge", template="five", **options):
     """A pairwise judge; `choose(first, second, question)` gives its answer."""
     respondent = Respondent(
-        lambda question: choose(*shown_answers(question.messages), question)
+        lambda question: choose(*shown_answers(question.messages), question),
+        choices=("A", "B") if options.get("letters") else (),
     )
     return PairJudge(name, respondent, load_template(template, "pair"), **options)
 

@@ -4,18 +4,17 @@ bytes.
 
 import json
 import re
-import shutil
 import warnings
 import zlib
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fakes import Streaming
-from judge_fakes import longer, pair_judge
 
 import rmlab
-from rmlab import judges, records
+from rmlab import records
 from rmlab.io import native
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -219,15 +218,12 @@ def _read_as_parquet(path):
 
 
 class _Companions:
-    """Files that belong to something else: the sidecar of a table, a store's lines and
-    the results of a batch.
-    """
+    """Files that belong to something else: the sidecar of a table, a store's lines."""
 
     def __init__(self, folder):
         self.folder = folder
         self.texts = rmlab.load("mini").head(6)
         self.scorer = Streaming()
-        self.judge = pair_judge(longer)
         scores = rmlab.score(
             self.texts, self.scorer, store=folder / "scored", progress=False
         )
@@ -244,20 +240,9 @@ class _Companions:
         )
         store = self.folder / "store.jsonl"
         store.write_bytes(re.sub(rb'"crc":"\w+",', b"", lines))
-        results = []
-        for question in judges.batches.list_questions(self.judge, self.texts)[0][1]:
-            choice = {"message": {"content": "[[A>B]]"}, "finish_reason": "stop"}
-            body = {
-                "choices": [choice],
-                "usage": {"prompt_tokens": 7, "completion_tokens": 3},
-                "model": "m",
-            }
-            results.append({"custom_id": question.key, "response": {"body": body}})
-        batch = _write_lines(self.folder / "batch.jsonl", results)
         return [
             (self.read_beside, sidecar),
             (self.read_signed, store),
-            (self.read_batch, batch),
         ]
 
     def read_beside(self, path):
@@ -282,17 +267,6 @@ class _Companions:
             Store(folder.parent).read(self.scorer.fingerprint)
             return rmlab.score(
                 self.texts, self.scorer, store=folder.parent, progress=False
-            )
-
-    def read_batch(self, path):
-        """The results of a batch, and the verdicts that a judge makes of them."""
-        store = self.folder / "judged"
-        shutil.rmtree(store, ignore_errors=True)
-        judges.read_results(self.judge, self.texts, path, store=store)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="judge .* models")
-            return rmlab.prefer(
-                self.texts, self.judge, store=store, allow_missing=True, progress=False
             )
 
 
@@ -345,3 +319,48 @@ def write_whole(folder):
         path = _write_json(folder / "texts" / f"{benchmark}.json", rows)
         files.append((lambda path, name=benchmark: rmlab.load(name, path=path), path))
     return [*files, *_Companions(folder).write_whole()]
+
+
+_CELLS = [
+    *(None, np.nan, pd.NA, pd.NaT, "", 0, -1, 1.5, True, 10**400, float("inf")),
+    *([], {}, ["x"], [["x"]], {"a": 1}, [None], {None: 1}, ("a",), {1, 2}, b"x"),
+    *("\ud83d", "[", '["x"]', "{'a': 1}", "1e400", "nan", "a" * 300, object(), 1 + 2j),
+    *([{"role": "user"}], [{"role": "user", "content": 2}], np.array([1, 2])),
+    np.array([{"role": "user", "content": "x"}], object),
+]
+_FIELDS = (
+    "id model prompt response label winner score chosen rejected rating rank system"
+)
+_FIELDS += (
+    " history tools images family domain benchmark scores labels responses slot steps"
+)
+
+
+def nest(depth):
+    """A text in lists."""
+    cell = "a"
+    for _ in range(depth):
+        cell = [cell]
+    return cell
+
+
+def damage_rows(rows, rng):
+    """Rows in memory with one to three strange cells, columns or missing fields."""
+    cells = [*_CELLS, nest(300), nest(2_000)]
+    rows = [dict(row) for row in rows]
+    for _ in range(int(rng.integers(1, 4))):
+        row = rows[int(rng.integers(len(rows)))]
+        if not row:
+            continue
+        name = list(row)[int(rng.integers(len(row)))]
+        cell = cells[int(rng.integers(len(cells)))]
+        kind = int(rng.integers(6))
+        if kind < 3:
+            row[name] = cell
+        elif kind == 3:
+            row.pop(name)
+        else:
+            new = [name, *_FIELDS.split()][int(rng.integers(20)) if kind == 4 else 0]
+            for other in rows:
+                other[new] = cell
+    return rows

@@ -14,7 +14,7 @@ import rmlab
 from rmlab import metrics, report
 from rmlab.benchmarks import benchmark_of, load, named
 from rmlab.benchmarks.rm_bench import SUBSETS as RM_BENCH
-from rmlab.tables import STYLES, DataError
+from rmlab.tables import STYLES, DataError, check_pairs
 
 
 def write(path, rows):
@@ -276,7 +276,7 @@ def test_tasks_in_several_subsets_are_one_cluster():
     table = pd.DataFrame(
         {"model": "m", "benchmark": "reward-bench", "domain": subsets, "id": ids}
     )
-    table = table.assign(chosen_slot=0, rejected_slot=0, margin=1.0)
+    table = check_pairs(table.assign(chosen_slot=0, rejected_slot=0, margin=1.0))
     items = named("reward-bench").items(table)
     cluster = dict(zip(items.frame["id"], items.cluster, strict=True))
     assert cluster["1554"] == cluster["1718"]
@@ -354,9 +354,9 @@ def test_judgebench_reads_both_splits_and_its_numbers_are_the_shares_of_a_plain_
             (margin if row["label"] == "A>B" else -margin) > 0
         )
     scores = rmlab.score(responses, "longest")
-    assert len(np.unique(named("judgebench").items(scores).cluster)) == 20, (
-        "a question of both splits is one cluster"
-    )
+    assert (
+        len(np.unique(named("judgebench").items(rmlab.pairs(scores)).cluster)) == 20
+    ), "a question of both splits is one cluster"
     summary = rmlab.summary(scores).iloc[0]
     assert {domain: summary[domain] for domain in right} == pytest.approx(
         {d: np.mean(w) for d, w in right.items()}
@@ -501,7 +501,7 @@ def test_rmb_counts_a_list_only_if_the_best_beats_every_loser(tmp_path, caplog):
             expected
         )
         assert summary["overall"] == pytest.approx(np.mean(list(expected.values())))
-    items = named("rmb").items(scores)
+    items = named("rmb").items(rmlab.pairs(scores))
     assert len(np.unique(items.cluster)) == 8, (
         "a prompt of both sets and goals is one cluster"
     )

@@ -21,6 +21,7 @@ from rmlab.bias.effects import exchange_rate, style_effects
 from rmlab.bias.firth import fit_curve
 from rmlab.bias.gap import style_gap, style_preference
 from rmlab.bias.least_squares import fit_without_clusters
+from rmlab.estimation.items import credit
 from rmlab.tables import DataError, check_pairs, check_scores
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "performance"))
@@ -70,7 +71,7 @@ def test_error_of_the_gap_is_that_of_the_prompts_differences():
     scores, _ = world(40, seed=1)
     pairs = metrics.pairs(scores)
     won = (
-        pairs.assign(won=metrics.credit(pairs))
+        pairs.assign(won=credit(pairs))
         .groupby(["id", "level"], observed=True)["won"]
         .mean()
         .unstack()

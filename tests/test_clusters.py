@@ -76,8 +76,8 @@ def test_a_judge_is_asked_on_the_cluster_and_read_here(store):
 
     (plain, alone), (pairs, spread) = ask(), ask(cluster=Here(), store=store)
     pd.testing.assert_frame_equal(pairs, plain)
-    assert spread["asked"] == spread["questions"] == alone["asked"]
-    assert store is None or ask(cluster=Here(), store=store)[1]["asked"] == 0, (
+    assert spread["scored"] == alone["asked"] == 12
+    assert store is None or ask(cluster=Here(), store=store)[1]["scored"] == 0, (
         "every answer was there already"
     )
 

@@ -7,21 +7,17 @@ from dataclasses import replace
 import designs
 import numpy as np
 import pytest
+from designs import compare_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmlab.estimation.difference import paired_differences
 from rmlab.estimation.weights import domain_parts
 
 
 def two_models(won, per=1):
-    """Estimate of two models from their wins (2, prompts): `per` equal comparisons a
-    prompt.
-    """
+    """Two models from their wins (2, prompts): `per` equal comparisons a prompt."""
     margin = np.repeat(np.where(won, 1.0, -1.0), 9, axis=1)
-    return designs.estimate_overall(
-        designs.prepare_margins(margin, {"all": won.shape[1]}, per)
-    )
+    return designs.prepare_margins(margin, {"all": won.shape[1]}, per)
 
 
 def check_one_decision(difference, confidence):
@@ -61,15 +57,9 @@ def test_the_interval_excludes_zero_exactly_where_p_is_small(
             for x in up
         ]
     )
-    result = designs.estimate_overall(
-        designs.prepare_margins(margin, sizes, per or rng.integers(1, 10, n))
-    )
-    check_one_decision(
-        paired_differences(
-            result, np.arange(10), np.arange(10) + 10, confidence=confidence
-        ),
-        confidence,
-    )
+    items = designs.prepare_margins(margin, sizes, per or rng.integers(1, 10, n))
+    difference = compare_rows(items, np.arange(10), np.arange(10) + 10, confidence)
+    check_one_decision(difference, confidence)
 
 
 def test_ten_thousand_small_tables_decide_once():
@@ -93,17 +83,13 @@ def test_ten_thousand_small_tables_decide_once():
         margin[250:] = np.where(agrees, margin[:250], margin[250:])
         if table % 5 == 0:
             margin[rng.random(shape) < 0.1] = np.nan
-        prepared = designs.prepare_margins(
+        items = designs.prepare_margins(
             margin.reshape(500, -1), sizes, (1, 2, 9)[table % 3]
         )
-        prepared = replace(
-            prepared,
-            parts=domain_parts(prepared.items, ("prompts", "domains")[table % 2]),
-        )
-        result = designs.estimate_overall(prepared)
-        difference = paired_differences(
-            result, np.arange(250), np.arange(250) + 250, confidence=confidence
-        )
+        average = ("prompts", "domains")[table % 2]
+        items = replace(items, parts=domain_parts(items.frame, average))
+        first = np.arange(250)
+        difference = compare_rows(items, first, first + 250, confidence)
         known = check_one_decision(difference, confidence)
         n_known, n_clear = (
             n_known + known.sum(),
@@ -120,9 +106,7 @@ def test_a_few_equal_steps_count_as_a_few(k):
     """
     won = np.ones((2, 800), bool)
     won[1, :k] = False
-    difference = paired_differences(
-        two_models(won, per=3), np.array([0]), np.array([1])
-    )
+    difference = compare_rows(two_models(won, per=3), np.array([0]), np.array([1]))
     sign_flips = 2.0 ** (1 - k)
     assert 0.8 * sign_flips < difference.p.item() < 1.3 * sign_flips
     assert (difference.p.item() < 0.05) == (sign_flips < 0.05)
@@ -131,28 +115,22 @@ def test_a_few_equal_steps_count_as_a_few(k):
 def test_nothing_at_all_is_no_difference_and_its_interval_has_a_width():
     first, second = np.array([0]), np.array([1])
     for n in (5, 12, 40):
-        equal = paired_differences(
-            two_models(np.ones((2, n), bool), per=3), first, second
-        )
+        equal = compare_rows(two_models(np.ones((2, n), bool), per=3), first, second)
         assert equal.p.item() == 1
         assert equal.se.item() == 0
         assert -equal.low.item() == equal.high.item() > 2 / n
     one_differs = np.stack([np.arange(40) > 0, np.ones(40, bool)])
-    assert (
-        paired_differences(two_models(one_differs, per=3), first, second).p.item() > 0.4
-    )
+    assert compare_rows(two_models(one_differs, per=3), first, second).p.item() > 0.4
 
 
 def two_domains(won, n_small):
-    """Estimate of models from their wins (models, prompts); the first prompts are a
-    domain, each weighs a half.
+    """Models from their wins (models, prompts); the first prompts are a domain, each
+    weighs a half.
     """
     margin = np.repeat(np.where(won, 1.0, -1.0), 9, axis=1)
     sizes = {"small": n_small, "large": won.shape[1] - n_small}
-    prepared = designs.prepare_margins(margin, sizes, 1)
-    return designs.estimate_overall(
-        replace(prepared, parts=domain_parts(prepared.items, "domains"))
-    )
+    items = designs.prepare_margins(margin, sizes, 1)
+    return replace(items, parts=domain_parts(items.frame, "domains"))
 
 
 def test_a_domain_in_which_no_two_models_differ_is_not_certain():
@@ -162,12 +140,12 @@ def test_a_domain_in_which_no_two_models_differ_is_not_certain():
     first, second = np.array([0]), np.array([1])
     won = np.ones((2, 1025), bool)
     won[1, 25:45] = False
-    unseen = paired_differences(two_domains(won, 25), first, second)
+    unseen = compare_rows(two_domains(won, 25), first, second)
     assert unseen.value.item() == pytest.approx(0.01)
     assert unseen.low.item() < -0.02
     assert unseen.p.item() > 0.5
     won[0, 0] = False
-    seen = paired_differences(two_domains(won, 25), first, second)
+    seen = compare_rows(two_domains(won, 25), first, second)
     assert seen.value.item() == pytest.approx(-0.01)
     width = unseen.high.item() - unseen.low.item()
     assert width < seen.high.item() - seen.low.item() < 1.5 * width
@@ -183,7 +161,7 @@ def test_opposite_one_way_effects_are_no_difference(n_small):
     fails = rng.random((400, len(is_small))) < 0.02
     fails[:200, is_small] = False
     fails[200:, ~is_small] = False
-    p = paired_differences(
+    p = compare_rows(
         two_domains(~fails, n_small), np.arange(200), np.arange(200) + 200
     ).p
     assert (p < 0.05).mean() < 0.06
@@ -196,11 +174,11 @@ def test_differences_of_many_pairs_are_those_of_each_pair():
     )
     margin = rng.normal(0.4, 1, (40, 46 * 9))
     margin[:, rng.random(46 * 9) < 0.05] = np.nan
-    result = designs.estimate_overall(designs.prepare_margins(margin, sizes, 9))
+    items = designs.prepare_margins(margin, sizes, 9)
     a, b = np.triu_indices(40, 1)
-    many = paired_differences(result, a, b)
+    many = compare_rows(items, a, b)
     for place in (0, 100, 500):
-        single = paired_differences(result, a[[place]], b[[place]])
+        single = compare_rows(items, a[[place]], b[[place]])
         for name in ("value", "se", "low", "high", "p"):
             assert getattr(many, name)[place] == pytest.approx(
                 getattr(single, name).item(), rel=1e-9

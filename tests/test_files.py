@@ -15,11 +15,12 @@ import pandas as pd
 import pytest
 import strange_files
 from fakes import Difference
+from test_own_layouts import PUBLIC
 
 import rmlab
 from rmlab import io, report
 from rmlab.records import write_file
-from rmlab.scoring import merge, stores
+from rmlab.scoring import merge_stores, stores
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -100,7 +101,7 @@ def test_shards_of_a_policy_and_its_reference_merge_into_one_model(tmp_path):
             frame, Difference(name="owner/dpo"), store=folder, shard=(number + 1, 2)
         )
     assert (
-        merge(folders, tmp_path / "all")["model"].tolist()
+        merge_stores(folders, tmp_path / "all")["model"].tolist()
         == ["policy", "reference"] * 2
     )
     merged, whole = (
@@ -162,3 +163,48 @@ def test_damaged_files_are_refused_or_read_as_they_stand(
             assert {*table[column].dropna().astype(float)} <= numbers, text
     assert not raw_errors
     assert min(verdicts.values()) > 0.08 * n_files
+
+
+POOL = [
+    {"prompt": p, "response": f"r{n}", "correct": n % 2, "model": m, "score": float(n)}
+    for p in "pq"
+    for m in "ab"
+    for n in range(3)
+]
+CONTEXT = [
+    {
+        "id": str(n),
+        "prompt": f"p{n}",
+        "chosen": "a",
+        "rejected": ["b", "c"],
+        "system": "x",
+        "tools": [{"n": 1}],
+        "history": [["a", "b"]],
+        "source": "s",
+    }
+    for n in range(3)
+]
+IN_MEMORY = [
+    lambda rows: rmlab.load_preferences(rows, on_bad_rows="drop"),
+    lambda rows: rmlab.load_preferences(pd.DataFrame(rows, dtype=object)),
+    rmlab.load_pool,
+    lambda rows: rmlab.rewards(pd.DataFrame(rows, dtype=object), "longest"),
+]
+
+
+@pytest.mark.parametrize("n_rows", [300, pytest.param(5_000, marks=pytest.mark.long)])
+def test_strange_rows_in_memory_are_refused_or_read(n_rows, caplog):
+    """Lists as ids, halves of surrogates and columns named twice gave raw errors."""
+    caplog.set_level("CRITICAL")
+    rng = np.random.default_rng(5)
+    kinds = [*PUBLIC.values(), POOL, CONTEXT]
+    raw_errors = []
+    for number in range(n_rows):
+        rows = strange_files.damage_rows(kinds[number % len(kinds)], rng)
+        try:
+            IN_MEMORY[int(rng.integers(len(IN_MEMORY)))](rows)
+        except DataError as error:
+            str(error).encode()
+        except Exception as error:
+            raw_errors.append(f"rows {number}: {error!r:.200}")
+    assert not raw_errors

@@ -11,9 +11,10 @@ import pytest
 from judge_fakes import Respondent, longer, pair_judge, responses, shown_answers
 
 import rmlab
-from rmlab.judges.modes import AnswerJudge, ListJudge, PairJudge
+from rmlab.estimation.best_of import best_of
+from rmlab.judges.kinds import AnswerJudge, ListJudge, PairJudge
 from rmlab.judges.questions import Completion, load_template
-from rmlab.judges.verdicts import read_letter, read_pair, read_rating
+from rmlab.judges.readers import choose_reader, chosen_letter, pair_vote, rating
 from rmlab.tables import DataError
 
 VERDICTS = {
@@ -57,6 +58,21 @@ LETTERS = {
     3: ["[[D]]", r"[[A]] but \boxed{D}"],
     None: ["[[E]]", "[[AB]]"],
 }
+DEFAULT = choose_reader(None)
+
+
+def read_pair(text, draw=""):
+    return DEFAULT.first(text, partial(pair_vote, draw=draw))
+
+
+def read_letter(text, answers):
+    return DEFAULT.first(text, partial(chosen_letter, answers=answers))
+
+
+def read_rating(text):
+    return DEFAULT.first(text, partial(rating, scale=(1, 10)))
+
+
 READERS = [
     (read_pair, VERDICTS),
     (partial(read_pair, draw="C"), {0: ["[[C]]"]}),
@@ -232,24 +248,20 @@ def test_missing_answers_are_counted_apart_and_refused_unless_allowed():
     pairs = prefer(pair_judge(lambda *_: next(answers)), 6, allow_missing=True)
     provenance = pairs.attrs["provenance"]["judge"]
     assert provenance["verdicts"] == {"win": 2, "unparsable": 2, "failed": 2}
-    assert (provenance["missing"], provenance["unparsable"], provenance["failed"]) == (
-        4,
-        2,
-        2,
-    )
-    assert provenance["failures"] == {"status 500": 2}
+    assert provenance["failed"] == provenance["unscored"]["status 500"] == 2
+    assert "no verdict in 'nothing'" in provenance["unscored"]
     assert rmlab.accuracy(pairs)[["n_pairs", "missing"]].to_numpy().tolist() == [[2, 4]]
-    with pytest.raises(DataError, match=r"\b6 .*\b2 .*status 500.*\b2 .*id 1"):
+    with pytest.raises(DataError, match=r"id 1.*nothing.*status 500"):
         prefer(pair_judge(lambda *_: next(answers)), 6)
 
 
 def test_most_votes_count():
     answers = iter(["[[A]]", "[[B]]", "[[B]]", "[[B]]", "huh", "[[A]]"])
     pairs = prefer(pair_judge(lambda *_: next(answers), samples=3), 1)
-    # Sample by sample in both orders: chosen first A, B, huh; rejected first B, B, A.
-    assert pairs["vote_first"].tolist() == [0.0]
-    assert pairs["vote_second"].tolist() == [pytest.approx(1 / 3)]
-    assert pairs["verdict"].tolist() == ["win"]
+    # Chosen first: A, B, B; rejected first: B, huh, A.
+    assert pairs["vote_first"].tolist() == [pytest.approx(-1 / 3)]
+    assert pairs["vote_second"].tolist() == [0.0]
+    assert pairs["verdict"].tolist() == ["loss"]
 
 
 def odds(a, b):
@@ -381,7 +393,7 @@ def lister(answer, published=False, **options):
         "judge",
         apart.respondent,
         ranking,
-        apart={"Ties": apart},
+        by_subset={"Ties": apart},
         published=published,
         **options,
     )
@@ -390,10 +402,7 @@ def lister(answer, published=False, **options):
 def test_best_of_four_and_ties_by_ratings():
     judge = lister(choose)
     scores = score(judge, pd.concat([focus(8), ties()]))
-    assert (
-        rmlab.metrics.best_of(scores[scores["domain"] == "Focus"])["credit"].tolist()
-        == [1.0] * 8
-    )
+    assert best_of(scores[scores["domain"] == "Focus"])["credit"].tolist() == [1.0] * 8
     accuracies = rmlab.metrics.ties_score(scores[scores["domain"] == "Ties"])
     assert (
         accuracies["accuracy_tied"].tolist()
@@ -408,7 +417,7 @@ def test_best_of_four_and_ties_by_ratings():
         == 8
     )
     scores = score(lister(lambda _: "[[A]]"), focus(400))
-    assert 0.18 < rmlab.metrics.best_of(scores)["credit"].mean() < 0.32, (
+    assert 0.18 < best_of(scores)["credit"].mean() < 0.32, (
         "a fixed letter earns a quarter"
     )
 
@@ -422,7 +431,7 @@ def test_ratings_and_their_mean():
     scores = score(judge, table, allow_missing=True)
     assert scores["score"].fillna(-9).tolist() == [3.0, 7.0, -9]
     assert scores["verdict"].tolist() == ["rated", "rated", "unparsable"]
-    with pytest.raises(DataError, match=r"\b3 .*\b1 no verdict.*id 2"):
+    with pytest.raises(DataError, match=r"id 2.*none"):
         score(judge, table)
 
 
@@ -432,7 +441,7 @@ def test_what_cannot_be_read_counts_as_the_runners_count_it():
     assert set(pairs["verdict"]) == {"unparsable"}
     assert rmlab.accuracy(pairs, ties="half")["accuracy"].tolist() == [0.5]
     scores = score(lister(lambda _: "no idea", published=True), focus(5))
-    assert rmlab.metrics.best_of(scores)["credit"].tolist() == [0.25] * 5
+    assert best_of(scores)["credit"].tolist() == [0.25] * 5
     assert set(score(lister(lambda _: "no idea", published=True), ties())["score"]) == {
         -1.0
     }

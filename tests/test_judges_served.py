@@ -1,5 +1,5 @@
-"""Judges behind servers: requests and replies, conventions, stores, budgets, batch
-files, and `rmlab judge`.
+"""Judges behind servers: requests and replies, conventions, stores, budgets,
+and `rmlab judge`.
 """
 
 import json
@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -29,14 +30,8 @@ from judge_fakes import (
 )
 
 import rmlab
-from rmlab.judges import (
-    estimate,
-    judge,
-    load_template,
-    read_results,
-    shipped,
-    write_requests,
-)
+from rmlab.judges import cost, judge, load_template, shipped
+from rmlab.judges.readers import Reader
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -88,7 +83,7 @@ def ask(answer, path="", table=None, **options):
     """The table and the first request of a judge who is always answered the same."""
     with FaultyServer(lambda *_: answer) as server:
         one = judge("m", server.url + path, **options)
-        table = (prefer if one.takes == "pair" else score)(
+        table = (prefer if one.mode == "pairwise" else score)(
             responses(1) if table is None else table, one
         )
     assert {request.path for request in server.log} == {f"{path}/chat/completions"}
@@ -266,7 +261,8 @@ def test_the_fingerprint_knows_model_address_and_sampling():
         print_of()
         == print_of(key="SOME_KEY")
         == print_of(concurrency=1, retries=0, max_requests=5)
-    )
+        == print_of(reader="strength")
+    ), "how replies are read changes no question"
     urls = (
         "http://127.0.0.1:9/other/v1",
         "http://127.0.0.1:10/v1",
@@ -285,26 +281,12 @@ def test_the_fingerprint_knows_model_address_and_sampling():
         {"mode": "rating"},
         {"template": "three"},
         {"seed": 1},
+        {"system": "Be strict."},
+        {"template_options": {"enable_thinking": False}},
+        {"convention": "reward-bench"},
     ]
-    changes += [{"convention": "reward-bench"}]
     assert len({print_of(), *(print_of(**change) for change in changes)}) == 1 + len(
         changes
-    )
-
-
-def test_only_judges_with_strengths_have_another_fingerprint_than_before_these():
-    """Their verdicts were read without strengths: two such tables are not alike."""
-    before = {
-        "five": "bbe8ba66e32d2179e97e220e7c6874ec",
-        "three": "c4f53abf9a0ebc261196b8c916d59c3e",
-        "two": "c50422e8c537a7924c3012f1d597eaa9",
-    }
-    url = "http://127.0.0.1:9/v1"
-    judges = {template: judge("m", url, template=template) for template in before}
-    is_changed = {name: judges[name].fingerprint != before[name] for name in before}
-    assert is_changed == {"five": True, "three": False, "two": False}
-    assert len({one.respondent.fingerprint for one in judges.values()}) == 1, (
-        "replies in the store are read anew, not asked again"
     )
 
 
@@ -489,34 +471,30 @@ def test_a_run_that_is_killed_asks_again_at_most_what_was_open(tmp_path):
     )
 
 
-def test_answers_are_kept_as_they_came_and_only_new_questions_are_asked(tmp_path):
+def test_replies_are_kept_as_they_came_and_read_again(tmp_path):
     answers = iter(["<think>hm [[B]]</think>é 🙂\tTab\n[[A]]", None, "huh", "[[B]]"])
 
     def verdicts(judge, n):
         return prefer(responses(n), judge, store=tmp_path)["verdict"].tolist()
 
-    once, again, more = (
-        pair_judge(lambda *_: next(answers)),
-        pair_judge(longer),
-        pair_judge(longer, samples=2),
-    )
+    once = pair_judge(lambda *_: next(answers))
+    again = pair_judge(longer)
     assert verdicts(once, 2) == ["failed", "unparsable"]
-    texts = {
-        answer["text"]
-        for answer in Store(tmp_path).read(once.respondent.fingerprint).values()
-    }
+    records = Store(tmp_path).read(once.fingerprint).values()
+    texts = {reply["text"] for record in records for reply in record[3]}
     assert texts == {"<think>hm [[B]]</think>é 🙂\tTab\n[[A]]", "huh", "[[B]]"}
     assert verdicts(again, 3) == ["win", "unparsable", "win"]
     assert len(again.respondent.asked) == 1 + 2, "a failure and the new prompt"
-    verdicts(more, 3)
-    assert len(more.respondent.asked) == 6, "the first sample is there"
+    vague = replace(again, reader=Reader("huh", lambda text: "A"))
+    assert verdicts(vague, 3)[1] == "flip", "replies are read anew, not asked for"
+    assert len(again.respondent.asked) == 1 + 2
 
 
 def test_the_budget_is_known_before_the_first_question(tmp_path):
     table = responses(10)
     with FaultyServer(respond) as server:
         capped = judge("m", server.url, max_requests=12, answer_tokens=50)
-        row = estimate(capped, table, store=tmp_path).iloc[0]
+        row = cost(capped, table, store=tmp_path).iloc[0]
         assert row[["questions", "answered", "to_ask", "answer_tokens"]].tolist() == [
             20,
             0,
@@ -559,9 +537,7 @@ def test_a_budget_of_tokens_holds_in_every_script(sign, first):
         budget = (
             95_000
             if first
-            else int(
-                1.1 * estimate(judge("m", server.url), table)["prompt_tokens"].iloc[0]
-            )
+            else int(1.1 * cost(judge("m", server.url), table)["prompt_tokens"].iloc[0])
         )
         pairs = prefer(
             table,
@@ -598,7 +574,6 @@ def test_a_key_is_nowhere(tmp_path, monkeypatch, capsys, caplog):
             prefer(
                 responses(3), with_key, store=tmp_path / "store", allow_missing=False
             )
-    write_requests(with_key, responses(3), tmp_path / "requests.jsonl")
     written = b"".join(
         path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
     )
@@ -621,59 +596,6 @@ def test_an_address_that_cannot_be_one_is_refused(url):
         judge("m", url=url)
 
 
-def read_lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_batch_files_there_and_back(tmp_path):
-    """One line a question; results are joined by custom_id, and what failed is asked
-    again.
-    """
-    table, store, out = responses(4), tmp_path / "store", tmp_path / "out.jsonl"
-    batch = judge("m", URL, name="batch", retries=0)
-    files = write_requests(batch, table, tmp_path / "r.jsonl", most=5)
-    lines = [line for file in files for line in read_lines(file)]
-    assert ([file.name for file in files], len(lines)) == (["r.jsonl", "r-2.jsonl"], 8)
-
-    def read_batch(lines, failure=None):
-        """Results in another order than the requests."""
-        bodies = [
-            (line["custom_id"], failure or respond("", line["body"], {}))
-            for line in lines[::-1]
-        ]
-        results = [
-            {"custom_id": name, "response": {"status_code": 200, "body": body}}
-            for name, body in bodies
-        ]
-        out.write_text("".join(json.dumps(result) + "\n" for result in results))
-        return (
-            read_results(batch, table, out, store=store)
-            .iloc[0][["read", "failed", "missing"]]
-            .tolist()
-        )
-
-    odd = [{"prompt_tokens": number} for number in (float("inf"), "many", [])] + [
-        "none",
-        [1],
-    ]
-    for usage in odd:
-        assert read_batch(
-            lines[:2], respond("", lines[0]["body"], {}) | {"usage": usage}
-        ) == [0, 2, 8]
-    assert read_batch(lines[:6]) == [6, 0, 2]
-    assert read_batch(lines[6:], {"error": {"message": "max_tokens is too large"}}) == [
-        0,
-        2,
-        2,
-    ]
-    (file,) = write_requests(batch, table, tmp_path / "rest.jsonl", store=store)
-    assert read_lines(file) == lines[6:]
-    assert read_batch(lines[6:]) == [2, 0, 0]
-    assert set(prefer(table, batch, store=store)["verdict"]) == {"win"}, (
-        "there is no server, so nothing was asked"
-    )
-
-
 @pytest.fixture
 def command(main, tmp_path):
     """`rmlab judge` on a file of six pairs."""
@@ -689,7 +611,7 @@ def command(main, tmp_path):
     )
 
 
-def test_the_command_estimates_compares_checks_and_reports(command, tmp_path):
+def test_the_command_counts_the_cost_compares_and_checks(command, tmp_path):
     with FaultyServer(respond) as server:
         assert (
             "questions"
@@ -705,17 +627,12 @@ def test_the_command_estimates_compares_checks_and_reports(command, tmp_path):
         findings = command(server, "--check")[1]
         assert "pass  verdict" in findings
         assert "warn  model" in findings, "the fake says that it is called 'served'"
-        assert command(
-            server, "--report", "--template", "five", "-q", "-o", tmp_path / "r.csv"
-        )[:2] == (0, "")
-    assert pd.read_csv(tmp_path / "r.csv")["probe"].tolist()[0] == "position"
 
 
 def test_a_place_that_nothing_can_be_written_to_is_refused_before_a_question(command):
     with FaultyServer(respond) as server:
         for words in (
             ["-o", "/proc/none.csv"],
-            ["-o", "/proc/none/of.csv", "--report"],
             ["-o", "x.docx"],
         ):
             code, _, err = command(server, "-q", *words)
@@ -739,7 +656,7 @@ def test_a_key_that_is_not_set_is_named_and_a_run_that_asks_nothing_needs_none(
         assert command(server, *words)[0] == 0, "all answers are in the store"
 
 
-@pytest.mark.parametrize("options", ["", "--mode rating", "--mode ranking", "--report"])
+@pytest.mark.parametrize("options", ["", "--mode rating", "--mode ranking"])
 def test_a_run_without_an_answer_is_an_error_and_leaves_the_file_as_it_was(
     command, tmp_path, options
 ):
@@ -761,7 +678,7 @@ def test_a_run_without_an_answer_is_an_error_and_leaves_the_file_as_it_was(
 
 @pytest.mark.parametrize(
     ("options", "n"),
-    [("", 12), ("--mode rating", 12), ("--check", 12), ("--report", 108)],
+    [("", 12), ("--mode rating", 12), ("--check", 12)],
 )
 def test_the_command_says_the_cost_before_the_first_question_and_never_the_key(
     command, monkeypatch, options, n

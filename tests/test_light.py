@@ -87,7 +87,7 @@ assert len(pairs) == 5 * 9 * len(responses[["domain", "id"]].drop_duplicates())
 
 for function in (
     rmlab.summary, rmlab.estimates, rmlab.accuracy, rmlab.rank, rmlab.leaderboard,
-    rmlab.style_gap, rmlab.stats.compare_all, rmlab.bias.style_preference,
+    rmlab.style_gap, rmlab.bias.style_preference,
 ):
     assert len(function(scores)), function
 features = rmlab.styles.features(responses)
@@ -103,7 +103,7 @@ rmlab.write_scores(scores, "scores.csv")
 assert rmlab.summary(rmlab.read_scores("scores.csv")).equals(rmlab.summary(scores))
 
 plots = rmlab.plots
-ax = rmlab.plot_matrix(rmlab.matrix(scores[scores["model"] == "toy 1.0"]))
+ax = rmlab.plot_matrix(scores[scores["model"] == "toy 1.0"])
 ax.figure.savefig("matrix.png")
 plots.plot_leaderboard(rmlab.leaderboard(scores))
 plots.plot_rank(rmlab.rank(scores))

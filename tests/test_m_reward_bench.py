@@ -13,7 +13,7 @@ import rmlab
 from rmlab.benchmarks import load, named
 from rmlab.benchmarks.m_reward_bench import _COUNTS
 from rmlab.benchmarks.reward_bench import SECTIONS
-from rmlab.tables import DataError, check_pairs
+from rmlab.tables import DataError
 
 LANGUAGES = {"arb_Arab": "ar", "deu_Latn": "de", "zho_Hans": "zh"}
 
@@ -76,7 +76,9 @@ def test_languages_are_read_and_counted_as_a_plain_loop_counts(folder):
 
 def test_translations_of_a_task_are_one_cluster(folder):
     responses = load("m-reward-bench", path=folder)
-    items = named("m-reward-bench").items(rmlab.score(responses, "longest"))
+    items = named("m-reward-bench").items(
+        rmlab.pairs(rmlab.score(responses, "longest"))
+    )
     assert len(np.unique(items.cluster)) == 6 * len(_COUNTS)
 
     released = [{"id": 1718, "source": "hep-go"}, {"id": 1554, "source": "hep-python"}]
@@ -94,68 +96,3 @@ def test_a_row_without_a_language_is_named(folder):
         path.write_text(json.dumps([row, row | {"id": 1, column: value}]))
         with pytest.raises(DataError, match=rf"row 1.*'{column}'"):
             load("m-reward-bench", path=path)
-
-
-def language_pairs(seed, between=0.0, n_tasks=60, n_languages=8):
-    """Wins of tasks that are hard or easy in all languages, and of languages that
-    are.
-    """
-    rng = np.random.default_rng(seed)
-    of_task = rng.normal(0, 0.2, n_tasks)
-    of_language = between * rng.standard_normal(n_languages)
-    chance = 0.5 + of_task[:, None] + of_language
-    is_won = rng.random(chance.shape) < chance
-    task, language = np.indices(chance.shape)
-    frame = pd.DataFrame(
-        {
-            "model": "m",
-            "benchmark": "own",
-            "domain": "d",
-            "id": [f"{t}/{i}" for t, i in zip(task.flat, language.flat, strict=True)],
-            "chosen_slot": 0,
-            "rejected_slot": 0,
-            "margin": np.where(is_won, 1.0, -1.0).ravel(),
-            "language": [f"l{i}" for i in language.flat],
-            "task": [f"t{i}" for i in task.flat],
-        }
-    )
-    return check_pairs(frame)
-
-
-def test_differences_and_spread_equal_plain_loops():
-    pairs = language_pairs(0, between=0.1)
-    table = rmlab.stats.spread(pairs, cluster="task").set_index("language")
-    won = (pairs["margin"] > 0).groupby(pairs["language"]).mean()
-    assert table["accuracy"].to_dict() == pytest.approx(won.to_dict())
-    difference = won - won.mean()
-    assert table["difference"].to_dict() == pytest.approx(difference.to_dict())
-
-    wide = pairs.assign(won=pairs["margin"] > 0).pivot(
-        index="task", columns="language", values="won"
-    )
-    centred = wide.astype(float).sub(wide.mean(axis=1), axis=0)
-    noise = centred.var() / len(wide)
-    excess = (difference**2 - noise).sum() / (len(won) - 1)
-    assert table["spread"].tolist() == pytest.approx([np.sqrt(excess)] * len(won))
-    assert table.eval("difference_low < difference < difference_high").all()
-    with pytest.raises(DataError, match="'spread'"):
-        rmlab.stats.spread(pairs.assign(spread="a"), by="spread")
-
-
-def test_the_spread_of_languages_that_was_planted_is_found_again():
-    squares = defaultdict(list)
-    coverage = []
-    for between in (0.0, 0.1):
-        for seed in range(60):
-            pairs = language_pairs(seed, between, n_tasks=40, n_languages=6)
-            table = rmlab.stats.spread(pairs, cluster="task")
-            squares[between].append(table["spread"].iloc[0] ** 2)
-            if between == 0.0:
-                holds = table.eval("difference_low <= 0 <= difference_high")
-                coverage += holds.tolist()
-    error = np.std(squares[0.1]) / np.sqrt(60)
-    assert abs(np.mean(squares[0.1]) - 0.1**2) < 3 * error
-    # Cut off at zero, so that half of them are zero.
-    assert np.median(squares[0.0]) < 0.02**2
-    # 95 % give or take three standard errors.
-    assert abs(np.mean(coverage) - 0.95) < 3 * np.sqrt(0.05 * 0.95 / len(coverage))

@@ -201,6 +201,19 @@ ONE_HOT = [
         "winner_tie": 0,
     }
 ]
+KAGGLE = [
+    {
+        **dict.fromkeys(("winner_model_a", "winner_tie"), 0),
+        "prompt": '["p"]',
+        "response_a": '["bad"]',
+        "response_b": '["good"]',
+        "winner_model_b": 1,
+    }
+]
+RANKED = [
+    {"parent": "m", "question": "p", "text": text, "rank": n}
+    for n, text in enumerate(("good", "bad"))
+]
 PKU = [
     {
         "prompt": "p",
@@ -235,6 +248,8 @@ PUBLIC = {
     "UltraFeedback": ULTRAFEEDBACK,
     "Nectar": NECTAR,
     "one-hot": ONE_HOT,
+    "Kaggle": KAGGLE,
+    "ranked": RANKED,
     "PKU": PKU,
     "SHP": SHP,
     "ShareGPT": SHAREGPT,
@@ -270,6 +285,12 @@ def test_ratings_of_several_answers_are_all_their_pairs():
     assert list(answers(responses).values()) == [[["a"], ["b"]], [["c"], ["b"]]]
     assert len(responses["family"].unique()) == 1
     assert responses.attrs["understood"]["left_out"] == {"tie": 1}
+
+
+def test_ranks_are_not_ratings():
+    """The worst answer was the chosen one."""
+    with pytest.raises(DataError, match=r"columns=\{'rank': 'rank'\}"):
+        rmlab.load_preferences(RANKED, columns={"rating": "rank"})
 
 
 def test_answers_without_their_rivals_are_a_pool():

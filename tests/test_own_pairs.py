@@ -146,28 +146,6 @@ def texts(responses):
     )
 
 
-def test_an_empty_prompt_is_to_be_filled_in_not_named():
-    rows = pd.DataFrame(
-        {"prompt": ["p", None], "chosen": ["a", "b"], "rejected": ["c", "d"]}
-    )
-    with pytest.raises(rmlab.DataError) as error:
-        rmlab.load_preferences(rows)
-    assert "columns=" not in str(error.value)
-
-
-def test_rewards_under_other_names_are_to_be_named(tmp_path):
-    rows = {
-        "prompt": ["p"],
-        "chosen": ["a"],
-        "rejected": ["b"],
-        "good": [1.0],
-        "bad": [0.0],
-    }
-    pd.DataFrame(rows).to_csv(tmp_path / "r.csv", index=False)
-    with pytest.raises(rmlab.DataError, match="chosen_score"):
-        rmlab.read_scores(tmp_path / "r.csv")
-
-
 REWARDS = {"id": ["x", "y"], "Chosen_Reward": [1, 1], "Rejected_Reward": [0, 1]}
 
 
@@ -423,50 +401,6 @@ def test_a_field_that_one_row_lacks_is_named_with_its_row(tmp_path, rows, field)
         rmlab.read_scores(path)
 
 
-UNNAMED = [
-    (rmlab.read_scores, {"prompt": PROMPTS, "good": CHOSEN, "bad": REJECTED}),
-    (rmlab.read_scores, PAIR),
-    (load_preferences, {"prompt": PROMPTS, "good": CHOSEN, "bad": REJECTED}),
-    (load_preferences, {"response": ["a", "b"], "label": [1, 0]}),
-    (load_preferences, ANSWERS | {"label": [5, 1, 4, 2, 3, 3]}),
-    (
-        load_preferences,
-        {
-            "instruction": PROMPTS,
-            "input": PROMPTS,
-            "chosen": PAIR["chosen"],
-            "rejected": PAIR["rejected"],
-        },
-    ),
-    (load_preferences, {"chosen": PAIR["chosen"], "rejected": PAIR["rejected"]}),
-]
-
-
-@pytest.mark.parametrize(("read", "content"), UNNAMED)
-def test_a_column_that_is_to_be_named_is_said_for_python_and_for_the_shell(
-    tmp_path, read, content
-):
-    """In the shell people were told to pass `columns={...}`."""
-    with pytest.raises(DataError, match=r"columns=\{'(\w+)': .*--column \1="):
-        read(write(content, tmp_path / "mine.jsonl"))
-
-
-def test_models_must_have_names(tmp_path):
-    """A list in the place of a model's name was a TypeError."""
-    row = {
-        "prompt": "p",
-        "chosen": "a",
-        "rejected": "b",
-        "chosen_score": 1,
-        "rejected_score": 0,
-        "model": ["m"],
-    }
-    path = tmp_path / "mine.jsonl"
-    path.write_text(json.dumps(row))
-    with pytest.raises(DataError, match="row 0: 'model'"):
-        rmlab.read_scores(path)
-
-
 def test_scores_without_texts(tmp_path):
     path = write(
         {"id": ["x", "y", "z"], "chosen_score": [0, 1, 2], "rejected_score": 1},
@@ -602,22 +536,6 @@ def test_scores_of_other_projects(tmp_path, content, columns, expected):
     )
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"chosen_score": "a", "rejected_score": "l"}, "row 0: 'a'"),
-        ({"choosen_score": "l"}, "'choosen_score'"),
-        ({"scores": "s", "num_correct": "n"}, "row 0: 'n' .* 3"),
-    ],
-)
-def test_columns_that_are_not_there_are_named(tmp_path, columns, message):
-    path = write_json(
-        tmp_path / "x.jsonl", [{"a": {"w": 1}, "l": 0, "s": [3, 1, 2], "n": 3}] * 2
-    )
-    with pytest.raises(DataError, match=message):
-        rmlab.read_scores(path, columns=columns)
-
-
 @pytest.fixture(scope="module")
 def mini():
     return rmlab.load("mini")
@@ -690,22 +608,6 @@ def two_models(order):
     return pd.concat([right, wrong])[
         ["prompt", "model", "chosen_score", "rejected_score"][::order]
     ]
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_column_model_counts_where_only_the_scores_are_named(tmp_path, order):
-    """A is always right and B always wrong: it was one model with 0.50."""
-    renamed = two_models(order).rename(
-        columns={"chosen_score": "good", "rejected_score": "bad"}
-    )
-    path = write(renamed, tmp_path / "judges.csv")
-    named = {"chosen_score": "good", "rejected_score": "bad"}
-    overall = rmlab.summary(rmlab.read_scores(path, columns=named)).set_index("model")[
-        "overall"
-    ]
-    assert overall.to_dict() == {"A": 1.0, "B": 0.0}
-    alone = rmlab.read_scores(path, columns=named | {"model": None})
-    assert set(alone["model"]) == {"judges"}
 
 
 def test_named_scores_have_the_families_and_ids_of_their_pairs(tmp_path):
@@ -785,19 +687,6 @@ def test_decimal_commas_of_a_file_with_semicolons_are_numbers(tmp_path):
     )  # may be a thousand
     with pytest.raises(DataError, match="'1,250'"):
         rmlab.read_scores(path)
-
-
-def test_a_frame_is_no_source_of_scores():
-    """`benchmark: no such file`: its columns were taken for paths."""
-    with pytest.raises(TypeError, match="DataFrame"):
-        rmlab.read_scores(repeated_scores(1))
-
-
-def test_named_scores_lose_the_lists_around_them(tmp_path):
-    rows = [{"id": "x", "good": [[1.5]], "bad": [0.5]}]
-    named = {"chosen_score": "good", "rejected_score": "bad"}
-    scores = rmlab.read_scores(write(rows, tmp_path / "x.jsonl"), columns=named)
-    assert scores["score"].tolist() == [1.5, 0.5]
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -938,16 +827,6 @@ def test_domains_of_ones_own_are_no_benchmark(domains, n_rejected):
     assert set(rows["chance"]) == {0.5}
     assert rmlab.leaderboard(scores)["overall"].tolist()[0] == 1.0
     assert rmlab.accuracy(scores)["n_pairs"].item() == 48 * n_rejected
-
-
-def test_scores_below_chance_may_be_swapped(tmp_path):
-    rows = questions(chosen="a", rejected="b", chosen_score=0.0, rejected_score=1.0)
-    scores = rmlab.read_scores(write(rows, tmp_path / "rm.csv"))
-    page = tmp_path / "report.html"
-    rmlab.write_report(scores, page)
-    assert "may be swapped" in page.read_text()
-    rmlab.write_report(scores.assign(score=-scores["score"]), page)
-    assert "may be swapped" not in page.read_text()
 
 
 def test_texts_of_another_file_are_found_by_their_keys(tmp_path):

@@ -315,8 +315,9 @@ def test_what_is_missing_is_refused_with_the_reason_and_the_way_out():
     word.
     """
     scores = results("smollm2-rm-bench")
-    one = metrics.matrix(scores[scores["model"] == "SmolLM2-135M sum"])
-    tables_without = [(plots.plot_matrix, one), (plots.plot_matrix, one * np.nan)]
+    one = scores[scores["model"] == "SmolLM2-135M sum"]
+    tables_without = [(plots.plot_matrix, one)]
+    tables_without += [(plots.plot_matrix, metrics.estimates(one))]
     tables_without += [
         (plots.plot_style_gap, rmlab.style_gap(scores)),
         (plots.plot_forest, rmlab.style_gap(scores)),
@@ -340,7 +341,7 @@ def test_other_tables_and_options_are_refused(drawings, pairs, good):
         ("plot_forest", summary, {"value": "chta"}, "chta"),
         ("plot_scatter", summary, {"x": "esay"}, "esay"),
         ("plot_matrix", drawings["plot_matrix"][0] * 100, {}, "share"),
-        ("plot_matrix", pairs, {}, "weak"),
+        ("plot_matrix", pairs, {}, "3"),
         ("plot_margins", pairs, {}, "3"),
         ("plot_margins", good.assign(margin=np.nan), {}, "margin"),
     ):
@@ -355,7 +356,7 @@ def test_matrix_writes_every_share_its_level_and_its_ties(tied):
     model = tied[tied["model"] == "a"]
     table = metrics.accuracy(model, by=CELL)
     assert table["n_ties"].sum() > 0
-    for source in (metrics.matrix(model), table):
+    for source in (model, table, metrics.estimates(model)):
         ax = plots.plot_matrix(source)
         hatched = {
             (round(p.get_y() + p.get_height()) - 1, p.get_x()): p.get_height()
@@ -464,12 +465,10 @@ def test_an_unbounded_rate_is_a_word_and_no_number(styled):
 
 
 def test_margins_have_their_win_rates_and_zero_on_the_edge_of_a_bin(good):
-    ax, table = plots.plot_margins(good), stats.margins(good).set_index("level")
+    ax = plots.plot_margins(good)
     for level, text in zip(tables.LEVELS, legend(ax), strict=True):
-        assert (
-            f"{table.loc[level, 'positive']:.2f} won of {table.loc[level, 'n_pairs']:,}"
-            in text
-        )
+        margin = good.loc[good["level"] == level, "margin"].dropna()
+        assert f"{(margin > 0).mean():.2f} won of {len(margin):,}" in text
     edges = ax.patches[0].get_data().edges
     assert np.abs(edges).min() < 1e-12
     outside = ((good["margin"] < edges[0]) | (good["margin"] > edges[-1])).sum()

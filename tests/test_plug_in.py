@@ -30,8 +30,7 @@ def read(files):
 
 def make_parts(items, options):
     weight = {"summer": 1.0, "winter": 3.0 if options["winter"] == "heavy" else 1.0}
-    domains = items.cells["domain"].tolist()
-    return weighted_parts(items, domains, weight, label="benchmark")
+    return weighted_parts(items.frame["domain"], weight, label="benchmark")
 
 
 HAIKU = Benchmark(

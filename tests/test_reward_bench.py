@@ -14,7 +14,8 @@ from benchmark_worlds import FIVE, reward_bench_pairs
 import rmlab
 from rmlab import metrics, tables
 from rmlab.benchmarks.reward_bench import SECTIONS
-from rmlab.tables import DataError
+from rmlab.estimation.best_of import best_of
+from rmlab.tables import DataError, check_scores
 
 
 def subset_rows(scores):
@@ -112,19 +113,6 @@ def whole(seed):
     return pd.concat([best_of_four(seed), ties(seed)], ignore_index=True)
 
 
-def in_some_order(chosen, rejected, rng):
-    """Place of the first chosen answer, where equal scores are put in a random
-    order.
-    """
-    rows = [
-        (-score, rng.random(), label)
-        for label, side in (("c", chosen), ("r", rejected))
-        for score in side
-    ]
-    labels = [label for *_, label in sorted(rows)]
-    return labels.index("c") + 1
-
-
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("rule", ["share", "loss", "win"])
 def test_credit_and_place_equal_the_plain_loop(rule, seed):
@@ -132,7 +120,7 @@ def test_credit_and_place_equal_the_plain_loop(rule, seed):
     the rule makes of these.
     """
     scores = best_of_four(seed)
-    table = metrics.best_of(scores, ties=rule).set_index(["domain", "id"])
+    table = best_of(check_scores(scores), ties=rule).set_index(["domain", "id"])
     for key, prompt in scores.groupby(["domain", "id"]):
         own = prompt.loc[prompt["label"] == "chosen", "score"].item()
         others = prompt.loc[prompt["label"] == "rejected", "score"].tolist()
@@ -140,7 +128,6 @@ def test_credit_and_place_equal_the_plain_loop(rule, seed):
             sum(other > own for other in others),
             sum(other == own for other in others),
         )
-        place = 1 + above + {"share": level / 2, "loss": level, "win": 0}[rule]
         leads = (
             {"share": 1 / (1 + level), "loss": float(level == 0), "win": 1.0}[rule]
             if above == 0
@@ -149,48 +136,23 @@ def test_credit_and_place_equal_the_plain_loop(rule, seed):
         row = table.loc[key]
         assert (row["above"], row["level"], row["n_answers"]) == (above, level, 4)
         assert row["credit"] == pytest.approx(leads)
-        assert row["reciprocal_rank"] == pytest.approx(1 / place)
     assert (table["above"] > 0).any()
     assert (table["level"] > 0).any()
 
 
-def test_strict_and_lenient_ranks_are_the_ends_of_every_order():
-    """Equal answers may stand in any order: the worst place is that of "loss", the best
-    one that of "win".
-    """
-    rng = np.random.default_rng(0)
-    scores = best_of_four(7, n=2)
-    ends = {
-        rule: metrics.best_of(scores, ties=rule)["reciprocal_rank"].to_numpy()
-        for rule in ("loss", "win")
-    }
-    groups = [prompt for _, prompt in scores.groupby(["domain", "id"], sort=False)]
-    for prompt, low, high in zip(groups, ends["loss"], ends["win"], strict=True):
-        sides = (
-            prompt.loc[prompt["label"] == label, "score"]
-            for label in ("chosen", "rejected")
-        )
-        chosen, rejected = (side.tolist() for side in sides)
-        places = {in_some_order(chosen, rejected, rng) for _ in range(200)}
-        assert (1 / max(places), 1 / min(places)) == pytest.approx((low, high))
-
-
 def test_the_strict_summary_is_the_mean_of_strict_credits():
     scores = whole(2)
+    is_single = scores["domain"] != "Ties"
     strict = metrics.summary(scores, ties="loss").iloc[0]
     best = (
-        metrics.best_of(scores[scores["domain"] != "Ties"], ties="loss")
+        best_of(check_scores(scores[scores["domain"] != "Ties"]), ties="loss")
         .groupby("domain")["credit"]
         .mean()
     )
     assert strict[
         ["factuality", "precise_if", "math", "safety", "focus"]
     ].tolist() == pytest.approx(best[list(FIVE)])
-    assert (
-        0
-        < best.mean()
-        < metrics.best_of(scores[scores["domain"] != "Ties"])["credit"].mean()
-    )
+    assert 0 < best.mean() < best_of(check_scores(scores[is_single]))["credit"].mean()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -214,10 +176,6 @@ def test_ties_at_the_edges():
         == pytest.approx(ties_oracle(perfect))
         == pytest.approx(1.01)
     )
-    single = ties(1, correct=(1, 1))
-    detail = metrics.ties_detail(single)
-    assert detail["spread"].isna().all()
-    assert detail["gap"].notna().all()
 
 
 def test_summary_is_the_mean_of_six_with_an_interval():
@@ -250,10 +208,6 @@ def test_a_constant_scorer_earns_a_quarter_and_nothing_when_strict():
         strict[["factuality", "precise_if", "math", "safety", "focus"]].tolist()
         == [0.0] * 5
     )
-    assert (
-        metrics.best_of(scores[scores["domain"] != "Ties"])["reciprocal_rank"]
-        == 1 / 2.5
-    ).all()
     with pytest.raises(DataError, match=r"table: RewardBench 2 .* scores"):
         metrics.accuracy(metrics.pairs(scores))
 
@@ -350,14 +304,14 @@ def test_ties_prompts_that_lack_answers_are_refused(lost):
         DataError,
         match=rf"Ties prompts lack answers, first .*'other', 'id': '{lost[0]}'",
     ):
-        metrics.ties_detail(scores[~gone])
-    assert len(metrics.ties_detail(scores)) == 20
+        metrics.ties_score(scores[~gone])
+    assert len(metrics.ties_score(scores)) == 10
 
 
 def test_bad_scores_are_named():
     scores = whole(0)
     with pytest.raises(DataError, match="no partner"):
-        metrics.ties_detail(scores[scores["id"] != "ref:2"])
+        metrics.ties_score(scores[scores["id"] != "ref:2"])
     with pytest.raises(DataError, match="one chosen and three rejected"):
         metrics.summary(scores.drop(index=1))
     with pytest.raises(DataError, match="subset 'chat' is not one of RewardBench 2's"):
@@ -371,7 +325,7 @@ def test_bad_scores_are_named():
     with pytest.raises(DataError, match="no rows"):
         metrics.summary(scores.head(0))
     with pytest.raises(DataError, match="one label only"):
-        metrics.best_of(scores[scores["label"] == "chosen"])
+        best_of(check_scores(scores[scores["label"] == "chosen"]))
 
 
 def sections_oracle(pairs, counts):

@@ -16,7 +16,7 @@ import rmlab
 from rmlab import baselines, tables, toy
 from rmlab.io import read_pairs, read_scores
 from rmlab.scorers import Scorer
-from rmlab.scorers.base import Judge, Judged, as_pair_scorer, as_scorer
+from rmlab.scorers.base import as_pair_scorer, as_scorer
 from rmlab.scorers.encoder import TextEncoder
 from rmlab.scoring import prefer, score
 from rmlab.scoring.run import LONG
@@ -282,25 +282,43 @@ def test_a_scorer_s_own_columns_replace_none_of_the_table(column, tmp_path):
     assert not list(tmp_path.glob("*.csv"))
 
 
-def test_an_infinite_verdict_is_refused_before_a_table_is_written(tmp_path):
-    class Infinite(Judge):
-        name = "judge"
-        fingerprint = "judge"
-        takes = "answer"
+class Commented(Scorer):
+    """It says a word of each text, and keeps a longer one for the store."""
 
-        def __init__(self):
-            self.apart = {}
+    name = fingerprint = "commented"
+    columns, hidden_columns, has_objects = ("comment",), ("note", "reason"), True
 
-        def judge(self, items, *, store=None, progress=None):
-            values = [np.array([np.inf]) for _ in items]
-            return Judged(values, ["rated"] * len(values), {}, {})
+    def __init__(self, silent=()):
+        self.silent, self.asked = silent, []
 
-        def provenance(self):
-            return {}
+    def stream(self, texts):
+        for i, text in enumerate(texts):
+            answer = text.answers[0]
+            self.asked.append(answer)
+            rows = np.empty((1, 4), object)
+            rows[0] = [float(len(answer)), "fine", {"note": answer}, ""]
+            if answer in self.silent:
+                rows[0] = [np.nan, "silent", None, "it was silent"]
+            yield [i], rows
 
-    with pytest.raises(DataError, match="finite"):
-        score(responses(2), Infinite(), store=tmp_path)
-    assert not list(tmp_path.glob("*.csv"))
+
+def test_columns_may_hold_words_and_a_missing_score_has_a_reason(tmp_path):
+    frame = responses(2)
+    silent = frame["response"].iloc[[0, 3]].tolist()
+    scorer = Commented(silent)
+    scores = score(frame, scorer, store=tmp_path, allow_missing=True)
+    assert list(scores.columns) == [*tables.SCORES, "comment"]
+    assert (scores["comment"] == "silent").equals(scores["score"].isna())
+    assert scores["score"].isna().sum() == len(silent)
+    provenance = scores.attrs["provenance"]["commented"]
+    assert provenance["unscored"] == {"it was silent": len(silent)}
+    with pytest.raises(DataError, match="it was silent"):
+        score(frame, scorer, store=tmp_path)
+
+    again = Commented()
+    complete = score(frame, again, store=tmp_path)
+    assert again.asked == silent, "a text without a score is scored again"
+    assert complete["score"].tolist() == frame["response"].str.len().tolist()
 
 
 def test_a_rerun_forwards_what_is_new_and_is_equal(tmp_path):

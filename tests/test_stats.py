@@ -1,6 +1,6 @@
-"""Statistics: comparisons, ranks, power, calibration, items and errors in common;
-formulas by hand, oracles, laws.
-"""
+"""Comparisons, ranks, power, calibration: formulas by hand, oracles, laws."""
+
+from itertools import combinations
 
 import designs
 import numpy as np
@@ -8,13 +8,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, multinomial, multivariate_normal, norm, t
+from scipy.stats import binom, multinomial, t
 from statsmodels.stats.multitest import multipletests
 
 import rmlab
 from rmlab import metrics, stats, tables
-from rmlab.estimation.difference import paired_differences
-from rmlab.stats.item_analysis import normal_below
 from rmlab.stats.ranking import group_letters
 from rmlab.stats.study_size import exact_power
 from rmlab.tables import DataError
@@ -47,11 +45,6 @@ def random_pairs(n, models="ab", seed=0, missing=0.0):
     return one_each(
         {model: rng.choice([1.0, -1.0, 0.0, np.nan], n, p=chances) for model in models}
     )
-
-
-def responses_of(won):
-    """Pairs from a square of outcomes (models, items): 1 won, 0 lost, NaN missing."""
-    return one_each({f"m{i:02d}": 2 * row - 1 for i, row in enumerate(won)})
 
 
 @pytest.fixture
@@ -138,20 +131,46 @@ def test_a_comparison_has_the_reported_accuracies_and_counts(pairs):
     assert original["margin"].item() == flipped.iloc[0]["margin_b"]
 
 
-def test_a_missing_outcome_is_left_out_of_its_own_model_only():
-    pairs = random_pairs(200, models="abc", seed=3, missing=0.2)
-    wide = pairs.pivot(index="id", columns="model", values="outcome")
-    for row in stats.compare_all(pairs).itertuples():
-        mean_a, mean_b = (
-            (wide[model].dropna() == "win").mean()
-            for model in (row.model_a, row.model_b)
-        )
-        assert row.difference == pytest.approx(mean_a - mean_b, abs=1e-14)
-        both = wide[[row.model_a, row.model_b]].dropna()
-        assert [row.n_pairs, row.missing] == [len(both), 200 - len(both)]
-        assert row.agreement == pytest.approx(
-            (both[row.model_a] == both[row.model_b]).mean()
-        )
+def test_models_are_compared_on_what_both_have_answered():
+    """One of two equal models lacks the hardest prompts: it led on its own ones."""
+    won = np.arange(200) >= 40
+    margin = np.where(won, 1.0, -1.0)
+    lacking = np.where(np.arange(200) < 10, np.nan, margin)
+    third = np.where(np.arange(200) % 7 == 0, np.nan, margin)
+    pairs = one_each({"a": margin, "b": lacking, "c": third})
+    for names, n_left_out in (("ab", 10), ("ac", 29), ("bc", 37)):
+        row = stats.compare(pairs, *names).iloc[0]
+        assert row["value_a"] == row["value_b"]
+        assert [row["difference"], row["p"]] == [0, 1]
+        assert [row["n_pairs"], row["missing"]] == [200 - n_left_out, n_left_out]
+        same = stats.equivalence(pairs, *names, margin=0.1).iloc[0]
+        assert [same["difference"], same["missing"]] == [0, n_left_out]
+    ranks = stats.rank(pairs)
+    assert ranks["rank_low"].tolist() == [1, 1, 1]
+    assert ranks["group"].tolist() == ["a", "a", "a"]
+    common = rmlab.summary(pairs, common=True)
+    assert (common["n_prompts"] == 200 - 37).all()
+    np.testing.assert_array_equal(common["overall"], common["overall"].iloc[0])
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_two_models_share_a_letter_exactly_where_holm_finds_no_difference(missing):
+    """Holm of statsmodels over the p of `compare`, baselines left out."""
+    rng = np.random.default_rng(5)
+    strength = np.linspace(0, 2.5, 6)[:, None]
+    margin = rng.normal(strength, 2, (6, 120)) + rng.normal(0, 1, 120)
+    margin[rng.random(margin.shape) < missing] = np.nan
+    pairs = one_each(dict(zip("abcdef", margin, strict=True)))
+    blind = pairs[pairs["model"] == "a"].assign(model="random")
+    names = [*combinations("abcdef", 2)]
+    p = [stats.compare(pairs, *pair)["p"].item() for pair in names]
+    is_clear = multipletests(p, method="holm")[0]
+    assert 2 <= is_clear.sum() <= 13
+    ranks = stats.rank(pd.concat([pairs, blind])).set_index("model")
+    for (a, b), clear in zip(names, is_clear, strict=True):
+        shared = set(ranks.loc[a, "group"]) & set(ranks.loc[b, "group"])
+        assert bool(shared) == (not clear)
+    assert ranks.loc["random", "group"] == ""
 
 
 def test_agreement_has_every_digit_of_the_share():
@@ -169,47 +188,9 @@ def test_a_missing_domain_leaves_no_difference_and_names_the_way_out(pairs):
     assert stats.compare(partial, "a", "b", by="domain")["difference"].notna().all()
 
 
-def test_p_holm_is_holm_over_the_pairs_of_models(pairs):
-    """With statsmodels; pairs with a content-blind baseline move none of them, and are
-    adjusted over all pairs.
-    """
-    pairs = pairs[pairs["model"] != "d"]
-    better = np.random.default_rng(0).random(len(pairs)) < 0.4
-    strong = pairs.assign(
-        outcome=pairs["outcome"].where(~better, "win"),
-        margin=np.nan,
-        model=pairs["model"] + "+",
-    )
-    field = pd.concat([pairs, strong])
-    blind = pairs[pairs["model"] == "c"].assign(model="random")
-    key = ["model_a", "model_b"]
-    alone, with_blind = (
-        stats.compare_all(table).set_index(key)
-        for table in (field, pd.concat([field, blind]))
-    )
-    assert [len(alone), len(with_blind)] == [15, 21]
-    assert 2 <= (alone["p_holm"] < 0.05).sum() <= 13
-    np.testing.assert_allclose(
-        alone["p_holm"], multipletests(alone["p"], method="holm")[1], rtol=1e-12
-    )
-    np.testing.assert_array_equal(
-        with_blind.loc[alone.index, "p_holm"], alone["p_holm"]
-    )
-    is_blind = ~with_blind.index.isin(alone.index)
-    over_all = multipletests(with_blind["p"], method="holm")[1]
-    np.testing.assert_allclose(
-        with_blind["p_holm"][is_blind], over_all[is_blind], rtol=1e-12
-    )
-    assert (
-        rmlab.rank(pd.concat([field, blind])).set_index("model").loc["random", "group"]
-        == ""
-    )
-
-
 def test_models_on_different_comparisons_are_refused_unless_asked(pairs):
     gaps = pairs[(pairs["model"] != "b") | (pairs["domain"] != "code")]
     for function in (
-        stats.compare_all,
         stats.rank,
         lambda table: stats.compare(table, "a", "b"),
     ):
@@ -356,8 +337,8 @@ def test_equivalence_keeps_its_level_where_one_model_alone_is_ahead(n):
     assert false_alarms.max() > 0.02
 
 
-def test_plan_has_the_power_asked_for_and_no_prompt_too_many():
-    table = stats.plan([0.02, 0.05, 0.15], agreement=[0.8, 0.9, 0.95])
+def test_a_sample_size_has_the_power_asked_for_and_no_prompt_too_many():
+    table = stats.sample_size([0.02, 0.05, 0.15], agreement=[0.8, 0.9, 0.95])
     impossible = table["difference"] > 1 - table["agreement"] + 1e-12
     assert (table["n_prompts"].isna() == impossible).all()
     for row in table[~impossible].itertuples():
@@ -366,19 +347,14 @@ def test_plan_has_the_power_asked_for_and_no_prompt_too_many():
             exact_power(int(row.n_prompts) - 1, row.difference, row.agreement, 0.05)
             < 0.8
         )
-    more = stats.plan(0.02, agreement=0.9, comparisons=10)
-    assert (
-        more["n_prompts"].item() > stats.plan(0.02, agreement=0.9)["n_prompts"].item()
-    )
-    assert more["alpha"].item() == pytest.approx(0.005)
 
 
 @pytest.mark.parametrize(
     ("difference", "agreement"), [(0.1, 0.9), (0.2, 0.8), (-0.3, 0.7), (0.05, 0.95)]
 )
-def test_plan_reaches_the_largest_difference_that_can_be(difference, agreement):
+def test_a_sample_size_reaches_the_largest_difference(difference, agreement):
     """1 - 0.9 is a little less than 0.1."""
-    assert stats.plan(difference, agreement=agreement)["power"].item() >= 0.8
+    assert stats.sample_size(difference, agreement=agreement)["power"].item() >= 0.8
 
 
 @pytest.mark.parametrize(
@@ -387,7 +363,7 @@ def test_plan_reaches_the_largest_difference_that_can_be(difference, agreement):
 )
 def test_from_the_planned_number_on_the_power_is_reached(difference, agreement, power):
     """In the first case 12 prompts have it and 14 do not."""
-    n = stats.plan(difference, agreement=agreement, power=power, alpha=0.0554)[
+    n = stats.sample_size(difference, agreement=agreement, power=power, alpha=0.0554)[
         "n_prompts"
     ].item()
     later = [exact_power(k, difference, agreement, 0.0554) for k in range(n - 1, 4 * n)]
@@ -397,16 +373,14 @@ def test_from_the_planned_number_on_the_power_is_reached(difference, agreement, 
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("comparisons", 0),
-        ("comparisons", -3),
         ("power", 1.0),
         ("alpha", 0.0),
         ("agreement", 1.0),
     ],
 )
-def test_plan_refuses_what_no_plan_can_be_made_for(option, value):
+def test_a_sample_size_refuses_what_no_plan_can_be_made_for(option, value):
     with pytest.raises(ValueError, match=f"{option}.*{value!r}"):
-        stats.plan(0.05, **{option: value})
+        stats.sample_size(0.05, **{option: value})
 
 
 @pytest.mark.parametrize(
@@ -461,13 +435,11 @@ def test_a_power_below_the_level_is_no_plan():
         with pytest.raises(ValueError, match=f"power={power}.*{alpha}"):
             stats.power(table, "a", "b", alpha=alpha, power=power)
         with pytest.raises(ValueError, match=f"power={power}.*{alpha}"):
-            stats.plan(0.02, agreement=0.9, alpha=alpha, power=power)
+            stats.sample_size(0.02, agreement=0.9, alpha=alpha, power=power)
 
 
 def test_the_detectable_difference_is_found_with_the_power_over_domains(make_scores):
-    """By simulation with `paired_differences`, the test of `compare`: it adds two
-    prompts to each domain of RM-Bench, which raises the error where few prompts differ.
-    """
+    """By simulation with the test of `compare`."""
     share = 1 / 50  # of prompts that differ
     subsets = {"chat": 129, "math": 529, "code": 228}
     subsets |= {"safety-refuse": 284, "safety-response": 157}
@@ -485,8 +457,8 @@ def test_the_detectable_difference_is_found_with_the_power_over_domains(make_sco
     for_a = kind < (share + delta) / 2
     won = np.concatenate([for_a | (kind >= share), ~for_a])
     margins = np.repeat(2.0 * won - 1, 9, axis=1)
-    result = designs.estimate_overall(designs.prepare_margins(margins))
-    p = paired_differences(result, np.arange(draws), np.arange(draws) + draws).p
+    items = designs.prepare_margins(margins)
+    p = designs.compare_rows(items, np.arange(draws), np.arange(draws) + draws).p
     assert 0.78 < (p < 0.05).mean() < 0.88
 
 
@@ -496,20 +468,6 @@ def test_a_detectable_difference_beyond_the_possible_is_missing_with_the_reason(
     assert np.isnan(row["detectable"])
     assert row["reason"]
     assert stats.power(two_models(5, 5, 50), "a", "b")["detectable"].item() < 10 / 60
-
-
-def test_detectable_grows_with_the_number_of_models():
-    table = two_models(60, 50, 800, more=["c", "d"])
-    plain, holm = (
-        stats.power(table, "a", "b", adjust=adjust) for adjust in ("none", "holm")
-    )
-    assert plain["detectable"].item() < holm["detectable"].item()
-    assert holm["alpha"].item() == pytest.approx(0.05 / 6)
-    assert stats.power(table, "a")["model_b"].tolist() == ["b", "c", "d"]
-    blind = pd.concat([table, table[table["model"] == "b"].assign(model="random")])
-    assert stats.power(blind, "a", adjust="holm")["alpha"].tolist() == pytest.approx(
-        [0.05 / 6] * 3 + [0.05 / 10]
-    )
 
 
 def test_few_prompts_and_few_differences_are_refused_with_the_reason():
@@ -525,123 +483,9 @@ def test_few_prompts_and_few_differences_are_refused_with_the_reason():
     table = two_models(30, 30, 100)
     with pytest.raises(DataError, match=r"b: .*'x'"):
         stats.power(table, "a", "x")
-    for option, value in (("power", 80), ("alpha", 0), ("adjust", "all pairs")):
+    for option, value in (("power", 80), ("alpha", 0)):
         with pytest.raises(ValueError, match=f"{option}: {value!r}"):
             stats.power(table, "a", "b", **{option: value})
-
-
-def latent(correlation, accuracies, n, seed=0):
-    """Outcomes of models whose strengths on each comparison are normal with the given
-    correlations.
-    """
-    strength = (
-        np.random.default_rng(seed)
-        .multivariate_normal(np.zeros(len(correlation)), correlation, n)
-        .T
-    )
-    return (strength < norm.ppf(accuracies)[:, None]).astype(float)
-
-
-def correlate(won):
-    return stats.error_correlation(responses_of(np.asarray(won, float)))
-
-
-def test_the_planted_correlation_comes_back_whatever_the_accuracies():
-    for rho in (-0.5, 0.0, 0.3, 0.8):
-        won = latent([[1, rho], [rho, 1]], np.array([0.95, 0.55]), 10_000)
-        assert correlate(won).iloc[0, 1] == pytest.approx(rho, abs=0.06)
-    hard = np.random.default_rng(1).random(447)
-    won = np.stack([hard < 0.95, hard < 0.55])  # nested errors
-    assert np.corrcoef(won)[0, 1] < 0.3  # what the plain correlation makes of it
-    assert correlate(won).iloc[0, 1] > 0.95
-    assert correlate(~won[::-1]).iloc[0, 1] > 0.95
-    assert correlate([hard < 0.5, hard > 0.5]).iloc[0, 1] < -0.95
-    places = np.arange(400)  # one error in common is no perfect correlation
-    assert 0 < correlate([places > 0, (places < 1) | (places > 79)]).iloc[0, 1] < 0.9
-
-
-def test_the_normal_integral_is_that_of_scipy():
-    rng = np.random.default_rng(2)
-    h, k, rho = rng.normal(size=20), rng.normal(size=20), rng.uniform(-0.95, 0.95, 20)
-    h[:2], k[1:3] = 0, 0  # a model that wins half
-    expected = [
-        multivariate_normal([0, 0], [[1, r], [r, 1]]).cdf([a, b])
-        for a, b, r in zip(h, k, rho, strict=True)
-    ]
-    np.testing.assert_allclose(normal_below(h, k, rho), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("size", [1, 5])
-def test_the_error_is_the_spread_over_tables(size):
-    """Of 60 tables of 1,000 comparisons; with several comparisons to a prompt these
-    share half of their variance.
-    """
-    rng, rho = np.random.default_rng(3), 0.5
-    correlations, errors = [], []
-    root = np.linalg.cholesky([[1, rho], [rho, 1]])
-    for _ in range(60):
-        shared, single = (
-            root @ rng.standard_normal((2, m)) for m in (1000 // size, 1000)
-        )
-        strength = (
-            (np.repeat(shared, size, axis=1) + single) / np.sqrt(2)
-            if size > 1
-            else single
-        )
-        margins = norm.ppf([0.8, 0.65])[:, None] - strength
-        table = stats.error_correlation(
-            one_each(dict(zip("ab", margins, strict=True)), per_prompt=size)
-        )
-        correlations.append(table.iloc[0, 1])
-        errors.append(table.attrs["se"].iloc[0, 1])
-    assert np.mean(correlations) == pytest.approx(rho, abs=0.06)
-    assert np.mean(errors) == pytest.approx(np.std(correlations, ddof=1), rel=0.25)
-
-
-def test_a_correlation_at_an_empty_cell_has_an_interval_that_holds_the_truth():
-    """Accuracies of 0.95 and 0.55 and 400 comparisons: the weaker model is alone right
-    in next to no table.
-    """
-    covered = []
-    for seed in range(100):
-        square = correlate(
-            latent([[1, 0.9], [0.9, 1]], np.array([0.95, 0.55]), 400, seed)
-        )
-        low, high = square.attrs["low"].iloc[0, 1], square.attrs["high"].iloc[0, 1]
-        covered.append(low <= 0.9 <= high)
-        if square.iloc[0, 1] == 1:
-            assert high == 1
-            assert np.isnan(square.attrs["se"].iloc[0, 1])
-            assert square.attrs["reason"]
-    assert np.mean(covered) > 0.9
-
-
-def test_the_limits_of_a_correlation_follow_the_likelihood():
-    won = latent([[1, 0.4], [0.4, 1]], np.array([0.8, 0.7]), 600, seed=3)
-    square = correlate(won)
-    cuts = norm.ppf(won.mean(axis=1))
-
-    def log_likelihood(rho):
-        both = multivariate_normal([0, 0], [[1, rho], [rho, 1]]).cdf(cuts)
-        right_a, right_b = norm.cdf(cuts)
-        shares = [both, right_a - both, right_b - both, 1 - right_a - right_b + both]
-        seen = [
-            (a == x) & (b == y)
-            for x, y in ((1, 1), (1, 0), (0, 1), (0, 0))
-            for a, b in [won]
-        ]
-        return sum(
-            cell.sum() * np.log(share) for cell, share in zip(seen, shares, strict=True)
-        )
-
-    best = log_likelihood(square.iloc[0, 1])
-    for rho in (square.attrs["low"].iloc[0, 1], square.attrs["high"].iloc[0, 1]):
-        assert 2 * (best - log_likelihood(rho)) == pytest.approx(
-            norm.ppf(0.975) ** 2, rel=0.15
-        )
-        assert log_likelihood(
-            rho + 1e-3 * np.sign(square.iloc[0, 1] - rho)
-        ) > log_likelihood(rho)
 
 
 def test_families_widen_what_rests_on_margins_and_outcomes():
@@ -662,71 +506,6 @@ def test_families_widen_what_rests_on_margins_and_outcomes():
         assert widths[1] > 1.3 * widths[0]
         with pytest.raises(DataError, match="famly"):
             function(table, cluster="famly")
-    apart, together = (
-        stats.error_correlation(table, cluster=cluster)
-        for cluster in (None, "template")
-    )
-    assert together.iloc[0, 1] == apart.iloc[0, 1]
-    assert together.attrs["se"].iloc[0, 1] > 1.3 * apart.attrs["se"].iloc[0, 1]
-    assert together.attrs["low"].iloc[0, 1] < apart.attrs["low"].iloc[0, 1]
-
-
-def test_below_400_comparisons_a_correlation_is_missing_with_the_reason():
-    won = latent([[1, 0.5], [0.5, 1]], np.array([0.7, 0.6]), 400)
-    enough, few = correlate(won), correlate(won[:, 1:])
-    assert np.isfinite(enough.iloc[0, 1])
-    assert enough.attrs["se"].iloc[0, 1] > 0
-    assert enough.attrs["reason"] == ""
-    assert few.isna().all(axis=None)
-    assert few.attrs["se"].isna().all(axis=None)
-    assert (few.attrs["n_pairs"] == 399).all(axis=None)
-    assert "400" in few.attrs["reason"]
-
-
-def test_only_common_answers_count_and_a_model_without_spread_correlates_with_none():
-    won = latent(np.full((3, 3), 0.6) + 0.4 * np.eye(3), np.array([0.5, 0.6, 0.7]), 700)
-    won[0, :100] = np.nan
-    square, alone = correlate(won), correlate(won[:2, 100:])
-    assert square.iloc[0, 1] == pytest.approx(alone.iloc[0, 1])
-    assert square.attrs["se"].iloc[0, 1] == pytest.approx(alone.attrs["se"].iloc[0, 1])
-    won[1, :350] = np.nan
-    for won[2] in (0, 1):
-        flat = correlate(won)
-        assert flat.loc["m02"].isna().all()
-        assert flat.index.name == flat.columns.name == "model"
-        assert len(set(flat.attrs["reason"].split("; "))) == 2
-
-
-def test_items_equal_plain_loops():
-    rng = np.random.default_rng(0)
-    won = (rng.random((12, 40)) < np.linspace(0.3, 0.9, 12)[:, None]).astype(float)
-    won[:, 0], won[:, 1] = 0, 1
-    won[3, 5] = won[4, 5] = won[3, 6] = np.nan
-    table = stats.item_difficulty(responses_of(won))
-    assert list(table["id"]) == [str(i) for i in range(40)]
-    for item, row in table.iterrows():
-        answered = [m for m in range(12) if not np.isnan(won[m, item])]
-        earned = [won[m, item] for m in answered]
-        rest = [np.nanmean(np.delete(won[m], item)) for m in answered]
-        assert [row["n_models"], row["missing"]] == [len(answered), 12 - len(answered)]
-        assert row["difficulty"] == pytest.approx(1 - np.mean(earned))
-        correlation = np.corrcoef(earned, rest)[0, 1] if np.std(earned) else np.nan
-        assert row["discrimination"] == pytest.approx(correlation, nan_ok=True)
-    assert table.query("none_right")["id"].tolist() == ["0"]
-    assert "1" in table.query("all_right")["id"].tolist()
-
-
-def test_items_of_prompts_are_means_of_their_comparisons(pairs):
-    whole, parts = (
-        stats.item_difficulty(pairs, unit="prompt"),
-        stats.item_difficulty(pairs),
-    )
-    mean = parts.groupby(["domain", "id"])["difficulty"].mean()
-    assert len(whole) == len(mean)
-    whole = whole.set_index(["domain", "id"])["difficulty"]
-    np.testing.assert_allclose(whole, mean[whole.index])
-    with pytest.raises(ValueError, match="unit: 'prompts'"):
-        stats.item_difficulty(pairs, unit="prompts")
 
 
 def sigmoid(x):
@@ -829,22 +608,10 @@ def test_brier_and_log_loss_are_those_of_the_margins():
     )  # a few large losses: skewed upwards
 
 
-def test_margins_summarise_every_level_and_judges_have_none(pairs):
-    table = stats.margins(pairs).set_index(["model", "level"])
-    assert [*table.index] == [
-        (model, level) for model in "abcd" for level in ("easy", "normal", "hard")
-    ]
-    margin = pairs[(pairs["model"] == "b") & (pairs["level"] == "hard")]["margin"]
-    expected = [margin.median(), margin.mean(), len(margin), (margin > 0).mean()]
-    assert table.loc[
-        ("b", "hard"), ["q50", "mean", "n_pairs", "positive"]
-    ].tolist() == pytest.approx(expected)
+def test_calibration_refuses_and_withholds_with_the_reason(pairs):
     for error, message, function, table, options in (
         (DataError, "margin", stats.calibration, pairs.assign(margin=np.nan), {}),
-        (DataError, "margin", stats.margins, pairs.assign(margin=np.nan), {}),
         (ValueError, "temperature", stats.calibration, pairs, {"temperature": 0}),
-        (DataError, "by: 'levels'", stats.margins, pairs, {"by": "levels"}),
-        (DataError, "by: 'level'", stats.margins, one_each([1.0]), {"by": "level"}),
     ):
         with pytest.raises(error, match=message):
             function(table, **options)

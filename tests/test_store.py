@@ -24,11 +24,12 @@ from hypothesis import strategies as st
 
 import rmlab
 from rmlab import store as store_module
+from rmlab import tables
 from rmlab.baselines import longest
 from rmlab.records import check_writable
-from rmlab.scoring import merge, score
+from rmlab.scoring import merge_stores, score
 from rmlab.scoring.run import RunOptions, score_texts
-from rmlab.scoring.tasks import SingleAnswers
+from rmlab.scoring.texts import list_texts
 from rmlab.store import Store
 from rmlab.tables import DataError
 from rmlab.version import __version__
@@ -242,7 +243,7 @@ def test_what_a_damaged_line_held_is_written_again(folder):
     with pytest.warns(UserWarning, match="1 unreadable"):
         assert read(folder) == TRUTH
     with pytest.warns(UserWarning, match="1 unreadable"):
-        merge(folder, f"{folder}-copy")
+        merge_stores(folder, f"{folder}-copy")
     assert read(f"{folder}-copy") == TRUTH
 
 
@@ -447,7 +448,7 @@ class TableStore(Store):
 def test_a_store_of_another_kind_needs_the_methods_of_the_surface_alone(tmp_path):
     """Runs, judges and merging knew files and folders of the one kind."""
     frame = responses(10)
-    texts = SingleAnswers(frame).texts
+    texts = list_texts(frame, tables.KEY, lists=False)
     store = TableStore(tmp_path / "scores.sqlite")
     scores, _ = score_texts(Streaming(), texts, RunOptions(store))
     scorer = Streaming()
@@ -467,24 +468,24 @@ def test_merge_adds_once_and_counts_conflicts(folder, tmp_path):
     one.append("f1", some(0, 8))
     fill(two, some(6) | {KEYS[6]: VALUES[6] + 0.5})
     fill(two, some(0, 3), "f2")
-    table = merge([one.root, two], folder)
+    table = merge_stores([one.root, two], folder)
     assert table["added"].tolist() == [8, 4, 3]
     assert table["model"].tolist() == ["m", "", ""]
     assert table["conflicts"].tolist() == [0, 1, 0]
     assert table["max_difference"].iloc[1] == pytest.approx(0.5)
     assert store.read("f1") == TRUTH
     assert {"name": "m", "scored": 8} in store.runs("f1").values()
-    assert merge([one.root, two, folder], folder)["added"].sum() == 0
+    assert merge_stores([one.root, two, folder], folder)["added"].sum() == 0
     with pytest.raises(DataError, match="absent is not there"):
-        merge([tmp_path / "absent", folder], tmp_path / "into")
+        merge_stores([tmp_path / "absent", folder], tmp_path / "into")
     with pytest.raises(DataError, match="holds no scores"):
-        merge(tmp_path, tmp_path / "into")
+        merge_stores(tmp_path, tmp_path / "into")
     assert not (tmp_path / "into").exists()
 
 
 def test_merge_copies_the_tables_of_baselines(tmp_path):
     score(responses(2), longest, store=tmp_path / "one")
-    assert merge(tmp_path / "one", tmp_path / "into").empty
+    assert merge_stores(tmp_path / "one", tmp_path / "into").empty
     names = ["longest.fake.csv", "longest.fake.csv.provenance.json"]
     for name in names:
         assert (tmp_path / "into" / name).read_bytes() == (
@@ -498,7 +499,7 @@ def test_merging_makes_few_objects_of_many(objects):
         store.append("f1", some(start, start + 2))
         store.flush()
     assert len(files(objects)) == 6
-    merge(objects, f"{objects}-copy")
+    merge_stores(objects, f"{objects}-copy")
     assert len(files(f"{objects}-copy")) == 1
     assert read(f"{objects}-copy") == TRUTH
 
@@ -528,13 +529,13 @@ def test_shards_without_a_table_merge_between_all_kinds_of_places(
         "",
         ["fake", str(place), "60"],
     )
-    assert merge(tmp_path / "here", f"{place}-copy")["added"].tolist() == [60]
-    assert merge([place, f"{place}-copy"], place)["added"].sum() == 0
+    assert merge_stores(tmp_path / "here", f"{place}-copy")["added"].tolist() == [60]
+    assert merge_stores([place, f"{place}-copy"], place)["added"].sum() == 0
     assert score(frame, Streaming(before=pytest.fail), store=f"{place}-copy").equals(
         score(frame, Streaming())
     )
     with pytest.raises(DataError, match="-absent is not there"):
-        merge(f"{place}-absent", tmp_path / "here")
+        merge_stores(f"{place}-absent", tmp_path / "here")
 
 
 @pytest.mark.parametrize("kind", ["memory", "folder"])
@@ -702,5 +703,5 @@ def test_shards_share_a_bucket_of_a_real_s3_server(bucket, tmp_path):
     np.testing.assert_array_equal(found["score"], score(frame, Streaming())["score"])
     assert Store(bucket).fingerprints() == ["fake-1"]
     assert b"fake" in Store(bucket).read_table("fake.fake.csv")
-    assert merge(bucket, tmp_path / "here")["added"].tolist() == [240]
-    assert merge(tmp_path / "here", f"{bucket}-copy")["added"].tolist() == [240]
+    assert merge_stores(bucket, tmp_path / "here")["added"].tolist() == [240]
+    assert merge_stores(tmp_path / "here", f"{bucket}-copy")["added"].tolist() == [240]

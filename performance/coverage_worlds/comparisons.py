@@ -12,16 +12,15 @@ from coverage_worlds import RANK_FLOOR, Measure, coverage, world
 from coverage_worlds.simulated import (
     BATCH,
     Simulated,
+    compare_draws,
     credit_of,
     items_of,
     lay_out,
     normal_models,
-    overall,
+    rank_draws,
 )
-from rmlab.estimation.difference import paired_differences
 from rmlab.estimation.estimate import estimate
-from rmlab.estimation.weights import domain_parts, overall_weights
-from rmlab.stats.ranking import rank_columns
+from rmlab.metrics.prepare import overall_number
 
 
 @world("one decision: the interval excludes 0 exactly where p < alpha")
@@ -38,11 +37,9 @@ def one_decision(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
             sizes,
             styled=False,
         )
-        result = overall(tables, *tables.draw(rng, 50))
+        credits = tables.draw(rng, 50)
         for alpha in (0.1, 0.05, 0.01):
-            difference = paired_differences(
-                result, np.arange(50), np.arange(50) + 50, confidence=1 - alpha
-            )
+            difference = compare_draws(tables, *credits, confidence=1 - alpha)
             excludes_zero = (difference.low > 0) | (difference.high < 0)
             n_same += int((excludes_zero == (difference.p < alpha)).sum())
             n_total += 50
@@ -55,7 +52,7 @@ def equal_ranks(tables: list[list[np.ndarray]], world: Simulated) -> Measure:
     """
     n_held = 0
     for models in tables:
-        columns = rank_columns(overall(world, *models))
+        columns = rank_draws(world, *models)
         n_held += bool(
             ((columns["rank_low"] == 1) & (columns["rank_high"] == len(models))).all()
         )
@@ -110,12 +107,12 @@ def families(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
         )
         won = (margin > 0).astype(float)
         items = items_of(Simulated(None, layout, won), won)
-        weights = overall_weights(items, domain_parts(items, "domains"))
+        numbers = [overall_number(items)]
         for name, cluster in (
             ("prompt", items.cluster),
             ("family", items.cluster // 4),
         ):
-            result = estimate(replace(items, cluster=cluster), weights)
+            result = estimate(replace(items, cluster=cluster), numbers)
             limits[name].append(np.stack([result.low[:, 0], result.high[:, 0]]))
     for name, at_least in (("prompt", float("nan")), ("family", 0.93)):
         low, high = np.concatenate(limits[name], axis=1)

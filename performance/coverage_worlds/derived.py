@@ -1,10 +1,9 @@
-"""Correlations of errors, effects of style and exchange rates."""
+"""Effects of style and exchange rates."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri
 from style_worlds import world as draw_scores
 
 from coverage_worlds import (
@@ -17,82 +16,6 @@ from coverage_worlds import (
     world,
 )
 from rmlab import exchange_rate, style_effects
-from rmlab.estimation.items import WIN, Items
-from rmlab.stats.item_analysis import _correlate_pairs
-
-BATCH = 100
-
-
-def correlated_models(
-    accuracies: tuple[float, float],
-    correlation: float,
-    *,
-    prompts: int,
-    per_prompt: int = 1,
-    shared: float = 0.0,
-) -> Callable[[int, np.random.Generator], Iterator[Measure]]:
-    """A world of pairs of models whose strengths on a comparison are normal with this
-    correlation.
-
-    Comparisons of a prompt share the part `shared` of the variance.
-    """
-
-    def run(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
-        root = np.linalg.cholesky([[1, correlation], [correlation, 1]])
-        cluster = np.repeat(np.arange(prompts), per_prompt)
-        tables = []
-        for _ in range(-(-draws // BATCH)):
-            of_prompt = rng.standard_normal((BATCH, 2, prompts))[:, :, cluster]
-            alone = rng.standard_normal((BATCH, 2, len(cluster)))
-            strength = root @ (
-                np.sqrt(shared) * of_prompt + np.sqrt(1 - shared) * alone
-            )
-            won = strength < ndtri(np.array(accuracies))[:, None]
-            items = items_of(won.reshape(2 * BATCH, -1).astype(float), cluster)
-            first = np.arange(0, 2 * BATCH, 2)
-            tables.append(_correlate_pairs(items, first, first + 1, 0.95))
-        table = pd.concat(tables)[:draws]
-        low = table["low"].to_numpy()
-        high = table["high"].to_numpy()
-        yield coverage("correlation", low, high, correlation, at_least=DERIVED_FLOOR)
-        yield given("an interval is given", low, at_least=GIVEN_FLOOR)
-        yield given("a standard error is given", table["se"].to_numpy())
-
-    return run
-
-
-def items_of(credit: np.ndarray, cluster: np.ndarray) -> Items:
-    """Models (rows) on comparisons (columns) of one cell."""
-    return Items(
-        models=[str(model) for model in range(len(credit))],
-        frame=pd.DataFrame(index=range(len(cluster))),
-        credit=credit,
-        outcome=np.full(credit.shape, WIN, np.int8),
-        prompt=cluster,
-        cluster=cluster,
-        cell=np.zeros(len(cluster), np.intp),
-        cells=pd.DataFrame(index=range(1)),
-        bounds=np.array([[0.0, 1.0]]),
-    )
-
-
-for name, run in {
-    "error_correlation: one model alone right in no comparison": correlated_models(
-        (0.95, 0.55), 0.9, prompts=400
-    ),
-    "error_correlation: nine comparisons a prompt, an empty cell": correlated_models(
-        (0.95, 0.55), 0.9, prompts=100, per_prompt=9, shared=0.5
-    ),
-    "error_correlation: 400 prompts": correlated_models((0.8, 0.65), 0.5, prompts=400),
-    "error_correlation: nine comparisons a prompt": correlated_models(
-        (0.8, 0.65), 0.5, prompts=200, per_prompt=9, shared=0.5
-    ),
-    "error_correlation: 50 prompts that nearly win or lose whole": correlated_models(
-        (0.9, 0.85), 0.8, prompts=50, per_prompt=9, shared=0.8
-    ),
-}.items():
-    world(name)(run)
-
 
 Draw = Callable[[int], tuple[pd.DataFrame, pd.DataFrame]]
 

@@ -1,4 +1,4 @@
-"""The share of tables in which `compare` finds what `plan` and `power` promise."""
+"""The share of tables in which `compare` finds what is promised."""
 
 from collections.abc import Iterator
 
@@ -10,11 +10,10 @@ from coverage_worlds.simulated import (
     BATCH,
     Outcomes,
     Simulated,
-    overall,
+    compare_draws,
     paired_outcomes,
 )
 from rmlab import stats, tables
-from rmlab.estimation.difference import paired_differences
 
 PLANS = (
     (0.02, 0.92),
@@ -32,16 +31,15 @@ def share_found(tables: Simulated, draws: int, rng: np.random.Generator) -> floa
     n_found = 0
     for start in range(0, draws, BATCH):
         rows = min(BATCH, draws - start)
-        result = overall(tables, *tables.draw(rng, rows))
-        difference = paired_differences(result, np.arange(rows), np.arange(rows) + rows)
+        difference = compare_draws(tables, *tables.draw(rng, rows))
         n_found += int((difference.p < 0.05).sum())
     return n_found / draws
 
 
-@world("plan: the number of prompts finds the difference")
+@world("sample_size: the number of prompts finds the difference")
 def planned(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
     for difference, agreement in PLANS:
-        n = stats.plan(difference, agreement=agreement)["n_prompts"].item()
+        n = stats.sample_size(difference, agreement=agreement)["n_prompts"].item()
         only_a = (1 - agreement + difference) / 2
         outcomes = Outcomes(
             both=agreement / 2, only_a=only_a, only_b=only_a - difference

@@ -12,12 +12,15 @@ from designs import CHOSEN, REJECTED, SIZES, Design
 from scipy.special import stdtrit
 
 from coverage_worlds import MEAN_FLOOR, WORST_FLOOR, Measure
-from rmlab.benchmarks.prepare import Prepared
 from rmlab.benchmarks.registry import OWN
-from rmlab.estimation.difference import paired_differences
-from rmlab.estimation.estimate import Estimate, estimate
-from rmlab.estimation.items import LOSS, MISSING, NO_STYLE, TIE, WIN, Items
-from rmlab.estimation.weights import Average, Weights, domain_parts, overall_weights
+from rmlab.estimation.clustered import Estimate
+from rmlab.estimation.difference import Difference, paired_differences
+from rmlab.estimation.estimate import estimate
+from rmlab.estimation.items import LOSS, MISSING, TIE, WIN, Items
+from rmlab.estimation.weights import Average, domain_parts
+from rmlab.metrics.prepare import list_numbers, overall_number
+from rmlab.stats.ranking import rank_columns
+from rmlab.tables import LEVEL, STYLE
 
 BATCH = 100
 LEVELS = np.array(["hard", "normal", "easy"])[1 + np.sign(CHOSEN - REJECTED)]
@@ -178,25 +181,27 @@ def paired_outcomes(
 def items_of(world: Simulated, credit: np.ndarray) -> Items:
     """Draws (rows, items) as the models of one table."""
     layout = world.layout
-    style = layout.comparison if world.styled else np.full(len(layout.prompt), NO_STYLE)
-    frame = pd.DataFrame(
-        {"domain": layout.domain, "subset": layout.domain, "style_code": style}
-    )
-    cell = frame.groupby(list(frame), sort=False).ngroup().to_numpy().astype(np.intp)
-    cells = frame.drop_duplicates().reset_index(drop=True)
+    frame = pd.DataFrame({"domain": layout.domain, "subset": layout.domain})
     if world.styled:
-        cells["level"] = LEVELS[cells["style_code"]]
+        for name, codes in (("chosen_style", CHOSEN), ("rejected_style", REJECTED)):
+            style = codes[layout.comparison]
+            frame[name] = pd.Categorical.from_codes(style, dtype=STYLE)
+        level = pd.Categorical(LEVELS[layout.comparison], dtype=LEVEL)
+        frame["level"] = level
     outcome = np.where(credit == 1, WIN, np.where(credit == 0, LOSS, TIE))
     outcome = np.where(np.isnan(credit), MISSING, outcome).astype(np.int8)
     names = [f"draw {row}" for row in range(len(credit))]
     prompt = layout.prompt.astype(np.intp)
-    bounds = np.tile([0.0, 1.0], (len(cells), 1))
-    return Items(names, frame, credit, outcome, prompt, prompt, cell, cells, bounds)
-
-
-def weights_of(world: Simulated, items: Items) -> Weights:
-    """All numbers of a table."""
-    return Prepared(OWN, items, domain_parts(items, world.average)).weights()
+    return Items(
+        models=names,
+        frame=frame,
+        credit=credit,
+        outcome=outcome,
+        prompt=prompt,
+        cluster=prompt,
+        bounds=np.tile([0.0, 1.0], (len(frame), 1)),
+        parts=domain_parts(frame, world.average),
+    )
 
 
 def overall(world: Simulated, *credits: np.ndarray) -> Estimate:
@@ -204,14 +209,35 @@ def overall(world: Simulated, *credits: np.ndarray) -> Estimate:
     sums by cluster.
     """
     items = items_of(world, np.concatenate(credits))
-    parts = domain_parts(items, world.average)
-    return estimate(items, overall_weights(items, parts), contrasts=[0])
+    return estimate(items, [overall_number(items)], contrasts=[0])
 
 
-def true_numbers(world: Simulated) -> Estimate:
-    """Numbers of the two models' expected credits."""
+def compare_draws(
+    world: Simulated, *credits: np.ndarray, confidence: float = 0.95
+) -> Difference:
+    """The overall score of each draw of one model less that of another."""
+    items = items_of(world, np.concatenate(credits))
+    numbers = [overall_number(items)]
+    result = estimate(items, numbers, contrasts=[0])
+    first = np.arange(len(credits[0]))
+    second = first + len(first)
+    return paired_differences(
+        items, numbers, result, first, second, confidence=confidence
+    )
+
+
+def rank_draws(world: Simulated, *credits: np.ndarray) -> dict[str, pd.Series]:
+    """The ranks of the draws of several models, one after the other."""
+    items = items_of(world, np.concatenate(credits))
+    number = overall_number(items)
+    return rank_columns(items, number, estimate(items, [number], contrasts=[0]))
+
+
+def true_numbers(world: Simulated) -> tuple[pd.DataFrame, np.ndarray]:
+    """Numbers of the two models' expected credits, with their names."""
     items = items_of(world, world.expected)
-    return estimate(items, weights_of(world, items))
+    names, numbers = list_numbers(OWN, items)
+    return names, estimate(items, numbers).value
 
 
 class Coverage:
@@ -264,18 +290,18 @@ def cover(world: Simulated, draws: int, rng: np.random.Generator) -> Iterator[Me
     """Coverage of every number of a model and of the differences of two, with the plain
     clustered t beside.
     """
-    true = true_numbers(world).value
+    _, true = true_numbers(world)
     n_domains = len(set(world.layout.domain))
     intervals, plain = Coverage(), Coverage()
     for start in range(0, draws, BATCH):
         rows = min(BATCH, draws - start)
         items = items_of(world, np.concatenate(world.draw(rng, rows)))
-        weights = weights_of(world, items)
-        result = estimate(items, weights, contrasts=range(len(weights.means)))
+        names, numbers = list_numbers(OWN, items)
+        result = estimate(items, numbers, contrasts=range(len(numbers)))
         first = np.arange(rows)
         second = first + rows
 
-        for number, (kind, name) in enumerate(weights.numbers.itertuples(index=False)):
+        for number, (kind, name) in enumerate(names.itertuples(index=False)):
             if kind in ("domain", "subset") and n_domains == 1:
                 continue
             value = result.value[first, number]
@@ -292,7 +318,9 @@ def cover(world: Simulated, draws: int, rng: np.random.Generator) -> Iterator[Me
             )
             plain.add(kind, name, value - half, value + half, true[0, number])
             if kind != "cell":
-                difference = paired_differences(result, first, second, number=number)
+                difference = paired_differences(
+                    items, numbers, result, first, second, place=number
+                )
                 gap = true[0, number] - true[1, number]
                 intervals.add(
                     f"difference, {kind}", name, difference.low, difference.high, gap

@@ -23,15 +23,16 @@ from coverage_worlds.simulated import (
     Average,
     Outcomes,
     Simulated,
+    compare_draws,
     lay_out,
     normal_models,
     overall,
     paired_outcomes,
+    rank_draws,
     true_numbers,
 )
 from rmlab import tables
-from rmlab.estimation.difference import paired_differences, smallest_margins
-from rmlab.stats.ranking import rank_columns
+from rmlab.estimation.difference import smallest_margins
 
 RARE = 0.02
 N_EQUAL = 6  # models of equal merit
@@ -79,9 +80,8 @@ single_numbers(
 
 def true_overall(world: Simulated) -> np.ndarray:
     """The overall scores of the two models."""
-    numbers = true_numbers(world)
-    place = list(numbers.numbers["quantity"]).index("overall")
-    return numbers.value[:, place]
+    names, value = true_numbers(world)
+    return value[:, list(names["quantity"]).index("overall")]
 
 
 def one_way(n_small: int, n_large: int, small: float, large: float) -> Simulated:
@@ -103,17 +103,13 @@ def _add_opposite_effects(n_small: int) -> None:
         """
         for share in (RARE, 0.05, 0.1, 0.2):
             pair = one_way(n_small, 1000, share, share)
-            result = overall(pair, *pair.draw(rng, draws))
-            difference = paired_differences(
-                result, np.arange(draws), np.arange(draws) + draws
-            )
+            credits = pair.draw(rng, draws)
+            difference = compare_draws(pair, *credits)
             yield false_alarms(f"compare, {share} each way", difference.p < 0.05)
 
             unequal = one_way(n_small, 1000, share, 0.0)
-            result = overall(unequal, *unequal.draw(rng, draws))
-            difference = paired_differences(
-                result, np.arange(draws), np.arange(draws) + draws
-            )
+            credits = unequal.draw(rng, draws)
+            difference = compare_draws(unequal, *credits)
             row = coverage(
                 f"difference, {share} in the small",
                 difference.low,
@@ -122,9 +118,7 @@ def _add_opposite_effects(n_small: int) -> None:
             )
             yield row._replace(at_least=WORST_FLOOR)
 
-            narrow = paired_differences(
-                result, np.arange(draws), np.arange(draws) + draws, confidence=0.9
-            )
+            narrow = compare_draws(unequal, *credits, confidence=0.9)
             is_inside = smallest_margins(narrow, 0.9) < share / 2
             yield false_alarms(f"equivalence at its margin, {share}", is_inside)
 
@@ -147,7 +141,7 @@ def opposite_ranks(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
             fails = rng.random((N_EQUAL, len(is_small))) < RARE
             fails[: N_EQUAL // 2, ~is_small] = False
             fails[N_EQUAL // 2 :, is_small] = False
-            columns = rank_columns(overall(tables_of, (~fails).astype(float)))
+            columns = rank_draws(tables_of, (~fails).astype(float))
             n_held += bool(
                 ((columns["rank_low"] == 1) & (columns["rank_high"] == N_EQUAL)).all()
             )

@@ -8,8 +8,8 @@ from typing import Literal, Protocol
 import pandas as pd
 
 from rmlab.benchmarks.layout import Layout
-from rmlab.estimation.items import Items, comparison_items
-from rmlab.estimation.weights import Average, Parts, domain_parts
+from rmlab.estimation.items import Items, Parts, comparison_items
+from rmlab.estimation.weights import Average, domain_parts
 from rmlab.tables import FAMILY, PROMPT, DataError, check_option, nearest
 
 # Options of `summary` that every benchmark has.
@@ -17,8 +17,8 @@ _COMMON_OPTIONS = ("average", "ties", "common", "cluster", "confidence")
 
 
 class _MakeItems(Protocol):
-    """Items of a table of scores or pairs, under a rule for ties; `by` splits the
-    cells, `cluster` names clusters.
+    """Items of a table of pairs (or scores, where these are needed), under a rule for
+    ties; `by` names further columns of items, `cluster` those that define a cluster.
     """
 
     def __call__(
@@ -45,7 +45,7 @@ def refuse_strange(
 
 def count_prompts_alike(items: Items, options: Mapping[str, str]) -> Parts:
     """One part, in which all prompts count alike."""
-    return domain_parts(items, "prompts")
+    return domain_parts(items.frame, "prompts")
 
 
 def accept_incomplete(items: Items) -> None:
@@ -125,16 +125,16 @@ class Benchmark:
         by: Sequence[str] = (),
         cluster: str | Sequence[str] | None = None,
     ) -> Items:
-        """Credit of each model on each item of scores or pairs.
+        """Credit of each model on each item.
 
         Parameters
         ----------
         table : DataFrame
-            Scores or pairs.
+            Pairs, or scores where the benchmark `needs` them.
         ties : str, optional
             What a tie earns; default: the benchmark's rule.
         by : sequence of str
-            Further columns that split the cells.
+            Further columns of the items.
         cluster : str or sequence of str, optional
             Columns that define a cluster; default: the benchmark's.
 
@@ -187,7 +187,7 @@ class Benchmark:
                 raise TypeError(f"{problem}; {similar}")
             check_option(name, value, self.options[name])
         if average != "benchmark":
-            return domain_parts(items, average)
+            return domain_parts(items.frame, average)
 
         own_rules = {name: values[0] for name, values in self.options.items()}
         chosen = {**own_rules, **given}

@@ -145,7 +145,7 @@ def make_items(
 ) -> Items:
     """One comparison a pair; a question that stands in both splits is one cluster."""
     items = comparison_items(table, ties, by=by, cluster=cluster)
-    refuse_strange("domain", items.cells["domain"], DOMAINS, JUDGE_BENCH.title)
+    refuse_strange("domain", items.frame["domain"].unique(), DOMAINS, JUDGE_BENCH.title)
     return items
 
 

@@ -12,8 +12,8 @@ from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout, all_files
 from rmlab.benchmarks.reward_bench import SECTIONS, find_task
 from rmlab.benchmarks.rows import FileRow, read_answers
-from rmlab.estimation.items import Items, comparison_items
-from rmlab.estimation.weights import Parts, weighted_parts
+from rmlab.estimation.items import Items, Parts, comparison_items
+from rmlab.estimation.weights import weighted_parts
 from rmlab.records import Row
 
 _N_LANGUAGES = 23
@@ -82,7 +82,9 @@ def make_items(
 ) -> Items:
     """One comparison a prompt and language."""
     items = comparison_items(table, ties, by=by, cluster=cluster)
-    refuse_strange("subset", items.cells["subset"], _COUNTS, M_REWARD_BENCH.title)
+    refuse_strange(
+        "subset", items.frame["subset"].unique(), _COUNTS, M_REWARD_BENCH.title
+    )
     return items
 
 
@@ -93,7 +95,7 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
         total = sum(_COUNTS[subset] for subset in section)
         for subset in section:
             weight[subset] = _COUNTS[subset] / total
-    return weighted_parts(items, items.cells["subset"].tolist(), weight)
+    return weighted_parts(items.frame["subset"], weight)
 
 
 M_REWARD_BENCH = Benchmark(

@@ -314,16 +314,50 @@ def _normalise(cell: object) -> str:
     return re.sub(r"\s*([<>=])\1*\s*", r"\1", text)
 
 
-def read_labelled(table: OwnTable) -> list[Answer]:
-    """An answer a row, with a label."""
-    table.require("label")
+class _Marked(NamedTuple):
+    """An answer with its mark: a label, or a rating."""
+
+    item: Hashable
+    row: int
+    text: object
+    mark: str | float
+    score: float
+
+
+def read_rows(table: OwnTable) -> list[Answer]:
+    """An answer a row, with a label or a rating.
+
+    With several models the rows of a prompt come in the order of their texts, so that
+    one text has one slot.
+    """
+    mark_role = next(r for r in ("label", "rating", "rank") if table.has(r))
+    _refuse_ranks(table)
     scores = table.cells("score")
-    answers = []
-    for row, item, text in _group_rows(table):
-        label = read_label(table, row)
+    marks = table.cells(mark_role)
+    texts = table.cells("response")
+    marked = []
+    for row, item in enumerate(_find_prompts(table)):
+        mark: str | float
+        if mark_role == "label":
+            mark = read_label(table, row)
+        else:
+            mark = _read_number(table, row, mark_role, marks[row])
+            mark = -mark if mark_role == "rank" else mark
         score = _read_number(table, row, "score", scores[row])
-        answers.append(Answer(item, row, label, text, score))
-    return answers
+        marked.append(_Marked(item, row, texts[row], mark, score))
+    if table.has("model"):
+        marked.sort(key=lambda answer: str(answer.text))
+    return _list_marked(table, marked)
+
+
+def _refuse_ranks(table: OwnTable) -> None:
+    """Raise DataError for ranks that are given as ratings: the best has the lowest."""
+    for name in table.roles["rating"]:
+        if "rank" in name.lower():
+            problem = (
+                f"{table.source.place}: {name!r} is a rating, and looks like ranks"
+            )
+            raise DataError(problem, f"pass {name_column('rank', name)}, 1 is the best")
 
 
 def read_label(table: OwnTable, row: int) -> str:
@@ -335,142 +369,101 @@ def read_label(table: OwnTable, row: int) -> str:
     return _LABEL_WORDS[word]
 
 
-class _GroupedRow(NamedTuple):
-    row: int
-    item: Hashable
-    text: object
-
-
-def _group_rows(table: OwnTable) -> list[_GroupedRow]:
-    """Rows with the prompt that they belong to, by id, or else by its text.
-
-    With several models the rows of a prompt come in the order of their texts, so that
-    one text has one slot.
-    """
-    group = "id" if table.has("id") else "prompt"
-    if not table.has(group):
+def _find_prompts(table: OwnTable) -> list[Hashable]:
+    """What tells the prompt of each row: its id, or else its text and context."""
+    group = ["id"] if table.has("id") else ["prompt", "system", "history", "tools"]
+    if not table.has(group[0]):
         problem = f"{table.source.place}: answers a row need a column for their prompt"
         raise DataError(problem, f"pass {name_column('id')}")
-    names = [role for role in ("model", "benchmark", group) if table.has(role)]
-    if group == "prompt":
-        names += [role for role in ("system", "history", "tools") if table.has(role)]
-    columns = [table.cells(name) for name in names]
-    texts = table.cells("response")
-    first_rows: dict[Hashable, int] = {}
-    grouped = []
-    for row, key in enumerate(zip(*columns, strict=True)):
-        for name, cell in zip(names, key, strict=True):
-            if cell is None and name in ("model", group):
-                table.refuse(row, name, "given in every row", "fill it in")
-        item = repr(key)
-        first_rows.setdefault(item, row)
-        grouped.append(_GroupedRow(row, item, texts[row]))
-    if table.has("model"):
-        grouped.sort(key=lambda answer: (first_rows[answer.item], str(answer.text)))
-    return grouped
-
-
-def read_rated(table: OwnTable) -> list[Answer]:
-    """An answer a row, with a rating: each answer meets the lower rated ones of its
-    prompt.
-    """
-    ratings = table.cells("rating")
-    scores = table.cells("score")
-    rated: dict[Hashable, list[_Rated]] = {}
-    for row, item, text in _group_rows(table):
-        rating = _read_number(table, row, "rating", ratings[row])
-        score = _read_number(table, row, "score", scores[row])
-        rated.setdefault(item, []).append(_Rated(row, text, rating, score))
-    pairs = []
-    for item, answers in rated.items():
-        pairs += _pair_ratings(table, item, answers)
-    return pairs
-
-
-class _Rated(NamedTuple):
-    row: int
-    text: object
-    rating: float
-    score: float
-
-
-def _pair_ratings(
-    table: OwnTable, item: Hashable, rated: Sequence[_Rated]
-) -> list[Answer]:
-    """The pairs of a prompt; equal ratings are ties, which are left out."""
-    answers = []
-    for (i, first), (j, second) in combinations(enumerate(rated), 2):
-        if math.isnan(first.rating - second.rating):
-            table.left_out["without a rating"] += 1
-            continue
-        if first.rating == second.rating:
-            table.left_out["tie"] += 1
-            continue
-        better, worse = first, second
-        if second.rating > first.rating:
-            better, worse = second, first
-        pair = item if len(rated) == 2 else (item, i, j)
-        for label, rated_answer in (("chosen", better), ("rejected", worse)):
-            row, text, _, score = rated_answer
-            answers.append(Answer(pair, row, label, text, score))
-    return answers
+    roles = [role for role in ("model", "benchmark", *group) if table.has(role)]
+    for role in ("model", group[0]):
+        cells = table.cells(role)
+        if table.has(role) and None in cells:
+            table.refuse(cells.index(None), role, "given in every row", "fill it in")
+    columns = [table.cells(role) for role in roles]
+    return [repr(key) for key in zip(*columns, strict=True)]
 
 
 def read_lists(table: OwnTable) -> list[Answer]:
     """A prompt a row, with lists: of answers and their labels or ratings, or of objects
     that hold both.
     """
-    scores = table.cells("scores")
-    labels = table.cells("labels")
-    ratings = table.cells("ratings")
-    answers = []
-    for row, cell in enumerate(table.cells("responses")):
-        if not isinstance(cell, list):
+    mark_role = next((r for r in ("labels", "ratings") if table.has(r)), "responses")
+    columns = {role: table.cells(role) for role in ("scores", mark_role)}
+    marked = []
+    for row, parts in enumerate(table.cells("responses")):
+        if not isinstance(parts, list):
             table.refuse(row, "responses", "a list of answers")
-        parts = cell
-        values = [math.nan] * len(parts)
+        values: Sequence[object] = [math.nan] * len(parts)
         if table.has("scores"):
-            values = _list_numbers(table, row, "scores", scores[row])
-        if len(values) != len(parts):
-            table.refuse(row, "scores", f"{len(parts)} numbers, one for each answer")
-        if table.has("labels"):
-            words = flatten(labels[row])
-            names = [_LABEL_WORDS.get(str(word).lower()) for word in words]
-            if None in names or len(names) != len(parts):
-                allowed = f"1 or 0 for each of the {len(parts)} responses"
-                table.refuse(row, "labels", allowed)
-            labelled = sorted(zip(names, parts, values, strict=True), key=_by_label)
-            for label, text, value in labelled:
-                answers.append(Answer(row, row, str(label), text, value))
-            continue
-        if table.has("ratings"):
-            numbers = _list_numbers(table, row, "ratings", ratings[row])
-            if len(numbers) != len(parts):
-                table.refuse(row, "ratings", f"{len(parts)} numbers, one an answer")
+            values = flatten(columns["scores"][row])
+        marks: list[object] = [_mark_of(part) for part in parts]
+        texts = parts
+        if mark_role == "responses":
+            texts = [_text_of(part) for part in parts]
         else:
-            rated = [_read_rated_part(table, row, part) for part in parts]
-            parts = [text for text, _ in rated]
-            numbers = [rating for _, rating in rated]
-        listed = zip(parts, numbers, values, strict=True)
-        answers += _pair_ratings(table, row, [_Rated(row, *part) for part in listed])
+            marks = flatten(columns[mark_role][row])
+        for role, listed in ((mark_role, marks), ("scores", values)):
+            if len(listed) != len(parts):
+                table.refuse(row, role, f"one for each of the {len(parts)} responses")
+        for text, mark, value in zip(texts, marks, values, strict=True):
+            score = _read_number(table, row, "scores", value)
+            read_mark: str | float
+            if mark_role == "labels":
+                word = str(mark).lower()
+                if word not in _LABEL_WORDS:
+                    allowed = f"1 or 0 for each of the {len(parts)} responses"
+                    table.refuse(row, "labels", allowed)
+                read_mark = _LABEL_WORDS[word]
+            else:
+                read_mark = _read_number(table, row, mark_role, mark)
+            marked.append(_Marked(row, row, text, read_mark, score))
+    return _list_marked(table, marked)
+
+
+def _text_of(part: object) -> object:
+    """The text of an answer that is an object with its rating."""
+    if not isinstance(part, dict):
+        return part
+    return next((part[name] for name in _TEXT_FIELDS if name in part), None)
+
+
+def _mark_of(part: object) -> object:
+    """The rating of an answer that is an object; rank 1 is the best."""
+    if not isinstance(part, dict):
+        return "no rating"
+    rank = part.get("rank")
+    if isinstance(rank, int | float):
+        return -rank
+    return next((part[name] for name in _RATING_FIELDS if name in part), None)
+
+
+def _list_marked(table: OwnTable, marked: Sequence[_Marked]) -> list[Answer]:
+    """Answers with labels as they are; rated ones as the pairs of each prompt.
+
+    Equal ratings are ties, which are left out.
+    """
+    answers = []
+    rated: dict[Hashable, list[_Marked]] = {}
+    for answer in marked:
+        item, row, text, mark, score = answer
+        if isinstance(mark, str):
+            answers.append(Answer(item, row, mark, text, score))
+        else:
+            rated.setdefault(item, []).append(answer)
+    for item, of_prompt in rated.items():
+        for (i, first), (j, second) in combinations(enumerate(of_prompt), 2):
+            difference = float(first.mark) - float(second.mark)
+            if not difference:
+                table.left_out["tie"] += 1
+            elif math.isnan(difference):
+                table.left_out["without a rating"] += 1
+            else:
+                better, worse = (first, second) if difference > 0 else (second, first)
+                pair = item if len(of_prompt) == 2 else (item, i, j)
+                for label, side in (("chosen", better), ("rejected", worse)):
+                    answers.append(Answer(pair, side.row, label, side.text, side.score))
     return answers
-
-
-def _by_label(labelled: tuple[str | None, object, float]) -> int:
-    return LABELS.index(str(labelled[0]))
-
-
-def _read_rated_part(table: OwnTable, row: int, part: object) -> tuple[object, float]:
-    """Text and rating of an object in a list; rank 1 is the best."""
-    if isinstance(part, dict):
-        text = next((part[name] for name in _TEXT_FIELDS if name in part), None)
-        for name in _RATING_FIELDS:
-            if name in part:
-                return text, _read_number(table, row, "responses", part[name])
-        if "rank" in part:
-            return text, -_read_number(table, row, "responses", part["rank"])
-    allowed = "objects with a text and a rating, or texts with a column labels"
-    return table.refuse(row, "responses", allowed)
 
 
 class OwnLayout(NamedTuple):
@@ -484,18 +477,21 @@ class OwnLayout(NamedTuple):
     is_grouped: bool = False
 
 
-_PAIRS = OwnLayout("pairs", (LABELS, ("chosen_score", "rejected_score")), read_pairs)
 LAYOUTS = (
-    _PAIRS,
+    OwnLayout("pairs", (LABELS, ("chosen_score", "rejected_score")), read_pairs),
     OwnLayout("battles", (("a", "b", "winner"), ("a", "b", "winner_a")), read_sides),
     OwnLayout(
-        "labelled answers",
-        (("response", "label"), ("score", "label")),
-        read_labelled,
+        "answers",
+        (
+            ("response", "label"),
+            ("score", "label"),
+            ("response", "rating"),
+            ("response", "rank"),
+        ),
+        read_rows,
         is_grouped=True,
     ),
     OwnLayout("lists of answers", (("responses",),), read_lists),
-    OwnLayout("rated answers", (("response", "rating"),), read_rated, is_grouped=True),
     OwnLayout("pairs", (("scores",),), read_pairs),
 )
 

@@ -42,6 +42,7 @@ class PromptReader:
         context = {role: cells[row] for role, cells in self._context.items()}
         if cell is None and isinstance(context.get("history"), str):
             cell = context.pop("history")  # as in SHP
+        cell = _open_single(cell)
         prompt = cell if isinstance(cell, str) else read_messages(cell)
         if prompt is None and cell is not None:
             self._table.refuse(row, "prompt", _PROMPT)
@@ -67,7 +68,7 @@ class PromptReader:
         if tools:
             text = tools
             if not isinstance(tools, str):
-                text = json.dumps(tools, ensure_ascii=False)
+                text = json.dumps(tools, ensure_ascii=False, default=str)
             messages.append({"role": "tools", "content": text})
         system = context.get("system")
         if system:
@@ -82,6 +83,13 @@ class PromptReader:
                 self._table.refuse(row, "history", allowed)
             messages += earlier
         return messages
+
+
+def _open_single(cell: object) -> object:
+    """The text of a list of one text, as LMArena writes a single turn."""
+    if isinstance(cell, list) and len(cell) == 1 and isinstance(cell[0], str):
+        return cell[0]
+    return cell
 
 
 def _pair_turns(history: object) -> object:
@@ -99,6 +107,7 @@ def _pair_turns(history: object) -> object:
 
 def read_answer(table: OwnTable, row: int, role: str, cell: object) -> Turns:
     """An answer: a text, a list of steps, or the messages of a conversation."""
+    cell = _open_single(cell)
     messages = read_messages(cell)
     if messages is not None:
         return messages

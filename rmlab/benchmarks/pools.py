@@ -10,9 +10,11 @@ from rmlab.benchmarks.own_layouts import read_label
 from rmlab.benchmarks.own_prompts import PromptReader, read_answer
 from rmlab.benchmarks.roles import OwnTable, match_roles
 from rmlab.benchmarks.sources import Cells, read_source
-from rmlab.estimation.pools import N_CANDIDATES
+from rmlab.estimation.best_of import N_CANDIDATES
 from rmlab.tables import PROMPT, DataError, IntArray, group_codes
 from rmlab.text import short
+
+_NAMES = {"model", "benchmark", "domain", "id", "subset"}
 
 
 def load_pool(
@@ -141,6 +143,10 @@ def _read_pool(table: OwnTable) -> pd.DataFrame:
         for column, cells in table.source.columns.items()
         if column not in used or column == "id"
     }
+    for column in _NAMES & kept.keys():
+        for row, cell in enumerate(kept[column]):
+            if not pd.api.types.is_scalar(cell):
+                table.source.refuse(row, column, "one name")
     pool = pd.DataFrame(kept, index=rows)
     pool["prompt"] = pd.Series(prompts, dtype=object)
     pool["label"] = labels
@@ -166,7 +172,9 @@ def _number_slots(table: OwnTable, pool: pd.DataFrame) -> IntArray:
     """
     label = [*PROMPT, "label"]
     if "model" not in pool or pool["model"].nunique() < 2:
-        return np.asarray(pool.groupby(label, sort=False).cumcount(), np.intp)
+        return np.asarray(
+            pool.groupby(label, sort=False, dropna=False).cumcount(), np.intp
+        )
 
     read = {"model", "score", "prompt", "steps", *label}
     columns = ["response"]
@@ -175,7 +183,9 @@ def _number_slots(table: OwnTable, pool: pd.DataFrame) -> IntArray:
     spelled = pool[columns].astype("str").to_numpy().tolist()
     named = pool[label].assign(content=[repr(cells) for cells in spelled])
     content = [*label, "content"]
-    named["copy"] = named.groupby([pool["model"], *content], sort=False).cumcount()
+    named["copy"] = named.groupby(
+        [pool["model"], *content], sort=False, dropna=False
+    ).cumcount()
     if not table.has("response") and named["copy"].any():
         rows_of_model = named[content].groupby(pool["model"], sort=False)
         orders = [rows.to_numpy().tolist() for _, rows in rows_of_model]
@@ -189,5 +199,5 @@ def _number_slots(table: OwnTable, pool: pd.DataFrame) -> IntArray:
             )
             raise DataError(problem, remedy)
     codes, first_rows = group_codes(named, [*content, "copy"])
-    places = named.iloc[first_rows].groupby(label, sort=False).cumcount()
+    places = named.iloc[first_rows].groupby(label, sort=False, dropna=False).cumcount()
     return np.asarray(places, np.intp)[codes]

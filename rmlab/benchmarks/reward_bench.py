@@ -14,8 +14,7 @@ from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
 from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout
 from rmlab.benchmarks.rows import FileRow, read_answers
-from rmlab.estimation.items import Items, comparison_items
-from rmlab.estimation.weights import Parts
+from rmlab.estimation.items import Items, Parts, comparison_items
 from rmlab.records import Row
 from rmlab.tables import PROMPT, BoolArray, FloatArray, IntArray
 
@@ -113,7 +112,7 @@ def make_items(
     """
     items = comparison_items(table, ties, by=by, cluster=cluster)
     known = REWARD_BENCH.subsets
-    refuse_strange("subset", items.cells["subset"], known, REWARD_BENCH.title)
+    refuse_strange("subset", items.frame["subset"].unique(), known, REWARD_BENCH.title)
     if list(cluster) == PROMPT:
         return replace(items, cluster=_task_codes(items.frame))
     return items
@@ -142,13 +141,13 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     weights[:, :first_prior_set] = list(weight_of_part.values())
     weights[has_prior_sets, first_prior_set:first_uncounted] = prior_weight
 
-    place_of_name = {name: place for place, name in enumerate(names)}
-    of_cell = []
-    for subset in items.cells["subset"]:
-        part = _SECTION_OF.get(subset, subset) if is_pooled else subset
-        of_cell.append(place_of_name[part])
-    reasons = _name_absent_subsets(has_subset) if is_pooled else {}
-    return Parts(names, np.array(of_cell, np.intp), weights, reasons=reasons)
+    part = items.frame["subset"]
+    reasons = {}
+    if is_pooled:
+        part = part.replace(_SECTION_OF)
+        reasons = _name_absent_subsets(has_subset)
+    of_item = pd.Index(names).get_indexer(pd.Index(part))
+    return Parts(names, of_item, weights, reasons=reasons)
 
 
 def _find_answered(items: Items) -> dict[str, BoolArray]:

@@ -13,10 +13,10 @@ from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
 from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout
 from rmlab.benchmarks.rows import FileRow, read_answers
-from rmlab.estimation.best_of_n import SHARED_CREDIT, best_of, best_of_outcome
-from rmlab.estimation.items import LOSS, MISSING, WIN, Items, build_items
+from rmlab.estimation.best_of import SHARED_CREDIT, best_of
+from rmlab.estimation.items import LOSS, MISSING, WIN, Items, Parts, build_items
 from rmlab.estimation.ties import TIES, WEIGHTS, ties_score
-from rmlab.estimation.weights import Parts, weighted_parts
+from rmlab.estimation.weights import weighted_parts
 from rmlab.records import Row
 from rmlab.tables import PROMPT, DataError
 
@@ -84,7 +84,7 @@ def make_items(
         by=by,
         cluster=cluster,
     )
-    in_ties = (items.cells["subset"] == TIES).to_numpy()
+    in_ties = (items.frame["subset"] == TIES).to_numpy()
     bounds = np.where(in_ties[:, None], [-WEIGHTS["margin"], _BEST_TIES], [0.0, 1.0])
     return replace(items, bounds=bounds)
 
@@ -94,24 +94,21 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     weight = dict.fromkeys(NAMES, 1.0)
     if options["overall"] == "without-ties":
         weight[TIES] = 0.0
-    return weighted_parts(items, items.cells["subset"].tolist(), weight)
+    return weighted_parts(items.frame["subset"], weight)
 
 
 def _list_best_of_four(scores: pd.DataFrame, ties: str) -> pd.DataFrame:
     """Credit and outcome of each prompt of one chosen and three rejected answers."""
     rows = best_of(scores, ties=ties)  # type: ignore[arg-type]
-    prompt = [scores[name] for name in ("model", *PROMPT)]
-    is_chosen = scores["label"] == "chosen"
-    n_chosen = is_chosen.groupby(prompt, sort=False).sum().to_numpy()
-    is_wrong = (rows["n_answers"].to_numpy() != _ANSWERS) | (n_chosen != 1)
+    is_wrong = (rows["n_answers"] != _ANSWERS) | (rows["n_chosen"] != 1)
     if is_wrong.any():
         key = ["model", "domain", "id", "n_answers"]
         first = rows.loc[is_wrong, key].iloc[0].to_dict()
         expected = "one chosen and three rejected answers"
-        problem = f"scores: {int(is_wrong.sum())} prompts are not {expected}"
+        problem = f"scores: {is_wrong.sum()} prompts are not {expected}"
         remedy = "score all answers of the benchmark"
         raise DataError(f"{problem}, first {first}", remedy)
-    return rows.assign(outcome=best_of_outcome(rows))
+    return rows
 
 
 def _list_ties(scores: pd.DataFrame) -> pd.DataFrame:

@@ -16,8 +16,8 @@ from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
 from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout
 from rmlab.benchmarks.rows import FileRow, as_list, read_answers
-from rmlab.estimation.items import NO_ROW, Items, comparison_items
-from rmlab.estimation.weights import Parts, weighted_parts
+from rmlab.estimation.items import NO_ROW, Items, Parts, comparison_items
+from rmlab.estimation.weights import weighted_parts
 from rmlab.records import Row, refuse_rows
 from rmlab.tables import LEVELS, PROMPT, STYLES, DataError
 
@@ -160,7 +160,7 @@ def make_items(
     without styles.
     """
     items = comparison_items(table, ties, by=by, cluster=cluster)
-    refuse_strange("domain", items.cells["domain"], DOMAINS, "RM-Bench")
+    refuse_strange("domain", items.frame["domain"].unique(), DOMAINS, "RM-Bench")
     n_missing = int(items.frame["level"].isna().sum())
     if n_missing:
         problem = f"pairs: level is missing in {n_missing} comparisons"
@@ -172,9 +172,8 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     """The four domains alike; safety as one pool, or (`safety="split"`) as the mean of
     its two files.
     """
-    domains = items.cells["domain"]
     if options["safety"] == "split":
-        return _split_safety(items, domains.tolist())
+        return _split_safety(items.frame)
 
     # A model that has only one of safety's files lacks the domain.
     has_file = {}
@@ -187,24 +186,18 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     for absent in _SAFETY:
         for model in np.flatnonzero(has_safety & ~has_file[absent]):
             reasons[int(model), safety] = f"nothing in {absent}"
-    return Parts(
-        names=list(DOMAINS),
-        of_cell=pd.Categorical(domains, categories=list(DOMAINS)).codes.astype(np.intp),
-        weight=np.ones((1, len(DOMAINS))),
-        reasons=reasons,
-    )
+    parts = weighted_parts(items.frame["domain"], dict.fromkeys(DOMAINS, 1.0))
+    return replace(parts, reasons=reasons)
 
 
-def _split_safety(items: Items, domains: list[str]) -> Parts:
+def _split_safety(frame: pd.DataFrame) -> Parts:
     """The two files of safety with half the weight of a domain each."""
-    files = np.where(
-        items.cells["domain"] == "safety", items.cells["subset"], domains
-    ).tolist()
-    refuse_strange("subset", files, SUBSETS, "RM-Bench")
+    files = frame["domain"].where(frame["domain"] != "safety", frame["subset"])
+    refuse_strange("subset", files.unique(), SUBSETS, "RM-Bench")
     weight = dict.fromkeys(SUBSETS, 1.0)
     for file in _SAFETY:
         weight[file] = 1 / len(_SAFETY)
-    return weighted_parts(items, files, weight)
+    return weighted_parts(files, weight)
 
 
 def check_nine_comparisons(items: Items) -> None:

@@ -13,8 +13,14 @@ from rmlab import tables
 from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
 from rmlab.benchmarks.layout import Files, Layout, all_files
 from rmlab.benchmarks.rows import FileRow, as_list, read_renamed
-from rmlab.estimation.items import CREDIT_OF_OUTCOME, WIN, Items, as_pairs, build_items
-from rmlab.estimation.weights import Parts, weighted_parts
+from rmlab.estimation.items import (
+    CREDIT_OF_OUTCOME,
+    WIN,
+    Items,
+    Parts,
+    build_items,
+)
+from rmlab.estimation.weights import weighted_parts
 from rmlab.records import Row, refuse_rows
 from rmlab.tables import PROMPT, group_codes
 
@@ -119,15 +125,14 @@ def make_items(
     """One item an id, as good as the worst of its comparisons; prompts that stand in
     both sets are one cluster.
     """
-    comparisons = as_pairs(table)
-    refuse_strange("domain", comparisons["domain"].unique(), DOMAINS, RMB.title)
-    group, first_rows = group_codes(comparisons, ["model", *PROMPT])
-    of_comparison = pd.Categorical(comparisons["outcome"], dtype=tables.OUTCOME)
+    refuse_strange("domain", table["domain"].unique(), DOMAINS, RMB.title)
+    group, first_rows = group_codes(table, ["model", *PROMPT])
+    of_comparison = pd.Categorical(table["outcome"], dtype=tables.OUTCOME)
     outcome = np.full(len(first_rows), WIN, np.int8)
     np.minimum.at(outcome, group, of_comparison.codes)
     # The code of a missing outcome is -1, the last entry.
     credit = CREDIT_OF_OUTCOME[ties][outcome]
-    rows = comparisons.iloc[first_rows]
+    rows = table.iloc[first_rows]
     return build_items(
         rows,
         key=PROMPT,
@@ -143,8 +148,7 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     """The four domains alike. How the paper weighs scenarios is not stated: here all
     ids of a domain count alike.
     """
-    domains = items.cells["domain"].tolist()
-    return weighted_parts(items, domains, dict.fromkeys(DOMAINS, 1.0))
+    return weighted_parts(items.frame["domain"], dict.fromkeys(DOMAINS, 1.0))
 
 
 RMB = Benchmark(

@@ -22,7 +22,8 @@ from rmlab.bias.groups import (
 )
 from rmlab.bias.least_squares import dependence_reasons
 from rmlab.estimation.clustered import MIN_PROMPTS
-from rmlab.estimation.items import Ties, as_pairs, credit
+from rmlab.estimation.items import Ties, credit
+from rmlab.metrics.pairing import as_pairs
 from rmlab.tables import BoolArray, FloatArray, IntArray
 
 # Prompts of the rarer ending that each column of a fit needs.

@@ -56,15 +56,19 @@ def debias(
     prompt's answers are fitted on four fifths of the prompts, without its own. Where
     right answers are shorter or longer than wrong ones, part of the effect is merit:
     `rmlab.compare` by level of the scores before and after, as two models, shows what
-    is lost. Ties are best counted half there, since a correction breaks them.
+    is lost. For integer ratings read only the change over all levels: the correction
+    breaks all ties by the sign of an estimated slope, and the intervals of a level take
+    that slope as known.
 
     Examples
     --------
     >>> import rmlab
-    >>> scores = rmlab.score(rmlab.load("mini"), "markdown")
-    >>> both = pd.concat([scores, debias(scores, on="step")])
-    >>> rmlab.style_gap(both).set_index("model")["gap"].round(2).to_dict()
-    {}
+    >>> responses = rmlab.load("mini")
+    >>> scores = rmlab.score(responses, "longest")
+    >>> debiased = debias(scores, rmlab.styles.features(responses))
+    >>> gaps = rmlab.style_gap(pd.concat([scores, debiased]))
+    >>> gaps[["model", "gap"]].round(2).to_numpy().tolist()
+    [['longest', 0.58], ['longest debiased', 0.01]]
     """
     scores = tables.check_scores(scores, allow_missing=True)
     names = [on] if isinstance(on, str) else list(on)

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.benchmarks.prepare import prepare
 from rmlab.bias.answers import standardize_models
 from rmlab.bias.groups import (
     Group,
@@ -23,8 +22,9 @@ from rmlab.estimation.items import (
     refuse_result_names,
     require_item_columns,
 )
-from rmlab.estimation.weights import Average, Weights, contrast
-from rmlab.metrics.summaries import estimate_frame, group_weights
+from rmlab.estimation.weights import Average, subtract
+from rmlab.metrics.prepare import prepare
+from rmlab.metrics.summaries import estimate_frame, group_numbers
 from rmlab.tables import (
     LEVELS,
     PROMPT,
@@ -114,7 +114,7 @@ def style_gap(
     by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     columns = [column for column in by if column != "model"]
     refuse_result_names(columns, ("level", "easy", "hard", "gap"))
-    prepared = prepare(
+    _, items = prepare(
         table,
         average,
         ties,
@@ -124,7 +124,6 @@ def style_gap(
         cluster=cluster,
         require_complete=False,
     )
-    items = prepared.items
     if not items.has_levels:
         remedy = "easy and hard need a benchmark whose answers have styles"
         raise DataError("table: level is missing", remedy)
@@ -133,23 +132,16 @@ def style_gap(
         raise DataError(problem, "add 'model'")
 
     # One mean per group and level; the levels of a group stand next to each other.
-    levels = group_weights(prepared, [*columns, "level"])
-    easy = levels.means[LEVELS.index("easy") :: len(LEVELS)]
-    hard = levels.means[LEVELS.index("hard") :: len(LEVELS)]
-    gap = [contrast(sides, (1, -1)) for sides in zip(easy, hard, strict=True)]
-    groups = levels.numbers[columns].iloc[:: len(LEVELS)].reset_index(drop=True)
+    groups, levels = group_numbers(items, [*columns, "level"])
+    easy = levels[LEVELS.index("easy") :: len(LEVELS)]
+    hard = levels[LEVELS.index("hard") :: len(LEVELS)]
+    gaps = [subtract(*sides) for sides in zip(easy, hard, strict=True)]
+    groups = groups[columns].iloc[:: len(LEVELS)].reset_index(drop=True)
 
-    easy_estimate = estimate(items, Weights(groups, easy, levels.label), confidence)
-    hard_estimate = estimate(items, Weights(groups, hard, levels.label), confidence)
-    gap_estimate = estimate(items, Weights(groups, gap, levels.label), confidence)
-    frame = estimate_frame(gap_estimate, "gap")
-    frame["easy"] = easy_estimate.value.ravel()
-    frame["hard"] = hard_estimate.value.ravel()
+    frame = estimate_frame(items, groups, estimate(items, gaps, confidence), "gap")
+    frame["easy"] = estimate(items, easy).value.ravel()
+    frame["hard"] = estimate(items, hard).value.ravel()
     frame["gap"] = frame["easy"] - frame["hard"]
-    lacks_side = frame["gap"].isna()
-    frame.loc[lacks_side, ["se", "low", "high"]] = np.nan
-    unexplained = lacks_side & (frame["reason"] == "")
-    frame.loc[unexplained, "reason"] = "no comparisons on one of the two sides"
     return copy_provenance(table, frame[[*by, *_GAP_RESULTS]])
 
 

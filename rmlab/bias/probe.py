@@ -13,7 +13,8 @@ from rmlab import tables
 from rmlab.bias.answers import within_spread
 from rmlab.bias.groups import Group, Mean, Record, estimate_mean, fit_groups
 from rmlab.estimation.difference import holm
-from rmlab.estimation.items import credit, pairs
+from rmlab.estimation.items import credit
+from rmlab.metrics.pairing import pairs
 from rmlab.scorers.base import PlainScorer, Prompt, name_of
 from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.styles.wording import AGAIN, PROMPT_TRANSFORMS

@@ -14,7 +14,7 @@ from rmlab.checks.local_model import examine_model
 from rmlab.checks.parity import parity, parity_items
 from rmlab.checks.served import examine_server
 from rmlab.findings import STATUS, Finding, findings_table, refusal
-from rmlab.judges import LLMJudge
+from rmlab.judges import Judge
 from rmlab.scorers.local import LocalScorer
 from rmlab.servers import Remote, remote
 from rmlab.tables import DataError
@@ -26,7 +26,7 @@ _FILE_OPTIONS = ("base", "revision", "allow_pickle", "trust_remote_code")
 
 
 def doctor(
-    scorer: str | Path | LocalScorer | Remote | LLMJudge,
+    scorer: str | Path | LocalScorer | Remote | Judge,
     responses: pd.DataFrame,
     *,
     sample: int = 24,
@@ -106,7 +106,7 @@ def _list_findings(
         return examine_model(scorer, responses, sample)
     if isinstance(scorer, Remote):
         return examine_server(scorer, responses, sample)
-    if isinstance(scorer, LLMJudge):
+    if isinstance(scorer, Judge):
         return examine_judge(scorer, responses, sample)
     allowed = "give a model id, a folder, a model of rmlab, or a judge"
     raise TypeError(f"scorer: {scorer!r:.80} is not allowed; {allowed}")

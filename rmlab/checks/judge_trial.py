@@ -1,10 +1,8 @@
 """Checks of a judge before a long run: whether it answers, whether its verdicts can be
 read, the order, the cost.
-
-How often it contradicts itself in other ways takes many more questions:
-`rmlab.judges.examine`.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,10 +13,10 @@ import pandas as pd
 
 from rmlab.checks.sampled_scores import check_position
 from rmlab.findings import Check, Checks, Finding, check_rate, grade, run_checks
-from rmlab.judges import LLMJudge
-from rmlab.judges.batches import estimate, list_questions
-from rmlab.judges.questions import Question, item_numbers
-from rmlab.scorers.base import Floats
+from rmlab.judges import Judge, cost
+from rmlab.judges.costs import texts_by_judge
+from rmlab.judges.kinds import FAILED, PairJudge
+from rmlab.scorers.base import Floats, Text
 from rmlab.tables import PROMPT
 
 
@@ -34,58 +32,70 @@ def judge_sample(responses: pd.DataFrame, sample: int = 24) -> pd.DataFrame:
 
 
 class _JudgeTrial(NamedTuple):
-    """Questions to a judge, the numbers that it answered, and counts of questions,
-    models and failures.
-
-    `questions`: by the judges of all subsets.
+    """Texts that a judge was asked about, by the judges of all subsets, their scores
+    and verdicts, and counts of answers, models and reasons for missing scores.
     """
 
-    judge: LLMJudge
+    judge: Judge
     responses: pd.DataFrame
-    questions: list[tuple[LLMJudge, list[Question]]]
+    texts: list[tuple[Judge, list[Text]]]
     values: Floats
+    verdicts: list[str]
     counts: Counter[str]
     models: Counter[str]
-    failures: Counter[str]
+    reasons: Counter[str]
 
 
 def examine_judge(
-    judge: LLMJudge, responses: pd.DataFrame, sample: int
+    judge: Judge, responses: pd.DataFrame, sample: int
 ) -> Iterator[tuple[str, Finding]]:
     """Yield the findings on a judge. The questions about some `sample` answers are
     asked twice; nothing is stored.
     """
-    questions_of = list_questions(judge, judge_sample(responses, sample))
+    texts_of = texts_by_judge(judge, judge_sample(responses, sample))
     values = []
+    verdicts: list[str] = []
     counts: Counter[str] = Counter()
     models: Counter[str] = Counter()
-    failures: Counter[str] = Counter()
-    for subset_judge, questions in questions_of:
-        replies = subset_judge.ask(questions, store=None, progress=False)
-        values.append(replies.values)
-        counts += replies.counts
-        models += replies.models
-        failures += replies.failures
+    reasons: Counter[str] = Counter()
+    for subset_judge, texts in texts_of:
+        rows = _ask(subset_judge, texts)
+        values.append(rows[:, 0].astype(np.float64))
+        verdicts += rows[:, 1].tolist()
+        counts += subset_judge.counts
+        models += subset_judge.models
+        reasons.update(subset_judge.unscored.values())
 
     trial = _JudgeTrial(
         judge=judge,
         responses=responses,
-        questions=questions_of,
+        texts=texts_of,
         values=np.concatenate(values),
+        verdicts=verdicts,
         counts=counts,
         models=models,
-        failures=failures,
+        reasons=reasons,
     )
     yield from run_checks(_CHECKS, trial)
 
 
+def _ask(judge: Judge, texts: Sequence[Text]) -> np.ndarray:
+    """The rows of the texts in their order."""
+    rows = np.empty((len(texts), 1 + len(judge.columns + judge.hidden_columns)), object)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a check says it
+        for positions, values in judge.stream(texts):
+            rows[positions] = values
+    return rows
+
+
 def _check_answers(trial: _JudgeTrial) -> Finding:
-    n_failed = trial.counts["failed"]
-    n = trial.counts["asked"] + n_failed
-    description = "questions were not answered"
-    for reason, _ in trial.failures.most_common(1):
+    n_failed = trial.verdicts.count(FAILED)
+    description = "texts got no reply"
+    if n_failed:
+        reason, _ = trial.reasons.most_common(1)[0]
         description += f": {reason}"
-    return check_rate(n_failed, n, description, warn=0, fail=0.5)
+    return check_rate(n_failed, len(trial.verdicts), description, warn=0, fail=0.5)
 
 
 def _check_model(trial: _JudgeTrial) -> Finding:
@@ -102,7 +112,7 @@ def _check_model(trial: _JudgeTrial) -> Finding:
 def _check_verdict(trial: _JudgeTrial) -> Finding:
     n = len(trial.values)
     n_silent = int(np.isnan(trial.values).sum())
-    description = f"questions ({n_silent / n:.0%}) got no verdict"
+    description = f"texts ({n_silent / n:.0%}) got no verdict"
     return check_rate(n_silent, n, description, warn=0.02, fail=0.5)
 
 
@@ -114,38 +124,29 @@ def _check_length(trial: _JudgeTrial) -> Finding:
 
 
 def _check_repeat(trial: _JudgeTrial) -> Finding:
-    """Whether questions that are asked again, as further samples, get the same
+    """Whether texts that are asked about again, as further samples, get the same
     verdicts.
     """
     repeated = []
-    for judge, questions in trial.questions:
-        again = _as_further_samples(questions, judge.samples)
-        replies = judge.ask(again, store=None, progress=False)
-        repeated.append(replies.values)
+    for judge, texts in trial.texts:
+        again = replace(judge, first_sample=judge.samples)
+        repeated.append(_ask(again, texts)[:, 0].astype(np.float64))
 
     first = trial.values
     second = np.concatenate(repeated)
-    if trial.judge.takes == "pair":  # who wins, not how clearly
+    if isinstance(trial.judge, PairJudge):  # who wins, not how clearly
         first = np.sign(first)
         second = np.sign(second)
     change = first - second
     change = change[~np.isnan(change)]
     n_changed = int(np.count_nonzero(change))
-    description = "questions got another verdict when they were asked again"
+    description = "texts got another verdict when they were asked about again"
     return check_rate(n_changed, len(change), description, warn=0.1, fail=np.inf)
-
-
-def _as_further_samples(
-    questions: Sequence[Question], n_samples: int
-) -> list[Question]:
-    return [
-        replace(question, sample=question.sample + n_samples) for question in questions
-    ]
 
 
 def _check_spread(trial: _JudgeTrial) -> Finding | None:
     """Whether a judge that rates tells answers apart."""
-    if trial.judge.takes != "answer":
+    if trial.judge.mode != "rating":
         return None
     ratings = trial.values[~np.isnan(trial.values)]
     counts = Counter(ratings.tolist())
@@ -156,33 +157,33 @@ def _check_spread(trial: _JudgeTrial) -> Finding | None:
 
 def _check_position(trial: _JudgeTrial) -> Finding | None:
     """As of pairwise models, where both orders have a verdict."""
-    if trial.judge.takes != "pair":
+    if not isinstance(trial.judge, PairJudge) or not trial.judge.both_orders:
         return None
-    ((_, questions),) = trial.questions
-    votes = pd.DataFrame(
-        {
-            "item": item_numbers(questions),
-            "is_forward": [question.order[0] == 0 for question in questions],
-            "value": trial.values,
-        }
-    )
-    means = votes.pivot_table("value", index="item", columns="is_forward")
-    means = means.reindex(columns=[True, False]).dropna()
-    if means.empty:
+    ((_, texts),) = trial.texts
+    vote_of = dict(zip([text.key for text in texts], trial.values, strict=True))
+    forth = []
+    back = []
+    for text in texts:
+        exchanged = Text(text.prompt, text.answers[::-1])
+        votes = (vote_of[text.key], vote_of[exchanged.key])
+        # Each comparison once, in one of its orders.
+        if text.answers < exchanged.answers and not np.isnan(votes).any():
+            forth.append(votes[0])
+            back.append(votes[1])
+    if not forth:
         return None
-    forth, back = means.to_numpy().T
-    return check_position(forth, back)
+    return check_position(np.array(forth), np.array(back))
 
 
 def _describe_cost(trial: _JudgeTrial) -> Finding:
-    cost = estimate(trial.judge, trial.responses).iloc[0]
+    costs = cost(trial.judge, trial.responses).iloc[0]
     tokens_an_answer = trial.counts["answer_tokens"] / trial.counts["asked"]
-    n_written = tokens_an_answer * cost["to_ask"]
-    to_write = f"at most {cost['answer_tokens']:,}"
+    n_written = tokens_an_answer * costs["to_ask"]
+    to_write = f"at most {costs['answer_tokens']:,}"
     if n_written:
         to_write = f"{n_written:,.0f}"
-    to_ask = f"{cost['to_ask']:,} questions in all"
-    to_read = f"about {cost['prompt_tokens']:,} tokens to read"
+    to_ask = f"{costs['to_ask']:,} questions in all"
+    to_read = f"about {costs['prompt_tokens']:,} tokens to read"
     return Finding("pass", f"{to_ask}, {to_read} and {to_write} to write")
 
 

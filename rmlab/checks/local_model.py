@@ -18,7 +18,7 @@ from rmlab.scorers.implicit import ImplicitReward
 from rmlab.scorers.in_memory import ModelInMemory
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
-from rmlab.scoring.self_check import tolerance
+from rmlab.scoring.run import tolerance
 from rmlab.scoring.texts import both_orders, comparisons
 
 if TYPE_CHECKING:

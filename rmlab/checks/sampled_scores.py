@@ -11,7 +11,7 @@ import pandas as pd
 from rmlab import metrics
 from rmlab.findings import Finding, check_rate, grade
 from rmlab.scorers.base import Floats, Ints
-from rmlab.scoring.self_check import apart
+from rmlab.scoring.run import apart
 from rmlab.tables import KEY, PROMPT
 
 

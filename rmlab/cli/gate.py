@@ -13,7 +13,7 @@ import typer
 from rmlab import metrics, stats
 from rmlab.bias.gap import style_gap
 from rmlab.cli.terminal import say
-from rmlab.estimation.items import as_pairs
+from rmlab.metrics.pairing import as_pairs
 from rmlab.report.sources import read_results
 from rmlab.tables import PAIR_KEY, DataError, nearest
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
@@ -13,15 +12,9 @@ from rmlab.checks.judge_trial import judge_sample
 from rmlab.cli import options as shared
 from rmlab.cli.scoring import check_file, say_checks, write_table
 from rmlab.cli.terminal import say, say_table
-from rmlab.judges import LLMJudge
-from rmlab.judges.modes import FAILED
-from rmlab.records import write_file
-from rmlab.stats import judge_report
-from rmlab.tables import PROMPT, DataError
-from rmlab.text import format_csv
-
-# The most questions that `judges.examine` asks about a prompt, by what a judge takes.
-_MOST_PROBES = {"pair": 18, "answer": 12}
+from rmlab.judges import Judge
+from rmlab.judges.kinds import FAILED, PairJudge
+from rmlab.tables import DataError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +42,20 @@ class JudgeOptions(shared.LocalOptions):
         str | None,
         typer.Option(help="Question: five, three, two, letter ... or a text file."),
     ] = None
+    reader: Annotated[
+        str | None,
+        typer.Option(
+            help="letter, strength, boxed, tag, result, scores, json:KEY, yes-no, or a "
+            "regular expression with a group."
+        ),
+    ] = None
+    scale: Annotated[
+        tuple[float, float],
+        typer.Option(help="Lowest and highest score, such as 1 5."),
+    ] = (1, 10)
+    system: Annotated[
+        str, typer.Option(help="System message, such as the criterion to judge by.")
+    ] = ""
     convention: Annotated[
         str | None,
         typer.Option(
@@ -104,11 +111,6 @@ class JudgeCommand(JudgeOptions, shared.WorkOptions, shared.TextOptions):
       rmlab judge rm-bench ./my-model --mode logprob --cluster ray \\
           --store file:///shared/judged
       rmlab judge mini ./my-model --check
-      rmlab judge mini ./my-model --mode logprob --report --store judged
-      rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged \\
-          --requests batch.jsonl
-      rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged \\
-          --results batch_output.jsonl
     """
 
     benchmark: shared.Benchmark
@@ -127,25 +129,10 @@ class JudgeCommand(JudgeOptions, shared.WorkOptions, shared.TextOptions):
             "--check", help="Ask a few questions, examine the answers, and stop."
         ),
     ] = False
-    report: Annotated[
-        bool,
-        typer.Option(
-            "--report",
-            help="Probe the judge: position, samples, cycles, padding ...",
-        ),
-    ] = False
-    requests: Annotated[
-        Path | None,
-        typer.Option(help="Write a request file for a batch endpoint, and stop."),
-    ] = None
-    results: Annotated[
-        Path | None,
-        typer.Option(help="Read the results of a batch into --store first."),
-    ] = None
 
     def run(self) -> None:
         """Do what the options ask for; by default ask the judge."""
-        check_file(self, is_table=not self.report)
+        check_file(self, is_table=True)
         responses = self.load_responses(self.benchmark)
         keywords = shared.model_keywords(self, JudgeOptions)
         if self.url and self.revision:
@@ -153,77 +140,35 @@ class JudgeCommand(JudgeOptions, shared.WorkOptions, shared.TextOptions):
         judge = judges.judge(self.model, **keywords)
 
         if self.estimate:
-            say_table(judges.estimate(judge, responses, store=self.store))
-        elif self.requests is not None:
-            files = judges.write_requests(
-                judge, responses, self.requests, store=self.store
-            )
-            for file in files:
-                say(f"requests in {file}", err=True)
+            say_table(judges.cost(judge, responses, store=self.store))
         elif self.check:
-            _say_cost(judges.estimate(judge, judge_sample(responses)))
+            _say_cost(judges.cost(judge, judge_sample(responses)))
             say_checks(checks.doctor(judge, responses))
-        elif self.report:
-            self._report(judge, responses)
         else:
-            self._read_results(judge, responses)
             self._judge(judge, responses)
 
-    def _report(self, judge: LLMJudge, responses: pd.DataFrame) -> None:
-        if judge.takes == "list":
-            message = "probes judges that compare or rate: give another --mode"
-            raise typer.BadParameter(message, param_hint="--report")
-
-        n_prompts = len(responses[PROMPT].drop_duplicates())
-        most_questions = _MOST_PROBES[judge.takes] * n_prompts
-        costs = judges.estimate(judge, responses)
-        n_asked_once = max(costs["to_ask"].iloc[0], 1)
-        _say_cost(costs, "up to ", most_questions / n_asked_once)
-
-        verdicts = judges.examine(
-            judge, responses, store=self.store, progress=not self.quiet
-        )
-        _require_answer(verdicts["status"])
-        table = judge_report(verdicts)
-        if self.out is None:
-            say_table(table)
-        else:
-            write_file(self.out, format_csv(table))
-
-    def _read_results(self, judge: LLMJudge, responses: pd.DataFrame) -> None:
-        """Put the results of a batch into the store, where there are some."""
-        if self.results is None or self.store is None:
-            return
-        counts = judges.read_results(judge, responses, self.results, store=self.store)
-        row = counts.iloc[0]
-        say(", ".join(f"{name}: {row[name]}" for name in row.index), err=True)
-
-    def _judge(self, judge: LLMJudge, responses: pd.DataFrame) -> None:
-        costs = judges.estimate(judge, responses, store=self.store)
+    def _judge(self, judge: Judge, responses: pd.DataFrame) -> None:
+        costs = judges.cost(judge, responses, store=self.store)
         part = f"part {self.shard} of " if self.shard else ""
         _say_cost(costs, part)
-        ask = scoring.prefer if judge.takes == "pair" else scoring.score
+        ask = scoring.prefer if isinstance(judge, PairJudge) else scoring.score
         table = ask(responses, judge, allow_missing=True, **self.work_keywords())
 
         provenance = table.attrs["provenance"][judge.name]
         verdicts = provenance["verdicts"]
         counts = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.items())
         n_asked = provenance["asked"]
-        questions = f"{provenance['questions']} questions, {n_asked} asked now"
-        say(f"{judge.name}: {questions}: {counts}", err=True)
-        for reason, n in provenance.get("failures", {}).items():
-            remedy = "run the same again to ask them once more"
-            say(f"rmlab: warning: {n} questions failed: {reason}; {remedy}", err=True)
+        say(f"{judge.name}: {n_asked} questions asked now: {counts}", err=True)
+        for reason, n in provenance.get("unscored", {}).items():
+            say(f"rmlab: warning: no score for {n} texts: {reason}", err=True)
         _require_answer(verdicts)
         write_table(table, self)
 
 
-def _say_cost(costs: pd.DataFrame, part: str = "", factor: float = 1.0) -> None:
-    """Say what a run asks, before it asks; `factor`: how many times the questions of
-    `costs`.
-    """
-    counts = costs[["to_ask", "prompt_tokens", "answer_tokens"]].iloc[0] * factor
-    n_asked, n_read, n_written = counts.round().astype(int)
+def _say_cost(costs: pd.DataFrame, part: str = "") -> None:
+    """Say what a run asks, before it asks."""
+    counts = costs[["to_ask", "prompt_tokens", "answer_tokens"]]
+    n_asked, n_read, n_written = counts.iloc[0]
     tokens = f"about {n_read:,} tokens to read, at most {n_written:,} to write"
     say(f"asks {part}{n_asked:,} questions: {tokens}", err=True)
 

@@ -289,7 +289,6 @@ _NEEDS = {
     "cluster": ("cpus",),
     "kind": ("url",),
     "pairwise": ("form",),
-    "store": ("results",),
     "texts": ("path", "include_texts"),
     "url": (
         "concurrency",
@@ -305,7 +304,7 @@ _NEEDS = {
 """An option, and those that cannot be without it, in commands that have both."""
 
 _EXCLUDES = {
-    "cluster": ("estimate", "check", "report", "requests"),
+    "cluster": ("estimate", "check"),
     "implicit": ("head", "pooling", "weight", "url"),
     "kind": ("head", "pooling", "convention", "budget", "allow_pickle"),
     "pairwise": ("head", "pooling", "weight", "template", "url"),

@@ -12,7 +12,7 @@ from rmlab.cli import options as shared
 from rmlab.cli.terminal import say, say_aligned, say_table
 from rmlab.io.native import check_target
 from rmlab.records import check_writable
-from rmlab.scoring.open_models import Model
+from rmlab.scoring.walk import Model
 from rmlab.text import line
 
 
@@ -159,7 +159,7 @@ def merge_stores(
       # this then forwards nothing:
       rmlab score rm-bench ./my-model --store scores -o scores.csv
     """
-    say_table(scoring.merge(folders, into))
+    say_table(scoring.merge_stores(folders, into))
 
 
 @dataclass(frozen=True, kw_only=True)

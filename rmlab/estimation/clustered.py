@@ -8,7 +8,8 @@ docs/statistics.md). Clusters that share pools, directly or through others, form
 stratum.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import stdtrit
 
-from rmlab.tables import BoolArray, FloatArray, IntArray
+from rmlab.tables import FloatArray, IntArray
 
 MIN_PROMPTS = 5
 """Clusters below which a part gives no error and no interval."""
@@ -43,21 +44,27 @@ class Strata(NamedTuple):
     high: FloatArray
 
 
-@dataclass(frozen=True)
-class ClusterSums:
-    """How much each cluster adds to one number, for contrasts of rows.
+class ClusterSums(NamedTuple):
+    """A weighted sum of the means of pools, for each row of values, by its clusters.
 
     Attributes
     ----------
+    value : ndarray
+        (rows,): NaN where a pool with a weight is empty.
+    n_values, n_clusters : ndarray
+        (rows, pools): what was observed; (1, pools) where all rows are alike.
     influence, contribution, share : ndarray
-        (rows, clusters): contribution to the error (with the factor of CR2), to the
-        value, and the cluster's weight.
+        (rows, clusters): a cluster's contribution to the error (with the factor of
+        CR2), to the value, and its weight.
     stratum : ndarray
         (clusters,): number of the stratum.
     strata : Strata
         The sums of each stratum.
     """
 
+    value: FloatArray
+    n_values: IntArray
+    n_clusters: IntArray
     influence: FloatArray
     contribution: FloatArray
     share: FloatArray
@@ -65,53 +72,21 @@ class ClusterSums:
     strata: Strata
 
 
-class Adjusted(NamedTuple):
-    """Numbers after adding two clusters, (rows,) each: center, error, degrees of
-    freedom and limits.
-    """
-
-    center: FloatArray
-    se: FloatArray
-    df: FloatArray
-    low: FloatArray
-    high: FloatArray
-
-
-class Interval(NamedTuple):
-    """Error, degrees of freedom and limits of numbers, (rows,) each."""
-
-    se: FloatArray
-    df: FloatArray
-    low: FloatArray
-    high: FloatArray
-
-
-class WeightedSum(NamedTuple):
-    """A weighted sum of the means of pools, one for each row of values.
-
-    `value` and `interval` are (rows,); `n_values` and `n_clusters` count what was
-    observed of each pool, (rows, pools), or (1, pools) where all rows are alike.
-    """
-
-    value: FloatArray
-    interval: Interval
-    n_values: IntArray
-    n_clusters: IntArray
-    sums: ClusterSums
-
-
 @dataclass(frozen=True)
-class Measured:
+class Estimate:
     """Numbers with errors and intervals, in arrays of one shape.
 
     Attributes
     ----------
     value, se, df, low, high : ndarray
         The number, its clustered error, degrees of freedom and limits.
-    n_clusters, n_values, missing : ndarray
-        Clusters and values that were counted, and values that are missing.
+    n_prompts, n_pairs, n_ties, missing : ndarray
+        Prompts and values that were counted, ties among these, and values that are
+        missing.
     reason : ndarray
         Why there is no value or no interval, else "".
+    sums : dict
+        Place of a number to its sums by cluster, which comparisons of models need.
     """
 
     value: FloatArray
@@ -119,91 +94,12 @@ class Measured:
     df: FloatArray
     low: FloatArray
     high: FloatArray
-    n_clusters: IntArray
-    n_values: IntArray
+    n_prompts: IntArray
+    n_pairs: IntArray
+    n_ties: IntArray
     missing: IntArray
     reason: NDArray[np.object_]
-
-
-class _Blocks(NamedTuple):
-    """Values of one cluster and one pool, summed.
-
-    `total` and the number `n` are (rows, blocks), or (1, blocks) where all rows are
-    alike.
-    """
-
-    cluster: IntArray
-    pool: IntArray
-    total: FloatArray
-    n: FloatArray
-
-
-def sum_weighted_means(
-    value: FloatArray,
-    pool: IntArray,
-    cluster: IntArray,
-    weight: FloatArray,
-    bounds: FloatArray,
-    confidence: float = 0.95,
-) -> WeightedSum:
-    """Sum the means of pools with weights, for each row of values.
-
-    See "The error of a number" and "The interval of a number" in docs/statistics.md.
-
-    Parameters
-    ----------
-    value : ndarray
-        (rows, values): NaN values count nowhere.
-    pool, cluster : ndarray
-        (values,): number of each value's pool and of its cluster.
-    weight : ndarray
-        (1 or rows, pools): a pool that weighs nothing for a row does not count.
-    bounds : ndarray
-        (pools, 2): the least and the most that a value can be; with infinite bounds the
-        interval is a plain clustered t.
-    confidence : float
-        Coverage of the intervals.
-
-    Returns
-    -------
-    WeightedSum
-        A value is NaN where a pool with a weight is empty.
-    """
-    n_pools = weight.shape[1]
-    has_weight = weight != 0
-    blocks = _sum_blocks(value, has_weight, pool, cluster)
-    in_pool = indicator(blocks.pool, n_pools)
-    n_values = blocks.n @ in_pool
-    n_clusters = (blocks.n > 0) @ in_pool
-    # In the order of rows, so that a sum does not depend on how many rows there are.
-    total = np.ascontiguousarray(blocks.total @ in_pool)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = total / n_values
-    weighted_sum = np.where(has_weight, weight * mean, 0.0).sum(axis=1)
-
-    sums = _sum_clusters(blocks, weight, mean, n_values, bounds)
-    strata = sums.strata
-    se = np.sqrt(strata.variance.sum(axis=1))
-    df = satterthwaite(strata.variance, strata.df)
-    if np.isfinite(bounds).all():
-        adjusted = adjust(weighted_sum, strata, confidence)
-        # Nine times a ninth is 1 + 2e-16: no value may lie above the bound.
-        lowest = np.round(strata.low.sum(axis=1), _DECIMALS)
-        highest = np.round(strata.high.sum(axis=1), _DECIMALS)
-        weighted_sum = np.clip(weighted_sum, lowest, highest)
-        low = np.clip(adjusted.low, lowest, highest)
-        high = np.clip(adjusted.high, lowest, highest)
-    else:
-        half = t_quantile(df, confidence) * se
-        low = weighted_sum - half
-        high = weighted_sum + half
-    return WeightedSum(
-        value=weighted_sum,
-        interval=Interval(se, df, low, high),
-        n_values=n_values.astype(np.intp),
-        n_clusters=n_clusters.astype(np.intp),
-        sums=sums,
-    )
+    sums: Mapping[int, ClusterSums] = field(default_factory=dict)
 
 
 def group_means(
@@ -214,7 +110,7 @@ def group_means(
     *,
     bounds: tuple[float, float] = (0.0, 1.0),
     confidence: float = 0.95,
-) -> Measured:
+) -> Estimate:
     """Means of groups of values that come in clusters.
 
     Parameters
@@ -233,9 +129,8 @@ def group_means(
 
     Returns
     -------
-    Measured
-        value, se, df, low, high, n_clusters, n_values, missing and reason, (groups,)
-        each.
+    Estimate
+        (groups,): `n_prompts` counts clusters; no ties are counted.
 
     Examples
     --------
@@ -247,33 +142,213 @@ def group_means(
     """
     means = []
     for rows in rows_by_code(group, n_groups):
-        mean = sum_weighted_means(
+        sums = sum_clusters(
             value[None, rows],
             pool=np.zeros(len(rows), np.intp),
             cluster=cluster[rows],
             weight=np.ones((1, 1)),
             bounds=np.array([bounds]),
-            confidence=confidence,
         )
-        means.append(mean)
+        counts = [sums.n_clusters[:, 0], sums.n_values[:, 0]]
+        means.append([sums.value, *interval(sums, confidence), *counts])
 
-    n_values = np.concatenate([mean.n_values[:, 0] for mean in means])
-    n_clusters = np.concatenate([mean.n_clusters[:, 0] for mean in means])
-    interval = Interval(*np.hstack([mean.interval for mean in means]))
+    numbers, se, df, low, high, n_clusters, n_values = np.concatenate(means, axis=1)
     reason = np.where(n_clusters < MIN_PROMPTS, TOO_FEW, "").astype(object)
     reason[n_values == 0] = "nothing in group"
     withheld = np.where(reason == "", 0.0, np.nan)
-    return Measured(
-        value=np.concatenate([mean.value for mean in means]),
-        se=interval.se + withheld,
-        df=interval.df,
-        low=interval.low + withheld,
-        high=interval.high + withheld,
-        n_clusters=n_clusters,
-        n_values=n_values,
-        missing=np.bincount(group, minlength=n_groups) - n_values,
+    return Estimate(
+        value=numbers,
+        se=se + withheld,
+        df=df,
+        low=low + withheld,
+        high=high + withheld,
+        n_prompts=n_clusters.astype(np.intp),
+        n_pairs=n_values.astype(np.intp),
+        n_ties=np.zeros(n_groups, np.intp),
+        missing=np.bincount(group, minlength=n_groups) - n_values.astype(np.intp),
         reason=reason,
     )
+
+
+def sum_clusters(
+    value: FloatArray,
+    pool: IntArray,
+    cluster: IntArray,
+    weight: FloatArray,
+    bounds: FloatArray,
+) -> ClusterSums:
+    """Sum the means of pools with weights, for each row of values.
+
+    See "The error of a number" in docs/statistics.md.
+
+    Parameters
+    ----------
+    value : ndarray
+        (rows, values): NaN values count nowhere.
+    pool, cluster : ndarray
+        (values,): number of each value's pool and of its cluster.
+    weight : ndarray
+        (1 or rows, pools): a pool that weighs nothing for a row does not count.
+    bounds : ndarray
+        (pools, 2): the least and the most that a value can be.
+
+    Returns
+    -------
+    ClusterSums
+    """
+    n_pools = weight.shape[1]
+    has_weight = weight != 0
+    observed = ~np.isnan(value) & has_weight[:, pool]
+    if observed.all():
+        observed = observed[:1]  # all rows are alike, so one row does
+
+    # Blocks: the values of one cluster and one pool; `total` and `n` are theirs.
+    cluster = pd.factorize(cluster, sort=True)[0]
+    block, codes = pd.factorize(cluster * n_pools + pool, sort=True)
+    in_block = indicator(block, len(codes))
+    total = np.where(observed, value, 0.0) @ in_block
+    n = observed.astype(float) @ in_block
+    block_cluster = codes // n_pools
+    block_pool = codes % n_pools
+
+    n_clusters = int(block_cluster.max(initial=-1)) + 1
+    in_pool = indicator(block_pool, n_pools)
+    in_cluster = indicator(block_cluster, n_clusters)
+    n_values = n @ in_pool
+    # In the order of rows, so that a sum does not depend on how many rows there are.
+    total_of_pool = np.ascontiguousarray(total @ in_pool)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = total_of_pool / n_values
+        inverse = np.where(n_values > 0, 1 / n_values, 0.0)
+        value_weight = (weight * inverse)[:, block_pool]
+        h = inverse[:, block_pool] * n
+        # CR2; a cluster that is its whole pool has no residual to scale.
+        factor = np.where(h < 1, 1 / np.sqrt(1 - h), 0.0)
+        cluster_weight = (np.abs(value_weight) * n) @ in_cluster
+        share = cluster_weight / cluster_weight.sum(axis=1, keepdims=True)
+    share = np.nan_to_num(share)
+    residual = total - n * np.nan_to_num(mean)[:, block_pool]
+    influence = (value_weight * residual * factor) @ in_cluster
+    contribution = (value_weight * total) @ in_cluster
+
+    stratum_of_pool = _number_strata(block_cluster, block_pool, n_pools)
+    stratum = np.zeros(n_clusters, np.intp)
+    stratum[block_cluster] = stratum_of_pool[block_pool]
+    n_strata = int(stratum_of_pool.max(initial=-1)) + 1
+    by_stratum = _sum_strata(
+        influence, contribution, share, stratum, indicator(stratum, n_strata)
+    )
+    pool_in_stratum = indicator(stratum_of_pool, n_strata).toarray()
+    at_lowest = weight * bounds[:, 0]
+    at_highest = weight * bounds[:, 1]
+    # A negative weight turns the bounds over.
+    low = np.minimum(at_lowest, at_highest) @ pool_in_stratum
+    high = np.maximum(at_lowest, at_highest) @ pool_in_stratum
+    strata = Strata(*np.broadcast_arrays(*by_stratum, low, high))
+
+    weighted_sum = np.where(has_weight, weight * mean, 0.0).sum(axis=1)
+    lowest, highest = limits_of(strata)
+    return ClusterSums(
+        value=np.clip(weighted_sum, lowest, highest),
+        n_values=n_values.astype(np.intp),
+        n_clusters=((n > 0) @ in_pool).astype(np.intp),
+        influence=influence,
+        contribution=contribution,
+        share=np.broadcast_to(share, influence.shape),
+        stratum=stratum,
+        strata=strata,
+    )
+
+
+def interval(
+    sums: ClusterSums, confidence: float, *, is_difference: bool = False
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Error, degrees of freedom, and the two limits of numbers, (rows,) each.
+
+    See "The interval of a number" in docs/statistics.md.
+    """
+    strata = sums.strata
+    se = np.sqrt(strata.variance.sum(axis=1))
+    df = satterthwaite(strata.variance, strata.df)
+    lowest, highest = limits_of(strata)
+    if not np.isfinite([lowest, highest]).all():
+        half = t_quantile(df, confidence) * se
+        return se, df, sums.value - half, sums.value + half
+
+    add = add_pair if is_difference else add_clusters
+    center, adjusted_se, adjusted_df = add(sums.value, strata)
+    half = t_quantile(adjusted_df, confidence) * adjusted_se
+    # At low confidence the limits reach as far as the value, which may lie beside the
+    # center.
+    low = np.clip(np.minimum(center - half, sums.value), lowest, highest)
+    high = np.clip(np.maximum(center + half, sums.value), lowest, highest)
+    return se, df, low, high
+
+
+def limits_of(strata: Strata) -> tuple[FloatArray, FloatArray]:
+    """The least and the most that each number can be, (rows,) each."""
+    # Nine times a ninth is 1 + 2e-16: no value may lie above the bound.
+    lowest = np.round(strata.low.sum(axis=1), _DECIMALS)
+    highest = np.round(strata.high.sum(axis=1), _DECIMALS)
+    return lowest, highest
+
+
+def add_clusters(
+    value: FloatArray, strata: Strata
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Center, error and degrees of freedom of numbers, (rows,) each, after a won and a
+    lost cluster were added to each of their strata.
+
+    The center moves as if the two were added to all clusters at once: many small strata
+    would otherwise pull it to the middle of the scale.
+    """
+    k = strata.n_effective
+    width = strata.high - strata.low
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = (k * (strata.value - strata.low) / width + 1) / (k + 2)
+        own_variance = (k / (k + 2)) ** 2 * strata.variance
+        added_variance = width**2 * (p**2 + (1 - p) ** 2) / (k + 2) ** 2
+        variance = np.where(width > 0, own_variance + added_variance, 0.0)
+    se = np.sqrt(variance.sum(axis=1))
+    return shrink(value, strata), se, satterthwaite(variance, strata.df)
+
+
+def add_pair(
+    value: FloatArray, strata: Strata
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Center, error and degrees of freedom of differences, (rows,) each, after two
+    clusters were added, one that only each of the models wins.
+
+    They come to the stratum in which they weigh most. See "Two models" in
+    docs/statistics.md.
+    """
+    k = strata.n_effective
+    width = strata.high - strata.low
+    k_of_all = count_effective(strata)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own_variance = (k_of_all / (k_of_all + 2)) ** 2 * strata.variance.sum(axis=1)
+        p = (k * (strata.value - strata.low) / width + 1) / (k + 2)
+        added_variance = width**2 * (p**2 + (1 - p) ** 2) / (k + 2) ** 2
+    largest = np.where(width > 0, added_variance, 0.0).max(axis=1, initial=0.0)
+    df = satterthwaite(strata.variance, strata.df)
+    return shrink(value, strata), np.sqrt(own_variance + largest), df
+
+
+def shrink(value: FloatArray, strata: Strata) -> FloatArray:
+    """Numbers after a won and a lost cluster were added to all of their clusters."""
+    k = count_effective(strata)
+    low = strata.low.sum(axis=1)
+    width = strata.high.sum(axis=1) - low
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(low + width * (k * (value - low) / width + 1) / (k + 2))
+
+
+def count_effective(strata: Strata) -> FloatArray:
+    """As how many equal clusters the clusters of all strata count, (rows,)."""
+    width = strata.high - strata.low
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = width / width.sum(axis=1, keepdims=True)
+        return np.asarray(1 / (share**2 / strata.n_effective).sum(axis=1))
 
 
 def t_quantile(df: FloatArray, confidence: float) -> FloatArray:
@@ -314,93 +389,32 @@ def rows_by_code(codes: IntArray, size: int) -> list[IntArray]:
     return np.split(order, first_rows)
 
 
-def _sum_blocks(
-    value: FloatArray, has_weight: BoolArray, pool: IntArray, cluster: IntArray
-) -> _Blocks:
-    """Sum the observed values of each cluster and pool."""
-    n_pools = has_weight.shape[1]
-    observed = ~np.isnan(value) & has_weight[:, pool]
-    if observed.all():
-        observed = observed[:1]  # all rows are alike, so one row does
+def _number_strata(cluster: IntArray, pool: IntArray, n_pools: int) -> IntArray:
+    """Number the stratum of each pool: pools that share a cluster are connected.
 
-    cluster = pd.factorize(cluster, sort=True)[0]
-    block, codes = pd.factorize(cluster * n_pools + pool, sort=True)
-    in_block = indicator(block, len(codes))
-    return _Blocks(
-        cluster=codes // n_pools,
-        pool=codes % n_pools,
-        total=np.where(observed, value, 0.0) @ in_block,
-        n=observed.astype(float) @ in_block,
-    )
-
-
-def _sum_clusters(
-    blocks: _Blocks,
-    weight: FloatArray,
-    mean: FloatArray,
-    n_values: FloatArray,
-    bounds: FloatArray,
-) -> ClusterSums:
-    """Sum the blocks of each cluster: u_g, and what else contrasts of rows need."""
-    n_clusters = int(blocks.cluster.max(initial=-1)) + 1
-    in_cluster = indicator(blocks.cluster, n_clusters)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value_weight = np.where(n_values > 0, weight / n_values, 0.0)[:, blocks.pool]
-        h = np.where(n_values > 0, 1 / n_values, 0.0)[:, blocks.pool] * blocks.n
-        # CR2; a cluster that is its whole pool has no residual to scale.
-        factor = np.where(h < 1, 1 / np.sqrt(1 - h), 0.0)
-        cluster_weight = (np.abs(value_weight) * blocks.n) @ in_cluster
-        share = cluster_weight / cluster_weight.sum(axis=1, keepdims=True)
-    share = np.nan_to_num(share)
-    residual = blocks.total - blocks.n * np.nan_to_num(mean)[:, blocks.pool]
-    influence = (value_weight * residual * factor) @ in_cluster
-    contribution = (value_weight * blocks.total) @ in_cluster
-
-    stratum_of_pool = _number_strata(blocks, n_pools=weight.shape[1])
-    n_strata = int(stratum_of_pool.max(initial=-1)) + 1
-    stratum = np.zeros(n_clusters, np.intp)
-    stratum[blocks.cluster] = stratum_of_pool[blocks.pool]
-    in_stratum = indicator(stratum, n_strata)
-    df, n_effective = _count_freedom(share, stratum, in_stratum)
-
-    at_lowest = weight * bounds[:, 0]
-    at_highest = weight * bounds[:, 1]
-    pool_in_stratum = indicator(stratum_of_pool, n_strata).toarray()
-    # A negative weight turns the bounds over.
-    low = np.minimum(at_lowest, at_highest) @ pool_in_stratum
-    high = np.maximum(at_lowest, at_highest) @ pool_in_stratum
-
-    value = contribution @ in_stratum
-    variance = influence**2 @ in_stratum
-    by_stratum = np.broadcast_arrays(value, variance, df, n_effective, low, high)
-    return ClusterSums(
-        influence=influence,
-        contribution=contribution,
-        share=np.broadcast_to(share, influence.shape),
-        stratum=stratum,
-        strata=Strata(*by_stratum),
-    )
-
-
-def _number_strata(blocks: _Blocks, n_pools: int) -> IntArray:
-    """Number the stratum of each pool: pools that share a cluster are connected."""
-    same_cluster = np.diff(blocks.cluster) == 0  # blocks are in the order of clusters
-    pool = blocks.pool[:-1][same_cluster]
-    next_pool = blocks.pool[1:][same_cluster]
-    links = np.ones(len(pool))
-    graph = sparse.coo_array((links, (pool, next_pool)), shape=(n_pools, n_pools))
+    `cluster` and `pool` are those of the blocks, in the order of clusters.
+    """
+    same_cluster = np.diff(cluster) == 0
+    first = pool[:-1][same_cluster]
+    second = pool[1:][same_cluster]
+    links = (np.ones(len(first)), (first, second))
+    graph = sparse.coo_array(links, shape=(n_pools, n_pools))
     _, stratum = sparse.csgraph.connected_components(graph, directed=False)
     return stratum.astype(np.intp)
 
 
-def _count_freedom(
-    share: FloatArray, stratum: IntArray, in_stratum: sparse.csr_array
-) -> tuple[FloatArray, FloatArray]:
-    """Degrees of freedom and effective number of clusters of each stratum.
+def _sum_strata(
+    influence: FloatArray,
+    contribution: FloatArray,
+    share: FloatArray,
+    stratum: IntArray,
+    in_stratum: sparse.csr_array,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Value, variance, degrees of freedom and effective number of clusters by stratum.
 
     With h a cluster's share of the stratum, Bell and McCaffrey (2002) under working
-    independence have 1 / (sum of h^2 + sum over pairs of h^2 h'^2 / ((1 - h)(1 - h'))).
-    Equal clusters give their number less one.
+    independence have 1 / (sum of h^2 + sum over pairs of h^2 h'^2 / ((1 - h)(1 - h')))
+    degrees of freedom. Equal clusters give their number less one.
     """
     share_of_stratum = share @ in_stratum
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -410,43 +424,5 @@ def _count_freedom(
         pairs = (q @ in_stratum) ** 2 - q**2 @ in_stratum
         df = 1 / (squares + pairs)
         n_effective = 1 / squares  # Kish
-    return np.where(np.isfinite(df), df, 0.0), n_effective
-
-
-def adjust(value: FloatArray, strata: Strata, confidence: float) -> Adjusted:
-    """Add a won and a lost cluster to numbers (rows,), and to the variance of each of
-    their strata.
-
-    The center moves as if the two were added to all clusters at once: many small strata
-    would otherwise pull it to the middle of the scale. See "The interval of a number"
-    in docs/statistics.md.
-    """
-    k = strata.n_effective
-    w = strata.high - strata.low
-    low = strata.low.sum(axis=1)
-    width = w.sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p = (strata.value - strata.low) / w
-        p_adjusted = (k * p + 1) / (k + 2)
-        own_variance = (k / (k + 2)) ** 2 * strata.variance
-        added_variance = (p_adjusted**2 + (1 - p_adjusted) ** 2) / (k + 2) ** 2
-        variance = np.where(w > 0, own_variance + w**2 * added_variance, 0.0)
-
-        share = w / width[:, None]
-        k_of_all = 1 / (share**2 / k).sum(axis=1)
-        p_of_all = (value - low) / width
-        p_of_all_adjusted = (k_of_all * p_of_all + 1) / (k_of_all + 2)
-
-    center = low + width * p_of_all_adjusted
-    se = np.sqrt(variance.sum(axis=1))
-    df = satterthwaite(variance, strata.df)
-    half = t_quantile(df, confidence) * se
-    # At low confidence the limits reach as far as the value, which may lie beside the
-    # center.
-    return Adjusted(
-        center=center,
-        se=se,
-        df=df,
-        low=np.minimum(center - half, value),
-        high=np.maximum(center + half, value),
-    )
+    df = np.where(np.isfinite(df), df, 0.0)
+    return contribution @ in_stratum, influence**2 @ in_stratum, df, n_effective

@@ -2,22 +2,29 @@
 with it.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtr, stdtrit
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from rmlab.estimation.clustered import (
     MIN_PROMPTS,
     TOO_FEW,
     ClusterSums,
+    Estimate,
     Strata,
-    adjust,
-    sum_weighted_means,
+    add_pair,
+    count_effective,
+    limits_of,
+    sum_clusters,
     t_quantile,
 )
-from rmlab.estimation.estimate import Estimate
+from rmlab.estimation.estimate import is_small, sum_number
+from rmlab.estimation.items import Items
+from rmlab.estimation.weights import Number
 from rmlab.tables import FloatArray, IntArray
 
 FLAT = 1e-10  # a variance below this share of the two models' own is rounding noise
@@ -39,27 +46,28 @@ class Difference(NamedTuple):
 
 
 def paired_differences(
-    estimate: Estimate,
+    items: Items,
+    numbers: Sequence[Number],
+    result: Estimate,
     first: IntArray,
     second: IntArray,
     *,
-    number: int = 0,
+    place: int = 0,
     confidence: float = 0.95,
 ) -> Difference:
-    """Difference of a number between pairs of models, each on its own items.
-
-    Student's t of the paired clusters, after a cluster that only the first model wins
-    and one that only the second wins are added to each stratum: where no cluster
-    differs, some may lie unseen. The interval excludes zero exactly where p < 1 -
-    confidence; `se` is that of the clusters alone.
+    """Difference of a number between pairs of models, on what both have answered.
 
     Parameters
     ----------
-    estimate : Estimate
-        Numbers with their sums by cluster (`contrasts=True`).
+    items : Items
+        What the models have answered.
+    numbers : sequence of Number
+        The numbers.
+    result : Estimate
+        The numbers of each model, with the sums by cluster of the one at `place`.
     first, second : ndarray
-        (pairs,): places of the models.
-    number : int
+        (pairs,): places of the models; `first` in ascending order.
+    place : int
         Place of the number.
     confidence : float
         Coverage of the intervals.
@@ -68,112 +76,54 @@ def paired_differences(
     -------
     Difference
     """
-    value = estimate.value[first, number] - estimate.value[second, number]
-    strata = _difference_by_stratum(estimate.clusters[number], first, second)
-    reason_of_first = estimate.reason[first, number]
-    reason_of_second = estimate.reason[second, number]
+    number = numbers[place]
+    reason_of_first = result.reason[first, place]
+    reason_of_second = result.reason[second, place]
     reason = np.where(reason_of_first == "", reason_of_second, reason_of_first)
-    return _test_difference(value, strata, reason, confidence)
+    models = np.unique(np.concatenate([first, second]))
+    lacks = items.lacks[models][:, number.rows]
+    if (lacks == lacks[:1]).all():
+        value = result.value[first, place] - result.value[second, place]
+        strata = pair_strata(result.sums[place], first, second)
+    else:
+        strata, has_few = _strata_of_answered(items, number, first, second)
+        value = strata.value.sum(axis=1)
+        reason[has_few & (reason == "")] = TOO_FEW
+    return paired_test(value, strata, reason, confidence)
 
 
-def mean_difference(
-    difference: FloatArray, cluster: IntArray, confidence: float = 0.95
+def paired_test(
+    value: FloatArray,
+    strata: Strata,
+    reason: NDArray[np.object_],
+    confidence: float = 0.95,
 ) -> Difference:
-    """Mean of paired differences from -1 to 1, with the test of `differences`.
+    """Test paired differences, and take their limits; none where there is a reason.
 
-    Parameters
-    ----------
-    difference, cluster : ndarray
-        (values,): the differences, NaN where missing, and the number of their cluster.
-    confidence : float
-        Coverage of the interval.
-
-    Returns
-    -------
-    Difference
-        (1,): one mean.
+    Student's t of the paired clusters, after a cluster that only the first model wins
+    and one that only the second wins are added: where no cluster differs, some may lie
+    unseen. The interval excludes zero exactly where p < 1 - confidence; `se` is that of
+    the clusters alone.
     """
-    mean = sum_weighted_means(
-        difference[None],
-        pool=np.zeros(len(difference), np.intp),
-        cluster=cluster,
-        weight=np.ones((1, 1)),
-        bounds=np.array([[-1.0, 1.0]]),
-        confidence=confidence,
+    center, adjusted_se, df = add_pair(value, strata)
+    half = t_quantile(df, confidence) * adjusted_se
+    lowest, highest = limits_of(strata)
+    withheld = np.where(reason == "", 0.0, np.nan)
+    return Difference(
+        value=value,
+        se=np.sqrt(strata.variance.sum(axis=1)) + withheld,
+        low=np.maximum(np.minimum(center - half, value), lowest) + withheld,
+        high=np.minimum(np.maximum(center + half, value), highest) + withheld,
+        p=2 * stdtr(df, -np.abs(center) / adjusted_se) + withheld,
+        reason=reason,
+        strata=strata,
     )
-    reason = np.where(mean.n_clusters[:, 0] < MIN_PROMPTS, TOO_FEW, "").astype(object)
-    return _test_difference(mean.value, mean.sums.strata, reason, confidence)
 
 
-def detectable_differences(
-    estimate: Estimate,
-    first: IntArray,
-    second: IntArray,
-    *,
-    level: FloatArray,
-    power: float,
-) -> FloatArray:
-    """The difference that the test of `paired_differences` finds with a probability.
-
-    The two models keep the number of prompts on which they differ, and the difference
-    is alike in every stratum. See "Power" in docs/statistics.md.
-
-    Parameters
-    ----------
-    estimate : Estimate
-        One number with its sums by cluster (`contrasts=[0]`).
-    first, second : ndarray
-        (pairs,): places of the models.
-    level : ndarray
-        (pairs,): level of each two-sided test.
-    power : float
-        Probability that the difference is found.
-
-    Returns
-    -------
-    ndarray
-        (pairs,), above zero; NaN without degrees of freedom.
+def pair_strata(sums: ClusterSums, first: IntArray, second: IntArray) -> Strata:
+    """What each stratum contributes to differences of rows, each pair on its own
+    values.
     """
-    strata = _difference_by_stratum(estimate.clusters[0], first, second)
-    width = strata.high - strata.low
-    share = width / width.sum(axis=1, keepdims=True)
-    k = strata.n_effective
-    k_of_all = 1 / (share**2 / k).sum(axis=1)
-    shrinkage = k_of_all / (k_of_all + 2)  # of the center towards zero
-    second_moment = strata.variance + strata.value**2 / k
-
-    difference = np.zeros(len(first))
-    for _ in range(_ROUNDS):
-        value = difference[:, None] * share
-        variance = np.maximum(second_moment - value**2 / k, 0.0)
-        expected = strata._replace(value=value, variance=variance)
-        tested = adjust(difference, expected, confidence=0.95)
-        t = stdtrit(tested.df, 1 - level / 2)
-        spread = np.sqrt(variance.sum(axis=1))
-        difference = t * tested.se / shrinkage + ndtri(power) * spread
-    return difference
-
-
-def holm(p: FloatArray) -> FloatArray:
-    """Adjust p values by Holm's step-down method; NaN stays NaN and does not count.
-
-    >>> holm(np.array([0.01, np.nan, 0.04, 0.03])).tolist()
-    [0.03, nan, 0.06, 0.06]
-    """
-    adjusted = np.full(len(p), np.nan)
-    with_p = np.flatnonzero(~np.isnan(p))
-    order = with_p[np.argsort(p[with_p], kind="stable")]
-    # The smallest p times m, the next times m - 1, and so on; a later one is never
-    # below an earlier one (Holm 1979).
-    steps = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
-    adjusted[order] = np.minimum(steps, 1.0)
-    return adjusted
-
-
-def _difference_by_stratum(
-    sums: ClusterSums, first: IntArray, second: IntArray
-) -> Strata:
-    """What each stratum contributes to the differences."""
     strata = sums.strata
     n_strata = strata.df.shape[1]
     variance = np.zeros((len(first), n_strata))
@@ -194,7 +144,7 @@ def _difference_by_stratum(
     return Strata(
         value=strata.value[first] - strata.value[second],
         variance=variance,
-        # With answers missing each model has its own clusters: the fewer decide.
+        # With ties dropped each model has its own clusters: the fewer decide.
         df=np.minimum(strata.df[first], strata.df[second]),
         n_effective=np.minimum(strata.n_effective[first], strata.n_effective[second]),
         low=strata.low[first] - strata.high[second],
@@ -202,26 +152,133 @@ def _difference_by_stratum(
     )
 
 
-def _test_difference(
-    value: FloatArray, strata: Strata, reason: NDArray[np.object_], confidence: float
-) -> Difference:
-    """Test each difference, and take its limits; none where there is a reason."""
-    adjusted = adjust(value, strata, confidence)
-    low = np.maximum(adjusted.low, strata.low.sum(axis=1))
-    high = np.minimum(adjusted.high, strata.high.sum(axis=1))
-    p = 2 * stdtr(adjusted.df, -np.abs(adjusted.center) / adjusted.se)
-    se = np.sqrt(strata.variance.sum(axis=1))
+def _strata_of_answered(
+    items: Items, number: Number, first: IntArray, second: IntArray
+) -> tuple[Strata, NDArray[np.bool_]]:
+    """What each stratum contributes to differences of models on what both answered, and
+    whether a part has too few prompts of these.
 
-    withheld = np.where(reason == "", 0.0, np.nan)
-    return Difference(
-        value=value,
-        se=se + withheld,
-        low=low + withheld,
-        high=high + withheld,
-        p=p + withheld,
-        reason=reason,
-        strata=strata,
+    """
+    lacks = items.lacks
+    strata = []
+    has_few = []
+    for model in np.unique(first):
+        others = second[first == model]
+        of_model = np.where(lacks[others], np.nan, items.credit[model])
+        of_others = np.where(lacks[model], np.nan, items.credit[others])
+        n = len(others)
+        rows = np.concatenate([np.full(n, model), others])
+        credit = np.concatenate([of_model, of_others])
+        of_rows = number
+        if len(number.weight) > 1:
+            of_rows = replace(number, weight=number.weight[rows])
+        sums = sum_number(items, of_rows, credit)
+        places = np.arange(n)
+        strata.append(pair_strata(sums, places, places + n))
+        is_few = is_small(of_rows, sums).any(axis=1)
+        is_few = np.broadcast_to(is_few, 2 * n)
+        has_few.append(is_few[:n] | is_few[n:])
+    together = [np.concatenate(parts) for parts in zip(*strata, strict=True)]
+    return Strata(*together), np.concatenate(has_few)
+
+
+def mean_difference(
+    difference: FloatArray, cluster: IntArray, confidence: float = 0.95
+) -> Difference:
+    """Mean of paired differences from -1 to 1, with the test of `paired_test`.
+
+    Parameters
+    ----------
+    difference, cluster : ndarray
+        (values,): the differences, NaN where missing, and the number of their cluster.
+    confidence : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Difference
+        (1,): one mean.
+    """
+    sums = sum_clusters(
+        difference[None],
+        pool=np.zeros(len(difference), np.intp),
+        cluster=cluster,
+        weight=np.ones((1, 1)),
+        bounds=np.array([[-1.0, 1.0]]),
     )
+    reason = np.where(sums.n_clusters[:, 0] < MIN_PROMPTS, TOO_FEW, "").astype(object)
+    return paired_test(sums.value, sums.strata, reason, confidence)
+
+
+def detectable_differences(strata: Strata, level: float, power: float) -> FloatArray:
+    """The differences that `paired_test` finds with a probability.
+
+    The two models keep the number of prompts on which they differ, and the difference
+    is alike in every stratum. See "Power" in docs/statistics.md.
+
+    Parameters
+    ----------
+    strata : Strata
+        Differences of pairs of models.
+    level : float
+        Level of the two-sided test.
+    power : float
+        Probability that the difference is found.
+
+    Returns
+    -------
+    ndarray
+        (pairs,), above zero; NaN without degrees of freedom.
+    """
+    width = strata.high - strata.low
+    share = width / width.sum(axis=1, keepdims=True)
+    k_of_all = count_effective(strata)
+    shrinkage = k_of_all / (k_of_all + 2)  # of the center towards zero
+
+    difference = np.zeros(len(k_of_all))
+    for _ in range(_ROUNDS):
+        expected = _suppose(strata, difference[:, None] * share)
+        _, se, df = add_pair(difference, expected)
+        spread = np.sqrt(expected.variance.sum(axis=1))
+        t = stdtrit(df, 1 - level / 2)
+        difference = t * se / shrinkage + ndtri(power) * spread
+    return difference
+
+
+def _suppose(strata: Strata, value: FloatArray) -> Strata:
+    """The strata of models that differ on as many clusters, by other values."""
+    k = strata.n_effective
+    second_moment = strata.variance + strata.value**2 / k
+    variance = np.maximum(second_moment - value**2 / k, 0.0)
+    return strata._replace(value=value, variance=variance)
+
+
+def equivalence_power(strata: Strata, margin: float, confidence: float) -> FloatArray:
+    """How often the interval of two equal models lies within a margin, (rows,)."""
+    equal = _suppose(strata, np.zeros_like(strata.value))
+    _, se, df = add_pair(np.zeros(len(equal.value)), equal)
+    room = margin - t_quantile(df, confidence) * se
+    k = count_effective(strata)
+    spread = np.sqrt(equal.variance.sum(axis=1)) * k / (k + 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        power = 2 * ndtr(room / spread) - 1
+    return np.where(spread > 0, np.maximum(power, 0.0), (room > 0).astype(float))
+
+
+def holm(p: FloatArray) -> FloatArray:
+    """Adjust p values by Holm's step-down method; NaN stays NaN and does not count.
+
+    >>> holm(np.array([0.01, np.nan, 0.04, 0.03])).tolist()
+    [0.03, nan, 0.06, 0.06]
+    """
+    adjusted = np.full(len(p), np.nan)
+    with_p = np.flatnonzero(~np.isnan(p))
+    order = with_p[np.argsort(p[with_p], kind="stable")]
+    # The smallest p times m, the next times m - 1, and so on; a later one is never
+    # below an earlier one (Holm 1979).
+    steps = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
+    adjusted[order] = np.minimum(steps, 1.0)
+    return adjusted
 
 
 def smallest_margins(difference: Difference, confidence: float) -> FloatArray:
@@ -230,13 +287,12 @@ def smallest_margins(difference: Difference, confidence: float) -> FloatArray:
     Both the interval and a score test have to reject a difference of the margin.
     """
     strata = difference.strata
-    adjusted = adjust(difference.value, strata, confidence)
-    interval_margin = np.maximum(-adjusted.low, adjusted.high)
+    center, se, df = add_pair(difference.value, strata)
+    t = t_quantile(df, confidence)
+    interval_margin = np.abs(center) + t * se
 
     size = np.abs(difference.value)
-    t = t_quantile(adjusted.df, confidence)
     score_margin = size + _score_half(size, strata, t, confidence)
-
     margin = np.maximum(score_margin, interval_margin)
     lowest = strata.low.sum(axis=1)
     highest = strata.high.sum(axis=1)

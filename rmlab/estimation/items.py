@@ -1,10 +1,9 @@
-"""Comparisons of a prompt's answers, and the credit of every model on every item: all
-numbers are means of it.
-"""
+"""The credit of every model on every item: all numbers are means of it."""
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -44,17 +43,32 @@ known.
 
 N_STYLE_CODES = NO_STYLE + 1 + len(tables.LEVELS)
 DESCRIBED = ["subset", "chosen_style", "rejected_style", "level"]
-_NAMES = ["model", *PROMPT, "subset"]
-_PAIR_TYPES: dict[str, object] = {
-    **dict.fromkeys(_NAMES, "str"),
-    "chosen_slot": "int64",
-    "rejected_slot": "int64",
-    "chosen_style": tables.STYLE,
-    "rejected_style": tables.STYLE,
-    "level": tables.LEVEL,
-    "margin": "float64",
-    "outcome": tables.OUTCOME,
-}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a benchmark and their weights in its overall score.
+
+    Attributes
+    ----------
+    names : list of str
+        Names of the parts.
+    of_item : ndarray
+        (items,): the part that an item belongs to.
+    weight : ndarray
+        (1 or models, parts): of any scale, as `weighted_mean` scales the weights of the
+        parts that a number requires.
+    label : str
+        What the column `average` of a table says.
+    reasons : dict
+        (model, part) to the reason why the part is incomplete for the model.
+    """
+
+    names: list[str]
+    of_item: IntArray
+    weight: FloatArray
+    label: str = "benchmark"
+    reasons: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,16 +88,11 @@ class Items:
     outcome : ndarray
         (models, items): NO_ROW, MISSING, LOSS, TIE or WIN.
     prompt, cluster : ndarray
-        (items,): number of the item's prompt, and of the set of items that stand or
-        fall together.
-    cell : ndarray
-        (items,): row of `cells`, the distinct combinations of domain, subset, styles
-        and further columns.
-    cells : DataFrame
-        One row per cell; the column `style_code` numbers the pair of styles (see
-        `NO_STYLE`).
+        (items,): number of the item's prompt, and of its cluster.
     bounds : ndarray
-        (cells, 2): the least and the most that an item of the cell can earn.
+        (items, 2): the least and the most that an item can earn.
+    parts : Parts
+        The parts of the benchmark that the items belong to.
     """
 
     models: list[str]
@@ -92,23 +101,46 @@ class Items:
     outcome: NDArray[np.int8]
     prompt: IntArray
     cluster: IntArray
-    cell: IntArray
-    cells: pd.DataFrame
     bounds: FloatArray
+    parts: Parts
+
+    @cached_property
+    def style_code(self) -> IntArray:
+        """(items,): 3 times the style of the chosen answer plus that of the rejected
+        one; NO_STYLE or more where a style is not known.
+        """
+        if "chosen_style" not in self.frame:
+            return np.full(len(self.frame), NO_STYLE)
+        chosen = pd.Categorical(self.frame["chosen_style"], dtype=tables.STYLE).codes
+        rejected = pd.Categorical(
+            self.frame["rejected_style"], dtype=tables.STYLE
+        ).codes
+        level = pd.Categorical(self.frame["level"], dtype=tables.LEVEL).codes
+        has_styles = np.minimum(chosen, rejected) >= 0
+        code = np.where(has_styles, 3 * chosen + rejected, NO_STYLE + 1 + level)
+        return code.astype(np.intp)
 
     @property
     def has_levels(self) -> bool:
         """Whether every comparison has a level, as in RM-Bench."""
-        style_code = self.cells["style_code"]
-        return bool(len(self.cells)) and bool((style_code != NO_STYLE).all())
+        return len(self.frame) > 0 and bool((self.style_code != NO_STYLE).all())
+
+    @property
+    def counts(self) -> BoolArray:
+        """(models or 1, items): whether an item's part has a weight."""
+        return (self.parts.weight != 0)[:, self.parts.of_item]
+
+    @cached_property
+    def lacks(self) -> BoolArray:
+        """(models, items): whether an item that counts has no answer."""
+        return np.asarray((self.outcome <= MISSING) & self.counts)
 
     def common(self) -> "Items":
-        """The items for which every model has a row; DataError where there is none."""
-        in_all = (self.outcome != NO_ROW).all(axis=0)
+        """The items that every model has answered; DataError where there is none."""
+        in_all = np.asarray((self.outcome > MISSING).all(axis=0))
         if not in_all.any():
-            problem = "common: no item was scored by all models"
+            problem = "common: no item was answered by all models"
             raise DataError(problem, "leave some models out")
-        cells, cell = np.unique(self.cell[in_all], return_inverse=True)
         return replace(
             self,
             frame=self.frame[in_all].reset_index(drop=True),
@@ -116,157 +148,39 @@ class Items:
             outcome=self.outcome[:, in_all],
             prompt=self.prompt[in_all],
             cluster=self.cluster[in_all],
-            cell=cell.astype(np.intp),
-            cells=self.cells.iloc[cells].reset_index(drop=True),
-            bounds=self.bounds[cells],
+            bounds=self.bounds[in_all],
+            parts=replace(self.parts, of_item=self.parts.of_item[in_all]),
         )
 
-    def require_same(self, counts: BoolArray | None = None) -> None:
-        """Raise DataError where some models lack rows that others have.
+    def shared_by(self, a: int, b: int) -> "Items":
+        """The items, those that one of two models lacks answered by neither of them."""
+        lacks = self.lacks[a] | self.lacks[b]
+        if not lacks.any():
+            return self
+        credit = self.credit.copy()
+        outcome = self.outcome.copy()
+        for model in (a, b):
+            credit[model, lacks] = np.nan
+            outcome[model, lacks] = MISSING
+        return replace(self, credit=credit, outcome=outcome)
 
-        `counts` (models, items) says which items count for which model; a row that
-        counts nowhere may be absent.
+    def require_same(self) -> None:
+        """Raise DataError where some models lack rows that others have, and that
+        count.
         """
-        lacks = self.outcome == NO_ROW
-        if counts is not None:
-            lacks &= counts
+        lacks = (self.outcome == NO_ROW) & self.counts
         if not lacks.any():
             return
         worst = int(lacks.sum(axis=1).argmax())
         n_lacking = lacks[worst].sum()
         first = self.frame.filter(ITEM).iloc[int(lacks[worst].argmax())].to_dict()
-        n_common = (~lacks.any(axis=0)).sum()
+        n_common = (self.outcome > MISSING).all(axis=0).sum()
         problem = (
             f"table: {self.models[worst]!r} lacks {n_lacking} of {len(self.frame)} "
             f"items, first {first}"
         )
-        remedy = f"pass common=True to use the {n_common} that all models have"
+        remedy = f"pass common=True to use the {n_common} that all models answered"
         raise DataError(problem, remedy)
-
-
-class Grid(NamedTuple):
-    """Where rows, each of one model and one item, stand among models by items.
-
-    `model` and `item` are (rows,); `first_rows` (items,) is an item's first row.
-    """
-
-    models: list[str]
-    model: IntArray
-    item: IntArray
-    first_rows: IntArray
-
-    def spread(self, values: NDArray[T], absent: float) -> NDArray[T]:
-        """Values (rows,) as (models, items), with `absent` where there is no row."""
-        shape = (len(self.models), len(self.first_rows))
-        grid = np.full(shape, absent, values.dtype)
-        grid[self.model, self.item] = values
-        return grid
-
-
-def pairs(scores: pd.DataFrame) -> pd.DataFrame:
-    """Compare every chosen with every rejected answer of a prompt.
-
-    Parameters
-    ----------
-    scores : DataFrame
-        A table of scores; missing scores give comparisons with a missing outcome.
-
-    Returns
-    -------
-    DataFrame
-        One row per model, prompt, chosen and rejected answer, so n chosen and m
-        rejected answers give n * m rows. Columns: model, benchmark, domain, id,
-        chosen_slot, rejected_slot, subset, chosen_style, rejected_style, level, margin
-        (score of the chosen minus score of the rejected answer), outcome (win, tie,
-        loss, or missing), and the further columns of `scores` that are constant within
-        a prompt, such as `source`.
-
-    Raises
-    ------
-    DataError
-        If a prompt of a model has answers of one label only.
-    """
-    scores, prompt = tables.number_prompts(scores, allow_missing=True)
-    # Models with the same answers in the same order have the same comparisons: those of
-    # `answers`, once per model. Of other tables `answers` are all the rows, and
-    # n_models is 1.
-    n_models = max(len(scores), 1) // max(len(prompt), 1)
-    answers = scores[: len(prompt)]
-    chosen, rejected = cross_answers(answers, prompt)
-    described = describe_pairs(answers, chosen, rejected)
-    frame = pd.concat([described] * n_models, ignore_index=True)
-
-    score = scores["score"].to_numpy().reshape(n_models, -1)
-    margin = (score[:, chosen] - score[:, rejected]).ravel()
-    first_row_of_model = len(prompt) * np.arange(n_models)
-    rows = (first_row_of_model[:, None] + chosen).ravel()
-    further_columns = tables.prompt_columns(scores, [*tables.SCORES, *tables.PAIRS])
-    further = {name: scores[name].array.take(rows) for name in further_columns}
-    frame.insert(0, "model", scores["model"].array.take(rows))
-    frame = frame.assign(margin=margin, outcome=tables.outcome(margin), **further)
-    return tables.copy_provenance(scores, frame)
-
-
-def describe_pairs(
-    answers: pd.DataFrame, chosen: IntArray, rejected: IntArray
-) -> pd.DataFrame:
-    """Key, subset, styles and level of comparisons of a row with another one."""
-    of_chosen = answers.iloc[chosen].reset_index(drop=True)
-    of_rejected = answers.iloc[rejected].reset_index(drop=True)
-    return pd.DataFrame(
-        {
-            "benchmark": of_chosen["benchmark"],
-            "domain": of_chosen["domain"],
-            "id": of_chosen["id"],
-            "chosen_slot": of_chosen["slot"],
-            "rejected_slot": of_rejected["slot"],
-            "subset": of_chosen["subset"],
-            "chosen_style": of_chosen["style"],
-            "rejected_style": of_rejected["style"],
-            "level": tables.level(of_chosen["style"], of_rejected["style"]),
-        }
-    )
-
-
-def cross_answers(answers: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntArray]:
-    """Rows of the chosen and of the rejected answer of every comparison.
-
-    Each chosen answer meets every rejected answer of its prompt. DataError where a
-    prompt has answers of one label only.
-    """
-    _, n_rejected = count_labels(answers, prompt)
-    first_rejected = np.cumsum(n_rejected) - n_rejected
-
-    is_chosen = (answers["label"] == "chosen").to_numpy()
-    chosen = np.flatnonzero(is_chosen)
-    rejected = np.flatnonzero(~is_chosen)
-    rejected = rejected[np.argsort(prompt[rejected], kind="stable")]  # prompt by prompt
-
-    n_partners = n_rejected[prompt[chosen]]
-    chosen_rows = np.repeat(chosen, n_partners)
-    first_row = np.cumsum(n_partners) - n_partners
-    partner = np.arange(len(chosen_rows)) - np.repeat(first_row, n_partners)
-    rejected_rows = rejected[first_rejected[prompt[chosen_rows]] + partner]
-    return chosen_rows, rejected_rows
-
-
-def count_labels(scores: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntArray]:
-    """Chosen and rejected answers of each prompt; DataError where a prompt has answers
-    of one label only.
-    """
-    is_chosen = (scores["label"] == "chosen").to_numpy()
-    n_prompts = int(prompt.max(initial=-1)) + 1
-    n_chosen = np.bincount(prompt[is_chosen], minlength=n_prompts)
-    n_rejected = np.bincount(prompt[~is_chosen], minlength=n_prompts)
-    one_sided = (n_chosen == 0) | (n_rejected == 0)
-    if one_sided.any():
-        rows = scores.loc[one_sided[prompt], ["model", *PROMPT, "label"]]
-        problem = (
-            f"scores: {one_sided.sum()} prompts of a model have answers of one label "
-            f"only, first {rows.iloc[0].to_dict()}"
-        )
-        raise DataError(problem, "score both")
-    return n_chosen, n_rejected
 
 
 def credit(pairs: pd.DataFrame, *, ties: Ties = "loss") -> FloatArray:
@@ -289,39 +203,30 @@ def credit(pairs: pd.DataFrame, *, ties: Ties = "loss") -> FloatArray:
     return np.asarray(CREDIT_OF_OUTCOME[ties][outcome.codes])
 
 
-def as_pairs(table: pd.DataFrame) -> pd.DataFrame:
-    """A table of scores or pairs as checked pairs; DataError where it has no rows."""
-    columns = set(table.columns) if isinstance(table, pd.DataFrame) else set()
-    if "score" in columns and "outcome" not in columns:
-        table = pairs(table)
-    elif not _is_checked(table, columns):
-        table = tables.check_pairs(table)
-    if table.empty:
-        raise DataError("table: no rows", "look at the selection that it comes from")
-    return table
-
-
-def _is_checked(table: pd.DataFrame, columns: set[str]) -> bool:
-    """Whether the columns are those that `pairs` gives, and no name is missing."""
-    if not set(tables.PAIRS) <= columns:
-        return False
-    if any(table[name].dtype != dtype for name, dtype in _PAIR_TYPES.items()):
-        return False
-    return not any(table[name].hasnans for name in _NAMES)
-
-
-def place_rows(rows: pd.DataFrame, key: Sequence[str]) -> Grid:
+def place_rows(
+    rows: pd.DataFrame, key: Sequence[str]
+) -> tuple[list[str], IntArray, IntArray, IntArray]:
     """Number the models and the items of rows, each in order of appearance.
 
-    Raises DataError where a model has two rows of one item.
+    Returns the names of the models, the model and the item of each row, and the first
+    row of each item. Raises DataError where a model has two rows of one item.
     """
     item, first_rows = group_codes(rows, key)
     model, models = pd.factorize(rows["model"])
-    has_row = np.zeros((len(models), len(first_rows)), np.bool_)
-    has_row[model, item] = True
+    has_row = spread(model, item, np.ones(len(rows), np.bool_), False)
     if np.count_nonzero(has_row) < len(rows):
         tables.refuse_repeats(rows, ["model", *key], "table")
-    return Grid(models.tolist(), model, item, first_rows)
+    return models.tolist(), model, item, first_rows
+
+
+def spread(
+    model: IntArray, item: IntArray, values: NDArray[T], absent: float
+) -> NDArray[T]:
+    """Values of rows as (models, items), with `absent` where there is no row."""
+    shape = (int(model.max(initial=-1)) + 1, int(item.max(initial=-1)) + 1)
+    grid = np.full(shape, absent, values.dtype)
+    grid[model, item] = values
+    return grid
 
 
 def build_items(
@@ -346,7 +251,7 @@ def build_items(
     outcome, credit : ndarray
         (rows,): code of the outcome, and what the model earns.
     columns, by : sequence of str
-        Further columns that describe an item; those in `by` split the cells.
+        Further columns that describe an item.
     cluster : sequence of str
         Columns whose values the items of a cluster share.
     bounds : tuple of float
@@ -359,60 +264,41 @@ def build_items(
         column of `by` or `cluster` differs between models.
     """
     require_item_columns(rows, by, cluster)
-    grid = place_rows(rows, key)
+    models, model, item, first_rows = place_rows(rows, key)
     described = dict.fromkeys([*key, *columns])
     grouping = dict.fromkeys([*by, *cluster])
     undescribed = [name for name in grouping if name not in described]
     for name in undescribed:
-        _require_constant(rows, key, name, grid)
+        _require_constant(rows, key, name, first_rows[item])
 
-    frame = rows[[*described, *undescribed]].iloc[grid.first_rows]
-    frame = frame.reset_index(drop=True)
-    cell_columns = [name for name in ("domain", *DESCRIBED) if name in frame]
-    cell_columns += [name for name in by if name not in cell_columns]
-    cell, first_items = group_codes(frame, cell_columns)
+    frame = rows[[*described, *undescribed]].iloc[first_rows].reset_index(drop=True)
     prompt, _ = group_codes(frame, [name for name in PROMPT if name in frame])
-    cells = frame[cell_columns].iloc[first_items].reset_index(drop=True)
     clusters = prompt
     if list(cluster) != PROMPT:
         clusters = cluster_codes(frame, cluster, key)
+    n_items = len(frame)
     return Items(
-        models=grid.models,
+        models=models,
         frame=frame,
-        credit=grid.spread(credit, np.nan),
-        outcome=grid.spread(outcome, NO_ROW),
+        credit=spread(model, item, credit, np.nan),
+        outcome=spread(model, item, outcome, NO_ROW),
         prompt=prompt,
         cluster=clusters,
-        cell=cell,
-        cells=cells.assign(style_code=_number_styles(cells)),
-        bounds=np.tile(np.array(bounds, np.float64), (len(cells), 1)),
+        bounds=np.tile(np.array(bounds, np.float64), (n_items, 1)),
+        parts=Parts(["all"], np.zeros(n_items, np.intp), np.ones((1, 1))),
     )
 
 
 def _require_constant(
-    rows: pd.DataFrame, key: Sequence[str], name: str, grid: Grid
+    rows: pd.DataFrame, key: Sequence[str], name: str, first_row: IntArray
 ) -> None:
     """Raise DataError where a column differs between the models' rows of an item."""
     codes = pd.factorize(rows[name])[0]
-    differs = codes != codes[grid.first_rows][grid.item]
+    differs = codes != codes[first_row]
     if differs.any():
         first = rows[list(key)].iloc[int(differs.argmax())].to_dict()
         problem = f"by, cluster: {name!r} differs between the models"
         raise DataError(f"{problem}, first in {first}", "give each item one value")
-
-
-def _number_styles(cells: pd.DataFrame) -> IntArray:
-    """The style code of each cell: 3 times the style of the chosen answer plus that of
-    the rejected one.
-    """
-    if "chosen_style" not in cells:
-        return np.full(len(cells), NO_STYLE)
-    chosen = pd.Categorical(cells["chosen_style"], dtype=tables.STYLE).codes
-    rejected = pd.Categorical(cells["rejected_style"], dtype=tables.STYLE).codes
-    level = pd.Categorical(cells["level"], dtype=tables.LEVEL).codes
-    has_styles = np.minimum(chosen, rejected) >= 0
-    code = np.where(has_styles, 3 * chosen + rejected, NO_STYLE + 1 + level)
-    return code.astype(np.intp)
 
 
 def comparison_items(
@@ -422,13 +308,12 @@ def comparison_items(
     by: Sequence[str] = (),
     cluster: Sequence[str] = PROMPT,
 ) -> Items:
-    """Items that are comparisons, from scores or pairs: credit 1 for a win, 0 for a
-    loss, a tie as `ties` says.
+    """Items of a table of pairs: credit 1 for a win, 0 for a loss, a tie as `ties`
+    says.
     """
-    rows = as_pairs(table)
-    outcome = rows["outcome"].cat.codes.to_numpy().astype(np.int8)
+    outcome = table["outcome"].cat.codes.to_numpy().astype(np.int8)
     return build_items(
-        rows,
+        table,
         key=ITEM,
         outcome=outcome,
         credit=CREDIT_OF_OUTCOME[ties][outcome],
@@ -436,6 +321,25 @@ def comparison_items(
         by=by,
         cluster=cluster,
     )
+
+
+def count_labels(scores: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntArray]:
+    """Chosen and rejected answers of each prompt; DataError where a prompt has answers
+    of one label only.
+    """
+    is_chosen = (scores["label"] == "chosen").to_numpy()
+    n_prompts = int(prompt.max(initial=-1)) + 1
+    n_chosen = np.bincount(prompt[is_chosen], minlength=n_prompts)
+    n_rejected = np.bincount(prompt[~is_chosen], minlength=n_prompts)
+    one_sided = (n_chosen == 0) | (n_rejected == 0)
+    if one_sided.any():
+        rows = scores.loc[one_sided[prompt], ["model", *PROMPT, "label"]]
+        problem = (
+            f"scores: {one_sided.sum()} prompts of a model have answers of one label "
+            f"only, first {rows.iloc[0].to_dict()}"
+        )
+        raise DataError(problem, "score both")
+    return n_chosen, n_rejected
 
 
 def cluster_columns(table: pd.DataFrame, cluster: str | None) -> list[str]:

@@ -20,38 +20,11 @@ WEIGHTS = {
 }
 
 
-def ties_detail(scores: pd.DataFrame) -> pd.DataFrame:
-    """Spread and gap of every Ties prompt: how far right answers spread, and how far
-    above the wrong ones they stand.
-
-    Parameters
-    ----------
-    scores : DataFrame
-        A table of scores of RewardBench 2.
-
-    Returns
-    -------
-    DataFrame
-        One row per model and prompt:
-
-        - model, benchmark, id;
-        - kind: "ref" with one right answer, "tied" with several;
-        - number: shared by the two prompts of a pair;
-        - n_correct, n_incorrect;
-        - spread: largest minus smallest score of the right answers; NaN with one;
-        - gap: smallest right minus largest wrong score;
-        - accurate: gap > 0; missing where a score is.
-
-    Raises
-    ------
-    DataError
-        For an id that is not `ref:N` or `tied:N`, for one without its partner, and
-        where answers of a prompt have no row.
-
-    References
-    ----------
-    RewardBench 2 (arXiv 2506.01937), section 4; `rewardbench/utils.py` of its
-    repository.
+def _describe_prompts(scores: pd.DataFrame) -> pd.DataFrame:
+    """One row per model and Ties prompt: kind ("ref" with one right answer, "tied" with
+    several), number (shared by the two prompts of a pair), spread (largest minus
+    smallest score of the right answers; NaN with one) and gap (smallest right minus
+    largest wrong score).
     """
     scores = tables.check_scores(scores, allow_missing=True)
     scores = scores[scores["domain"] == TIES]
@@ -77,11 +50,8 @@ def ties_detail(scores: pd.DataFrame) -> pd.DataFrame:
         {
             "kind": prompts["kind"],
             "number": prompts["number"],
-            "n_correct": right["size"],
-            "n_incorrect": wrong["size"],
             "spread": spread.where(is_complete & (right["size"] > 1)),
             "gap": gap,
-            "accurate": (gap > 0).astype("boolean").where(gap.notna()),
         },
         index=prompts.index,
     ).reset_index()
@@ -121,13 +91,14 @@ def ties_score(scores: pd.DataFrame) -> pd.DataFrame:
     Raises
     ------
     DataError
-        If no prompt is in Ties.
+            If no prompt is in Ties, for an id that is not `ref:N` or `tied:N`, for one
+        without its partner, and where answers of a prompt have no row.
 
     References
     ----------
     RewardBench 2 (arXiv 2506.01937), section 4.
     """
-    detail = ties_detail(scores)
+    detail = _describe_prompts(scores)
     if detail.empty:
         problem = "scores: no prompt is in RewardBench 2's domain 'Ties'"
         raise DataError(problem, "score load('reward-bench-2')")

@@ -1,39 +1,29 @@
-"""LLM judges: `rmlab.judge` makes one, `estimate` counts what it costs, `examine` shows
-how far it can be trusted.
-"""
+"""LLM judges: `rmlab.judge` makes one, `cost` counts what it will ask."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, get_type_hints
 from urllib.parse import urlsplit
 
 from rmlab.estimation.ties import TIES
-from rmlab.judges.asking import LLMJudge
-from rmlab.judges.batches import estimate, read_results, write_requests
 from rmlab.judges.chat import OPENAI, Chat
+from rmlab.judges.costs import cost
+from rmlab.judges.kinds import AnswerJudge, Judge, ListJudge, PairJudge
 from rmlab.judges.local_model import Local
-from rmlab.judges.modes import AnswerJudge, ListJudge, PairJudge
-from rmlab.judges.probes import examine
 from rmlab.judges.questions import Sampling, Template, load_template, shipped
-from rmlab.servers import Client
+from rmlab.judges.readers import YES_NO, Verdict, choose_reader
+from rmlab.servers import Client, ClientOptions
 from rmlab.tables import DataError, check_option, nearest
 
 __all__ = [
     "CONVENTIONS",
-    "AnswerJudge",
-    "LLMJudge",
-    "ListJudge",
-    "PairJudge",
+    "Judge",
     "Template",
-    "estimate",
-    "examine",
+    "cost",
     "judge",
     "load_template",
-    "read_results",
     "shipped",
-    "write_requests",
 ]
 
 
@@ -50,11 +40,6 @@ class _Setup:
     one_order: bool = False
     published: bool = False
 
-
-_LOCAL_OPTIONS = ("base", "dtype", "device", "batch", "revision", "trust_remote_code")
-# The client's options, without url and spent.
-_CLIENT_OPTIONS = list(signature(Client).parameters)[1:-1]
-_SERVER_OPTIONS = ["extra", "version", *_CLIENT_OPTIONS]
 
 _MODES = {
     "pairwise": _Setup("pairwise", "pair", "five"),
@@ -90,6 +75,35 @@ https://github.com/allenai/reward-bench.
 """
 
 
+class RespondentOptions(ClientOptions, total=False):
+    """Options of the model that answers, for `rmlab.judge`.
+
+    Behind a server: `key` (the *name* of the environment variable that holds the key;
+    at OpenAI itself OPENAI_API_KEY, elsewhere none unless named), `version` (tells
+    answers in the store apart where the model behind the name changed), `extra`
+    (further fields of each request; None takes one out, as `{"temperature": None}` does
+    for models that refuse it), `concurrency`, `rate` (requests per second), `retries`,
+    `backoff`, `timeout` and `outage` (seconds for which a server that is away is waited
+    for), `max_requests` and `max_tokens` (the budget: a run that needs more is refused
+    before its first question, and no run exceeds it).
+
+    On this machine: `base` (the model that an adapter changes), `dtype`, `device`,
+    `batch` (questions at once), `revision`, `trust_remote_code`.
+    """
+
+    version: str
+    extra: Mapping[str, object]
+    base: str | Path | None
+    dtype: str | None
+    device: str | None
+    batch: int
+    revision: str | None
+    trust_remote_code: bool
+
+
+_LOCAL_OPTIONS = ("base", "dtype", "device", "batch", "revision", "trust_remote_code")
+
+
 def judge(
     model: str | Path,
     url: str | None = None,
@@ -97,15 +111,19 @@ def judge(
     mode: str | None = None,
     template: str | Path | None = None,
     ties_template: str | Path | None = None,
+    reader: str | Callable[[str], Verdict | None] | None = None,
+    scale: tuple[float, float] = (1, 10),
+    system: str = "",
     convention: str | None = None,
     samples: int = 1,
     seed: int = 0,
     temperature: float | None = None,
     answer_tokens: int | None = None,
     name: str | None = None,
-    **options: Any,
-) -> PairJudge | AnswerJudge | ListJudge:
-    """Make a language model a judge, for `rmlab.prefer` ("pairwise", "logprob") or
+    template_options: Mapping[str, object] | None = None,
+    **options: Unpack[RespondentOptions],
+) -> Judge:
+    r"""Make a language model a judge, for `rmlab.prefer` ("pairwise", "logprob") or
     `rmlab.score` ("ranking", "rating").
 
     Parameters
@@ -121,14 +139,30 @@ def judge(
         verdicts from A>>B to B>>A, whose strength is the margin (`template="three"`: A,
         B or a draw; "two": no draw).
         "logprob" reads the probability of the letter A or B, where the server gives it.
-        "ranking" asks for the best of all answers to a prompt. "rating" asks for 1 to
-        10 for each answer.
+        "ranking" asks for the best of all answers to a prompt. "rating" asks for a
+        score of each answer.
     template, ties_template : str or Path, optional
-        Words of the question: a template that comes with rmlab, or a text file with
-        {prompt} and {answer_a}, {answer_b} (or {answers}, or {answer}). A comparison
-        has as many verdicts as the question names, such as [[A>>B]]. In the modes
-        "ranking" and "rating" RewardBench 2's Ties are rated by `ties_template`, which
-        leaves depth and detail out.
+        Words of the question: a template that comes with rmlab, or a text file, as
+        `rmlab.judges.load_template` describes it, with {prompt} and {answer_a},
+        {answer_b} (or {answers}, or {answer}). Without `reader`, a comparison has as
+        many verdicts as the question names, such as [[A>>B]]. In the modes "ranking"
+        and "rating" RewardBench 2's Ties are rated by `ties_template`, which leaves
+        depth and detail out.
+    reader : str or callable, optional
+        How the verdict is found in a reply. The name of a reader: "letter" ([[A]], A,
+        "Answer: A", "Output (a)"), "strength" ([[A>>B]]), "boxed" (\boxed{A},
+        \boxed{4, 7}), "tag" (in <answer>), "result" ("**Result:** A", "[RESULT] 4"),
+        "json:KEY" (the value of a key), "scores" (two scores, or "8 out of 10"),
+        "yes-no" (log-probabilities of Yes and No). Or a regular expression with one
+        group, or with two for scores. Or a function of the reply's text that returns a
+        verdict's text, a number, two scores, or None. By default verdicts stand in
+        double brackets or boxes, or alone on the last line. Reasoning is removed
+        before, and the last verdict counts.
+    scale : tuple of float
+        The lowest and the highest score that counts as one.
+    system : str
+        A system message before every question, such as the criterion to judge by. It
+        stands before the template's own system message, or fills its {system}.
     convention : str, optional
         One of `rmlab.judges.CONVENTIONS`, which fixes mode, samples, temperature and
         how replies are read.
@@ -139,26 +173,18 @@ def judge(
     temperature : float, optional
         Default 0, or 0.7 with several samples.
     answer_tokens : int, optional
-        The most tokens of an answer. Default 1024; 1 in mode "logprob".
+        The most tokens of an answer. Default 1024; 1 where log-probabilities are read.
     name : str, optional
         Name in every table. Default the model's.
+    template_options : mapping, optional
+        Options of the model's chat template, such as {"enable_thinking": False}.
     **options
-        For servers: `key`, the *name* of the environment variable that holds the key
-        (at OpenAI itself OPENAI_API_KEY, elsewhere none unless named; the key goes to
-        that server and nowhere else); `version`, which tells answers in the store apart
-        where the model behind the name changed; `extra`, further fields of each
-        request, where None takes one out, as `{"temperature": None}` does for models
-        that refuse it; `concurrency`, `rate` (requests per second), `retries`,
-        `timeout` and `outage` (seconds for which a server that is away is waited for),
-        as of `rmlab.servers.Client`; `max_requests` and `max_tokens`, the budget: a run
-        that needs more is refused before its first question (`rmlab.judges.estimate`
-        says what it needs), and no run goes beyond it. For models on this machine:
-        `dtype`, `device`, `batch` (questions at once), `revision`, `trust_remote_code`,
-        `base`, the model that an adapter changes.
+        Options of the server or of the model: `rmlab.judges.RespondentOptions`.
 
     Returns
     -------
-    PairJudge, AnswerJudge or ListJudge
+    Judge
+        A scorer for `rmlab.prefer` or `rmlab.score`.
 
     Raises
     ------
@@ -170,17 +196,19 @@ def judge(
         Where httpx and tenacity, or transformers, are not installed.
     """
     setup = _choose_setup(mode, convention)
-    letters = setup.mode == "logprob"
-    if (setup.published or letters) and samples != 1:
-        asks = f"{convention or mode} asks each question once"
-        raise DataError(f"samples={samples!r}: {asks}", "leave it out")
+    choices = _choose_words(setup, reader)
+    if (setup.published or choices) and samples != 1:
+        problem = f"samples={samples!r}: {convention or mode} asks each question once"
+        raise DataError(problem, "leave it out")
     is_changed = mode not in (None, setup.mode) or temperature not in (None, 0)
-    if setup.published and is_changed:
-        fixed = f"mode={setup.mode!r} with temperature=0"
+    if setup.published and (is_changed or reader is not None):
+        fixed = f"mode={setup.mode!r} with temperature=0 and a reader of its own"
         raise DataError(f"convention={convention!r} is {fixed}", "leave these out")
+    if not scale[0] < scale[1]:
+        raise DataError(f"scale={scale!r}", "give the lowest and the highest score")
 
     if answer_tokens is None:
-        answer_tokens = 1 if letters else 1024
+        answer_tokens = 1 if choices else 1024
     if temperature is None:
         temperature = 0.0 if samples == 1 else 0.7
     for argument, value, minimum in (
@@ -191,32 +219,42 @@ def judge(
         if not value >= minimum:
             problem = f"{argument}={value!r}"
             raise DataError(problem, f"allowed: {minimum} or more")
-    sampling = Sampling(temperature, answer_tokens, letters, seed)
-
-    allowed = _LOCAL_OPTIONS if url is None else _SERVER_OPTIONS
-    for option in options:
-        check_option("options", option, allowed)
-    if url is None:
-        respondent: Local | Chat = _load_local(model, sampling, **options)
-    else:
-        respondent = _connect_chat(str(model), url, sampling, **options)
-
+    sampling = Sampling(temperature, answer_tokens, choices, seed)
+    respondent = _open_respondent(model, url, sampling, template_options or {}, options)
     common: dict[str, Any] = {
         "name": name or respondent.title,
         "respondent": respondent,
         "samples": samples,
         "seed": seed,
         "published": setup.published,
+        "reader": choose_reader(reader),
+        "scale": scale,
     }
-    question = load_template(template or setup.template, setup.shows)
+
+    def load(template: str | Path, shows: str) -> Template:
+        return replace(load_template(template, shows), system=system)
+
+    question = load(template or setup.template, setup.shows)
     if setup.shows == "pair":
         return PairJudge(
-            **common, template=question, letters=letters, one_order=setup.one_order
+            **common,
+            template=question,
+            letters=bool(choices),
+            one_order=setup.one_order,
         )
-    ties_question = load_template(ties_template or setup.ties_template, "answer")
+    ties_question = load(ties_template or setup.ties_template, "answer")
     ties_judge = AnswerJudge(**common, template=ties_question)
     kind = AnswerJudge if setup.shows == "answer" else ListJudge
-    return kind(**common, template=question, apart={TIES: ties_judge})
+    return kind(**common, template=question, by_subset={TIES: ties_judge})
+
+
+def _choose_words(setup: _Setup, reader: object) -> tuple[str, ...]:
+    """The words whose log-probabilities are read; none where the text is read."""
+    if reader == YES_NO:
+        if setup.shows == "list":
+            raise DataError(f"reader={reader!r} with mode='ranking'", "use 'rating'")
+        return ("Yes", "No")
+    return ("A", "B") if setup.mode == "logprob" else ()
 
 
 def _choose_setup(mode: str | None, convention: str | None) -> _Setup:
@@ -231,25 +269,34 @@ def _choose_setup(mode: str | None, convention: str | None) -> _Setup:
     return CONVENTIONS[convention]
 
 
-def _connect_chat(
-    model: str,
-    url: str,
+def _open_respondent(
+    model: str | Path,
+    url: str | None,
     sampling: Sampling,
-    *,
-    extra: Mapping[str, object] | None = None,
-    version: str = "",
-    **client_options: Any,
-) -> Chat:
-    """A model behind a server, with OpenAI's own key at OpenAI."""
-    client = Client(url, **client_options)
+    template_options: Mapping[str, object],
+    options: RespondentOptions,
+) -> Chat | Local:
+    """The model, here or behind a server; ValueError for options of the other kind."""
+    allowed = {*_LOCAL_OPTIONS}
+    if url is not None:
+        allowed = {*get_type_hints(RespondentOptions)} - allowed
+    for option in options:
+        check_option("options", option, sorted(allowed))
+    settings: dict[str, Any] = dict(options)
+    if url is None:
+        return _load_local(model, sampling, template_options, **settings)
+    extra = settings.pop("extra", {})
+    version = settings.pop("version", "")
+    client = Client(url, **settings)
     if client.key is None and urlsplit(client.url).hostname == OPENAI:
         client = replace(client, key="OPENAI_API_KEY")
-    return Chat(model, client, sampling, extra or {}, version)
+    return Chat(str(model), client, sampling, extra, version, template_options)
 
 
 def _load_local(
     model: str | Path,
     sampling: Sampling,
+    template_options: Mapping[str, object],
     *,
     base: str | Path | None = None,
     dtype: str | None = None,
@@ -275,4 +322,6 @@ def _load_local(
         checkpoint.refuse_task("CAUSAL_LM")
     torch_device = loading.device(device)
     torch_dtype = loading.dtype(dtype, torch_device)
-    return Local(checkpoint, torch_device, torch_dtype, sampling, batch)
+    return Local(
+        checkpoint, torch_device, torch_dtype, sampling, batch, template_options
+    )

@@ -3,25 +3,23 @@ llama.cpp).
 """
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rmlab.judges.questions import (
-    LETTERS,
     Completion,
     Completions,
     Question,
     Sampling,
     count_tokens,
 )
+from rmlab.judges.readers import is_choice
 from rmlab.scorers.base import Provenance, hash_parts
-from rmlab.store import Store
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
-    from rmlab.judges.local_model import Local
     from rmlab.servers import Client
     from rmlab.servers.http import Json, Reply, Request
 
@@ -31,10 +29,10 @@ PATH = "/chat/completions"
 # Alternatives that OpenAI and vLLM give at most.
 _TOP_LOGPROBS = 20
 _MIN_LOGPROB = -1e4
-NO_LOGPROBS = "no top_logprobs for mode='logprob'"
+NO_LOGPROBS = "the server gives no top_logprobs"
 USE_PAIRWISE = "use mode='pairwise'"
 NO_LETTERS = f"{NO_LOGPROBS}; {USE_PAIRWISE}"
-"""Why a letter's reply is no answer."""
+"""The reason why a reply without log-probabilities is no answer."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,8 @@ class Chat:
         Further fields of each request; None takes a field out.
     version : str
         Tells answers in the store apart where the model behind a name changed.
+    template_options : mapping
+        Options of the server's chat template.
     """
 
     title: str
@@ -60,6 +60,7 @@ class Chat:
     sampling: Sampling
     extra: Mapping[str, object] = field(default_factory=dict)
     version: str = ""
+    template_options: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def fields(self) -> dict[str, object]:
@@ -72,9 +73,11 @@ class Chat:
             "temperature": self.sampling.temperature,
             limit: self.sampling.answer_tokens,
         }
-        if self.sampling.letters:
+        if self.sampling.choices:
             fields["logprobs"] = True
             fields["top_logprobs"] = _TOP_LOGPROBS
+        if self.template_options:
+            fields["chat_template_kwargs"] = dict(self.template_options)
         return fields | dict(self.extra)
 
     @property
@@ -124,14 +127,17 @@ class Chat:
         self._check_budget(questions)
 
         requests = ((question, self.request(question)) for question in questions)
-        answers = self.client.stream(requests, _read_reply)
+        answers = self.client.stream(requests, self._read_reply)
         for question, result in answers:
             if result.value is None:
                 yield question, result.reason
-            elif self.sampling.letters and len(result.value.top or {}) < 2:
+            elif self.sampling.choices and len(result.value.top or {}) < 2:
                 yield question, NO_LETTERS
             else:
                 yield question, result.value
+
+    def _read_reply(self, question: Question, reply: "Reply") -> Completion:
+        return read_completion(reply.json(), self.sampling.choices)
 
     def _check_budget(self, questions: Sequence[Question]) -> None:
         """Raise DataError where the questions need more than is left."""
@@ -162,11 +168,7 @@ class Chat:
         return server
 
 
-def _read_reply(question: Question, reply: "Reply") -> Completion:
-    return read_completion(reply.json())
-
-
-def read_completion(completion: "Json") -> Completion:
+def read_completion(completion: "Json", choices: tuple[str, ...]) -> Completion:
     """Return the answer of a chat completion; raise ValueError, LookupError or
     TypeError where it is none.
     """
@@ -179,7 +181,7 @@ def read_completion(completion: "Json") -> Completion:
         text=_join_content(content),
         finish=str(choice.get("finish_reason") or ""),
         reasoning=_join_content(reasoning),
-        top=_top_logprobs(choice.get("logprobs")),
+        top=_top_logprobs(choice.get("logprobs"), choices),
         prompt_tokens=_read_count(usage.get("prompt_tokens")),
         answer_tokens=_read_count(usage.get("completion_tokens")),
         model=str(completion.get("model") or ""),
@@ -197,16 +199,18 @@ def _join_content(content: "Json") -> str:
     return "".join(part.get("text") or "" for part in content)
 
 
-def _top_logprobs(logprobs: "Json") -> dict[str, float] | None:
-    """Log-probabilities at the last letter of the answer: after the reasoning, if there
-    is any.
+def _top_logprobs(
+    logprobs: "Json", choices: tuple[str, ...]
+) -> dict[str, float] | None:
+    """Log-probabilities at the last token of the answer that is one of the choices:
+    after the reasoning, if there is any.
     """
     tokens = (logprobs or {}).get("content") or []
     if not tokens:
         return None
     verdict = tokens[0]
     for token in reversed(tokens):
-        if token["token"].strip() in {*LETTERS}:
+        if is_choice(token["token"], choices):
             verdict = token
             break
 
@@ -218,14 +222,3 @@ def _top_logprobs(logprobs: "Json") -> dict[str, float] | None:
             raise ValueError("a log-probability is no number")
         top[str(entry["token"])] = max(logprob, _MIN_LOGPROB)
     return top
-
-
-def read_stored(
-    respondent: "Chat | Local", keys: Container[str], store: Store | None
-) -> Iterator[tuple[str, Completion]]:
-    """Yield those of the keys that the store has an answer to, and the answers."""
-    if store is None:
-        return
-    for record in store.records(respondent.fingerprint):
-        if record.key in keys:
-            yield record.key, Completion(**record.value)  # type: ignore[arg-type]

@@ -2,18 +2,20 @@
 transformers.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from rmlab.judges.questions import LETTERS, Completion, Completions, Question, Sampling
+from rmlab.judges.questions import Completion, Completions, Question, Sampling
+from rmlab.judges.readers import is_choice
 from rmlab.scorers.base import SCORING_VERSION, Provenance, hash_parts
 from rmlab.scorers.checkpoints.hashing import digests
 from rmlab.scorers.local import versions
+from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +53,8 @@ class Local:
     batch : int
         Questions that are answered at once, padded on the left. With a batch of 1 no
         question is padded.
+    template_options : mapping
+        Options of the chat template.
     """
 
     checkpoint: "Checkpoint"
@@ -58,6 +62,7 @@ class Local:
     dtype: "torch.dtype"
     sampling: Sampling
     batch: int = 8
+    template_options: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -79,6 +84,7 @@ class Local:
                 "generation": settings,
                 "dtype": str(self.dtype),
                 "sampling": asdict(self.sampling),
+                "template_options": dict(self.template_options),
             }
         )
 
@@ -138,16 +144,16 @@ class Local:
         )
 
     @cached_property
-    def letter_tokens(self) -> dict[int, str]:
-        """Every token that is one capital letter, with or without spaces around it."""
+    def choice_tokens(self) -> dict[int, str]:
+        """Every token that is one of the choices."""
         from rmlab.inference.tokenizer_calls import decode
 
-        letters = {}
+        tokens = {}
         for number in range(len(self.tokenizer)):
             text = decode(self.tokenizer, [number])
-            if text.strip() in {*LETTERS}:
-                letters[number] = text
-        return letters
+            if is_choice(text, self.sampling.choices):
+                tokens[number] = text
+        return tokens
 
     def ids(self, question: Question) -> list[int]:
         """Return the question's tokens by the chat template."""
@@ -155,8 +161,16 @@ class Local:
         from rmlab.inference.tokenizer_calls import call
 
         (text,) = render(
-            self.tokenizer, self._chat_template, [question.messages], header=True
+            self.tokenizer,
+            self._chat_template,
+            [question.messages],
+            header=True,
+            options=dict(self.template_options) or None,
         )
+        system = question.template.system.strip()
+        if system not in text:
+            problem = f"system={system[:60]!r}: the chat template does not write it"
+            raise DataError(problem, "give it in the user's message of a template=")
         # The template writes the special tokens, each once.
         encoded = call(self.tokenizer, [text], add_special_tokens=False)
         ids: list[int] = encoded["input_ids"][0]
@@ -192,23 +206,23 @@ class Local:
         width = max(len(encoded.ids) for encoded in batch)
         output = self._generate(batch, width)
         if output.logits is not None:
-            yield from self._read_letters(batch, output.logits[0])
+            yield from self._read_choices(batch, output.logits[0])
             return
         rows = output.sequences[:, width:].tolist()
         for encoded, row in zip(batch, rows, strict=True):
             yield encoded.question, self._read_text(row, len(encoded.ids))
 
-    def _read_letters(
+    def _read_choices(
         self, batch: Sequence[_TokenisedQuestion], logits: "Tensor"
     ) -> Completions:
-        """Log-probabilities of the letters where an answer would begin."""
+        """Log-probabilities of the choices where an answer would begin."""
         import torch
 
-        letters = self.letter_tokens
-        logs = torch.log_softmax(logits.float(), -1)[:, list(letters)]
+        tokens = self.choice_tokens
+        logs = torch.log_softmax(logits.float(), -1)[:, list(tokens)]
         rows = np.maximum(logs.double().cpu().numpy(), _MIN_LOGPROB).tolist()
         for encoded, row in zip(batch, rows, strict=True):
-            top = dict(zip(letters.values(), row, strict=True))
+            top = dict(zip(tokens.values(), row, strict=True))
             answer = Completion(
                 max(top, key=top.__getitem__),
                 "length",
@@ -222,7 +236,7 @@ class Local:
         self, batch: Sequence[_TokenisedQuestion], width: int
     ) -> "GenerateDecoderOnlyOutput":
         """The `sequences` of transformers' `generate` behind questions of `width`
-        tokens, and the raw `logits` of each step where letters are read.
+        tokens, and the raw `logits` of each step where choices are read.
         """
         import torch
         from transformers import GenerationConfig, LogitsProcessorList
@@ -243,7 +257,7 @@ class Local:
             pad_token_id=int(pad),
             eos_token_id=sorted(self._ends) or None,
             return_dict_in_generate=True,
-            output_logits=self.sampling.letters,
+            output_logits=bool(self.sampling.choices),
         )
         processors = LogitsProcessorList()
         if self.sampling.temperature:

@@ -11,15 +11,13 @@ from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from string import ascii_uppercase
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, NamedTuple
 
 from rmlab.records import expand_path
 from rmlab.scorers.base import Prompt, Text
 from rmlab.tables import DataError, nearest
 
-Messages = list[dict[str, str]]
+Messages = list[dict[str, Any]]
 
 LETTERS = ascii_uppercase
 """Names of the answers in a question, which shows at most so many."""
@@ -32,12 +30,23 @@ _SHIPPED = {
 }
 _ANSWER_NAMES = [f"answer_{letter.lower()}" for letter in LETTERS]
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-_SECTION = re.compile(r"^\[(system|user)\][ \t]*\n", re.MULTILINE)
+# A line that begins a message: the role of who speaks.
+_SECTION = re.compile(r"^\[([a-z0-9_]+)\][ \t]*(?:\n|\Z)", re.MULTILINE)
+_CHAT_ROLES = {"system", "user", "assistant"}
+# The section that stands for the messages of the conversation.
+_CONVERSATION = "prompt"
 _NEEDED = {
     "pair": ("{prompt}", "{answer_a}", "{answer_b}"),
     "list": ("{prompt}", "{answers}"),
     "answer": ("{prompt}", "{answer}"),
 }
+
+
+class Section(NamedTuple):
+    """The role and the words of a message."""
+
+    role: str
+    words: str
 
 
 @dataclass(frozen=True)
@@ -48,13 +57,17 @@ class Template:
     ----------
     name : str
         Name of a shipped template, or of a file.
-    system, user : str
-        The two messages; `system` may be empty.
+    sections : tuple of Section
+        The messages. A section "prompt" without words stands for the messages of the
+        conversation.
+    system : str
+        A system message before the question, or before the words of its own. It fills
+        the placeholder {system}, where there is one.
     """
 
     name: str
-    system: str
-    user: str
+    sections: tuple[Section, ...]
+    system: str = ""
 
     def messages(self, prompt: Prompt, answers: Sequence[str]) -> Messages:
         """Return the messages that show the answers in this order.
@@ -71,25 +84,47 @@ class Template:
         """
         letters = [f"[[{letter}]]" for letter in LETTERS[: len(answers)]]
         first_letters = ", ".join(letters[:-1])
-        texts = dict(zip(_ANSWER_NAMES, answers, strict=False))
+        texts = dict(zip(_ANSWER_NAMES, map(message_text, answers), strict=False))
         shown = [f"<{name}>\n{text}\n</{name}>" for name, text in texts.items()]
         texts["prompt"] = conversation(prompt)
-        texts["answer"] = answers[0]
+        texts["answer"] = message_text(answers[0])
         texts["answers"] = "\n\n".join(shown)
+        texts["system"] = self.system
         texts["verdicts"] = letters[-1]
         if first_letters:
             texts["verdicts"] = f"{first_letters} or {letters[-1]}"
 
-        messages = []
-        for role, words in (("system", self.system), ("user", self.user)):
-            if words:
+        messages: Messages = []
+        for role, words in self._all_sections:
+            if role != _CONVERSATION or words:
                 messages.append({"role": role, "content": _fill(words, texts)})
+            elif isinstance(prompt, str):
+                messages.append({"role": "user", "content": prompt})
+            else:
+                messages += prompt
         return messages
 
     @cached_property
+    def _all_sections(self) -> list[Section]:
+        """The sections with the system message."""
+        sections = list(self.sections)
+        if not self.system or "{system}" in self.text:
+            return sections
+        first = sections[0]
+        if first.role == "system":
+            words = f"{{system}}\n\n{first.words}"
+            return [Section("system", words), *sections[1:]]
+        return [Section("system", "{system}"), *sections]
+
+    @cached_property
     def text(self) -> str:
-        """Both messages, for everything that depends on their words."""
-        return f"{self.system}\n{self.user}"
+        """All sections, for everything that depends on their words."""
+        return "\n".join(words for _, words in self.sections)
+
+    @property
+    def identity(self) -> list[object]:
+        """Plain values that change with each word."""
+        return [self.sections, self.system]
 
 
 def _fill(words: str, texts: Mapping[str, str]) -> str:
@@ -115,11 +150,26 @@ def conversation(prompt: Prompt) -> str:
     if isinstance(prompt, str):
         return prompt
     if len(prompt) == 1 and prompt[0]["role"] == "user":
-        return str(prompt[0]["content"])
+        return message_text(prompt[0])
     turns = []
     for turn in prompt:
-        turns.append(f"{turn['role'].title()}: {turn['content']}")
+        turns.append(f"{turn['role'].title()}: {message_text(turn)}")
     return "\n\n".join(turns)
+
+
+def message_text(answer: object) -> str:
+    """Return an answer or a message as one text: steps on lines of their own, and what
+    a message has beside its content as JSON.
+    """
+    if isinstance(answer, Mapping):
+        texts = [str(answer.get("content") or "")]
+        further = {k: v for k, v in answer.items() if k not in ("role", "content")}
+        if further:
+            texts.append(json.dumps(further, ensure_ascii=False))
+        return "\n".join(text for text in texts if text)
+    if isinstance(answer, str):
+        return answer
+    return "\n\n".join(map(str, answer))  # type: ignore[call-overload]
 
 
 def shipped() -> list[str]:
@@ -133,8 +183,10 @@ def load_template(template: str | Path, shows: str) -> Template:
     Parameters
     ----------
     template : str or Path
-        A name of `shipped`, or a text file. Lines `[system]` and `[user]` begin the two
-        messages; a file without them is the user's message.
+        A name of `shipped`, or a text file. A line such as `[system]`, `[user]` or
+        `[response_1]` begins a message of that role; a file without such lines is the
+        user's message. `[prompt]`, without words, stands for the messages of the
+        conversation.
     shows : str
         What the question shows: "pair" needs {prompt}, {answer_a},
         {answer_b}; "list" needs {prompt}, {answers}, or the answers written out;
@@ -156,17 +208,16 @@ def load_template(template: str | Path, shows: str) -> Template:
     except (OSError, ValueError) as error:
         problem = f"template={name[:80]!r}: {nearest(name, shipped())}"
         raise DataError(problem, "or a text file") from error
-    messages = _split_messages(text)
-    if messages is None:
-        sections = "one part [user], after at most one part [system]"
-        raise _template_error(name, sections)
-    loaded = Template(name, messages.get("system", ""), messages["user"])
+    loaded = Template(name, _split_sections(name, text))
 
     # A list of answers may also be written out: {answer_a}, {answer_b} ...
     is_written_out = "{answer_a}" in loaded.text and "{answer_b}" in loaded.text
     if shows == "list" and is_written_out:
         shows = "pair"
-    missing = [needed for needed in _NEEDED[shows] if needed not in loaded.text]
+    present = loaded.text
+    if Section(_CONVERSATION, "") in loaded.sections:
+        present += "{prompt}"
+    missing = [needed for needed in _NEEDED[shows] if needed not in present]
     if missing:
         raise _template_error(name, ", ".join(missing))
     return loaded
@@ -177,22 +228,25 @@ def _template_error(name: str, lacking: str) -> DataError:
     return DataError(problem, "write it where it is to stand")
 
 
-def _split_messages(text: str) -> dict[str, str] | None:
-    """The messages of a template by role; None where it has no single user's message.
+def _split_sections(name: str, text: str) -> tuple[Section, ...]:
+    """The messages of a template; a text without roles is the user's message."""
+    before, *parts = _SECTION.split(text)
+    sections = []
+    for role, words in zip(parts[::2], parts[1::2], strict=True):
+        sections.append(Section(role, words.strip()))
+    roles = [section.role for section in sections]
+    if before.strip() and _CHAT_ROLES.isdisjoint(roles):
+        # Lines in brackets are words of the question.
+        return (Section("user", text.strip()),)
 
-    A text without lines [system] and [user] is the user's message.
-    """
-    before, *sections = _SECTION.split(text)
-    if not sections:
-        sections = ["user", before]
-        before = ""
-    roles = sections[::2]
-    contents = [content.strip() for content in sections[1::2]]
-    messages = dict(zip(roles, contents, strict=True))
-    has_repeats = len(messages) < len(roles)
-    if before.strip() or has_repeats or not messages.get("user"):
-        return None
-    return messages
+    for role, words in sections:
+        if not words and role != _CONVERSATION:
+            raise _template_error(name, f"words below [{role}]")
+    if before.strip() or not sections:
+        raise _template_error(name, "a line [system] or [user] before its first words")
+    if "system" in roles[1:]:
+        raise _template_error(name, "the one part [system] at its start")
+    return tuple(sections)
 
 
 Order = tuple[int, ...]
@@ -244,21 +298,18 @@ class Question:
 
     Parameters
     ----------
-    item : int
-        Number of the comparison, answer or list that the question is about.
     order : tuple of int
-        Numbers of the item's answers in the order in which they are shown.
+        Numbers of the answers in the order in which they are shown.
     sample : int
         Which of several answers to the same words this one is.
     template : Template
         The words around the texts.
     text : Text
-        The item: the conversation and its answers.
+        The conversation and its answers.
     base_seed : int
         Seed of the run, from which each question draws a seed of its own.
     """
 
-    item: int
     order: Order
     sample: int
     template: Template
@@ -267,15 +318,14 @@ class Question:
 
     @cached_property
     def key(self) -> str:
-        """Hash of the words and the sample: equal questions are asked once, whatever
-        their items.
-        """
+        """Hash of the words and the sample: equal questions are asked once."""
         prompt = conversation(self.text.prompt)
-        return hash_json([self.template.text, prompt, self.answers, self.sample])
+        words = self.template.identity
+        return hash_json([words, prompt, self.answers, self.sample])
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """The item's answers in the order in which they are shown."""
+        """The answers in the order in which they are shown."""
         return tuple(self.text.answers[i] for i in self.order)
 
     @property
@@ -295,7 +345,7 @@ class Question:
         """Bytes of UTF-8 in the messages."""
         n_bytes = 0
         for message in self.messages:
-            n_bytes += len(message["content"].encode("utf-8", "surrogatepass"))
+            n_bytes += len(message_text(message).encode("utf-8", "surrogatepass"))
         return n_bytes
 
 
@@ -309,21 +359,17 @@ class Sampling:
         0 takes the likeliest token.
     answer_tokens : int
         The most tokens of an answer.
-    letters : bool
-        Whether the log-probabilities of the letters are read, not the text.
+    choices : tuple of str
+        Words whose log-probabilities are read instead of the text: A and B, or yes and
+        no.
     seed : int
         Seed of drawn answers.
     """
 
     temperature: float
     answer_tokens: int
-    letters: bool = False
+    choices: tuple[str, ...] = ()
     seed: int = 0
-
-
-def item_numbers(questions: Sequence[Question]) -> NDArray[np.intp]:
-    """Return the number of each question's item."""
-    return np.array([question.item for question in questions], np.intp)
 
 
 Completions = Generator[tuple[Question, Completion | str], None, None]

@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.benchmarks.prepare import Prepared, prepare
-from rmlab.estimation.estimate import Estimate, estimate
-from rmlab.estimation.items import NO_STYLE, as_pairs, refuse_result_names
-from rmlab.estimation.weights import Average, Weights, weighted_mean
+from rmlab.estimation.clustered import Estimate
+from rmlab.estimation.estimate import estimate
+from rmlab.estimation.items import NO_STYLE, Items, refuse_result_names
+from rmlab.estimation.weights import Average, Number, weighted_mean
+from rmlab.metrics.pairing import as_pairs
+from rmlab.metrics.prepare import chance_of_numbers, list_numbers, prepare
 from rmlab.tables import ITEM, LEVELS, STYLES, DataError, copy_provenance, group_codes
 
 _UNCERTAINTY = ["se", "low", "high", "n_prompts", "n_ties", "missing"]
@@ -48,7 +50,7 @@ def summary(
         What a tie earns: "loss", "half" or "drop"; RewardBench 2: "share", "loss" or
         "win". Default: the benchmark's rule.
     common : bool
-        Whether to keep only the items that all models have.
+        Whether to keep only the items that all models have answered.
     cluster : str, optional
         Column that names a cluster of prompts (a template, variants of one text, a
         source). Default: the prompt; RewardBench 1: the task.
@@ -96,23 +98,23 @@ def summary(
     >>> levels.round(2).to_numpy().tolist()
     [['longest', 0.78, 0.51, 0.2]]
     """
-    prepared = prepare(table, average, ties, common, options, cluster=cluster)
-    weights = prepared.weights(of_summary=True)
-    result = estimate(prepared.items, weights, confidence)
-    return copy_provenance(table, summary_frame(result))
+    benchmark, items = prepare(table, average, ties, common, options, cluster=cluster)
+    names, numbers = list_numbers(benchmark, items, of_summary=True)
+    result = estimate(items, numbers, confidence)
+    return copy_provenance(table, summary_frame(items, names, result))
 
 
-def summary_frame(result: Estimate) -> pd.DataFrame:
-    """The table of `summary` from the numbers of a summary."""
-    columns: dict[str, object] = {"model": result.models}
-    for number, (quantity, name) in enumerate(result.numbers.itertuples(index=False)):
+def summary_frame(items: Items, names: pd.DataFrame, result: Estimate) -> pd.DataFrame:
+    """The table of `summary` from the numbers of a summary and their names."""
+    columns: dict[str, object] = {"model": items.models}
+    for number, (quantity, name) in enumerate(names.itertuples(index=False)):
         while quantity == "domain" and (name in _RESERVED or name in columns):
             name = f"domain {name}"
         columns[name] = result.value[:, number]
     columns["overall"] = columns.pop("overall")  # behind its parts
     for name in _UNCERTAINTY:
         columns[name] = getattr(result, name)[:, 0]
-    columns["average"] = [result.label] * len(result.models)
+    columns["average"] = [items.parts.label] * len(items.models)
     columns["reason"] = result.reason[:, 0]
     return pd.DataFrame(columns).astype(dict.fromkeys(["model", *_LABELS], "str"))
 
@@ -160,11 +162,10 @@ def estimates(
     Agresti and Coull (1998); Agresti and Caffo (2000); Miller (arXiv 2411.00640) for
     the clusters.
     """
-    prepared = prepare(table, average, ties, common, options, cluster=cluster)
-    weights = prepared.weights()
-    result = estimate(prepared.items, weights, confidence)
-    frame = estimate_frame(result, "value")
-    chance = np.tile(prepared.chance(weights), len(prepared.items.models))
+    benchmark, items = prepare(table, average, ties, common, options, cluster=cluster)
+    names, numbers = list_numbers(benchmark, items)
+    frame = estimate_frame(items, names, estimate(items, numbers, confidence))
+    chance = chance_of_numbers(benchmark, items, numbers) * len(items.models)
     frame.insert(list(frame.columns).index("average"), "chance", chance)
     return copy_provenance(table, frame)
 
@@ -216,7 +217,7 @@ def accuracy(
     columns = [column for column in by if column != "model"]
     frames = []
     for rows in _split_models(table, columns):
-        prepared = prepare(
+        _, items = prepare(
             rows,
             average,
             ties,
@@ -226,9 +227,9 @@ def accuracy(
             cluster=cluster,
             require_complete=False,
         )
-        weights = group_weights(prepared, columns)
-        result = estimate(prepared.items, weights, confidence)
-        frames.append(estimate_frame(result, "accuracy"))
+        groups, numbers = group_numbers(items, columns)
+        result = estimate(items, numbers, confidence)
+        frames.append(estimate_frame(items, groups, result, "accuracy"))
 
     frame = pd.concat(frames, ignore_index=True)
     n_models = frame["model"].nunique()
@@ -239,39 +240,38 @@ def accuracy(
     return copy_provenance(table, frame[[*by, *measured]])
 
 
-def group_weights(prepared: Prepared, columns: Sequence[str]) -> Weights:
-    """The mean of each group of items that the columns define, as a number.
+def group_numbers(
+    items: Items, columns: Sequence[str]
+) -> tuple[pd.DataFrame, list[Number]]:
+    """The groups of items that the columns define, and the mean of each as a number.
 
     Closed and ordered columns come on their full grid, others as they occur. A group
     inside one domain, subset or other open column requires the parts of its own items,
     the others all parts.
     """
     refuse_result_names(columns, _RESULTS)
-    items = prepared.items
-    parts = prepared.parts
     categories = _ordered_categories(items.frame, columns)
     open_columns = [column for column in columns if column not in categories]
-    group_of_cell, first_cells = group_codes(items.cells, open_columns)
-    shape = [len(first_cells)]
+    group_of_item, first_items = group_codes(items.frame, open_columns)
+    shape = [len(first_items)]
     for column, dtype in categories.items():
-        n_categories = len(dtype.categories)
-        codes = items.cells[column].astype(dtype).cat.codes.to_numpy()
-        group_of_cell = group_of_cell * n_categories + codes
-        shape.append(n_categories)
+        codes = items.frame[column].astype(dtype).cat.codes.to_numpy()
+        group_of_item = group_of_item * len(dtype.categories) + codes
+        shape.append(len(dtype.categories))
 
     open_code, *closed_codes = np.indices(shape).reshape(len(shape), -1)
-    first_cell = first_cells[open_code]
-    groups = items.cells[open_columns].iloc[first_cell].reset_index(drop=True)
+    first_item = first_items[open_code]
+    groups = items.frame[open_columns].iloc[first_item].reset_index(drop=True)
     for codes, (column, dtype) in zip(closed_codes, categories.items(), strict=True):
         groups[column] = pd.Categorical.from_codes(codes, dtype=dtype)
 
     has_styles_only = set(columns) <= set(_STYLE_COLUMNS)
-    required = np.arange(len(parts.names)) if has_styles_only else None
-    means = [
-        weighted_mean(items, parts, group_of_cell == group, required)
+    required = np.arange(len(items.parts.names)) if has_styles_only else None
+    numbers = [
+        weighted_mean(items, np.flatnonzero(group_of_item == group), required)
         for group in range(len(groups))
     ]
-    return Weights(groups[[*columns]], means, parts.label)
+    return groups[[*columns]], numbers
 
 
 def _ordered_categories(
@@ -335,10 +335,10 @@ def matrix(
     DataFrame
         3x3, rows the chosen style, columns the rejected style, both concise, plain,
         markdown. The upper triangle is hard, the diagonal normal, the lower triangle
-        easy; the mean of a triangle is that level in `summary`. `attrs["cells"]` has
-        the same nine numbers row by row with intervals and counts (accuracy, low, high,
-        n_pairs, n_ties). A model that lacks one of several domains has a matrix of NaN,
-        with the remedy in `attrs["reason"]`.
+        easy; the mean of a triangle is that level in `summary`. Their intervals and
+        counts are the rows of `estimates` whose quantity is "cell". A model that lacks
+        one of several domains has a matrix of NaN; average="domains" takes those that
+        are there.
 
     Raises
     ------
@@ -358,69 +358,43 @@ def matrix(
     >>> matrix(tables.check_pairs(margins)).loc["concise", "markdown"].item()
     0.5
     """
-    prepared = prepare(
+    _, items = prepare(
         table, average, ties, common, options, cluster=cluster, require_complete=False
     )
-    items = prepared.items
     if len(items.models) != 1:
         problem = f"table: a matrix shows one model, not {items.models[:5]}"
         raise DataError(problem, "keep one of them")
-    style_code = items.cells["style_code"].to_numpy()
-    if (style_code >= NO_STYLE).any():
+    if (items.style_code >= NO_STYLE).any():
         problem = "table: level is missing in some comparisons"
         raise DataError(problem, "a matrix needs answers in styles")
-    codes = range(len(STYLES) ** 2)
-    every_part = np.arange(len(prepared.parts.names))
-    means = [
-        weighted_mean(items, prepared.parts, style_code == code, every_part)
-        for code in codes
+    every_part = np.arange(len(items.parts.names))
+    cells = [
+        weighted_mean(items, np.flatnonzero(items.style_code == code), every_part)
+        for code in range(len(STYLES) ** 2)
     ]
-    weights = Weights(pd.DataFrame(index=codes), means, prepared.parts.label)
-    result = estimate(items, weights)
-
-    value = result.value[0]
-    frame = pd.DataFrame(
+    value = estimate(items, cells).value
+    return pd.DataFrame(
         value.reshape(len(STYLES), len(STYLES)),
         index=pd.Index(STYLES, name="chosen_style"),
         columns=pd.Index(STYLES, name="rejected_style"),
     )
-    frame.attrs["average"] = result.label
-    frame.attrs["cells"] = {
-        "accuracy": value.tolist(),
-        "low": result.low[0].tolist(),
-        "high": result.high[0].tolist(),
-        "n_pairs": result.n_items[0].tolist(),
-        "n_ties": result.n_ties[0].tolist(),
-    }
-    reasons = result.reason[0][np.isnan(value)]
-    if len(reasons):
-        remedy = "average='domains' or 'prompts' takes the parts that are there"
-        frame.attrs["reason"] = f"{reasons[0]}; {remedy}"
-    return frame
 
 
-def estimate_frame(result: Estimate, value: str) -> pd.DataFrame:
+def estimate_frame(
+    items: Items, names: pd.DataFrame, result: Estimate, value: str = "value"
+) -> pd.DataFrame:
     """One row per model and number: model, the number's name, its value in the column
     `value`, errors and counts.
     """
     n_models, n_numbers = result.value.shape
     number = np.tile(np.arange(n_numbers), n_models)
-    model = np.repeat(np.array(result.models, object), n_numbers)
-    measured = pd.DataFrame(
-        {
-            value: result.value.ravel(),
-            "se": result.se.ravel(),
-            "low": result.low.ravel(),
-            "high": result.high.ravel(),
-            "n_prompts": result.n_prompts.ravel(),
-            "n_pairs": result.n_items.ravel(),
-            "n_ties": result.n_ties.ravel(),
-            "missing": result.missing.ravel(),
-            "average": pd.Series([result.label] * len(number), dtype="str"),
-            "reason": pd.Series(result.reason.ravel(), dtype="str"),
-        }
-    )
-    numbers = result.numbers.iloc[number].reset_index(drop=True)
-    frame = pd.concat([numbers, measured], axis=1)
+    columns = {value: result.value.ravel()}
+    for name in ("se", "low", "high", "n_prompts", "n_pairs", "n_ties", "missing"):
+        columns[name] = getattr(result, name).ravel()
+    measured = pd.DataFrame(columns)
+    measured["average"] = pd.Series([items.parts.label] * len(number), dtype="str")
+    measured["reason"] = pd.Series(result.reason.ravel(), dtype="str")
+    frame = pd.concat([names.iloc[number].reset_index(drop=True), measured], axis=1)
+    model = np.repeat(np.array(items.models, object), n_numbers)
     frame.insert(0, "model", pd.Series(model, dtype="str"))
     return frame

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from rmlab import metrics, tables
-from rmlab.estimation.pools import holds_pools
+from rmlab.metrics.pools import holds_pools
 from rmlab.plots import canvas
 from rmlab.plots.canvas import SERIES_COLOURS
 from rmlab.tables import DataError

@@ -26,8 +26,6 @@ _COUNTED = ["accuracy", "low", "high", "n_pairs", "n_ties"]
 _NUMBERS = [*_COUNTED, "reason"]
 _LEVELS = ("normal", "hard", "hard", "easy", "normal", "hard", "easy", "easy", "normal")
 _MIDDLE = [0.5, 1.5, 2.5]
-# A matrix of two decimals still belongs to the cells that came with it.
-_ROUNDED = 0.0051
 _HATCHED = 0.05  # share of ties from which a cell is hatched; less is a sliver
 # Luminance on which black and white text have the same contrast, 4.58 to 1.
 _EQUAL_CONTRAST = 0.179
@@ -52,9 +50,9 @@ def plot_matrix(
     Parameters
     ----------
     matrix : DataFrame
-        The result of `rmlab.matrix`, scores or pairs of one model, the cells as
-        `rmlab.accuracy(table, by=["chosen_style", "rejected_style"])` returns them, or
-        a plain 3x3 frame of shares.
+        Scores or pairs of one model, or its cells: the 3x3 frame of `rmlab.matrix`, or,
+        with intervals and ties, the rows of `rmlab.estimates` whose quantity is "cell"
+        or those of `rmlab.accuracy(table, by=["chosen_style", "rejected_style"])`.
     chance : float
         The share that random scores win.
     names : bool
@@ -91,12 +89,12 @@ def plot_matrix(
     'style of the rejected answer'
     """
     if canvas.is_items(matrix):
-        matrix = metrics.matrix(matrix)
+        matrix = metrics.accuracy(matrix, by=_CELL)
     cells = _read_cells(matrix)
     hint = 'pass rmlab.matrix(table, average="domains")'
     canvas.refuse_blank(cells, "accuracy", "matrix", hint)
     if intervals and cells["low"].isna().all():
-        remedy = "pass rmlab.matrix(table) of at least 5 prompts, unchanged"
+        remedy = "pass the cells of rmlab.estimates(table), of at least 5 prompts"
         raise DataError("intervals: this matrix has none", remedy)
 
     ax = canvas.new_axes(ax, (4.6, 3.8), squares=True)
@@ -285,32 +283,34 @@ def _write_shares(
 
 
 def _read_cells(matrix: pd.DataFrame) -> pd.DataFrame:
-    """Nine rows, cell by cell, with the numbers of the table or those that
-    `rmlab.matrix` noted about it.
-    """
+    """Nine rows, cell by cell, with the numbers that the table has."""
     if not isinstance(matrix, pd.DataFrame):
         raise TypeError(
             f"matrix: {type(matrix).__name__} is not the DataFrame that "
             "rmlab.matrix(table) returns."
         )
-    if {*_CELL, "accuracy"} <= set(matrix.columns):
-        cells = _cells_of_rows(matrix)
+    columns = set(matrix.columns)
+    if {"quantity", "name", "value"} <= columns:
+        rows = matrix[matrix["quantity"] == "cell"]
+        styles = rows["name"].str.split(" > ", expand=True).reindex(columns=[0, 1])
+        cells = _cells_of_rows(rows.rename(columns={"value": "accuracy"}), styles)
+    elif {*_CELL, "accuracy"} <= columns:
+        cells = _cells_of_rows(matrix, matrix[_CELL].astype("str"))
     else:
         cells = _cells_of_square(matrix)
     return cells.reindex(columns=_NUMBERS).astype(dict.fromkeys(_COUNTED, float))
 
 
-def _cells_of_rows(table: pd.DataFrame) -> pd.DataFrame:
+def _cells_of_rows(table: pd.DataFrame, styles: pd.DataFrame) -> pd.DataFrame:
     """The cells of a table with a row for each."""
-    if table.duplicated(_CELL).any():
+    if styles.duplicated().any():
         problem = "matrix: a cell stands in several rows"
         raise DataError(problem, "keep one model, or use plot_matrices")
-    styles = [table[column].astype("str") for column in _CELL]
-    return table.set_index(styles).reindex(_CELLS)
+    return table.set_index(pd.MultiIndex.from_frame(styles)).reindex(_CELLS)
 
 
 def _cells_of_square(matrix: pd.DataFrame) -> pd.DataFrame:
-    """The cells of a 3x3 frame of shares, with the numbers that were noted about it."""
+    """The cells of a 3x3 frame of shares, without further numbers."""
     styles = list(STYLES)
     if list(matrix.index) != styles or list(matrix.columns) != styles:
         problem = f"matrix: rows {list(matrix.index[:4])} are not the styles"
@@ -320,14 +320,7 @@ def _cells_of_square(matrix: pd.DataFrame) -> pd.DataFrame:
     if len(outside):
         problem = f"matrix: {outside[0]:g} is not a share from 0 to 1"
         raise DataError(problem, "divide percentages by 100")
-
-    noted = pd.DataFrame(matrix.attrs.get("cells"), index=_CELLS, columns=_NUMBERS)
-    noted_shares = noted["accuracy"].astype(float)
-    # pandas hands the notes on to whatever is made of a frame: they are of this matrix
-    # only if the shares agree.
-    if not np.allclose(noted_shares, shares, atol=_ROUNDED, equal_nan=True):
-        noted = pd.DataFrame(index=_CELLS)
-    return noted.assign(accuracy=shares, reason=matrix.attrs.get("reason", ""))
+    return pd.DataFrame({"accuracy": shares, "reason": ""}, index=_CELLS)
 
 
 def _fill_cells(

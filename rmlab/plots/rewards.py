@@ -54,7 +54,7 @@ def plot_margins(
     Axes
         Densities; the legend has the share won and the ties, which lie in no bin. About
         the outermost 0.5 % on each side lie outside the frame; the axis says how many.
-        The table beside it: `rmlab.stats.margins(pairs, by=by)`.
+        The table beside it: `pairs.groupby(["model", by])["margin"].describe()`.
 
     Raises
     ------

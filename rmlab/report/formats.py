@@ -82,7 +82,7 @@ def to_markdown(board: pd.DataFrame) -> str:
     Parameters
     ----------
     board : DataFrame
-        What `rmlab.leaderboard`, `rmlab.compare` or `rmlab.stats.compare_all` return.
+        What `rmlab.leaderboard`, `rmlab.rank` or `rmlab.compare` return.
 
     Returns
     -------
@@ -109,7 +109,7 @@ def to_latex(
     Parameters
     ----------
     board : DataFrame
-        What `rmlab.leaderboard`, `rmlab.compare` or `rmlab.stats.compare_all` return.
+        What `rmlab.leaderboard`, `rmlab.rank` or `rmlab.compare` return.
     columns : sequence of str, optional
         The columns of `board` to print, in this order; "low" prints the interval. By
         default those that a paper needs.
@@ -166,7 +166,7 @@ def to_csv(board: pd.DataFrame, path: str | Path | None = None) -> str:
     Parameters
     ----------
     board : DataFrame
-        What `rmlab.leaderboard`, `rmlab.compare` or `rmlab.stats.compare_all` return.
+        What `rmlab.leaderboard`, `rmlab.rank` or `rmlab.compare` return.
     path : path, optional
         A file to write.
 

@@ -8,11 +8,11 @@ import pandas as pd
 from rmlab import baselines, scoring, tables
 from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of
-from rmlab.benchmarks.prepare import prepare
 from rmlab.benchmarks.registry import adopt_name
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.weights import Average
 from rmlab.metrics import pairs
+from rmlab.metrics.prepare import list_numbers, prepare
 from rmlab.metrics.summaries import summary, summary_frame
 from rmlab.report.sources import check_table
 from rmlab.stats.ranking import DECIMALS, rank_columns
@@ -67,16 +67,17 @@ def leaderboard(
     """
     benchmark_of(table)  # one at a time
     entries = with_baselines(check_table(table), responses, seed=seed)
-    prepared = prepare(
+    benchmark, items = prepare(
         entries, average, ties, common, options, cluster=cluster, min_models=1
     )
-    weights = prepared.weights(of_summary=True)
-    result = estimate(prepared.items, weights, confidence, contrasts=[0])
-    frame = summary_frame(result)
+    names, numbers = list_numbers(benchmark, items, of_summary=True)
+    result = estimate(items, numbers, confidence, contrasts=[0])
+    frame = summary_frame(items, names, result)
 
     is_blind = frame["model"].map(is_baseline)
     kind = pd.Series(np.where(is_blind, "baseline", "model"), dtype="str")
-    frame = frame.assign(kind=kind, **rank_columns(result, confidence=confidence))
+    ranks = rank_columns(items, numbers[0], result, confidence)
+    frame = frame.assign(kind=kind, **ranks)
     if "prior_sets" in frame and frame["prior_sets"].isna().all():
         frame = frame.drop(columns="prior_sets")
 

@@ -15,9 +15,9 @@ from rmlab.benchmarks import benchmarks_by_name
 from rmlab.benchmarks.own_files import load_preferences
 from rmlab.benchmarks.registry import adopt_name
 from rmlab.benchmarks.roles import OwnColumns
-from rmlab.estimation.items import as_pairs
 from rmlab.io.files import Paths
 from rmlab.io.native import SIDECAR
+from rmlab.metrics.pairing import as_pairs
 from rmlab.records import SUFFIXES, expand_path
 from rmlab.scorers.base import Provenance
 from rmlab.tables import KEY, PROMPT, DataError, check_pairs, check_scores

@@ -1,5 +1,5 @@
-"""What a scorer is: the base classes of scorers, of scorers of comparisons and of
-judges, and wrapped functions.
+"""What a scorer is: the base classes of scorers and of scorers of comparisons, and
+wrapped functions.
 """
 
 import json
@@ -9,18 +9,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b, sha256
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rmlab import tables
 from rmlab.tables import DataError, require_text
-
-if TYPE_CHECKING:
-    from rmlab.store import Store
 
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
+# A row per text: its score, then the scorer's columns and hidden columns. Of floats, or
+# of objects where these are words or lists.
+Rows = NDArray[np.float64] | NDArray[np.object_]
 
 # A question, or the messages before the answer: a list of {"role": ..., "content":
 # ...}.
@@ -34,7 +35,7 @@ Provenance = dict[str, object]
 SCORING_VERSION = 2
 
 # Positions of texts and their scores, batch by batch.
-Stream = Iterator[tuple[Ints, Floats]]
+Stream = Iterator[tuple[Ints, Rows]]
 
 # A function of (prompts, responses), or a scorer.
 PlainScorer = Callable[..., ArrayLike]
@@ -42,7 +43,9 @@ PlainScorer = Callable[..., ArrayLike]
 
 @dataclass(frozen=True)
 class Text:
-    """A prompt with one answer, or with two that are compared in this order."""
+    """A prompt with one answer, with two that are compared in this order, or with all
+    of its answers, the scored one first.
+    """
 
     prompt: Prompt
     answers: tuple[str, ...]
@@ -75,11 +78,25 @@ class Scorer(ABC):
     name : str
         The model's name in every table.
     columns : tuple of str
-        Names of further numbers that `stream` gives of each text behind its score.
+        Names of further values that `stream` gives of each text behind its score.
+    hidden_columns : tuple of str
+        Names of values behind the columns that a store keeps and no table shows. A text
+        without a score is stored if its first hidden value is not None.
+    has_objects : bool
+        Whether columns or hidden columns hold words or lists; the rows of `stream` are
+        then arrays of objects.
+    lists_answers : bool
+        Whether a text has all answers to its prompt, the scored one first.
+    by_subset : mapping of str to Scorer
+        Scorers of some subsets of a benchmark, by the subset's name.
     """
 
     name: str
     columns: tuple[str, ...] = ()
+    hidden_columns: tuple[str, ...] = ()
+    has_objects: bool = False
+    lists_answers: ClassVar[bool] = False
+    by_subset: "Mapping[str, Scorer]" = MappingProxyType({})
     # Weights and scorers of a score that is a weighted sum, each stored by itself.
     terms: "Sequence[tuple[float, Scorer]]" = ()
     # Whether copies may score on other machines.
@@ -88,8 +105,6 @@ class Scorer(ABC):
     writes_store: ClassVar[bool] = False
     # Why texts of the last `stream` have no score, by their positions, where it knows.
     unscored: Mapping[int, str] = MappingProxyType({})
-    # Positions whose scores `stream` has taken back when it raises DataError.
-    withdrawn: Sequence[int] = ()
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -103,7 +118,7 @@ class Scorer(ABC):
         """Yield positions in `texts` and their scores, each position once, in any
         order.
 
-        The scores of a batch have shape (n,), or (n, 1 + columns).
+        The scores of a batch have shape (n,), or (n, 1 + columns + hidden columns).
         """
 
     def score_alone(self, texts: Sequence[Text], /) -> Floats | None:
@@ -125,6 +140,12 @@ class Scorer(ABC):
         """Raise DataError where the runs that a store has were of other weights under
         the same fingerprint.
         """
+
+    def restore(self, texts: Sequence[Text], rows: list[Rows], /) -> list[Rows]:
+        """Return the rows of texts, from those that a store has; called once a run,
+        before `stream`.
+        """
+        return rows
 
     def free_memory(self) -> None:  # noqa: B027  # most scorers have no memory to free
         """Leave the device, if another model needs its memory."""
@@ -168,6 +189,15 @@ class PairScorer(Scorer):
         """
         return (forward - exchanged) / 2
 
+    def compare(self, forward: Rows, exchanged: Rows | None, /) -> dict[str, ArrayLike]:
+        """Return the columns of the pairs, from the rows of `stream` in both orders, or
+        in the only one.
+        """
+        margin = forward[:, 0].astype(np.float64)
+        if exchanged is not None:
+            margin = self.average(margin, exchanged[:, 0].astype(np.float64))
+        return {"margin": margin, "outcome": tables.outcome(margin)}
+
     def prefer(
         self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str], /
     ) -> Floats:
@@ -189,65 +219,6 @@ class PairScorer(Scorer):
             f"scorer {self.name!r} compares two answers: use rmlab.prefer, or its "
             "method prefer"
         )
-
-
-# Verdicts of a judge that answered nothing readable, and of one that did not answer.
-SILENT = ("unparsable", "failed")
-
-
-class Judged(NamedTuple):
-    """Verdicts of a judge.
-
-    `values`: one array per item, NaN where nothing can be read. Of a pair it holds one
-    number, above 0 where the first answer is better; of a single answer the rating; of
-    a list one number per answer. `verdict`: one word per item, those in `SILENT`
-    without a number. `columns`: further columns, a number per item. `about`: counts for
-    provenance.
-    """
-
-    values: list[Floats]
-    verdict: list[str]
-    columns: dict[str, Floats]
-    about: Provenance
-
-
-class Judge(ABC):
-    """Ask a language model questions whose replies may be unreadable; `rmlab.judge`
-    makes one.
-
-    `takes`: what one question shows: an "answer", a "pair" (for `rmlab.prefer`), or the
-    "list" of all answers to a prompt. `apart`: judges of some subsets, by the subset's
-    name.
-    """
-
-    name: str
-    takes: ClassVar[Literal["answer", "pair", "list"]]
-    travels: ClassVar[bool] = True
-    apart: "Mapping[str, Judge]"
-
-    @property
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """Hash of all that changes a verdict."""
-
-    @abstractmethod
-    def judge(
-        self,
-        items: Sequence[Text],
-        /,
-        *,
-        store: "Store | None" = None,
-        progress: bool | None = None,
-    ) -> Judged:
-        """Return the verdicts on prompts with their answers; raw replies go to the
-        store, and none is asked for twice.
-
-        An item has one, two or all of a prompt's answers: see `takes`.
-        """
-
-    @abstractmethod
-    def provenance(self) -> Provenance:
-        """Return the model, the words of the question, and how votes are counted."""
 
 
 class _Called(Scorer):
@@ -368,7 +339,7 @@ def gather_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:
     """
     scores = np.full(len(texts), np.nan)
     for positions, values in scorer.stream(texts):
-        rows = check_rows(values, len(positions), scorer.columns, scorer.name)
+        rows = check_rows(values, len(positions), scorer, scorer.name)
         scores[positions] = rows[:, 0]
 
     bad = np.flatnonzero(~np.isfinite(scores))
@@ -382,17 +353,20 @@ def gather_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:
         reason = scorer.unscored.get(int(bad[0]))
         if reason:
             problem += f": {reason}"
-            remedy = "mend what it names, or leave these texts out"
+            remedy = "fix the cause named above, or leave these texts out"
         raise DataError(problem, remedy)
     return scores
 
 
-def check_rows(values: ArrayLike, n: int, columns: Sequence[str], title: str) -> Floats:
-    """Return the score and the further numbers of `n` texts, a row each; raise
-    DataError for another shape.
+def check_rows(values: ArrayLike, n: int, scorer: Scorer, title: str) -> Rows:
+    """Return the score and the further values of `n` texts, a row each; raise DataError
+    for another shape.
     """
+    names = [*scorer.columns, *scorer.hidden_columns]
     array = np.asarray(values)
-    shape = (n, 1 + len(columns)) if columns else (n,)
+    shape = (n, 1 + len(names)) if names else (n,)
+    if array.shape == shape and array.dtype.kind == "O" and scorer.has_objects:
+        return array
     if array.shape != shape or array.dtype.kind not in "biuf":
         problem = (
             f"scorer {title!r}: returned {array.dtype} values of shape {array.shape} "
@@ -400,15 +374,15 @@ def check_rows(values: ArrayLike, n: int, columns: Sequence[str], title: str) ->
         )
         if array.dtype.kind not in "biuf" and array.size:
             problem += f", first {array.flat[0]!r:.80}"
-        content = f"the score and {', '.join(columns)}" if columns else "one number"
+        content = f"the score and {', '.join(names)}" if names else "one number"
         raise DataError(
             f"{problem}. Allowed: {content} per text, shape {shape}, NaN where there "
             "is no score."
         )
-    return array.astype(np.float64).reshape(n, 1 + len(columns))
+    return array.astype(np.float64).reshape(n, 1 + len(names))
 
 
-def fill(batches: Iterable[tuple[Ints, Floats]], n: int) -> Floats:
+def fill(batches: Iterable[tuple[Ints, Rows]], n: int) -> Floats:
     """Return the scores of `n` texts in their order, without further columns; NaN where
     none came.
     """

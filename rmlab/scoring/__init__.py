@@ -4,16 +4,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmlab import tables
 from rmlab.scoring.cluster import Ray
-from rmlab.scoring.open_models import Models
 from rmlab.scoring.reward_column import rewards
-from rmlab.scoring.run import make_run_options
-from rmlab.scoring.stores import merge
-from rmlab.scoring.tasks import ComparedAnswers, SingleAnswers, score_table
-from rmlab.scoring.texts import Shard, comparisons, select_shard
+from rmlab.scoring.stores import merge_stores
+from rmlab.scoring.texts import Shard
+from rmlab.scoring.walk import Models, make_run_options, score_table
 
-__all__ = ["Ray", "merge", "prefer", "rewards", "score"]
+__all__ = ["Ray", "merge_stores", "prefer", "rewards", "score"]
 
 
 def score(
@@ -89,19 +86,14 @@ def score(
     0  characters    chosen   12.0
     1  characters  rejected    3.0
     """
-    responses = tables.check_responses(responses)
-    if shard is not None:
-        responses = select_shard(responses, shard)
-    task = SingleAnswers(responses)
     run = make_run_options(
         store=store,
         cluster=cluster,
         batch=batch,
         allow_missing=allow_missing,
         progress=progress,
-        keeps_tables=shard is None,
     )
-    return score_table(task, model, options, run)
+    return score_table(responses, model, options, run, shard=shard, pairwise=False)
 
 
 def prefer(
@@ -153,17 +145,11 @@ def prefer(
     DataError, OSError
         Where `rmlab.score` raises them.
     """
-    responses = tables.check_responses(responses)
-    if shard is not None:
-        responses = select_shard(responses, shard)
-    rows, texts = comparisons(responses)
-    task = ComparedAnswers(rows, texts)
     run = make_run_options(
         store=store,
         cluster=cluster,
         batch=batch,
         allow_missing=allow_missing,
         progress=progress,
-        keeps_tables=shard is None,
     )
-    return score_table(task, model, options, run)
+    return score_table(responses, model, options, run, shard=shard, pairwise=True)

@@ -9,9 +9,7 @@ import pandas as pd
 from rmlab import tables
 from rmlab.benchmarks.own_prompts import list_answers
 from rmlab.scoring.cluster import Ray
-from rmlab.scoring.open_models import Models, open_models
-from rmlab.scoring.run import make_run_options
-from rmlab.scoring.tasks import SingleAnswers
+from rmlab.scoring.walk import Models, make_run_options, open_models, score_answers
 from rmlab.tables import DataError
 
 REWARD = "reward"
@@ -90,7 +88,6 @@ def rewards(
         batch=batch,
         allow_missing=allow_missing,
         progress=progress,
-        keeps_tables=False,
     )
     models = open_models(model, options, run, pairwise=False)
     if len(models) > 1:
@@ -101,8 +98,7 @@ def rewards(
     table = frame.copy()
     reward = np.full(len(table), np.nan)
     if len(responses):
-        answers = SingleAnswers(responses, key_columns=("row",))
-        scored, provenance = answers.score_rows(scorer, run)
+        scored, provenance = score_answers(scorer, responses, run, key_columns=["row"])
         reward[responses["row"]] = scored["score"]
         table.attrs["provenance"] = {name: provenance}
     table[REWARD] = reward

@@ -5,98 +5,81 @@ and store the missing ones, count.
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, NamedTuple, Never
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
-from rmlab.scorers.base import Floats, Ints, Provenance, Scorer
-from rmlab.scoring.cluster import Ray, find_engine
-from rmlab.scoring.self_check import check_company
-from rmlab.scoring.streaming import describe_scorer, score_batches
+from rmlab.scorers.base import (
+    Floats,
+    Ints,
+    Provenance,
+    Rows,
+    Scorer,
+    Text,
+    check_rows,
+    fill,
+)
 from rmlab.scoring.texts import Texts
-from rmlab.scoring.workers import spread_scorer
 from rmlab.store import Store
 from rmlab.tables import DataError
 from rmlab.text import line, short
+from rmlab.version import __version__
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+    from rmlab.scoring.cluster import Ray
+
 # Texts to score from which on a run is checked; six texts are then 2 % of the work.
 LONG = 256
 _TICK = 2.0  # seconds; a run that is shorter shows no bar in Jupyter
+_MAX_REASONS = 3  # that a message shows
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """How texts are scored.
 
-    `keeps_tables`: whether the store gets the finished tables, too. `engine`: who
-    scores on a cluster. `batch`: texts of a call of a function.
+    `engine`: the cluster that scores. `batch`: texts of a call of a function.
     """
 
     store: Store | None = None
-    keeps_tables: bool = True
-    engine: Ray | None = None
+    engine: "Ray | None" = None
     batch: int = 256
     allow_missing: bool = False
     progress: bool | None = None
 
 
-def make_run_options(
-    *,
-    store: str | Path | None,
-    cluster: str | Ray | None,
-    batch: int,
-    allow_missing: bool,
-    progress: bool | None,
-    keeps_tables: bool,
-) -> RunOptions:
-    """Options from what people give; DataError for what is not allowed."""
-    if not isinstance(batch, int) or batch < 1:
-        allowed = "give the number of texts of a call, 1 or more"
-        raise DataError(f"batch: {batch!r} is not allowed", allowed)
-    opened_store = None if store is None else Store(store)
-    engine = find_engine(cluster) if isinstance(cluster, str) else cluster
-    return RunOptions(
-        store=opened_store,
-        keeps_tables=keeps_tables,
-        engine=engine,
-        batch=batch,
-        allow_missing=allow_missing,
-        progress=progress,
-    )
+@dataclass
+class ModelScores:
+    """Rows of all texts by one model, without hidden columns.
 
-
-class ModelScores(NamedTuple):
-    """A row of scores for each text, and the numbers of the texts that were scored
-    now.
+    `scored`: numbers of the texts that were scored now. `reasons`: why texts have no
+    score, by their numbers.
     """
 
-    rows: Floats
+    rows: Rows
     scored: Ints
-    self_check: Provenance
+    reasons: dict[int, str] = field(default_factory=dict)
+    self_check: Provenance = field(default_factory=dict)
 
 
 def score_texts(
     scorer: Scorer, texts: Texts, options: RunOptions
-) -> tuple[Floats, Provenance]:
-    """Score distinct texts, here or on a cluster; where a score is a weighted sum of
-    models, these take turns.
+) -> tuple[Rows, Provenance]:
+    """Score distinct texts; where a score is a weighted sum of models, these take
+    turns.
 
     Returns a row for each text (the score, then the scorer's columns; NaN where
     missing), and the provenance.
     """
     store = options.store
-    if options.engine is not None and scorer.travels:
-        scorer = spread_scorer(scorer, options.engine, store)
-
     start = time.perf_counter()
     n = len(texts.distinct)
     terms = scorer.terms or [(1.0, scorer)]
@@ -104,7 +87,7 @@ def score_texts(
     if store is not None:
         _require_fingerprints(scorer, models)
 
-    total = np.zeros((n, 1 + len(scorer.columns)))
+    total: Rows = np.zeros((n, 1 + len(scorer.columns)))
     is_new = np.zeros(n, bool)
     self_check: Provenance = {}
     turns: list[Provenance] = []
@@ -115,15 +98,16 @@ def score_texts(
         scores = _score_model(
             scorer, model, title, texts, options, needs_check=not self_check
         )
+        _require_scores(title, scores, texts, options)
         self_check |= scores.self_check
-        total += weight * scores.rows
+        total = total + weight * scores.rows if scorer.terms else scores.rows
         is_new[scores.scored] = True
         turns.append(
             {
                 "name": model.name,
                 "fingerprint": model.fingerprint,
                 "scored": len(scores.scored),
-                "missing": int(np.isnan(scores.rows[:, 0]).sum()),
+                "missing": int(_is_missing(scores.rows).sum()),
             }
         )
 
@@ -134,8 +118,11 @@ def score_texts(
         provenance |= scorer.count_cut(texts.distinct)
     if store is not None:
         provenance["runs"] = _list_runs(models, turns, store, provenance)
-    n_missing = int(np.isnan(total[:, 0]).sum())
-    provenance |= count_texts(start, n, int(is_new.sum()), n_missing)
+    n_missing = int(_is_missing(total).sum())
+    provenance |= _count_texts(start, n, int(is_new.sum()), n_missing)
+    if scores.reasons:
+        reasons = Counter(scores.reasons.values())
+        provenance["unscored"] = dict(reasons.most_common(_MAX_REASONS))
     if len(terms) > 1:
         provenance["terms"] = turns
     return total, provenance
@@ -153,23 +140,32 @@ def _score_model(
     """Scores of the texts by the scorer, or by one model of its sum: those in the store
     are read, the others computed.
     """
-    rows = np.full((len(texts.distinct), 1 + len(model.columns)), np.nan)
+    n = len(texts.distinct)
+    rows = empty_rows(model, n)
+    scores = ModelScores(rows, np.arange(n))
     if options.store is not None:
-        _fill_stored(rows, model, texts, options.store)
-    missing = np.flatnonzero(np.isnan(rows[:, 0]))
+        _fill_stored(scores, model, texts, options.store)
+    missing = scores.scored
     new_texts = [texts.distinct[i] for i in missing]
-
-    self_check: Provenance = {}
     try:
         if len(missing) >= LONG and needs_check:
-            self_check = check_company(scorer, new_texts)
+            scores.self_check = check_company(scorer, new_texts)
         if new_texts:
-            batches = score_batches(model, new_texts, options.store, title)
-            _fill_missing(rows, missing, batches, model, title, texts, options)
+            _fill_missing(scores, model, title, texts, options)
     finally:
         if model is not scorer:
             model.free_memory()
-    return ModelScores(rows, missing, self_check)
+    return scores
+
+
+def empty_rows(scorer: Scorer, n: int) -> Rows:
+    """Rows of score and columns, without values."""
+    kind = object if scorer.has_objects else float
+    return np.full((n, 1 + len(scorer.columns)), np.nan, kind)
+
+
+def _is_missing(rows: Rows) -> np.ndarray:
+    return np.isnan(rows[:, 0].astype(np.float64))
 
 
 def _require_fingerprints(scorer: Scorer, models: Sequence[Scorer]) -> None:
@@ -199,78 +195,258 @@ def _list_runs(
     differing = []
     for run in runs:
         fields = {}
-        for field, value in run.items():
-            if field != "name" and provenance.get(field) != value:
-                fields[field] = value
+        for name, value in run.items():
+            if name != "name" and provenance.get(name) != value:
+                fields[name] = value
         differing.append(fields)
     return differing
 
 
-def _fill_stored(rows: Floats, model: Scorer, texts: Texts, store: Store) -> None:
+def _fill_stored(
+    scores: ModelScores, model: Scorer, texts: Texts, store: Store
+) -> None:
     """Fill in the rows of the texts whose scores are in the store."""
     fingerprint = str(model.fingerprint)
     stored = store.read(fingerprint, [text.key for text in texts.distinct])
     model.require_like(store.runs(fingerprint).values())
-    for row, text in enumerate(texts.distinct):
-        if text.key not in stored:
-            continue
-        value: Any = stored[text.key]  # as the file has it
+    is_stored = np.array([text.key in stored for text in texts.distinct], bool)
+    numbers = np.flatnonzero(is_stored)
+    stored_texts = [texts.distinct[number] for number in numbers]
+    rows = []
+    for text in stored_texts:
+        value = stored[text.key]
         try:
-            rows[row] = value
+            rows.append(_read_record(model, value))
         except (TypeError, ValueError, OverflowError):
             content = f"{short(value)}, no score of {model.name!r}"
             problem = f"store: {store}/{fingerprint} holds {content}"
             remedy = "change the scorer's fingerprint, or give store= a new folder"
             raise DataError(problem, remedy) from None
+    restored = model.restore(stored_texts, rows)
+    for number, row in zip(numbers, restored, strict=True):
+        _set_row(scores, model, int(number), row)
+    scores.scored = np.flatnonzero(~is_stored)
+
+
+def _read_record(model: Scorer, value: Any) -> Rows:
+    """The row of a text, as a store has it."""
+    values = value if isinstance(value, list) else [value]
+    row = np.empty(len(values), object if model.has_objects else float)
+    row[:] = values
+    if row[0] is None:
+        row[0] = np.nan
+    row[0] = float(row[0])
+    if len(row) != 1 + len(model.columns) + len(model.hidden_columns):
+        raise ValueError
+    return row
+
+
+def _set_row(scores: ModelScores, model: Scorer, number: int, row: Rows) -> None:
+    """Fill in the row of a text, and the reason that it gives for a missing score."""
+    n_columns = 1 + len(model.columns)
+    scores.rows[number] = row[:n_columns]
+    if "reason" in model.hidden_columns and np.isnan(row[0]):
+        place = n_columns + model.hidden_columns.index("reason")
+        scores.reasons[number] = str(row[place])
 
 
 def _fill_missing(
-    rows: Floats,
-    missing: Ints,
-    batches: Iterator[tuple[Ints, Floats]],
-    model: Scorer,
+    scores: ModelScores, model: Scorer, title: str, texts: Texts, options: RunOptions
+) -> None:
+    """Fill in the rows of the texts to score, as batches of their scores come."""
+    missing = scores.scored
+    new_texts = [texts.distinct[i] for i in missing]
+    batches = score_batches(model, new_texts, options.store, title)
+    n = len(scores.rows)
+    with _open_bar(title, n, n - len(missing), options.progress) as bar:
+        for positions, rows in batches:
+            for position, row in zip(positions, rows, strict=True):
+                number = int(missing[position])
+                _set_row(scores, model, number, row)
+                if position in model.unscored:
+                    scores.reasons[number] = model.unscored[position]
+            bar.update(len(positions))
+            numbers = missing[positions]
+            values = rows[:, : 1 + len(model.columns)]
+            _require_finite(title, numbers, values, scores, texts, options)
+
+
+def _require_finite(
     title: str,
+    numbers: Ints,
+    values: Rows,
+    scores: ModelScores,
     texts: Texts,
     options: RunOptions,
 ) -> None:
-    """Fill in the rows with the numbers `missing`, as batches of their scores come."""
-    n_stored = len(rows) - len(missing)
-    with open_bar(title, "text", len(rows), n_stored, options.progress) as bar:
-        for positions, values in batches:
-            numbers = missing[positions]
-            is_bad = ~np.isfinite(values.sum(axis=1))
-            rows[numbers] = np.where(is_bad[:, None], np.nan, values)
-            bar.update(len(numbers))
+    """Raise DataError for infinite scores, and for missing ones that are not allowed
+    and for which the scorer gives no reason.
+    """
+    if values.dtype == object:
+        values = values[:, :1].astype(np.float64)
+    is_bad = ~np.isfinite(values).all(axis=1)
+    if not is_bad.any():
+        return
+    n_numbers = values.shape[1]
+    scores.rows[numbers[is_bad], :n_numbers] = np.nan
+    is_explained = all(int(number) in scores.reasons for number in numbers[is_bad])
+    is_allowed = options.allow_missing or is_explained
+    if is_allowed and not np.isinf(values).any():
+        return
 
-            is_refused = not options.allow_missing or np.isinf(values).any()
-            if is_bad.any() and is_refused:
-                first_text = texts.describe(numbers[is_bad][0])
-                reason = model.unscored.get(int(positions[is_bad][0]))
-                if reason:
-                    count = f"{len(model.unscored)} of {len(missing)} texts"
-                    raise _not_scored(title, count, first_text, reason)
-                raise _not_finite(title, values, is_bad, first_text)
-
-
-def _not_scored(title: str, count: str, first_text: str, reason: str) -> DataError:
-    first = f"first {first_text}: {reason}"
-    problem = f"scorer {title!r}: no score for {count}, {first}"
-    remedy = "mend what it names, or count them as missing by allow_missing=True"
-    return DataError(problem, remedy)
-
-
-def _not_finite(
-    title: str, values: Floats, is_bad: np.ndarray, first_text: str
-) -> DataError:
     first_row = values[is_bad][0]
     first = first_row[~np.isfinite(first_row)][0]
     count = f"{is_bad.sum()} of {len(values)} scores are not finite"
+    first_text = texts.describe(numbers[is_bad][0])
     problem = f"scorer {title!r}: {count}, first {first} for {first_text}"
     remedy = "check the dtype (float16 overflows), or count NaN by allow_missing=True"
-    return DataError(problem, remedy)
+    raise DataError(problem, remedy)
 
 
-def count_texts(
+def _require_scores(
+    title: str, scores: ModelScores, texts: Texts, options: RunOptions
+) -> None:
+    """Raise DataError where the scorer says why texts have no score."""
+    if options.allow_missing or not scores.reasons:
+        return
+    first_text = texts.describe(next(iter(scores.reasons)))
+    reasons = Counter(scores.reasons.values())
+    examples = []
+    for reason in list(reasons)[:_MAX_REASONS]:
+        examples.append(f"{reason} ({reasons[reason]})")
+    count = f"no score for {len(scores.reasons)} of {len(scores.rows)} texts"
+    first = f"first {first_text}: {'; '.join(examples)}"
+    remedy = "run again with the same store=, or pass allow_missing=True"
+    raise DataError(f"scorer {title!r}: {count}, {first}", remedy)
+
+
+def score_batches(
+    scorer: Scorer, texts: Sequence[Text], store: Store | None, title: str
+) -> Iterator[tuple[Ints, Rows]]:
+    """Yield positions in `texts`, and a row for each, once they are in the store. Each
+    text comes once.
+    """
+    if scorer.writes_store:
+        store = None
+    fingerprint = str(scorer.fingerprint)
+    is_waiting = np.ones(len(texts), bool)
+    try:
+        for batch_positions, values in scorer.stream(texts):
+            positions = np.asarray(batch_positions, np.intp)
+            rows = check_rows(values, len(positions), scorer, title)
+            is_repeated = len(np.unique(positions)) < len(positions)
+            if is_repeated or not is_waiting[positions].all():
+                problem = f"scorer {title!r}: stream gave positions twice"
+                raise DataError(problem, "yield each position once")
+
+            if store is not None:
+                if is_waiting.all():
+                    run = {"name": scorer.name} | describe_scorer(scorer)
+                    store.note(fingerprint, run)
+                records = _make_records(scorer, texts, positions, rows)
+                store.append(fingerprint, records)
+            is_waiting[positions] = False
+            yield positions, rows
+    finally:
+        if store is not None:
+            store.flush()
+
+    if is_waiting.any():
+        raise _no_scores(title, texts, is_waiting)
+
+
+def _make_records(
+    scorer: Scorer, texts: Sequence[Text], positions: Ints, rows: Rows
+) -> dict[str, object]:
+    """The rows that are stored, by key: numbers, or lists where the scorer has columns.
+
+    These have a finite score, or a hidden value that tells why there is none.
+    """
+    is_stored = np.isfinite(rows[:, 0].astype(np.float64))
+    if rows.dtype != object:
+        is_stored = np.isfinite(rows).all(axis=1)
+    elif scorer.hidden_columns:
+        is_stored = np.not_equal(rows[:, 1 + len(scorer.columns)], None)
+
+    records: dict[str, object] = {}
+    for position, row in zip(positions[is_stored], rows[is_stored], strict=True):
+        values = row.tolist()
+        if np.isnan(row[0]):
+            values[0] = None
+        records[texts[position].key] = values if len(values) > 1 else values[0]
+    return records
+
+
+def _no_scores(title: str, texts: Sequence[Text], is_waiting: np.ndarray) -> DataError:
+    text = texts[int(is_waiting.argmax())]
+    first = f"{text.answers[0][:60]!r} to {str(text.prompt)[:60]!r}"
+    count = f"no score for {is_waiting.sum()} of {len(texts)} texts"
+    return DataError(f"scorer {title!r}: {count}, first: {first}")
+
+
+def describe_scorer(scorer: Scorer) -> Provenance:
+    """The release, the class that scores, its fingerprint, and its own provenance."""
+    code = type(scorer)
+    identity: Provenance = {
+        "rmlab": __version__,
+        "scorer": f"{code.__module__}.{code.__qualname__}",
+        "fingerprint": scorer.fingerprint,
+    }
+    return identity | scorer.provenance()
+
+
+def check_company(scorer: Scorer, texts: Sequence[Text]) -> Provenance:
+    """Score six texts alone and together.
+
+    Returns how many texts they were and how far apart, in standard deviations, for the
+    provenance; nothing for a scorer whose scores cannot depend on the batch. Raises
+    DataError where the scores are further apart than number types explain.
+    """
+    n = len(texts)
+    sample = [*texts[n // 4 :][:3], *texts[3 * n // 4 :][:3]]
+    alone = scorer.score_alone(sample)
+    if alone is None:
+        return {}
+
+    together = fill(scorer.stream(sample), len(sample))
+    # A text without a score has none either way; the run counts or refuses it.
+    is_scored = ~(np.isnan(alone) & np.isnan(together))
+    difference = 0.0
+    if is_scored.any():
+        difference = apart(alone[is_scored], together[is_scored])
+
+    dtype = str(scorer.provenance().get("dtype"))
+    is_explained = difference <= 10 * tolerance(dtype)
+    if not is_explained:
+        gap = f"texts alone and together differ by {difference:.2g} standard deviations"
+        remedy = "ask rmlab.doctor, and score with dtype='float32' or a smaller budget="
+        raise DataError(f"scorer {scorer.name!r}: {gap}", remedy)
+    return {"self_check": {"texts": len(sample), "apart": float(f"{difference:.2g}")}}
+
+
+def apart(left: Floats, right: Floats) -> float:
+    """The largest difference of two scorings of the same texts, in standard deviations
+    of the first.
+
+    >>> apart(np.array([0.0, 2.0]), np.array([0.0, 2.1])).__round__(6)
+    0.1
+    """
+    # Scores that hardly vary are compared by their size: their own spread may be
+    # rounding.
+    deviation = float(np.std(left))
+    size = float(np.abs(left).max())
+    scale = max(deviation, 1e-3 * size, 1e-12)
+    return float(np.abs(left - right).max()) / scale
+
+
+def tolerance(dtype: str | None) -> float:
+    """How far apart, in standard deviations, is explained by a number type, such as
+    "bfloat16".
+    """
+    return 1e-4 if dtype == "float32" else 0.1
+
+
+def _count_texts(
     start: float, n_texts: int, n_scored: int, n_missing: int
 ) -> Provenance:
     """When a run began (`start`: by the performance counter), how long it took, and its
@@ -288,8 +464,8 @@ def count_texts(
 
 
 @contextmanager
-def open_bar(
-    title: str, unit: str, total: int, initial: int, show: bool | None
+def _open_bar(
+    title: str, total: int, initial: int, show: bool | None
 ) -> Iterator["tqdm[Never]"]:
     """A progress bar on stderr; `show`: None shows it on a terminal and in Jupyter
     only.
@@ -312,7 +488,7 @@ def open_bar(
         description += f", {initial} from the store"
     bar: tqdm[Never] = tqdm(
         desc=description,
-        unit=unit,
+        unit="text",
         total=total,
         initial=initial,
         disable=not is_shown,

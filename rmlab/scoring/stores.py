@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.io.native import PAIRS_INFIX, SIDECAR, encode_frame
-from rmlab.scorers.base import Judge, Scorer
+from rmlab.scorers.base import Scorer
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -63,7 +63,7 @@ def _slug(name: str, plain: re.Pattern[str]) -> str:
 
 def check_tables(
     store: Store,
-    models: Mapping[str, Scorer | Judge],
+    models: Mapping[str, Scorer],
     benchmarks: Iterable[str],
     *,
     pairs: bool,
@@ -121,7 +121,9 @@ def write_tables(table: pd.DataFrame, store: Store) -> None:
         store.write_table(name + SIDECAR, contents.sidecar)
 
 
-def merge(folders: str | Path | Sequence[str | Path], into: str | Path) -> pd.DataFrame:
+def merge_stores(
+    folders: str | Path | Sequence[str | Path], into: str | Path
+) -> pd.DataFrame:
     """Copy the scores of several stores into one, for example those of shards scored on
     different machines.
 
@@ -155,7 +157,7 @@ def merge(folders: str | Path | Sequence[str | Path], into: str | Path) -> pd.Da
     target = Store(into)
     for source in sources:
         if not source.fingerprints() and not source.tables():
-            problem = f"merge: {source} is not there or holds no scores"
+            problem = f"merge_stores: {source} is not there or holds no scores"
             raise DataError(problem, "give folders that store= wrote")
 
     rows = []

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.estimation.items import cross_answers, describe_pairs
+from rmlab.metrics.pairing import cross_answers, describe_pairs
 from rmlab.scorers.base import Ints, Text
 from rmlab.tables import PROMPT, DataError, group_codes, prompt_columns
 
@@ -46,6 +46,34 @@ def unique_texts(
 
     rows = np.array([number_of[text.key] for text in texts], np.intp)
     return Texts(distinct, rows, keys.reset_index(drop=True))
+
+
+def list_texts(
+    responses: pd.DataFrame, key_columns: Sequence[str], *, lists: bool
+) -> Texts:
+    """The distinct texts of responses, each one answer, or all answers to its prompt
+    with that one first (`lists`).
+    """
+    prompt_number, _ = group_codes(responses, PROMPT)
+    answers = responses["response"]
+    others = [()] * len(responses)
+    if lists:
+        others = _list_others(answers.tolist(), prompt_number)
+    columns = zip(responses["prompt"], answers, others, strict=True)
+    texts = [Text(prompt, (answer, *rest)) for prompt, answer, rest in columns]
+    return unique_texts(responses[[*key_columns]], prompt_number, texts)
+
+
+def _list_others(answers: Sequence[str], prompt_number: Ints) -> list[tuple[str, ...]]:
+    """The other answers to the prompt of each answer."""
+    rows_of: dict[int, list[int]] = {}
+    for row, number in enumerate(prompt_number):
+        rows_of.setdefault(number, []).append(row)
+    others = []
+    for row, number in enumerate(prompt_number):
+        rows = rows_of[number]
+        others.append(tuple(answers[other] for other in rows if other != row))
+    return others
 
 
 def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:

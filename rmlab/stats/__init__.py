@@ -1,28 +1,17 @@
-"""Comparisons of models and of languages, ranks, planning, calibration, item
-difficulty, and reports on judges.
-"""
+"""Comparisons of models, ranks, planning and calibration."""
 
-from rmlab.stats.calibration import calibration, calibration_error, margins
-from rmlab.stats.comparing import compare, compare_all, equivalence, flips
-from rmlab.stats.item_analysis import error_correlation, item_difficulty
-from rmlab.stats.judge_reports import judge_report
+from rmlab.stats.calibration import calibration, calibration_error
+from rmlab.stats.comparing import compare, equivalence, flips
 from rmlab.stats.ranking import rank
-from rmlab.stats.spread import spread
-from rmlab.stats.study_size import plan, power
+from rmlab.stats.study_size import power, sample_size
 
 __all__ = [
     "calibration",
     "calibration_error",
     "compare",
-    "compare_all",
     "equivalence",
-    "error_correlation",
     "flips",
-    "item_difficulty",
-    "judge_report",
-    "margins",
-    "plan",
     "power",
     "rank",
-    "spread",
+    "sample_size",
 ]

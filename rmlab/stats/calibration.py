@@ -1,22 +1,14 @@
-"""Margins: their spread, and their calibration as probabilities of a win."""
+"""Margins as probabilities of a win: their calibration."""
 
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from rmlab.estimation.clustered import Measured, group_means
-from rmlab.estimation.items import (
-    as_pairs,
-    cluster_columns,
-    refuse_result_names,
-    require_item_columns,
-)
-from rmlab.tables import DataError, FloatArray, IntArray, default_cluster, group_codes
-
-_QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
-_MARGIN_COUNTS = ("n_pairs", "n_prompts", "missing")
-_MARGIN_NUMBERS = (*_MARGIN_COUNTS, "mean", "sd", *_QUANTILES, "positive")
+from rmlab.estimation.clustered import Estimate, group_means
+from rmlab.estimation.items import cluster_columns
+from rmlab.metrics.pairing import as_pairs
+from rmlab.tables import DataError, FloatArray, IntArray, group_codes
 
 
 def calibration(
@@ -84,7 +76,7 @@ def calibration(
     # An empty bin is 0 / 0, the NaN that is promised.
     with np.errstate(invalid="ignore"):
         total = np.bincount(group, predictions.probability, n_groups)
-        predicted = total / accuracy.n_values
+        predicted = total / accuracy.n_pairs
 
     errors = _calibration_errors(predictions, bins, len(models), confidence)
     by_model = models.join(errors)
@@ -101,8 +93,8 @@ def calibration(
             "se": accuracy.se,
             "low": accuracy.low,
             "high": accuracy.high,
-            "n_pairs": accuracy.n_values,
-            "n_prompts": accuracy.n_clusters,
+            "n_pairs": accuracy.n_pairs,
+            "n_prompts": accuracy.n_prompts,
             "missing": by_bin["missing"],
             "ece": by_bin["ece"],
             "ece_low": by_bin["ece_low"],
@@ -170,7 +162,7 @@ def calibration_error(
         )
 
     is_tie = correct == 0.5
-    reason = np.where(brier.n_values == 0, "no margins", log_loss.reason)
+    reason = np.where(brier.n_pairs == 0, "no margins", log_loss.reason)
     return pd.DataFrame(
         {
             "model": models["model"],
@@ -183,78 +175,13 @@ def calibration_error(
             "log_loss": log_loss.value,
             "log_loss_low": np.maximum(log_loss.low, 0.0),
             "log_loss_high": log_loss.high,
-            "n_pairs": brier.n_values,
-            "n_prompts": brier.n_clusters,
+            "n_pairs": brier.n_pairs,
+            "n_prompts": brier.n_prompts,
             "n_ties": np.bincount(predictions.model[is_tie], minlength=n_models),
             "missing": models["missing"],
             "reason": pd.Series(reason, dtype="str"),
         }
     )
-
-
-def margins(table: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
-    """How the margins spread.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Scores or pairs with margins.
-    by : str
-        A column of the pairs.
-
-    Returns
-    -------
-    DataFrame
-        One row per model and value of `by`, with the columns
-
-        - model, and `by`;
-        - n_pairs, n_prompts, missing;
-        - mean, sd, and the quantiles q05, q25, q50, q75, q95, in the model's own units
-          of score;
-        - positive: share above zero, the accuracy with ties lost.
-
-    Raises
-    ------
-    DataError
-        If no comparison has a margin, or `by` is missing in all of them.
-    """
-    pairs = _with_margins(table)
-    require_item_columns(pairs, [by], [])
-    refuse_result_names([by], _MARGIN_NUMBERS)
-    if pairs[by].isna().all():
-        problem = f"by: {by!r} is missing in all comparisons"
-        raise DataError(problem, "use by='domain'")
-    model_order = pd.CategoricalDtype(pairs["model"].unique().tolist())
-    is_ordered = isinstance(pairs[by].dtype, pd.CategoricalDtype)
-    pairs = pairs.assign(
-        model=pairs["model"].astype(model_order),
-        prompt=group_codes(pairs, default_cluster(pairs))[0],
-    )
-    keys = list(dict.fromkeys(["model", by]))
-    groups = pairs.groupby(keys, sort=is_ordered, observed=True)
-    margin = groups["margin"]
-    n_pairs = margin.count()
-    # A comparison without a margin counts nowhere.
-    has_margin = pairs["margin"].notna()
-    is_positive = (pairs["margin"] > 0).astype(float).where(has_margin)
-    positive = is_positive.groupby(
-        [pairs[key] for key in keys], sort=is_ordered, observed=True
-    )
-
-    columns = {
-        "n_pairs": n_pairs,
-        "n_prompts": groups["prompt"].nunique(),
-        "missing": groups.size() - n_pairs,
-        "mean": margin.mean(),
-        "sd": margin.std(ddof=0),
-    }
-    for name, share in _QUANTILES.items():
-        columns[name] = margin.quantile(share)
-    columns["positive"] = positive.mean()
-    frame = pd.DataFrame(columns).reset_index()
-    if not is_ordered:
-        frame = frame.sort_values("model", kind="stable", ignore_index=True)
-    return frame.astype({"model": "str", by: pairs[by].dtype})
 
 
 class _Predictions(NamedTuple):
@@ -315,7 +242,7 @@ def _mean_loss(
     n_models: int,
     upper_bound: float,
     confidence: float,
-) -> Measured:
+) -> Estimate:
     """Mean over the comparisons of each model."""
     return group_means(
         loss,
@@ -357,7 +284,7 @@ def _calibration_errors(
     variance = np.bincount(group[first_rows], squared_sums, n_groups)
     deviation = np.sqrt(variance).reshape(n_models, bins)
     with np.errstate(invalid="ignore"):
-        chance = np.sqrt(2 / np.pi) * deviation.sum(axis=1) / ece.n_values
+        chance = np.sqrt(2 / np.pi) * deviation.sum(axis=1) / ece.n_pairs
     return pd.DataFrame(
         {
             "ece": ece.value,

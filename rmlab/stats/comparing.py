@@ -5,13 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.baselines import is_baseline
-from rmlab.benchmarks.prepare import prepare
 from rmlab.estimation.difference import (
     Difference,
+    equivalence_power,
     holm,
     paired_differences,
     smallest_margins,
@@ -19,24 +18,21 @@ from rmlab.estimation.difference import (
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.items import (
     DESCRIBED,
-    LOSS,
     MISSING,
-    TIE,
-    WIN,
-    Items,
-    as_pairs,
     comparison_items,
     refuse_result_names,
 )
-from rmlab.estimation.weights import Average, Weights, overall_weights
-from rmlab.metrics.summaries import group_weights
-from rmlab.tables import ITEM, BoolArray, DataError, FloatArray, IntArray
+from rmlab.estimation.weights import Average
+from rmlab.metrics.pairing import as_pairs
+from rmlab.metrics.prepare import overall_number, prepare
+from rmlab.metrics.summaries import group_numbers
+from rmlab.tables import ITEM, BoolArray, DataError
 
 HINT = "compare the parts with by='domain', or all answers alike with average='prompts'"
 
 _EQUIVALENCE = [
     *("difference", "low", "high", "margin", "equivalent", "smallest_margin"),
-    *("n_prompts", "average", "reason"),
+    *("power", "n_prompts", "missing", "average", "reason"),
 ]
 
 
@@ -53,7 +49,7 @@ def compare(
     confidence: float = 0.95,
     **options: str,
 ) -> pd.DataFrame:
-    """Compare model `a` with model `b`.
+    """Compare model `a` with model `b` on the items that both have answered.
 
     Parameters
     ----------
@@ -67,7 +63,7 @@ def compare(
     average, ties, cluster, confidence, **options
         As in `rmlab.summary`.
     common : bool
-        Whether to keep only the items that all models of the table have.
+        Whether to keep only the items that all models of the table have answered.
 
     Returns
     -------
@@ -75,18 +71,20 @@ def compare(
         One row, or one per combination of the `by` columns, with the columns
 
         - model_a, model_b, and the `by` columns;
-        - value_a, value_b: each model's number on its own answers;
+        - value_a, value_b: each model's number on these items;
         - difference: value_a minus value_b;
         - se: its error, clustered by prompt;
-        - low, high: its interval; for it and for p two prompts are added to each part,
-          one that only a wins and one that only b wins, so that their error is a little
-          larger than se;
+        - low, high: its interval; for it and for p two prompts are added, one that only
+          a wins and one that only b wins, so that their error is a little larger than
+          se;
         - p: two-sided and unadjusted; the interval excludes zero exactly where p < 1 -
           confidence;
         - p_holm: adjusted over the rows by Holm's method;
         - agreement: share of items with the same outcome;
-        - n_prompts, and n_pairs: prompts, and items that both models answered;
-        - n_ties_a, n_ties_b, missing, average;
+        - n_prompts, n_pairs: prompts, and items that both models answered;
+        - n_ties_a, n_ties_b;
+        - missing: items left out, since a model lacks an answer;
+        - average;
         - reason: why a number is missing, with the remedy.
 
     Raises
@@ -120,48 +118,6 @@ def compare(
         options=options,
     )
     return compared.frame
-
-
-def compare_all(
-    table: pd.DataFrame,
-    *,
-    average: Average = "benchmark",
-    ties: str | None = None,
-    common: bool = False,
-    cluster: str | None = None,
-    confidence: float = 0.95,
-    **options: str,
-) -> pd.DataFrame:
-    """Compare every model with every other.
-
-    Parameters
-    ----------
-    table, average, ties, common, cluster, confidence, **options
-        As in `compare`.
-
-    Returns
-    -------
-    DataFrame
-        One row per pair of models, in the order of the table, with the columns of
-        `compare`. p_holm is adjusted over the pairs of models, for pairs with a
-        content-blind baseline over all pairs; two models share a letter in `rank`
-        exactly where it is not below 1 - confidence.
-    """
-    prepared = prepare(
-        table, average, ties, common, options, cluster=cluster, min_models=2
-    )
-    items = prepared.items
-    weights = overall_weights(items, prepared.parts)
-    first, second = np.triu_indices(len(items.models), 1)
-    frame = _compare_pairs(items, weights, first, second, confidence).frame
-
-    is_blind = find_baselines(items.models)
-    between_models = ~is_blind[first] & ~is_blind[second]
-    p = frame["p"].to_numpy()
-    p_holm = holm(p)
-    p_holm[between_models] = holm(p[between_models])
-    frame["p_holm"] = p_holm
-    return tables.copy_provenance(table, frame)
 
 
 def equivalence(
@@ -204,7 +160,9 @@ def equivalence(
         - margin;
         - equivalent: whether both one-sided tests reject a difference of the margin;
         - smallest_margin: the least for which they would;
-        - n_prompts, average, reason.
+        - power: how often models that are equal, and disagree on as many prompts, are
+          found equivalent (without the score test);
+        - n_prompts, missing, average, reason.
 
     Notes
     -----
@@ -239,16 +197,22 @@ def equivalence(
     keys = frame.columns[: frame.columns.get_loc("value_a")]
     refuse_result_names(keys, _EQUIVALENCE)
 
-    margins = [
-        smallest_margins(difference, 1 - 2 * alpha)
-        for difference in compared.differences
-    ]
-    smallest_margin = np.concatenate(margins)
+    confidence = 1 - 2 * alpha
+    smallest_margin = np.hstack(
+        [smallest_margins(row, confidence) for row in compared.differences]
+    )
+    power = np.hstack(
+        [
+            equivalence_power(row.strata, margin, confidence)
+            for row in compared.differences
+        ]
+    )
     is_inside = pd.Series(smallest_margin < margin, dtype="boolean")
     frame = frame.assign(
         margin=margin,
         equivalent=is_inside.where(frame["low"].notna()),
         smallest_margin=smallest_margin,
+        power=np.where(frame["low"].isna(), np.nan, power),
     )
     return frame[[*keys, *_EQUIVALENCE]]
 
@@ -322,9 +286,7 @@ def add_hint(reasons: Iterable[str], values: Iterable[float]) -> pd.Series:
 
 
 class _Compared(NamedTuple):
-    """Rows of `compare`, and the differences of each number, which `equivalence`
-    tests.
-    """
+    """Rows of `compare`, and the difference of each, which `equivalence` tests."""
 
     frame: pd.DataFrame
     differences: list[Difference]
@@ -353,104 +315,65 @@ def _compare_two(
     two_models = select_models(table, a, b)
     if not common:
         table = two_models
-    prepared = prepare(
+    _, items = prepare(
         table, average, ties, common, options, by=columns, cluster=cluster, min_models=2
     )
+    place_a = items.models.index(a)
+    place_b = items.models.index(b)
+    items = items.shared_by(place_a, place_b)
+    groups = pd.DataFrame(index=range(1))
+    numbers = [overall_number(items)]
     if columns:
-        weights = group_weights(prepared, columns)
-    else:
-        weights = overall_weights(prepared.items, prepared.parts)
-    models = prepared.items.models
-    first = np.array([models.index(a)])
-    second = np.array([models.index(b)])
+        groups, numbers = group_numbers(items, columns)
+    result = estimate(items, numbers, confidence, contrasts=range(len(numbers)))
 
-    compared = _compare_pairs(prepared.items, weights, first, second, confidence)
-    frame = compared.frame
-    for place, column in enumerate(columns, start=2):
-        frame.insert(place, column, weights.numbers[column].array)
-    frame["p_holm"] = holm(frame["p"].to_numpy())
+    first = np.array([place_a])
+    second = np.array([place_b])
+    rows = [
+        paired_differences(
+            items, numbers, result, first, second, place=place, confidence=confidence
+        )
+        for place in range(len(numbers))
+    ]
+    outcome_a = items.outcome[place_a]
+    outcome_b = items.outcome[place_b]
+    is_shared = np.minimum(outcome_a, outcome_b) > MISSING
+    is_same = is_shared & (outcome_a == outcome_b)
+    n_items = np.array([len(number.rows) for number in numbers])
+    n_pairs = np.array([is_shared[number.rows].sum() for number in numbers])
+    n_same = np.array([is_same[number.rows].sum() for number in numbers])
+    with np.errstate(invalid="ignore"):
+        agreement = n_same / n_pairs
+
+    test = {
+        name: np.concatenate([getattr(row, name) for row in rows])
+        for name in ("value", "se", "low", "high", "p", "reason")
+    }
+    reason = pd.Series(test["reason"], dtype="str")
     if not columns:
         # Rows by domain need no hint to compare by domain.
-        frame["reason"] = add_hint(frame["reason"], frame["difference"])
-    frame = tables.copy_provenance(table, frame)
-    return compared._replace(frame=frame)
-
-
-def _compare_pairs(
-    items: Items,
-    weights: Weights,
-    first: IntArray,
-    second: IntArray,
-    confidence: float,
-) -> _Compared:
-    """One row per number and pair of models (their places), with p_holm still p."""
-    result = estimate(items, weights, confidence, contrasts=range(len(weights.means)))
-    names = np.array(result.models, object)
-    frames = []
-    differences = []
-    for number, mean in enumerate(weights.means):
-        difference = paired_differences(
-            result, first, second, number=number, confidence=confidence
-        )
-        value = result.value[:, number]
-        n_ties = result.n_ties[:, number]
-        n_prompts = result.n_prompts[:, number]
-
-        counted = np.isin(items.cell, mean.cells)
-        agreement = _count_agreement(items.outcome[:, counted], first, second)
-
-        frame = pd.DataFrame(
-            {
-                "model_a": names[first],
-                "model_b": names[second],
-                "value_a": value[first],
-                "value_b": value[second],
-                "difference": difference.value,
-                "se": difference.se,
-                "low": difference.low,
-                "high": difference.high,
-                "p": difference.p,
-                "p_holm": difference.p,
-                "agreement": agreement.share,
-                "n_prompts": np.minimum(n_prompts[first], n_prompts[second]),
-                "n_pairs": agreement.n_pairs,
-                "n_ties_a": n_ties[first],
-                "n_ties_b": n_ties[second],
-                "missing": counted.sum() - agreement.n_pairs,
-                "average": result.label,
-                "reason": difference.reason,
-            }
-        )
-        frames.append(frame)
-        differences.append(difference)
-    texts = dict.fromkeys(("model_a", "model_b", "average", "reason"), "str")
-    frame = pd.concat(frames, ignore_index=True).astype(texts)
-    return _Compared(frame, differences)
-
-
-class _Agreement(NamedTuple):
-    """Items that both models of a pair answered, and their share of same outcomes."""
-
-    n_pairs: IntArray
-    share: FloatArray
-
-
-def _count_agreement(
-    outcome: NDArray[np.int8], first: IntArray, second: IntArray
-) -> _Agreement:
-    """Compare the outcomes (models, items) of each pair of models."""
-    n_shared = []
-    for has_outcome in (
-        outcome > MISSING,
-        outcome == LOSS,
-        outcome == TIE,
-        outcome == WIN,
-    ):
-        # A matrix product counts; single precision is exact up to 16 million items.
-        weight = has_outcome.astype(np.float32)
-        n_shared.append((weight @ weight.T)[first, second].astype(np.intp))
-
-    n_pairs, *n_same = n_shared
-    with np.errstate(invalid="ignore"):
-        share = sum(n_same) / n_pairs
-    return _Agreement(n_pairs, share)
+        reason = add_hint(reason, test["value"])
+    frame = pd.DataFrame(
+        {
+            "model_a": pd.Series([a] * len(rows), dtype="str"),
+            "model_b": pd.Series([b] * len(rows), dtype="str"),
+            **groups,
+            "value_a": result.value[place_a],
+            "value_b": result.value[place_b],
+            "difference": test["value"],
+            "se": test["se"],
+            "low": test["low"],
+            "high": test["high"],
+            "p": test["p"],
+            "p_holm": holm(test["p"]),
+            "agreement": agreement,
+            "n_prompts": result.n_prompts[[place_a, place_b]].min(axis=0),
+            "n_pairs": n_pairs,
+            "n_ties_a": result.n_ties[place_a],
+            "n_ties_b": result.n_ties[place_b],
+            "missing": n_items - n_pairs,
+            "average": pd.Series([items.parts.label] * len(rows), dtype="str"),
+            "reason": reason,
+        }
+    )
+    return _Compared(tables.copy_provenance(table, frame), rows)

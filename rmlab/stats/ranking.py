@@ -5,10 +5,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from rmlab.benchmarks.prepare import prepare
+from rmlab.estimation.clustered import Estimate
 from rmlab.estimation.difference import holm, paired_differences
-from rmlab.estimation.estimate import Estimate, estimate
-from rmlab.estimation.weights import Average, overall_weights
+from rmlab.estimation.estimate import estimate
+from rmlab.estimation.items import Items
+from rmlab.estimation.weights import Average, Number
+from rmlab.metrics.prepare import overall_number, prepare
 from rmlab.metrics.summaries import estimate_frame
 from rmlab.stats.comparing import add_hint, find_baselines
 from rmlab.tables import IntArray, copy_provenance
@@ -54,8 +56,9 @@ def rank(
         - rank: 1 is best; equal values share the better rank;
         - rank_low: 1 + the number of models clearly better;
         - rank_high: the number of models less those clearly worse;
-        - group: two models share a letter exactly unless they are clearly different,
-          which is where p_holm of `compare_all` is below 1 - confidence;
+        - group: two models share a letter exactly unless they are clearly different:
+          the p of `compare`, adjusted over all pairs of models by Holm's method, is
+          below 1 - confidence;
         - n_prompts, n_ties, missing, average;
         - reason: why a number is missing, with the remedy.
 
@@ -70,30 +73,32 @@ def rank(
     Holm (1979); Mogstad, Romano, Shaikh and Wilhelm (2024) for sets of ranks; Piepho
     (2004) for letters.
     """
-    prepared = prepare(
+    _, items = prepare(
         table, average, ties, common, options, cluster=cluster, min_models=2
     )
-    items = prepared.items
-    weights = overall_weights(items, prepared.parts)
-    result = estimate(items, weights, confidence, contrasts=[0])
+    number = overall_number(items)
+    result = estimate(items, [number], confidence, contrasts=[0])
 
-    frame = estimate_frame(result, "value")
-    frame = frame.assign(**rank_columns(result, confidence=confidence))
+    frame = estimate_frame(items, pd.DataFrame(index=range(1)), result)
+    frame = frame.assign(**rank_columns(items, number, result, confidence))
     frame = frame[_ORDER].sort_values(
         "value", ascending=False, na_position="last", kind="stable", ignore_index=True
     )
     return copy_provenance(table, frame)
 
 
-def rank_columns(result: Estimate, *, confidence: float = 0.95) -> dict[str, pd.Series]:
-    """The columns rank, rank_low, rank_high, group and reason of every model.
+def rank_columns(
+    items: Items, number: Number, result: Estimate, confidence: float = 0.95
+) -> dict[str, pd.Series]:
+    """The columns rank, rank_low, rank_high, group and reason of every model, from a
+    number, which is the first one of the result.
 
     Baselines have no rank and no group. Section "Many models" of docs/statistics.md.
     """
-    n_models = len(result.models)
+    n_models = len(items.models)
     value = result.value[:, 0]
     has_error = ~np.isnan(result.se[:, 0])
-    is_ranked = ~np.isnan(value) & ~find_baselines(result.models)
+    is_ranked = ~np.isnan(value) & ~find_baselines(items.models)
     n_ranked = is_ranked.sum()
     too_many = n_ranked > MOST_MODELS
     is_compared = is_ranked & has_error & ~too_many
@@ -106,7 +111,7 @@ def rank_columns(result: Estimate, *, confidence: float = 0.95) -> dict[str, pd.
     group = np.full(n_models, "", object)
     models = np.flatnonzero(is_compared)
     if len(models):
-        lead = _clear_leads(result, models, confidence)
+        lead = _clear_leads(items, number, result, models, confidence)
         n_better = (lead < 0).sum(axis=1)
         n_worse = (lead > 0).sum(axis=1)
         # The set always holds the rank that is printed, also where values equal but for
@@ -162,16 +167,22 @@ def group_letters(differ: NDArray[np.bool_]) -> list[str]:
 
 
 def _clear_leads(
-    result: Estimate, models: IntArray, confidence: float
+    items: Items,
+    number: Number,
+    result: Estimate,
+    models: IntArray,
+    confidence: float,
 ) -> NDArray[np.intp]:
     """A square: 1 where the row's model is clearly better, -1 clearly worse, else 0."""
     a, b = np.triu_indices(len(models), 1)
-    difference = paired_differences(result, models[a], models[b], confidence=confidence)
+    difference = paired_differences(
+        items, [number], result, models[a], models[b], confidence=confidence
+    )
     is_clear = holm(difference.p) < 1 - confidence
-    sign = np.sign(difference.value)
+    sign = np.where(is_clear, np.sign(difference.value), 0)
 
     lead = np.zeros((len(models), len(models)), np.intp)
-    lead[a, b] = np.where(is_clear, sign, 0)
+    lead[a, b] = sign
     return lead - lead.T
 
 

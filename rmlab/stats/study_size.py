@@ -2,29 +2,30 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 from scipy.stats import binom
 
-from rmlab import tables
-from rmlab.benchmarks.prepare import prepare
-from rmlab.estimation.clustered import MIN_PROMPTS, ROUNDING, ClusterSums
-from rmlab.estimation.difference import detectable_differences, paired_differences
-from rmlab.estimation.estimate import Estimate, estimate
-from rmlab.estimation.weights import Average, overall_weights
-from rmlab.stats.comparing import add_hint, find_baselines, select_models
-from rmlab.tables import FloatArray, IntArray
+from rmlab.estimation.clustered import MIN_PROMPTS, ROUNDING, Estimate
+from rmlab.estimation.difference import detectable_differences, pair_strata
+from rmlab.estimation.estimate import estimate
+from rmlab.estimation.weights import Average
+from rmlab.metrics.prepare import overall_number, prepare
+from rmlab.stats.comparing import add_hint, select_models
 
 # Fewer say too little of how two models differ.
 _MIN_CLUSTERS = 30
 _MIN_DIFFERING = 6
-_FEW_CLUSTERS = f"fewer than {_MIN_CLUSTERS} prompts; use plan"
-_FEW_DIFFERING = f"fewer than {_MIN_DIFFERING} prompts differ; use plan"
-_BEYOND = "more than models that disagree on so few prompts can differ by; use plan"
+_FEW_CLUSTERS = f"fewer than {_MIN_CLUSTERS} prompts; use sample_size"
+_FEW_DIFFERING = f"fewer than {_MIN_DIFFERING} prompts differ; use sample_size"
+_BEYOND = (
+    "more than models that disagree on so few prompts can differ by; use sample_size"
+)
 
+_COLUMNS = ["model_a", "model_b", "difference", "agreement", "n_prompts", "detectable"]
+_COLUMNS += ["alpha", "average", "reason"]
 _UNLIKELY = 1e-13  # numbers of differing prompts beyond this tail are left out
 _LOOK_AHEAD = 30  # prompts; the power was seen to fall again within 3
 
@@ -36,7 +37,6 @@ def power(
     *,
     power: float = 0.8,
     alpha: float = 0.05,
-    adjust: Literal["none", "holm"] = "none",
     average: Average = "benchmark",
     ties: str | None = None,
     common: bool = False,
@@ -56,10 +56,8 @@ def power(
     power : float
         Probability that the difference is found.
     alpha : float
-        Level of the two-sided test.
-    adjust : {"none", "holm"}
-        "none" for one comparison that was named beforehand; "holm" plans at alpha over
-        the number of all pairs of models, the first step of Holm's method.
+        Level of the two-sided test; of several comparisons, alpha over their number is
+        the first step of Holm's method.
 
     Returns
     -------
@@ -72,116 +70,74 @@ def power(
         - n_prompts;
         - detectable: the difference that is found with this power between two models
           that disagree on as many prompts as these;
-        - alpha: of the test;
-        - adjust, average;
+        - alpha, average;
         - reason: why `detectable` is missing, with the remedy: there are fewer than 30
           prompts, or 6 on which the models differ, or it is more than such models can
           differ by.
 
-        Where only the agreement is known, use `plan`.
+        Where only the agreement is known, use `sample_size`.
     """
     _check_shares(power=power, alpha=alpha)
-    tables.check_option("adjust", adjust, ("none", "holm"))
     select_models(table, a, b)
-    prepared = prepare(
+    _, items = prepare(
         table, average, ties, common, options, cluster=cluster, min_models=2
     )
-    items = prepared.items
-    weights = overall_weights(items, prepared.parts)
-    result = estimate(items, weights, contrasts=[0])
-    names = np.array(items.models, object)
-    is_other = names != a
-    if b is not None:
-        is_other = names == b
-    second = np.flatnonzero(is_other)
-    first = np.full(len(second), items.models.index(a))
-
-    difference = paired_differences(result, first, second)
-    differing = _count_differing(result.clusters[0], first, second)
-    level = np.full(len(second), alpha)
-    if adjust == "holm":
-        level = alpha / _count_tests(result, first, second)
-    detectable = detectable_differences(result, first, second, level=level, power=power)
-
-    # The first of these that holds is the reason.
-    reason = np.select(
-        [
-            difference.reason != "",
-            differing.n_prompts < _MIN_CLUSTERS,
-            differing.n_differing < _MIN_DIFFERING,
-            detectable > differing.largest,
-        ],
-        [
-            add_hint(difference.reason, difference.se).to_numpy(object),
-            _FEW_CLUSTERS,
-            _FEW_DIFFERING,
-            _BEYOND,
-        ],
-        default="",
-    )
-    frame = pd.DataFrame(
-        {
-            "model_a": a,
-            "model_b": names[second],
-            "difference": difference.value,
-            "agreement": 1 - differing.n_differing / differing.n_prompts,
-            "n_prompts": differing.n_prompts,
-            "detectable": np.where(reason == "", detectable, np.nan),
-            "alpha": level,
-            "adjust": adjust,
-            "average": result.label,
-            "reason": reason,
-        }
-    )
-    texts = ("model_a", "model_b", "adjust", "average", "reason")
-    return frame.astype(dict.fromkeys(texts, "str"))
+    overall = overall_number(items)
+    result = estimate(items, [overall], contrasts=[0])
+    first = items.models.index(a)
+    rows = []
+    for second, name in enumerate(items.models):
+        if name == a or name != (b or name):
+            continue
+        shared = items.shared_by(first, second)
+        if shared is not items:
+            result = estimate(shared, [overall], contrasts=[0])
+        row = _detect(result, first, second, power, alpha)
+        names = {"model_a": a, "model_b": name}
+        rows.append(names | row | {"alpha": alpha, "average": items.parts.label})
+    texts = dict.fromkeys(("model_a", "model_b", "average", "reason"), "str")
+    return pd.DataFrame(rows, columns=_COLUMNS).astype(texts)
 
 
-class _Differing(NamedTuple):
-    """Prompts of pairs of models, (pairs,) each, and those on which the two differ.
-
-    `largest` is the difference if all of these favoured the same model.
-    """
-
-    n_prompts: IntArray
-    n_differing: IntArray
-    largest: FloatArray
-
-
-def _count_differing(
-    sums: ClusterSums, first: IntArray, second: IntArray
-) -> _Differing:
-    has_share = sums.share > 0
+def _detect(
+    result: Estimate, first: int, second: int, power: float, alpha: float
+) -> dict[str, object]:
+    """What `compare` finds between two models, with the reason where it is missing."""
+    sums = result.sums[0]
+    places = [first, second]
     gap = np.abs(sums.contribution[first] - sums.contribution[second])
-    return _Differing(
-        n_prompts=(has_share[first] | has_share[second]).sum(axis=1),
-        n_differing=(gap > ROUNDING).sum(axis=1),
-        largest=gap.sum(axis=1),
-    )
+    n_prompts = int((sums.share[places] > 0).any(axis=0).sum())
+    n_differing = int((gap > ROUNDING).sum())
+    difference = result.value[first, 0] - result.value[second, 0]
+    detectable = np.nan
+    reason = result.reason[first, 0] or result.reason[second, 0]
+    if reason:
+        reason = add_hint([reason], [difference])[0]
+    elif n_prompts < _MIN_CLUSTERS:
+        reason = _FEW_CLUSTERS
+    elif n_differing < _MIN_DIFFERING:
+        reason = _FEW_DIFFERING
+    else:
+        strata = pair_strata(sums, np.array([first]), np.array([second]))
+        detectable = detectable_differences(strata, alpha, power).item()
+        if detectable > gap.sum():
+            detectable = np.nan
+            reason = _BEYOND
+    return {
+        "difference": difference,
+        "agreement": 1 - n_differing / n_prompts if n_prompts else np.nan,
+        "n_prompts": n_prompts,
+        "detectable": detectable,
+        "reason": reason,
+    }
 
 
-def _count_tests(result: Estimate, first: IntArray, second: IntArray) -> FloatArray:
-    """Tests that `compare_all` adjusts over, for each pair of models.
-
-    They are those between all models if one of the pair is a baseline, else those
-    between models that are none.
-    """
-    is_blind = find_baselines(result.models)
-    has_error = ~np.isnan(result.se[:, 0])
-    n_with_baselines = has_error.sum()
-    n_without = (has_error & ~is_blind).sum()
-    has_baseline = is_blind[first] | is_blind[second]
-    n = np.where(has_baseline, n_with_baselines, n_without)
-    return np.asarray(np.maximum(n * (n - 1) / 2, 1.0))
-
-
-def plan(
+def sample_size(
     difference: float | Sequence[float],
     *,
     agreement: float | Sequence[float] = (0.7, 0.8, 0.9),
     power: float = 0.8,
     alpha: float = 0.05,
-    comparisons: int = 1,
 ) -> pd.DataFrame:
     """Number of prompts that find a difference, with one comparison a prompt.
 
@@ -193,10 +149,8 @@ def plan(
         Shares of prompts that both models win or both lose. Two good models agree on 85
         to 95 %; `compare` prints it.
     power, alpha : float
-        Probability to find the difference, and level of the test.
-    comparisons : int
-        Number of comparisons planned; each is tested at alpha over it, Holm's first
-        step.
+        Probability to find the difference, and level of the test; of several
+        comparisons, alpha over their number is the first step of Holm's method.
 
     Returns
     -------
@@ -213,13 +167,10 @@ def plan(
 
     Examples
     --------
-    >>> plan(0.02, agreement=[0.9, 0.95])["n_prompts"].tolist()
+    >>> sample_size(0.02, agreement=[0.9, 0.95])["n_prompts"].tolist()
     [1957, 978]
     """
     _check_shares(power=power, alpha=alpha)
-    if not comparisons >= 1:
-        raise ValueError(f"comparisons: {comparisons!r}; allowed: 1 or more")
-    level = alpha / comparisons
     rows = []
     for delta in np.atleast_1d(difference).astype(float).tolist():
         for share in np.atleast_1d(agreement).astype(float).tolist():
@@ -228,11 +179,11 @@ def plan(
                 raise ValueError(
                     f"difference, agreement: {values}; allowed: between 0 and 1"
                 )
-            row = {"difference": delta, "agreement": share, "alpha": level}
+            row = {"difference": delta, "agreement": share, "alpha": alpha}
             if abs(delta) <= 1 - share + ROUNDING:
-                n = _fewest_prompts(abs(delta), share, power, level)
+                n = _fewest_prompts(abs(delta), share, power, alpha)
                 row["n_prompts"] = n
-                row["power"] = exact_power(n, abs(delta), share, level)
+                row["power"] = exact_power(n, abs(delta), share, alpha)
             rows.append(row)
     columns = ["difference", "agreement", "n_prompts", "power", "alpha"]
     return pd.DataFrame(rows, columns=columns).astype(
@@ -252,7 +203,7 @@ def exact_power(n: int, difference: float, agreement: float, alpha: float) -> fl
     most = binom.isf(_UNLIKELY, n, disagreement)
     m = np.arange(fewest, most + 1)
 
-    # `adjust` for one stratum of n equal clusters, of which m differ, solved for the
+    # `add_pair` for one stratum of n equal clusters, of which m differ, solved for the
     # lead at which |center| = t * se (section "Two models" of docs/statistics.md).
     t = stdtrit(n - 1, 1 - alpha / 2)
     numerator = t**2 * (n * m / (n - 1) + 2)

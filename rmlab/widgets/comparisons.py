@@ -17,9 +17,10 @@ from rmlab.estimation.items import (
     NO_ROW,
     TIE,
     WIN,
-    as_pairs,
     place_rows,
+    spread,
 )
+from rmlab.metrics.pairing import as_pairs
 from rmlab.tables import ITEM, KEY, LABELS, LEVELS, PROMPT, STYLES, FloatArray, IntArray
 from rmlab.text import visible
 from rmlab.widgets import markup
@@ -80,11 +81,10 @@ class Comparisons:
             if self.has_margins
             else np.where(outcome < 0, np.nan, outcome - 1.0)
         )
-        grid = place_rows(pairs, ITEM)
-        self.models = grid.models
-        self.outcome = grid.spread(outcome, NO_ROW)
-        self.margin = grid.spread(margin, np.nan)
-        items = pairs[[*ITEM, *DESCRIBED]].iloc[grid.first_rows].reset_index(drop=True)
+        self.models, model, item, first_rows = place_rows(pairs, ITEM)
+        self.outcome = spread(model, item, outcome, NO_ROW)
+        self.margin = spread(model, item, margin, np.nan)
+        items = pairs[[*ITEM, *DESCRIBED]].iloc[first_rows].reset_index(drop=True)
         self.items = items.assign(number=tables.group_codes(items, PROMPT)[0])
 
         prompts = self.items.drop_duplicates("number")

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.estimation.best_of_n import check_sizes
 from rmlab.estimation.difference import holm, mean_difference
-from rmlab.estimation.pools import (
+from rmlab.metrics.best_of_n import check_sizes
+from rmlab.metrics.pools import (
     Pools,
     default_sizes,
     group_pools,

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from rmlab.estimation.best_of import N_CANDIDATES
 from rmlab.estimation.clustered import group_means
 from rmlab.estimation.items import cluster_columns, require_item_columns
-from rmlab.estimation.majority import Ballot, majority_credit, weighted_credit
 from rmlab.estimation.ties import TIES
+from rmlab.metrics.majority import Ballot, majority_credit, weighted_credit
 from rmlab.tables import (
     KEY,
     PROMPT,
@@ -21,9 +22,6 @@ from rmlab.tables import (
     IntArray,
     group_codes,
 )
-
-N_CANDIDATES = "n_candidates"
-"""Column of `load_pool`: candidates of the prompt; it marks a table of pools."""
 
 Credit = Callable[[int], FloatArray]
 """Expected share of right selections of each prompt, for a number of candidates."""
@@ -203,7 +201,7 @@ def _draw_points(
             credit, group, pools.cluster, n_groups, confidence=confidence
         )
         reason = means.reason
-        reason[means.n_values == 0] = curve.reason or "no prompt with all scores"
+        reason[means.n_pairs == 0] = curve.reason or "no prompt with all scores"
         for i in np.flatnonzero(~is_large_enough):
             reason[i] = too_small(smallest[i])
 
@@ -213,7 +211,7 @@ def _draw_points(
             "se": means.se,
             "low": means.low,
             "high": means.high,
-            "n_prompts": means.n_clusters,
+            "n_prompts": means.n_prompts,
             "missing": means.missing,
             "reason": reason,
             "chance": chance,

@@ -1,0 +1,82 @@
+"""Best of n: does the chosen answer score highest among all answers to its prompt?"""
+
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from rmlab import tables
+from rmlab.estimation.items import LOSS, MISSING, TIE, WIN, count_labels
+from rmlab.tables import PROMPT, FloatArray, group_codes
+
+SharedCredit = Literal["share", "loss", "win"]
+N_CANDIDATES = "n_candidates"
+"""Column of `load_pool`: candidates of the prompt; it marks a table of pools."""
+
+SHARED_CREDIT: tuple[SharedCredit, ...] = ("share", "loss", "win")
+
+
+def best_of(scores: pd.DataFrame, ties: SharedCredit = "share") -> pd.DataFrame:
+    """Credit of each prompt when the highest score wins.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        A checked table of scores.
+    ties : {"share", "loss", "win"}
+        What a maximum shared with a rejected answer earns: 1/k where k answers share it
+        (RewardBench 2), 0, or 1.
+
+    Returns
+    -------
+    DataFrame
+        One row per model and prompt: a prompt's columns, and
+
+        - n_chosen, n_answers;
+        - above, level: rejected answers that score higher than, and the same as, the
+          best chosen one;
+        - credit: missing where a score is;
+        - outcome: win, tie where a rejected answer shares the maximum, loss or missing.
+
+    Raises
+    ------
+    DataError
+        If a prompt has answers of one label only.
+
+    References
+    ----------
+    RewardBench 2 (arXiv 2506.01937), section 4; `rewardbench/utils.py` of its
+    repository.
+    """
+    tables.check_option("ties", ties, SHARED_CREDIT)
+    prompt, first_rows = group_codes(scores, ["model", *PROMPT])
+    n_prompts = len(first_rows)
+    n_chosen, _ = count_labels(scores, prompt)
+    score = scores["score"].to_numpy()
+    is_chosen = (scores["label"] == "chosen").to_numpy()
+
+    best = np.full(n_prompts, -np.inf)
+    np.fmax.at(best, prompt[is_chosen], score[is_chosen])
+    is_best = score == best[prompt]
+    is_above = ~is_chosen & (score > best[prompt])
+    n_winners = np.bincount(prompt[is_chosen & is_best], minlength=n_prompts)
+    above = np.bincount(prompt[is_above], minlength=n_prompts)
+    level = np.bincount(prompt[~is_chosen & is_best], minlength=n_prompts)
+    is_missing = np.bincount(prompt, np.isnan(score), n_prompts) > 0
+
+    credit_of_tie: FloatArray | float = 1.0 if ties == "win" else 0.0
+    if ties == "share":
+        with np.errstate(invalid="ignore"):  # 0 / 0: no chosen answer has a score
+            credit_of_tie = n_winners / (n_winners + level)
+    places = [is_missing, above > 0, level > 0]
+    outcome = np.select(places, [MISSING, LOSS, TIE], WIN)
+    columns = {
+        "n_chosen": n_chosen,
+        "n_answers": np.bincount(prompt),
+        "above": above,
+        "level": level,
+        "credit": np.select(places, [np.nan, 0.0, credit_of_tie], 1.0),
+        "outcome": outcome.astype(np.int8),
+    }
+    prompts = scores[["model", *PROMPT, "subset"]].iloc[first_rows]
+    return prompts.reset_index(drop=True).assign(**columns)

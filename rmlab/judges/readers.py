@@ -1,0 +1,452 @@
+r"""Readers of replies: the reasoning is taken off, then the last verdict counts.
+
+A reader finds the texts of a reply that may be its verdict, such as `A>B` in
+`[[A>B]]`. The mode of the judge says what these texts mean: a vote, a rating or the
+letter of the best answer.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from html import unescape
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rmlab.judges.questions import LETTERS, Completion
+from rmlab.tables import DataError, nearest
+
+T = TypeVar("T")
+
+Scale = tuple[float, float]
+"""The lowest and the highest score."""
+
+Verdict = str | float | tuple[float, float]
+"""The verdict of a reply: its text, a score, or the scores of two answers."""
+
+YES_NO = "yes-no"
+# Characters of a line that holds a verdict and little else.
+_MAX_VERDICT_LINE = 30
+
+_NAMES = "think|thinking|thought|reasoning"
+_OPENED = re.compile(rf"\s*(<(?:{_NAMES})>|\[THINK\])", re.IGNORECASE)
+_CLOSED = re.compile(rf"</(?:{_NAMES})>|\[/THINK\]", re.IGNORECASE)
+_MARKED = re.compile(
+    r"\[\[([^\[\]]{1,60})\]\]|\\boxed\s*\{((?:[^{}]|\{[^{}]*\}){1,120})\}"
+)
+_WRAPPED = re.compile(
+    r"\\(?:text|textbf|mathrm|mathbf|textrm|operatorname)\s*\{([^{}]*)\}"
+)
+_LATEX = {
+    r"\gg": ">>",
+    r"\ll": "<<",
+    r"\gt": ">",
+    r"\lt": "<",
+    r"\succ": ">",
+    r"\prec": "<",
+    r"\approx": "=",
+}
+_SIGN = re.compile("|".join(re.escape(name) + r"(?![a-zA-Z])" for name in _LATEX))
+_NOUN = re.compile(r"\b(?:assistant|answer|response|option|model)\b", re.IGNORECASE)
+_MARKS = re.compile(r"[\s*_$`\"'.:,;(){}\\]+(?!\d)|\s+")
+_INTRODUCED = re.compile(
+    r"(?:final\s+|my\s+|overall\s+)*"
+    r"(?:verdict|rating|score|judge?ment|choice|winner)"
+    r"\s*(?:is|:|=|-)?\s*(.{1,40})",
+    re.IGNORECASE,
+)
+# How much better A is, by the sign in "A>>B". A reply with another sign is unparsable,
+# and a question that asks for one is refused.
+_STRENGTHS = {
+    ">>": 2,
+    "≫": 2,
+    ">": 1,
+    "=": 0,
+    "==": 0,
+    "~": 0,
+    "≈": 0,
+    "<": -1,
+    "<<": -2,
+    "≪": -2,
+}
+_SIGNS = "|".join(sorted(map(re.escape, _STRENGTHS), key=len, reverse=True))
+_PAIR = re.compile(rf"([AB])({_SIGNS})([AB])")
+# The same between other words, as in "say A >> B if A is much better".
+_UNMARKED_PAIR = re.compile(rf"\b[AB]\s*(?:{_SIGNS})\s*[AB]\b")
+# What a question writes in the place of a verdict, as in [[your verdict]].
+_PLACEHOLDER = re.compile(
+    r"((the|your|my|final|own|best|better) )*"
+    r"(verdict|letter|choice|pick|answer|option|winner|result|preference|decision"
+    r"|judge?ment|double (square )?brackets)|\.\.\.",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)(?:/(\d+))?")
+_SCORE = r"-?\d+(?:\.\d+)?"
+# One score, with the largest one, in bold, alone on its line, or introduced.
+_RATED = re.compile(
+    rf"(?<![\w.])({_SCORE}\s*(?:/|out of)\s*\d+)|\*\*\s*({_SCORE})\s*\*\*"
+    rf"|^[^\w\n-]*({_SCORE})[^\w\n]*$|\b(?:score|rating)\b[^\w\n-]*({_SCORE})\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+_OUT_OF = re.compile(r"\s*out of\s*", re.IGNORECASE)
+_LARGEST = re.compile(rf"({_SCORE})/\d+")
+# The scores of two answers, with their names and no other words.
+_NAMED_SCORE = rf"(?:\b(?:[AB]|first|second|[12](?=\W+{_SCORE}))\b)?[\s:*_`]*({_SCORE})"
+_TWO_SCORES = re.compile(
+    rf"[^\w-]*{_NAMED_SCORE}[\s,;:*_`]*(?:(?:and|vs\.?|to|-)\s+)?{_NAMED_SCORE}[^\w]*",
+    re.IGNORECASE,
+)
+_SCORE_NOUN = re.compile(
+    r"\b(?:assistant|answer|response|option|model|scores?|ratings?)\b", re.IGNORECASE
+)
+_ANSWER_LINE = re.compile(
+    r"^\W*(?:final\s+)?answer\W*(?:is|:)\W*(.{1,20})$", re.IGNORECASE | re.MULTILINE
+)
+_OUTPUT = re.compile(r"\boutput\s*\(([a-z])\)", re.IGNORECASE)
+_BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\}){1,120})\}")
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
+_RESULT = re.compile(
+    r"(?:\*\*\s*result\s*:?\s*\*\*\s*:?|\[RESULT\])\s*(.{1,40})", re.IGNORECASE
+)
+_PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")
+
+
+def largest_strength(
+    question: str, read: Callable[[str], int | None], template: str
+) -> int:
+    """Return the largest strength of the verdicts that the words of a question name.
+
+    These are the texts in double brackets or boxes, and comparisons such as A>>B; one
+    like [[your verdict]] stands for the verdicts. Raises DataError where `read` cannot
+    read one; `template` names the question.
+
+    >>> largest_strength("Write [[A]] or [[B]].", read_pair, "two")
+    1
+    >>> largest_strength("Say A >> B, A > B or B > A.", read_pair, "mine")
+    2
+    """
+    # One of the two groups of a mark holds its text, brackets or a box.
+    marked = ["".join(groups).strip("[] ") for groups in _MARKED.findall(question)]
+    unmarked = _UNMARKED_PAIR.findall(_MARKED.sub(" ", question))
+    known = []
+    unread = []
+    for verdict in [*marked, *unmarked]:
+        strength = read(f"[[{verdict}]]")
+        if strength is not None:
+            known.append(abs(strength))
+        elif verdict not in unread:
+            unread.append(verdict)
+
+    strange = [verdict for verdict in unread if not _PLACEHOLDER.fullmatch(verdict)]
+    if strange:
+        verdicts = ", ".join(f"[[{verdict}]]" for verdict in strange[:5])
+        raise DataError(
+            f"template={template!r}: nothing can read the verdicts {verdicts}",
+            "ask for [[A]] or [[B]] or for a comparison such as [[A>>B]]; "
+            "their place may be called [[your verdict]]",
+        )
+    return max(known, default=1)
+
+
+def without_reasoning(text: str) -> str:
+    """Return the answer behind the reasoning; empty where the reasoning never ends.
+
+    The opening tag may be missing, as where the chat template has written it already.
+
+    >>> without_reasoning("A is wrong [[A]] ... no, it is right.</think>[[B]]")
+    '[[B]]'
+    >>> without_reasoning("<think>I would say [[A]], but")
+    ''
+    """
+    closed = list(_CLOSED.finditer(text))
+    if closed:
+        return text[closed[-1].end() :]
+    return "" if _OPENED.match(text) else text
+
+
+def verdict_text(answer: Completion) -> str:
+    """Return the text that verdicts are read from; empty where the answer was cut
+    before its verdict.
+
+    Of an answer that was cut by the limit of its length only a short last line is a
+    verdict: the text before it may have been reasoning, whose opening tag the chat
+    template had written.
+    """
+    if answer.finish != "length":
+        return answer.text
+    lines = without_reasoning(answer.text).rstrip().splitlines()
+    if not lines or len(lines[-1]) > _MAX_VERDICT_LINE:
+        return ""
+    return lines[-1]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Finds the texts of a reply that may be its verdict.
+
+    Parameters
+    ----------
+    name : str
+        What the provenance says.
+    find : callable
+        Returns these texts, the last ones first, or scores.
+    reads_scores : bool
+        Whether a comparison may be two scores.
+    """
+
+    name: str
+    find: Callable[[str], Iterable[Verdict | None]]
+    reads_scores: bool = True
+
+    def first(self, text: str, interpret: Callable[[Verdict], T | None]) -> T | None:
+        """Return what the last verdict of a reply means; None without one."""
+        for verdict in self.find(without_reasoning(text)):
+            value = None if verdict is None else interpret(verdict)
+            if value is not None:
+                return value
+        return None
+
+
+def choose_reader(reader: "str | Callable[[str], Any] | None") -> Reader:
+    r"""Return the reader of a name, a regular expression with a group, or a function.
+
+    >>> choose_reader("result").first("**Result:** B", pair_vote)
+    -1.0
+    >>> choose_reader(r"winner=(\w)").first("winner=A", pair_vote)
+    1.0
+    """
+    if reader is None:
+        return Reader("brackets", _find_marked, reads_scores=False)
+    if callable(reader):
+        code = getattr(reader, "__name__", type(reader).__name__)
+        return Reader(code, lambda text: [reader(text)])
+    if reader in _READERS:
+        return _READERS[reader]
+    if reader.startswith("json:") and reader != "json:":
+        return Reader(reader, partial(_find_json, reader.removeprefix("json:")))
+    try:
+        pattern = re.compile(reader, re.MULTILINE)
+    except re.error as error:
+        problem = f"reader={reader!r} is no regular expression ({error})"
+        raise DataError(problem, nearest(reader, [*_READERS, "json:KEY"])) from None
+    if pattern.groups not in (1, 2):
+        allowed = nearest(reader, [*_READERS, "json:KEY"])
+        remedy = f"{allowed}; or a regular expression with one group, or two of scores"
+        raise DataError(f"reader={reader!r}", remedy)
+    return Reader(reader, partial(_find_pattern, pattern))
+
+
+def pair_vote(
+    verdict: Verdict, *, draw: str = "", scale: Scale | None = None
+) -> float | None:
+    """Return how much better answer A is: 2, 1, 0, -1, -2, or the difference of two
+    scores; None where the text is no verdict.
+
+    `draw`: the letter for "both are equally good", where the question offers one.
+    `scale`: of the scores; None reads none.
+
+    >>> pair_vote("A>>B"), pair_vote("4, 7", scale=(1, 10)), pair_vote("4, 7")
+    (2.0, -3.0, None)
+    """
+    if isinstance(verdict, int | float):
+        return float(verdict)
+    if isinstance(verdict, str):
+        strength = _strength(_clean(verdict), draw)
+        if strength is not None:
+            return float(strength)
+        scores = _read_two(verdict)
+    else:
+        scores = verdict
+    if scale is None or scores is None or len(scores) != 2:
+        return None
+    first, second = scores
+    is_within = scale[0] <= min(scores) and max(scores) <= scale[1]
+    return float(first - second) if is_within else None
+
+
+def _read_two(text: str) -> tuple[float, float] | None:
+    """The two scores that are all that a text says; None where it says other things."""
+    text = _LARGEST.sub(r"\1", _OUT_OF.sub("/", text))
+    scores = _TWO_SCORES.fullmatch(_SCORE_NOUN.sub("", text).strip())
+    return None if scores is None else (float(scores[1]), float(scores[2]))
+
+
+def rating(verdict: Verdict, *, scale: Scale) -> float | None:
+    """Return a score within the scale; None where the text is none.
+
+    >>> rating("7/10", scale=(1, 10)), rating("7/10", scale=(0, 100))
+    (7.0, None)
+    """
+    if isinstance(verdict, tuple):
+        return None
+    if isinstance(verdict, str):
+        number = _NUMBER.fullmatch(_clean(_OUT_OF.sub("/", verdict)))
+        if number is None or (number[2] and float(number[2]) != scale[1]):
+            return None
+        verdict = number[1]
+    score = float(verdict)
+    return score if scale[0] <= score <= scale[1] else None
+
+
+def chosen_letter(verdict: Verdict, *, answers: int) -> int | None:
+    """Return the number of the chosen answer, from 0; None for a letter that was not
+    shown.
+    """
+    numbers = {letter: number for number, letter in enumerate(LETTERS[:answers])}
+    return numbers.get(_clean(str(verdict)))
+
+
+def _find_marked(text: str) -> Iterator[str]:
+    """Texts in double brackets or boxes, then the last line."""
+    for groups in reversed(_MARKED.findall(text)):
+        yield "".join(groups).strip("[] ")
+    lines = text.strip().splitlines()
+    if not lines:
+        return
+    yield lines[-1]
+    introduced = _INTRODUCED.fullmatch(lines[-1].strip(" \t*_#.`"))
+    if introduced is not None:
+        yield introduced[1]
+
+
+def _find_letter(text: str) -> Iterator[str]:
+    """The same, and the forms `Answer: A` and `Output (a)`."""
+    yield from _find_marked(text)
+    yield from reversed(_ANSWER_LINE.findall(text))
+    for letter in reversed(_OUTPUT.findall(text)):
+        yield letter.upper()
+
+
+def _find_boxed(text: str) -> Iterator[str]:
+    yield from reversed(_BOXED.findall(text))
+
+
+def _find_tagged(text: str) -> Iterator[str]:
+    for content in reversed(_TAGGED.findall(text)):
+        yield from _find_marked(content)
+        yield content
+
+
+def _find_result(text: str) -> Iterator[str]:
+    yield from reversed(_RESULT.findall(text))
+
+
+def _find_json(key: str, text: str) -> Iterator[str]:
+    """The values of a key in JSON objects, bare or fenced."""
+    decoder = json.JSONDecoder()
+    values = []
+    for start in re.finditer(r"\{", text):
+        try:
+            content, _ = decoder.raw_decode(text, start.start())
+        except (ValueError, RecursionError):
+            continue
+        if key in content:
+            values.append(content[key])
+    for value in reversed(values):
+        yield ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _find_scores(text: str) -> Iterator[str]:
+    """Lines and pairs of lines, which may hold two scores, then single scores."""
+    lines = text.strip().splitlines()
+    for i in reversed(range(len(lines))):
+        yield lines[i]
+        yield ", ".join(lines[i - 1 : i + 1])
+    for scores in reversed(_RATED.findall(text)):
+        yield "".join(scores)
+
+
+def _find_pattern(pattern: re.Pattern[str], text: str) -> Iterator[str]:
+    for match in reversed(list(pattern.finditer(text))):
+        yield ", ".join(group for group in match.groups() if group is not None)
+
+
+_READERS = {
+    "letter": Reader("letter", _find_letter, reads_scores=False),
+    "strength": Reader("strength", _find_marked, reads_scores=False),
+    "boxed": Reader("boxed", _find_boxed),
+    "tag": Reader("tag", _find_tagged),
+    "result": Reader("result", _find_result),
+    "scores": Reader("scores", _find_scores),
+    YES_NO: Reader(YES_NO, lambda text: ()),
+}
+
+
+def read_published_letter(text: str, answers: int) -> int | None:
+    """Return the number of the chosen answer as RewardBench's runners read it: they
+    look for [[A]], then for [[B]] ...
+
+    >>> read_published_letter("[[B]] at first, then [[A]]", 2)
+    0
+    >>> read_published_letter("**B**", 2) is None
+    True
+    """
+    for number, letter in enumerate(LETTERS[:answers]):
+        if f"[[{letter}]]" in text:
+            return number
+    return None
+
+
+def read_published_rating(text: str) -> int | None:
+    """Return the integer from 1 to 10 at the text's end, as RewardBench 2's runner
+    reads a rating.
+
+    >>> [read_published_rating(text) for text in ("Rating: 8", "[[8]]", "8/10")]
+    [8, None, 10]
+    """
+    rating = _PUBLISHED_RATING.search(text.strip())
+    return int(rating[1]) if rating else None
+
+
+def choice_odds(top: Mapping[str, float], choices: tuple[str, ...]) -> float | None:
+    """Return the log-odds of the first choice against the second, such as the letters A
+    and B, from log-probabilities of tokens; None where neither is named.
+
+    A server names only the likeliest tokens. Where one of the choices is not among
+    them, the least likely token named stands in for it: the choice is less likely
+    still, so the true log-odds are further from 0. A single token says nothing of the
+    choice that it is not: None.
+    """
+    logs = [_choice_log(top, choice) for choice in choices]
+    if len(top) < 2 or all(log is None for log in logs):
+        return None
+    least = min(top.values())
+    first, second = (least if log is None else log for log in logs)
+    return first - second
+
+
+def is_choice(token: str, choices: tuple[str, ...]) -> bool:
+    """Whether a token is one of the choices, with or without spaces around it; of words
+    in any case.
+    """
+    word = token.strip()
+    return word in choices or (len(word) > 1 and word.title() in choices)
+
+
+def _choice_log(top: Mapping[str, float], choice: str) -> float | None:
+    """Log-probability of a choice, with or without spaces around it."""
+    logs = [log for token, log in top.items() if is_choice(token, (choice,))]
+    return float(np.logaddexp.reduce(logs)) if logs else None
+
+
+def _clean(text: str) -> str:
+    """A verdict without white space, TeX, Markdown and the words around the letter."""
+    text = _WRAPPED.sub(r"\1", unescape(text))
+    text = _SIGN.sub(lambda sign: _LATEX[sign[0]], text)
+    return _MARKS.sub("", _NOUN.sub("", text)).strip(".")
+
+
+def _strength(verdict: str, draw: str) -> int | None:
+    if verdict == "A":
+        return 1
+    if verdict == "B":
+        return -1
+    if verdict.lower() in ("tie", "draw", "equal") or (draw and verdict == draw):
+        return 0
+    pair = _PAIR.fullmatch(verdict)
+    if pair is None or pair[1] == pair[3]:
+        return None
+    strength = _STRENGTHS[pair[2]]
+    return strength if pair[1] == "A" else -strength
