@@ -63,7 +63,6 @@ def implicit_reward(
     allow_pickle: bool = False,
     base: str | Path | None = None,
     revision: str | None = None,
-    reference_revision: str | None = None,
     budget: int | None = None,
     name: str | None = None,
 ) -> "ImplicitReward":
@@ -97,8 +96,9 @@ def implicit_reward(
         stands once and the answer is the answer.
     base : str or Path, optional
         The model that an adapter changes, by default the one that it names.
-    revision, reference_revision : str, optional
-        Commits, tags or branches on the hub.
+    revision : str, optional
+        A commit, tag or branch of the policy on the hub; that of the reference stands
+        in its id, as "owner/name@revision".
     dtype, device, template, template_options, system, bos, eos
         As in `rmlab.classifier`.
     max_length, truncate, budget
@@ -131,11 +131,7 @@ def implicit_reward(
         reference_fingerprint = None
         if fingerprint is not None:
             reference_fingerprint = f"reference of {fingerprint}"
-        checkpoints.append(
-            find(
-                reference, tokenizer, reference_fingerprint, revision=reference_revision
-            )
-        )
+        checkpoints.append(find(reference, tokenizer, reference_fingerprint))
     elif isinstance(trained, Adapted) and mode in (None, "sum"):
         checkpoints.append(trained.base_model)
     runner = None if convention is None else "reward-bench-dpo"
