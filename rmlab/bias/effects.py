@@ -28,7 +28,7 @@ from rmlab.bias.least_squares import (
     fit_without_clusters,
     jackknife,
 )
-from rmlab.estimation.clustered import MIN_PROMPTS, t_quantile
+from rmlab.estimation.clustered import t_quantile
 from rmlab.tables import PROMPT, DataError, FloatArray, IntArray, group_codes
 
 _DEFAULT_COUNTS = ("characters", "markdown")
@@ -114,13 +114,12 @@ def style_effects(
     """
 
     def tabulate(fit: _Fit) -> list[Record]:
-        se = np.sqrt(np.diag(fit.covariance))
+        covariance = jackknife(fit.without / fit.unit[:, None], fit.effect)
+        se = np.sqrt(np.diag(covariance))
         effects = estimate(fit.effect, se, fit.df, confidence)
-        records = fit.describe()
+        records = fit.records
         for place, record in enumerate(records):
-            if record["term"] == "correct":
-                record["caveat"] = join_texts([fit.no_length, fit.misfit])
-            else:
+            if record["term"] != "correct":
                 record["caveat"] = fit.misfit
             record["effect"] = effects.value[place]
             record["se"] = effects.se[place]
@@ -170,31 +169,26 @@ def exchange_rate(
         )
 
     def tabulate(fit: _Fit) -> list[Record]:
-        unit = fit.terms.index("correct")
-        unit_effect = fit.effect[unit] if fit.effect[unit] != 0 else np.nan
-        records = fit.describe()
-        for place, record in enumerate(records):
-            record["caveat"] = join_texts([fit.no_length, fit.misfit])
-            record["rate"] = fit.effect[place] / unit_effect
-            reason = fit.reasons[place] or fit.reasons[unit]
-            if reason:
-                record["reason"] = reason
-                continue
-            places = [unit, place]
-            t = t_quantile(fit.df[places].min(), confidence)
-            covariance = fit.unit_free_covariance[np.ix_(places, places)]
-            limits = fieller(fit.effect[places], covariance, float(t))
-            record.update(limits._asdict())
-        del records[unit]
-        return records
+        divisor = [record["term"] for record in fit.records].index("correct")
+        no_divisor = fit.records[divisor]["reason"]
+        for place, record in enumerate(fit.records):
+            record["reason"] = record["reason"] or no_divisor
+            places = [divisor, place]
+            effects = fit.effect[places]
+            if effects[0] != 0:
+                record["rate"] = effects[1] / effects[0]
+            if not record["reason"]:
+                covariance = jackknife(fit.without[:, places], effects)
+                t = t_quantile(fit.df[places].min(), confidence)
+                record.update(fieller(effects, covariance, float(t))._asdict())
+        return [*fit.records[:divisor], *fit.records[divisor + 1 :]]
 
     return _fit_models(scores, features, terms, by, cluster, tabulate, _RATES)
 
 
 class _Unit(NamedTuple):
-    """Spread of a model's scores within a prompt, whole and without each of `clusters`.
-
-    All are zero where no score differs.
+    """Spread of a model's scores within a prompt, 0 where no score differs, and what
+    the spread without each of `clusters` is of it.
     """
 
     clusters: IntArray
@@ -203,32 +197,20 @@ class _Unit(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """Effects of the terms of one group, NaN where there is none.
+    """Effects (terms,) of one group, the same without each cluster (clusters, terms),
+    and the unit without each cluster (clusters,).
 
-    `covariance` is that of the effects, `unit_free_covariance` as if their unit were
-    known: in a ratio of two effects it cancels. `reasons` say why an effect or its
-    error is missing; `misfit` names counts whose effect is not linear.
+    A term that has no effect is NaN, and one without an error has no degrees of
+    freedom. `misfit` names counts whose effect is not linear; `records` have the term,
+    the counts, the caveat and the reason of each term.
     """
 
-    terms: list[str]
     effect: FloatArray
-    covariance: FloatArray
-    unit_free_covariance: FloatArray
+    without: FloatArray
+    unit: FloatArray
     df: FloatArray
-    reasons: list[str]
     misfit: str
-    counts: Record
-
-    @property
-    def no_length(self) -> str:
-        return "" if _LENGTHS & set(self.terms) else _NO_LENGTH
-
-    def describe(self) -> list[Record]:
-        """The term, the counts and the reason of each term."""
-        records = []
-        for term, reason in zip(self.terms, self.reasons, strict=True):
-            records.append({"term": term, "reason": reason, **self.counts})
-        return records
+    records: list[Record]
 
 
 class RatioLimits(NamedTuple):
@@ -272,13 +254,12 @@ def _fit_models(
         n_scores = np.bincount(prompt, observed)
         counted = group.select(observed & (n_scores[prompt] > 1))
         rows = counted.rows
-        counts: Record = {
-            "n_prompts": counted.n_prompts,
-            "n": len(rows),
-            "missing": int((~observed).sum()),
-        }
-        fitted = _fit_terms(y[rows], design[rows], prompts[rows], counted, unit, terms)
-        return tabulate(fitted._replace(counts=counts))
+        result = _fit_terms(y[rows], design[rows], prompts[rows], counted, unit, terms)
+        for record in result.records:
+            record["n_prompts"] = counted.n_prompts
+            record["n"] = len(rows)
+            record["missing"] = int((~observed).sum())
+        return tabulate(result)
 
     return fit_groups(scores, by, cluster, fit, results)
 
@@ -290,13 +271,13 @@ def _measure_unit(y: FloatArray, prompt: IntArray, cluster: IntArray) -> _Unit:
     clusters, cluster = np.unique(cluster[observed], return_inverse=True)
     spread = within_spread(y, prompt)
     if not spread > 0:
-        return _Unit(clusters, 0.0, np.zeros(len(clusters)))
+        return _Unit(clusters, 0.0, np.ones(len(clusters)))
 
     squares = np.bincount(cluster, demean(y, prompt) ** 2)
     df = np.bincount(cluster, 1 - 1 / np.bincount(prompt)[prompt])
     with np.errstate(divide="ignore", invalid="ignore"):
-        without = np.sqrt((squares.sum() - squares) / (df.sum() - df))
-    return _Unit(clusters, spread, without)
+        variance = (squares.sum() - squares) / (df.sum() - df)
+    return _Unit(clusters, spread, np.sqrt(variance) / spread)
 
 
 def _fit_terms(
@@ -316,43 +297,34 @@ def _fit_terms(
     scale = np.linalg.norm(design, axis=0)
     if not len(y):
         reasons = ["no prompt with two scores"] * len(terms)
-    elif not within_spread(y, prompt) or not unit.spread:
+    elif not within_spread(y, prompt):
         reasons = ["scores do not vary within a prompt"] * len(terms)
     else:
         reasons = dependence_reasons(x, terms, scale=scale, where="within a prompt")
 
-    n_terms = len(terms)
-    effect = np.full(n_terms, np.nan)
-    covariance = np.full((n_terms, n_terms), np.nan)
-    unit_free_covariance = covariance.copy()
-    df = np.zeros(n_terms)
+    effect = np.full(len(terms), np.nan)
+    without = np.full((len(unit.clusters), len(terms)), np.nan)
+    df = np.zeros(len(terms))
     misfit = ""
     places = [place for place, reason in enumerate(reasons) if not reason]
+    few_prompts = explain_few(group.n_clusters)
     if places:
         y = demean(y, prompt) / unit.spread
         cluster = np.searchsorted(unit.clusters, group.cluster)
-        n_clusters = len(unit.clusters)
-        fit = fit_without_clusters(y, x[:, places], cluster, n_clusters)
+        fit = fit_without_clusters(y, x[:, places], cluster, len(unit.clusters))
         effect[places] = fit.effect
-        if group.n_clusters >= MIN_PROMPTS:
-            relative_spread = unit.without / unit.spread
-            in_unit = fit.without / relative_spread[:, None]
-            block = np.ix_(places, places)
-            covariance[block] = jackknife(in_unit, fit.effect, n_clusters)
-            unit_free_covariance[block] = jackknife(fit.without, fit.effect, n_clusters)
+        without[:, places] = fit.without
+        if not few_prompts:
             df[places] = fit.df
             misfit = _find_misfit(y, x, design, prompt, cluster, terms, places)
-    few = explain_few(group.n_clusters)
-    return _Fit(
-        terms=terms,
-        effect=effect,
-        covariance=covariance,
-        unit_free_covariance=unit_free_covariance,
-        df=df,
-        reasons=[reason or few for reason in reasons],
-        misfit=misfit,
-        counts={},
-    )
+
+    no_length = "" if _LENGTHS & set(terms) else _NO_LENGTH
+    records: list[Record] = []
+    for term, reason in zip(terms, reasons, strict=True):
+        caveat = join_texts([no_length, misfit])
+        reason = reason or few_prompts
+        records.append({"term": term, "caveat": caveat, "reason": reason})
+    return _Fit(effect, without, unit.without, df, misfit, records)
 
 
 def _find_misfit(
@@ -379,10 +351,9 @@ def _find_misfit(
         scale = np.linalg.norm(columns, axis=0)
         if dependence_reasons(columns, names, scale=scale)[-1]:
             continue
-        n_clusters = int(cluster.max()) + 1
-        fit = fit_without_clusters(y, columns, cluster, n_clusters)
-        covariance = jackknife(fit.without, fit.effect, n_clusters)
-        p = estimate(fit.effect, np.sqrt(np.diag(covariance)), fit.df, 0.95).p[-1]
+        fit = fit_without_clusters(y, columns, cluster, int(cluster.max()) + 1)
+        se = np.sqrt(np.diag(jackknife(fit.without, fit.effect)))
+        p = estimate(fit.effect, se, fit.df, 0.95).p[-1]
         if p * len(counts) < _MISFIT:
             bent.append(terms[place])
     if not bent:

@@ -53,9 +53,10 @@ def fit_without_clusters(
     )
 
 
-def jackknife(values: FloatArray, value: FloatArray, n_clusters: int) -> FloatArray:
+def jackknife(without: FloatArray, value: FloatArray) -> FloatArray:
     """Covariance (k, k) of values from those without each cluster (Efron 1982)."""
-    deviation = values - value
+    deviation = without - value
+    n_clusters = len(without)
     return (n_clusters - 1) / n_clusters * (deviation.T @ deviation)
 
 
