@@ -133,19 +133,6 @@ def read_json(path: Path) -> object:
     return content
 
 
-def is_shallow(value: object, levels: int = 50) -> bool:
-    """Whether lists and objects of JSON lie in each other so few times that frames can
-    copy them as attributes.
-    """
-    if levels <= 0:
-        return False
-    if isinstance(value, dict):
-        return all(is_shallow(part, levels - 1) for part in value.values())
-    if isinstance(value, list):
-        return all(is_shallow(part, levels - 1) for part in value)
-    return True
-
-
 def unique_fields(fields: list[tuple[str, object]]) -> Row:
     """An object of JSON; ValueError where it names a field twice."""
     row = dict(fields)
@@ -274,18 +261,12 @@ def _suggest_file(path: Path) -> str:
 
 
 def expand_path(path: str | os.PathLike[str]) -> Path:
-    """The path with the home folder in place of `~`; DataError where no file can be
-    called so.
-    """
+    """The path with the home folder in place of `~`; DataError for an unknown user."""
     try:
-        place = Path(path).expanduser()
+        return Path(path).expanduser()
     except RuntimeError:
         problem = f"{path}: no such user has a home folder"
         raise DataError(problem, f"write ./{path}") from None
-    if "\0" in str(place):
-        problem = f"{str(place)!r}: a path holds no NUL character"
-        raise DataError(problem, "leave it out")
-    return place
 
 
 def fail(

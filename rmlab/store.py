@@ -20,11 +20,12 @@ import time
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmlab.records import expand_path, is_shallow, write_file, write_remedy
+from rmlab.records import expand_path, write_file, write_remedy
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 VERSION = 2
 SUFFIX = ".records"
-SUFFIXES_OF_VERSION_1 = (".scores", ".answers")
 # Work that is lost with a process on object storage; a day of work then makes some
 # thousand objects.
 FLUSH_SECONDS = 20.0
@@ -44,9 +44,25 @@ _CHECKSUM = b'{"crc":"%08x",'
 _CHECKSUM_BYTES = 18
 
 _FINGERPRINT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+# File systems of fsspec that hold one file, or that nobody can write to.
+_NO_STORES = {
+    "data",
+    "gist",
+    "git",
+    "github",
+    "http",
+    "https",
+    "reference",
+    "tar",
+    "zip",
+}
 
 # Provenance of the process that wrote a file, and `scored`, the number of its records.
 WriterRun = dict[str, object]
+
+# Lines by fingerprint, of addresses that could not be written to: the next store of the
+# same address in this process writes them.
+_UNWRITTEN: dict[str, dict[str, list[bytes]]] = {}
 
 
 class Record(NamedTuple):
@@ -64,9 +80,9 @@ class Store:
     another. Where two of them stored the same key, all readers take the record in the
     file whose name sorts first.
 
-    This class is what the rest of rmlab uses. `Store(address)` makes the kind of store
-    that the address names, as `pathlib.Path` does; another kind inherits from this
-    class and has a line in `__new__`.
+    Another kind of store inherits from this class and overrides `records`, `append`,
+    `adopt` and `fingerprints`; `rmlab.score(store=)` takes an object of it. Finished
+    tables stay files in the folder that `Store.__init__` was given.
 
     Parameters
     ----------
@@ -81,6 +97,17 @@ class Store:
         Makes the same store in another process.
     root : str
         Where it is, without the scheme of a URL.
+    writer : str
+        The start of the names of this process's files.
+    is_local : bool
+        Whether lines can be appended to a file; object storage takes whole objects.
+
+    Raises
+    ------
+    DataError
+        For an address that cannot be a store, and by every method where object storage
+        cannot be reached: records that are not written yet then wait in this process
+        for the next `Store` of the same address.
 
     Examples
     --------
@@ -91,28 +118,41 @@ class Store:
     {'text-1': 0.5}
     """
 
-    address: str
-    root: str
-
-    def __new__(cls, address: str | Path) -> "Store":
-        """Make a store of the kind that the address names."""
-        kind = _FileStore if cls is Store else cls
-        return super().__new__(kind)
-
     def __init__(self, address: str | Path) -> None:
-        if not str(address).strip() or "\0" in str(address):
+        from fsspec.implementations.local import LocalFileSystem
+
+        # Scripts with Windows' line ends pass it on.
+        self._title = str(address).rstrip("\r")
+        if not self._title.strip():
             remedy = "give one, for example 'scores/', or leave it out"
             raise DataError(f"store: {address!r} names no folder", remedy)
-        self._title = str(address)
+        if isinstance(address, str) and "://" in address:
+            self.fs, self.root = _open_url(self._title)
+            self.address = self._title.rstrip("/")
+        else:
+            self.fs = LocalFileSystem()
+            self.root = str(expand_path(self._title).absolute())
+            self.address = self.root
+        self.is_local = isinstance(self.fs, LocalFileSystem)
+        if self.is_local and os.path.isfile(self.root):
+            remedy = "give a folder, for example 'scores/'"
+            raise DataError(f"store: {address} is a file", remedy)
+
+        # Files sort by the start of their writers.
+        start = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        self.writer = f"{start}-{secrets.token_hex(8)}"
+        self._n_files: Counter[str] = Counter()
         self._runs: dict[str, dict[str, WriterRun]] = {}
         self._notes: dict[str, WriterRun] = {}
+        self._waiting = _UNWRITTEN.get(self.address, {})
+        self._written_at = time.monotonic()
 
     def __str__(self) -> str:
         return self._title
 
     def __reduce__(self) -> tuple[type["Store"], tuple[str]]:
         # Each process that gets a copy writes files of its own.
-        return Store, (self.address,)
+        return type(self), (self.address,)
 
     def read(
         self, fingerprint: str, keys: Iterable[str] | None = None
@@ -130,7 +170,31 @@ class Store:
 
         Damaged ones are skipped and counted in a warning.
         """
-        raise NotImplementedError
+        self.flush()
+        runs: dict[str, WriterRun] = {}
+        n_records: Counter[str] = Counter()
+        for name, lines in self._open_files(fingerprint):
+            path = f"{self}/{fingerprint}/{name}"
+            writer = name.partition(".")[0]
+            runs.setdefault(writer, {})
+            n_damaged = 0
+            for line in lines:
+                content = decode_line(line, fingerprint)
+                if content is None:
+                    n_damaged += 1
+                elif "rmlab_store" in content:
+                    _require_layout(path, content)
+                    run = content.get("run", {})
+                    runs[writer] = dict(run)  # type: ignore[call-overload]
+                else:
+                    n_records[writer] += 1
+                    yield Record(writer, str(content["key"]), content["value"])
+            if n_damaged:
+                _warn_of_damage(path, n_damaged, n_records[writer])
+
+        self._runs[fingerprint] = {}
+        for writer, run in runs.items():
+            self._runs[fingerprint][writer] = run | {"scored": n_records[writer]}
 
     def runs(self, fingerprint: str) -> dict[str, WriterRun]:
         """Provenance of each process that wrote, as of the last reading; `scored`
@@ -149,14 +213,19 @@ class Store:
         Raises DataError for a number that is not finite, and OSError where the disk is
         full; the records then wait for the next call.
         """
-        raise NotImplementedError
+        lines = _encode_records(records, fingerprint)
+        self._waiting.setdefault(fingerprint, []).extend(lines)
+        if self.is_local or time.monotonic() - self._written_at > FLUSH_SECONDS:
+            self.flush()
 
     def flush(self) -> None:
         """Write the records that still wait."""
-
-    def withdraw(self, fingerprint: str, keys: Collection[str]) -> None:
-        """Take back what this process has appended under these keys."""
-        raise NotImplementedError
+        for fingerprint, lines in self._waiting.items():
+            if lines:
+                name = f"{self.writer}.{self._n_files[fingerprint]:06d}{SUFFIX}"
+                run = self._notes.get(fingerprint, {})
+                self._write(fingerprint, name, lines, run)
+                lines.clear()
 
     def adopt(
         self,
@@ -166,160 +235,67 @@ class Store:
         run: WriterRun,
     ) -> None:
         """Store records of a writer of another store, with their writer and its run."""
-        raise NotImplementedError
-
-    def fingerprints(self) -> list[str]:
-        """Fingerprints with records, sorted."""
-        raise NotImplementedError
-
-    def tables(self) -> list[str]:
-        """Names of the finished tables, and of the provenance beside them."""
-        raise NotImplementedError
-
-    def read_table(self, name: str) -> bytes:
-        """The bytes of a finished table; FileNotFoundError where it is not there."""
-        raise NotImplementedError
-
-    def write_table(self, name: str, content: bytes) -> None:
-        """Put a finished table, or the provenance beside it, whole."""
-        raise NotImplementedError
-
-
-class _FileStore(Store):
-    """A store of files, in a folder or on object storage.
-
-    `writer`: the start of the names of this process's files. `is_local`: whether lines
-    can be appended to a file; object storage takes whole objects.
-    """
-
-    def __init__(self, address: str | Path) -> None:
-        super().__init__(address)
-        from fsspec.implementations.local import LocalFileSystem
-
-        if isinstance(address, str) and "://" in address:
-            self.fs, self.root = _open_url(address)
-            self.address = address.rstrip("/")
-        else:
-            self.fs = LocalFileSystem()
-            self.root = str(expand_path(address).absolute())
-            self.address = self.root
-        self.is_local = isinstance(self.fs, LocalFileSystem)
-        if self.is_local and os.path.isfile(self.root):
-            remedy = "give a folder, for example 'scores/'"
-            raise DataError(f"store: {address} is a file", remedy)
-
-        # Files sort by the start of their writers.
-        start = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        self.writer = f"{start}-{secrets.token_hex(8)}"
-        self._n_files: Counter[str] = Counter()
-        self._waiting: dict[str, list[bytes]] = {}
-        self._written_at = time.monotonic()
-
-    def records(self, fingerprint: str) -> Iterator[Record]:
-        runs: dict[str, WriterRun] = {}
-        n_records: Counter[str] = Counter()
-        for name, lines in self._open_files(fingerprint):
-            writer = name.partition(".")[0]
-            runs.setdefault(writer, {})
-            n_damaged = 0
-            for line in lines:
-                content = decode_line(line, fingerprint)
-                if content is None:
-                    n_damaged += 1
-                elif "rmlab_store" in content:
-                    self._require_layout(f"{fingerprint}/{name}", content)
-                    run = content.get("run", {})
-                    runs[writer] = dict(run)  # type: ignore[call-overload]
-                else:
-                    n_records[writer] += 1
-                    yield Record(writer, str(content["key"]), content["value"])
-            if n_damaged:
-                path = f"{self}/{fingerprint}/{name}"
-                _warn_of_damage(path, n_damaged, n_records[writer])
-
-        self._runs[fingerprint] = {}
-        for writer, run in runs.items():
-            self._runs[fingerprint][writer] = run | {"scored": n_records[writer]}
-
-    def append(self, fingerprint: str, records: Mapping[str, object]) -> None:
-        lines = _encode_records(records, fingerprint)
-        self._waiting.setdefault(fingerprint, []).extend(lines)
-        if self.is_local or time.monotonic() - self._written_at > FLUSH_SECONDS:
-            self.flush()
-
-    def flush(self) -> None:
-        for fingerprint, lines in self._waiting.items():
-            if lines:
-                name = f"{self.writer}.{self._n_files[fingerprint]:06d}{SUFFIX}"
-                run = self._notes.get(fingerprint, {})
-                self._write(fingerprint, name, lines, run)
-                lines.clear()
-
-    def withdraw(self, fingerprint: str, keys: Collection[str]) -> None:
-        self.flush()
-        for name in self._list_records(fingerprint):
-            if not name.startswith(self.writer):
-                continue
-            path = f"{self.root}/{fingerprint}/{name}"
-            remaining = []
-            for line in self.fs.cat_file(path).splitlines(keepends=True):
-                content = decode_line(line, fingerprint) or {}
-                if content.get("key") not in keys:
-                    remaining.append(line)
-            self.write_table(f"{fingerprint}/{name}", b"".join(remaining))
-
-    def adopt(
-        self,
-        fingerprint: str,
-        writer: str,
-        records: Mapping[str, object],
-        run: WriterRun,
-    ) -> None:
         name = f"{writer}.merged-{secrets.token_hex(4)}{SUFFIX}"
         lines = _encode_records(records, fingerprint)
         self._write(fingerprint, name, lines, run)
 
     def fingerprints(self) -> list[str]:
+        """Fingerprints with records, sorted."""
         names = []
-        for name, entry in self.list_files("").items():
-            is_folder = entry["type"] != "file" or entry.get("islink")
-            is_fingerprint = is_folder and _FINGERPRINT.fullmatch(name)
+        for name in self.list_files(""):
+            is_table = name.endswith((".csv", ".json"))
+            is_fingerprint = not is_table and _FINGERPRINT.fullmatch(name)
             if is_fingerprint and self._list_records(name):
                 names.append(name)
         return names
 
     def tables(self) -> list[str]:
+        """Names of the finished tables, and of the provenance beside them."""
         table = re.compile(r"\.csv(\.provenance\.json)?$")
         return [name for name in self.list_files("") if table.search(name)]
 
     def read_table(self, name: str) -> bytes:
-        files = self.list_files("")
-        if name not in files:  # another process writes it anew
+        """The bytes of a finished table; FileNotFoundError where it is not there."""
+        if name not in self.list_files(""):  # another process writes it anew
             raise FileNotFoundError(f"{self.root}/{name}")
-        self._require_file(name, files[name])
-        content: bytes = self.fs.cat_file(f"{self.root}/{name}")
+        with self._explain_errors():
+            content: bytes = self.fs.cat_file(f"{self.root}/{name}")
         return content
 
     def write_table(self, name: str, content: bytes) -> None:
+        """Put a finished table, or the provenance beside it, whole."""
         path = f"{self.root}/{name}"
         if self.is_local:
             write_file(Path(path), content)
-        else:
+            return
+        with self._explain_errors():
             self.fs.pipe_file(path, content)
 
-    def list_files(self, folder: str) -> dict[str, Mapping[str, object]]:
-        """Files and folders by name, sorted, as they are now."""
+    def list_files(self, folder: str) -> list[str]:
+        """Names of files and folders, sorted, as they are now."""
         self.fs.invalidate_cache()
         path = f"{self.root}/{folder}".rstrip("/")
+        with self._explain_errors():
+            try:
+                paths = self.fs.ls(path, detail=False)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
+
+    @contextmanager
+    def _explain_errors(self) -> Iterator[None]:
+        """Errors of object storage, whose clients have classes of their own, as
+        DataError.
+        """
         try:
-            entries = self.fs.ls(path, detail=True)
-        except FileNotFoundError:
-            return {}
-        by_name = {}
-        for entry in entries:
-            name = entry["name"].rstrip("/").rpartition("/")[2]
-            by_name[name] = entry
-        return dict(sorted(by_name.items()))
+            yield
+        except Exception as error:
+            if self.is_local:
+                raise
+            cause = f"{type(error).__name__}: {error}"
+            problem = f"store: {self} cannot be reached ({cause})"
+            remedy = "run the same again once it answers; this process keeps what waits"
+            raise DataError(problem, remedy) from error
 
     def _write(
         self, fingerprint: str, name: str, lines: list[bytes], run: WriterRun
@@ -330,25 +306,27 @@ class _FileStore(Store):
         if not (self.is_local and os.path.exists(path)):
             header = {"rmlab_store": VERSION, "run": run}
             content = encode_line(header, fingerprint) + content
-        try:
-            if self.is_local:
-                self.fs.makedirs(os.path.dirname(path), exist_ok=True)
-                with self.fs.open(path, "ab") as file:
-                    file.write(content)
-            else:
+        if not self.is_local:
+            _UNWRITTEN[self.address] = self._waiting
+            with self._explain_errors():
                 self.fs.pipe_file(path, content)
-                self._n_files[fingerprint] += 1
-                self._written_at = time.monotonic()
+            _UNWRITTEN.pop(self.address, None)
+            self._n_files[fingerprint] += 1
+            self._written_at = time.monotonic()
+            return
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "ab") as file:
+                file.write(content)
         except OSError as error:
             # The file may end with half a line: the next one is written to another
             # file.
             self._n_files[fingerprint] += 1
             problem = f"store: cannot write ({error.strerror or error})"
-            stored = "Scores stored before are kept"
             remedy = (
                 f"{write_remedy(error)}, and run the same again to go on from there"
             )
-            message = f"{problem}. {stored}; {remedy}"
+            message = f"{problem}. Scores stored before are kept; {remedy}"
             raise OSError(error.errno, message, str(self)) from error
 
     def _folder(self, fingerprint: str) -> str:
@@ -356,11 +334,7 @@ class _FileStore(Store):
             problem = f"fingerprint: {fingerprint!r} cannot name a folder"
             allowed = "allowed: up to 128 letters, digits, '.', '_', '-'"
             raise DataError(problem, allowed)
-        folder = f"{self.root}/{fingerprint}"
-        if self.is_local and os.path.islink(folder):
-            rule = "nothing inside a store may lead elsewhere"
-            raise DataError(f"store: {folder} is a link, and {rule}", "delete it")
-        return folder
+        return f"{self.root}/{fingerprint}"
 
     def _open_files(self, fingerprint: str) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Names of the files with records, and their lines."""
@@ -368,52 +342,39 @@ class _FileStore(Store):
         paths = [f"{self.root}/{fingerprint}/{name}" for name in names]
         if self.is_local:
             for name, path in zip(names, paths, strict=True):
-                with self.fs.open(path, "rb") as file:
+                with open(path, "rb") as file:
                     yield name, file
             return
         for start in range(0, len(paths), FILES_AT_ONCE):
-            contents = self.fs.cat(paths[start : start + FILES_AT_ONCE])
+            with self._explain_errors():
+                contents = self.fs.cat(paths[start : start + FILES_AT_ONCE])
             for path, content in contents.items():
                 yield path.rpartition("/")[2], content.splitlines(keepends=True)
 
     def _list_records(self, fingerprint: str) -> list[str]:
         """Names of the files with records."""
         self._folder(fingerprint)
-        names = []
-        for name, entry in self.list_files(fingerprint).items():
-            path = f"{fingerprint}/{name}"
-            if name.endswith(SUFFIXES_OF_VERSION_1):
-                self._require_layout(path, {"rmlab_store": 1})
-            if name.endswith(SUFFIX):
-                self._require_file(path, entry)
-                names.append(name)
-        return names
+        names = self.list_files(fingerprint)
+        return [name for name in names if name.endswith(SUFFIX)]
 
-    def _require_layout(self, path: str, header: Mapping[str, object]) -> None:
-        layout = header["rmlab_store"]
-        if layout != VERSION:
-            file = f"{self}/{path} has layout {layout}"
-            remedy = "give store= a new folder, or use the rmlab that wrote this one"
-            reads = f"this rmlab reads layout {VERSION}"
-            raise DataError(f"store: {file}, and {reads}", remedy)
 
-    def _require_file(self, path: str, entry: Mapping[str, object]) -> None:
-        if entry["type"] != "file" or entry.get("islink"):
-            kind = "link" if entry.get("islink") else "pipe, a device or a folder"
-            problem = f"store: {self}/{path} is a {kind}"
-            raise DataError(problem, "a store holds plain files only; delete it")
+def open_store(store: str | Path | Store) -> Store:
+    """Return the store of an address, or the store itself."""
+    return store if isinstance(store, Store) else Store(store)
 
 
 def _open_url(url: str) -> tuple["AbstractFileSystem", str]:
     """The file system of a URL, and the path in it."""
     from fsspec.core import url_to_fs
 
-    if "::" in url:
-        cache = "goes through a cache, which would hide the files of others"
-        raise DataError(f"store: {url!r} {cache}", "leave it out")
+    scheme = url.partition("://")[0]
+    if "::" in url or scheme in _NO_STORES:
+        problem = f"store: {url!r} cannot be a store"
+        raise DataError(problem, "give a folder, or s3://bucket/folder")
     try:
         fs, path = url_to_fs(url)
-    except (ValueError, ImportError) as error:
+    # Clients ask for credentials, and raise errors of their own.
+    except Exception as error:
         problem = f"store: {url!r} cannot be used ({error})"
         raise DataError(problem, "give a folder, or s3://bucket/folder") from error
     root = str(path).rstrip("/")
@@ -421,6 +382,15 @@ def _open_url(url: str) -> tuple["AbstractFileSystem", str]:
         problem = f"store: {url!r} names no single folder"
         raise DataError(problem, "give one, for example s3://bucket/scores")
     return fs, root
+
+
+def _require_layout(path: str, header: Mapping[str, object]) -> None:
+    layout = header["rmlab_store"]
+    if layout != VERSION:
+        file = f"{path} has layout {layout}"
+        remedy = "give store= a new folder, or use the rmlab that wrote this one"
+        problem = f"store: {file}, and this rmlab reads layout {VERSION}"
+        raise DataError(problem, remedy)
 
 
 def _warn_of_damage(path: str, n_damaged: int, n_records: int) -> None:
@@ -454,8 +424,11 @@ def encode_line(content: Mapping[str, object], fingerprint: str) -> bytes:
 
 
 def decode_line(line: bytes, fingerprint: str) -> dict[str, object] | None:
-    """The content of a line, a header or a record; None for a damaged one."""
-    body = line[_CHECKSUM_BYTES:-1]
+    """The content of a line, a header or a record; None for a damaged one.
+
+    A copy of the file may have Windows' line ends.
+    """
+    body = line.rstrip(b"\r\n")[_CHECKSUM_BYTES:]
     checksum = zlib.crc32(body, zlib.crc32(fingerprint.encode()))
     is_whole = line.endswith(b"\n") and line.startswith(_CHECKSUM % checksum)
     if not is_whole:
@@ -464,8 +437,6 @@ def decode_line(line: bytes, fingerprint: str) -> dict[str, object] | None:
         content: dict[str, object] = json.loads(line)
     except (RecursionError, ValueError):
         return None
-
-    run = content.get("run", {})
-    is_header = "rmlab_store" in content and isinstance(run, dict) and is_shallow(run)
+    is_header = "rmlab_store" in content and isinstance(content.get("run", {}), dict)
     is_record = isinstance(content.get("key"), str) and "value" in content
     return content if is_header or is_record else None

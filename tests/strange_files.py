@@ -26,7 +26,7 @@ _VALUES = [
     *b'[{"role":"user"}]|[{"role":"user","content":2}]|{"scores":[1]}|"chosen"'.split(
         b"|"
     ),
-    *[b"1" * 400, *(b"[" * depth + b"]" * depth for depth in (300, 900))],
+    b"1" * 400,
 ]
 _BYTES = [
     *rb"""1_0|0x1f|1+2j|2.5.1|1,5|"|'|;|PAR1""".split(b"|"),

@@ -3,7 +3,6 @@ is refused.
 """
 
 import csv
-import hashlib
 import json
 import re
 import unicodedata
@@ -142,18 +141,6 @@ def test_provenance_belongs_to_the_file_it_was_written_for(tmp_path, make_scores
     assert caught[0].filename == __file__
     scores.attrs = {}
     assert read_scores(write_scores(scores, first)).attrs == {}
-
-
-def test_a_sidecar_of_endless_nesting_is_refused(tmp_path, make_scores):
-    """A table with it could be read, and not copied: RecursionError."""
-    path = write_scores(make_scores(models=["a"]), tmp_path / "a.csv")
-    sidecar = path.with_name("a.csv.provenance.json")
-    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
-    sidecar.write_text(
-        f'{{"sha256": "{checksum}", "provenance": {"[" * 400 + "]" * 400}}}'
-    )
-    with pytest.raises(DataError, match="provenance"):
-        read_scores(path)
 
 
 def test_rm_bench_files_of_the_runner(tmp_path):
@@ -419,7 +406,6 @@ def seen_by_any_system(file):
 
 @given(st.tuples(NAMES, NAMES), st.tuples(NAMES, NAMES))
 @example(("a-/b", "a--b"), ("a/-b", "a/b"))
-@example(("con", ""), ("CON", "%"))
 @example(("/a", "b"), ("--a", "b"))
 @example(("a.b", "c"), ("a", "b.c"))
 @example(("a", "b.pairs"), ("a", "b"))
@@ -446,14 +432,11 @@ def test_different_names_have_different_files_and_the_model_s_end_is_never_in_do
 @given(NAMES, NAMES)
 @example("-rf", "a.b")
 @example("x" * 300, "pairs")
-@example("nul", "mini")
-@example("com1.v2", "mini")
 @example("Skywork/Skywork-Reward-V2-Qwen3-0.6B", "rm-bench")
 def test_a_file_is_allowed_everywhere_and_says_what_it_holds(model, benchmark):
     for of_pairs in (False, True):
         file = file_name(model, benchmark, pairs=of_pairs)
         assert re.fullmatch(r"[A-Za-z0-9_~][A-Za-z0-9_.~-]*\.csv", file)
-        assert not re.match(r"(con|prn|aux|nul|com\d|lpt\d)\.", file, re.IGNORECASE)
         assert len(file) < 200
         assert holds_pairs(Path(file)) == of_pairs
 

@@ -74,11 +74,7 @@ def read_sidecar(path: Path) -> dict[str, object]:
     if not sidecar.is_file() or not path.is_file():
         return {}
     content = records.read_json(sidecar)
-    if (
-        not isinstance(content, dict)
-        or "sha256" not in content
-        or not records.is_shallow(content)
-    ):
+    if not isinstance(content, dict) or "sha256" not in content:
         problem = f"{sidecar}: expected an object with 'sha256'"
         raise DataError(problem, f"delete the file, or write {path.name} again")
     if content["sha256"] != sha256(path):

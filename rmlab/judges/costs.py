@@ -9,7 +9,7 @@ from rmlab.judges.kinds import Judge, PairJudge
 from rmlab.judges.questions import Question, count_tokens
 from rmlab.scorers.base import Text
 from rmlab.scoring.texts import both_orders, comparisons, list_texts
-from rmlab.store import Store
+from rmlab.store import Store, open_store
 
 
 def texts_by_judge(
@@ -39,7 +39,7 @@ def texts_by_judge(
 
 
 def cost(
-    judge: Judge, responses: pd.DataFrame, *, store: str | Path | None = None
+    judge: Judge, responses: pd.DataFrame, *, store: str | Path | Store | None = None
 ) -> pd.DataFrame:
     """Count what judging `responses` would take; nothing is asked.
 
@@ -64,7 +64,7 @@ def cost(
     for asked, texts in texts_by_judge(judge, responses):
         stored: set[str] = set()
         if store is not None:
-            stored.update(Store(store).read(asked.fingerprint))
+            stored.update(open_store(store).read(asked.fingerprint))
         for text in texts:
             for question in asked.questions(text):
                 questions[question.key] = question

@@ -9,6 +9,7 @@ from rmlab.scoring.reward_column import rewards
 from rmlab.scoring.stores import merge_stores
 from rmlab.scoring.texts import Shard
 from rmlab.scoring.walk import Models, make_run_options, score_table
+from rmlab.store import Store
 
 __all__ = ["Ray", "merge_stores", "prefer", "rewards", "score"]
 
@@ -17,7 +18,7 @@ def score(
     responses: pd.DataFrame,
     model: Models,
     *,
-    store: str | Path | None = None,
+    store: str | Path | Store | None = None,
     shard: Shard | None = None,
     cluster: str | Ray | None = None,
     batch: int = 256,
@@ -100,7 +101,7 @@ def prefer(
     responses: pd.DataFrame,
     model: Models,
     *,
-    store: str | Path | None = None,
+    store: str | Path | Store | None = None,
     shard: Shard | None = None,
     cluster: str | Ray | None = None,
     batch: int = 256,

@@ -10,6 +10,7 @@ from rmlab import tables
 from rmlab.benchmarks.own_prompts import list_answers
 from rmlab.scoring.cluster import Ray
 from rmlab.scoring.walk import Models, make_run_options, open_models, score_answers
+from rmlab.store import Store
 from rmlab.tables import DataError
 
 REWARD = "reward"
@@ -24,7 +25,7 @@ def rewards(
     *,
     prompt: str | None = "prompt",
     response: str = "response",
-    store: str | Path | None = None,
+    store: str | Path | Store | None = None,
     cluster: str | Ray | None = None,
     batch: int = 256,
     allow_missing: bool = False,

@@ -4,24 +4,26 @@ and several stores as one.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from json import loads
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from rmlab.io.files import read_pairs, read_scores
 from rmlab.io.native import PAIRS_INFIX, SIDECAR, encode_frame
 from rmlab.scorers.base import Scorer
 from rmlab.store import Store
-from rmlab.tables import DataError
+from rmlab.tables import KEY, PAIR_KEY, DataError
 
 # Names that stay as they are: lower case, which every file system tells apart, and no
 # hyphens beside the two that stand for a slash.
 _WORD = r"[a-z0-9_]+(-[a-z0-9_]+)*"
-# Names of devices on Windows, whatever follows a dot.
-_DEVICE = r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)"
-_MODEL = re.compile(rf"(?!{_DEVICE}){_WORD}([./]{_WORD})*")
+_MODEL = re.compile(rf"{_WORD}([./]{_WORD})*")
 # A benchmark called "pairs" would say that the table holds comparisons.
 _BENCHMARK = re.compile(rf"(?!{PAIRS_INFIX[1:]}$){_WORD}")
 _LONGEST = 80
@@ -107,18 +109,46 @@ def _model_weights(provenance: Mapping[str, object]) -> object:
 
 
 def write_tables(table: pd.DataFrame, store: Store) -> None:
-    """Write each model's scores or pairs of each benchmark into the store, replacing
-    those of an earlier run.
+    """Write each model's scores or pairs of each benchmark into the store, beside the
+    rows that it has of earlier runs of the same scorer.
     """
     is_pairs = "score" not in table.columns
     for key, rows in table.groupby(["model", "benchmark"], sort=False):
         model, benchmark = map(str, key)
         rows.attrs = {"provenance": {model: table.attrs["provenance"][model]}}
         name = file_name(model, benchmark, pairs=is_pairs)
-        contents = encode_frame(rows, ".csv")
+        contents = encode_frame(_add_earlier_rows(rows, store, name), ".csv")
         store.write_table(name, contents.table)
         # The provenance tells the table's checksum, and so comes after it.
         store.write_table(name + SIDECAR, contents.sidecar)
+
+
+def _add_earlier_rows(rows: pd.DataFrame, store: Store, name: str) -> pd.DataFrame:
+    """The rows, and those of the store's table that this run has not made again."""
+    is_pairs = "score" not in rows.columns
+    key = PAIR_KEY if is_pairs else KEY
+    with TemporaryDirectory() as folder, suppress(FileNotFoundError, DataError):
+        for file in (name, name + SIDECAR):
+            Path(folder, file).write_bytes(store.read_table(file))
+        path = Path(folder, name)
+        if is_pairs:
+            earlier = read_pairs(path)
+        else:
+            earlier = read_scores(path, allow_missing=True)
+
+        provenance = rows.attrs["provenance"]
+        earlier_provenance = earlier.attrs.get("provenance", {})
+        for model, about in provenance.items():
+            earlier_about = earlier_provenance.get(model, {})
+            if earlier_about.get("fingerprint") != about.get("fingerprint"):
+                return rows
+        made = pd.MultiIndex.from_frame(rows[key])
+        is_made = pd.MultiIndex.from_frame(earlier[key]).isin(made)
+        if not is_made.all():
+            all_rows = pd.concat([rows, earlier[~is_made]], ignore_index=True)
+            all_rows.attrs = {"provenance": provenance}
+            return all_rows
+    return rows
 
 
 def merge_stores(
@@ -148,8 +178,8 @@ def merge_stores(
     Raises
     ------
     DataError
-        If a source is not there or holds neither scores nor tables, or holds a link, a
-        pipe or a device.
+        If a source is not there or holds neither scores nor tables, or where records
+        of one scorer have other numbers of values.
     """
     if isinstance(folders, str | Path):
         folders = [folders]
@@ -188,14 +218,15 @@ def _merge_fingerprint(
             by_writer = new_records.setdefault(record.writer, {})
             by_writer[record.key] = record.value
 
-    runs = source.runs(fingerprint)
-    for writer, records in new_records.items():
-        target.adopt(fingerprint, writer, records, runs[writer])
-
     conflicts = []
     for key, value in source_values.items():
         if key in target_values and target_values[key] != value:
             conflicts.append((value, target_values[key]))
+    largest_difference = _largest_difference(conflicts, fingerprint)
+
+    runs = source.runs(fingerprint)
+    for writer, records in new_records.items():
+        target.adopt(fingerprint, writer, records, runs[writer])
     names = [str(run["name"]) for run in runs.values() if "name" in run] or [""]
     return {
         "fingerprint": fingerprint,
@@ -204,17 +235,29 @@ def _merge_fingerprint(
         "texts": len(source_values),
         "added": sum(len(records) for records in new_records.values()),
         "conflicts": len(conflicts),
-        "max_difference": _largest_difference(conflicts),
+        "max_difference": largest_difference,
     }
 
 
-def _largest_difference(conflicts: Iterable[tuple[object, object]]) -> float:
-    """Of the scores; NaN where there are none."""
-    largest = np.nan
+def _largest_difference(
+    conflicts: Iterable[tuple[object, object]], fingerprint: str
+) -> float:
+    """The largest difference of two scores; NaN where there are none."""
+    differences = [np.nan]
     for source_value, target_value in conflicts:
-        if isinstance(source_value, dict):
-            continue  # an answer of a judge
-        source_scores = np.asarray(source_value, float)
-        target_scores = np.asarray(target_value, float)
-        largest = np.fmax(largest, np.abs(source_scores - target_scores).max())
-    return float(largest)
+        source_values = _list_values(source_value)
+        target_values = _list_values(target_value)
+        n_source = len(source_values)
+        n_target = len(target_values)
+        if n_source != n_target:
+            counts = f"{n_source} values in one store, {n_target} in the other"
+            problem = f"merge_stores: records of {fingerprint!r} have {counts}"
+            raise DataError(problem, "change the scorer's fingerprint with its columns")
+        if source_values[0] is not None and target_values[0] is not None:
+            differences.append(abs(float(source_values[0]) - float(target_values[0])))
+    return float(np.fmax.reduce(differences))
+
+
+def _list_values(record: Any) -> list[Any]:
+    """The score of a record, and the further values behind it."""
+    return record if isinstance(record, list) else [record]

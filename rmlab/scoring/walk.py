@@ -34,7 +34,7 @@ from rmlab.scoring.texts import (
     list_texts,
     select_shard,
 )
-from rmlab.store import Store
+from rmlab.store import Store, open_store
 from rmlab.tables import DataError, nearest
 
 # A model by its name, or a scorer.
@@ -98,7 +98,7 @@ def score_table(
 
 def make_run_options(
     *,
-    store: str | Path | None,
+    store: str | Path | Store | None,
     cluster: str | Ray | None,
     batch: int,
     allow_missing: bool,
@@ -108,7 +108,7 @@ def make_run_options(
     if not isinstance(batch, int) or batch < 1:
         allowed = "give the number of texts of a call, 1 or more"
         raise DataError(f"batch: {batch!r} is not allowed", allowed)
-    opened_store = None if store is None else Store(store)
+    opened_store = None if store is None else open_store(store)
     engine = find_engine(cluster) if isinstance(cluster, str) else cluster
     return RunOptions(opened_store, engine, batch, allow_missing, progress)
 
