@@ -45,7 +45,7 @@ def fit_without_clusters(
     return Fit(
         effect=to_effects @ total[:, 0],
         without=without[:, :, 0] @ to_effects.T,
-        df=_satterthwaite_df(products, rest @ to_effects.T),
+        df=_satterthwaite_df(products, np.asarray(rest @ to_effects.T)),
     )
 
 
