@@ -26,7 +26,8 @@ from transformers import (
 from transformers.trainer_callback import CallbackHandler
 
 from rmlab import metrics as estimation
-from rmlab import scorers, scoring, tables
+from rmlab import scorers, scoring, stats, tables
+from rmlab.estimation.difference import holm
 from rmlab.scorers.in_memory import ModelInMemory
 
 __all__ = ["BenchmarkCallback"]
@@ -39,7 +40,8 @@ class BenchmarkCallback(TrainerCallback):
 
     The trainer's loggers get `<benchmark>/overall`, `/easy`, `/normal` and `/hard`
     (of data without levels all columns of `rmlab.summary`), each also with `_low` and
-    `_high`, and `rmlab/share_of_time`, the share of the training time that this took.
+    `_high`, `p_holm` (of the change since the first step, adjusted over the steps so
+    far), and `rmlab/share_of_time`, the share of the training time that this took.
     Training goes on as it would without: weights, modes and random numbers stay as they
     are. An error while scoring or logging is a warning and never ends the training.
 
@@ -184,11 +186,41 @@ class BenchmarkCallback(TrainerCallback):
         self.scores = pd.concat([self.scores, scores], ignore_index=True)
         self.scores.attrs["provenance"] = provenance
 
+    def changes(self) -> pd.DataFrame:
+        """Compare each step with the first one.
+
+        Returns
+        -------
+        DataFrame
+            One row per benchmark and step, as `rmlab.compare` returns it; `p_holm` is
+            adjusted over the steps up to this one (Holm's method). The best of many
+            steps looks better than it is: its own interval does not allow for the
+            choice.
+        """
+        frames = []
+        for benchmark, rows in self.scores.groupby(
+            "benchmark", sort=False, observed=True
+        ):
+            first, *later = rows["model"].unique()
+            steps = [stats.compare(rows, name, first) for name in later]
+            if steps:
+                frame = pd.concat(steps, ignore_index=True)
+                frame.insert(0, "benchmark", benchmark)
+                p = frame["p"].to_numpy()
+                frame["p_holm"] = [holm(p[: i + 1])[i] for i in range(len(p))]
+                frames.append(frame)
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
     def _summarize(self, scores: pd.DataFrame) -> dict[str, float]:
         """The numbers to log, by name."""
         numbers: dict[str, float] = {}
         for benchmark, rows in scores.groupby("benchmark", observed=True):
             numbers |= _list_estimates(str(benchmark), rows)
+        changes = self.changes()
+        if len(changes):
+            last = changes[changes["model_a"].isin(scores["model"])]
+            for benchmark, p in zip(last["benchmark"], last["p_holm"], strict=True):
+                numbers[f"{benchmark}/p_holm"] = p
         for name, metric in self.metrics.items():
             numbers[name] = float(metric(scores))
         return numbers

@@ -673,3 +673,37 @@ def test_reward_auditor_s_original_wordings_are_rm_bench_s(shared_data):
     handle = load("rm-bench", path=path, variant=3)
     assert handle["prompt"].str.contains("@").all()
     assert len(handle) == len(original) == 2 * 529
+
+
+def test_some_domains_are_a_benchmark_of_their_own():
+    """Nothing is missing where a domain was never asked for, in any function."""
+    part = load("mini", domains=["chat", "code"])
+    scores = rmlab.score(part, ["longest", "shortest"])
+    assert set(scores["benchmark"]) == {"mini (chat, code)"}
+    summary = rmlab.summary(scores)
+    assert list(summary)[1:7] == ["chat", "code", "easy", "normal", "hard", "overall"]
+    mean = summary[["chat", "code"]].mean(axis=1)
+    np.testing.assert_allclose(summary["overall"], mean)
+    whole = rmlab.summary(rmlab.score(load("mini"), ["longest", "shortest"]))
+    np.testing.assert_array_equal(summary["chat"], whole["chat"])
+    for table in (summary, rmlab.rank(scores), rmlab.style_gap(scores)):
+        assert (table["reason"] == "").all()
+    assert rmlab.leaderboard(scores)["overall"].notna().all()
+    assert rmlab.estimates(scores)["value"].notna().all()
+    assert rmlab.compare(scores, "longest", "shortest")["p"].notna().all()
+    gone = scores[scores["domain"] != "code"]
+    assert rmlab.summary(gone)["reason"].str.contains("code").all()
+    with pytest.raises(DataError, match="'maths'"):
+        load("mini", domains=["maths"])
+
+
+def test_a_section_keeps_the_subsets_of_its_domains():
+    pairs = reward_bench_pairs(models=("a",))
+    domains = ["alpacaeval-easy", "donotanswer", "xstest-should-refuse"]
+    benchmark = named("reward-bench").only(domains)
+    kept = pairs[pairs["domain"].isin(domains)].assign(benchmark=benchmark.name)
+    row = rmlab.summary(kept).iloc[0]
+    weight = np.array([100 / 358, (136 + 154) / 740])  # those of the whole benchmark
+    sections = row[["chat", "safety"]].to_numpy(float)
+    assert row["overall"] == pytest.approx(sections @ weight / weight.sum())
+    assert "reasoning" not in row

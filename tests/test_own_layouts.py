@@ -493,3 +493,36 @@ def test_a_remedy_can_be_followed(tmp_path):
             assert remedy in str(caught.value)
         options |= option
     assert len(rmlab.load_preferences(frame, **options)) == 2
+
+
+@pytest.mark.parametrize("n_models", [3, pytest.param(51, marks=pytest.mark.long)])
+def test_real_scores_give_the_printed_accuracies(shared_data, tmp_path, n_models):
+    """Themis-CodeRewardBench's scores as its project publishes them, file by file."""
+    folder = shared_data / "themis-code-reward-bench"
+    items = pd.read_parquet(folder / "items.parquet").set_index("item")
+    margins = pd.read_parquet(folder / "scores.parquet").astype({"model": "str"})
+    printed = pd.read_csv(folder / "printed_accuracies.csv").set_index("model")
+    # CE-RM has ties, and replies that could not be read.
+    names = ["CE-RM-4B", *printed.index.drop("CE-RM-4B")][:n_models]
+    for name in names:
+        rows = margins[margins["model"] == name].set_index("item").reindex(items.index)
+        margin = rows["margin"].astype(float)
+        chosen = rows["chosen"].astype(float).fillna(0.0)
+        frame = items[["language", "aspect", "subset"]].astype("str")
+        frame["chosen_score"] = margin.where(margin.isna(), chosen + margin)
+        frame["rejected_score"] = margin.where(margin.isna(), chosen)
+        frame["correct"] = margin > 0
+        frame["score_diff"] = margin
+        (tmp_path / name).mkdir()
+        frame.set_index(items["id"]).to_parquet(tmp_path / name / "scores.parquet")
+
+    scores = rmlab.read_scores(str(tmp_path / "*/scores.parquet"), allow_missing=True)
+    pairs = rmlab.pairs(scores)
+    # The printed table counts a tie and a missing score as lost.
+    is_win = pairs["outcome"] == "win"
+    overall = is_win.groupby(pairs["model"]).mean()
+    by_aspect = is_win.groupby([pairs["model"], pairs["aspect"]]).mean().unstack()
+    accuracies = by_aspect.assign(overall=overall)
+    assert set(accuracies.index) == set(names)
+    expected = printed.loc[accuracies.index, accuracies.columns]
+    np.testing.assert_allclose(accuracies, expected, atol=5.1e-5)

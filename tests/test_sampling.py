@@ -106,3 +106,11 @@ def test_intervals_are_as_wide_as_the_docstring_says(n, low, high):
     widths = (estimates["high"] - estimates["low"]) / 2
     for name in ("overall", "easy", "normal", "hard"):
         assert low - 0.005 <= widths[name] <= high + 0.005
+
+
+def test_a_domain_too_small_for_an_interval_is_named(caplog):
+    sample(table(chat=50, math=3), 20)
+    assert "math" in caplog.text
+    caplog.clear()
+    sample(table(chat=50, math=8), 20)
+    assert not caplog.text

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from statsmodels.stats.multitest import multipletests
 from transformers import (
     AutoModelForSequenceClassification,
     PreTrainedTokenizerFast,
@@ -337,6 +338,22 @@ def test_steps_are_read_from_names(responses):
     renamed = scores.assign(model=scores["model"] + " step 3")
     with pytest.raises(DataError, match="2 runs"):
         rmlab.plots.plot_training(renamed)
+
+
+def test_steps_are_compared_with_the_first_by_holm_over_the_steps_so_far(responses):
+    callback = BenchmarkCallback(responses)
+    step = [responses.assign(model=f"run step {i}") for i in range(4)]
+    rng = np.random.default_rng(0)
+    for i, scores in enumerate(step):
+        right = (scores["label"] == "chosen") * 0.4 * i
+        scores["score"] = right + rng.normal(size=len(scores))
+    callback.scores = pd.concat(step).drop(columns=["prompt", "response"])
+    changes = callback.changes()
+    assert changes["model_a"].tolist() == [f"run step {i}" for i in (1, 2, 3)]
+    p = changes["p"].to_numpy()
+    for i in range(3):
+        adjusted = multipletests(p[: i + 1], method="holm")[1][i]
+        assert changes["p_holm"].iloc[i] == pytest.approx(adjusted)
 
 
 def test_it_is_loaded_on_first_access():

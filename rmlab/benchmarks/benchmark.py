@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+import numpy as np
 import pandas as pd
 
 from rmlab.benchmarks.layout import Layout
@@ -197,6 +198,41 @@ class Benchmark:
             if value != own_rules[name]:
                 changes.append(f"{name}={value}")
         return replace(parts, label=", ".join(changes))
+
+    def only(self, domains: Sequence[str]) -> "Benchmark":
+        """The benchmark of some of its domains, with the weights that they have in the
+        whole: no number needs another one.
+
+        Its name says which, for example "rm-bench (chat, code)".
+        """
+        known = list(dict.fromkeys(self.subsets.values()))
+        for domain in domains:
+            if domain not in known:
+                problem = f"domains: {domain!r} is not a domain of {self.title}"
+                raise DataError(problem, nearest(domain, known))
+        subsets = {name: of for name, of in self.subsets.items() if of in domains}
+        sections = {}
+        for section, members in self.sections.items():
+            kept = [name for name in members if name in subsets]
+            if kept:
+                sections[section] = kept
+        left_out = {*known, *self.subsets, *self.sections}
+        left_out -= {*subsets, *domains, *sections}
+
+        def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
+            parts = self.make_parts(items, options)
+            has_part = [name not in left_out for name in parts.names]
+            return replace(parts, weight=np.where(has_part, parts.weight, 0.0))
+
+        return replace(
+            self,
+            name=f"{self.name} ({', '.join(domains)})",
+            title=f"{self.title} ({', '.join(domains)})",
+            subsets=subsets,
+            sections=sections,
+            columns=[name for name in self.columns if name not in left_out],
+            make_parts=make_parts,
+        )
 
     def chance_of(self, subset: str) -> float:
         """What random scores earn in a subset."""

@@ -86,7 +86,7 @@ def fetch_pairs(repo: str, split: str | None, revision: str | None) -> list[Path
     without its shard number.
     """
 
-    def choose_split(names: list[str]) -> list[str]:
+    def choose_files(names: list[str]) -> list[str]:
         files_of_split: dict[str, list[str]] = {}
         for name in names:
             files_of_split.setdefault(_split_of_file(name), []).append(name)
@@ -94,7 +94,7 @@ def fetch_pairs(repo: str, split: str | None, revision: str | None) -> list[Path
         return files_of_split[chosen]
 
     return _download(
-        repo, revision or "main", "load_preferences('<file>')", choose_split
+        repo, revision or "main", "load_preferences('<file>')", choose_files
     )
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -43,6 +43,7 @@ _RESERVED = {
 }
 # Characters; a longer cell is a text, and texts stay in prompt and response.
 _LONGEST_EXTRA = 200
+_NAMES = ("model", "benchmark", "domain", "subset", "family")
 
 
 def load_preferences(
@@ -296,52 +297,62 @@ def _list_rows(reading: _Reading, benchmark: str) -> pd.DataFrame:
 
     `spelled` is the response as text, by which equal ones are found.
     """
-    table, _, items, extra, _ = reading
-    ids = _name_items(reading)
-    rows = []
-    own: dict[str, Cells] = {
-        name: [] for name in ("id", "label", "slot", "prompt", "response", "score")
-    }
-    families = []
-    for item, item_id in zip(items, ids, strict=True):
-        slots = dict.fromkeys(LABELS, 0)
-        family = None if item.prompt is None else name_family(item.prompt)
-        for answer, response in zip(item.answers, item.responses, strict=True):
-            rows.append(item.row)
-            own["id"].append(item_id)
-            own["label"].append(answer.label)
-            own["slot"].append(slots[answer.label])
-            own["prompt"].append(item.prompt)
-            own["response"].append(response)
-            own["score"].append(answer.score)
-            families.append(family)
-            slots[answer.label] += 1
-    if not any(item.is_split for item in items):
-        own["response"] = _strip_prompts(own["prompt"], own["response"])
-
-    shared: dict[str, Cells] = {}
-    shared_roles = ("model", "benchmark", "domain", "subset", "family")
-    for role in shared_roles:
+    table = reading.table
+    frame = _list_answers(reading)
+    rows = frame.pop("row").tolist()
+    for role in _NAMES:
         names = table.names(role)
-        shared[role] = [names[row] for row in rows]
-    for column in extra:
-        cells = table.source.columns[column]
-        shared[column] = [cells[row] for row in rows]
-    for column, cells in table.extra.items():
-        shared[column] = [cells[row] for row in rows]
+        frame[role] = pd.Series([names[row] for row in rows], dtype="str")
+    added = {column: table.source.columns[column] for column in reading.extra}
+    extra = {}
+    for column, cells in (added | table.extra).items():
+        extra[column] = [cells[row] for row in rows]
+    frame = pd.concat([frame, pd.DataFrame(extra, index=frame.index)], axis=1)
 
-    frame = pd.DataFrame({**shared, **own})
-    frame["spelled"] = [str(response) for response in own["response"]]
-    frame = frame.astype(dict.fromkeys(shared_roles, "str"))
     frame["benchmark"] = frame["benchmark"].fillna(benchmark)
     frame["domain"] = frame["domain"].fillna(frame["subset"]).fillna(frame["benchmark"])
     frame["subset"] = frame["subset"].fillna(frame["domain"])
-    frame["family"] = frame["family"].fillna(pd.Series(families, dtype="str"))
+    families = frame.pop("prompt_family")
+    frame["family"] = frame["family"].fillna(families)
     _refuse_repeated_ids(table, frame)
     n_prompts = len(frame.drop_duplicates(tables.PROMPT))
     if not table.has("family") and frame["family"].nunique() in (0, n_prompts):
         return frame.drop(columns="family")
     return frame
+
+
+def _list_answers(reading: _Reading) -> pd.DataFrame:
+    """The answers of all items, each with the first row of its item."""
+    answers = []
+    is_split = False
+    for item, item_id in zip(reading.items, _name_items(reading), strict=True):
+        is_split = is_split or item.is_split
+        slots = dict.fromkeys(LABELS, 0)
+        family = None if item.prompt is None else name_family(item.prompt)
+        for answer, response in zip(item.answers, item.responses, strict=True):
+            slot = slots[answer.label]
+            slots[answer.label] += 1
+            key = (item.row, item_id, answer.label, slot)
+            answers.append((*key, item.prompt, response, answer.score, family))
+    rows, ids, labels, slots_, prompts, responses, scores, families = zip(
+        *answers, strict=True
+    )
+    texts: Cells = list(responses)
+    if not is_split:
+        texts = _strip_prompts(prompts, texts)
+    return pd.DataFrame(
+        {
+            "row": rows,
+            "id": ids,
+            "label": labels,
+            "slot": slots_,
+            "prompt": pd.Series(prompts, dtype=object),
+            "response": pd.Series(texts, dtype=object),
+            "score": scores,
+            "prompt_family": pd.Series(families, dtype="str"),
+            "spelled": list(map(str, texts)),
+        }
+    )
 
 
 def _refuse_repeated_ids(table: OwnTable, frame: pd.DataFrame) -> None:
@@ -421,7 +432,7 @@ def _add_pair(base: str, key: object) -> str:
     return f"{base}:{first}-{second}"
 
 
-def _strip_prompts(prompts: Cells, responses: Cells) -> Cells:
+def _strip_prompts(prompts: Sequence[object], responses: Cells) -> Cells:
     """Cut the prompt off the answers if every answer of every row begins with it."""
     endings: Cells = []
     for prompt, response in zip(prompts, responses, strict=True):
@@ -438,47 +449,64 @@ def _strip_prompts(prompts: Cells, responses: Cells) -> Cells:
 
 def _describe(reading: _Reading, answers: pd.DataFrame) -> dict[str, object]:
     """What was understood, which is also said in one line."""
-    table, layout, items, extra, n_bad = reading
+    table = reading.table
     matched = {}
     for role, names in table.roles.items():
         if names and role in table.used:
             matched[role] = list(names)
-    used = set(extra).union(*matched.values())
-    ignored = [column for column in table.source.columns if column not in used]
+    used = set(reading.extra).union(*matched.values())
     understood: dict[str, object] = {
-        "layout": layout.name,
+        "layout": reading.layout.name,
         "columns": matched,
-        "extra": extra,
-        "ignored": ignored,
+        "extra": reading.extra,
+        "ignored": [column for column in table.source.columns if column not in used],
     }
-    notes = []
     if table.left_out:
         understood["left_out"] = dict(table.left_out)
-        counts = ", ".join(f"{word}: {n}" for word, n in table.left_out.most_common(5))
-        notes.append(f"left out, as they name no winner: {counts}")
-    if n_bad:
-        understood["bad_rows"] = n_bad
-        notes.append(f"left out, as they cannot be read: {n_bad}")
+    if reading.n_bad:
+        understood["bad_rows"] = reading.n_bad
     if "family" in answers:
-        n_prompts = len(answers.drop_duplicates(tables.PROMPT))
-        n_families = answers["family"].nunique()
-        understood["families"] = n_families
-        counts = f"{n_prompts} prompts are {n_families} families"
-        notes.append(f"{counts}, which intervals and n_prompts count")
-        n_copies = _count_copies(table.source)
-        understood["copies"] = n_copies
-        if n_copies:
-            notes.append(f"{n_copies} rows are exact copies of others")
-    named = [
-        f"{role}={names[0]!r}" for role, names in matched.items() if names != [role]
-    ]
-    if notes or (named and layout.name != "pairs"):
-        columns = f" ({', '.join(named)})" if named else ""
-        line = f"{table.source.place}: {layout.name}{columns}, {len(items)} comparisons"
+        understood["prompts"] = len(answers.drop_duplicates(tables.PROMPT))
+        understood["families"] = answers["family"].nunique()
+        understood["copies"] = _count_copies(table.source)
+
+    line = _describe_line(reading, understood)
+    if line:
         # A report reads the same file for its scores and for its texts.
         warn = _log.warning if table.source.place == IN_MEMORY else _warn_once
-        warn("; ".join([line, *notes]))
+        warn(line)
     return understood
+
+
+def _describe_line(reading: _Reading, understood: Mapping[str, object]) -> str:
+    """One line on columns with other names than their roles, and on rows that are left
+    out or repeated; empty where there are none.
+    """
+    notes = []
+    if "left_out" in understood:
+        words = reading.table.left_out.most_common(5)
+        counts = ", ".join(f"{word}: {n}" for word, n in words)
+        notes.append(f"left out, as they name no winner: {counts}")
+    if reading.n_bad:
+        notes.append(f"left out, as they cannot be read: {reading.n_bad}")
+    if "families" in understood:
+        counts = (
+            f"{understood['prompts']} prompts are {understood['families']} families"
+        )
+        notes.append(f"{counts}, which intervals and n_prompts count")
+    if understood.get("copies"):
+        notes.append(f"{understood['copies']} rows are exact copies of others")
+    named = []
+    for role in reading.table.used:
+        names = reading.table.roles.get(role)
+        if names and [*names] != [role]:
+            named.append(f"{role}={names[0]!r}")
+    if not notes and (not named or reading.layout.name == "pairs"):
+        return ""
+    columns = f" ({', '.join(sorted(named))})" if named else ""
+    counts = f"{len(reading.items)} comparisons"
+    place = reading.table.source.place
+    return "; ".join([f"{place}: {reading.layout.name}{columns}, {counts}", *notes])
 
 
 def _count_copies(source: Source) -> int:

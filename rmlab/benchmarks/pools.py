@@ -1,6 +1,7 @@
 """Pools of candidates: tables of any number of right and wrong answers to a prompt."""
 
 import json
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ from rmlab import records, tables
 from rmlab.benchmarks.own_layouts import read_label
 from rmlab.benchmarks.own_prompts import PromptReader, read_answer
 from rmlab.benchmarks.roles import OwnTable, match_roles
-from rmlab.benchmarks.sources import Cells, read_source
+from rmlab.benchmarks.sources import IN_MEMORY, Cells, Source, read_source
 from rmlab.estimation.best_of import N_CANDIDATES
 from rmlab.tables import PROMPT, DataError, IntArray, group_codes
 from rmlab.text import short
@@ -81,32 +82,23 @@ def load_pool(
     2  0  rejected     0        5             3
     """
     data = read_source(source)
-    columns = data.columns
-    names = {"prompt": prompt, "response": response, "label": correct}
-    mapping: dict[str, str | None] = {
-        role: column for role, column in names.items() if column is not None
-    }
-    if correct is None and "correct" in columns:
-        mapping["label"] = "correct"
-    is_scored = "score" in columns
-    if is_scored and response is None and "response" not in columns:
-        mapping["response"] = None  # "answer" is then the answer extracted from it
-    table = match_roles(data, mapping, None)
-    if prompt is None and not table.has("prompt") and "id" in columns:
-        mapping["prompt"] = "id"
-        table = match_roles(data, mapping, None)
+    is_scored = "score" in data.columns
+    table = _match_pool(
+        data, {"prompt": prompt, "response": response, "label": correct}
+    )
     table.require("prompt", "label", *([] if is_scored else ["response"]))
-    if is_scored and "model" not in columns and model is None:
+    if is_scored and "model" not in data.columns and model is None:
         problem = f"{data.place}: scores without a column 'model'"
         remedy = "name it: model='my-rm', or add the column"
-        raise DataError(f"{problem}; columns: {short(list(columns), 200)}", remedy)
+        present = short(list(data.columns), 200)
+        raise DataError(f"{problem}; columns: {present}", remedy)
 
     pool = _read_pool(table)
     if model is not None and is_scored:
         pool["model"] = model
     benchmark = name
-    if benchmark is None:
-        is_memory = not isinstance(source, str) and not hasattr(source, "__fspath__")
+    if name is None:
+        is_memory = data.place == IN_MEMORY
         benchmark = "pool" if is_memory else records.file_stem(data.place)
     for column in ("benchmark", "domain"):
         if column not in pool:
@@ -120,6 +112,23 @@ def load_pool(
         pool["characters"] = pool["response"].str.len()
     pool = pool.drop(columns=["prompt", "response"], errors="ignore")
     return tables.check_scores(pool, allow_missing=allow_missing)
+
+
+def _match_pool(data: Source, named: Mapping[str, str | None]) -> OwnTable:
+    """The columns of a pool: those named, or else of the usual names."""
+    mapping: dict[str, str | None] = {}
+    for role, column in named.items():
+        if column is not None:
+            mapping[role] = column
+    columns = data.columns.keys()
+    if "correct" in columns:
+        mapping.setdefault("label", "correct")
+    if "score" in columns and "response" not in columns:
+        mapping.setdefault("response", None)  # "answer" is the answer extracted from it
+    table = match_roles(data, mapping, None)
+    if not table.has("prompt") and "id" in columns:
+        return match_roles(data, {**mapping, "prompt": "id"}, None)
+    return table
 
 
 def _read_pool(table: OwnTable) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Which benchmarks there are, how one is loaded, and which one a table belongs to."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -67,7 +67,11 @@ def benchmarks_by_name() -> dict[str, Benchmark]:
 
 
 def load(
-    name: str, *, path: str | Path | None = None, variant: int | None = None
+    name: str,
+    *,
+    path: str | Path | None = None,
+    variant: int | None = None,
+    domains: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """Load a benchmark as a responses table.
 
@@ -83,6 +87,9 @@ def load(
     variant : int, optional
         Which wording of the prompt, for files of RM-Bench whose rows list several, such
         as those of Reward Auditor; 0 is the original.
+    domains : sequence of str, optional
+        Keep these domains alone: a benchmark of its own, "rm-bench (chat, code)", whose
+        overall score needs no other domain.
 
     Returns
     -------
@@ -129,6 +136,12 @@ def load(
     if path is None and layout.hub is not None:
         _check_download(name, layout.hub, responses)
     missing_domains = responses.attrs.get("missing_domains")
+    if domains is not None:
+        part = benchmark.only(domains)
+        is_kept = responses["domain"].isin(domains)
+        responses = responses[is_kept].reset_index(drop=True)
+        missing_domains = sorted({*domains}.difference(responses["domain"]))
+        responses = responses.assign(benchmark=part.name)
     if missing_domains:
         _log.warning(
             "%s: no rows for %s; summaries over all domains will be missing",
@@ -207,7 +220,20 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
     if len(names) > 1:
         problem = f"table: {len(names)} benchmarks {short(names, 200)}"
         raise DataError(problem, "keep one of them")
-    return benchmarks_by_name().get(names[0], OWN)
+    return _find_benchmark(names[0])
+
+
+@cache
+def _find_benchmark(name: str) -> Benchmark:
+    """The benchmark of a name, or of a name with its domains in brackets; that of
+    custom data for other names.
+    """
+    benchmarks = benchmarks_by_name()
+    whole, _, domains = name.removesuffix(")").partition(" (")
+    if domains and whole in benchmarks:
+        with suppress(DataError):
+            return benchmarks[whole].only(domains.split(", "))
+    return benchmarks.get(name, OWN)
 
 
 def _guess_benchmark(table: pd.DataFrame) -> Benchmark:

@@ -1,11 +1,15 @@
 """A small part of a benchmark, for evaluations that are repeated often."""
 
+import logging
+
 import numpy as np
 import pandas as pd
 
 from rmlab import tables
 from rmlab.estimation.clustered import MIN_PROMPTS
 from rmlab.tables import PROMPT, DataError, IntArray, group_codes
+
+_log = logging.getLogger(__name__)
 
 
 def sample(responses: pd.DataFrame, n: int, seed: int = 0) -> pd.DataFrame:
@@ -41,7 +45,8 @@ def sample(responses: pd.DataFrame, n: int, seed: int = 0) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The rows of the prompts, as they were and in their order.
+        The rows of the prompts, as they were and in their order. A domain with fewer
+        than five prompts is named in a warning, as its numbers have no interval.
 
     Raises
     ------
@@ -74,7 +79,14 @@ def sample(responses: pd.DataFrame, n: int, seed: int = 0) -> pd.DataFrame:
     for number, n_drawn in enumerate(quota):
         prompts = np.flatnonzero(stratum == number)
         is_drawn[rng.choice(prompts, n_drawn, replace=False)] = True
-    return responses[is_drawn[prompt_number]].reset_index(drop=True)
+    part = responses[is_drawn[prompt_number]].reset_index(drop=True)
+    n_prompts = part.drop_duplicates(PROMPT).groupby("domain", sort=False).size()
+    small = n_prompts[n_prompts < MIN_PROMPTS]
+    if len(small):
+        names = ", ".join(small.index)
+        few = f"fewer than {MIN_PROMPTS} prompts of {names}"
+        _log.warning("sample: %s: numbers that need them have no interval", few)
+    return part
 
 
 def _share_out(n: int, sizes: IntArray, fewest: IntArray) -> IntArray:
