@@ -6,6 +6,7 @@ likelihoods and as a judge.
     python performance/smollm2.py math --path math_concise_only.json
     python performance/smollm2.py letters --path FOLDER --prompts 8
     python performance/smollm2.py judge
+    python performance/smollm2.py criteria
     python performance/smollm2.py doctor
     python performance/smollm2.py tokens
     python performance/smollm2.py check --path FOLDER --prompts 20
@@ -23,6 +24,8 @@ data/results/smollm2_*.csv.gz, without texts:
   subset, drawn with a fixed seed, with all nine comparisons.
 - judge: the plain answers of mini in chat, by `rmlab.judge(folder, mode="logprob")`,
   with its verdict and the vote in each order.
+- criteria: the same judge with three system messages (`CRITERIA`), on answers to six
+  questions in three styles, with all nine comparisons.
 - doctor: what `rmlab.doctor` finds, on the twelve answers that the lesson scores.
 - tokens: `rmlab.widgets.token_rewards` of a right and a wrong answer of mini, as the
   lesson shows them.
@@ -142,6 +145,67 @@ def verdicts(store):
     return pairs[columns].round({"margin": 4})
 
 
+CAPITALS = {
+    "France": ("Paris", "Lyon"),
+    "Japan": ("Tokyo", "Osaka"),
+    "Egypt": ("Cairo", "Luxor"),
+    "Canada": ("Ottawa", "Toronto"),
+    "Kenya": ("Nairobi", "Mombasa"),
+    "Peru": ("Lima", "Cusco"),
+}
+STYLES = {
+    "concise": "{city}.",
+    "plain": "The capital of {country} is the city of {city}.",
+    "markdown": (
+        "## Capital of {country}\n\n- **City:** {city}\n- **Country:** {country}"
+    ),
+}
+CRITERIA = {
+    "no criterion": "",
+    "ignore style": (
+        "Judge only whether the answer is correct. "
+        "Ignore its length and its formatting."
+    ),
+    "prefer layout": (
+        "Prefer the longer answer, with a heading, bold text and a list."
+    ),
+}
+
+
+def capitals():
+    """The right city and another one in three styles, for six countries."""
+    rows = []
+    for country, cities in CAPITALS.items():
+        for label, city in zip(("chosen", "rejected"), cities, strict=True):
+            for slot, (style, text) in enumerate(STYLES.items()):
+                rows.append(
+                    {
+                        "benchmark": "rm-bench",
+                        "domain": "chat",
+                        "id": country,
+                        "label": label,
+                        "slot": slot,
+                        "style": style,
+                        "prompt": f"What is the capital of {country}?",
+                        "response": text.format(city=city, country=country),
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def criteria(store):
+    """The verdicts on all comparisons by each criterion, which names the model."""
+    by_criterion = []
+    for name, system in CRITERIA.items():
+        judging = rmlab.judge(
+            smollm2(), mode="logprob", dtype="float32", system=system, name=name
+        )
+        by_criterion.append(rmlab.prefer(capitals(), judging, store=store))
+    columns = ["model", *COMPARED, "outcome", "verdict", "vote_first", "vote_second"]
+    pairs = pd.concat(by_criterion)
+    return pairs[[*columns, "margin"]].round({"margin": 4})
+
+
 def sample(responses, prompts):
     """All answers to `prompts` prompts of each subset, the same at every run."""
     there = responses[["subset", "id"]].drop_duplicates()
@@ -247,6 +311,7 @@ if __name__ == "__main__":
             "math",
             "letters",
             "judge",
+            "criteria",
             "doctor",
             "tokens",
             "check",
@@ -276,6 +341,8 @@ if __name__ == "__main__":
             write(given.what, letters(some, given.store))
         case "judge":
             write(given.what, verdicts(given.store))
+        case "criteria":
+            write(given.what, criteria(given.store))
         case "doctor":
             write(given.what, doctor())
         case "tokens":

@@ -203,6 +203,17 @@ def test_a_policy_and_its_base_score_as_pefts_unmerged_model(zoo, tmp_path, kind
     np.testing.assert_allclose(1 / n_tokens, np.round(1 / n_tokens), atol=1e-3)
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_policy_in_memory_has_the_factors_of_its_output_layer(zoo, tmp_path, tied):
+    base = zoo(task="causal", attention_bias=True, tie_word_embeddings=tied)
+    options = OUTPUT_KINDS["dora of both ends"]
+    folder = train(base, tmp_path / "adapter", task="CAUSAL_LM", **options)
+    model = unmerged(base, folder, "CAUSAL_LM")
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    scorer = rmlab.implicit_reward(model, tokenizer=tokenizer, mode="sum")
+    assert_close(scorer(PROMPTS, RESPONSES), log_probs(scorer, model))
+
+
 def test_factors_of_the_head_itself_are_scored_or_refused(zoo, tmp_path):
     options = {"target_modules": ["q_proj", "score"], "task": None}
     base = zoo()

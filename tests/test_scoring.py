@@ -170,11 +170,6 @@ def test_several_scorers_are_concatenated_with_their_provenance(tmp_path):
     assert scores["score"].iloc[:18].tolist() == frame["response"].str.len().tolist()
     assert len(list(tmp_path.glob("*/*.records"))) == 1, "baselines are not stored"
     assert scores.attrs["provenance"]["fake"]["texts"] == 18
-    with pytest.warns(UserWarning, match="'first' and 'second'") as caught:
-        score(frame, [Streaming("first"), Streaming("second")], store=tmp_path)
-    assert [warning.filename for warning in caught] == [__file__], (
-        "the line of the caller is shown"
-    )
 
 
 @pytest.mark.parametrize("n", [3, 50])

@@ -185,13 +185,11 @@ class Judge(Scorer):
         self._start_counts()
         asked: dict[str, Question] = {}
         positions_of: defaultdict[str, list[int]] = defaultdict(list)
-        keys_of = []
-        for position, text in enumerate(texts):
-            questions = self.questions(text)
+        questions_of = [self.questions(text) for text in texts]
+        for position, questions in enumerate(questions_of):
             for question in questions:
                 asked.setdefault(question.key, question)
                 positions_of[question.key].append(position)
-            keys_of.append([question.key for question in questions])
 
         answers: dict[str, Completion | str] = {}
         n_open = np.full(len(texts), self.samples)
@@ -206,7 +204,7 @@ class Judge(Scorer):
             is_late = time.monotonic() - yielded_at >= _BATCH_SECONDS
             is_last = len(answers) == len(asked)
             if finished and (len(finished) >= _BATCH_TEXTS or is_late or is_last):
-                yield self._batch(finished, texts, keys_of, answers)
+                yield self._batch(finished, questions_of, answers)
                 finished = []
                 yielded_at = time.monotonic()
         self._warn_of_models()
@@ -214,8 +212,7 @@ class Judge(Scorer):
     def _batch(
         self,
         positions: list[int],
-        texts: Sequence[Text],
-        keys_of: Sequence[list[str]],
+        questions_of: Sequence[list[Question]],
         answers: dict[str, Completion | str],
     ) -> tuple[Any, Rows]:
         """The rows of texts whose questions are all answered."""
@@ -223,17 +220,19 @@ class Judge(Scorer):
             (len(positions), 1 + len(self.columns + self.hidden_columns)), object
         )
         for i, position in enumerate(positions):
-            replies = [answers[key] for key in keys_of[position]]
-            rows[i, :] = self._row(texts[position], replies)
+            questions = questions_of[position]
+            replies = [answers[question.key] for question in questions]
+            rows[i, :] = self._row(questions, replies)
             if np.isnan(rows[i, 0]):
                 self.unscored[position] = rows[i, -1]
         return np.array(positions, np.intp), rows
 
-    def _row(self, text: Text, answers: Sequence[Completion | str]) -> list[object]:
+    def _row(
+        self, questions: Sequence[Question], answers: Sequence[Completion | str]
+    ) -> list[object]:
         """Score, verdict, replies and the reason for a missing score; no replies where
         a question is to be asked again.
         """
-        questions = self.questions(text)
         values = []
         unread = []
         failures = []
@@ -251,7 +250,7 @@ class Judge(Scorer):
         if not failures:
             replies = [encode(answer) for answer in answers]  # type: ignore[arg-type]
         if values:
-            return [float(np.mean(values)), self.read_word, replies, ""]
+            return [sum(values) / len(values), self.read_word, replies, ""]
         if failures:
             return [np.nan, FAILED, None, failures[0]]
         reason = f"no verdict in {unread[0].text[-_SHOWN_CHARACTERS:]!r}"
@@ -267,7 +266,7 @@ class Judge(Scorer):
             replies = [Completion(**reply) for reply in row[-2]]
             self.stored_models.update(reply.model for reply in replies)
             new_row = np.empty(len(row), object)
-            new_row[:] = self._row(text, replies)
+            new_row[:] = self._row(self.questions(text), replies)
             restored.append(new_row)
         return restored
 
@@ -406,9 +405,11 @@ class PairJudge(Judge, PairScorer):
             return shuffled_order(text, 0, self.seed)
         return (0, 1)
 
-    def _row(self, text: Text, answers: Sequence[Completion | str]) -> list[object]:
-        score, word, *details = super()._row(text, answers)
-        return [score, word, self.order(text, 0)[0], *details]
+    def _row(
+        self, questions: Sequence[Question], answers: Sequence[Completion | str]
+    ) -> list[object]:
+        score, word, *details = super()._row(questions, answers)
+        return [score, word, questions[0].order[0], *details]
 
     def read_answer(self, answer: Completion, question: Question) -> float | None:
         """Return the vote for the text's first answer: 2, 1, 0, -1, -2, log-odds, or

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -286,10 +286,8 @@ class Completion:
 
 def encode(answer: Completion) -> dict[str, object]:
     """Return the answer as plain values; empty ones are left out."""
-    fields = asdict(answer)
-    text = fields.pop("text")
-    values = {name: v for name, v in fields.items() if v not in ("", None)}
-    return {"text": text, **values}
+    fields = {name: v for name, v in vars(answer).items() if v not in ("", None)}
+    return {"text": answer.text, **fields}
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,8 @@ def results(name: str) -> pd.DataFrame:
     - "smollm2-judge": pairs as `rmlab.prefer` gives them with a judge (`rmlab.judge`,
       mode "logprob"): plain answers of mini in chat, with `verdict` and the vote in
       each order.
+    - "smollm2-criteria": the same judge with three system messages, each a model, on
+      answers to six questions in three styles.
     - "smollm2-doctor", "smollm2-tokens": results of `rmlab.doctor` and
       `rmlab.widgets.token_rewards` in the lessons.
 

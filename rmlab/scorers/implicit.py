@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -63,7 +63,6 @@ def implicit_reward(
     allow_pickle: bool = False,
     base: str | Path | None = None,
     revision: str | None = None,
-    reference_revision: str | None = None,
     budget: int | None = None,
     name: str | None = None,
 ) -> "ImplicitReward":
@@ -97,8 +96,9 @@ def implicit_reward(
         stands once and the answer is the answer.
     base : str or Path, optional
         The model that an adapter changes, by default the one that it names.
-    revision, reference_revision : str, optional
-        Commits, tags or branches on the hub.
+    revision : str, optional
+        A commit, tag or branch of the policy on the hub; that of the reference stands
+        in its id, as "owner/name@revision".
     dtype, device, template, template_options, system, bos, eos
         As in `rmlab.classifier`.
     max_length, truncate, budget
@@ -131,11 +131,7 @@ def implicit_reward(
         reference_fingerprint = None
         if fingerprint is not None:
             reference_fingerprint = f"reference of {fingerprint}"
-        checkpoints.append(
-            find(
-                reference, tokenizer, reference_fingerprint, revision=reference_revision
-            )
-        )
+        checkpoints.append(find(reference, tokenizer, reference_fingerprint))
     elif isinstance(trained, Adapted) and mode in (None, "sum"):
         checkpoints.append(trained.base_model)
     runner = None if convention is None else "reward-bench-dpo"
@@ -171,7 +167,7 @@ def _shares_base(checkpoints: Sequence[Source]) -> bool:
     policy, *references = checkpoints
     if not isinstance(policy, Adapted) or references != [policy.base_model]:
         return False
-    return policy.adapter.get("bias", "none") == "none"
+    return bool(policy.adapter.get("bias", "none") == "none")
 
 
 def _choose_mode(mode: str | None, *, has_reference: bool) -> str:
@@ -260,9 +256,11 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
         name: str | None,
     ) -> None:
         details: Provenance = {"head": f"implicit {owner.mode}"}
-        if number and owner.shares_base and getattr(owner.checkpoint, "own_keys", ()):
+        policy = owner.checkpoint
+        is_disabled = number and owner.shares_base and isinstance(policy, Adapted)
+        if is_disabled and policy.own_keys:
             # Of the weights that an adapter has whole, some stay when it is disabled.
-            details["without adapter"] = owner.checkpoint.content
+            details["without adapter"] = policy.content
         super().__init__(
             checkpoint,
             encoder,
@@ -300,7 +298,8 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
 
         _ = self.owner.models_stay  # decided now, while the memory is still free
         if self.owner.shares_base:
-            model = self.owner.policy.load_adapted().get_base_model()
+            adapted = self.owner.policy.load_adapted()
+            model = cast("PreTrainedModel", adapted.get_base_model())
         else:
             model = loading.load(
                 self.checkpoint, _LOADER, device=self.device, dtype=self.dtype

@@ -184,7 +184,7 @@ class LocalScorer(Scorer):
         """
         return self.remake(dtype="float32")
 
-    def __reduce__(self) -> tuple[Callable[..., Self], tuple[()]]:
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
         # To a worker of a cluster the options travel: the weights are loaded there, on
         # the device that is there.
         return self.remake, ()

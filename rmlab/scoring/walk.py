@@ -2,7 +2,6 @@
 that people give, each over the rows of a table.
 """
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -232,8 +231,6 @@ def open_models(
         if key in models:
             problem = f"model: two scorers are named {key!r}"
             raise DataError(problem, "give one of them another name (name=...)")
-        if models:
-            _warn_of_twin(models, key, scorer)
         models[key] = scorer
     return models
 
@@ -294,18 +291,6 @@ def _open_named(
 
     make: Callable[..., Scorer] = scorers.pairwise if pairwise else scorers.classifier
     return make(item, **options)
-
-
-def _warn_of_twin(models: Mapping[str, Scorer], name: str, scorer: Scorer) -> None:
-    """Warn where an earlier scorer has the same fingerprint."""
-    if not scorer.fingerprint:
-        return
-    for other, model in models.items():
-        if model.fingerprint == scorer.fingerprint:
-            pair = f"scorers {other!r} and {name!r} have the same fingerprint"
-            remedy = "leave one out, or change the fingerprint of a changed version"
-            warnings.warn(f"{pair}: they are the same model; {remedy}", stacklevel=5)
-            return
 
 
 @cache

@@ -262,7 +262,7 @@ def _load_whole(
     if "device_map" not in options:
         model.to(device)
     if not getattr(model.config, "is_encoder_decoder", False):
-        _try_backbone(model, checkpoint, loader, str(dtype).removeprefix("torch."))
+        _try_backbone(model, checkpoint, str(dtype).removeprefix("torch."))
     return cast("PreTrainedModel", model)
 
 
@@ -399,25 +399,21 @@ def _is_read_or_harmless(key: str, read_keys: set[str]) -> bool:
 
 def base_model(model: "PreTrainedModel") -> "PreTrainedModel":
     """The transformer below the head, which transformers annotates as any module."""
-    return cast("PreTrainedModel", model.base_model)
+    backbone: Any = model.base_model
+    # Llama 4 names another module than it has.
+    if backbone is model and model.get_output_embeddings() is not None:
+        backbone = getattr(model, "model", backbone)
+    return cast("PreTrainedModel", backbone)
 
 
-def _try_backbone(
-    model: "PreTrainedModel", checkpoint: Checkpoint, loader: str, dtype: str
-) -> None:
+def _try_backbone(model: "PreTrainedModel", checkpoint: Checkpoint, dtype: str) -> None:
     """Try one short pass; DataError for an architecture that does not run.
 
     DeBERTa v1 does not in half precision.
     """
-    architecture = f"its architecture {checkpoint.config.model_type!r}"
     backbone = base_model(model)
-    if loader != "AutoModel" and backbone is model:
-        title = type(model).__name__
-        raise checkpoint.error(
-            f"{architecture} cannot be scored: {title} does not name the backbone"
-        )
-
-    task = f"forward it: {architecture} does not run in {dtype}"
+    kind = checkpoint.config.model_type
+    task = f"forward it: its architecture {kind!r} does not run in {dtype}"
     remedy = "rmlab forwards token ids and nothing else"
     if dtype != "float32":
         remedy = "score with dtype='float32'"

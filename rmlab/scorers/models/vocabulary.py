@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rmlab.inference.passes import Passes
+from rmlab.scorers.checkpoints.loading_errors import explain
 from rmlab.scorers.models.loading import base_model
 from rmlab.tables import DataError
 
@@ -133,10 +134,17 @@ class Vocabulary:
         def give_numbers(*_: object) -> "Tensor":
             return column.repeat(1, 1, self.size)
 
-        with Passes(base_model(model)).exclusive_pass(ids.shape[1]):
-            output = model.base_model(input_ids=ids, use_cache=False)
+        backbone = base_model(model)
+        task = f"forward {type(model).__name__} beside its backbone"
+        remedy = "use a model that was trained to predict the next token"
+        with (
+            explain(name, task, remedy),
+            Passes(backbone).exclusive_pass(ids.shape[1]),
+        ):
+            output = backbone(input_ids=ids, use_cache=False)
             states = output.last_hidden_state[0].float()
             model_logits = forward()
+            logits = self.logits(states, tokens).cpu().numpy()
             with model.get_output_embeddings().register_forward_hook(give_numbers):
                 model_numbers = forward()
         dtype = str(model.dtype).removeprefix("torch.")
@@ -144,7 +152,6 @@ class Vocabulary:
             problem = f"model={name!r}: its logits are not finite in {dtype}"
             raise DataError(problem, "score with dtype='float32'")
 
-        logits = self.logits(states, tokens).cpu().numpy()
         rounding = 1e-3 if dtype == "float32" else 0.02
         tolerance = rounding * float(np.std(model_logits)) + 1e-6
         is_same = np.allclose(logits, model_logits, rounding, tolerance)
@@ -152,8 +159,8 @@ class Vocabulary:
         if not is_same or not np.allclose(scaled, model_numbers, 1e-5, 1e-4):
             kind = model.config.model_type
             raise DataError(
-                f"model={name!r}: its architecture {kind!r} changes logits "
-                "behind the output layer"
+                f"model={name!r}: its architecture {kind!r} changes states before or "
+                "logits behind the output layer"
             )
 
 
