@@ -296,6 +296,18 @@ def test_a_server_that_cuts_long_texts_silently_is_refused_whatever_it_counts(
         rmlab.remote(server.url, kind=name, tokenizer=folder, **options)
 
 
+def test_a_server_that_counts_no_tokens_is_warned_of_and_one_that_cannot_is_not(
+    folder, words
+):
+    with (
+        FaultyServer(Vllm(number, words, counts=False)) as server,
+        pytest.warns(UserWarning, match="tokens"),
+    ):
+        rmlab.remote(server.url, kind="vllm", tokenizer=folder)
+    with FaultyServer(Tei(number, words)) as server:
+        rmlab.remote(server.url, kind="tei", tokenizer=folder)
+
+
 def test_texts_that_the_caller_cuts_are_no_fault_of_the_server(folder, words):
     with FaultyServer(OpenRlhf(number, words)) as server:
         rmlab.remote(
@@ -439,11 +451,8 @@ def test_refused_texts_end_a_run_with_the_server_s_reason_and_their_number(
             assert "dtype" not in str(caught.value)
 
 
-def test_a_server_that_refuses_all_texts_during_a_run_is_found_by_the_known_ones(
-    folder, words, monkeypatch
-):
-    monkeypatch.setattr(scorer, "RECHECK_REQUESTS", 10)
-    monkeypatch.setattr(scorer, "MOST_REQUESTS", 10)
+def test_a_server_that_refuses_all_texts_is_found_by_the_known_ones(folder, words):
+    """An account that is exhausted, say: after 32 refusals in a row."""
     with FaultyServer(Vllm(number, words)) as server:
         remote = rmlab.remote(
             server.url, kind="vllm", tokenizer=folder, batch=1, concurrency=1
@@ -452,7 +461,7 @@ def test_a_server_that_refuses_all_texts_during_a_run_is_found_by_the_known_ones
         n_before = len(server.log)
         with pytest.raises(DataError, match="far too long"):
             rmlab.score(fake_responses(100), remote, allow_missing=True)
-        assert len(server.log) - n_before < 50
+        assert len(server.log) - n_before < 32 + 10
 
 
 def test_the_fingerprint_follows_what_decides_a_score_and_not_how_it_is_asked(folder):

@@ -8,7 +8,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import tracemalloc
 import warnings
 import zlib
 from contextlib import contextmanager, nullcontext
@@ -576,36 +575,6 @@ def test_shards_without_a_table_merge_between_all_kinds_of_places(
     )
     with pytest.raises(DataError, match="-absent is not there"):
         merge_stores(f"{place}-absent", tmp_path / "here")
-
-
-@pytest.mark.parametrize("kind", ["memory", "folder"])
-def test_a_shard_keeps_its_own_keys_in_memory(tmp_path, kind):
-    """A hundred thousand records, of which a worker wants a hundred: a few MB pass by,
-    and a hundred records stay.
-    """
-    store = Store(place_of(kind, tmp_path))
-    keys, size = [f"{i:032x}" for i in range(100_000)], 2000
-    for start in range(0, len(keys), size):
-        store.append(
-            "f1",
-            dict(
-                zip(
-                    keys[start : start + size],
-                    (np.arange(size) + 0.5).tolist(),
-                    strict=True,
-                )
-            ),
-        )
-        store.flush()
-    held, peaks = {}, {}
-    for wanted in (keys[::1000], None):
-        tracemalloc.start()
-        values = store.read("f1", wanted)
-        held[wanted is None], peaks[wanted is None] = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert sorted(values) == (wanted or keys)
-    assert held[False] < held[True] / 50, held
-    assert peaks[False] < peaks[True] / 3, peaks
 
 
 # Children are forked from a process that has imported rmlab once, so that they start at

@@ -247,6 +247,32 @@ def test_texts_beyond_the_window_of_mpt_are_refused(save):
         classifier(folder)(*conversations())
 
 
+@pytest.mark.parametrize("pad", [0, None])
+def test_a_composite_configuration_has_the_pad_token_of_its_text(tmp_path, pad):
+    """Qwen 3.5 reads its text's configuration, whatever stands above it."""
+    transformers = pytest.importorskip("transformers", minversion="5.10")
+    words = toy.tokenizer()
+    linear = {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
+    linear |= {"linear_key_head_dim": 8, "linear_value_head_dim": 8}
+    text = _DECODER | _HEADS | linear | {"vocab_size": len(words), "pad_token_id": pad}
+    text["layer_types"] = ["linear_attention", "full_attention"]
+    vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2}
+    config = transformers.AutoConfig.for_model(
+        "qwen3_5", text_config=text, vision_config=vision, num_labels=1
+    )
+    torch.manual_seed(0)
+    model_class = transformers.AutoModelForSequenceClassification
+    model = model_class.from_config(config).eval()
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            torch.nn.init.normal_(weight, std=0.2)
+    folder = toy.models.write_model(model, words, tmp_path / "m")
+    reference = one_by_one(folder, words, special=False)
+    assert reference.std() > 1e-2
+    scores = classifier(folder)(*conversations())
+    assert np.abs(scores - reference).max() <= TOLERANCE * reference.std()
+
+
 def test_the_sweep_is_wide():
     assert len({*DECODERS, *ENCODERS} - set(REFUSED)) >= 55
 

@@ -337,8 +337,9 @@ def _list_answers(reading: _Reading) -> pd.DataFrame:
     rows, ids, labels, slots_, prompts, responses, scores, families = zip(
         *answers, strict=True
     )
+    texts: Cells = list(responses)
     if not is_split:
-        responses = _strip_prompts(prompts, responses)
+        texts = _strip_prompts(prompts, texts)
     return pd.DataFrame(
         {
             "row": rows,
@@ -346,10 +347,10 @@ def _list_answers(reading: _Reading) -> pd.DataFrame:
             "label": labels,
             "slot": slots_,
             "prompt": pd.Series(prompts, dtype=object),
-            "response": pd.Series(responses, dtype=object),
+            "response": pd.Series(texts, dtype=object),
             "score": scores,
             "prompt_family": pd.Series(families, dtype="str"),
-            "spelled": list(map(str, responses)),
+            "spelled": list(map(str, texts)),
         }
     )
 
@@ -431,9 +432,7 @@ def _add_pair(base: str, key: object) -> str:
     return f"{base}:{first}-{second}"
 
 
-def _strip_prompts(
-    prompts: Sequence[object], responses: Sequence[object]
-) -> Sequence[object]:
+def _strip_prompts(prompts: Sequence[object], responses: Cells) -> Cells:
     """Cut the prompt off the answers if every answer of every row begins with it."""
     endings: Cells = []
     for prompt, response in zip(prompts, responses, strict=True):

@@ -116,16 +116,18 @@ def load_pool(
 
 def _match_pool(data: Source, named: Mapping[str, str | None]) -> OwnTable:
     """The columns of a pool: those named, or else of the usual names."""
-    mapping = {role: column for role, column in named.items() if column is not None}
+    mapping: dict[str, str | None] = {}
+    for role, column in named.items():
+        if column is not None:
+            mapping[role] = column
     columns = data.columns.keys()
     if "correct" in columns:
         mapping.setdefault("label", "correct")
-    ignored: dict[str, None] = {}
-    if "score" in columns and not {"response", mapping.get("response")} & columns:
-        ignored["response"] = None  # "answer" is then the answer extracted from it
-    table = match_roles(data, mapping | ignored, None)
+    if "score" in columns and "response" not in columns:
+        mapping.setdefault("response", None)  # "answer" is the answer extracted from it
+    table = match_roles(data, mapping, None)
     if not table.has("prompt") and "id" in columns:
-        return match_roles(data, {**mapping, "prompt": "id", **ignored}, None)
+        return match_roles(data, {**mapping, "prompt": "id"}, None)
     return table
 
 

@@ -37,46 +37,31 @@ def read_scores(
     ----------
     source
         What to read. Of a store's folder only the tables of scores are read, not those
-        of comparisons (`*.pairs.csv`).
+        of comparisons (`*.pairs.csv`). Files of one name ("runs/*/scores.parquet") are
+        models by the part of the path that differs.
     format
         Recognised from the content unless given:
 
         - "rmlab": CSV, Parquet or JSON lines with the columns of a scores table, as
           `write_scores` makes them;
-        - "rm-bench": rows with `score_chosen` and `score_rejected` (three each), of one
-          domain or of all;
-        - "reward-bench": version 1 `eval-set-scores` (`scores_chosen`,
-          `scores_rejected`, `subset`, `id`);
-        - "reward-bench-2": version 2 `eval-set-scores` (`scores` per prompt, the chosen
-          first, `num_correct`);
+        - "rm-bench", "reward-bench", "reward-bench-2", "rmb", "judgebench": the result
+          files of the benchmarks' own runners;
         - "pool": a row per candidate with `score`, `correct` and `prompt`, `id`,
           `question` or `problem`, as `rmlab.load_pool` takes them.
 
         A response matrix holds outcomes and no scores: `read_pairs` reads it. Any other
-        file is read as custom pairs, under the ids that `load_preferences` gives it, if
-        its columns have usual names: `chosen_score` and `rejected_score` (also
-        score_chosen, chosen_reward, reward_chosen, or an object or list `scores`);
-        `score_a`, `score_b` and `winner`; `score` and `label` of one response a row;
-        lists `scores` and `labels`. Its columns `model`, `benchmark` and `family` are
-        kept.
+        file is read as `load_preferences` reads it, under the same ids, with scores:
+        `chosen_score` and `rejected_score` (also score_chosen, chosen_reward,
+        reward_chosen, or an object or list `scores`); `score_a`, `score_b` and
+        `winner`; `score` and `label` of one response a row; lists `scores` and
+        `labels`. Texts are not needed.
     columns
-        Our names to those of a file of another project, with a dot into nested objects
-        ({"score": "output.reward"}); lists around one number are taken off. One row is
-        one of
-
-        - an answer: `score` and `label`; `slot` is counted where it is not named;
-        - a pair: `chosen_score` and `rejected_score`;
-        - a prompt: `scores`, a list with the chosen first, `num_correct` of them
-          (default 1).
-
-        In a file of pairs only the names given differ from the usual ones, and any name
-        of `load_preferences` may be given; {"model": None} ignores a column.
-
-        Where a path has a dot, or `slot`, `style` or `num_correct` is named, nothing
-        else is read than the names given. Further names are then `id` (default: the
-        row's number within the model), `family`, `domain`, `subset`, `benchmark` and
-        `model` (default: the file's name). Rows may lie inside one object, under a name
-        that all paths begin with, or as lists.
+        Names of `load_preferences`, and `chosen_score`, `rejected_score`, `score`,
+        `scores` and `num_correct`, to the names in the file. A dot leads into a nested
+        object ({"score": "output.reward"}), and lists around one number are taken off.
+        Rows may lie inside one object, under a name that all paths begin with, or as
+        lists. In a list `scores` without texts the first `num_correct` (default: one)
+        are those of chosen answers. {"model": None} ignores a column.
 
         For a table that lacks what `responses` know, such as id, label and score alone,
         use `rmlab.io.join`.

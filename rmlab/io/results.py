@@ -90,14 +90,14 @@ def _read_outcomes(
     return fill_names(path, prompts, model)
 
 
-def _number_repeats(prompts: pd.DataFrame) -> list[object]:
+def _number_repeats(prompts: pd.DataFrame) -> pd.Series:
     """The ids, further ones of an id with a number: RewardBench 2 repeats some."""
     key = [name for name in ("subset", "domain", "id") if name in prompts]
     n_before = prompts[key].astype("str").groupby(key, sort=False).cumcount()
     ids: list[object] = []
     for item, n in zip(prompts["id"], n_before, strict=True):
         ids.append(number_id(str(item), n) if n else item)
-    return ids
+    return pd.Series(ids, index=prompts.index)
 
 
 def read_mapped_pairs(data: Source, columns: Mapping[str, str]) -> pd.DataFrame:

@@ -147,7 +147,7 @@ class ModelInMemory:
             problem = f"model={self.name!r} is a language model and has no reward head"
             raise DataError(problem, "language models go to rmlab.implicit_reward")
         keys = [key for key in self.weights if not key.startswith(f"{prefix}.")]
-        if not keys or prefix not in self.model._modules:
+        if not keys or prefix not in dict(self.model.named_children()):
             problem = f"model={self.name!r}: {type(self.model).__name__} has no head"
             raise DataError(problem, "pass a model for sequence classification")
         return keys

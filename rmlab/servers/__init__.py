@@ -2,6 +2,7 @@
 asked and how texts are written.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -167,8 +168,13 @@ def remote(
 
 
 def _require_sound(scorer: Remote) -> None:
-    """Raise DataError at the first check that fails."""
+    """Raise DataError at the first check that fails; warn of a server that could say
+    how many tokens it read, and does not.
+    """
     for name, finding in scorer.examine():
+        if name == "tokens" and finding.status == "warn" and scorer.kind.takes_ids:
+            message = f"{scorer.client.url}: {finding.detail}; {finding.remedy}"
+            warnings.warn(message, stacklevel=3)
         if finding.status == "fail":
             problem = f"{scorer.client.url} is not accepted ({name}): {finding.detail}"
             raise DataError(problem, finding.remedy)

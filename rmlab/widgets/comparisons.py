@@ -21,6 +21,7 @@ from rmlab.estimation.items import (
     spread,
 )
 from rmlab.metrics.pairing import as_pairs
+from rmlab.styles.counts import FEATURES
 from rmlab.tables import ITEM, KEY, LABELS, LEVELS, PROMPT, STYLES, FloatArray, IntArray
 from rmlab.text import visible
 from rmlab.widgets import markup
@@ -167,7 +168,7 @@ class Comparisons:
             return {}
         is_here = self.answers["number"] == number
         rows = self.responses[is_here].reset_index(drop=True)
-        features = styles.features(rows)[list(styles.FEATURES)]
+        features = styles.features(rows)[list(FEATURES)]
 
         row_styles = rows.get("style", [np.nan] * len(rows))
         answers = []
@@ -204,7 +205,7 @@ class Comparisons:
             "sections": {name: list(members) for name, members in sections},
             "prompts": self.prompts[["id", "domain", "subset"]].to_dict("list"),
             "heads": [_shorten_prompt(prompt) for prompt in prompts],
-            "features": list(styles.FEATURES),
+            "features": list(FEATURES),
             "hasMargins": self.has_margins,
             "tieCredit": tie_credit,
             "reasons": reasons,
