@@ -203,27 +203,15 @@ def test_a_count_that_varies_in_six_prompts_is_covered():
     assert ((rows["low"] <= 0) & (rows["high"] >= 0)).mean() > 0.9
 
 
-def test_families_widen_effects_and_rates():
-    scores, features = world(60, seed=3)
+def test_families_widen_effects():
+    scores, _ = world(60, seed=3)
     family = scores["id"].astype(int) // 4
     shift = np.random.default_rng(0).normal(0, 2, 15)[family] * scores["slot"]
     scores = scores.assign(score=scores["score"] + shift, template=family.astype(str))
-    terms = ["correct", "step"]
-    apart = style_effects(scores, features, terms=terms).set_index("term").loc["step"]
-    together = (
-        style_effects(scores, features, terms=terms, cluster="template")
-        .set_index("term")
-        .loc["step"]
-    )
+    apart = style_effects(scores, terms=["step"]).iloc[0]
+    together = style_effects(scores, terms=["step"], cluster="template").iloc[0]
     assert together["se"] > 1.3 * apart["se"]
     assert together["effect"] == pytest.approx(apart["effect"])
-    rates = [
-        exchange_rate(scores, terms=terms, cluster=cluster).iloc[0]
-        for cluster in (None, "template")
-    ]
-    assert rates[1]["high"] - rates[1]["low"] > 1.3 * (
-        rates[0]["high"] - rates[0]["low"]
-    )
 
 
 def test_the_limits_of_a_rate_are_where_the_test_of_its_contrast_is_at_the_edge():
@@ -275,16 +263,6 @@ def test_effects_know_neither_row_order_nor_scale_nor_level_nor_backend():
         frame.convert_dtypes(dtype_backend="pyarrow") for frame in (scores, features)
     ]
     pd.testing.assert_frame_equal(style_effects(*arrow), expected, check_dtype=False)
-
-
-def test_intervals_cover():
-    terms = ["correct", "step"]
-    rates = exchange_rate(
-        many_worlds(200, 60, skill=0.5, style=0.5, noise=1.5)[0], terms=terms
-    )
-    assert 0.92 <= ((rates["low"] <= 1) & (rates["high"] >= 1)).mean() <= 0.98
-    null = style_effects(many_worlds(200, 60, style=0.0)[0], terms=terms)
-    assert 0.02 <= (null.loc[null["term"] == "step", "p"] < 0.05).mean() <= 0.08
 
 
 def test_no_estimate_comes_with_its_reason():
@@ -462,42 +440,6 @@ def with_headings(won, chosen, rejected, seed=0):
     lengths = np.random.default_rng(seed).normal(3000, 500, (2, len(won), 1)).round()
     pairs, features = pairs_and_features(np.where(won, 1.0, -1.0)[:, None], lengths)
     return pairs, features.assign(headings=np.concatenate([chosen, rejected]))
-
-
-def test_effects_of_a_rare_control_do_not_run_away():
-    """Headings in 3 % of 300 pairs: the effect on a model that ignores everything
-    excluded 0 in 88 of 100 tables.
-    """
-    n_found = 0
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        headings = np.zeros((2, 300))
-        headings[rng.integers(0, 2, 9), np.arange(9)] = rng.integers(1, 5, 9)
-        tables = with_headings(rng.random(300) < 0.5, *headings, seed)
-        row = style_controlled(*tables, controls=["characters", "headings"]).iloc[0]
-        assert abs(row["effect_headings"]) < 1 or "headings" in row["reason"]
-        n_found += row["effect_headings_low"] > 0 or row["effect_headings_high"] < 0
-    assert n_found <= 2
-
-
-def test_firths_penalty_adds_half_a_win_and_half_a_loss_to_each_cell():
-    n_headings = np.repeat([0.0, 1.0], [60, 12])
-    won = np.r_[np.arange(60) < 45, np.ones(12, bool)]
-    tables = with_headings(won, n_headings, np.zeros(72))
-    for form in ("linear", "spline"):
-        row = style_controlled(*tables, controls=["headings"], form=form).iloc[0]
-        assert row["controlled"] == pytest.approx(45.5 / 61)
-        slope = np.log(12.5 / 0.5) - np.log(
-            45.5 / 15.5
-        )  # of a difference from 0 to 1 / (1 + 0 + 1)
-        assert row["effect_headings"] == pytest.approx(slope * n_headings.std())
-        # Gart's interval of a log odds ratio, and Student's t with as many clusters as
-        # tell of it
-        error = np.sqrt(1 / 45.5 + 1 / 15.5 + 1 / 12.5 + 1 / 0.5) * n_headings.std()
-        assert (
-            row["effect_headings_high"] - row["effect_headings_low"]
-            > 2 * 1.96 * 0.95 * error
-        )
 
 
 def test_the_penalised_fit_is_the_maximum_of_the_penalised_likelihood():

@@ -1,5 +1,6 @@
 """Layouts of public data: each was read otherwise than it means, or not at all."""
 
+import contextlib
 import gzip
 import json
 import zlib
@@ -156,6 +157,19 @@ def test_an_answer_with_tool_calls_is_a_message():
     # Null fields are absent, as Arrow adds them to every row.
     assert chosen["tool_calls"][0]["function"]["arguments"] == {"a": 1}
     assert rejected == "no"
+
+
+@pytest.mark.parametrize("depth", [200, 300, 600, 900])
+def test_a_message_of_endless_nesting_is_refused_or_kept(tmp_path, depth):
+    """It was a RecursionError."""
+    nested = "[" * depth + "]" * depth
+    message = f'{{"role": "user", "content": "x", "name": {nested}}}'
+    answer = '{"role": "assistant", "content": "y"}'
+    row = f'{{"chosen": [{message}, {answer}], "rejected": [{message}, {answer}]}}'
+    path = tmp_path / "x.jsonl"
+    path.write_text(f"{row}\n{row}")
+    with contextlib.suppress(DataError):
+        assert len(rmlab.load_preferences(path)) == 4
 
 
 @pytest.mark.parametrize("write", [json.dumps, repr])

@@ -488,6 +488,19 @@ def test_the_fingerprint_follows_what_decides_a_score_and_not_how_it_is_asked(fo
     )
 
 
+def test_a_template_file_that_changes_is_another_fingerprint(folder, tmp_path):
+    """The file's name was its identity."""
+    fingerprints = set()
+    file = tmp_path / "chat.jinja"
+    for end in ("", "!"):
+        file.write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}" + end)
+        for template in (file, str(file)):
+            served = unchecked("http://x.org", tokenizer=folder, template=template)
+            json.dumps(served.provenance())
+            fingerprints.add(served.fingerprint)
+    assert len(fingerprints) == 2
+
+
 # Servers that change.
 
 

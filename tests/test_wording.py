@@ -173,21 +173,6 @@ def test_a_planted_taste_for_greetings_is_found_with_its_size(responses):
     assert table["null"][lambda null: null].index.tolist() == list(CONTROLS)
 
 
-def test_a_noisy_taste_for_greetings_lies_in_the_interval(responses):
-    def scorer(prompts, texts):
-        return [
-            dial.text_noise(2, prompt, text) + 0.6 * (greeted(prompt) and "*" in text)
-            for prompt, text in zip(prompts, texts, strict=True)
-        ]
-
-    starred = responses["response"].str.contains("*", regex=False)
-    by_id = responses.assign(starred=starred).groupby(["id", "label"], observed=True)
-    share = by_id["starred"].mean().unstack()
-    planted = 0.6 * (share["chosen"] - share["rejected"]).mean()
-    table = rmlab.probe(responses, scorer, ["greeting"], target="prompt")
-    assert table["low"].item() < planted < table["high"].item()
-
-
 def test_prompts_without_a_place_count_nowhere_and_conversations_change_at_their_end():
     plain = two_answers(8)
     prompts = plain["prompt"].where(plain.index % 4 < 2, "It’s Q" + plain["id"] + "?")

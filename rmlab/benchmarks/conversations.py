@@ -54,7 +54,10 @@ def read_messages(value: object) -> Messages | None:
 def _read_message(item: object) -> Message | None:
     if not isinstance(item, dict):
         return None
-    message = _drop_nulls(item)
+    try:
+        message = _drop_nulls(item)
+    except RecursionError:
+        return None
     if isinstance(message.get("from"), str) and "value" in message:
         # As ShareGPT names the fields.
         speaker = str(message.pop("from"))

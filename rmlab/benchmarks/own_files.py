@@ -222,6 +222,10 @@ def _read(
             errors.append(error)
     if errors and (on_bad_rows == "refuse" or not items):
         _refuse_rows(errors)
+    if not items:
+        counts = dict(table.left_out)
+        problem = f"{table.source.place}: no two answers to compare; left out: {counts}"
+        raise DataError(problem, "give answers with different ratings")
     extra = [column for column in table.source.columns if _is_extra(table, column)]
     return _Reading(table, layout, items, extra, len(errors))
 

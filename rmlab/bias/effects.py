@@ -102,15 +102,15 @@ def style_effects(
     -----
     Least squares with an intercept for every prompt. The error is the jackknife over
     prompts of the effect divided by the scores' spread, since the spread is estimated,
-    too; its degrees of freedom are few where a term varies in few prompts. Counts enter
-    as logarithms; `caveat` says where their squares fit too (p < 0.01, Bonferroni).
-    Without features a step has its whole price; with them, what is left at equal length
-    and marks. Style, length and marks rise together, so that with few prompts their
-    parts have wide intervals.
+    too. Satterthwaite's degrees of freedom are few where a term varies in few prompts.
+    Counts enter as logarithms; `caveat` says where their squares fit too (p < 0.01,
+    Bonferroni). Without features a step has its whole price; with them, what is left at
+    equal length and marks. Style, length and marks rise together, so that with few
+    prompts their parts have wide intervals.
 
     References
     ----------
-    Efron (1982) for the jackknife.
+    Efron (1982) for the jackknife; Bell and McCaffrey (2002) for degrees of freedom.
     """
 
     def tabulate(fit: _Fit) -> list[Record]:

@@ -28,8 +28,7 @@ def fit_without_clusters(
 ) -> Fit:
     """Fit y = x effect on all rows, and anew without each cluster.
 
-    A cluster that alone decides an effect leaves zero behind. The degrees of freedom
-    of an effect are the effective number of clusters that tell of it (Kish), less one.
+    A cluster that alone decides an effect leaves zero behind.
     """
     # In an orthonormal basis of the columns, the clusters' products sum to the
     # identity.
@@ -43,14 +42,28 @@ def fit_without_clusters(
     )
     without = rest @ (total - targets)
 
-    information = (basis @ to_effects.T) ** 2
-    share = information / information.sum(axis=0)
-    share = _sum_products(share, np.ones((len(y), 1)), cluster, n_clusters)[:, :, 0]
     return Fit(
         effect=to_effects @ total[:, 0],
         without=without[:, :, 0] @ to_effects.T,
-        df=1 / (share**2).sum(axis=0) - 1,
+        df=_satterthwaite_df(products, np.asarray(rest @ to_effects.T)),
     )
+
+
+def _satterthwaite_df(leverage: FloatArray, direction: FloatArray) -> FloatArray:
+    """Degrees of freedom of each effect, (k,), after Bell and McCaffrey (2002).
+
+    The clusters' contributions to the error have covariances P = diag(own) - shared
+    shared', for independent and equally noisy answers; df = tr(P)^2 / sum of P^2.
+    """
+    shared = leverage @ direction
+    own = (direction * shared).sum(axis=1)
+    explained = (shared**2).sum(axis=1)
+    trace = (own - explained).sum(axis=0)
+
+    gram = np.einsum("gia,gja->aij", shared, shared)
+    diagonal = (own**2 - 2 * own * explained).sum(axis=0)
+    sum_of_squares = diagonal + (gram**2).sum(axis=(1, 2))
+    return np.asarray(trace**2 / np.maximum(sum_of_squares, 1e-300))
 
 
 def jackknife(without: FloatArray, value: FloatArray) -> FloatArray:

@@ -87,8 +87,8 @@ class TextOptions:
                 winner=self.winner,
                 better=self.better,  # type: ignore[arg-type]
             )
-        if self.column or self.winner:
-            flags = "--column, --winner"
+        if self.column or self.winner or self.better:
+            flags = "--column, --winner, --better"
             raise typer.BadParameter("is for a file of pairs", param_hint=flags)
         return benchmarks.load(benchmark, path=self.path)
 

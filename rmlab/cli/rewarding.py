@@ -14,7 +14,7 @@ from rmlab import records, scoring, servers
 from rmlab.cli import options as shared
 from rmlab.cli.terminal import say, say_table
 from rmlab.records import CSV, SUFFIXES, Row
-from rmlab.scoring.reward_column import REWARD
+from rmlab.scoring import REWARD
 from rmlab.scoring.walk import Model
 from rmlab.tables import DataError
 from rmlab.text import short

@@ -1,6 +1,7 @@
 """The cost of a judge's run before it begins."""
 
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 
@@ -9,6 +10,7 @@ from rmlab.judges.kinds import Judge, PairJudge
 from rmlab.judges.questions import Question, count_tokens
 from rmlab.scorers.base import Text
 from rmlab.scoring.texts import both_orders, comparisons, list_texts
+from rmlab.scoring.walk import split_subsets
 from rmlab.store import Store, open_store
 
 
@@ -25,16 +27,11 @@ def texts_by_judge(
             texts = both_orders(texts)
         return [(judge, texts.distinct)]
 
-    parts = []
-    is_own = ~responses["subset"].isin(list(judge.by_subset))
-    parts = [(judge, responses[is_own])]
-    for subset, other in judge.by_subset.items():
-        parts.append((other, responses[responses["subset"] == subset]))
     runs = []
-    for asked, part in parts:
+    for asked, is_shown in split_subsets(judge, responses):
+        part = responses[is_shown]
         texts = list_texts(part, tables.KEY, lists=asked.lists_answers)
-        if texts.distinct:
-            runs.append((asked, texts.distinct))
+        runs.append((cast("Judge", asked), texts.distinct))
     return runs
 
 

@@ -375,7 +375,7 @@ class PairJudge(Judge, PairScorer):
     mode = "pairwise"
     read_word = "read"
     # `place`: 1 where the first answer was shown second.
-    columns = ("verdict", "place")
+    columns = ("verdict", "place")  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -114,18 +114,19 @@ _PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")
 
 
 def largest_strength(
-    question: str, read: Callable[[str], int | None], template: str
-) -> int:
+    question: str, read: Callable[[str], float | None], template: str
+) -> float:
     """Return the largest strength of the verdicts that the words of a question name.
 
     These are the texts in double brackets or boxes, and comparisons such as A>>B; one
     like [[your verdict]] stands for the verdicts. Raises DataError where `read` cannot
     read one; `template` names the question.
 
-    >>> largest_strength("Write [[A]] or [[B]].", read_pair, "two")
-    1
-    >>> largest_strength("Say A >> B, A > B or B > A.", read_pair, "mine")
-    2
+    >>> chosen = partial(choose_reader("letter").first, interpret=pair_vote)
+    >>> largest_strength("Write [[A]] or [[B]].", chosen, "two")
+    1.0
+    >>> largest_strength("Say A >> B, A > B or B > A.", chosen, "mine")
+    2.0
     """
     # One of the two groups of a mark holds its text, brackets or a box.
     marked = ["".join(groups).strip("[] ") for groups in _MARKED.findall(question)]

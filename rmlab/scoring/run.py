@@ -362,11 +362,13 @@ def _make_records(
 
     These have a finite score, or a hidden value that tells why there is none.
     """
-    is_stored = np.isfinite(rows[:, 0].astype(np.float64))
-    if rows.dtype != object:
-        is_stored = np.isfinite(rows).all(axis=1)
-    elif scorer.hidden_columns:
-        is_stored = np.not_equal(rows[:, 1 + len(scorer.columns)], None)
+    if scorer.hidden_columns:
+        hidden = rows[:, 1 + len(scorer.columns)]
+        is_stored = np.array([value is not None for value in hidden], bool)
+    else:
+        numbers = rows[:, :1] if scorer.has_objects else rows
+        is_finite = np.isfinite(numbers.astype(np.float64))
+        is_stored = np.asarray(is_finite.all(axis=1))
 
     records: dict[str, object] = {}
     for position, row in zip(positions[is_stored], rows[is_stored], strict=True):

@@ -56,7 +56,7 @@ def list_texts(
     """
     prompt_number, _ = group_codes(responses, PROMPT)
     answers = responses["response"]
-    others = [()] * len(responses)
+    others: list[tuple[str, ...]] = [()] * len(responses)
     if lists:
         others = _list_others(answers.tolist(), prompt_number)
     columns = zip(responses["prompt"], answers, others, strict=True)

@@ -131,18 +131,11 @@ def score_answers(
         problem = f"scorer {scorer.name!r}: columns {taken} are of every table"
         raise DataError(problem, "give its columns other names")
 
-    is_own = ~responses["subset"].isin(list(scorer.by_subset)).to_numpy()
-    parts = [(scorer, is_own)]
-    for name, other in scorer.by_subset.items():
-        parts.append((other, (responses["subset"] == name).to_numpy()))
-
     names = ["score", *scorer.columns]
     values = empty_rows(scorer, len(responses))
     provenance: Provenance = {}
-    for part_scorer, is_shown in parts:
+    for part_scorer, is_shown in split_subsets(scorer, responses):
         part = responses[is_shown]
-        if part.empty:
-            continue
         texts = list_texts(part, key_columns, lists=part_scorer.lists_answers)
         scores, counts = _score_texts(part_scorer, texts, run)
         values[is_shown] = scores[texts.rows]
@@ -152,6 +145,17 @@ def score_answers(
     further = tables.prompt_columns(responses, tables.SCORES)
     order = dict.fromkeys([*tables.SCORES, *columns, *further])
     return responses.assign(model="", **columns)[[*order]], provenance
+
+
+def split_subsets(
+    scorer: Scorer, responses: pd.DataFrame
+) -> list[tuple[Scorer, np.ndarray]]:
+    """The scorers of the subsets that the table has, and whether each row is theirs."""
+    subset = responses["subset"].to_numpy()
+    parts = [(scorer, ~np.isin(subset, list(scorer.by_subset)))]
+    for name, other in scorer.by_subset.items():
+        parts.append((other, subset == name))
+    return [(part, is_shown) for part, is_shown in parts if is_shown.any()]
 
 
 def _score_texts(
@@ -165,11 +169,11 @@ def _score_texts(
 
 def _frame(names: Sequence[str], values: Rows) -> pd.DataFrame:
     """Columns of values, in the types that they have."""
-    frame = pd.DataFrame(values, columns=names)
-    if values.dtype == object:
-        frame = frame.infer_objects()
-        frame["score"] = frame["score"].astype(np.float64)
-    return frame
+    columns = {}
+    for name, column in zip(names, values.T, strict=True):
+        columns[name] = pd.Series(column).infer_objects()
+    columns["score"] = columns["score"].astype(np.float64)
+    return pd.DataFrame(columns)
 
 
 def _add_counts(first: Provenance, second: Provenance) -> Provenance:
@@ -196,7 +200,8 @@ def _compare_answers(
     exchanged = None
     if scorer.both_orders:
         exchanged = scores[texts.rows[len(rows) :]]
-    return rows.assign(**scorer.compare(forward, exchanged)), provenance
+    columns = pd.DataFrame(scorer.compare(forward, exchanged), index=rows.index)
+    return rows.assign(**columns), provenance
 
 
 def open_models(

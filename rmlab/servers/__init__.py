@@ -204,11 +204,13 @@ def _open_source(
     encoding: Mapping[str, Any],
 ) -> _Source:
     """Who writes texts for a server that is sent texts or tokens."""
+    from rmlab.inference.chat_formats import read_template
     from rmlab.scorers.checkpoints.checkpoint import find
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
     from rmlab.scorers.in_memory import hash_saved
 
-    options = cast(EncodeOptions, encoding)
+    template = read_template(encoding.get("template"))
+    options = cast(EncodeOptions, {**encoding, "template": template})
     if kind.length_option and options.get("max_length") is None:
         problem = f"max_length: a server of kind={kind.name!r} cuts long texts silently"
         raise DataError(problem, f"pass its {kind.length_option}")
