@@ -30,7 +30,8 @@ from judge_fakes import (
 )
 
 import rmlab
-from rmlab.judges import cost, judge, load_template, shipped
+from rmlab.judges import cost, judge, load_template
+from rmlab.judges.questions import shipped
 from rmlab.judges.readers import Reader
 from rmlab.store import Store
 from rmlab.tables import DataError

@@ -11,7 +11,7 @@ from rmlab.judges.chat import OPENAI, Chat
 from rmlab.judges.costs import cost
 from rmlab.judges.kinds import AnswerJudge, Judge, ListJudge, PairJudge
 from rmlab.judges.local_model import Local
-from rmlab.judges.questions import Sampling, Template, load_template, shipped
+from rmlab.judges.questions import Sampling, Template, load_template
 from rmlab.judges.readers import YES_NO, Verdict, choose_reader
 from rmlab.servers import Client, ClientOptions
 from rmlab.tables import DataError, check_option, nearest
@@ -19,11 +19,10 @@ from rmlab.tables import DataError, check_option, nearest
 __all__ = [
     "CONVENTIONS",
     "Judge",
-    "Template",
+    "RespondentOptions",
     "cost",
     "judge",
     "load_template",
-    "shipped",
 ]
 
 
