@@ -226,14 +226,14 @@ def _fit_outcomes(
     earned = credit(pairs, ties=ties)
 
     def fit(group: Group) -> list[Record]:
-        counted = group.select(~np.isnan(earned[group.rows]))
-        y = earned[counted.rows]
-        record, points = _fit_curve(y, counted, make_design, effects, confidence)
+        answered = group.select(~np.isnan(earned[group.rows]))
+        y = earned[answered.rows]
+        record, points = _fit_curve(y, answered, make_design, effects, confidence)
         if is_near is not None and len(y):
-            near = is_near[counted.rows]
-            record |= _look_near(y, counted, near, record, points, confidence)
+            near = is_near[answered.rows]
+            record |= _look_near(y, answered, near, record, points, confidence)
         outcome = pairs["outcome"].iloc[group.rows]
-        return [record | count_outcomes(outcome, counted)]
+        return [record | count_outcomes(outcome, answered)]
 
     return fit_groups(pairs, by, cluster, fit, results)
 

@@ -252,11 +252,11 @@ def _fit_models(
         prompt = prompts[group.rows]
         # A lone score tells no difference.
         n_scores = np.bincount(prompt, observed)
-        counted = group.select(observed & (n_scores[prompt] > 1))
-        rows = counted.rows
-        result = _fit_terms(y[rows], design[rows], prompts[rows], counted, unit, terms)
+        answered = group.select(observed & (n_scores[prompt] > 1))
+        rows = answered.rows
+        result = _fit_terms(y[rows], design[rows], prompts[rows], answered, unit, terms)
         for record in result.records:
-            record["n_prompts"] = counted.n_prompts
+            record["n_prompts"] = answered.n_prompts
             record["n"] = len(rows)
             record["missing"] = int((~observed).sum())
         return tabulate(result)

@@ -198,12 +198,12 @@ def style_preference(
     difference = versions["difference"].to_numpy()
 
     def fit(group: Group) -> list[Record]:
-        counted = group.select(~np.isnan(earned[group.rows]))
-        share = estimate_mean(earned[counted.rows], counted.cluster, confidence)
+        answered = group.select(~np.isnan(earned[group.rows]))
+        share = estimate_mean(earned[answered.rows], answered.cluster, confidence)
         units = difference[group.rows]
         mean_difference = np.nan
         reason = share.reason
-        if not len(counted.rows):
+        if not len(answered.rows):
             reason = "no outcome"
         if not np.isnan(units).all():
             mean_difference = np.nanmean(units)
@@ -218,7 +218,7 @@ def style_preference(
             "reason": reason,
         }
         outcome = versions["outcome"].iloc[group.rows]
-        return [record | count_outcomes(outcome, counted)]
+        return [record | count_outcomes(outcome, answered)]
 
     table = fit_groups(versions, by, cluster, fit, _PREFERENCES)
     return copy_provenance(scores, table)

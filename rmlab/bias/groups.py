@@ -170,11 +170,11 @@ def estimate_mean(
     return Mean(*(getattr(means, name)[0] for name in Mean._fields))
 
 
-def count_outcomes(outcome: "pd.Series[str]", counted: Group) -> Record:
-    """The counts of a group's comparisons, of which some are counted."""
+def count_outcomes(outcome: "pd.Series[str]", answered: Group) -> Record:
+    """The counts of a group's comparisons, of which some have an outcome."""
     return {
-        "n_pairs": len(counted.rows),
-        "n_prompts": counted.n_prompts,
+        "n_pairs": len(answered.rows),
+        "n_prompts": answered.n_prompts,
         "n_ties": int((outcome == "tie").sum()),
         "missing": int(outcome.isna().sum()),
     }

@@ -3,6 +3,7 @@ and of another wording of the prompt on its comparisons.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -201,7 +202,7 @@ def _score_versions(scorer: PlainScorer, versions: list[_Version]) -> FloatArray
             f"scorer: {scorer!r} cannot be called."
             " Give a scorer such as rmlab.baselines.longest."
         )
-    entries = [entry for version in versions for entry in version]
+    entries = list(chain.from_iterable(versions))
     # By the text of the prompt, as it may be a list of messages.
     number, _ = pd.factorize(np.array([repr(entry) for entry in entries], object))
     first = np.unique(number, return_index=True)[1]
@@ -261,7 +262,7 @@ def _tabulate_changes(
 
     def fit(group: Group) -> list[Record]:
         change = values["change"][group.rows]
-        counted = group.select(~np.isnan(change))
+        answered = group.select(~np.isnan(change))
         unbounded = (-np.inf, np.inf)
         mean = estimate_mean(change, group.cluster, confidence, unbounded)
         record: Record = {
@@ -273,11 +274,11 @@ def _tabulate_changes(
             "standardised": mean.value / (spread or np.nan),
             "p": _two_sided_p(mean),
             "reason": mean.reason,
-            "n": len(counted.rows),
-            "untouched": len(group.rows) - len(counted.rows),
-            "n_prompts": counted.n_prompts,
+            "n": len(answered.rows),
+            "untouched": len(group.rows) - len(answered.rows),
+            "n_prompts": answered.n_prompts,
         }
-        if not len(counted.rows):
+        if not len(answered.rows):
             record["reason"] = "nothing was altered"
         for name in further:
             value = values[name][group.rows]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import stdtrit
 
-from rmlab.tables import FloatArray, IntArray
+from rmlab.tables import BoolArray, FloatArray, IntArray
 
 MIN_PROMPTS = 5
 """Clusters below which a part gives no error and no interval."""
@@ -198,19 +198,7 @@ def sum_clusters(
     """
     n_pools = weight.shape[1]
     has_weight = weight != 0
-    observed = ~np.isnan(value) & has_weight[:, pool]
-    if observed.all():
-        observed = observed[:1]  # all rows are alike, so one row does
-
-    # Blocks: the values of one cluster and one pool; `total` and `n` are theirs.
-    cluster = pd.factorize(cluster, sort=True)[0]
-    block, codes = pd.factorize(cluster * n_pools + pool, sort=True)
-    in_block = indicator(block, len(codes))
-    total = np.where(observed, value, 0.0) @ in_block
-    n = observed.astype(float) @ in_block
-    block_cluster = codes // n_pools
-    block_pool = codes % n_pools
-
+    block_cluster, block_pool, total, n = _sum_blocks(value, has_weight, pool, cluster)
     n_clusters = int(block_cluster.max(initial=-1)) + 1
     in_pool = indicator(block_pool, n_pools)
     in_cluster = indicator(block_cluster, n_clusters)
@@ -387,6 +375,25 @@ def rows_by_code(codes: IntArray, size: int) -> list[IntArray]:
     order = np.argsort(codes, kind="stable")
     first_rows = np.searchsorted(codes[order], np.arange(1, size))
     return np.split(order, first_rows)
+
+
+def _sum_blocks(
+    value: FloatArray, has_weight: BoolArray, pool: IntArray, cluster: IntArray
+) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+    """Cluster and pool of each block, the values of one cluster and one pool, and the
+    sum and the number of those observed, (rows, blocks) each.
+    """
+    n_pools = has_weight.shape[1]
+    observed = ~np.isnan(value) & has_weight[:, pool]
+    if observed.all():
+        observed = observed[:1]  # all rows are alike, so one row does
+
+    cluster = pd.factorize(cluster, sort=True)[0]
+    block, codes = pd.factorize(cluster * n_pools + pool, sort=True)
+    in_block = indicator(block, len(codes))
+    total = np.where(observed, value, 0.0) @ in_block
+    n = observed.astype(float) @ in_block
+    return codes // n_pools, codes % n_pools, total, n
 
 
 def _number_strata(cluster: IntArray, pool: IntArray, n_pools: int) -> IntArray:
