@@ -145,7 +145,7 @@ BAD_DATA = {
     "longst": "score mini longst",
     "9/4": "score mini longest --shard 9/4",
     "taken": "score mini owner/name -o taken/x.csv",
-    "merge: nowhere": "merge nowhere --into all",
+    "nowhere": "merge nowhere --into all",
     "key": "judge mini m --url http://127.0.0.1:9 --key sk-1234",
     "overal": "gate longest.csv --min overal=0.5",
 }
@@ -157,7 +157,6 @@ WRONG_USAGE = {
     "--name": "score mini a/b c/d --name one",
     "--kind": "score mini a/b --url http://127.0.0.1:9",
     "--head": "score mini a/b --implicit sum --head labels",
-    "--store": "judge mini a/b --results x.jsonl",
     "--min": "gate longest.csv --min overall",
 }
 
