@@ -37,7 +37,8 @@ TOOLS = {
     "jupyterlab",
     "nbval",
     "accelerate",
-}  # programs, and what transformers loads large models with
+    "ipywidgets",
+}  # programs, what transformers loads large models with, and what lesson 10 imports
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

@@ -128,7 +128,8 @@ class Items:
     @property
     def counts(self) -> BoolArray:
         """(models or 1, items): whether an item's part has a weight."""
-        return (self.parts.weight != 0)[:, self.parts.of_item]
+        has_weight: BoolArray = self.parts.weight != 0
+        return has_weight[:, self.parts.of_item]
 
     @cached_property
     def lacks(self) -> BoolArray:

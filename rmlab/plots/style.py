@@ -243,7 +243,8 @@ def _mean_lengths(responses: pd.DataFrame, by: str) -> pd.DataFrame:
     wide = groups.agg(["mean", "sem"]).unstack("label")
     means = wide["mean"][[*LABELS]]
     errors = wide["sem"][[*LABELS]].add_suffix("_se")
-    return means.join(errors).rename_axis(columns=None)
+    table: pd.DataFrame = means.join(errors)
+    return table.rename_axis(columns=None)
 
 
 def plot_scatter(

@@ -257,8 +257,8 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
     ) -> None:
         details: Provenance = {"head": f"implicit {owner.mode}"}
         policy = owner.checkpoint
-        is_disabled = number and owner.shares_base and isinstance(policy, Adapted)
-        if is_disabled and policy.own_keys:
+        is_disabled = bool(number) and owner.shares_base
+        if is_disabled and isinstance(policy, Adapted) and policy.own_keys:
             # Of the weights that an adapter has whole, some stay when it is disabled.
             details["without adapter"] = policy.content
         super().__init__(

@@ -225,8 +225,8 @@ class View:
         values = rewards.astype(object)
         return values.where(values.notna(), None).to_dict("list")
 
-    def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
-        bundle = self.widget._repr_mimebundle_(**options)
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, object]:
+        bundle: Any = self.widget._repr_mimebundle_(**options)
         data = bundle[0] if isinstance(bundle, tuple) else bundle
         return {**data, "text/plain": repr(self)}
 
