@@ -3,6 +3,7 @@ doubled, the same scores.
 """
 
 import collections
+import io
 import json
 import os
 import warnings
@@ -10,7 +11,6 @@ import warnings
 import pytest
 from crashes import list_stored, run_driver
 from fakes import Difference, Streaming, responses
-from fsspec.implementations.local import LocalFileOpener
 
 from rmlab.scoring import score
 from rmlab.store import Store
@@ -164,18 +164,22 @@ def test_half_a_line_at_the_end_costs_one_score(tmp_path):
 
 def test_full_disk_in_the_middle(tmp_path, monkeypatch):
     frame = responses(30)
-    write, size = LocalFileOpener.write, []
+    written = []
 
-    def full(self, data):
-        size.append(len(data))
-        if sum(size) > 6000:
-            write(self, data[: len(data) // 2])
-            raise OSError(28, "No space left on device")
-        return write(self, data)
+    class SmallDisk(io.FileIO):
+        def write(self, data):
+            written.append(len(data))
+            if sum(written) > 6000:
+                super().write(data[: len(data) // 2])
+                raise OSError(28, "No space left on device")
+            return super().write(data)
+
+    def open_on_small_disk(path, mode):
+        return SmallDisk(path, mode) if mode == "ab" else open(path, mode)
 
     scorer = Streaming(size=BATCH)
     with monkeypatch.context() as patch:
-        patch.setattr(LocalFileOpener, "write", full)
+        patch.setattr("rmlab.store.open", open_on_small_disk, raising=False)
         with pytest.raises(
             OSError, match=r"No space left.* stored before are kept; free the disk"
         ):

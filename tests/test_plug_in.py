@@ -114,7 +114,7 @@ def test_a_benchmark_of_another_package_is_one_file(tmp_path):
         "longest": [1.0, 0.0, 0.25],
         "light": 0.5,
         "average": "benchmark, winter=light",
-        "rows": 6,
+        "rows": 5,
         "rank": [1],
         "same": True,
         "difference": True,

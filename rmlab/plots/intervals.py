@@ -26,6 +26,7 @@ _AXES = {
     "accuracy": "share of comparisons won",
     "rate": "what the style is worth\n(1 = as much as being right)",
 }
+_LEGEND_LETTERS = 40  # of the name of a series
 _LETTERED = 40  # rows up to which letters of groups are written unless asked for
 # What stands in the columns that a table of overall scores lacks.
 _BOARD: dict[str, str | float] = {
@@ -411,11 +412,12 @@ def _draw_series(
     ax = canvas.new_rows(ax, rows, n_series=len(labels))
     ax.set_xlim(*_limits(table, value))
     y = names.map(rows.index)
-    for i, label in enumerate(labels):
+    short_labels = canvas.shorten_names(labels, _LEGEND_LETTERS)
+    for i, (label, short_label) in enumerate(zip(labels, short_labels, strict=True)):
         offset = canvas.row_offset(i, len(labels))
         estimates = table.assign(y=y + offset)[series == label]
         style = canvas.series_style(i)
-        _draw_estimates(ax, estimates, value, style, canvas.escape_name(label))
+        _draw_estimates(ax, estimates, value, style, canvas.escape_name(short_label))
     unknown = table[table[value].isna()]
     if "reason" in unknown:
         for name, reasons in unknown.groupby(names)["reason"]:
