@@ -5,7 +5,7 @@ by a function; questions with roles, and criteria.
 import numpy as np
 import pytest
 from faulty_server import FaultyServer
-from judge_fakes import Respondent, completion, responses
+from judge_fakes import Respondent, completion, responses, shown_answers
 
 import rmlab
 from rmlab.judges import load_template
@@ -60,7 +60,51 @@ FORMS = [
     ("answer", "scores", (1, 10), "It took 3 tries of 10 minutes", None),
     ("pair", "scores", (1, 10), "8 6\nThe first has 2 examples and 3 sources.", 2),
     ("pair", "scores", (1, 10), "Assistant A: 6/10\nAssistant B: 8/10", -2),
+    ("answer", "scores", (1, 10), "It says\n4\nwhich is right. **Score: 9**", 9),
+    # Two lines, of which each names its answer
+    ("pair", "scores", (1, 10), "Assistant 1: 8\nAssistant 2: 6", 2),
+    ("pair", "scores", (1, 10), "Response 1: 9\nResponse 2: 4", 5),
+    ("pair", "scores", (1, 10), "**Assistant 1**: 8\n**Assistant 2**: 6", 2),
+    ("pair", "scores", (1, 10), "Assistant 1: 8/10\nAssistant 2: 6/10", 2),
+    ("pair", "scores", (1, 10), "Assistant 2: 6\nAssistant 1: 8", 2),
+    ("pair", "scores", (1, 10), "Assistant A: 8\n\nAssistant B: 7", 1),
+    ("pair", "scores", (1, 10), "1: 8\n2: 6", 2),
+    ("pair", "tag", (1, 10), "<answer>Model 1: 8\nModel 2: 6</answer>", 2),
+    ("pair", "scores", (1, 10), "Assistant 2: 6", None),
+    ("pair", "scores", (1, 10), "2: 6", None),
+    ("pair", "scores", (1, 10), "A: 6, A: 7", None),
+    # Two scores, and one number that is none
+    ("pair", "scores", (1, 10), "8 7", 1),
+    ("pair", "scores", (1, 10), "1 7", -6),
+    ("pair", "scores", (1, 10), "2, 10", -8),
+    ("pair", "scores", (1, 10), "8, 6", 2),
+    ("pair", "scores", (1, 10), "8\n6", 2),
+    ("pair", "scores", (1, 10), "7.5 7.25", 0.25),
+    ("pair", "scores", (1, 10), "85", None),
+    ("pair", "scores", (1, 10), "7.55", None),
+    ("pair", "boxed", (1, 10), r"\boxed{42}", None),
+    ("pair", "json:score", (0, 100), '{"score": 85}', None),
+    # No verdict, though both are named
+    ("pair", "letter", (1, 10), "Output (a) is better than Output (b).", None),
+    ("pair", "letter", (1, 10), "I take Output (b). Output (b) is short.", -1),
+    # The last one counts, and outside the scale it is none
+    ("answer", None, (1, 10), "[[7]] at first; no, [[11]]", None),
+    ("answer", "boxed", (1, 10), r"\boxed{5} ... Score: \boxed{11}", None),
+    ("answer", "scores", (1, 10), "Score: 5\nRather: Score: 11", None),
+    ("pair", "boxed", (1, 10), r"\boxed{8, 6} or \boxed{80, 60}", None),
+    ("answer", "json:score", (1, 10), '{"why": "one\ntwo", "score": 4}', 4),
+    ("answer", None, (-3, 3), "[[+2]]", 2),
+    ("answer", "scores", (-3, 3), "**+2**", 2),
     # Expressions and functions
+    ("answer", lambda reply: np.float32(7), (1, 10), "whatever", 7),
+    ("answer", lambda reply: np.int64(7), (1, 10), "whatever", 7),
+    ("answer", lambda reply: float("nan"), (1, 10), "whatever", None),
+    ("pair", lambda reply: np.float32(-1), (1, 10), "whatever", -1),
+    ("pair", lambda reply: [7, 4], (1, 10), "whatever", 3),
+    ("pair", lambda reply: np.array([7, 4]), (1, 10), "whatever", 3),
+    ("pair", lambda reply: [7, float("nan")], (1, 10), "whatever", None),
+    ("pair", lambda reply: float("nan"), (1, 10), "whatever", None),
+    ("pair", lambda reply: 85, (1, 10), "whatever", None),
     ("answer", r"Judgement: (\d)", (1, 5), "Judgement: 2. No: Judgement: 3.", 3),
     ("pair", r"A=(\d+) B=(\d+)", (1, 10), "A=3 B=5", -2),
     ("pair", lambda reply: (7, 4) if "seven" in reply else None, (1, 10), "seven", 3),
@@ -101,6 +145,19 @@ def test_two_scores_give_a_margin_in_both_orders():
     columns = ["vote_first", "vote_second", "margin", "strength"]
     assert pairs[columns].to_numpy().tolist() == [[2.0, -2.0, 0.0, 0.0]] * 2
     assert set(pairs["verdict"]) == {"flip"}
+
+
+def test_equal_differences_in_opposed_orders_are_a_flip():
+    def reply(question):
+        is_first = shown_answers(question.messages)[0] == responses(1)["response"][0]
+        return "7.3 7.1" if is_first else "8.3 8.1"
+
+    question = load_template("two", "pair")
+    reader = choose_reader("scores")
+    judge = PairJudge("judge", Respondent(reply), question, reader=reader)
+    pairs = rmlab.prefer(responses(1), judge)
+    assert pairs["verdict"].tolist() == ["flip"]
+    assert pairs["margin"].tolist() == [0.0]
 
 
 @pytest.mark.parametrize("reader", ["lettr", "no group", "(", "json:", "(a)(b)(c)"])

@@ -502,7 +502,8 @@ class PairJudge(Judge, PairScorer):
         if self.one_order and (self.letters or self.has_strengths):
             return total
         if self.has_strengths:
-            return total / 2
+            # Means of the samples in another order may differ in the last digit.
+            return np.round(total / 2, 9)
         return np.where(shown_first * shown_second < 0, 0.0, np.sign(total))
 
 

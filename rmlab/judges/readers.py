@@ -6,11 +6,13 @@ letter of the best answer.
 """
 
 import json
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import unescape
+from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
@@ -82,20 +84,30 @@ _PLACEHOLDER = re.compile(
     r"|judge?ment|double (square )?brackets)|\.\.\.",
     re.IGNORECASE,
 )
-_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)(?:/(\d+))?")
+_NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:/(\d+))?")
 _SCORE = r"-?\d+(?:\.\d+)?"
 # One score, with the largest one, in bold, alone on its line, or introduced.
 _RATED = re.compile(
-    rf"(?<![\w.])({_SCORE}\s*(?:/|out of)\s*\d+)|\*\*\s*({_SCORE})\s*\*\*"
+    rf"(?<![\w.])({_SCORE}\s*(?:/|out of)\s*\d+)|\*\*\s*\+?({_SCORE})\s*\*\*"
     rf"|^[^\w\n-]*({_SCORE})[^\w\n]*$|\b(?:score|rating)\b[^\w\n-]*({_SCORE})\b",
     re.IGNORECASE | re.MULTILINE,
 )
 _OUT_OF = re.compile(r"\s*out of\s*", re.IGNORECASE)
 _LARGEST = re.compile(rf"({_SCORE})/\d+")
-# The scores of two answers, with their names and no other words.
-_NAMED_SCORE = rf"(?:\b(?:[AB]|first|second|[12](?=\W+{_SCORE}))\b)?[\s:*_`]*({_SCORE})"
+# A whole number: none of its digits or decimals is left over.
+_WHOLE = rf"{_SCORE}(?![\d.]*\d)"
+# The scores of two answers, with their names or without, and no other words.
+_NAMED_SCORE = (
+    rf"(?:\b([AB]|first|second|[12](?=\W+{_SCORE}))\b[\s:*_`]*|[\s*_`]*)({_WHOLE})"
+)
 _TWO_SCORES = re.compile(
-    rf"[^\w-]*{_NAMED_SCORE}[\s,;:*_`]*(?:(?:and|vs\.?|to|-)\s+)?{_NAMED_SCORE}[^\w]*",
+    rf"[^\w-]*{_NAMED_SCORE}[\s,;*_`]*(?:(?:and|vs\.?|to|-)\s+)?{_NAMED_SCORE}[^\w]*",
+    re.IGNORECASE,
+)
+_PLACES = {"a": 0, "first": 0, "1": 0, "b": 1, "second": 1, "2": 1}
+# The answers' names by number, as in "**Response 2**".
+_NUMBERED = re.compile(
+    r"\b(?:assistant|answer|response|option|model)[ *_`#]*([12])(?![\w/]|\.\d)",
     re.IGNORECASE,
 )
 _SCORE_NOUN = re.compile(
@@ -202,11 +214,14 @@ class Reader:
     reads_scores: bool = True
 
     def first(self, text: str, interpret: Callable[[Verdict], T | None]) -> T | None:
-        """Return what the last verdict of a reply means; None without one."""
+        """Return what the last verdict of a reply means; None without one, and where
+        it is outside the scale (`interpret` gives NaN).
+        """
         for verdict in self.find(without_reasoning(text)):
             value = None if verdict is None else interpret(verdict)
             if value is not None:
-                return value
+                is_outside = isinstance(value, float) and math.isnan(value)
+                return None if is_outside else value
         return None
 
 
@@ -222,7 +237,7 @@ def choose_reader(reader: "str | Callable[[str], Any] | None") -> Reader:
         return Reader("brackets", _find_marked, reads_scores=False)
     if callable(reader):
         code = getattr(reader, "__name__", type(reader).__name__)
-        return Reader(code, lambda text: [reader(text)])
+        return Reader(code, lambda text: [_convert(reader(text))])
     if reader in _READERS:
         return _READERS[reader]
     if reader.startswith("json:") and reader != "json:":
@@ -239,11 +254,26 @@ def choose_reader(reader: "str | Callable[[str], Any] | None") -> Reader:
     return Reader(reader, partial(_find_pattern, pattern))
 
 
+def _convert(value: Any) -> Verdict | None:
+    """What a function returned, as a verdict: numbers as floats, a list as a tuple; None
+    where one is NaN or no number.
+    """
+    if isinstance(value, Real):
+        return None if math.isnan(value) else float(value)
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return value  # type: ignore[no-any-return]
+    scores = tuple(map(_convert, value))
+    is_numeric = all(isinstance(score, float) for score in scores)
+    return scores if is_numeric else None  # type: ignore[return-value]
+
+
 def pair_vote(
     verdict: Verdict, *, draw: str = "", scale: Scale | None = None
 ) -> float | None:
     """Return how much better answer A is: 2, 1, 0, -1, -2, or the difference of two
-    scores; None where the text is no verdict.
+    scores; None where the text is no verdict, and NaN for scores outside the scale.
 
     `draw`: the letter for "both are equally good", where the question offers one.
     `scale`: of the scores; None reads none.
@@ -252,7 +282,8 @@ def pair_vote(
     (2.0, -3.0, None)
     """
     if isinstance(verdict, int | float):
-        return float(verdict)
+        is_within = scale is None or abs(verdict) <= scale[1] - scale[0]
+        return float(verdict) if is_within else math.nan
     if isinstance(verdict, str):
         strength = _strength(_clean(verdict), draw)
         if strength is not None:
@@ -264,21 +295,36 @@ def pair_vote(
         return None
     first, second = scores
     is_within = scale[0] <= min(scores) and max(scores) <= scale[1]
-    return float(first - second) if is_within else None
+    # 7.3 - 7.1 and 8.3 - 8.1 are the same.
+    return round(float(first - second), 9) if is_within else math.nan
 
 
 def _read_two(text: str) -> tuple[float, float] | None:
-    """The two scores that are all that a text says; None where it says other things."""
+    """The two scores that are all that a text says, that of A first; None where it says
+    other things, or names one answer only.
+    """
     text = _LARGEST.sub(r"\1", _OUT_OF.sub("/", text))
-    scores = _TWO_SCORES.fullmatch(_SCORE_NOUN.sub("", text).strip())
-    return None if scores is None else (float(scores[1]), float(scores[2]))
+    text = _NUMBERED.sub(lambda name: "AB"[int(name[1]) - 1], text)
+    match = _TWO_SCORES.fullmatch(_SCORE_NOUN.sub("", text).strip())
+    if match is None:
+        return None
+    name, score, other_name, other_score = match.groups()
+    scores = (float(score), float(other_score))
+    if name is None and other_name is None:
+        return scores
+    places = [_PLACES.get((word or "").lower()) for word in (name, other_name)]
+    if places == [1, 0]:
+        return scores[::-1]
+    return scores if places == [0, 1] else None
 
 
 def rating(verdict: Verdict, *, scale: Scale) -> float | None:
-    """Return a score within the scale; None where the text is none.
+    """Return a score; None where the text is none, and NaN outside the scale.
 
     >>> rating("7/10", scale=(1, 10)), rating("7/10", scale=(0, 100))
     (7.0, None)
+    >>> rating("11", scale=(1, 10))
+    nan
     """
     if isinstance(verdict, tuple):
         return None
@@ -288,7 +334,7 @@ def rating(verdict: Verdict, *, scale: Scale) -> float | None:
             return None
         verdict = number[1]
     score = float(verdict)
-    return score if scale[0] <= score <= scale[1] else None
+    return score if scale[0] <= score <= scale[1] else math.nan
 
 
 def chosen_letter(verdict: Verdict, *, answers: int) -> int | None:
@@ -316,8 +362,11 @@ def _find_letter(text: str) -> Iterator[str]:
     """The same, and the forms `Answer: A` and `Output (a)`."""
     yield from _find_marked(text)
     yield from reversed(_ANSWER_LINE.findall(text))
-    for letter in reversed(_OUTPUT.findall(text)):
-        yield letter.upper()
+    # Where several are named, as in "Output (a) is better than Output (b)", none is
+    # said to be the verdict.
+    letters = {letter.upper() for letter in _OUTPUT.findall(text)}
+    if len(letters) == 1:
+        yield letters.pop()
 
 
 def _find_boxed(text: str) -> Iterator[str]:
@@ -336,7 +385,7 @@ def _find_result(text: str) -> Iterator[str]:
 
 def _find_json(key: str, text: str) -> Iterator[str]:
     """The values of a key in JSON objects, bare or fenced."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(strict=False)
     values = []
     for start in re.finditer(r"\{", text):
         try:
@@ -350,13 +399,16 @@ def _find_json(key: str, text: str) -> Iterator[str]:
 
 
 def _find_scores(text: str) -> Iterator[str]:
-    """Lines and pairs of lines, which may hold two scores, then single scores."""
-    lines = text.strip().splitlines()
+    """From the last line on: the line and the two lines, which may hold two scores, then
+    single scores of the line.
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
     for i in reversed(range(len(lines))):
         yield lines[i]
-        yield ", ".join(lines[i - 1 : i + 1])
-    for scores in reversed(_RATED.findall(text)):
-        yield "".join(scores)
+        if i > 0:
+            yield ", ".join(lines[i - 1 : i + 1])
+        for scores in reversed(_RATED.findall(lines[i])):
+            yield "".join(scores)
 
 
 def _find_pattern(pattern: re.Pattern[str], text: str) -> Iterator[str]:
