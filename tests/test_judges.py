@@ -3,6 +3,7 @@ of four, ratings.
 """
 
 import itertools
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from rmlab.judges.questions import Completion, load_template
 from rmlab.judges.readers import choose_reader, chosen_letter, pair_vote, rating
 from rmlab.tables import DataError
 
+URL = "http://127.0.0.1:9/v1"
 VERDICTS = {
     2: ["[[A>>B]]", "[[B<<A]]", "[[A≫B]]", r"$$\boxed{A \gg B}$$", "Verdict: A>>B"],
     1: ["[[A>B]]", "[[ A > B ]]", "[[A&gt;B]]", r"So \boxed{A>B}", "[[A]]", "A"],
@@ -253,6 +255,52 @@ def test_missing_answers_are_counted_apart_and_refused_unless_allowed():
     assert rmlab.accuracy(pairs)[["n_pairs", "missing"]].to_numpy().tolist() == [[2, 4]]
     with pytest.raises(DataError, match=r"id 1.*nothing.*status 500"):
         prefer(pair_judge(lambda *_: next(answers)), 6)
+
+
+@pytest.mark.parametrize(
+    ("reply", "remedies"),
+    [("nothing", {"reader="}), (None, {"store="})],
+)
+def test_a_stored_reply_that_cannot_be_read_needs_another_reader(reply, remedies):
+    with pytest.raises(DataError) as refused:
+        prefer(pair_judge(lambda *_: reply), 2)
+    named = {way for way in ("reader=", "store=") if way in refused.value.remedy}
+    assert named == remedies
+
+
+def test_ties_are_rated_by_the_callers_rating_and_after_a_list_by_the_default(tmp_path):
+    file = tmp_path / "own.txt"
+    file.write_text("{prompt} {answer}")
+    own = {"template": file, "reader": "boxed", "scale": (0, 100)}
+    judge = rmlab.judge("m", URL, mode="rating", **own)
+    apart = judge.by_subset["Ties"]
+    assert apart.template == judge.template
+    assert (apart.reader, apart.scale) == (judge.reader, judge.scale)
+
+    judge = rmlab.judge("m", URL, mode="ranking", reader="letter", scale=(0, 100))
+    apart = judge.by_subset["Ties"]
+    assert apart.template.name == "rating-ties"
+    assert (apart.reader.name, apart.scale) == (DEFAULT.name, (1, 10))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "rating", "reader": "yes-no"},
+        {"mode": "pairwise", "reader": "yes-no"},
+        {"mode": "logprob", "reader": "letter"},
+    ],
+)
+def test_a_reader_that_the_question_does_not_fit_is_refused(options):
+    with pytest.raises(DataError, match=options["reader"]):
+        rmlab.judge("m", URL, **options)
+
+
+def test_the_choices_whose_tokens_are_read_tell_stored_answers_apart():
+    letters = rmlab.judge("m", URL, mode="logprob").respondent
+    words = replace(letters, sampling=replace(letters.sampling, choices=("Yes", "No")))
+    assert letters.fingerprint != words.fingerprint
+    assert letters.fields == words.fields
 
 
 def test_most_votes_count():

@@ -166,7 +166,9 @@ def test_a_reader_that_cannot_be_one_is_refused(reader):
         rmlab.judge("m", URL, reader=reader)
 
 
-def test_yes_and_no_are_read_from_log_probabilities():
+def test_yes_and_no_are_read_from_log_probabilities(tmp_path):
+    file = tmp_path / "question.txt"
+    file.write_text("Is {answer} right for {prompt}? Yes or No.")
     top = [
         {"token": " Yes", "logprob": -0.5},
         {"token": "no", "logprob": -2.0},
@@ -175,7 +177,8 @@ def test_yes_and_no_are_read_from_log_probabilities():
     choice = {"token": " Yes", "logprob": -0.5, "top_logprobs": top}
     reply = completion("Yes", logprobs={"content": [choice]})
     with FaultyServer(lambda *_: reply) as server:
-        judge = rmlab.judge("m", server.url, mode="rating", reader="yes-no")
+        options = {"mode": "rating", "reader": "yes-no", "template": file}
+        judge = rmlab.judge("m", server.url, **options)
         scores = rmlab.score(responses(1), judge, progress=False)
     expected = -0.5 - np.logaddexp(-2.0, -3.0)
     assert scores["score"].tolist() == [pytest.approx(expected)] * 2

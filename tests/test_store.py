@@ -29,6 +29,7 @@ from rmlab import tables
 from rmlab.baselines import longest
 from rmlab.records import check_writable
 from rmlab.scoring import merge_stores, score
+from rmlab.scoring.cluster import ClusterScorer, Ray
 from rmlab.scoring.run import RunOptions, score_texts
 from rmlab.scoring.texts import list_texts
 from rmlab.store import Store
@@ -520,6 +521,48 @@ def test_a_table_of_another_scorer_of_the_name_is_replaced(tmp_path):
     score(frame, other, store=tmp_path)
     score(frame[:6], Streaming(), store=tmp_path)
     assert len(rmlab.read_scores(tmp_path / "fake.fake.csv")) == 6
+
+
+@pytest.mark.parametrize("entry", ["reader", "scale", "published"])
+def test_a_table_of_another_reading_is_replaced(tmp_path, entry):
+    class Reading(Streaming):
+        about = "one"
+
+        def provenance(self):
+            return super().provenance() | {entry: self.about}
+
+    frame = responses(4)
+    score(frame, Reading(), store=tmp_path)
+    score(frame[:6], Reading(), store=tmp_path)
+    assert len(rmlab.read_scores(tmp_path / "fake.fake.csv")) == len(frame)
+    Reading.about = "other"
+    score(frame[:6], Reading(), store=tmp_path)
+    assert len(rmlab.read_scores(tmp_path / "fake.fake.csv")) == 6
+
+
+def test_a_place_in_memory_merges_into_the_folder_of_the_same_path(tmp_path):
+    folder = tmp_path / "scores"
+    fill(f"memory://{folder}")
+    assert merge_stores(f"memory://{folder}", folder)["added"].tolist() == [len(TRUTH)]
+    assert read(folder) == TRUTH
+    assert merge_stores(f"memory://{folder}", f"memory://{folder}").empty
+
+
+def test_a_scorer_on_a_cluster_reads_what_is_stored_as_it_does_alone():
+    class Restoring(Streaming):
+        seen = None
+
+        def require_like(self, runs):
+            self.seen = list(runs)
+
+        def restore(self, texts, rows):
+            return [row + 1 for row in rows]
+
+    scorer = Restoring()
+    alone = ClusterScorer(scorer, 0, Ray(), None, {"fingerprint": "f"})
+    alone.require_like([{"content": "x"}])
+    assert scorer.seen == [{"content": "x"}]
+    assert alone.restore([None], [np.zeros(1)]) == [np.ones(1)]
 
 
 def test_merge_copies_the_tables_of_baselines(tmp_path):

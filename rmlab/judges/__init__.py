@@ -146,7 +146,8 @@ def judge(
         {answer_b} (or {answers}, or {answer}). Without `reader`, a comparison has as
         many verdicts as the question names, such as [[A>>B]]. In the modes "ranking"
         and "rating" RewardBench 2's Ties are rated by `ties_template`, which leaves
-        depth and detail out.
+        depth and detail out; without it, by a rating `template` of one's own, and
+        after "ranking" by the default reader and scale.
     reader : str or callable, optional
         How the verdict is found in a reply. The name of a reader: "letter" ([[A]], A,
         "Answer: A", "Output (a)"), "strength" ([[A>>B]]), "boxed" (\boxed{A},
@@ -195,7 +196,7 @@ def judge(
         Where httpx and tenacity, or transformers, are not installed.
     """
     setup = _choose_setup(mode, convention)
-    choices = _choose_words(setup, reader)
+    choices = _choose_words(setup, reader, template)
     if (setup.published or choices) and samples != 1:
         problem = f"samples={samples!r}: {convention or mode} asks each question once"
         raise DataError(problem, "leave it out")
@@ -241,15 +242,33 @@ def judge(
             letters=bool(choices),
             one_order=setup.one_order,
         )
-    ties_question = load(ties_template or setup.ties_template, "answer")
-    ties_judge = AnswerJudge(**common, template=ties_question)
-    kind = AnswerJudge if setup.shows == "answer" else ListJudge
+
+    # A caller's own rating is one of Ties as well; a list's reader and scale are not.
+    is_rating = setup.shows == "answer"
+    ties_words = setup.ties_template
+    ties_common = common
+    if ties_template is not None:
+        ties_words = ties_template
+    elif is_rating and template is not None and not setup.published:
+        ties_words = template
+    elif not is_rating:
+        ties_common = common | {"reader": choose_reader(None), "scale": (1, 10)}
+    ties_judge = AnswerJudge(**ties_common, template=load(ties_words, "answer"))
+    kind = AnswerJudge if is_rating else ListJudge
     return kind(**common, template=question, by_subset={TIES: ties_judge})
 
 
-def _choose_words(setup: _Setup, reader: object) -> tuple[str, ...]:
+def _choose_words(
+    setup: _Setup, reader: object, template: str | Path | None
+) -> tuple[str, ...]:
     """The words whose log-probabilities are read; none where the text is read."""
+    if setup.mode == "logprob" and reader not in (None, YES_NO):
+        problem = f"reader={reader!r} with mode='logprob', which reads no text"
+        raise DataError(problem, f"leave it out, or use {YES_NO!r}")
     if reader == YES_NO:
+        if template is None and not setup.published:
+            problem = f"reader={reader!r} needs a question of Yes or No"
+            raise DataError(problem, "give template= its words")
         if setup.shows == "list":
             raise DataError(f"reader={reader!r} with mode='ranking'", "use 'rating'")
         return ("Yes", "No")

@@ -85,16 +85,18 @@ class Chat:
         """Hash of the model, the whole address, and the sampling: another port or path
         may be another model.
         """
-        return hash_parts(
-            {
-                "answers": 2,
-                "model": self.title,
-                "url": self.client.url,
-                "version": self.version,
-                "seed": self.sampling.seed,
-                "sampling": self.fields,
-            }
-        )
+        parts: dict[str, object] = {
+            "answers": 2,
+            "model": self.title,
+            "url": self.client.url,
+            "version": self.version,
+            "seed": self.sampling.seed,
+            "sampling": self.fields,
+        }
+        # The stored log-probabilities are those at the token of a choice.
+        if self.sampling.choices:
+            parts["choices"] = list(self.sampling.choices)
+        return hash_parts(parts)
 
     def request(self, question: Question) -> "Request":
         """Return one request. Each sample is a request of its own, with a seed of its

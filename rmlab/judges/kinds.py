@@ -29,6 +29,7 @@ from rmlab.judges.questions import (
 )
 from rmlab.judges.readers import Reader, Scale
 from rmlab.scorers.base import (
+    UNPARSABLE,
     Floats,
     PairScorer,
     Provenance,
@@ -41,7 +42,6 @@ from rmlab.scorers.base import (
 from rmlab.scorers.pairwise import mean_log_odds
 from rmlab.tables import DataError
 
-UNPARSABLE = "unparsable"
 FAILED = "failed"
 
 # Opening the store's file takes longer than a request: fast answers share it.

@@ -8,7 +8,7 @@ letter of the best answer.
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from html import unescape
@@ -255,18 +255,23 @@ def choose_reader(reader: "str | Callable[[str], Any] | None") -> Reader:
 
 
 def _convert(value: Any) -> Verdict | None:
-    """What a function returned, as a verdict: numbers as floats, a list as a tuple; None
-    where one is NaN or no number.
+    """What a function returned, as a verdict: numbers as floats, two of them as a
+    tuple; None where one is NaN or no number.
     """
     if isinstance(value, Real):
         return None if math.isnan(value) else float(value)
     if isinstance(value, np.ndarray):
         value = value.tolist()
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        return value  # type: ignore[no-any-return]
-    scores = tuple(map(_convert, value))
-    is_numeric = all(isinstance(score, float) for score in scores)
-    return scores if is_numeric else None  # type: ignore[return-value]
+    if isinstance(value, list | tuple):
+        scores = [_convert(score) for score in value]
+        if len(scores) != 2:
+            return None
+        first, second = scores
+        if isinstance(first, float) and isinstance(second, float):
+            return (first, second)
+        return None
+    verdict: Verdict | None = value
+    return verdict
 
 
 def pair_vote(
@@ -399,8 +404,8 @@ def _find_json(key: str, text: str) -> Iterator[str]:
 
 
 def _find_scores(text: str) -> Iterator[str]:
-    """From the last line on: the line and the two lines, which may hold two scores, then
-    single scores of the line.
+    """From the last line on: the line and the two lines, which may hold two scores,
+    then single scores of the line.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     for i in reversed(range(len(lines))):

@@ -34,6 +34,9 @@ Provenance = dict[str, object]
 # the old one (tests/test_recorded_scores.py says when).
 SCORING_VERSION = 2
 
+# The verdict on a text whose replies are stored and say nothing that can be read.
+UNPARSABLE = "unparsable"
+
 # Positions of texts and their scores, batch by batch.
 Stream = Iterator[tuple[Ints, Rows]]
 

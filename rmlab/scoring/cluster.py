@@ -4,7 +4,7 @@ into the store.
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -180,6 +180,7 @@ class ClusterScorer(Scorer):
     ) -> None:
         model = _list_models(scorer)[number]
         self.scorer = scorer
+        self.model = model
         self.engine = engine
         self.described = described
         self.name = model.name
@@ -196,6 +197,14 @@ class ClusterScorer(Scorer):
     def count_cut(self, texts: Sequence[Text]) -> Provenance:
         """The count of the scorer, which needs no worker."""
         return self.scorer.count_cut(texts)
+
+    def require_like(self, runs: Iterable[Mapping[str, object]], /) -> None:
+        """Raise DataError where the model does."""
+        self.model.require_like(runs)
+
+    def restore(self, texts: Sequence[Text], rows: list[Rows], /) -> list[Rows]:
+        """Return the rows as the model reads them, here and not on a worker."""
+        return self.model.restore(texts, rows)
 
     def stream(self, texts: Sequence[Text], /) -> Stream:
         """Yield positions and rows as workers send them; an error names the scorer."""

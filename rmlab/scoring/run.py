@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Never
 import numpy as np
 
 from rmlab.scorers.base import (
+    UNPARSABLE,
     Floats,
     Ints,
     Provenance,
@@ -316,7 +317,16 @@ def _require_scores(
         examples.append(f"{reason} ({reasons[reason]})")
     count = f"no score for {len(scores.reasons)} of {len(scores.rows)} texts"
     first = f"first {first_text}: {'; '.join(examples)}"
-    remedy = "run again with the same store=, or pass allow_missing=True"
+    # Replies that nothing can read are in the store: a new run asks no more.
+    words = set(scores.rows[list(scores.reasons), 1:2].ravel())
+    again = "run again with the same store="
+    other = "give another reader= for unparsable replies"
+    ways = [again]
+    if words == {UNPARSABLE}:
+        ways = [other]
+    elif UNPARSABLE in words:
+        ways = [again, other]
+    remedy = f"{', '.join(ways)}, or pass allow_missing=True"
     raise DataError(f"scorer {title!r}: {count}, {first}", remedy)
 
 

@@ -28,6 +28,10 @@ _MODEL = re.compile(rf"{_WORD}([./]{_WORD})*")
 _BENCHMARK = re.compile(rf"(?!{PAIRS_INFIX[1:]}$){_WORD}")
 _LONGEST = 80
 
+# Entries of the provenance that two runs share where their rows may stand together: a
+# judge's fingerprint does not say how replies are read.
+_SAME = ("fingerprint", "reader", "scale", "published")
+
 _MERGED = [
     "fingerprint",
     "model",
@@ -142,7 +146,7 @@ def _add_earlier_rows(rows: pd.DataFrame, store: Store, name: str) -> pd.DataFra
         earlier_provenance = earlier.attrs.get("provenance", {})
         for model, about in provenance.items():
             earlier_about = earlier_provenance.get(model, {})
-            if earlier_about.get("fingerprint") != about.get("fingerprint"):
+            if any(earlier_about.get(entry) != about.get(entry) for entry in _SAME):
                 return rows
         made = pd.MultiIndex.from_frame(rows[key])
         is_made = pd.MultiIndex.from_frame(earlier[key]).isin(made)
@@ -194,13 +198,19 @@ def merge_stores(
 
     rows = []
     for source in sources:
-        if Path(source.root).resolve() == Path(target.root).resolve():
+        if _is_same_place(source, target):
             continue
         for fingerprint in source.fingerprints():
             rows.append(_merge_fingerprint(source, target, fingerprint))
         for name in set(source.tables()) - set(target.tables()):
             target.write_table(name, source.read_table(name))
     return pd.DataFrame(rows, columns=_MERGED)
+
+
+def _is_same_place(source: Store, target: Store) -> bool:
+    if source.is_local and target.is_local:
+        return Path(source.root).resolve() == Path(target.root).resolve()
+    return source.is_local == target.is_local and source.address == target.address
 
 
 def _merge_fingerprint(
