@@ -95,6 +95,10 @@ FORMS = [
     ("answer", "json:score", (1, 10), '{"why": "one\ntwo", "score": 4}', 4),
     ("answer", None, (-3, 3), "[[+2]]", 2),
     ("answer", "scores", (-3, 3), "**+2**", 2),
+    # Two numbers are no rating
+    ("answer", None, (0, 100), "Response 2: 6", None),
+    ("answer", None, (0, 100), "[[4, 9]]", None),
+    ("answer", None, (0, 100), "[[ 49 / 100 ]]", 49),
     # Expressions and functions
     ("answer", lambda reply: np.float32(7), (1, 10), "whatever", 7),
     ("answer", lambda reply: np.int64(7), (1, 10), "whatever", 7),

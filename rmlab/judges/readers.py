@@ -85,6 +85,8 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:/(\d+))?")
+# Two numbers, which are not the parts of 7/10 or 7.5.
+_APART = re.compile(r"\d[^\d/]*[^\d/.][^\d/]*\d")
 _SCORE = r"-?\d+(?:\.\d+)?"
 # One score, with the largest one, in bold, alone on its line, or introduced.
 _RATED = re.compile(
@@ -101,7 +103,7 @@ _NAMED_SCORE = (
     rf"(?:\b([AB]|first|second|[12](?=\W+{_SCORE}))\b[\s:*_`]*|[\s*_`]*)({_WHOLE})"
 )
 _TWO_SCORES = re.compile(
-    rf"[^\w-]*{_NAMED_SCORE}[\s,;*_`]*(?:(?:and|vs\.?|to|-)\s+)?{_NAMED_SCORE}[^\w]*",
+    rf"[^\w-]*+{_NAMED_SCORE}[\s,;*_`]*(?:(?:and|vs\.?|to|-)\s+)?{_NAMED_SCORE}[^\w]*",
     re.IGNORECASE,
 )
 _PLACES = {"a": 0, "first": 0, "1": 0, "b": 1, "second": 1, "2": 1}
@@ -334,8 +336,11 @@ def rating(verdict: Verdict, *, scale: Scale) -> float | None:
     if isinstance(verdict, tuple):
         return None
     if isinstance(verdict, str):
-        number = _NUMBER.fullmatch(_clean(_OUT_OF.sub("/", verdict)))
-        if number is None or (number[2] and float(number[2]) != scale[1]):
+        text = unescape(_OUT_OF.sub("/", verdict))
+        number = _NUMBER.fullmatch(_clean(text))
+        if number is None or _APART.search(text):
+            return None
+        if number[2] and float(number[2]) != scale[1]:
             return None
         verdict = number[1]
     score = float(verdict)
