@@ -597,15 +597,16 @@ def long_rows(*rows):
 
 
 def test_ids_that_restart_in_each_domain_are_told_apart():
+    """Answers to different prompts were compared."""
     rows = long_rows(
-        (1, "p", "x", 1, "math"),
-        (1, "p", "y", 0, "math"),
-        (1, "q", "v", 1, "code"),
-        (1, "q", "w", 0, "code"),
+        (1, "p", "x", 2, "math"),
+        (1, "p", "y", 1, "math"),
+        (1, "q", "v", 4, "code"),
+        (1, "q", "w", 3, "code"),
     )
-    responses = rmlab.load_preferences(rows)
+    responses = rmlab.load_preferences(rows, columns={"rating": "label", "label": None})
     assert responses["response"].tolist() == ["x", "y", "v", "w"]
-    assert responses.groupby("domain", observed=True)["prompt"].nunique().max() == 1
+    assert responses["prompt"].tolist() == ["p", "p", "q", "q"]
 
 
 @pytest.mark.parametrize("load", [rmlab.load_preferences, rmlab.load_pool])

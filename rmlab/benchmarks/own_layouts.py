@@ -451,15 +451,15 @@ def _find_prompts(table: OwnTable) -> list[Hashable]:
         if table.has(role) and None in cells:
             table.refuse(cells.index(None), role, "given in every row", "fill it in")
     columns = [table.cells(role) for role in roles]
-    items = [repr(key) for key in zip(*columns, strict=True)]
+    items: list[Hashable] = [repr(key) for key in zip(*columns, strict=True)]
     if table.has("id", "prompt"):
         _refuse_reused(table, items)
     return items
 
 
-def _refuse_reused(table: OwnTable, items: Sequence[str]) -> None:
+def _refuse_reused(table: OwnTable, items: Sequence[Hashable]) -> None:
     """Raise DataError where one id has two prompts."""
-    asked_first: dict[str, object] = {}
+    asked_first: dict[Hashable, object] = {}
     rows = zip(items, table.cells("prompt"), strict=True)
     for row, (item, asked) in enumerate(rows):
         if asked_first.setdefault(item, asked) != asked:

@@ -55,7 +55,8 @@ def read_frame(path: Path, sidecar: Mapping[str, object]) -> pd.DataFrame:
     if records.has_decimal_commas(path):
         for name in header:
             if name.strip().lower() in ("score", "margin"):
-                texts[name] = texts[name].str.replace(",", ".", regex=False)
+                one_comma = "^([^,]*),([^,]*)$"
+                texts[name] = texts[name].str.replace(one_comma, r"\1.\2", regex=True)
 
     kinds = dict.fromkeys(_NAMES, "text")
     kinds |= dict.fromkeys(tables.CLOSED, "text or missing")
