@@ -540,3 +540,191 @@ def test_real_scores_give_the_printed_accuracies(shared_data, tmp_path, n_models
     assert set(accuracies.index) == set(names)
     expected = printed.loc[accuracies.index, accuracies.columns]
     np.testing.assert_allclose(accuracies, expected, atol=5.1e-5)
+
+
+SIDES = {"prompt": "p", "response_a": "x", "response_b": "y"}
+
+
+def battles(column, cells, **fields):
+    """A battle a cell, each with a prompt of its own."""
+    return [
+        {**SIDES, "prompt": f"p{n}", column: cell, **fields}
+        for n, cell in enumerate(cells)
+    ]
+
+
+@pytest.mark.parametrize("column", ["overall_preference", "preference_strength"])
+@pytest.mark.parametrize("grades", [[1, 2], [1, 1], [1, 3], [-2, -1]])
+def test_graded_columns_are_signed_whatever_values_occur(column, grades):
+    """1 was the first answer and 2 the second, or the middle a tie."""
+    rows = battles(column, grades)
+    with pytest.raises(DataError, match="better"):
+        rmlab.load_preferences(rows)
+    responses = rmlab.load_preferences(rows, better="b")
+    best = ["y", "x"] if grades[0] > 0 else ["x", "y"]
+    assert responses["response"].tolist() == best * 2
+    strengths = responses.drop_duplicates("id")["strength"].tolist()
+    assert strengths == [abs(grade) for grade in grades]
+
+
+@pytest.mark.parametrize(
+    "grades", [[2, 4], [0, 3], [1, 4], [-3, -1], [1, 1], [0.2, 0.9], [0, 10]]
+)
+def test_a_scale_without_a_known_middle_is_refused(grades):
+    with pytest.raises(DataError, match="middle"):
+        rmlab.load_preferences(battles("winner", grades), better="b")
+
+
+@pytest.mark.parametrize("grades", [[-1, 0, 3], [0, 0.5, 1], [1, 1.5, 2], [1, 4, 7]])
+def test_a_scale_with_a_known_middle(grades):
+    responses = rmlab.load_preferences(battles("winner", grades), better="b")
+    assert responses["response"].tolist() == ["x", "y", "y", "x"]
+    assert responses.attrs["understood"]["left_out"] == {"tie": 1}
+
+
+@pytest.mark.parametrize("column", ["label", "labels"])
+def test_a_numeric_label_beside_answers_needs_its_direction(column):
+    rows = battles(column, [1, 0])
+    with pytest.raises(DataError, match="better"):
+        rmlab.load_preferences(rows)
+    responses = rmlab.load_preferences(rows, better="b")
+    assert responses["response"].tolist() == ["y", "x", "x", "y"]
+
+
+def long_rows(*rows):
+    names = ("id", "prompt", "response", "label", "domain")
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def test_ids_that_restart_in_each_domain_are_told_apart():
+    """Answers to different prompts were compared."""
+    rows = long_rows(
+        (1, "p", "x", 2, "math"),
+        (1, "p", "y", 1, "math"),
+        (1, "q", "v", 4, "code"),
+        (1, "q", "w", 3, "code"),
+    )
+    responses = rmlab.load_preferences(rows, columns={"rating": "label", "label": None})
+    assert responses["response"].tolist() == ["x", "y", "v", "w"]
+    assert responses["prompt"].tolist() == ["p", "p", "q", "q"]
+
+
+@pytest.mark.parametrize("load", [rmlab.load_preferences, rmlab.load_pool])
+def test_one_id_with_two_prompts_is_refused(load):
+    rows = long_rows((1, "p", "x", 1, "math"), (1, "q", "y", 0, "math"))
+    with pytest.raises(DataError, match="row "):
+        load(rows)
+
+
+def test_the_model_of_an_unscored_answer_is_its_author():
+    rows = [
+        {"prompt": "p", "response": "x", "label": 1, "model": "one"},
+        {"prompt": "p", "response": "y", "label": 0, "model": "two"},
+    ]
+    assert answers(rmlab.load_preferences(rows)) == {"0": [["x"], ["y"]]}
+    pool = rmlab.load_pool(rows)
+    assert "model" not in pool
+    assert pool["n_candidates"].tolist() == [2, 2]
+
+
+POOL = pd.DataFrame(
+    {
+        "Model": "m",
+        "Prompt": "p",
+        "Response": ["x", "y"],
+        "Correct": [1, 0],
+        "Score": [0.5, 0.25],
+    }
+)
+
+
+def test_columns_of_a_pool_may_have_capitals(tmp_path):
+    path = tmp_path / "pool.csv"
+    POOL.to_csv(path, index=False)
+    for pool in (rmlab.load_pool(POOL), rmlab.load_pool(path), rmlab.read_scores(path)):
+        assert pool["score"].tolist() == [0.5, 0.25]
+        assert set(pool["model"].astype("str")) == {"m"}
+        assert pool["n_candidates"].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("text", ['["a", "b"]', '{"a": 1}'])
+def test_an_answer_that_is_json_stays_text(text):
+    row = {"prompt": "Write JSON.", "chosen": text, "rejected": "[]"}
+    responses = rmlab.load_preferences([row])
+    assert responses["response"].tolist() == [text, "[]"]
+
+
+def test_a_rank_as_text_is_a_rank():
+    """The answer with the larger score was the chosen one."""
+    listed = [
+        {"answer": "bad", "rank": "2", "score": 9},
+        {"answer": "good", "rank": "1", "score": 1},
+    ]
+    responses = rmlab.load_preferences([{"prompt": "p", "answers": listed}])
+    assert responses["response"].tolist() == ["good", "bad"]
+    listed[0]["rank"] = "second"
+    with pytest.raises(DataError, match="row 0"):
+        rmlab.load_preferences([{"prompt": "p", "answers": listed}])
+
+
+def test_lists_of_ranks_are_not_ratings():
+    rows = [{"prompt": "p", "responses": ["x", "y"], "ranks": [1, 2]}]
+    with pytest.raises(DataError, match="rank"):
+        rmlab.load_preferences(rows, columns={"ratings": "ranks"})
+
+
+def test_prompts_without_a_comparison_are_counted():
+    rated = [
+        {"prompt": prompt, "response": text, "rating": n}
+        for prompt, text, n in (("p", "x", 1), ("p", "y", 2), ("q", "z", 3))
+    ]
+    responses = rmlab.load_preferences(rated)
+    assert sum(responses.attrs["understood"]["left_out"].values()) == 1
+    listed = [
+        {"prompt": "p", "responses": ["x", "y"], "ratings": [1, 2]},
+        {"prompt": "q", "responses": [], "ratings": []},
+    ]
+    responses = rmlab.load_preferences(listed)
+    assert sum(responses.attrs["understood"]["left_out"].values()) == 1
+
+
+def test_decimal_commas_of_pools_and_scales(tmp_path):
+    path = tmp_path / "pool.csv"
+    POOL.to_csv(path, index=False, sep=";", decimal=",")
+    for pool in (rmlab.load_pool(path), rmlab.read_scores(path)):
+        assert pool["score"].tolist() == [0.5, 0.25]
+    lines = ["prompt;response_a;response_b;winner", "p;x;y;-1,5", "q;x;y;0,5"]
+    path.write_text("\n".join(lines))
+    responses = rmlab.load_preferences(path, better="b")
+    assert responses["response"].tolist() == ["x", "y", "y", "x"]
+    assert responses.drop_duplicates("id")["strength"].tolist() == [1.5, 0.5]
+
+
+def test_decimal_commas_of_scores(tmp_path):
+    path = tmp_path / "scores.csv"
+    lines = ["model;benchmark;domain;id;label;slot;score"]
+    lines += ["m;b;d;1;chosen;0;0,5", "m;b;d;1;rejected;0;0,25"]
+    path.write_text("\n".join(lines))
+    assert rmlab.read_scores(path)["score"].tolist() == [0.5, 0.25]
+
+
+def test_a_winner_that_both_models_are_called_is_none():
+    rows = battles("winner", ["a", "m"], model_a="m", model_b="m")
+    responses = rmlab.load_preferences(rows)
+    assert responses["id"].unique().tolist() == ["0"]
+    assert responses.attrs["understood"]["left_out"] == {"'m'": 1}
+
+
+def test_chosen_cells_that_name_columns_are_refused():
+    row = {**SIDES, "chosen": "response_b", "rejected": "response_a"}
+    with pytest.raises(DataError, match="winner='chosen'"):
+        rmlab.load_preferences([row])
+    responses = rmlab.load_preferences([row], winner="chosen")
+    assert responses["response"].tolist() == ["y", "x"]
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "-inf"])
+def test_words_that_float_reads_are_no_winners(word):
+    responses = rmlab.load_preferences(battles("winner", ["a", word, "b"]))
+    assert responses["id"].unique().tolist() == ["0", "2"]
+    assert responses.attrs["understood"]["left_out"] == {repr(word): 1}

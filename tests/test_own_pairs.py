@@ -283,11 +283,12 @@ def test_ways_to_write_a_winner(tmp_path, caplog, column, winners, left_out):
     ids.
     """
     n = len(winners)
+    word = "human_ref" if column.startswith("label") else "response"
     frame = pd.DataFrame(
         {
             "prompt": list("123")[:n],
-            "response_a": list("abc")[:n],
-            "response_b": list("pqr")[:n],
+            f"{word}_a": list("abc")[:n],
+            f"{word}_b": list("pqr")[:n],
         }
     )
     frame = frame.assign(

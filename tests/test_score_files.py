@@ -331,7 +331,7 @@ BAD = [  # reader, file, content, what the message names
     (
         read_scores,
         "x.csv",
-        ";".join(LINE) + "\nm;b;d;1;chosen;0;s;0,25\n",
+        ",".join(LINE) + '\nm,b,d,1,chosen,0,s,"0,25"\n',
         "score .*'0,25'",
     ),
     (read_scores, "x.csv", "model,benchmark,label\nm,b\n", "row 0 has 2 cells"),

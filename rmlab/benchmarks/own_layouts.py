@@ -7,7 +7,13 @@ from itertools import combinations
 from typing import NamedTuple
 
 from rmlab.benchmarks.conversations import read_messages
-from rmlab.benchmarks.roles import OwnColumns, OwnTable, missing_columns, name_column
+from rmlab.benchmarks.roles import (
+    SCORE_ROLES,
+    OwnColumns,
+    OwnTable,
+    missing_columns,
+    name_column,
+)
 from rmlab.benchmarks.sources import Cells
 from rmlab.tables import LABELS, DataError
 from rmlab.text import short
@@ -44,6 +50,8 @@ _LABEL_WORDS = {
     **dict.fromkeys(("chosen", "1", "1.0", "true"), "chosen"),
     **dict.fromkeys(("rejected", "0", "0.0", "false"), "rejected"),
 }
+# Numbers in these columns are signed grades, whatever values occur.
+_GRADES = {"overall_preference", "preference_strength"}
 _RIVAL = {"a": "b", "b": "a"}
 _TEXT_FIELDS = ("response", "answer", "text", "content", "completion", "output")
 _RATING_FIELDS = ("overall_score", "score", "rating")
@@ -53,6 +61,8 @@ def read_pairs(table: OwnTable) -> list[Answer]:
     """A pair a row: one or several answers of each label, and their scores."""
     has_texts = table.has(*LABELS)
     columns = {label: table.columns(label) for label in LABELS}
+    if has_texts:
+        _refuse_names(table, columns["chosen"])
     scores = _split_scores(table)
     answers = []
     for row in range(len(table.source)):
@@ -68,6 +78,15 @@ def read_pairs(table: OwnTable) -> list[Answer]:
             for text, value in zip(texts, values, strict=True):
                 answers.append(Answer(row, row, label, text, value))
     return answers
+
+
+def _refuse_names(table: OwnTable, columns: Sequence[Cells]) -> None:
+    """Raise DataError where a column of chosen answers names the better column."""
+    present = {name.strip().lower() for name in table.source.columns}
+    for name, cells in zip(table.roles["chosen"], columns, strict=True):
+        if cells and all(str(cell).strip().lower() in present for cell in cells):
+            problem = f"{table.source.place}: {name!r} holds names of columns, no texts"
+            raise DataError(problem, f"pass winner={name!r} (--winner {name})")
 
 
 def _list_answers(cells: Sequence[object]) -> list[object]:
@@ -146,10 +165,11 @@ def _list_numbers(table: OwnTable, row: int, role: str, cell: object) -> list[fl
         return [cell]
     if cell is None and not table.has(role) and not table.has("scores"):
         return []
-    return [_read_number(table, row, role, part) for part in flatten(cell)]
+    return [read_number(table, row, role, part) for part in flatten(cell)]
 
 
-def _read_number(table: OwnTable, row: int, role: str, cell: object) -> float:
+def read_number(table: OwnTable, row: int, role: str, cell: object) -> float:
+    """A cell as a number, with the file's decimal comma; NaN for an empty one."""
     if isinstance(cell, float):
         return cell
     if cell is None or cell == "":
@@ -183,7 +203,7 @@ def read_sides(table: OwnTable) -> list[Answer]:
             table.left_out[winner] += 1
             continue
         for label, side in (("chosen", winner), ("rejected", _RIVAL[winner])):
-            score = _read_number(table, row, f"score_{side}", scores[side][row])
+            score = read_number(table, row, f"score_{side}", scores[side][row])
             answers.append(Answer(row, row, label, texts[side][row], score))
     if not answers:
         problem = f"{table.source.place}: no row names a winner ({_count_words(table)})"
@@ -201,8 +221,7 @@ def _find_winners(table: OwnTable) -> list[str]:
     if not table.has("winner") and table.has("winner_a", "winner_b"):
         return _read_one_hot(table)
     cells = table.cells("winner")
-    names = {_normalise(cell) for cell in cells}
-    numbers = {_to_number(name, ".") for name in names} - {None}
+    numbers = {_to_grade(table, cell) for cell in cells} - {None}
     sides = _side_numbers(table, numbers)
     if numbers and sides is None:
         return _read_scale(table, cells)
@@ -221,7 +240,9 @@ def _find_winners(table: OwnTable) -> list[str]:
     winners = []
     for row, cell in enumerate(cells):
         name = _normalise(cell)
-        winner = words.get(name) or _match_model(table, row, name)
+        number = _to_grade(table, cell)
+        word = name if number is None else f"{number:g}"
+        winner = words.get(word) or _match_model(table, row, name)
         winners.append(winner or short(cell, 40))
     return winners
 
@@ -241,26 +262,40 @@ def _read_one_hot(table: OwnTable) -> list[str]:
 
 
 def _match_model(table: OwnTable, row: int, name: str) -> str | None:
-    """The side whose column with the model's name says the winner's."""
-    for side in ("b", "a"):
+    """The side whose column with the model's name says the winner's; None where both
+    do.
+    """
+    matches = []
+    for side in _RIVAL:
         models = table.source.columns.get(f"model_{side}")
         if models is not None and name and name == _normalise(models[row]):
-            return side
-    return None
+            matches.append(side)
+    return matches[0] if len(matches) == 1 else None
+
+
+def _to_grade(table: OwnTable, cell: object) -> float | None:
+    """A winner's cell as a finite number; None where it is none."""
+    number = _to_number(_normalise(cell), table.source.comma)
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _is_graded(table: OwnTable) -> bool:
+    return table.roles["winner"][0].strip().lower() in _GRADES
 
 
 def _side_numbers(table: OwnTable, numbers: set[float | None]) -> dict[str, str] | None:
     """The sides that numbers mean; None where they are a scale."""
-    if not numbers or table.better is not None:
+    if not numbers or table.better is not None or _is_graded(table):
         return None
     names = [table.roles[side][0] for side in "ab"]
     digits = [re.sub(r"\D", "", name) for name in names]
-    is_label = table.roles["winner"][0].lower() in ("label", "labels")
+    is_label = table.roles["winner"][0].strip().lower() in ("label", "labels")
+    is_shp = is_label and names[0].strip().lower() == "human_ref_a"
     if numbers <= {0.0, 1.0} and digits == ["0", "1"] and not is_label:
         return {"0": "a", "1": "b"}
     if numbers <= {1.0, 2.0} and 2.0 in numbers:
         return {"1": "a", "2": "b"}
-    if numbers <= {0.0, 0.5, 1.0} and is_label and not any(digits):
+    if numbers <= {0.0, 0.5, 1.0} and is_shp:
         # As in SHP, where the label says whether the first answer is better.
         return {"1": "a", "0": "b", "0.5": "tie"}
     return None
@@ -273,7 +308,7 @@ def _read_scale(table: OwnTable, cells: Cells) -> list[str]:
     """
     place = table.source.place
     column = table.roles["winner"][0]
-    values = [_to_number(_normalise(cell), ".") for cell in cells]
+    values = [_to_grade(table, cell) for cell in cells]
     numbers = [value for value in values if value is not None]
     low = min(numbers)
     high = max(numbers)
@@ -286,7 +321,17 @@ def _read_scale(table: OwnTable, cells: Cells) -> list[str]:
             "'a' where they favour the first answer, or write 'a' and 'b'"
         )
         raise DataError(problem, remedy)
-    middle = 0.0 if low < 0 else (low + high) / 2
+    middle = 0.0 if _is_graded(table) else _find_middle(numbers)
+    if middle is None:
+        problem = (
+            f"{place}: column {column!r} goes from {low:g} to {high:g},"
+            " and its middle is not known"
+        )
+        remedy = (
+            "subtract the middle, so that 0 is a tie; a column 'preference_strength'"
+            " is read so whatever its values"
+        )
+        raise DataError(problem, remedy)
     winners = []
     strengths: Cells = []
     for cell, value in zip(cells, values, strict=True):
@@ -302,6 +347,21 @@ def _read_scale(table: OwnTable, cells: Cells) -> list[str]:
             winners.append(favours if value > middle else _RIVAL[favours])
     table.extra["strength"] = strengths
     return winners
+
+
+def _find_middle(numbers: Sequence[float]) -> float | None:
+    """The tie of a scale, where its numbers show it: 0 between both signs, or the
+    middle of 0 and 1, of 1 and 2, or of 1 to an odd number.
+    """
+    low = min(numbers)
+    high = max(numbers)
+    if low < 0 < high:
+        return 0.0
+    is_whole = all(value % 1 == 0 for value in numbers)
+    is_odd = is_whole and low == 1 and high > 1 and high % 2 == 1
+    if is_odd or (low, high) in ((0, 1), (1, 2)):
+        return (low + high) / 2
+    return None
 
 
 def _normalise(cell: object) -> str:
@@ -341,9 +401,9 @@ def read_rows(table: OwnTable) -> list[Answer]:
         if mark_role == "label":
             mark = read_label(table, row)
         else:
-            mark = _read_number(table, row, mark_role, marks[row])
+            mark = read_number(table, row, mark_role, marks[row])
             mark = -mark if mark_role == "rank" else mark
-        score = _read_number(table, row, "score", scores[row])
+        score = read_number(table, row, "score", scores[row])
         marked.append(_Marked(item, row, texts[row], mark, score))
     if table.has("model"):
         marked.sort(key=lambda answer: str(answer.text))
@@ -352,12 +412,21 @@ def read_rows(table: OwnTable) -> list[Answer]:
 
 def _refuse_ranks(table: OwnTable) -> None:
     """Raise DataError for ranks that are given as ratings: the best has the lowest."""
-    for name in table.roles["rating"]:
+    for role, name in _list_ratings(table):
         if "rank" in name.lower():
             problem = (
                 f"{table.source.place}: {name!r} is a rating, and looks like ranks"
             )
-            raise DataError(problem, f"pass {name_column('rank', name)}, 1 is the best")
+            remedy = f"pass {name_column('rank', name)}, 1 is the best"
+            if role == "ratings":
+                remedy = "turn them round, so that the best answer has the largest"
+            raise DataError(problem, remedy)
+
+
+def _list_ratings(table: OwnTable) -> list[tuple[str, str]]:
+    """The columns of ratings with their roles."""
+    roles = ("rating", "ratings")
+    return [(role, name) for role in roles for name in table.roles[role]]
 
 
 def read_label(table: OwnTable, row: int) -> str:
@@ -375,13 +444,27 @@ def _find_prompts(table: OwnTable) -> list[Hashable]:
     if not table.has(group[0]):
         problem = f"{table.source.place}: answers a row need a column for their prompt"
         raise DataError(problem, f"pass {name_column('id')}")
-    roles = [role for role in ("model", "benchmark", *group) if table.has(role)]
+    keys = ("model", "benchmark", "domain", *group)
+    roles = [role for role in keys if table.has(role)]
     for role in ("model", group[0]):
         cells = table.cells(role)
         if table.has(role) and None in cells:
             table.refuse(cells.index(None), role, "given in every row", "fill it in")
     columns = [table.cells(role) for role in roles]
-    return [repr(key) for key in zip(*columns, strict=True)]
+    items: list[Hashable] = [repr(key) for key in zip(*columns, strict=True)]
+    if table.has("id", "prompt"):
+        _refuse_reused(table, items)
+    return items
+
+
+def _refuse_reused(table: OwnTable, items: Sequence[Hashable]) -> None:
+    """Raise DataError where one id has two prompts."""
+    asked_first: dict[Hashable, object] = {}
+    rows = zip(items, table.cells("prompt"), strict=True)
+    for row, (item, asked) in enumerate(rows):
+        if asked_first.setdefault(item, asked) != asked:
+            remedy = f"or pass {name_column('family', table.roles['id'][0])}"
+            table.refuse(row, "id", "that of one prompt", remedy)
 
 
 def read_lists(table: OwnTable) -> list[Answer]:
@@ -389,11 +472,14 @@ def read_lists(table: OwnTable) -> list[Answer]:
     that hold both.
     """
     mark_role = next((r for r in ("labels", "ratings") if table.has(r)), "responses")
+    _refuse_ranks(table)
     columns = {role: table.cells(role) for role in ("scores", mark_role)}
     marked = []
     for row, parts in enumerate(table.cells("responses")):
         if not isinstance(parts, list):
             table.refuse(row, "responses", "a list of answers")
+        if not parts:
+            table.left_out["no answer"] += 1
         values: Sequence[object] = [math.nan] * len(parts)
         if table.has("scores"):
             values = flatten(columns["scores"][row])
@@ -407,7 +493,7 @@ def read_lists(table: OwnTable) -> list[Answer]:
             if len(listed) != len(parts):
                 table.refuse(row, role, f"one for each of the {len(parts)} responses")
         for text, mark, value in zip(texts, marks, values, strict=True):
-            score = _read_number(table, row, "scores", value)
+            score = read_number(table, row, "scores", value)
             read_mark: str | float
             if mark_role == "labels":
                 word = str(mark).lower()
@@ -416,7 +502,7 @@ def read_lists(table: OwnTable) -> list[Answer]:
                     table.refuse(row, "labels", allowed)
                 read_mark = _LABEL_WORDS[word]
             else:
-                read_mark = _read_number(table, row, mark_role, mark)
+                read_mark = read_number(table, row, mark_role, mark)
             marked.append(_Marked(row, row, text, read_mark, score))
     return _list_marked(table, marked)
 
@@ -432,9 +518,9 @@ def _mark_of(part: object) -> object:
     """The rating of an answer that is an object; rank 1 is the best."""
     if not isinstance(part, dict):
         return "no rating"
-    rank = part.get("rank")
-    if isinstance(rank, int | float):
-        return -rank
+    if part.get("rank") is not None:
+        rank = _to_number(part["rank"], ".")
+        return "no rank" if rank is None else -rank
     return next((part[name] for name in _RATING_FIELDS if name in part), None)
 
 
@@ -452,6 +538,8 @@ def _list_marked(table: OwnTable, marked: Sequence[_Marked]) -> list[Answer]:
         else:
             rated.setdefault(item, []).append(answer)
     for item, of_prompt in rated.items():
+        if len(of_prompt) == 1:
+            table.left_out["the only answer"] += 1
         for (i, first), (j, second) in combinations(enumerate(of_prompt), 2):
             difference = float(first.mark) - float(second.mark)
             if not difference:
@@ -504,7 +592,7 @@ def find_layout(
     Raises DataError where there is none, or where scores are needed and missing.
     """
     layout = _choose_layout(table, mapping)
-    has_scores = any(table.has(role) for role in _SCORES)
+    has_scores = any(table.has(role) for role in SCORE_ROLES)
     if needs_scores and not has_scores:
         place = table.source.place
         problem = f"{place}: no column for chosen_score and rejected_score"
@@ -529,6 +617,3 @@ def _choose_layout(table: OwnTable, mapping: OwnColumns) -> OwnLayout | None:
         if any(table.has(*needs) for needs in layout.needs):
             return layout
     return None
-
-
-_SCORES = ("chosen_score", "score_a", "score", "scores")

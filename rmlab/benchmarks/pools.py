@@ -1,13 +1,13 @@
 """Pools of candidates: tables of any number of right and wrong answers to a prompt."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import numpy as np
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks.own_layouts import read_label
+from rmlab.benchmarks.own_layouts import read_label, read_number
 from rmlab.benchmarks.own_prompts import PromptReader, read_answer
 from rmlab.benchmarks.roles import OwnTable, match_roles
 from rmlab.benchmarks.sources import IN_MEMORY, Cells, Source, read_source
@@ -16,6 +16,7 @@ from rmlab.tables import PROMPT, DataError, IntArray, group_codes
 from rmlab.text import short
 
 _NAMES = {"model", "benchmark", "domain", "id", "subset"}
+_USUAL = _NAMES | {"score", "correct"}
 
 
 def load_pool(
@@ -81,7 +82,7 @@ def load_pool(
     1  0    chosen     1     four             3
     2  0  rejected     0        5             3
     """
-    data = read_source(source)
+    data = _rename(read_source(source), {prompt, response, correct})
     is_scored = "score" in data.columns
     table = _match_pool(
         data, {"prompt": prompt, "response": response, "label": correct}
@@ -104,6 +105,7 @@ def load_pool(
         if column not in pool:
             pool[column] = benchmark
     key = [column for column in ("model", *PROMPT) if column in pool]
+    _refuse_reused(table, pool)
     pool["slot"] = _number_slots(table, pool)
     pool[N_CANDIDATES] = pool.groupby(key, sort=False)["slot"].transform("size")
     if not is_scored:
@@ -112,6 +114,30 @@ def load_pool(
         pool["characters"] = pool["response"].str.len()
     pool = pool.drop(columns=["prompt", "response"], errors="ignore")
     return tables.check_scores(pool, allow_missing=allow_missing)
+
+
+def _rename(data: Source, named: Container[str | None]) -> Source:
+    """The data with the usual names in small letters, but for columns that are named
+    by the user.
+    """
+    columns: dict[str, Cells] = {}
+    for name, cells in data.columns.items():
+        usual = name.strip().lower()
+        is_usual = usual in _USUAL and usual not in data.columns
+        is_free = name not in named and usual not in columns
+        columns[usual if is_usual and is_free else name] = cells
+    return Source(data.place, columns, data.comma)
+
+
+def _refuse_reused(table: OwnTable, pool: pd.DataFrame) -> None:
+    """Raise DataError where one id has two prompts."""
+    asked = pool["prompt"].map(_spell)
+    keys = [pool[column] for column in PROMPT]
+    is_reused = (asked.groupby(keys).transform("nunique") > 1).to_numpy()
+    if is_reused.any():
+        row = int(is_reused.argmax())
+        remedy = "number the prompts, or leave out the ids"
+        table.source.refuse(row, "id", "that of one prompt", remedy)
 
 
 def _match_pool(data: Source, named: Mapping[str, str | None]) -> OwnTable:
@@ -147,6 +173,8 @@ def _read_pool(table: OwnTable) -> pd.DataFrame:
     labels = [read_label(table, row) for row in rows]
     used = [table.roles[role][0] for role in ("prompt", "label") if table.has(role)]
     used += table.roles["response"]
+    if "score" not in table.source.columns:
+        used.append("model")  # The model that wrote the candidate.
     kept = {
         column: cells
         for column, cells in table.source.columns.items()
@@ -156,6 +184,9 @@ def _read_pool(table: OwnTable) -> pd.DataFrame:
         for row, cell in enumerate(kept[column]):
             if not pd.api.types.is_scalar(cell):
                 table.source.refuse(row, column, "one name")
+    if "score" in kept:
+        cells = kept["score"]
+        kept["score"] = [read_number(table, row, "score", cells[row]) for row in rows]
     pool = pd.DataFrame(kept, index=rows)
     pool["prompt"] = pd.Series(prompts, dtype=object)
     pool["label"] = labels

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
+from rmlab.benchmarks.conversations import read_messages
 from rmlab.benchmarks.sources import Cells, Source, open_paths, unpack_texts
 from rmlab.tables import LABELS, DataError, nearest
 from rmlab.text import short
@@ -95,13 +96,15 @@ SCORE_COLUMNS = {
     name for role, names in ROLES.items() if "score" in role for name in names
 }
 """Usual names of columns with scores."""
+SCORE_ROLES = ("chosen_score", "score_a", "score", "scores")
 # Of these one column is read, though several may be there.
 _FIRST = {"prompt", "id", "domain", "subset", "rating", "system", "images"}
 _TEXTS = {
-    *("prompt", "history", "tools", "images", "chosen", "rejected", "a", "b"),
-    *("response", "responses", "labels", "ratings", "scores"),
+    *("prompt", "history", "tools", "images"),
+    *("responses", "labels", "ratings", "scores"),
     *("chosen_score", "rejected_score"),
 }
+_ANSWERS = ("chosen", "rejected", "a", "b", "response")
 
 
 def name_column(role: str, column: str = "<column>") -> str:
@@ -219,13 +222,34 @@ def match_roles(source: Source, mapping: OwnColumns, better: str | None) -> OwnT
     for role in _TEXTS:
         for name in roles[role]:
             columns[name] = unpack_texts(columns[name])
+    prompts = [name for name in roles["prompt"] if _is_packed(source, columns, name)]
+    for role in _ANSWERS:
+        for name in roles[role]:
+            # A list in text is an answer of its own, such as one that asks for JSON.
+            cells = unpack_texts(columns[name])
+            if prompts or _are_messages(cells):
+                columns[name] = cells
     unpacked = replace(source, columns=columns)
     if all(_are_numbers(columns[name]) for label in LABELS for name in roles[label]):
         # As RewardBench writes scores alone.
         for label in LABELS:
             roles[f"{label}_score"] = roles[label] or roles[f"{label}_score"]
             roles[label] = []
+    is_scored = any(roles[role] for role in SCORE_ROLES)
+    if not is_scored and "model" not in mapped:
+        roles["model"] = []  # The model that wrote the answer, not one that scores.
     return OwnTable(unpacked, roles, better)
+
+
+def _is_packed(source: Source, columns: Mapping[str, Cells], name: str) -> bool:
+    """Whether a column held lists or objects in texts, and was unpacked."""
+    packed = source.columns[name]
+    is_text = any(isinstance(cell, str) for cell in packed)
+    return is_text and columns[name] is not packed
+
+
+def _are_messages(cells: Cells) -> bool:
+    return all(cell is None or read_messages(cell) is not None for cell in cells)
 
 
 def _are_numbers(cells: Cells) -> bool:

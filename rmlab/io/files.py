@@ -316,7 +316,8 @@ def _read_file(
     data = read_source(path)
     if format == "pool" or (format is None and _is_pool(header)):
         frame = native.read_frame(path, sidecar)
-        pool_model = name or path.stem if "model" not in frame else model
+        has_model = "model" in {column.strip().lower() for column in header}
+        pool_model = model if has_model else name or path.stem
         return load_pool(frame, name=path.stem, model=pool_model, allow_missing=True)
     format = format or results.find_runner(data)
     if format is not None:
@@ -332,8 +333,9 @@ def _is_native(header: Sequence[str]) -> bool:
 
 
 def _is_pool(header: Sequence[str]) -> bool:
+    names = {name.strip().lower() for name in header}
     prompts = {"id", "prompt", "question", "problem"}
-    return {"score", "correct"} <= {*header} and not prompts.isdisjoint(header)
+    return {"score", "correct"} <= names and not prompts.isdisjoint(names)
 
 
 def _is_matrix(path: Path, *, by_header: bool) -> bool:
