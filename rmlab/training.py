@@ -193,11 +193,13 @@ class BenchmarkCallback(TrainerCallback):
         -------
         DataFrame
             One row per benchmark and step, as `rmlab.compare` returns it; `p_holm` is
-            adjusted over the steps up to this one (Holm's method). The best of many
+            adjusted over the steps of the benchmark (Holm's method). The best of many
             steps looks better than it is: its own interval does not allow for the
-            choice.
+            choice. Without rows before the first score.
         """
-        frames = []
+        frames: list[pd.DataFrame] = []
+        if self.scores.empty:
+            return pd.DataFrame()
         for benchmark, rows in self.scores.groupby(
             "benchmark", sort=False, observed=True
         ):
@@ -206,8 +208,7 @@ class BenchmarkCallback(TrainerCallback):
             if steps:
                 frame = pd.concat(steps, ignore_index=True)
                 frame.insert(0, "benchmark", benchmark)
-                p = frame["p"].to_numpy()
-                frame["p_holm"] = [holm(p[: i + 1])[i] for i in range(len(p))]
+                frame["p_holm"] = holm(frame["p"].to_numpy())
                 frames.append(frame)
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 

@@ -697,6 +697,15 @@ def test_some_domains_are_a_benchmark_of_their_own():
         load("mini", domains=["maths"])
 
 
+def test_the_order_and_repeats_of_domains_do_not_matter():
+    part = load("mini", domains=["chat", "code"])
+    for domains in (["code", "chat"], ["chat", "code", "chat"]):
+        pd.testing.assert_frame_equal(load("mini", domains=domains), part)
+    assert set(load("mini", domains="chat")["benchmark"]) == {"mini (chat)"}
+    with pytest.raises(DataError, match="domains"):
+        load("mini", domains=[])
+
+
 def test_a_section_keeps_the_subsets_of_its_domains():
     pairs = reward_bench_pairs(models=("a",))
     domains = ["alpacaeval-easy", "donotanswer", "xstest-should-refuse"]

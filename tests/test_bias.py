@@ -608,3 +608,58 @@ BAD = [
 def test_bad_input_is_named(function, tables, options, error, message):
     with pytest.raises(error, match=message):
         function(*tables, **options)
+
+
+def test_a_gap_compares_easy_and_hard_of_the_same_prompts():
+    """Prompts without their hard comparisons gave their easy ones to the gap."""
+    scores, _ = world(40, seed=1)
+    pairs = metrics.pairs(scores)
+    lacks = pairs["id"].astype(int).lt(10) & (pairs["chosen_style"] == "markdown")
+    partial = pairs.copy()
+    partial.loc[lacks, ["margin", "outcome"]] = [np.nan, None]
+    gap = style_gap(partial).iloc[0]
+    whole = style_gap(pairs[pairs["id"].astype(int) >= 10]).iloc[0]
+    names = ["easy", "hard", "gap", "se", "low", "high", "n_prompts", "n_ties"]
+    assert gap[names].tolist() == pytest.approx(whole[names].tolist())
+    assert gap["missing"] == 10 * 6
+
+
+def test_scores_that_vary_in_one_prompt_only_have_no_interval():
+    scores, features = world(30, seed=7)
+    scores["score"] = scores["score"].where(scores["id"] == "4", 0.25)
+    for function in (style_effects, exchange_rate):
+        table = function(scores, features)
+        assert table[["low", "high"]].isna().all(axis=None)
+        assert (table["reason"] == "scores vary in one prompt only").all()
+
+
+def test_a_term_that_one_prompt_alone_decides_has_no_interval():
+    scores, features = world(60, seed=7)
+    is_rare = (features["id"] == "4") & (features["slot"] == 0)
+    features["rare"] = np.where(is_rare & (features["label"] == "chosen"), 3, 0)
+    table = style_effects(scores, features, terms=["correct", "rare"])
+    rows = table.set_index("term")
+    assert rows.loc["rare", "reason"] == "one prompt alone decides it"
+    assert rows.loc["rare", ["se", "low", "high", "p"]].isna().all()
+    assert np.isfinite(rows.loc["rare", "effect"])
+    assert rows.loc["correct", "reason"] == ""
+    assert np.isfinite(rows.loc["correct", "low"])
+    rate = exchange_rate(scores, features, terms=["correct", "rare"]).iloc[0]
+    assert rate["reason"] == "one prompt alone decides it"
+    assert np.isnan(rate["low"])
+
+
+@pytest.mark.parametrize("seed", [3, 42, 53, 61, 62, 92, 106, 143])
+def test_newtons_steps_never_go_to_and_fro(seed):
+    """A step too long left the next one as long, and the fit 2 below the maximum."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=60)
+    columns = np.column_stack([values, values**2, values**3])
+    y = (5 * values + rng.logistic(size=60) > 1).astype(float)
+    curve = fit_curve(y, columns)
+    p = expit(curve.log_odds)
+    weight = p * (1 - p)
+    inverse = np.linalg.inv((curve.x * weight[:, None]).T @ curve.x)
+    leverage = weight * ((curve.x @ inverse) * curve.x).sum(axis=1)
+    step = inverse @ (curve.x.T @ (y - p + leverage * (0.5 - p)))
+    assert np.abs(curve.x @ step).max() < 0.02

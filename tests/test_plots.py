@@ -416,6 +416,19 @@ def test_models_without_a_score_are_counted_below_and_not_drawn_as_equal(pairs):
         assert not any("lacking" in name for name in row_names(ax))
 
 
+def test_a_leaderboard_has_no_chance_line_of_another_benchmark():
+    """Random scores earn 1/4 in RewardBench 2, also in some of its subsets."""
+    board = pd.DataFrame({"model": ["m0", "m1"], "overall": [0.9, 0.8]})
+    for columns, lines in (
+        (["math", "safety"], []),
+        (["factuality", "focus"], []),
+        (["chat", "code", "easy", "hard"], ["chance (0.5)"]),
+        ([], ["chance (0.5)"]),
+    ):
+        ax = plots.plot_leaderboard(board.assign(**dict.fromkeys(columns, 0.5)))
+        assert [text for text in texts_of(ax.texts) if "chance" in text] == lines
+
+
 # Rows, rewards, best of n, and models against models
 
 

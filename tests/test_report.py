@@ -408,3 +408,24 @@ def test_the_prompts_of_thousands_of_models_are_left_out_with_a_word(
 def test_baselines_alone_make_a_report(mini, tmp_path):
     page = write_page(scoring.score(mini, ["longest"], progress=False), tmp_path)
     assert "longest" in page
+
+
+@pytest.mark.parametrize("lacks", ["scores", "rows"])
+def test_a_model_without_scores_takes_no_report_down(scores, tmp_path, lacks):
+    """No item was answered by all models, or some rows were absent."""
+    model = scores["model"].iloc[0]
+    broken = scores[scores["model"] == model].assign(model="owner/broken")
+    if lacks == "scores":
+        broken["score"] = np.nan
+    else:
+        broken = broken[broken["domain"] != "math"]
+    table = pd.concat([scores, broken], ignore_index=True)
+    page = write_page(table, tmp_path)
+    assert "owner/broken" in page
+    assert "<img" in page
+    board = report.leaderboard(table, common=None).set_index("model")
+    alone = report.leaderboard(scores).set_index("model")
+    assert np.isnan(board.loc["owner/broken", "overall"])
+    assert board.loc["owner/broken", "reason"] != ""
+    columns = ["overall", "low", "high", "group", "missing"]
+    pd.testing.assert_frame_equal(board.loc[alone.index, columns], alone[columns])

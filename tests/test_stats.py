@@ -628,3 +628,25 @@ def test_calibration_refuses_and_withholds_with_the_reason(pairs):
         .all(axis=None)
     )
     assert np.isfinite(table.loc[0, ["ece", "brier", "log_loss"]].astype(float)).all()
+
+
+def test_common_counts_what_it_leaves_out_as_missing():
+    table = random_pairs(60, "abc", missing=0.1)
+    common = rmlab.rank(table, common=True)
+    outcomes = table.pivot(index="id", columns="model", values="outcome")
+    n_lacking = outcomes.isna().any(axis=1).sum()
+    assert n_lacking > 0
+    assert common["missing"].tolist() == [n_lacking] * 3
+    assert common["n_prompts"].tolist() == [60 - n_lacking] * 3
+
+
+def test_power_of_each_pair_is_on_what_both_answered():
+    table = random_pairs(200, "abc", seed=4)
+    table.loc[table.query("model == 'b'").index[:90], ["margin", "outcome"]] = [
+        np.nan,
+        None,
+    ]
+    together = stats.power(table, "a")
+    assert together["n_prompts"].tolist() == [110, 200]
+    alone = [stats.power(table, "a", other) for other in "bc"]
+    pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True))

@@ -199,17 +199,21 @@ class Benchmark:
                 changes.append(f"{name}={value}")
         return replace(parts, label=", ".join(changes))
 
-    def only(self, domains: Sequence[str]) -> "Benchmark":
+    def only(self, domains: str | Sequence[str]) -> "Benchmark":
         """The benchmark of some of its domains, with the weights that they have in the
         whole: no number needs another one.
 
-        Its name says which, for example "rm-bench (chat, code)".
+        Its name says which, for example "rm-bench (chat, code)", in its own order.
         """
         known = list(dict.fromkeys(self.subsets.values()))
+        domains = [domains] if isinstance(domains, str) else list(domains)
+        if not domains:
+            raise DataError("domains: there are none", f"name some of {known}")
         for domain in domains:
             if domain not in known:
                 problem = f"domains: {domain!r} is not a domain of {self.title}"
                 raise DataError(problem, nearest(domain, known))
+        domains = [domain for domain in known if domain in domains]
         subsets = {name: of for name, of in self.subsets.items() if of in domains}
         sections = {}
         for section, members in self.sections.items():

@@ -71,7 +71,7 @@ def load(
     *,
     path: str | Path | None = None,
     variant: int | None = None,
-    domains: Sequence[str] | None = None,
+    domains: str | Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """Load a benchmark as a responses table.
 
@@ -87,9 +87,9 @@ def load(
     variant : int, optional
         Which wording of the prompt, for files of RM-Bench whose rows list several, such
         as those of Reward Auditor; 0 is the original.
-    domains : sequence of str, optional
+    domains : str or sequence of str, optional
         Keep these domains alone: a benchmark of its own, "rm-bench (chat, code)", whose
-        overall score needs no other domain.
+        overall score needs no other domain. Their order does not matter.
 
     Returns
     -------
@@ -138,9 +138,10 @@ def load(
     missing_domains = responses.attrs.get("missing_domains")
     if domains is not None:
         part = benchmark.only(domains)
-        is_kept = responses["domain"].isin(domains)
+        kept = dict.fromkeys(part.subsets.values())
+        is_kept = responses["domain"].isin(kept)
         responses = responses[is_kept].reset_index(drop=True)
-        missing_domains = sorted({*domains}.difference(responses["domain"]))
+        missing_domains = sorted({*kept}.difference(responses["domain"]))
         responses = responses.assign(benchmark=part.name)
     if missing_domains:
         _log.warning(
@@ -277,6 +278,28 @@ def adopt_name(texts: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     for column in texts.columns.intersection(["benchmark", "domain", "subset"]):
         renamed[column] = texts[column].replace(old_name, new_name)
     return renamed
+
+
+def chance_of_columns(columns: Iterable[str]) -> float | None:
+    """What random scores earn where a summary has these columns; None where it differs
+    between subsets, or between the benchmarks that some of the columns may be of.
+
+    >>> chance_of_columns(["model", "chat", "code", "easy", "overall"])
+    0.5
+    """
+    benchmarks = [*benchmarks_by_name().values()]
+    known = {name for benchmark in benchmarks for name in benchmark.columns}
+    present = known.intersection(columns)
+    whole = with_columns(present)
+    if whole is not OWN or not present:
+        possible = [whole]
+    else:
+        possible = [one for one in benchmarks if present.issubset(one.columns)]
+    chances = [one.chance for one in possible or [OWN]]
+    chance = chances[0]
+    if isinstance(chance, float) and all(other == chance for other in chances):
+        return chance
+    return None
 
 
 def with_columns(columns: Iterable[str]) -> Benchmark:

@@ -188,12 +188,14 @@ def exchange_rate(
 
 class _Unit(NamedTuple):
     """Spread of a model's scores within a prompt, 0 where no score differs, and what
-    the spread without each of `clusters` is of it.
+    the spread without each of `clusters` is of it. `is_single`: scores vary in one
+    cluster alone, without which there is no spread.
     """
 
     clusters: IntArray
     spread: float
     without: FloatArray
+    is_single: bool = False
 
 
 class _Fit(NamedTuple):
@@ -274,6 +276,8 @@ def _measure_unit(y: FloatArray, prompt: IntArray, cluster: IntArray) -> _Unit:
         return _Unit(clusters, 0.0, np.ones(len(clusters)))
 
     squares = np.bincount(cluster, demean(y, prompt) ** 2)
+    if squares.max() > (1 - 1e-12) * squares.sum():
+        return _Unit(clusters, spread, np.ones(len(clusters)), is_single=True)
     df = np.bincount(cluster, 1 - 1 / np.bincount(prompt)[prompt])
     with np.errstate(divide="ignore", invalid="ignore"):
         variance = (squares.sum() - squares) / (df.sum() - df)
@@ -305,24 +309,29 @@ def _fit_terms(
     effect = np.full(len(terms), np.nan)
     without = np.full((len(unit.clusters), len(terms)), np.nan)
     df = np.zeros(len(terms))
+    decided = [""] * len(terms)
     misfit = ""
     places = [place for place, reason in enumerate(reasons) if not reason]
-    few_prompts = explain_few(group.n_clusters)
+    no_interval = explain_few(group.n_clusters)
+    if not no_interval and unit.is_single:
+        no_interval = "scores vary in one prompt only"
     if places:
         y = demean(y, prompt) / unit.spread
         cluster = np.searchsorted(unit.clusters, group.cluster)
         fit = fit_without_clusters(y, x[:, places], cluster, len(unit.clusters))
         effect[places] = fit.effect
         without[:, places] = fit.without
-        if not few_prompts:
+        if not no_interval:
             df[places] = fit.df
+            for place in np.array(places)[fit.is_decided]:
+                decided[place] = "one prompt alone decides it"
             misfit = _find_misfit(y, x, design, prompt, cluster, terms, places)
 
     no_length = "" if _LENGTHS & set(terms) else _NO_LENGTH
     records: list[Record] = []
-    for term, reason in zip(terms, reasons, strict=True):
+    for place, term in enumerate(terms):
         caveat = join_texts([no_length, misfit])
-        reason = reason or few_prompts
+        reason = reasons[place] or no_interval or decided[place]
         records.append({"term": term, "caveat": caveat, "reason": reason})
     return _Fit(effect, without, unit.without, df, misfit, records)
 

@@ -13,6 +13,9 @@ from rmlab.tables import FloatArray, IntArray
 _MAX_STEPS = 100
 _LONGEST_STEP = 5.0  # in log-odds, as R's logistf
 _CONVERGED = 1e-8  # in log-odds
+_DEPENDENT = 1e-7  # share of the largest singular value below which there is none
+_MAX_HALVINGS = 10  # of a step
+_ROUNDING = 1e-10  # of a log-likelihood
 
 
 class Curve(NamedTuple):
@@ -39,7 +42,8 @@ class Points(NamedTuple):
 
 
 def fit_curve(y: FloatArray, columns: FloatArray) -> Curve:
-    """Fit an intercept and the columns by Newton's method.
+    """Fit an intercept and the columns by Newton's method, a step halved until the
+    penalised likelihood does not fall.
 
     The penalty is Firth's (1993): half of each row's leverage is added to its wins and
     to its losses. No effect then runs away where a difference alone decides, and a rare
@@ -47,6 +51,10 @@ def fit_curve(y: FloatArray, columns: FloatArray) -> Curve:
     """
     x = np.column_stack([np.ones(len(y)), columns])
     coefficients = np.zeros(x.shape[1])
+    # Its determinants are those of x but for a factor, also where columns of x repeat.
+    left, sizes, _ = np.linalg.svd(x, full_matrices=False)
+    basis = left[:, sizes > _DEPENDENT * sizes[0]]
+    likelihood = _log_likelihood(y, basis, x @ coefficients)
     for _ in range(_MAX_STEPS):
         p = expit(x @ coefficients)
         weight = p * (1 - p)
@@ -59,10 +67,26 @@ def fit_curve(y: FloatArray, columns: FloatArray) -> Curve:
         step = inverse @ score
         length = np.abs(x @ step).max()
         damping = min(1.0, _LONGEST_STEP / max(length, _CONVERGED))
-        coefficients = coefficients + step * damping
+        step = step * damping
+        lowest = likelihood - _ROUNDING * (1 + abs(likelihood))
+        likelihood = _log_likelihood(y, basis, x @ (coefficients + step))
+        for _ in range(_MAX_HALVINGS):
+            if likelihood >= lowest:
+                break
+            step = step / 2
+            likelihood = _log_likelihood(y, basis, x @ (coefficients + step))
+        coefficients = coefficients + step
         if length < _CONVERGED:
             break
     return Curve(x, coefficients, np.asarray(inverse), x @ coefficients)
+
+
+def _log_likelihood(y: FloatArray, basis: FloatArray, log_odds: FloatArray) -> float:
+    """The log-likelihood with Firth's penalty, but for a constant."""
+    p = expit(log_odds)
+    information = (basis * (p * (1 - p))[:, None]).T @ basis
+    penalty = np.linalg.slogdet(information)[1] / 2
+    return float(y @ log_odds - np.logaddexp(0, log_odds).sum() + penalty)
 
 
 def read_points(

@@ -1,6 +1,7 @@
 """Style gap, and preference for the fancier of two versions of an answer."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -15,8 +16,11 @@ from rmlab.bias.groups import (
     estimate_mean,
     fit_groups,
 )
+from rmlab.estimation.clustered import indicator
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.items import (
+    MISSING,
+    Items,
     Ties,
     credit,
     refuse_result_names,
@@ -102,7 +106,7 @@ def style_gap(
     -----
     The gap is one number of `rmlab.estimation.estimate`: a prompt's easy and hard
     comparisons are in one cluster, so that what makes a whole prompt hard drops out of
-    the error.
+    the error; a prompt with a missing comparison of a model is left out of its gap.
 
     Examples
     --------
@@ -131,6 +135,7 @@ def style_gap(
         problem = f"by: {by} has no 'model', but the table has {len(items.models)}"
         raise DataError(problem, "add 'model'")
 
+    items = _complete_prompts(items)
     # One mean per group and level; the levels of a group stand next to each other.
     groups, levels = group_numbers(items, [*columns, "level"])
     easy = levels[LEVELS.index("easy") :: len(LEVELS)]
@@ -143,6 +148,17 @@ def style_gap(
     frame["hard"] = estimate(items, hard).value.ravel()
     frame["gap"] = frame["easy"] - frame["hard"]
     return copy_provenance(table, frame[[*by, *_GAP_RESULTS]])
+
+
+def _complete_prompts(items: Items) -> Items:
+    """The items, prompts of which a model lacks some not answered by it at all."""
+    of_prompt = indicator(items.prompt, int(items.prompt.max()) + 1)
+    lacks = (items.lacks @ of_prompt > 0)[:, items.prompt]
+    return replace(
+        items,
+        credit=np.where(lacks, np.nan, items.credit),
+        outcome=np.where(lacks, MISSING, items.outcome).astype(np.int8),
+    )
 
 
 def style_preference(

@@ -7,20 +7,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmlab.tables import FloatArray, IntArray
+from rmlab.tables import BoolArray, FloatArray, IntArray
 
 # Share of a column's length below which it is a sum of the columns before it.
 _DEPENDENT = 1e-7
+# Share of an effect's largest weight below which a weight is rounding.
+_ROUNDING = 1e-6
 
 
 class Fit(NamedTuple):
-    """Effects (k,), the same without each cluster (clusters, k), and the effects'
-    degrees of freedom (k,).
+    """Effects (k,), the same without each cluster (clusters, k), the effects' degrees
+    of freedom (k,), and whether one cluster alone decides each (k,): df is 0 there.
     """
 
     effect: FloatArray
     without: FloatArray
     df: FloatArray
+    is_decided: BoolArray
 
 
 def fit_without_clusters(
@@ -37,15 +40,21 @@ def fit_without_clusters(
     products = _sum_products(basis, basis, cluster, n_clusters)
     targets = _sum_products(basis, y[:, None], cluster, n_clusters)
     total = targets.sum(axis=0)
-    rest = np.linalg.pinv(
-        np.eye(x.shape[1]) - products, rcond=_DEPENDENT, hermitian=True
-    )
+    identity = np.eye(x.shape[1])
+    left = identity - products
+    rest = np.linalg.pinv(left, rcond=_DEPENDENT, hermitian=True)
     without = rest @ (total - targets)
+    # What the others do not tell of, without each cluster.
+    null = identity - rest @ left
+    size = np.abs(to_effects).max(axis=1)[:, None]
+    is_decided = (np.abs(to_effects @ null) > _ROUNDING * size).any(axis=(0, 2))
+    df = _satterthwaite_df(products, np.asarray(rest @ to_effects.T))
 
     return Fit(
         effect=to_effects @ total[:, 0],
         without=without[:, :, 0] @ to_effects.T,
-        df=_satterthwaite_df(products, np.asarray(rest @ to_effects.T)),
+        df=np.where(is_decided, 0.0, df),
+        is_decided=is_decided,
     )
 
 

@@ -80,15 +80,20 @@ def paired_differences(
     reason_of_first = result.reason[first, place]
     reason_of_second = result.reason[second, place]
     reason = np.where(reason_of_first == "", reason_of_second, reason_of_first)
-    models = np.unique(np.concatenate([first, second]))
-    lacks = items.lacks[models][:, number.rows]
-    if (lacks == lacks[:1]).all():
-        value = result.value[first, place] - result.value[second, place]
-        strata = pair_strata(result.sums[place], first, second)
-    else:
-        strata, has_few = _strata_of_answered(items, number, first, second)
-        value = strata.value.sum(axis=1)
-        reason[has_few & (reason == "")] = TOO_FEW
+    value = result.value[first, place] - result.value[second, place]
+    strata = pair_strata(result.sums[place], first, second)
+    # Models with the same gaps are compared on what they have.
+    lacks = items.lacks[:, number.rows]
+    pattern = np.unique(lacks, axis=0, return_inverse=True)[1].ravel()
+    differ = np.flatnonzero(pattern[first] != pattern[second])
+    if len(differ):
+        answered, has_few = _strata_of_answered(
+            items, number, first[differ], second[differ]
+        )
+        for of_all, of_answered in zip(strata, answered, strict=True):
+            of_all[differ] = of_answered
+        value[differ] = answered.value.sum(axis=1)
+        reason[differ[has_few & (reason[differ] == "")]] = TOO_FEW
     return paired_test(value, strata, reason, confidence)
 
 

@@ -137,20 +137,17 @@ class Items:
         return np.asarray((self.outcome <= MISSING) & self.counts)
 
     def common(self) -> "Items":
-        """The items that every model has answered; DataError where there is none."""
+        """The items, those that some model lacks answered by none; DataError where no
+        item is left.
+        """
         in_all = np.asarray((self.outcome > MISSING).all(axis=0))
         if not in_all.any():
             problem = "common: no item was answered by all models"
             raise DataError(problem, "leave some models out")
         return replace(
             self,
-            frame=self.frame[in_all].reset_index(drop=True),
-            credit=self.credit[:, in_all],
-            outcome=self.outcome[:, in_all],
-            prompt=self.prompt[in_all],
-            cluster=self.cluster[in_all],
-            bounds=self.bounds[in_all],
-            parts=replace(self.parts, of_item=self.parts.of_item[in_all]),
+            credit=np.where(in_all, self.credit, np.nan),
+            outcome=np.where(in_all, self.outcome, MISSING).astype(np.int8),
         )
 
     def shared_by(self, a: int, b: int) -> "Items":

@@ -23,7 +23,7 @@ def prepare(
     table: pd.DataFrame,
     average: Average = "benchmark",
     ties: str | None = None,
-    common: bool = False,
+    common: bool | None = False,
     options: Mapping[str, str] | None = None,
     *,
     by: Sequence[str] = (),
@@ -43,7 +43,8 @@ def prepare(
     ties : str, optional
         What a tie earns; default: the benchmark's rule.
     common : bool
-        Whether to keep only the items that every model has answered.
+        Whether to keep only the items that every model has answered; None: each model
+        keeps what it has, and rows that it lacks are no error.
     options : mapping, optional
         The benchmark's further choices.
     by : sequence of str
@@ -75,7 +76,7 @@ def prepare(
     if len(items.models) < min_models:
         problem = f"table: only the model {items.models}; a comparison needs 2"
         raise DataError(problem, "add another with pd.concat")
-    if min_models:
+    if min_models and common is not None:
         items.require_same()
     return benchmark, items
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import metrics, stats
-from rmlab.benchmarks.registry import with_columns
+from rmlab.benchmarks.registry import chance_of_columns
 from rmlab.bias.effects import style_effects
 from rmlab.plots import canvas
 from rmlab.plots.canvas import BASELINE, POINT, MarkStyle
@@ -269,9 +269,7 @@ def plot_leaderboard(
         canvas.draw_dots(ax, dots.assign(y=dots.index), "overall", style)
 
     if chance is None:
-        usual = with_columns(board.columns).chance
-        if isinstance(usual, float):
-            chance = usual
+        chance = chance_of_columns(board.columns)
     if chance is not None:
         canvas.mark_line(ax, chance, f"chance ({chance:g})")
 

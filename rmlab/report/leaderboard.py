@@ -28,7 +28,7 @@ def leaderboard(
     responses: pd.DataFrame | None = None,
     average: Average = "benchmark",
     ties: str | None = None,
-    common: bool = False,
+    common: bool | None = False,
     cluster: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
@@ -44,8 +44,11 @@ def leaderboard(
         The benchmark's texts: with them the five baselines of `rmlab.baselines` are
         scored and added. Without, a row "random draw", whose scores are drawn, is added
         where the table has no baseline.
-    average, ties, common, cluster, confidence, **options
+    average, ties, cluster, confidence, **options
         As in `rmlab.summary`.
+    common : bool, optional
+        As in `rmlab.summary`; None shows each model on what it has, and two models are
+        compared on what both have answered.
     seed : int
         Seed of the row "random draw".
 
@@ -63,7 +66,7 @@ def leaderboard(
     ------
     DataError
         For several benchmarks in one table, and for models scored on different items
-        unless `common`.
+        unless `common` is True or None.
     """
     benchmark_of(table)  # one at a time
     entries = with_baselines(check_table(table), responses, seed=seed)

@@ -156,7 +156,7 @@ def _section(
     provenance = table.attrs.pop("provenance")
     table = _add_family(table, responses, cluster)
     table = with_baselines(table, responses, seed=seed)
-    board = leaderboard(table, common=True, seed=seed)
+    board = leaderboard(table, common=None, seed=seed)
     models = board[board["kind"] == "model"]
 
     benchmark = benchmark_of(table)

@@ -90,9 +90,10 @@ def power(
         if name == a or name != (b or name):
             continue
         shared = items.shared_by(first, second)
+        of_pair = result
         if shared is not items:
-            result = estimate(shared, [overall], contrasts=[0])
-        row = _detect(result, first, second, power, alpha)
+            of_pair = estimate(shared, [overall], contrasts=[0])
+        row = _detect(of_pair, first, second, power, alpha)
         names = {"model_a": a, "model_b": name}
         rows.append(names | row | {"alpha": alpha, "average": items.parts.label})
     texts = dict.fromkeys(("model_a", "model_b", "average", "reason"), "str")
