@@ -189,7 +189,8 @@ def test_a_policy_and_its_base_score_as_pefts_unmerged_model(zoo, tmp_path, kind
     n_tokens = options.get("n_tokens")
     model = unmerged(base, folder, "CAUSAL_LM", n_tokens=n_tokens)
     of_policy = log_probs(scorer, model)
-    if kind == "bias":
+    # Its other rows would be random in peft's disabled model.
+    if kind in ("bias", "more tokens"):
         of_base = log_probs(scorer, load(base, "CAUSAL_LM").eval())
     else:
         with model.disable_adapter():
@@ -639,3 +640,73 @@ def test_an_adapter_of_a_classifier_is_no_judge_nor_pairwise(zoo, tmp_path):
         rmlab.pairwise(folder, form="letters")
     with pytest.raises(DataError, match=r"SEQ_CLS.*rmlab\.classifier"):
         rmlab.judge(folder)
+
+
+def test_an_adapter_of_an_adapter_is_refused(zoo, tmp_path):
+    """The lower one would be lost."""
+    base = zoo(task="causal")
+    lower = train(base, tmp_path / "lower", task="CAUSAL_LM")
+    upper = train(base, tmp_path / "upper", task="CAUSAL_LM", r=2)
+    path = upper / "adapter_config.json"
+    settings = json.loads(path.read_text()) | {"base_model_name_or_path": str(lower)}
+    path.write_text(json.dumps(settings))
+    for maker in (rmlab.implicit_reward, find):
+        with pytest.raises(DataError, match="an adapter's base is an adapter itself"):
+            maker(upper)
+    with pytest.raises(DataError, match="merge_and_unload"):
+        rmlab.implicit_reward(upper, base=lower)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_base_of_resized_embeddings_is_read_from_its_own_file(zoo, tmp_path, tied):
+    """Where the adapter has the new rows alone, its base has random ones beside it."""
+    base = zoo(task="causal", tie_word_embeddings=tied)
+    folder = train(base, tmp_path / "adapter", task="CAUSAL_LM", n_tokens=700)
+    path = folder / "adapter_model.safetensors"
+    tensors = {
+        name.replace(".base_layer.", "."): tensor
+        for name, tensor in load_file(path).items()
+        if ".original_module." not in name
+    }
+    save_file(tensors, path)
+    scorer = rmlab.implicit_reward(folder, device="cpu", dtype="float32")
+    model = unmerged(base, folder, "CAUSAL_LM", n_tokens=700)
+    of_policy = log_probs(scorer, model)
+    of_base = log_probs(scorer, load(base, "CAUSAL_LM").eval())
+    expected = of_policy - of_base
+    assert_close(scorer(PROMPTS, RESPONSES), expected)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"peft_type": "CPT"},
+        {"peft_type": "XLORA"},
+        {"peft_type": "POLY"},
+        {"alora_invocation_tokens": [5]},
+    ],
+)
+def test_adapters_that_act_by_text_are_refused_as_such(zoo, tmp_path, change):
+    folder = train(zoo(task="causal"), tmp_path / "adapter", task="CAUSAL_LM")
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    kind = change.get("peft_type", "aLoRA")
+    with pytest.raises(DataError, match=f"an adapter of the kind {kind}"):
+        rmlab.implicit_reward(folder)
+
+
+def test_a_policy_that_is_its_own_reference_is_refused(zoo, tmp_path):
+    """Every reward would be 0."""
+    base = zoo(task="causal")
+    folder = train(base, tmp_path / "adapter", task="CAUSAL_LM")
+    with pytest.raises(DataError, match="the policy itself"):
+        rmlab.implicit_reward(folder, folder)
+    model = unmerged(base, folder, "CAUSAL_LM")
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    for reference in (model, model.get_base_model()):
+        with pytest.raises(DataError, match="the policy itself"):
+            rmlab.implicit_reward(model, reference, tokenizer=tokenizer)
+    anew = load(base, "CAUSAL_LM")
+    scorer = rmlab.implicit_reward(model, anew, tokenizer=tokenizer)
+    expected = log_probs(scorer, model) - log_probs(scorer, anew.eval())
+    assert_close(scorer(PROMPTS, RESPONSES), expected)

@@ -481,3 +481,32 @@ def test_a_class_that_counts_its_positions_down_is_scored_as_it_is(zoo, monkeypa
     logits = own_logits(folder, rows)[:, 0]
     assert np.abs(scorer(*TEXTS) - logits).max() <= 1e-5 * logits.std()
     assert np.abs(alone(scorer) - logits).max() <= 1e-5 * logits.std()
+
+
+def test_code_in_another_repository_is_refused(zoo, tmp_path):
+    folder = tmp_path / "m"
+    shutil.copytree(zoo(), folder)
+    path = folder / "config.json"
+    settings = json.loads(path.read_text())
+    settings["auto_map"] = {"AutoConfig": "owner/name--configuration.Config"}
+    path.write_text(json.dumps(settings))
+    with pytest.raises(DataError, match="another repository"):
+        classifier(folder, trust_remote_code=True)
+
+
+@pytest.mark.parametrize(
+    "kind", ["roberta", "camembert", "xmod", "mpnet", "longformer", "luke", "ibert"]
+)
+def test_positions_behind_the_padding_token_are_fewer(kind):
+    """The longest text that the class itself has positions for."""
+    config = transformers.AutoConfig.for_model(
+        kind,
+        vocab_size=99,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=34,
+        pad_token_id=1,
+    )
+    assert loading.window(config) == 32

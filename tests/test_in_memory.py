@@ -285,3 +285,46 @@ def test_other_machines_do_not_get_a_model_in_memory(zoo):
     model, tokenizer = load(zoo())
     assert not rmlab.classifier(model, tokenizer=tokenizer).travels
     assert rmlab.classifier(zoo()).travels
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_adapters_that_are_not_in_the_layers_are_refused(zoo):
+    peft = pytest.importorskip("peft")
+    configs = [
+        peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4),
+        peft.LoraConfig(
+            task_type="CAUSAL_LM",
+            target_modules=["q_proj"],
+            alora_invocation_tokens=[5],
+        ),
+    ]
+    for config in configs:
+        model, tokenizer = load(zoo(task="causal"), "causal")
+        adapted = peft.get_peft_model(model, config)
+        with pytest.raises(DataError, match="an adapter of the kind"):
+            rmlab.implicit_reward(adapted, tokenizer=tokenizer)
+
+
+def test_the_class_is_that_of_the_model_in_memory(zoo):
+    """Not that of the file it began from."""
+    model, tokenizer = load(zoo())
+    model.config.architectures = ["LlamaForTokenClassification"]
+    scorer = rmlab.classifier(model, tokenizer=tokenizer)
+    assert scorer.head.name == "labels"
+    expected = []
+    for ids in scorer.prepare(PROMPTS, RESPONSES).ids:
+        with torch.no_grad():
+            row = torch.tensor(ids[None].astype(int))
+            expected.append(model.eval()(input_ids=row).logits.item())
+    np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), expected, atol=1e-5)
+
+
+def test_the_padding_token_is_part_of_the_fingerprint(zoo):
+    folder = zoo()
+    model, tokenizer = load(folder)
+    options = {"tokenizer": tokenizer, "fingerprint": "step-3"}
+    before = rmlab.classifier(model, **options).fingerprint
+    assert rmlab.classifier(model, **options).fingerprint == before
+    model.config.pad_token_id = 7
+    assert rmlab.classifier(model, **options).fingerprint != before

@@ -1014,6 +1014,8 @@ WITHOUT_THOUGHT = {*PUBLISHED} - {"Qwen 3", "SmolLM3"}
 REFUSES = {("Mistral", "a system message"), ("Gemma", "a system message")}
 REFUSES |= {(name, "no thought") for name in WITHOUT_THOUGHT}
 REFUSES |= {(name, "a tool") for name in ("Mistral", "Gemma", "Gemma 3")}
+# These do not write the tools.
+REFUSES |= {(name, "a tool") for name in ("Llama 3.2", "Command-R", "Phi", "SmolLM3")}
 
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
@@ -1047,3 +1049,48 @@ def test_published_templates_write_what_transformers_writes(
     _, after = split(words, encoded)
     assert after.startswith(text.removeprefix(header)[:3])
     assert text.endswith(after)
+
+
+def test_tools_that_a_template_does_not_write_are_refused(words):
+    turns = [
+        {"role": "tools", "content": json.dumps(TOOLS)},
+        {"role": "user", "content": "2 + 2?"},
+    ]
+    with pytest.raises(DataError, match="does not write the tools"):
+        encode(words, [turns], ["4."])
+
+
+def test_conversations_with_tools_have_the_template_that_transformers_chooses():
+    plain = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    words = toy.tokenizer(chat_template=plain)
+    words.chat_template = {"default": plain, "tool_use": FIELDS}
+    chat = [{"role": "user", "content": "2 + 2?"}]
+    tools = {"role": "tools", "content": json.dumps(TOOLS)}
+    encoded = encode(words, [[tools, *chat], chat], ["4."] * 2)
+    turns = [*chat, {"role": "assistant", "content": "4."}]
+    for number, given in enumerate((TOOLS, None)):
+        text = words.apply_chat_template(turns, tokenize=False, tools=given)
+        assert text_of(words, encoded.ids[number]) == words.bos_token + text
+
+
+def test_an_end_token_that_was_asked_for_survives_truncation(words):
+    whole, cut = (
+        encode(words, ["Hi?"], ["Yes. " * 30], eos=True, **options).ids[0]
+        for options in ({}, {"max_length": 60, "truncate": "right"})
+    )
+    assert len(cut) == 60
+    np.testing.assert_array_equal(cut, [*whole[:59], words.eos_token_id])
+
+
+def test_a_beginning_token_is_refused_before_two_segments():
+    words = toy.tokenizer(chat_template=None)
+    words.cls_token, words.sep_token = words.bos_token, words.eos_token
+    for bos in (True, False):
+        with pytest.raises(DataError, match="leave bos out"):
+            encode(words, ["Hi?"], ["Yes."], template="raw", bos=bos)
+
+
+def test_options_that_are_no_plain_values_are_refused():
+    words = toy.tokenizer(chat_template=FIELDS)
+    with pytest.raises(DataError, match="not plain values"):
+        encode(words, ["Hi?"], ["Yes."], template_options={"tools": {1, 2}})

@@ -159,6 +159,17 @@ def choose_template(
         raise DataError(problem, remedy) from error
 
 
+def choose_tool_template(
+    tokenizer: "PreTrainedTokenizerBase", chosen: ChatTemplate
+) -> str:
+    """The template of conversations with tools: as transformers has it, the tokenizer's
+    `tool_use` where there is one.
+    """
+    if chosen.source != "tokenizer":
+        return chosen.jinja
+    return str(tokenizer.get_chat_template(tools=[]))
+
+
 def has_segments(
     tokenizer: "PreTrainedTokenizerBase", template: str | Path | None
 ) -> bool:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rmlab.inference.chat_formats import (
     FORMATS,
     choose_template,
+    choose_tool_template,
     has_segments,
     read_template,
 )
@@ -178,8 +179,12 @@ def encode(
         problem = f"convention={convention!r}; {nearest(convention, CONVENTIONS)}"
         raise DataError(problem, "None is rmlab's own")
     _check_texts(prompts, responses)
-    source, jinja = choose_template(tokenizer, read_template(template))
-    write = partial(render, tokenizer, jinja, options=template_options)
+    chosen = choose_template(tokenizer, read_template(template))
+    source, jinja = chosen
+    tool_jinja = choose_tool_template(tokenizer, chosen)
+    write = partial(
+        render, tokenizer, jinja, options=template_options, tool_jinja=tool_jinja
+    )
     numbered = _number_prompts(prompts, system)
     if source in FORMATS:
         _refuse_fields(source, [*chain(*numbered.conversations), *responses])
@@ -191,6 +196,10 @@ def encode(
     contents = [_content(response) for response in responses]
 
     if has_segments(tokenizer, template):
+        if bos is not None:
+            problem = f"bos={bos} with template='raw'"
+            remedy = "leave bos out: two segments begin as the tokenizer writes them"
+            raise DataError(problem, remedy)
         texts = tokenise_segments(tokenizer, bare, contents)
         if eos is not None:
             texts = set_end(tokenizer, texts, eos)
@@ -210,6 +219,8 @@ def encode(
     texts = limit_lengths(texts, max_length, truncate)
     # All that decides the tokens: other tokens are other scores.
     written_by = f"{jinja}\0{eos}"
+    if tool_jinja != jinja:
+        written_by += f"\0{tool_jinja}"
     if (template_options, system, bos) != (None, None, None):
         written_by += json.dumps([template_options, system, bos], sort_keys=True)
     return Encoded(

@@ -91,16 +91,20 @@ def render(
     *,
     header: bool,
     options: TemplateOptions | None = None,
+    tool_jinja: str | None = None,
 ) -> list[str]:
     """Each conversation as text; `header`: with the beginning of the answer to come.
 
+    `tool_jinja`: the template of conversations with tools, if they have their own.
     Every template reads DATE instead of the clock. Raises DataError where it refuses a
-    conversation or fails, and for `options` that it does not read.
+    conversation or fails, and for tools or `options` that it does not read.
     """
     options = options or {}
-    _check_options(options, jinja)
-    if pinned_date(jinja) is not None:
-        jinja = _pinned_clock(jinja) + jinja
+    if tool_jinja is None:
+        tool_jinja = jinja
+    _check_options(options, jinja + tool_jinja)
+    pinned = _pin(jinja)
+    pinned_tools = _pin(tool_jinja)
 
     texts = []
     # One by one, not as a batch: a refusal then names its conversation.
@@ -110,10 +114,15 @@ def render(
         if messages and messages[0]["role"] == TOOLS:
             variables[TOOLS] = json.loads(messages[0]["content"])
             messages = messages[1:]
+            if not _reads(TOOLS, tool_jinja):
+                problem = (
+                    f"conversation {number}: the chat template does not write the tools"
+                )
+                raise DataError(problem, "leave them out, or give another template")
         try:
             text = tokenizer.apply_chat_template(
                 messages,
-                chat_template=jinja,
+                chat_template=pinned_tools if TOOLS in variables else pinned,
                 tokenize=False,
                 add_generation_prompt=header,
                 **variables,
@@ -126,6 +135,18 @@ def render(
     return texts
 
 
+def _pin(jinja: str) -> str:
+    """The template with DATE for the clock, where it reads that."""
+    if pinned_date(jinja) is None:
+        return jinja
+    return _pinned_clock(jinja) + jinja
+
+
+def _reads(name: str, jinja: str) -> bool:
+    """Whether a variable of this name stands in the template."""
+    return re.search(rf"\b{re.escape(name)}\b", jinja) is not None
+
+
 def _check_options(options: TemplateOptions, jinja: str) -> None:
     """Raise DataError for a variable that the template does not read, and for one that
     transformers would take for an option of its own.
@@ -134,10 +155,15 @@ def _check_options(options: TemplateOptions, jinja: str) -> None:
 
     taken = {*inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters}
     for name in options:
-        is_read = re.search(rf"\b{re.escape(name)}\b", jinja)
-        if not is_read or name in taken - {TOOLS, "documents"}:
+        if not _reads(name, jinja) or name in taken - {TOOLS, "documents"}:
             problem = f"template_options: the chat template does not read {name!r}"
             raise DataError(problem, "give variables that stand in its text")
+    try:
+        json.dumps(dict(options), sort_keys=True)
+    except (TypeError, ValueError) as error:
+        problem = f"template_options: not plain values ({error})"
+        remedy = "give what JSON holds: texts, numbers, booleans, lists, dictionaries"
+        raise DataError(problem, remedy) from error
 
 
 def _refusal(error: Exception, number: int, conversation: Conversation) -> DataError:

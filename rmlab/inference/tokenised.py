@@ -171,7 +171,10 @@ def set_end(
         # All end tokens go, as some templates write one and some tokenizers another.
         n_ends = int((text.ids[::-1] != end).argmax())
         stripped = text.ids[: len(text.ids) - n_ends]
-        ended.append(replace(text, ids=np.concatenate([stripped, ending])))
+        ids = np.concatenate([stripped, ending])
+        # The end token that was asked for survives truncation.
+        closing = max(text.closing - n_ends, 0) + int(eos)
+        ended.append(replace(text, ids=ids, closing=closing))
     return ended
 
 
@@ -211,7 +214,10 @@ def set_special_tokens(
             # A convention has the tokenizer's own tokens at the end.
             added = () if convention else closing
             text = _enclose(text, SpecialTokens(text_opening, added), begin)
-            text = replace(text, closing=len(closing))
+            n_closing = len(closing)
+            if eos and tokenizer.eos_token_id not in closing:
+                n_closing += 1
+            text = replace(text, closing=n_closing)
         enclosed.append(text)
     return enclosed
 

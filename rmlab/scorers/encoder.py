@@ -163,9 +163,11 @@ class TextEncoder:
 
         The scorer's fingerprint adds the version of the code.
         """
-        return hash_parts(
-            {"tokenizer": self.checkpoint.tokenizer_content} | self.options
-        )
+        parts = {"tokenizer": self.checkpoint.tokenizer_content} | self.options
+        if not isinstance(self.checkpoint, Checkpoint):
+            # No file of its own says so; training scripts set it.
+            parts["padding"] = self.padding
+        return hash_parts(parts)
 
     def provenance(self) -> Provenance:
         """Return how texts become tokens; empty for a tokenizer without a template."""

@@ -80,7 +80,8 @@ def implicit_reward(
     policy, reference : str or Path or PreTrainedModel
         Ids on the hub, folders, or models in memory, which are left as they are; the
         reference is optional. That of an adapter is by default its own base: the same
-        weights with the adapter disabled. With mode "mean" or "norm" it has none.
+        weights with the adapter disabled. With mode "mean" or "norm" it has none, nor
+        has a policy in memory, whatever adapter is in it.
     tokenizer : PreTrainedTokenizerBase, optional
         Of models in memory.
     fingerprint : str, optional
@@ -132,6 +133,7 @@ def implicit_reward(
         if fingerprint is not None:
             reference_fingerprint = f"reference of {fingerprint}"
         checkpoints.append(find(reference, tokenizer, reference_fingerprint))
+        _refuse_same(*checkpoints)
     elif isinstance(trained, Adapted) and mode in (None, "sum"):
         checkpoints.append(trained.base_model)
     runner = None if convention is None else "reward-bench-dpo"
@@ -162,12 +164,33 @@ def implicit_reward(
 def _shares_base(checkpoints: Sequence[Source]) -> bool:
     """Whether the reference is the policy without its adapter.
 
-    An adapter that has trained biases too leaves those in its base.
+    An adapter that has trained biases too leaves those in its base, and one with more
+    tokens its rows of embeddings, unless it has those of the base beside them.
     """
     policy, *references = checkpoints
     if not isinstance(policy, Adapted) or references != [policy.base_model]:
         return False
-    return bool(policy.adapter.get("bias", "none") == "none")
+    if policy.adapter.get("bias", "none") != "none":
+        return False
+    if policy.has_base_weights:
+        return True
+    base_weights = policy.base_model.weights
+    return all(
+        policy.weights[key].shape == base_weights[key].shape for key in base_weights
+    )
+
+
+def _refuse_same(policy: Source, reference: Source) -> None:
+    """Raise DataError where the two are one model, whose rewards would all be 0."""
+    if isinstance(policy, ModelInMemory):
+        is_same = isinstance(reference, ModelInMemory) and (
+            reference.model is policy.model
+        )
+    else:
+        is_same = isinstance(policy, Adapted) and reference == policy
+    if is_same:
+        problem = "reference: it is the policy itself, with its adapter"
+        raise DataError(problem, "load the base anew, or pass the adapter's folder")
 
 
 def _choose_mode(mode: str | None, *, has_reference: bool) -> str:

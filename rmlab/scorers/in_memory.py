@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from rmlab.scorers.checkpoints.adapters import refuse_text_kind
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.checkpoints.hashing import hash_tokenizer
 from rmlab.scorers.checkpoints.stored_weights import StoredWeight
@@ -78,8 +79,9 @@ class ModelInMemory:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The configuration as plain values."""
-        return self.config.to_dict()
+        """The configuration as plain values; the class is the model's as it is now."""
+        architectures = [type(self.model).__name__]
+        return self.config.to_dict() | {"architectures": architectures}
 
     @property
     def weights(self) -> Mapping[str, StoredWeight]:
@@ -192,13 +194,17 @@ def open_model(
 
 
 def _unwrap(model: Any) -> "PreTrainedModel":
-    """The transformers model inside wrappers of torch and peft, with its adapters."""
+    """The transformers model inside wrappers of torch and peft, with its adapters.
+
+    Raises DataError where an adapter is not in the model's layers.
+    """
     from transformers import PreTrainedModel
 
     while not isinstance(model, PreTrainedModel):
         # DistributedDataParallel, torch.compile, and peft, which keeps adapters in the
         # model's layers.
         if hasattr(model, "get_base_model"):
+            _refuse_adapters(model)
             model = model.get_base_model()
         elif hasattr(model, "_orig_mod"):
             model = model._orig_mod
@@ -208,6 +214,19 @@ def _unwrap(model: Any) -> "PreTrainedModel":
             problem = f"model: {type(model).__name__} is no model of transformers"
             raise DataError(problem, "pass a folder, a model id or a PreTrainedModel")
     return model
+
+
+def _refuse_adapters(model: Any) -> None:
+    """Raise DataError where peft changes texts, or layers by text."""
+    configs = getattr(model, "peft_config", {})
+    for config in configs.values():
+        kind = getattr(config.peft_type, "value", str(config.peft_type))
+        refuse_text_kind(
+            config.base_model_name_or_path or type(model).__name__,
+            kind,
+            is_prompt=config.is_prompt_learning,
+            is_activated=bool(getattr(config, "alora_invocation_tokens", None)),
+        )
 
 
 def _refuse_sharded(model: Any) -> None:

@@ -33,6 +33,8 @@ _CLASSES = {
 # Ways to begin that change the base when the adapter is put on it.
 _CHANGED_BASE = ("pissa", "olora", "loftq", "corda", "lora_ga")
 _PROMPTS = ("PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "MULTITASK_PROMPT_TUNING")
+# They choose layers by text, or by a number of a task that nobody gives.
+_CHOOSING = ("XLORA", "POLY")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
 _MERGE = "merge the two (peft: merge_and_unload) and pass the result"
 
@@ -43,12 +45,14 @@ class Adapted(Checkpoint):
 
     `base_model`: the model. `base`: where the tokenizer lies, which is the adapter's
     where it has one. `adapter`: its configuration file. `own_keys`: weights that it has
-    whole, such as the head.
+    whole, such as the head. `has_base_weights`: whether those of the base stand beside
+    them.
     """
 
     base_model: Checkpoint
     adapter: dict[str, Any]
     own_keys: tuple[str, ...]
+    has_base_weights: bool = False
 
     @cached_property
     def config(self) -> "PreTrainedConfig":
@@ -155,8 +159,11 @@ def find_adapter(
     if weights and find_spec("peft") is None:
         raise ImportError(f"an adapter needs peft: run {install_command('adapters')}")
     own: dict[str, StoredWeight] = {}
+    has_base_weights = False
     for stored in weights.values():
         # Of resized embeddings peft may save the base's too.
+        if ".original_module." in stored.name or ".base_layer." in stored.name:
+            has_base_weights = True
         is_factor = _FACTORS.search(stored.name) or ".original_module." in stored.name
         if stored.path.stem == VALUE_HEAD or not is_factor:
             own[plain_name(stored.name.removeprefix(PREFIX))] = stored
@@ -173,6 +180,7 @@ def find_adapter(
         base_model=base_model,
         adapter=adapter,
         own_keys=tuple(own),
+        has_base_weights=has_base_weights,
     )
 
 
@@ -181,12 +189,48 @@ def _refuse_kind(name: str, adapter: Mapping[str, Any]) -> None:
     kind = adapter.get("peft_type")
     task = adapter.get("task_type")
     start = str(adapter.get("init_lora_weights"))
-    if kind is None or kind in _PROMPTS or adapter.get("alora_invocation_tokens"):
-        problem = f"model={name!r}: an adapter of the kind {kind} changes the texts"
-        raise DataError(problem, "use one that changes layers, such as LoRA")
+    refuse_text_kind(
+        name,
+        kind,
+        is_prompt=kind is None or _is_prompt_learning(str(kind)),
+        is_activated=bool(adapter.get("alora_invocation_tokens")),
+    )
     if task is not None and task not in _CLASSES:
         problem = f"model={name!r} is an adapter for {task}"
         raise DataError(problem, f"allowed: {', '.join(_CLASSES)}")
     if start.startswith(_CHANGED_BASE):
         problem = f"model={name!r}: init_lora_weights={start!r} changes the base too"
         raise DataError(problem, _MERGE)
+
+
+def _is_prompt_learning(kind: str) -> bool:
+    """Whether adapters of this kind are tokens before a text, as peft has it."""
+    if find_spec("peft") is None:
+        return kind in _PROMPTS
+    from peft import PromptLearningConfig
+    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+
+    config_class = PEFT_TYPE_TO_CONFIG_MAPPING.get(kind)
+    if config_class is None:
+        return False
+    # CPT says so without being of the class.
+    says_so = config_class.is_prompt_learning is True
+    return says_so or issubclass(config_class, PromptLearningConfig)
+
+
+def refuse_text_kind(
+    name: str, kind: str | None, *, is_prompt: bool, is_activated: bool
+) -> None:
+    """Raise DataError for an adapter that does not change all texts in the same layers.
+
+    `is_prompt`: it is tokens before a text. `is_activated`: it begins to act behind
+    tokens of its own (aLoRA).
+    """
+    remedy = "use one that changes layers, such as LoRA"
+    start = f"model={name!r}: an adapter of the kind"
+    if is_prompt:
+        raise DataError(f"{start} {kind} changes the texts", remedy)
+    if is_activated:
+        raise DataError(f"{start} aLoRA acts behind tokens of its own alone", remedy)
+    if kind in _CHOOSING:
+        raise DataError(f"{start} {kind} acts on each text in its own way", remedy)

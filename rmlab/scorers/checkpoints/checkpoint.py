@@ -102,6 +102,11 @@ class Checkpoint:
         from transformers import AutoConfig
 
         kind = self.settings.get("model_type")
+        # Such code is not among the files, nor in the fingerprint.
+        if self.trust_remote_code and "--" in str(self.settings.get("auto_map")):
+            problem = "its code lies in another repository"
+            remedy = "copy that code beside the weights, and name it in auto_map"
+            raise self.error(problem, remedy)
         remedy = "use the configuration that was published with the weights"
         if "auto_map" in self.settings and not self.trust_remote_code:
             remedy = (
@@ -221,8 +226,8 @@ def find(
     `allow_pickle`, and then by torch's restricted unpickler. `with_weights`: whether
     they are asked for and downloaded, beside configuration and tokenizer. Raises
     DataError for an unknown, gated or unreachable model, a folder without weights or
-    configuration, an adapter without its base, a model of another task, and pickles
-    that were not allowed.
+    configuration, an adapter without its base or of another adapter, a model of another
+    task, and pickles that were not allowed.
     """
     name = str(model)
     setting_files = list(_SETTINGS)
@@ -239,7 +244,7 @@ def find(
     # A tokenizer beside a configuration needs no base.
     is_complete = has_configuration and base is None and not with_weights
     if adapter is not None and not is_complete:
-        from rmlab.scorers.checkpoints.adapters import find_adapter
+        from rmlab.scorers.checkpoints.adapters import Adapted, find_adapter
 
         find_model = partial(
             find,
@@ -248,6 +253,10 @@ def find(
             with_weights=with_weights,
         )
         base_model = _find_base(name, snapshot.folder, adapter, base, find_model)
+        if isinstance(base_model, Adapted):
+            problem = f"model={name!r}: an adapter's base is an adapter itself"
+            remedy = f"merge {base_model.name!r} into its base (peft: merge_and_unload)"
+            raise DataError(problem, remedy)
         own = {}
         if with_weights:
             own = index_weights(name, snapshot.folder, allow_pickle)

@@ -33,6 +33,11 @@ _WINDOWS = (
     "max_seq_len",
 )
 
+# RoBERTa and its like count positions from behind the index of the padding token.
+_PADDED_POSITIONS = re.compile(
+    "roberta|camembert|xmod|ibert|mpnet|longformer|data2vec-text|luke"
+)
+
 # Constants that older versions wrote into checkpoints and newer ones compute.
 _BUFFERS = re.compile(
     r"(^|\.)(inv_freq|position_ids|masked_bias|(attn|attention|self_attn)\.bias|"
@@ -95,7 +100,9 @@ def window(config: "PreTrainedConfig") -> int | None:
     has_biased_input = getattr(text, "position_biased_input", True)
     if getattr(text, "relative_attention", False) and not has_biased_input:
         return None
-    if getattr(text, "relative_attention_num_buckets", None):
+    # MPNet has positions of both kinds.
+    is_padded = _PADDED_POSITIONS.search(text.model_type) is not None
+    if getattr(text, "relative_attention_num_buckets", None) and not is_padded:
         return None
 
     longest = None
@@ -104,10 +111,10 @@ def window(config: "PreTrainedConfig") -> int | None:
     # XLNet says -1: its positions are relative.
     if longest is None or longest < 1:
         return None
-    # RoBERTa counts positions from behind the padding index, so two of its embeddings
-    # are never used.
-    if "roberta" in text.model_type:
-        longest -= 2
+    # Positions behind the padding index: the embeddings up to it are never used.
+    if is_padded:
+        pad = getattr(text, "pad_token_id", None)
+        longest -= 2 if pad is None else pad + 1
     return int(longest)
 
 
