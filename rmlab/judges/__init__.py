@@ -245,7 +245,7 @@ def judge(
 
     # A caller's own rating is one of Ties as well; a list's reader and scale are not.
     is_rating = setup.shows == "answer"
-    ties_words = setup.ties_template
+    ties_words: str | Path = setup.ties_template
     ties_common = common
     if ties_template is not None:
         ties_words = ties_template
