@@ -210,7 +210,10 @@ def _is_prompt_learning(kind: str) -> bool:
     from peft import PromptLearningConfig
     from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 
-    config_class = PEFT_TYPE_TO_CONFIG_MAPPING.get(kind)
+    classes: dict[str, Any] = {}
+    for peft_type, known_class in PEFT_TYPE_TO_CONFIG_MAPPING.items():
+        classes[peft_type.value] = known_class
+    config_class = classes.get(kind)
     if config_class is None:
         return False
     # CPT says so without being of the class.
