@@ -147,9 +147,13 @@ def test_common_items_are_those_left_after_dropping_the_others(name, make_scores
     pairs = metrics.pairs(make_scores({**SIZES, "chat": 8}, models=("a", "b", "c")))
     is_lost = (pairs["domain"] == "chat") & pairs["id"].isin(["chat/1", "chat/6"])
     partial = pairs[~(is_lost & (pairs["model"] == "b"))]
+    common = call(name, partial, common=True)
+    dropped = call(name, pairs[~is_lost])
     pd.testing.assert_frame_equal(
-        call(name, partial, common=True), call(name, pairs[~is_lost])
+        common.drop(columns="missing"), dropped.drop(columns="missing")
     )
+    assert common["missing"].max() > 0, "what is left out is counted"
+    assert dropped["missing"].max() == 0
 
 
 def test_options_of_the_benchmark_reach_every_table(make_scores):

@@ -41,14 +41,14 @@ def leaderboard(
     table : DataFrame
         Scores or pairs of one benchmark (RewardBench 2 needs scores).
     responses : DataFrame, optional
-        The benchmark's texts: with them the five baselines of `rmlab.baselines` are
-        scored and added. Without, a row "random draw", whose scores are drawn, is added
+        The benchmark's texts: with them the baselines of `rmlab.baselines` (but
+        `constant`) are scored and added. Without, a row "random draw", whose scores are drawn, is added
         where the table has no baseline.
     average, ties, cluster, confidence, **options
         As in `rmlab.summary`.
     common : bool, optional
-        As in `rmlab.summary`; None shows each model on what it has, and two models are
-        compared on what both have answered.
+        As in `rmlab.summary`. With None each model is shown on what it has, and two
+        models are compared on what both have answered.
     seed : int
         Seed of the row "random draw".
 
