@@ -42,8 +42,8 @@ def leaderboard(
         Scores or pairs of one benchmark (RewardBench 2 needs scores).
     responses : DataFrame, optional
         The benchmark's texts: with them the baselines of `rmlab.baselines` (but
-        `constant`) are scored and added. Without, a row "random draw", whose scores are drawn, is added
-        where the table has no baseline.
+        `constant`) are scored and added. Without, a row "random draw", whose scores are
+        drawn, is added where the table has no baseline.
     average, ties, cluster, confidence, **options
         As in `rmlab.summary`.
     common : bool, optional
