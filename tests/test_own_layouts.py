@@ -519,16 +519,18 @@ def test_real_scores_give_the_printed_accuracies(shared_data, tmp_path, n_models
     # CE-RM has ties, and replies that could not be read.
     names = ["CE-RM-4B", *printed.index.drop("CE-RM-4B")][:n_models]
     for name in names:
-        rows = margins[margins["model"] == name].set_index("item").reindex(items.index)
+        # One model has four rows fewer than there are items.
+        rows = margins[margins["model"] == name].set_index("item")
         margin = rows["margin"].astype(float)
         chosen = rows["chosen"].astype(float).fillna(0.0)
-        frame = items[["language", "aspect", "subset"]].astype("str")
+        of_model = items.loc[rows.index]
+        frame = of_model[["language", "aspect", "subset"]].astype("str")
         frame["chosen_score"] = margin.where(margin.isna(), chosen + margin)
         frame["rejected_score"] = margin.where(margin.isna(), chosen)
         frame["correct"] = margin > 0
         frame["score_diff"] = margin
         (tmp_path / name).mkdir()
-        frame.set_index(items["id"]).to_parquet(tmp_path / name / "scores.parquet")
+        frame.set_index(of_model["id"]).to_parquet(tmp_path / name / "scores.parquet")
 
     scores = rmlab.read_scores(str(tmp_path / "*/scores.parquet"), allow_missing=True)
     pairs = rmlab.pairs(scores)
