@@ -68,22 +68,9 @@ def test_scores_in_a_file_read_back_exactly(main, tmp_path):
 
 
 def test_options_reach_the_model(main, classifier):
-    words = [
-        "-q",
-        "--device",
-        "cpu",
-        "--dtype",
-        "float32",
-        "--max-length",
-        "64",
-        "--allow-pickle",
-    ]
-    assert main("score", "mini", "owner/name", *words)[0] == 0
-    options = {
-        "device": "cpu",
-        "dtype": "float32",
-        "allow_pickle": True,
-    }
+    words = ("--device", "cpu", "--dtype", "float32", "--allow-pickle")
+    assert main("score", "mini", "owner/name", "-q", *words)[0] == 0
+    options = {"device": "cpu", "dtype": "float32", "allow_pickle": True}
     assert classifier.call_args.kwargs == options
 
 

@@ -2,7 +2,7 @@
 their intervals.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -41,7 +41,7 @@ class Bound(NamedTuple):
             message = f"{text!r}; write for example overall=0.7 or level:hard=0.5"
             raise typer.BadParameter(message) from None
 
-    def check(self, row: Mapping[str, Any]) -> tuple[str, str]:
+    def check(self, row: Mapping[Hashable, Any]) -> tuple[str, str]:
         """The verdict on a model, and a line in words; a missing number fails."""
         low = row["low"]
         high = row["high"]

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pandas as pd
 import typer
@@ -213,7 +213,7 @@ class Doctor(shared.ModelOptions, shared.TextOptions):
     def run(self) -> None:
         """Check, and print the findings; exit code 1 where a check fails."""
         keywords = self.model_keywords()
-        scorer: object = self.model
+        scorer: Any = self.model
         if self.url:
             keywords |= {"model": self.model, "weights": self.local_weights}
             scorer = self.url
