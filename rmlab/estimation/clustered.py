@@ -254,16 +254,15 @@ def sum_clusters(
 
 
 def subtract_rows(sums: ClusterSums, row: int, others: IntArray) -> ClusterSums:
-    """A row less each of others that observe the same values with the same weights."""
-    influence = sums.influence[row] - sums.influence[others]
+    """A row less each of others that observe the same values with the same weights, by
+    stratum; what belongs to a cluster stays the row's own.
+    """
+    gap = sums.influence[others] - sums.influence[row]
     in_stratum = indicator(sums.stratum, sums.part.shape[1])
     return sums._replace(
         value=sums.value[row] - sums.value[others],
-        influence=influence,
-        contribution=sums.contribution[row] - sums.contribution[others],
-        share=sums.share[others],
         part=sums.part[row] - sums.part[others],
-        variance=influence**2 @ in_stratum,
+        variance=np.square(gap, out=gap) @ in_stratum,
         df=sums.df[others],
         n_effective=sums.n_effective[others],
         low=sums.low[row] - sums.high[others],
