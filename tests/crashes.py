@@ -10,16 +10,20 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 from fakes import responses
+from tqdm import tqdm
 
 from rmlab import toy
 
 BUDGET = 150
+# Seconds after which a child ends that does not go on.
+PATIENCE = 240
 
 
 def start(work, *arguments):
@@ -28,6 +32,9 @@ def start(work, *arguments):
     """
     child = os.fork()
     if child == 0:
+        signal.alarm(PATIENCE)
+        # A lock of its own: a shared one stays locked where its holder is killed.
+        tqdm.set_lock(threading.RLock())
         try:
             work(*arguments)
         except BaseException as error:
