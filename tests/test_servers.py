@@ -465,6 +465,7 @@ def raw_server(reply, drip=b""):
         with suppress(OSError):
             while True:
                 with listening.accept()[0] as connection:
+                    connection.settimeout(60)
                     connections.append(connection)
                     while (data := connection.recv(65536)) and not data.endswith(
                         b"{}"
@@ -475,6 +476,7 @@ def raw_server(reply, drip=b""):
                         connection.sendall(drip)
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60)
         serving = threading.Thread(target=serve, args=[listening])
         serving.start()
         try:
