@@ -521,7 +521,7 @@ def test_a_difference_stops_the_run_before_a_score_is_kept(tmp_path):
     assert scores["score"].isna().sum() == 3
 
 
-def test_the_plan_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, main):
+def test_a_dry_run_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, main):
     """Before the weights are there."""
     folder = toy.save_model(tmp_path / "m")
     scorer = rmlab.classifier(folder, device="cpu")
@@ -532,7 +532,7 @@ def test_the_plan_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, m
         scorer(texts["prompt"].tolist(), texts["response"].tolist())
     n_weights = sum(weight.numel() for weight in scorer.backbone.model.parameters())
     (folder / "model.safetensors").unlink()
-    code, out, err = main("plan", folder, "mini")
+    code, out, err = main("score", "mini", folder, "--dry-run")
     assert code == 0, err
     row = {
         name: int(value)
