@@ -9,14 +9,12 @@ demo: .venv/core  ## the main job on the bundled data: scores, table, figures
 	$(BIN)/rmlab demo
 
 NBVAL := TQDM_DISABLE=1 $(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 --override-ini addopts= -n 2 --dist loadfile
-# A test that waits for ever ends its process after ten minutes, and is named.
-NO_HANG := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 # Tested notebooks run in a copy: only "make notebooks" draws the figures and slides of the checkout anew.
 COPY := artefacts/lessons
 copy-lessons = rm -rf $(COPY) && mkdir -p $(COPY) && cp -R notebooks figures $(COPY)
 
 test: .venv/docs .venv/chromium check  ## before every commit: lint, types, tests, the lessons
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(NO_HANG)
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 	$(copy-lessons)
 	$(NBVAL) $(patsubst %,$(COPY)/%,$(wildcard notebooks/*.ipynb))
 
