@@ -407,7 +407,7 @@ def some(share, bad):
         (some(0.5, Completion("[[A=B]]", model="another")), "model", "warn"),
         (
             lambda first, second, question: (
-                "[[A=B]]" if question.sample else longer(first, second)
+                "[[A=B]]" if question.base_seed else longer(first, second)
             ),
             "repeat",
             "warn",

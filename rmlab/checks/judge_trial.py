@@ -17,6 +17,7 @@ from rmlab.judges import Judge, cost
 from rmlab.judges.costs import texts_by_judge
 from rmlab.judges.kinds import FAILED, PairJudge
 from rmlab.scorers.base import Floats, Text
+from rmlab.scoring.run import Counts, add_counts
 from rmlab.tables import PROMPT
 
 
@@ -41,7 +42,7 @@ class _JudgeTrial(NamedTuple):
     texts: list[tuple[Judge, list[Text]]]
     values: Floats
     verdicts: list[str]
-    counts: Counter[str]
+    counts: Counts
     models: Counter[str]
     reasons: Counter[str]
 
@@ -55,15 +56,13 @@ def examine_judge(
     texts_of = texts_by_judge(judge, judge_sample(responses, sample))
     values = []
     verdicts: list[str] = []
-    counts: Counter[str] = Counter()
-    models: Counter[str] = Counter()
+    counts: Counts = {}
     reasons: Counter[str] = Counter()
     for subset_judge, texts in texts_of:
         rows = _ask(subset_judge, texts)
         values.append(rows[:, 0].astype(np.float64))
         verdicts += rows[:, 1].tolist()
-        counts += subset_judge.counts
-        models += subset_judge.models
+        add_counts(counts, subset_judge.counts)
         reasons.update(subset_judge.unscored.values())
 
     trial = _JudgeTrial(
@@ -73,7 +72,7 @@ def examine_judge(
         values=np.concatenate(values),
         verdicts=verdicts,
         counts=counts,
-        models=models,
+        models=counts["models"],
         reasons=reasons,
     )
     yield from run_checks(_CHECKS, trial)
@@ -129,7 +128,7 @@ def _check_repeat(trial: _JudgeTrial) -> Finding:
     """
     repeated = []
     for judge, texts in trial.texts:
-        again = replace(judge, first_sample=judge.samples)
+        again = replace(judge, seed=judge.seed + 1)
         repeated.append(_ask(again, texts)[:, 0].astype(np.float64))
 
     first = trial.values

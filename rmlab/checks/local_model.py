@@ -19,7 +19,7 @@ from rmlab.scorers.in_memory import ModelInMemory
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
 from rmlab.scoring.run import tolerance
-from rmlab.scoring.texts import both_orders, comparisons
+from rmlab.scoring.texts import comparisons
 
 if TYPE_CHECKING:
     from rmlab.inference.encoding import Encoded
@@ -49,10 +49,10 @@ class Examined:
         self.dtype = str(scorer.dtype).removeprefix("torch.")
 
         if self.is_pair:
-            self.rows, compared = comparisons(responses)
-            both = both_orders(compared)
-            texts = [both.distinct[number] for number in both.rows]
-            self.orders = [texts[: len(self.rows)], texts[len(self.rows) :]]
+            self.rows, texts = comparisons(responses, both_orders=True)
+            self.orders = []
+            for numbers in texts.numbers:
+                self.orders.append([texts.distinct[number] for number in numbers])
         else:
             self.rows = responses
             columns = zip(responses["prompt"], responses["response"], strict=True)
