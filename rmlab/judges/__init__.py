@@ -272,11 +272,11 @@ def judge(
     is_rating = setup.shows == "answer"
     ties_words: str | Path = ties_template or setup.ties_template
     ties_reading = reading
-    if is_rating and not ties_template and not convention:
-        ties_words = template or ties_words
-    if convention:
+    if convention is not None:
         ties_reading = {"reader": PUBLISHED_RATING, "unread": -1.0}
-    elif not is_rating and not ties_template:
+    elif ties_template is None and is_rating:
+        ties_words = template or ties_words
+    elif ties_template is None:
         ties_reading = {}
     ties_question = load(ties_words, "answer")
     ties_judge = AnswerJudge(**common, **ties_reading, template=ties_question)

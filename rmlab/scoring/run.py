@@ -7,11 +7,12 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -32,9 +33,6 @@ from rmlab.store import Store
 from rmlab.tables import DataError
 from rmlab.text import line, short
 from rmlab.version import __version__
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
 
 # Texts to score from which on a run is checked; six texts are then 2 % of the work.
 LONG = 256
@@ -204,14 +202,7 @@ class _ModelRun:
             if needs_check and engine is None:
                 self_check = check_company(self.scorer, new_texts)
             if new_texts:
-                n_stored = len(self.rows) - len(new_texts)
-                progress = self.options.progress
-                with _open_bar(self.title, len(self.rows), n_stored, progress) as bar:
-                    for positions, rows in self._stream(new_texts, engine, needs_check):
-                        for position, row in zip(positions, rows, strict=True):
-                            reason = self.model.unscored.get(position, "")
-                            self._set_row(int(numbers[position]), row, reason)
-                        bar.update(len(positions))
+                self._fill_rows(numbers, self._stream(new_texts, engine, needs_check))
         finally:
             if self.number:
                 self.model.free_memory()
@@ -221,9 +212,26 @@ class _ModelRun:
             raise self._refusal()
         return self_check
 
+    def _fill_rows(
+        self, numbers: Ints, batches: Generator[tuple[Ints, Rows], None, None]
+    ) -> None:
+        """Fill in the rows of the texts of these numbers, as batches of them come."""
+        n = len(self.rows)
+        show_progress = _open_bar(
+            self.title, n, n - len(numbers), self.options.progress
+        )
+        # Left in its middle, a generator ends with what keeps it: what it has not
+        # written yet would wait for the next error in Jupyter.
+        with closing(batches), show_progress as advance:
+            for positions, rows in batches:
+                for position, row in zip(positions, rows, strict=True):
+                    reason = self.model.unscored.get(position, "")
+                    self._set_row(int(numbers[position]), row, reason)
+                advance(len(positions))
+
     def _stream(
         self, texts: Sequence[Text], engine: Ray | None, needs_check: bool
-    ) -> Iterator[tuple[Ints, Rows]]:
+    ) -> Generator[tuple[Ints, Rows], None, None]:
         """Positions in `texts` and their rows, from here or from the workers."""
         store = self.options.store
         if engine is None:
@@ -358,12 +366,12 @@ def _read_record(model: Scorer, value: Any) -> Rows:
     return row
 
 
-def _make_record(scorer: Scorer, row: Rows) -> object | None:
+def _make_record(scorer: Scorer, row: Rows) -> object:
     """The stored value of a text: its score, or a list where the scorer has columns.
 
     None for a score that is not finite, unless a hidden value tells why there is none.
     """
-    values = row.tolist()
+    values: list[Any] = row.tolist()
     numbers = values[:1] if scorer.has_objects else values
     is_stored = all(map(math.isfinite, numbers))
     if scorer.hidden_columns:
@@ -377,15 +385,16 @@ def _make_record(scorer: Scorer, row: Rows) -> object | None:
 
 def score_batches(
     scorer: Scorer, texts: Sequence[Text], store: Store | None, title: str
-) -> Iterator[tuple[Ints, Rows]]:
+) -> Generator[tuple[Ints, Rows], None, None]:
     """Yield positions in `texts`, and a row for each, once they are in the store. Each
     text comes once.
     """
     fingerprint = str(scorer.fingerprint)
     is_waiting = np.ones(len(texts), bool)
     n_given = 0
+    batches = scorer.stream(texts)
     try:
-        for batch_positions, values in scorer.stream(texts):
+        for batch_positions, values in batches:
             positions = np.asarray(batch_positions, np.intp)
             rows = check_rows(values, len(positions), scorer, title)
             if store is not None and not n_given:
@@ -405,6 +414,9 @@ def score_batches(
                 store.append(fingerprint, records)
             yield positions, rows
     finally:
+        # A server is asked no more.
+        if isinstance(batches, Generator):
+            batches.close()
         if store is not None:
             store.flush()
 
@@ -491,26 +503,36 @@ def tolerance(dtype: str | None) -> float:
     return 1e-4 if dtype == "float32" else 0.1
 
 
-def _open_bar(title: str, total: int, initial: int, show: bool | None) -> "tqdm[Never]":
-    """A progress bar on stderr; `show`: None shows it on a terminal and in Jupyter
-    only, and TQDM_DISABLE=1 keeps it out of notebooks.
+@contextmanager
+def _open_bar(
+    title: str, total: int, initial: int, show: bool | None
+) -> Iterator[Callable[[int], object]]:
+    """A progress bar on stderr, as a function that takes how many texts were scored;
+    `show`: None shows it on a terminal and in Jupyter only, and TQDM_DISABLE=1 keeps it
+    out of notebooks.
     """
-    from tqdm.auto import tqdm
-
     is_kernel = type(sys.stderr).__module__.startswith("ipykernel")
     is_live = sys.stderr.isatty() or is_kernel
     if show is None:
         show = is_live and not os.environ.get("TQDM_DISABLE")
+    if not show:
+        # A bar of tqdm, shown or not, takes a lock that forked processes share; one
+        # that is killed with it stops all others for ever.
+        yield lambda n_texts: None
+        return
+
+    from tqdm.auto import tqdm
+
     description = line(title)
     if initial:
         description += f", {initial} from the store"
-    return tqdm(
+    with tqdm(
         desc=description,
         unit="text",
         total=total,
         initial=initial,
-        disable=not show,
         # Into a log few lines are written.
         mininterval=0.2 if is_live else 10.0,
         delay=_BAR_DELAY if is_kernel else 0.0,
-    )
+    ) as bar:
+        yield bar.update
