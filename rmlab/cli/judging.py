@@ -8,11 +8,11 @@ import pandas as pd
 import typer
 
 from rmlab import checks, judges, scoring
-from rmlab.checks.judge_trial import judge_sample
 from rmlab.cli import options as shared
 from rmlab.cli.scoring import check_file, say_checks, write_table
 from rmlab.cli.terminal import say, say_table
 from rmlab.judges import Judge
+from rmlab.judges.examination import judge_sample
 from rmlab.judges.kinds import FAILED, PairJudge
 from rmlab.tables import DataError
 
