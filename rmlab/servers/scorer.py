@@ -198,6 +198,8 @@ class Remote(Scorer):
         encoded = self.writer.encode([], [])
         template: dict[str, object] = {}
         if encoded is not None:
+            for name in ("bos", "eos", "convention", "truncate"):
+                template[name] = self.writer.options.get(name)
             template["template_hash"] = encoded.template_hash
         return {
             **template,
