@@ -152,11 +152,12 @@ def _one_model(name: str, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _score_run(run: ScoresOrModel, responses: pd.DataFrame | None) -> _Run:
-    scores = run
-    if not isinstance(scores, pd.DataFrame):
-        if responses is None:
-            remedy = "pass the responses, or two scores tables"
-            raise DataError("responses: a scorer needs texts to score", remedy)
+    if isinstance(run, pd.DataFrame):
+        scores = run
+    elif responses is None:
+        remedy = "pass the responses, or two scores tables"
+        raise DataError("responses: a scorer needs texts to score", remedy)
+    else:
         scores = scoring.score(responses, run)
     about = scores.attrs.get("provenance", {})
     models = scores["model"].unique()
@@ -251,7 +252,7 @@ def _check_ids(
     if not different:
         return Finding("pass", f"token ids of {len(texts)} texts are equal", value=0)
     row = different[0]
-    key = ", ".join(f"{name} {rows.loc[row, name]}" for name in KEY[1:])
+    key = " ".join(map(str, rows.loc[row, KEY[1:]]))
     place = _first_difference(left_ids[row], right_ids[row])
     detail = f"{len(different)} of {len(texts)} texts have other ids; first, {key}"
     remedy = "see the row settings; write texts with the same template and tokenizer"

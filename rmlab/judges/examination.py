@@ -58,7 +58,7 @@ class _JudgeTrial:
         questions: list[list[Question]] = []
         for judge, texts in self.texts:
             questions += [judge.questions(text) for text in texts]
-        replies = []
+        replies: list[tuple[Question, Mapping[str, Any]]] = []
         for asked, answers in zip(questions, self.rows[:, -2], strict=True):
             if answers is not None:
                 replies += zip(asked, answers, strict=True)

@@ -243,25 +243,14 @@ def _check_pad(examined: Examined) -> Finding | None:
 
 
 def _check_precision(scorer: "LocalScorer", sample: Sample) -> Finding:
-    """How far half precision is from float32, where a float32 copy fits, and how many
-    comparisons it turns.
-    """
-    import torch
-
-    from rmlab.scorers.models.loading import fits
-
+    """How far half precision is from float32, and how many comparisons it turns."""
     dtype = sample.dtype
     if dtype == "float32":
         return Finding("pass", "float32: there is nothing more exact to compare with")
     if not scorer.travels:
         detail = f"{dtype} not compared: the model is in memory"
         return Finding("warn", detail, "save it and examine the folder")
-    for source in scorer.encoder.readers:
-        if not fits(source, scorer.device, torch.float32):
-            copy = f"a float32 copy does not fit on {scorer.device} beside it"
-            remedy = "compare on a machine with more memory, or on a smaller model"
-            return Finding("warn", f"{dtype} not compared: {copy}", remedy)
-
+    # A copy that does not fit beside it waits in host memory.
     exact = scorer.in_float32().score_alone(sample.texts)
     return grade_precision(sample, exact)
 
