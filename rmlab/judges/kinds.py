@@ -5,16 +5,18 @@ answers to a prompt is the best.
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from rmlab import tables
+from rmlab.findings import Finding
 from rmlab.judges import readers
 from rmlab.judges.chat import Chat
 from rmlab.judges.local_model import Local
@@ -141,6 +143,17 @@ class Judge(Scorer):
         if self.template.system:
             details["system"] = self.template.system
         return details
+
+    def checks(
+        self, responses: pd.DataFrame, sample: int = 24, /
+    ) -> Iterator[tuple[str, Finding]]:
+        """Yield the checks of answers, verdicts and cost; about `sample` answers are
+        asked about, twice.
+        """
+        # It builds on this class.
+        from rmlab.judges.examination import examine_judge
+
+        return examine_judge(self, responses, sample)
 
     def order(self, text: Text, sample: int) -> Order:
         """Return the order in which a question shows the answers."""
