@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from collections import Counter
 from dataclasses import replace
@@ -457,8 +456,7 @@ def test_a_run_that_is_killed_asks_again_at_most_what_was_open(tmp_path):
         run = subprocess.Popen(
             [sys.executable, "-c", RUN, server.url, str(tmp_path)], env=env
         )
-        while len(server.log) < 150 and run.poll() is None:
-            time.sleep(0.001)
+        server.wait_for(150, run)
         run.kill()
         assert run.wait() == -signal.SIGKILL
         n_kept = len(list_stored(tmp_path))

@@ -595,6 +595,14 @@ def test_the_bar_of_a_resumed_run_says_what_the_store_had(monkeypatch, mini, tmp
     assert "60 from the store" in kernel.getvalue()
 
 
+def test_a_run_without_a_bar_takes_no_lock_of_bars(monkeypatch, mini):
+    """Forked processes share the lock; one was killed with it, and all others waited
+    for ever.
+    """
+    monkeypatch.setattr("tqdm.std.tqdm.get_lock", lambda: pytest.fail("taken"))
+    rmlab.score(mini, "longest")
+
+
 def test_no_bar_is_in_a_notebook_that_is_kept(monkeypatch, mini):
     def slow(prompts, responses):
         time.sleep(0.2)

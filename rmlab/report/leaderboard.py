@@ -71,12 +71,12 @@ def leaderboard(
         entries, average, ties, common, options, cluster=cluster, min_models=1
     )
     names, numbers = list_numbers(benchmark, items, of_summary=True)
-    result = estimate(items, numbers, confidence, contrasts=[0])
+    result = estimate(items, numbers, confidence)
     frame = summary_frame(items, names, result)
 
     is_blind = frame["model"].map(is_baseline)
     kind = pd.Series("model", index=frame.index).mask(is_blind, "baseline")
-    ranks = rank_columns(items, numbers[0], result, confidence)
+    ranks = rank_columns(items, result, confidence)
     frame = frame.assign(kind=kind, **ranks)
     if "prior_sets" in frame and frame["prior_sets"].isna().all():
         frame = frame.drop(columns="prior_sets")
