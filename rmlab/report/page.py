@@ -246,7 +246,7 @@ def _figures(
     yield _Drawing("overall", plots.plot_leaderboard(board), numbers)
     if not has_styles:
         parts = metrics.estimates(best)
-        for quantity in ("section", "domain"):
+        for quantity in ("section", "domain", "subset"):
             part = parts[parts["quantity"] == quantity]
             if len(part["name"].unique()) > 1:
                 figure = plots.plot_forest(part, label="name", series="model")
