@@ -104,7 +104,7 @@ def check_company(sample: Sample, tolerance: float) -> Finding:
     distance = apart(sample.alone, sample.together)
     flips = sample.flips(sample.alone, sample.together)
     detail = f"at most {distance:.1g} standard deviations apart {flips.description}"
-    remedy = "set budget= to the longest text's tokens"
+    remedy = "set max_batch_tokens= to the longest text's tokens"
     if tolerance > 1e-3:
         remedy = "score with dtype='float32'"
     status = grade(distance <= tolerance, distance <= 10 * tolerance)

@@ -189,7 +189,7 @@ class TokenOptions:
         str | None,
         typer.Option(help="left keeps the answer, right the prompt; else raise."),
     ] = None
-    budget: Annotated[
+    max_batch_tokens: Annotated[
         int | None, typer.Option(help="Tokens forwarded at once.", min=1)
     ] = None
 
@@ -306,7 +306,7 @@ _NEEDS = {
 _EXCLUDES = {
     "cluster": ("estimate", "check"),
     "implicit": ("head", "pooling", "weight", "url"),
-    "kind": ("head", "pooling", "convention", "budget", "allow_pickle"),
+    "kind": ("head", "pooling", "convention", "max_batch_tokens", "allow_pickle"),
     "pairwise": ("head", "pooling", "weight", "template", "url"),
     "reference": ("head", "weight", "url"),
     "url": ("base", "device", "dtype", "trust_remote_code"),

@@ -206,7 +206,7 @@ class Plan(shared.TemplateOptions, shared.TokenOptions, shared.TextOptions):
         passes = plan(
             encoded.ids,
             encoded.groups,
-            budget=self.budget or CPU_BUDGET,
+            budget=self.max_batch_tokens or CPU_BUDGET,
             packing=Packing(None, causal=not encodes(checkpoint.config)),
         )
 
