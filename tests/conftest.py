@@ -1,6 +1,8 @@
 """Fixtures that several test files share."""
 
+import faulthandler
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -10,10 +12,39 @@ import pandas as pd
 import pytest
 
 matplotlib.use("Agg")
-# torch reads it once: tiny models are fastest on one thread
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+# torch reads it once: tiny models are fastest on one thread. Other numbers of threads
+# have a variable of their own (other_machines.py), whatever the shell has set.
+os.environ["OMP_NUM_THREADS"] = os.environ.get("RMLAB_TEST_THREADS", "1")
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+DEADLINE = {"ordinary": 600, "long": 3600}  # seconds
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """A test that does not end fails, with its fixtures; if it cannot even fail, its
+    process ends.
+    """
+    if not hasattr(signal, "setitimer"):
+        return (yield)
+    kind = "long" if item.get_closest_marker("long") else "ordinary"
+    seconds = DEADLINE[kind]
+
+    def fail(*_):
+        pytest.fail(f"{item.nodeid} has not ended in {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    # Again, where the end of the test does not end either.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 60)
+    faulthandler.dump_traceback_later(seconds + 300, exit=True, file=sys.__stderr__)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(autouse=True)

@@ -20,14 +20,16 @@ from fakes import responses
 from rmlab import toy
 
 BUDGET = 150
+DEADLINE = 400  # seconds, of a driver; its children have as much
 
 
 def start(work, *arguments):
     """A child that does the work; forked from a process that has done some, it starts
-    at once.
+    at once. It ends, whatever it waits for.
     """
     child = os.fork()
     if child == 0:
+        signal.alarm(DEADLINE)
         try:
             work(*arguments)
         except BaseException as error:
@@ -54,6 +56,7 @@ def run_driver(*command, quiet=False):
         check=False,
         env=calm,
         cwd=Path(__file__).parent,
+        timeout=DEADLINE,
     )
     assert done.returncode == 0, done.stderr
     assert not (quiet and done.stderr), done.stderr

@@ -21,6 +21,9 @@ REFUSALS = {
 }
 
 
+WAIT = 300  # seconds, for anything
+
+
 @dataclass(frozen=True)
 class Seen:
     """One request as it arrived. `body`: parsed, or the bytes where it is not JSON.
@@ -64,6 +67,8 @@ class FaultyServer(ThreadingTCPServer):
 
     def __enter__(self):
         super().__init__(("127.0.0.1", self.port), _Handler)
+        # A client that has left between select and accept leaves nothing to accept.
+        self.socket.settimeout(1)
         self.port = self.server_address[1]
         self.thread = threading.Thread(
             target=self.serve_forever, args=[0.01], daemon=True
@@ -82,6 +87,15 @@ class FaultyServer(ThreadingTCPServer):
     @property
     def url(self):
         return f"http://127.0.0.1:{self.port}"
+
+    def wait_for(self, n_requests, run):
+        """Wait until so many requests have come, or the process that asks has ended."""
+        last = time.monotonic() + WAIT
+        while len(self.log) < n_requests and run.poll() is None:
+            if time.monotonic() > last:
+                run.kill()
+                raise TimeoutError(f"{len(self.log)} requests in {WAIT} seconds")
+            time.sleep(0.001)
 
     def bodies(self, path=None):
         """Bodies that arrived, in order."""
@@ -111,6 +125,7 @@ class FaultyServer(ThreadingTCPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
+    timeout = WAIT
 
     def answer(self):
         server, length = self.server, int(self.headers.get("content-length", 0))

@@ -455,50 +455,8 @@ def test_the_doctor_says_what_was_trained(zoo, tmp_path):
     assert "adapter" not in set(rmlab.doctor(zoo(), responses)["check"])
 
 
-def test_the_shell_takes_a_base(zoo, tmp_path, main):
-    base = zoo(task="causal")
-    folder = train(base, tmp_path / "adapter")
-    settings = json.loads((folder / "adapter_config.json").read_text())
-    settings["base_model_name_or_path"] = "gone"
-    (folder / "adapter_config.json").write_text(json.dumps(settings))
-    pairs = tmp_path / "pairs.csv"
-    pairs.write_text("prompt,chosen,rejected\nWhy?,Because.,No.\n")
-    out = tmp_path / "scores.csv"
-    main("score", pairs, folder, "--base", base, "-o", out)
-    expected = rmlab.classifier(folder, base=base)(["Why?"] * 2, ["Because.", "No."])
-    scores = rmlab.read_scores(out).sort_values("label")["score"]
-    np.testing.assert_allclose(sorted(scores), sorted(expected), atol=1e-5)
-
-
-def test_the_shell_judges_with_a_base(zoo, tmp_path, main):
-    base = zoo(task="causal")
-    folder = train(base, tmp_path / "adapter", task="CAUSAL_LM")
-    path = folder / "adapter_config.json"
-    settings = json.loads(path.read_text())
-    path.write_text(json.dumps(settings | {"base_model_name_or_path": "gone"}))
-    pairs = tmp_path / "pairs.csv"
-    pairs.write_text("prompt,chosen,rejected\nWhy?,Because.,No.\n")
-    out = tmp_path / "judged.csv"
-    options = ["--mode", "logprob", "--device", "cpu", "--dtype", "float32"]
-    arguments = ["judge", pairs, folder, *options, "--base", base, "-o", out]
-    code, _, err = main(*arguments)
-    assert code == 0, err
-    judge = rmlab.judge(
-        folder, base=base, mode="logprob", device="cpu", dtype="float32"
-    )
-    expected = rmlab.prefer(rmlab.load_preferences(pairs), judge)["margin"]
-    found = rmlab.read_pairs(out)["margin"]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-    # A server's model has no base here.
-    server = ["--url", "http://127.0.0.1:1/v1", "--base", base]
-    code, _, err = main("judge", pairs, "served", *server)
-    assert code == 2
-    assert "--base" in err
-
-
-def plan_row(main, *arguments):
-    code, out, err = main("plan", *arguments, "mini")
+def plan_row(main, folder):
+    code, out, err = main("score", "mini", folder, "--dry-run")
     assert code == 0, err
     return pd.read_csv(io.StringIO(out)).iloc[0]
 
@@ -529,22 +487,6 @@ def test_the_plan_takes_an_adapter_of_an_encoder_that_names_no_task(
     model.save_pretrained(tmp_path / "adapter")
     row = plan_row(main, tmp_path / "adapter")
     assert row["tokens"] == plan_row(main, folder)["tokens"]
-
-
-def test_the_plan_takes_a_base(zoo, tmp_path, main):
-    base = zoo(task="causal")
-    folder = train(base, tmp_path / "adapter")
-    path = folder / "adapter_config.json"
-    settings = json.loads(path.read_text())
-    path.write_text(json.dumps(settings | {"base_model_name_or_path": "gone/away"}))
-    code, _, err = main("plan", folder, "mini")
-    assert code == 1
-    assert "base=" in err
-    row = plan_row(main, folder, "--base", base)
-    assert row["tokens"] == plan_row(main, base)["tokens"]
-    # A model without a configuration of its own.
-    (tmp_path / "lone").mkdir()
-    assert plan_row(main, tmp_path / "lone", "--base", base)["tokens"] == row["tokens"]
 
 
 def test_a_pairwise_adapter_prefers_what_its_merged_model_does(zoo, tmp_path):

@@ -8,9 +8,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
-import threading
+import time
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -225,20 +226,28 @@ def jupyterlab(folder):
     environment = (
         os.environ | dict.fromkeys(folders, str(folder)) | {"PYTHONPATH": path}
     )
-    with subprocess.Popen(
-        command, env=environment, cwd=folder, stderr=subprocess.PIPE, text=True
-    ) as server:
-        try:
-            addresses = (
-                re.search(r"http://127\.0\.0\.1:\d+", line) for line in server.stderr
-            )
-            address = next(filter(None, addresses))[0]
-            threading.Thread(
-                target=server.stderr.read, daemon=True
-            ).start()  # or its log fills the pipe
-            yield address
-        finally:
-            server.terminate()
+    log = folder / "jupyterlab.log"
+    with log.open("w") as stderr:
+        server = subprocess.Popen(
+            command, env=environment, cwd=folder, stderr=stderr, start_new_session=True
+        )
+    address = None
+    last = time.monotonic() + KERNEL_START / 1000
+    try:
+        while address is None:
+            assert server.poll() is None, log.read_text()
+            assert time.monotonic() < last, log.read_text()
+            time.sleep(0.05)
+            address = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
+        yield address[0]
+    finally:
+        server.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(30)
+        # A kernel that outlives its server is waited for by nobody.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait(30)
 
 
 @pytest.fixture(scope="module", params=["notebook", "report"])

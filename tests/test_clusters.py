@@ -241,7 +241,9 @@ def run_ray(code, store):
         "RAY_AUTH_MODE": "disabled",  # else it writes a token into the home folder
     }
     command = [sys.executable, "-c", BEGIN + code, str(store)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, timeout=500
+    )
     if done.returncode == 77:
         pytest.skip("Ray does not start here within the time that it gives itself")
     assert done.returncode == 0, done.stderr[-4000:]

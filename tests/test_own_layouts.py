@@ -719,9 +719,9 @@ def test_a_winner_that_both_models_are_called_is_none():
 
 def test_chosen_cells_that_name_columns_are_refused():
     row = {**SIDES, "chosen": "response_b", "rejected": "response_a"}
-    with pytest.raises(DataError, match="winner='chosen'"):
+    with pytest.raises(DataError, match=r"\{'winner': 'chosen'\}"):
         rmlab.load_preferences([row])
-    responses = rmlab.load_preferences([row], winner="chosen")
+    responses = rmlab.load_preferences([row], columns={"winner": "chosen"})
     assert responses["response"].tolist() == ["y", "x"]
 
 
@@ -730,3 +730,121 @@ def test_words_that_float_reads_are_no_winners(word):
     responses = rmlab.load_preferences(battles("winner", ["a", word, "b"]))
     assert responses["id"].unique().tolist() == ["0", "2"]
     assert responses.attrs["understood"]["left_out"] == {repr(word): 1}
+
+
+def test_winners_of_scores_without_texts(tmp_path):
+    """The remedy named columns that led nowhere."""
+    path = tmp_path / "battles.csv"
+    path.write_text("id,winner,score_a,score_b\nx,a,2,1\ny,b,2,1\n")
+    outcomes = rmlab.pairs(rmlab.read_scores(path)).set_index("id")["outcome"]
+    assert outcomes.to_dict() == {"x": "win", "y": "loss"}
+    # `better=` was named, which this function does not have.
+    path.write_text("id,winner,score_a,score_b\nx,-2,2,1\ny,1,2,1\n")
+    with pytest.raises(DataError, match="write 'a' and 'b'"):
+        rmlab.read_scores(path)
+
+
+def test_unpaired_answers_of_messages_are_a_pool():
+    """load_preferences sends them to load_pool, which refused messages."""
+    pool = rmlab.load_pool(KTO)
+    assert pool["response"].tolist() == ["good", "bad"]
+    assert pool["prompt"].tolist() == ["p", "p"]
+    system = user("Be brief.") | {"role": "system"}
+    chats = [
+        {"completion": [system, user("p"), assistant(text)], "label": True}
+        for text in "ab"
+    ]
+    pool = rmlab.load_pool(chats)
+    assert pool["response"].tolist() == ["a", "b"]
+    assert pool["id"].tolist() == ["0", "0"]
+
+
+def test_a_bad_label_is_a_bad_row():
+    rows = [
+        {"prompt": f"p{n}", "response": text, "label": label}
+        for n in range(3)
+        for text, label in (("x", 1), ("y", 0))
+    ]
+    rows[1]["label"] = "perhaps"
+    rows[2]["response"] = ""
+    with pytest.raises(DataError, match="on_bad_rows='drop'"):
+        rmlab.load_preferences(rows)
+    responses = rmlab.load_preferences(rows, on_bad_rows="drop")
+    assert responses["prompt"].unique().tolist() == ["p2"]
+    assert responses.attrs["understood"]["bad_rows"] == 2
+
+
+def test_a_prompt_that_is_a_json_object_stays_text():
+    texts = ['{"task": "add"}', '["one", "two"]']
+    rows = [{"prompt": text, "chosen": "a", "rejected": "b"} for text in texts]
+    assert rmlab.load_preferences(rows)["prompt"].unique().tolist() == texts
+
+
+def test_decimal_commas_of_joined_scores(tmp_path):
+    row = {"prompt": "p", "chosen": "a", "rejected": "b", "id": "7"}
+    path = tmp_path / "excel.csv"
+    path.write_text("id;label;score\n7;chosen;0,5\n7;rejected;-1,25\n")
+    scores = rmlab.io.join(rmlab.load_preferences([row]), path)
+    assert scores["score"].tolist() == [0.5, -1.25]
+
+
+@pytest.mark.parametrize("layout", ["winner", "rating", "ratings"])
+def test_a_missing_value_of_a_scale_is_not_read_as_its_lowest(layout):
+    numbers = [1, 5, -1, 4]
+    if layout == "winner":
+        rows = battles("winner", numbers)
+    elif layout == "rating":
+        rows = [{"prompt": "p", "response": f"r{n}", "rating": n} for n in numbers]
+    else:
+        texts = [f"r{n}" for n in numbers]
+        rows = [{"prompt": "p", "responses": texts, "ratings": numbers}]
+    options = {"better": "b"} if layout == "winner" else {}
+    with pytest.raises(DataError, match="-1"):
+        rmlab.load_preferences(rows, **options)
+
+
+@pytest.mark.parametrize("other", ["context", "input"])
+def test_a_context_beside_the_question_is_not_dropped(other):
+    row = {"question": "q", other: "c", "chosen": "a", "rejected": "b"}
+    with pytest.raises(DataError, match=rf"'question'.*'{other}'"):
+        rmlab.load_preferences([row])
+    named = rmlab.load_preferences([row], columns={"prompt": "question"})
+    assert set(named["prompt"]) == {"q"}
+
+
+@pytest.mark.parametrize("place", ["prompt", "answers"])
+def test_two_different_system_messages_are_refused(place):
+    said = {"role": "system", "content": "Be long."}
+    talk = [said, user("Hi")]
+    rows = [{"system": "Be brief.", "prompt": talk, "chosen": "a", "rejected": "b"}]
+    if place == "answers":
+        rows[0].pop("prompt")
+        rows[0]["chosen"] = [*talk, assistant("a")]
+        rows[0]["rejected"] = [*talk, assistant("b")]
+    with pytest.raises(DataError, match="row 0"):
+        rmlab.load_preferences(rows)
+    said["content"] = "Be brief."
+    assert rmlab.load_preferences(rows)["prompt"][0] == talk
+
+
+def test_a_system_column_and_conversations_that_repeat_the_prompt():
+    """They were refused as contradicting each other."""
+    talks = {label: [user("Hi"), assistant(label)] for label in ("chosen", "rejected")}
+    row = {"system": "Be brief.", "prompt": "Hi", **talks}
+    responses = rmlab.load_preferences([row])
+    assert responses["response"].tolist() == ["chosen", "rejected"]
+    assert [turn["role"] for turn in responses["prompt"][0]] == ["system", "user"]
+
+
+def test_scores_by_model_id_and_label_need_no_slot(tmp_path):
+    path = tmp_path / "plain.csv"
+    lines = ["model,label,id,score", "m,chosen,x,2", "m,rejected,x,1"]
+    path.write_text("\n".join([*lines, "n,rejected,x,2", "n,chosen,x,1"]))
+    pairs = rmlab.pairs(rmlab.read_scores(path)).set_index("model")
+    assert pairs["outcome"].to_dict() == {"m": "win", "n": "loss"}
+    lines += ["m,rejected,x,0"]
+    path.write_text(
+        "\n".join([*lines, *(line.replace("m", "n") for line in lines[1:])])
+    )
+    with pytest.raises(DataError, match="tells them apart"):
+        rmlab.read_scores(path)

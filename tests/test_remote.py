@@ -691,8 +691,7 @@ def test_a_killed_run_of_a_served_model_loses_what_was_not_confirmed(
         run = subprocess.Popen(
             [sys.executable, "-c", RUN, server.url, folder, tmp_path / "store"], env=env
         )
-        while len(server.log) < 90 and run.poll() is None:
-            time.sleep(0.001)
+        server.wait_for(90, run)
         run.kill()
         assert run.wait() == -signal.SIGKILL
         sent = {

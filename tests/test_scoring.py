@@ -521,7 +521,7 @@ def test_a_difference_stops_the_run_before_a_score_is_kept(tmp_path):
     assert scores["score"].isna().sum() == 3
 
 
-def test_the_plan_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, main):
+def test_a_dry_run_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, main):
     """Before the weights are there."""
     folder = toy.save_model(tmp_path / "m")
     scorer = rmlab.classifier(folder, device="cpu")
@@ -532,7 +532,7 @@ def test_the_plan_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, m
         scorer(texts["prompt"].tolist(), texts["response"].tolist())
     n_weights = sum(weight.numel() for weight in scorer.backbone.model.parameters())
     (folder / "model.safetensors").unlink()
-    code, out, err = main("plan", folder, "mini")
+    code, out, err = main("score", "mini", folder, "--dry-run")
     assert code == 0, err
     row = {
         name: int(value)
@@ -593,6 +593,14 @@ def test_the_bar_of_a_resumed_run_says_what_the_store_had(monkeypatch, mini, tmp
     n_shown = kernel.getvalue().count("characters")
     rmlab.score(mini, characters, store=tmp_path)
     assert "60 from the store" in kernel.getvalue()
+
+
+def test_a_run_without_a_bar_takes_no_lock_of_bars(monkeypatch, mini):
+    """Forked processes share the lock; one was killed with it, and all others waited
+    for ever.
+    """
+    monkeypatch.setattr("tqdm.std.tqdm.get_lock", lambda: pytest.fail("taken"))
+    rmlab.score(mini, "longest")
 
 
 def test_no_bar_is_in_a_notebook_that_is_kept(monkeypatch, mini):

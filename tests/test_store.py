@@ -224,6 +224,16 @@ def test_object_storage_that_is_away_is_one_error_and_loses_nothing(objects):
     assert len(Store(objects).read("fake-1")) == len(frame)
 
 
+def test_scores_of_a_run_that_fails_are_written_while_its_error_is_kept(objects):
+    """A notebook keeps the last error; what had been scored was never written."""
+    frame = responses(20)
+    broken = Streaming(nan=frame["response"].tail(1))
+    with pytest.raises(DataError, match="not finite") as caught:
+        score(frame, broken, store=objects)
+    assert len(Store(objects).read("fake-1")) == len(broken.forwarded) - 1
+    assert caught.traceback
+
+
 @pytest.mark.parametrize("kind", ["folder", "memory"])
 def test_torn_anywhere_keeps_every_whole_line(tmp_path, kind):
     place = place_of(kind, tmp_path)

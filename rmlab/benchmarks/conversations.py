@@ -207,8 +207,13 @@ def _continue_prompt(prompt: Messages, turns: Messages) -> Messages:
     ends = _same_messages(turns[:-1][-n_before:], prompt)
     if begins or ends:
         return turns
+    question = [turn for turn in prompt if turn["role"] not in ("tools", "system")]
+    if question and _same_messages(turns[: len(question)], question):
+        return prompt + turns[len(question) :]
     is_asked = prompt[-1]["role"] == "user"
-    if turns[0]["role"] in ("system", "user") and is_asked:
+    has_system = any(turn["role"] == "system" for turn in prompt)
+    starts_anew = turns[0]["role"] == "user" and is_asked
+    if starts_anew or (turns[0]["role"] == "system" and (is_asked or has_system)):
         return []
     return prompt + turns
 

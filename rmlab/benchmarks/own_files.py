@@ -216,6 +216,9 @@ def _read(
     errors = []
     prompts = PromptReader(table)
     for key, answers in groups.items():
+        if key in table.bad:
+            errors.append(table.bad[key])
+            continue
         try:
             items.append(_read_item(table, key, answers, prompts))
         except DataError as error:
@@ -233,9 +236,9 @@ def _read(
 def _refuse_rows(errors: Sequence[DataError]) -> None:
     """Raise the first error with the number of rows like it."""
     first = errors[0]
-    if len(errors) == 1:
-        raise first
-    problem = f"{first.problem} ({len(errors)} such prompts)"
+    problem = first.problem
+    if len(errors) > 1:
+        problem = f"{first.problem} ({len(errors)} such prompts)"
     raise DataError(problem, f"{first.remedy}, or pass on_bad_rows='drop'")
 
 

@@ -86,7 +86,7 @@ def _refuse_names(table: OwnTable, columns: Sequence[Cells]) -> None:
     for name, cells in zip(table.roles["chosen"], columns, strict=True):
         if cells and all(str(cell).strip().lower() in present for cell in cells):
             problem = f"{table.source.place}: {name!r} holds names of columns, no texts"
-            raise DataError(problem, f"pass winner={name!r} (--winner {name})")
+            raise DataError(problem, f"pass {name_column('winner', name)}")
 
 
 def _list_answers(cells: Sequence[object]) -> list[object]:
@@ -193,7 +193,9 @@ def _to_number(cell: object, comma: str) -> float | None:
 
 def read_sides(table: OwnTable) -> list[Answer]:
     """Two answers side by side, and which of them won; ties are left out."""
-    table.require("a", "b")
+    has_scores = table.has("score_a", "score_b")
+    if not has_scores:
+        table.require("a", "b")
     winners = _find_winners(table)
     texts = {side: table.cells(side) for side in "ab"}
     scores = {side: table.cells(f"score_{side}") for side in "ab"}
@@ -228,13 +230,13 @@ def _find_winners(table: OwnTable) -> list[str]:
 
     words = dict.fromkeys(_TIES, "tie") | (sides or {})
     for side, rival in _RIVAL.items():
-        column = table.roles[side][0].strip().lower()
+        columns = [name.strip().lower() for name in table.roles[side]]
         for word in (
             side,
             f"model_{side}",
             f"{side}>{rival}",
             f"{rival}<{side}",
-            column,
+            *columns,
         ):
             words[word] = side
     winners = []
@@ -287,7 +289,7 @@ def _side_numbers(table: OwnTable, numbers: set[float | None]) -> dict[str, str]
     """The sides that numbers mean; None where they are a scale."""
     if not numbers or table.better is not None or _is_graded(table):
         return None
-    names = [table.roles[side][0] for side in "ab"]
+    names = [table.roles[side][0] for side in "ab" if table.has(side)] or ["a", "b"]
     digits = [re.sub(r"\D", "", name) for name in names]
     is_label = table.roles["winner"][0].strip().lower() in ("label", "labels")
     is_shp = is_label and names[0].strip().lower() == "human_ref_a"
@@ -317,10 +319,12 @@ def _read_scale(table: OwnTable, cells: Cells) -> list[str]:
             f"{place}: winner: column {column!r} holds numbers from {low} to {high}"
         )
         remedy = (
-            "pass better='b' (--better b) where larger values favour the second, "
-            "'a' where they favour the first answer, or write 'a' and 'b'"
+            "write 'a' and 'b' into it; load_preferences also takes "
+            "better='b' (--better b) where larger values favour the second answer"
         )
         raise DataError(problem, remedy)
+    if not _is_graded(table):
+        _refuse_minus_one(table, "winner", numbers)
     middle = 0.0 if _is_graded(table) else _find_middle(numbers)
     if middle is None:
         problem = (
@@ -347,6 +351,17 @@ def _read_scale(table: OwnTable, cells: Cells) -> list[str]:
             winners.append(favours if value > middle else _RIVAL[favours])
     table.extra["strength"] = strengths
     return winners
+
+
+def _refuse_minus_one(table: OwnTable, role: str, numbers: Sequence[float]) -> None:
+    """Raise DataError where -1 stands beside the numbers of a scale from 1."""
+    others = {number for number in numbers if number != -1}
+    is_scale = others and all(number >= 1 and number % 1 == 0 for number in others)
+    if is_scale and len(others) < len({*numbers}) and max(others) >= 3:
+        column = table.roles[role][0]
+        problem = f"{table.source.place}: {column!r} goes from 1 to {max(others):g}"
+        remedy = "leave the cell empty if it is missing; add 2 if -1 is a grade"
+        raise DataError(f"{problem}, and some of its values are -1", remedy)
 
 
 def _find_middle(numbers: Sequence[float]) -> float | None:
@@ -396,18 +411,42 @@ def read_rows(table: OwnTable) -> list[Answer]:
     marks = table.cells(mark_role)
     texts = table.cells("response")
     marked = []
+    ratings = []
     for row, item in enumerate(_find_prompts(table)):
         mark: str | float
         if mark_role == "label":
-            mark = read_label(table, row)
+            try:
+                mark = read_label(table, row)
+            except DataError as error:
+                table.bad.setdefault(item, error)
+                mark = "chosen"
         else:
             mark = read_number(table, row, mark_role, marks[row])
             mark = -mark if mark_role == "rank" else mark
+            ratings.append(abs(mark) if mark_role == "rank" else mark)
         score = read_number(table, row, "score", scores[row])
         marked.append(_Marked(item, row, texts[row], mark, score))
+    _refuse_minus_one(table, mark_role, ratings)
+    if table.has("model") and not table.has("response"):
+        _refuse_unnamed(table, marked)
     if table.has("model"):
         marked.sort(key=lambda answer: str(answer.text))
     return _list_marked(table, marked)
+
+
+def _refuse_unnamed(table: OwnTable, marked: Sequence[_Marked]) -> None:
+    """Raise DataError where a model has several scores of a label, and nothing says
+    which answer each is of.
+    """
+    models = table.names("model")
+    seen = set()
+    for answer in marked:
+        key = (answer.item, answer.mark)
+        if key in seen and len({*models}) > 1:
+            problem = f"{table.source.place}: row {answer.row} repeats a prompt's label"
+            remedy = "add a column that tells them apart: the text, or a slot"
+            raise DataError(problem, remedy)
+        seen.add(key)
 
 
 def _refuse_ranks(table: OwnTable) -> None:
@@ -475,6 +514,7 @@ def read_lists(table: OwnTable) -> list[Answer]:
     _refuse_ranks(table)
     columns = {role: table.cells(role) for role in ("scores", mark_role)}
     marked = []
+    ratings: list[float] = []
     for row, parts in enumerate(table.cells("responses")):
         if not isinstance(parts, list):
             table.refuse(row, "responses", "a list of answers")
@@ -503,7 +543,9 @@ def read_lists(table: OwnTable) -> list[Answer]:
                 read_mark = _LABEL_WORDS[word]
             else:
                 read_mark = read_number(table, row, mark_role, mark)
+                ratings.append(read_mark)
             marked.append(_Marked(row, row, text, read_mark, score))
+    _refuse_minus_one(table, mark_role, ratings)
     return _list_marked(table, marked)
 
 
@@ -567,7 +609,15 @@ class OwnLayout(NamedTuple):
 
 LAYOUTS = (
     OwnLayout("pairs", (LABELS, ("chosen_score", "rejected_score")), read_pairs),
-    OwnLayout("battles", (("a", "b", "winner"), ("a", "b", "winner_a")), read_sides),
+    OwnLayout(
+        "battles",
+        (
+            ("a", "b", "winner"),
+            ("a", "b", "winner_a"),
+            ("score_a", "score_b", "winner"),
+        ),
+        read_sides,
+    ),
     OwnLayout(
         "answers",
         (
@@ -610,7 +660,7 @@ def find_layout(
 def _choose_layout(table: OwnTable, mapping: OwnColumns) -> OwnLayout | None:
     for layout in LAYOUTS:
         named = {role for needs in layout.needs for role in needs}
-        own = named - {"response", "score", "scores"}
+        own = named - {"response", "score", "scores", "score_a", "score_b"}
         if any(mapping.get(role) for role in own):
             return layout
     for layout in LAYOUTS:

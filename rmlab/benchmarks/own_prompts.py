@@ -51,7 +51,10 @@ class PromptReader:
 
         before = self._read_context(row, context)
         turns = [] if prompt is None else to_messages(prompt)
-        if turns and turns[0] in before:
+        systems = [turn for turn in before if turn["role"] == "system"]
+        if turns and turns[0]["role"] == "system" and systems:
+            if turns[0] != systems[0]:
+                self._table.refuse(row, "system", "that of the messages")
             turns = turns[1:]  # the system's message stands in both
         return before + turns
 

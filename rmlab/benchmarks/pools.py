@@ -2,11 +2,19 @@
 
 import json
 from collections.abc import Container, Mapping
+from typing import cast
 
 import numpy as np
 import pandas as pd
 
 from rmlab import records, tables
+from rmlab.benchmarks.conversations import (
+    Prompt,
+    Response,
+    SplitAnswers,
+    Turns,
+    split_answers,
+)
 from rmlab.benchmarks.own_layouts import read_label, read_number
 from rmlab.benchmarks.own_prompts import PromptReader, read_answer
 from rmlab.benchmarks.roles import OwnTable, match_roles
@@ -87,7 +95,10 @@ def load_pool(
     table = _match_pool(
         data, {"prompt": prompt, "response": response, "label": correct}
     )
-    table.require("prompt", "label", *([] if is_scored else ["response"]))
+    has_chats = table.has("response") and not table.has("prompt")
+    table.require("label", *([] if is_scored else ["response"]))
+    if not has_chats:
+        table.require("prompt")
     if is_scored and "model" not in data.columns and model is None:
         problem = f"{data.place}: scores without a column 'model'"
         remedy = "name it: model='my-rm', or add the column"
@@ -167,8 +178,6 @@ def _read_pool(table: OwnTable) -> pd.DataFrame:
     for row, cell in enumerate(table.cells("prompt")):
         # A number names a prompt.
         asked = cell if isinstance(cell, int | float) else reader.read(row)
-        if asked is None:
-            table.refuse(row, "prompt", "given in every row", "fill it in")
         prompts.append(asked)
     labels = [read_label(table, row) for row in rows]
     used = [table.roles[role][0] for role in ("prompt", "label") if table.has(role)]
@@ -188,18 +197,37 @@ def _read_pool(table: OwnTable) -> pd.DataFrame:
         cells = kept["score"]
         kept["score"] = [read_number(table, row, "score", cells[row]) for row in rows]
     pool = pd.DataFrame(kept, index=rows)
-    pool["prompt"] = pd.Series(prompts, dtype=object)
-    pool["label"] = labels
     has_texts = table.has("response")
     if has_texts:
-        cells = table.cells("response")
-        texts = [read_answer(table, row, "response", cells[row]) for row in rows]
+        texts = []
+        for row, cell in enumerate(table.cells("response")):
+            answer = read_answer(table, row, "response", cell)
+            split = _split_answer(table, row, prompts[row], answer)
+            prompts[row] = split.prompt
+            texts.append(split.responses[0])
         pool["response"] = pd.Series(texts, dtype=object)
+    if None in prompts:
+        table.refuse(prompts.index(None), "prompt", "given in every row", "fill it in")
+    pool["prompt"] = pd.Series(prompts, dtype=object)
+    pool["label"] = labels
     if "id" not in pool:
         spelled = [_spell(asked) for asked in prompts]
         numbers = pd.factorize(np.array(spelled, object))[0]
         pool["id"] = pd.Series(numbers, dtype="str") if has_texts else spelled
     return pool
+
+
+def _split_answer(
+    table: OwnTable, row: int, prompt: object, answer: Turns
+) -> SplitAnswers:
+    """The prompt and the response of a candidate, which may hold the prompt."""
+    if isinstance(prompt, int | float):
+        return SplitAnswers(cast("Prompt", prompt), [cast("Response", answer)], False)
+    split = split_answers(cast("Prompt | None", prompt), [answer])
+    if split is None:
+        allowed = "messages that end with the assistant's answer to the prompt"
+        table.refuse(row, "response", allowed)
+    return split
 
 
 def _spell(prompt: object) -> str:

@@ -3,7 +3,7 @@ gives.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -104,6 +104,7 @@ _TEXTS = {
     *("responses", "labels", "ratings", "scores"),
     *("chosen_score", "rejected_score"),
 }
+_PARTS = ("input", "context")
 _ANSWERS = ("chosen", "rejected", "a", "b", "response")
 
 
@@ -117,7 +118,8 @@ class OwnTable:
     """People's own data with the columns of each role: none, one or several.
 
     `left_out` counts rows and comparisons that name no winner, `extra` holds columns
-    that a layout adds, by row, and `used` the roles that were read.
+    that a layout adds, by row, `used` the roles that were read, and `bad` the errors of
+    prompts that a layout cannot read.
     """
 
     source: Source
@@ -126,6 +128,7 @@ class OwnTable:
     left_out: Counter[str] = field(default_factory=Counter)
     extra: dict[str, Cells] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    bad: dict[Hashable, DataError] = field(default_factory=dict)
 
     def has(self, *roles: str) -> bool:
         """Whether the data have a column for each of the roles."""
@@ -209,11 +212,8 @@ def match_roles(source: Source, mapping: OwnColumns, better: str | None) -> OwnT
     roles |= _match_sides(spelled)
     if roles["a"] and not roles["winner"] and not roles["winner_a"]:
         roles["winner"] = roles["label"][:1] or roles["labels"]  # as in SHP
-    is_input = roles["prompt"] == [spelled.get("input")]
-    if is_input and "instruction" in spelled and "prompt" not in mapping:
-        problem = f"{source.place}: the prompt may be 'instruction', 'input', or both"
-        remedy = f"name one: {name_column('prompt')}, or join them in a column first"
-        raise DataError(problem, remedy)
+    if "prompt" not in mapping:
+        _refuse_two_prompts(source, spelled, roles["prompt"])
     if mapped.get("family") == roles["id"]:
         roles["id"] = []
     roles |= mapped
@@ -221,7 +221,9 @@ def match_roles(source: Source, mapping: OwnColumns, better: str | None) -> OwnT
     columns = dict(source.columns)
     for role in _TEXTS:
         for name in roles[role]:
-            columns[name] = unpack_texts(columns[name])
+            cells = unpack_texts(columns[name])
+            if role != "prompt" or _are_messages(cells) or _are_lists(cells):
+                columns[name] = cells
     prompts = [name for name in roles["prompt"] if _is_packed(source, columns, name)]
     for role in _ANSWERS:
         for name in roles[role]:
@@ -250,6 +252,32 @@ def _is_packed(source: Source, columns: Mapping[str, Cells], name: str) -> bool:
 
 def _are_messages(cells: Cells) -> bool:
     return all(cell is None or read_messages(cell) is not None for cell in cells)
+
+
+def _are_lists(cells: Cells) -> bool:
+    return all(cell is None or isinstance(cell, list) for cell in cells)
+
+
+def _refuse_two_prompts(
+    source: Source, spelled: Mapping[str, str], prompt: Sequence[str]
+) -> None:
+    """Raise DataError where a context or an input stands beside the question."""
+    names = [
+        spelled[name]
+        for name in ("prompt", "question", "instruction", "problem", *_PARTS)
+        if name in spelled
+    ]
+    for part in _PARTS:
+        name = spelled.get(part)
+        if name is None or len(names) < 2:
+            continue
+        if any(cell not in (None, "") for cell in source.columns[name]):
+            question = next(other for other in names if other != name)
+            problem = (
+                f"{source.place}: the prompt may be {question!r}, {name!r} or both"
+            )
+            remedy = f"name one: {name_column('prompt', question)}"
+            raise DataError(problem, f"{remedy}, or join them in a column first")
 
 
 def _are_numbers(cells: Cells) -> bool:

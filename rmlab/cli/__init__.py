@@ -10,11 +10,11 @@ import typer
 
 from rmlab.cli import terminal
 from rmlab.cli.gate import gate
-from rmlab.cli.judging import JudgeCommand
+from rmlab.cli.judging import Judge
 from rmlab.cli.options import DataclassCommand
-from rmlab.cli.pages import Report, explore_scores, run_demo
+from rmlab.cli.pages import explore, run_demo, write_report
 from rmlab.cli.rewarding import Rewards
-from rmlab.cli.scoring import Doctor, Plan, Prefer, Score, merge_stores
+from rmlab.cli.scoring import Doctor, Prefer, Score, merge_stores
 from rmlab.tables import DataError
 from rmlab.text import line
 from rmlab.version import __version__
@@ -91,19 +91,18 @@ def _rmlab(
 
 
 # The order is that of the help.
+app.command("demo")(run_demo)
 _COMMANDS: dict[str, Callable[..., object]] = {
-    "plan": Plan,
     "score": Score,
     "rewards": Rewards,
     "prefer": Prefer,
-    "judge": JudgeCommand,
+    "judge": Judge,
     "merge": merge_stores,
     "doctor": Doctor,
     "gate": gate,
-    "report": Report,
-    "explore": explore_scores,
+    "report": write_report,
+    "explore": explore,
 }
-app.command("demo")(run_demo)
 for _name, _command in _COMMANDS.items():
     _kind = DataclassCommand if is_dataclass(_command) else None
     app.command(_name, cls=_kind, no_args_is_help=True)(_command)

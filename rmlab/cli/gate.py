@@ -2,26 +2,21 @@
 their intervals.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import typer
 
 from rmlab import metrics, stats
 from rmlab.bias.gap import style_gap
+from rmlab.cli.options import Results
 from rmlab.cli.terminal import say
-from rmlab.metrics.pairing import as_pairs
-from rmlab.report.sources import read_results
-from rmlab.tables import PAIR_KEY, DataError, nearest
+from rmlab.report.sources import join_tables, read_results
+from rmlab.tables import DataError, nearest
 
 _EXIT_CODE = 3
-_EXAMPLE = (
-    "write number=bound, for example overall=0.7, level:hard=0.5, domain:math=0.6 or "
-    "gap=0.3"
-)
 _FAILS = "fails"
 _OPEN = "cannot be decided"
 _PASSES = "passes"
@@ -34,31 +29,50 @@ class Bound(NamedTuple):
 
     number: str
     limit: float
-    is_minimum: bool
+    is_minimum: bool = True
 
-    def judge(self, low: float, high: float) -> str:
-        """The verdict on an interval; a missing one fails."""
-        is_clear = high <= self.limit
-        is_possible = low <= self.limit
-        if self.is_minimum:
-            is_clear = low >= self.limit
-            is_possible = high >= self.limit
+    @classmethod
+    def parse(cls, text: str) -> "Bound":
+        """Split number=limit."""
+        number, _, limit = text.rpartition("=")
+        try:
+            return cls(number or limit, float(limit))
+        except ValueError:
+            message = f"{text!r}; write for example overall=0.7 or level:hard=0.5"
+            raise typer.BadParameter(message) from None
+
+    def check(self, row: Mapping[Hashable, Any]) -> tuple[str, str]:
+        """The verdict on a model, and a line in words; a missing number fails."""
+        low = row["low"]
+        high = row["high"]
+        side = "at least" if self.is_minimum else "at most"
+        is_clear = low >= self.limit if self.is_minimum else high <= self.limit
+        is_possible = high >= self.limit if self.is_minimum else low <= self.limit
+        verdict = _OPEN if is_possible else _FAILS
         if is_clear:
-            return _PASSES
-        return _OPEN if is_possible else _FAILS
+            verdict = _PASSES
+
+        interval = f"95 % interval {low:.3f} to {high:.3f}"
+        value = f"{row['value']:.3f} ({interval}, n = {row['n_prompts']:,.0f} prompts)"
+        if pd.isna(row["value"]):
+            value = f"missing ({row['reason']})"
+        limit = f"the bound is {side} {self.limit:g}"
+        return verdict, f"{row['model']}: {self.number} is {value}, {limit}"
 
 
 def gate(
-    scores: Annotated[
-        list[str], typer.Argument(help="Folders, files or globs of scores and pairs.")
-    ],
+    scores: Results,
     minimum: Annotated[
-        list[str] | None,
-        typer.Option("--min", help="overall=0.7 or level:hard=0.5; repeat."),
+        list[Bound] | None,
+        typer.Option(
+            "--min", parser=Bound.parse, help="overall=0.7 or level:hard=0.5; repeat."
+        ),
     ] = None,
     maximum: Annotated[
-        list[str] | None,
-        typer.Option("--max", help="gap=0.3: easy minus hard; repeat."),
+        list[Bound] | None,
+        typer.Option(
+            "--max", parser=Bound.parse, help="gap=0.3: easy minus hard; repeat."
+        ),
     ] = None,
     max_drop: Annotated[
         float | None, typer.Option(help="Largest loss of overall against --baseline.")
@@ -84,8 +98,8 @@ def gate(
     """
     if (max_drop is None) != (baseline is None):
         raise typer.BadParameter("give both", param_hint="--max-drop, --baseline")
-    bounds = [_parse_bound(text, is_minimum=True) for text in minimum or ()]
-    bounds += [_parse_bound(text, is_minimum=False) for text in maximum or ()]
+    bounds = [*(minimum or [])]
+    bounds += [bound._replace(is_minimum=False) for bound in maximum or ()]
     if max_drop is not None:
         bounds.append(Bound("drop", max_drop, is_minimum=False))
     if not bounds:
@@ -93,48 +107,30 @@ def gate(
         raise typer.BadParameter("name at least one bound", param_hint=flags)
 
     former = {} if baseline is None else read_results(str(baseline)).tables
-    lines: list[str] = []
+    lines: dict[str, list[str]] = {_FAILS: [], _OPEN: [], _PASSES: []}
     for name, table in read_results(scores).tables.items():
         for bound in bounds:
-            lines += _check_bound(name, table, bound, former.get(name))
-    # Those that fail first, those that pass last.
-    lines.sort(key=lambda line: line.startswith(_PASSES) - line.startswith(_FAILS))
-    for line in lines:
-        say(line)
+            numbers = _find_number(table, bound.number, former.get(name))
+            for verdict, text in map(bound.check, numbers.to_dict("records")):
+                lines[verdict].append(f"{verdict}: {name}, {text}")
+    for verdict in lines:
+        for line in lines[verdict]:
+            say(line)
 
-    n_failed = sum(line.startswith(_FAILS) for line in lines)
-    n_open = sum(line.startswith(_OPEN) for line in lines)
-    is_failed = bool(n_failed or (strict and n_open))
+    is_failed = bool(lines[_FAILS] or (strict and lines[_OPEN]))
     word = "fail" if is_failed else "pass"
-    counts = f"{n_failed} of {len(lines)} bounds fail, {n_open} cannot be decided"
+    n_bounds = sum(map(len, lines.values()))
+    n_open = len(lines[_OPEN])
+    counts = f"{len(lines[_FAILS])} of {n_bounds} bounds fail, {n_open} {_OPEN}"
     say(f"{word}: {counts}", err=True)
     if is_failed:
         raise typer.Exit(_EXIT_CODE)
 
 
-def _check_bound(
-    benchmark: str, table: pd.DataFrame, bound: Bound, former: pd.DataFrame | None
-) -> Iterator[str]:
-    """A line in words for each model."""
-    side = "at least" if bound.is_minimum else "at most"
-    for row in _find_number(table, bound.number, former).to_dict("records"):
-        verdict = bound.judge(row["low"], row["high"])
-        if np.isnan(row["value"]):
-            number = f"{bound.number} is missing ({row['reason']})"
-        else:
-            interval = f"95 % interval {row['low']:.3f} to {row['high']:.3f}"
-            counted = f"{interval}, n = {row['n_prompts']:,.0f} prompts"
-            number = f"{bound.number} is {row['value']:.3f} ({counted})"
-        yield (
-            f"{verdict}: {benchmark}, {row['model']}: {number}, "
-            f"the bound is {side} {bound.limit:g}"
-        )
-
-
 def _find_number(
     table: pd.DataFrame, number: str, former: pd.DataFrame | None
 ) -> pd.DataFrame:
-    """One row per model: value, low, high, n_prompts, reason."""
+    """One row per model: model, value, low, high, n_prompts, reason."""
     if number == "gap":
         return style_gap(table).rename(columns={"gap": "value"})
     if number == "drop":
@@ -151,41 +147,19 @@ def _find_number(
 
 def _list_drops(table: pd.DataFrame, former: pd.DataFrame | None) -> pd.DataFrame:
     """The loss of overall against the model of the same name, with paired intervals."""
-    after = as_pairs(table)
-    before = as_pairs(former) if former is not None else after.iloc[:0]
-    models = after["model"].unique()
-    if len(models) == len(before["model"].unique()) == 1:
-        before = before.assign(model=models[0])
+    names = table["model"].unique()
+    if former is not None and len(names) == former["model"].nunique() == 1:
+        former = former.assign(model=names[0])
 
     drops = []
-    for model in models:
-        model_before = before[before["model"] == model]
-        model_after = after[after["model"] == model]
-        drops.append({"model": model} | _compare_overall(model_before, model_after))
-    return pd.DataFrame(drops)
-
-
-def _compare_overall(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, object]:
-    """The difference of a model's overall before and after."""
-    columns = ["value", "low", "high", "n_prompts", "reason"]
-    if before.empty:
-        missing = [np.nan, np.nan, np.nan, 0, "not in the baseline"]
-        return dict(zip(columns, missing, strict=True))
-    versions = [before.assign(model="before"), after.assign(model="after")]
-    pairs = pd.concat(versions, ignore_index=True)
-    difference = stats.compare(pairs, "before", "after")
-    numbers = difference.rename(columns={"difference": "value"})[columns].iloc[0]
-    outcomes = before.set_index(PAIR_KEY)["outcome"]
-    if outcomes.sort_index().equals(after.set_index(PAIR_KEY)["outcome"].sort_index()):
-        # Not one comparison has another outcome, so there is nothing to estimate.
-        numbers[["low", "high"]] = 0.0
-    return {str(name): value for name, value in numbers.items()}
-
-
-def _parse_bound(text: str, *, is_minimum: bool) -> Bound:
-    number, _, limit = text.rpartition("=")
-    try:
-        return Bound(number or limit, float(limit), is_minimum)
-    except ValueError:
-        message = f"{text!r}; {_EXAMPLE}"
-        raise typer.BadParameter(message, param_hint="--min, --max") from None
+    for name in names:
+        if former is None or name not in set(former["model"]):
+            remedy = "score the same benchmark and model before and after"
+            raise DataError(f"--baseline: no scores of {name!r}", remedy)
+        before = former[former["model"] == name].assign(model="before")
+        after = table[table["model"] == name].assign(model="after")
+        drop = stats.compare(join_tables([before, after]), "before", "after")
+        # Where each comparison has the outcome of before, nothing is estimated.
+        drop.loc[drop["agreement"] == 1, ["low", "high"]] = 0.0
+        drops.append(drop.assign(model=name))
+    return pd.concat(drops).rename(columns={"difference": "value"})

@@ -1,11 +1,9 @@
 """The command rewards: a file of answers, and the same file with a reward a row."""
 
-import csv
-import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import pandas as pd
 import typer
@@ -19,12 +17,9 @@ from rmlab.scoring.walk import Model
 from rmlab.tables import DataError
 from rmlab.text import short
 
-if TYPE_CHECKING:
-    import pyarrow
-
 
 @dataclass(frozen=True, kw_only=True)
-class Rewards(shared.ServerOptions, shared.StoreOptions):
+class Rewards(shared.ModelOptions, shared.OutOptions):
     """Add a column with rewards to a file of answers, which needs no labels.
 
     Rows, their order and all other columns stay as they are. An answer that is missing
@@ -48,21 +43,18 @@ class Rewards(shared.ServerOptions, shared.StoreOptions):
         str | None,
         typer.Option(help="Column of whole chats, in place of the two others."),
     ] = None
-    name: Annotated[
-        str | None, typer.Option(help="What MODEL is called in messages.")
-    ] = None
-    allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="MODEL may give no number.")
-    ] = False
 
     def run(self) -> None:
         """Score the answers, and write or print the rows."""
         if self.out is not None:
-            _check_target(self.out)
+            if self.out.suffix.lower() not in SUFFIXES:
+                problem = f"{self.out}: rows are not written as {self.out.suffix!r}"
+                raise DataError(problem, f"end its name with one of {SUFFIXES}")
+            records.check_writable(self.out)
         rows = records.read_rows(self.file)
-        rewards = self._score(rows)
-        for row, reward in zip(rows, rewards, strict=True):
-            row[REWARD] = None if pd.isna(reward) else float(reward)
+        rewards = self._score(pd.DataFrame(rows, dtype=object))
+        for row, reward in zip(rows, rewards.astype(object), strict=True):
+            row[REWARD] = None if pd.isna(reward) else reward
 
         if self.out is None:
             say_table(pd.DataFrame(rows, dtype=object))
@@ -70,46 +62,27 @@ class Rewards(shared.ServerOptions, shared.StoreOptions):
         records.write_file(self.out, _format_rows(rows, self.file, self.out))
         say(f"{len(rows)} rows in {self.out}", err=True)
 
-    def _score(self, rows: list[Row]) -> pd.Series:
+    def _score(self, table: pd.DataFrame) -> pd.Series:
         """The rewards; a field that a row lacks is missing."""
         prompt = self.prompt if self.chats is None else None
         response = self.chats or self.response
-        table = pd.DataFrame(rows, dtype=object)
         is_read = table.columns.isin([prompt, response, REWARD])
 
-        keywords = shared.pick_given(name=self.name)
         model: Model = self.model
+        keywords = self.model_keywords()
         if self.url:
-            server = keywords | self.server_keywords()
-            model = servers.remote(self.url, model=self.model, **server)
-        else:
-            keywords |= shared.model_keywords(self, shared.ClassifierOptions)
+            model = servers.remote(self.url, model=self.model, **keywords)
+            keywords = {}
         scored = scoring.rewards(
             table.loc[:, is_read],
             model,
             prompt=prompt,
             response=response,
             store=self.store,
-            allow_missing=self.allow_missing,
             progress=not self.quiet,
             **keywords,
         )
         return scored[REWARD]
-
-
-def _check_target(path: Path) -> None:
-    """Raise before a long run where its file could not be written after it."""
-    if path.suffix.lower() not in SUFFIXES:
-        problem = f"{path}: rows are not written as {path.suffix!r}"
-        raise DataError(problem, f"end its name with one of {', '.join(SUFFIXES)}")
-    records.check_writable(path)
-
-
-def _list_columns(rows: list[Row]) -> list[str]:
-    names: dict[str, None] = {}
-    for row in rows:
-        names.update(dict.fromkeys(row))
-    return list(names)
 
 
 def _format_rows(rows: list[Row], source: Path, target: Path) -> str | bytes:
@@ -118,52 +91,30 @@ def _format_rows(rows: list[Row], source: Path, target: Path) -> str | bytes:
     if suffix == ".parquet":
         return _format_parquet(rows, source)
     if suffix in CSV:
-        return _format_csv(rows, "," if suffix == ".csv" else "\t")
+        delimiter = "," if suffix == ".csv" else "\t"
+        cells = pd.DataFrame(rows, dtype=object).map(_format_cell)
+        return cells.to_csv(index=False, sep=delimiter, lineterminator="\n")
     if suffix == ".json":
         return json.dumps(rows, ensure_ascii=False, indent=1, default=str) + "\n"
     lines = [json.dumps(row, ensure_ascii=False, default=str) for row in rows]
     return "\n".join(lines) + "\n"
 
 
-def _format_csv(rows: list[Row], delimiter: str) -> str:
+def _format_cell(cell: object) -> object:
     """Texts and numbers as they are, lists and objects as JSON."""
-    file = io.StringIO(newline="")
-    names = _list_columns(rows)
-    writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(names)
-    for row in rows:
-        cells = []
-        for name in names:
-            cell = row.get(name)
-            if isinstance(cell, list | dict):
-                cell = json.dumps(cell, ensure_ascii=False, default=str)
-            cells.append(cell)
-        writer.writerow(cells)
-    return file.getvalue()
+    if isinstance(cell, list | dict):
+        return json.dumps(cell, ensure_ascii=False, default=str)
+    return cell
 
 
 def _format_parquet(rows: list[Row], source: Path) -> bytes:
     """Columns of a Parquet file keep their types."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = None
+    table = pd.DataFrame(rows, dtype=object)
+    rewards = table.pop(REWARD).astype("float64")
     if source.suffix.lower() == ".parquet":
-        schema = records.read_parquet(source, _read_schema)
-        schema = schema.append(pa.field(REWARD, pa.float64()))
-    columns = {}
-    for name in _list_columns(rows):
-        columns[name] = [row.get(name) for row in rows]
+        table = pd.read_parquet(source, dtype_backend="pyarrow")
     try:
-        table = pa.table(columns, schema=schema)
-    except pa.ArrowException as error:
+        return bytes(table.assign(**{REWARD: rewards}).to_parquet())
+    except ValueError as error:  # one of Arrow's
         problem = f"a column cannot be written as Parquet ({short(str(error))})"
         raise DataError(problem, "write .jsonl, which takes any cell") from None
-
-    file = io.BytesIO()
-    pq.write_table(table, file)
-    return file.getvalue()
-
-
-def _read_schema(file: "pyarrow.parquet.ParquetFile") -> "pyarrow.Schema":
-    return file.schema_arrow

@@ -1,8 +1,9 @@
-"""The commands about models: score, prefer, merge, and before them plan, doctor."""
+"""The commands about models: score, prefer, merge, and doctor before them."""
 
 import sys
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import pandas as pd
 import typer
@@ -10,16 +11,12 @@ import typer
 from rmlab import checks, io, metrics, scorers, scoring, servers
 from rmlab.cli import options as shared
 from rmlab.cli.terminal import say, say_aligned, say_table
-from rmlab.io.native import check_target
-from rmlab.records import check_writable
 from rmlab.scoring.walk import Model
 from rmlab.text import line
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score(
-    shared.ServerOptions, shared.WorkOptions, shared.TableOptions, shared.TextOptions
-):
+class Score(shared.ModelOptions, shared.RunOptions, shared.TextOptions):
     """Score a benchmark's texts with one or more reward models.
 
     Prints the benchmark's summary. Writes the scores to --out, or as CSV into a pipe.
@@ -28,6 +25,7 @@ class Score(
     Examples:
       rmlab score mini longest shortest
       rmlab score mini longest > scores.csv
+      rmlab score rm-bench Skywork/Skywork-Reward-V2-Qwen3-0.6B --dry-run
       rmlab score rm-bench Skywork/Skywork-Reward-V2-Qwen3-0.6B --store scores \\
           -o scores.csv
       rmlab score rm-bench ./my-model --path data/rm-bench --store scores \\
@@ -37,7 +35,6 @@ class Score(
       rmlab score rm-bench my-rm --url http://127.0.0.1:8000 --kind vllm \\
           --tokenizer ./my-rm --store scores
       rmlab score pairs.jsonl longest -o scores.parquet
-      rmlab score ab.csv longest --winner winner --column a=left --column b=right
     """
 
     benchmark: shared.Benchmark
@@ -53,59 +50,82 @@ class Score(
         str | None,
         typer.Option(help="Policies without a reference: mean, sum or norm."),
     ] = None
+    allow_missing: shared.AllowMissing = False
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print texts, tokens and bytes, and stop."),
+    ] = False
 
     def run(self) -> None:
         """Score, and write or print the scores."""
-        check_names(self, len(self.models))
-        check_file(self)
-        if self.url and len(self.models) > 1:
-            message = f"one MODEL at a time, not {len(self.models)}"
-            raise typer.BadParameter(message, param_hint="--url")
+        self.check_out()
+        keywords = self.model_keywords()
+        is_policy = bool(self.reference or self.implicit)
+        if is_policy:
+            others = {"url": self.url, "head": self.head}
+            shared.refuse(others, "does not go with --reference and --implicit")
         responses = self.load_responses(self.benchmark)
+        if self.dry_run:
+            rows = [self._forecast(model, responses) for model in self.models]
+            say_table(pd.DataFrame(rows))
+            return
 
-        keywords = self.work_keywords()
-        opened: list[Model] = []
+        models: list[Model] = list(self.models)
         if self.url:
-            opened = [self._connect(self.url)]
-        elif self.reference or self.implicit:
-            opened = list(self._open_policies())
-        else:
-            opened = list(self.models)
-            keywords |= shared.model_keywords(self, shared.ClassifierOptions)
-            keywords |= shared.pick_given(name=self.name)
+            models = [
+                servers.remote(self.url, model=name, **keywords) for name in self.models
+            ]
+            keywords = {}
+        elif is_policy:
+            keywords |= {"reference": self.reference, "mode": self.implicit}
+            models = [scorers.implicit_reward(name, **keywords) for name in self.models]
+            keywords = {}
         scores = scoring.score(
-            responses, opened, allow_missing=self.allow_missing, **keywords
+            responses,
+            models,
+            allow_missing=self.allow_missing,
+            **self.run_keywords(),
+            **keywords,
         )
         if self.out is None and sys.stdout.isatty():
             say_aligned(metrics.summary(scores))
         else:
-            write_table(scores, self)
+            write_table(scores, self.out)
 
-    def _connect(self, url: str) -> Model:
-        """The model that the server has."""
-        keywords = self.server_keywords()
-        if self.name:
-            keywords["name"] = self.name[0]
-        return servers.remote(url, model=self.models[0], **keywords)
+    def _forecast(self, model: str, responses: pd.DataFrame) -> dict[str, object]:
+        """Count texts, tokens and bytes; the model's weights are not needed."""
+        from rmlab.inference.chat_formats import read_template
+        from rmlab.inference.encoding import encode
+        from rmlab.inference.planning import Packing, plan
+        from rmlab.scorers.checkpoints.checkpoint import find
+        from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+        from rmlab.scorers.models.loading import count_weights, encodes, window
 
-    def _open_policies(self) -> list[Model]:
-        """The models as policies, whose implicit rewards are scores."""
-        keywords = shared.model_keywords(self, shared.ClassifierOptions)
-        policies: list[Model] = []
-        for number, model in enumerate(self.models):
-            if self.name:
-                keywords["name"] = self.name[number]
-            policy = scorers.implicit_reward(
-                model, self.reference, mode=self.implicit, **keywords
-            )
-            policies.append(policy)
-        return policies
+        checkpoint = find(model, with_weights=False)
+        encoded = encode(
+            load_tokenizer(checkpoint),
+            responses["prompt"].tolist(),
+            responses["response"].tolist(),
+            template=read_template(self.template),
+            max_length=self.max_length or window(checkpoint.config),
+            truncate=self.truncate,
+        )
+        packing = Packing(None, causal=not encodes(checkpoint.config))
+        passes = plan(encoded.ids, encoded.groups, packing=packing)
+        is_policy = bool(self.reference or self.implicit)
+        n_weights = count_weights(checkpoint, implicit=is_policy)
+        return {
+            "model": checkpoint.title,
+            "texts": len(passes.copies),
+            "tokens": passes.tokens,
+            "minimum": passes.minimum,
+            "bytes_16_bits": 2 * n_weights,
+            "bytes_32_bits": 4 * n_weights,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prefer(
-    shared.ModelOptions, shared.WorkOptions, shared.TableOptions, shared.TextOptions
-):
+class Prefer(shared.LocalOptions, shared.RunOptions, shared.TextOptions):
     """Compare a benchmark's answers with pairwise models.
 
     Every chosen answer meets every rejected one, in both orders.
@@ -123,21 +143,22 @@ class Prefer(
         list[str],
         typer.Argument(help="Ids or folders of models that see two answers at once."),
     ]
-    form: shared.Form = None
+    truncate: shared.Truncate = None
+    allow_missing: shared.AllowMissing = False
 
     def run(self) -> None:
         """Compare, and write or print the pairs."""
-        check_names(self, len(self.models))
-        check_file(self)
-        responses = self.load_responses(self.benchmark)
-
-        keywords = self.work_keywords()
-        keywords |= shared.model_keywords(self, shared.ModelOptions)
-        keywords |= shared.pick_given(form=self.form, name=self.name)
+        self.check_out()
+        keywords = self.run_keywords() | shared.pick_given(self, shared.LocalOptions)
+        if self.truncate:
+            keywords["truncate"] = self.truncate
         pairs = scoring.prefer(
-            responses, list(self.models), allow_missing=self.allow_missing, **keywords
+            self.load_responses(self.benchmark),
+            list(self.models),
+            allow_missing=self.allow_missing,
+            **keywords,
         )
-        write_table(pairs, self)
+        write_table(pairs, self.out)
 
 
 def merge_stores(
@@ -163,67 +184,7 @@ def merge_stores(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(shared.TemplateOptions, shared.TokenOptions, shared.TextOptions):
-    """Say what scoring a benchmark with a model takes.
-
-    Prints as CSV: distinct texts, tokens that are forwarded on a CPU, the fewest that
-    give the same scores, and the bytes of the weights in 16 and in 32 bits.
-
-    \b
-    Examples:
-      rmlab plan Skywork/Skywork-Reward-V2-Llama-3.1-8B rm-bench
-      rmlab plan meta-llama/Llama-3.3-70B-Instruct rm-bench --implicit
-    """
-
-    model: Annotated[
-        str, typer.Argument(help="Model id or folder; its weights are not needed.")
-    ]
-    benchmark: shared.Benchmark
-    implicit: Annotated[
-        bool, typer.Option("--implicit", help="A language model's implicit reward.")
-    ] = False
-    base: shared.Base = None
-
-    def run(self) -> None:
-        """Count texts, tokens and bytes, and print them."""
-        from rmlab.inference.chat_formats import read_template
-        from rmlab.inference.encoding import encode
-        from rmlab.inference.planning import CPU_BUDGET, Packing, plan
-        from rmlab.scorers.checkpoints.checkpoint import find
-        from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
-        from rmlab.scorers.models.loading import count_weights, encodes, window
-
-        responses = self.load_responses(self.benchmark)
-        checkpoint = find(self.model, base=self.base, with_weights=False)
-        encoded = encode(
-            load_tokenizer(checkpoint),
-            responses["prompt"].tolist(),
-            responses["response"].tolist(),
-            template=read_template(self.template),
-            max_length=self.max_length or window(checkpoint.config),
-            truncate=self.truncate,
-        )
-        passes = plan(
-            encoded.ids,
-            encoded.groups,
-            budget=self.max_batch_tokens or CPU_BUDGET,
-            packing=Packing(None, causal=not encodes(checkpoint.config)),
-        )
-
-        n_weights = count_weights(checkpoint, implicit=self.implicit)
-        row = {
-            "model": checkpoint.title,
-            "texts": len(passes.copies),
-            "tokens": passes.tokens,
-            "minimum": passes.minimum,
-            "bytes_16_bits": 2 * n_weights,
-            "bytes_32_bits": 4 * n_weights,
-        }
-        say_table(pd.DataFrame([row]))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Doctor(shared.ServerOptions, shared.TextOptions):
+class Doctor(shared.ModelOptions, shared.TextOptions):
     """Check a model for silent scoring errors before a long run.
 
     One line per check, with the remedy below it. Exit code 1 if a check fails.
@@ -244,59 +205,37 @@ class Doctor(shared.ServerOptions, shared.TextOptions):
             "--pairwise", help="MODEL sees two answers at once, as PairRM does."
         ),
     ] = False
-    form: shared.Form = None
+    local_weights: Annotated[
+        Path | None,
+        typer.Option(help="The served model's weights here, to compare with."),
+    ] = None
 
     def run(self) -> None:
-        """Check, and print the findings."""
-        responses = self.load_responses(self.benchmark)
+        """Check, and print the findings; exit code 1 where a check fails."""
+        keywords = self.model_keywords()
+        scorer: Any = self.model
         if self.url:
-            keywords = self.server_keywords()
-            table = checks.doctor(self.url, responses, model=self.model, **keywords)
-        else:
-            keywords = shared.model_keywords(self, shared.ClassifierOptions)
-            if self.pairwise:
-                keywords |= shared.pick_given(form=self.form)
-                scorer = scorers.pairwise(self.model, **keywords)
-                table = checks.doctor(scorer, responses)
-            else:
-                table = checks.doctor(self.model, responses, **keywords)
-        say_checks(table)
+            keywords |= {"model": self.model, "weights": self.local_weights}
+            scorer = self.url
+        elif self.pairwise:
+            scorer = scorers.pairwise(self.model, **keywords)
+            keywords = {}
+        responses = self.load_responses(self.benchmark)
+        table = checks.doctor(scorer, responses, **keywords)
+
+        for row in table.itertuples(index=False):
+            say(f"{row.status:<5} {row.check:<11} {line(row.found)}")
+            if row.remedy:
+                say(f"{'':17} -> {line(row.remedy)}")
+        if table["status"].max() == "fail":
+            raise typer.Exit(1)
 
 
-def say_checks(table: pd.DataFrame) -> None:
-    """One line per check, the remedy below; exit code 1 where one fails."""
-    for row in table.itertuples(index=False):
-        say(f"{row.status:<5} {row.check:<11} {line(row.found)}")
-        if row.remedy:
-            say(f"{'':17} -> {line(row.remedy)}")
-    if table["status"].max() == "fail":
-        raise typer.Exit(1)
-
-
-def check_names(options: shared.TableOptions, n_models: int) -> None:
-    """Raise unless there is a name for each model, or none at all."""
-    names = options.name
-    if names and (len(names) != n_models or "" in names):
-        count = f"{len(names)} names for {n_models} models"
-        message = f"{count}; give one for each, none empty"
-        raise typer.BadParameter(message, param_hint="--name")
-
-
-def check_file(options: shared.WorkOptions, *, is_table: bool = True) -> None:
-    """Raise before a long run where its table, or its report, could not be written
-    after it.
-    """
-    if options.out is not None:
-        if is_table:
-            check_target(options.out)
-        check_writable(options.out)
-
-
-def write_table(table: pd.DataFrame, options: shared.WorkOptions) -> None:
-    """The table of scores or pairs to a file, or as CSV to stdout."""
-    if options.out is None:
+def write_table(table: pd.DataFrame, out: Path | None) -> None:
+    """Write scores or pairs to a file, or as CSV to stdout."""
+    if out is None:
         say_table(table)
         return
     write = io.write_scores if "score" in table.columns else io.write_pairs
-    file = write(table, options.out)
+    file = write(table, out)
     say(f"{len(table)} rows in {file}", err=True)

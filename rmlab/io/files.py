@@ -328,7 +328,8 @@ def _read_file(
 def _is_native(header: Sequence[str]) -> bool:
     """Whether a file has the columns of our own tables, which hold no texts."""
     names = set(header)
-    is_key = {"benchmark", "label"} <= names or {"model", "label", "id"} <= names
+    is_key = {"benchmark", "label"} <= names
+    is_key = is_key or {"model", "label", "id", "slot"} <= names
     return (is_key and not {"prompt", "response"} & names) or "chosen_slot" in names
 
 

@@ -100,6 +100,11 @@ def _read_plain(
     else:
         names = {name: name for name in data.columns}
     cells = {ours: data.columns[theirs] for ours, theirs in names.items()}
+    if data.comma == "," and "score" in cells:
+        cells["score"] = [
+            cell.replace(",", ".") if isinstance(cell, str) else cell
+            for cell in cells["score"]
+        ]
     return pd.DataFrame(cells), data.place
 
 

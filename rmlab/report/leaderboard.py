@@ -74,12 +74,12 @@ def leaderboard(
         entries, average, ties, common, options, cluster=cluster, min_models=1
     )
     names, numbers = list_numbers(benchmark, items, of_summary=True)
-    result = estimate(items, numbers, confidence, contrasts=[0])
+    result = estimate(items, numbers, confidence)
     frame = summary_frame(items, names, result)
 
     is_blind = frame["model"].map(is_baseline)
     kind = pd.Series(np.where(is_blind, "baseline", "model"), dtype="str")
-    ranks = rank_columns(items, numbers[0], result, confidence)
+    ranks = rank_columns(items, result, confidence)
     frame = frame.assign(kind=kind, **ranks)
     if "prior_sets" in frame and frame["prior_sets"].isna().all():
         frame = frame.drop(columns="prior_sets")

@@ -90,7 +90,7 @@ def _tables_by_benchmark(frames: Sequence[pd.DataFrame]) -> dict[str, pd.DataFra
     for frame in frames:
         for name, part in frame.groupby("benchmark", sort=False):
             parts.setdefault(str(name), []).append(part)
-    return {name: _join_tables(tables) for name, tables in parts.items()}
+    return {name: join_tables(tables) for name, tables in parts.items()}
 
 
 def _read_texts(
@@ -192,7 +192,7 @@ def _read_results_file(path: Path, columns: OwnColumns | None) -> pd.DataFrame:
         raise error from None
 
 
-def _join_tables(parts: list[pd.DataFrame]) -> pd.DataFrame:
+def join_tables(parts: list[pd.DataFrame]) -> pd.DataFrame:
     """One table, with the provenance of its models in attrs; pairs if any part is."""
     provenance: dict[str, Provenance] = {}
     for part in parts:

@@ -6,8 +6,8 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Event, Thread
@@ -33,8 +33,6 @@ from rmlab.text import line, short
 from rmlab.version import __version__
 
 if TYPE_CHECKING:
-    from tqdm import tqdm
-
     from rmlab.scoring.cluster import Ray
 
 # Texts to score from which on a run is checked; six texts are then 2 % of the work.
@@ -259,14 +257,17 @@ def _fill_missing(
     new_texts = [texts.distinct[i] for i in missing]
     batches = score_batches(model, new_texts, options.store, title)
     n = len(scores.rows)
-    with _open_bar(title, n, n - len(missing), options.progress) as bar:
+    # Left in its middle, a generator ends with what keeps it: what it has not written
+    # yet would wait for the next error in Jupyter.
+    show_progress = _open_bar(title, n, n - len(missing), options.progress)
+    with closing(batches), show_progress as advance:
         for positions, rows in batches:
             for position, row in zip(positions, rows, strict=True):
                 number = int(missing[position])
                 _set_row(scores, model, number, row)
                 if position in model.unscored:
                     scores.reasons[number] = model.unscored[position]
-            bar.update(len(positions))
+            advance(len(positions))
             numbers = missing[positions]
             values = rows[:, : 1 + len(model.columns)]
             _require_finite(title, numbers, values, scores, texts, options)
@@ -332,7 +333,7 @@ def _require_scores(
 
 def score_batches(
     scorer: Scorer, texts: Sequence[Text], store: Store | None, title: str
-) -> Iterator[tuple[Ints, Rows]]:
+) -> Generator[tuple[Ints, Rows], None, None]:
     """Yield positions in `texts`, and a row for each, once they are in the store. Each
     text comes once.
     """
@@ -340,8 +341,9 @@ def score_batches(
         store = None
     fingerprint = str(scorer.fingerprint)
     is_waiting = np.ones(len(texts), bool)
+    batches = scorer.stream(texts)
     try:
-        for batch_positions, values in scorer.stream(texts):
+        for batch_positions, values in batches:
             positions = np.asarray(batch_positions, np.intp)
             rows = check_rows(values, len(positions), scorer, title)
             is_repeated = len(np.unique(positions)) < len(positions)
@@ -358,6 +360,9 @@ def score_batches(
             is_waiting[positions] = False
             yield positions, rows
     finally:
+        # A server is asked no more.
+        if isinstance(batches, Generator):
+            batches.close()
         if store is not None:
             store.flush()
 
@@ -481,19 +486,24 @@ def _count_texts(
 @contextmanager
 def _open_bar(
     title: str, total: int, initial: int, show: bool | None
-) -> Iterator["tqdm[Never]"]:
-    """A progress bar on stderr; `show`: None shows it on a terminal and in Jupyter
-    only.
+) -> Iterator[Callable[[int], object]]:
+    """A progress bar on stderr, as a function that takes how many texts were scored;
+    `show`: None shows it on a terminal and in Jupyter only.
 
     Its clock goes on during a batch. TQDM_DISABLE=1 keeps it out of notebooks.
     """
-    from tqdm.auto import tqdm
-
     is_kernel = type(sys.stderr).__module__.startswith("ipykernel")
     is_live = sys.stderr.isatty() or is_kernel
     is_shown = show
     if show is None:
         is_shown = is_live and not os.environ.get("TQDM_DISABLE")
+    if not is_shown:
+        # A bar of tqdm, shown or not, takes a lock that forked processes share; one
+        # that is killed with it stops all others for ever.
+        yield lambda n_texts: None
+        return
+
+    from tqdm.auto import tqdm
 
     # Into a log few lines are written.
     interval = 0.2 if is_live else 10.0
@@ -506,7 +516,6 @@ def _open_bar(
         unit="text",
         total=total,
         initial=initial,
-        disable=not is_shown,
         mininterval=interval,
         delay=delay,
     )
@@ -516,10 +525,10 @@ def _open_bar(
         while not is_done.wait(_TICK):
             bar.refresh()
 
-    if is_shown and is_live:
+    if is_live:
         Thread(target=tick, daemon=True).start()
     with bar:
         try:
-            yield bar
+            yield bar.update
         finally:
             is_done.set()

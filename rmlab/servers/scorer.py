@@ -3,7 +3,7 @@
 import math
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -135,12 +135,17 @@ class Remote(Scorer):
         if not texts:
             return
         prepared = self.writer.write(*list_columns(texts))
+        with closing(self._ask_twice(prepared)) as answers:
+            yield from self._confirm(answers)
+
+    def _confirm(self, answers: Iterator[tuple[Ints, Answer[Scored]]]) -> Stream:
+        """Yield rows and their scores once a check of the server has passed."""
         unconfirmed: list[tuple[Ints, Floats]] = []
         n_unchecked = 0
         n_refused = 0
         stop = ""
         last_check = time.monotonic()
-        for rows, answer in self._ask_twice(prepared):
+        for rows, answer in answers:
             if answer.stopped:
                 stop = answer.reason
                 continue
@@ -183,7 +188,7 @@ class Remote(Scorer):
         first = f"first text {text}: {reason}"
         message = f"{self.name}: no score for {len(self.unscored)} texts, {first}"
         # Of whoever reads the stream.
-        warnings.warn(message, stacklevel=4)
+        warnings.warn(message, stacklevel=5)
 
     def _scores(self, scored: Scored) -> Floats:
         """The scores of a request's texts, with the outputs where there are several."""
@@ -291,11 +296,13 @@ class Remote(Scorer):
         values: dict[int, list[float]] = {}
         counts = []
         all_rows = np.arange(len(prepared.texts))
-        for rows, answer in self._ask(prepared, _split(all_rows, batch or self.batch)):
-            if answer.value is None:
-                raise DataError(f"{self.client.url}: {answer.reason}")
-            values.update(zip(rows.tolist(), answer.value.values, strict=True))
-            counts.append(answer.value.tokens)
+        batches = _split(all_rows, batch or self.batch)
+        with closing(self._ask(prepared, batches)) as answers:
+            for rows, answer in answers:
+                if answer.value is None:
+                    raise DataError(f"{self.client.url}: {answer.reason}")
+                values.update(zip(rows.tolist(), answer.value.values, strict=True))
+                counts.append(answer.value.tokens)
 
         widths = sorted({len(row) for row in values.values()})
         if len(widths) > 1:
@@ -329,22 +336,25 @@ class Remote(Scorer):
             return False
         return True
 
-    def _ask_twice(self, prepared: Prepared) -> Iterator[tuple[Ints, Answer[Scored]]]:
+    def _ask_twice(
+        self, prepared: Prepared
+    ) -> Generator[tuple[Ints, Answer[Scored]], None, None]:
         """Yield each batch with its answer; the texts of a request that fails are asked
         one by one.
         """
         singles: list[Ints] = []
         all_rows = np.arange(len(prepared.texts))
-        for rows, answer in self._ask(prepared, _split(all_rows, self.batch)):
-            if answer.value is None and not answer.stopped and len(rows) > 1:
-                singles += _split(rows, 1)
-            else:
-                yield rows, answer
+        with closing(self._ask(prepared, _split(all_rows, self.batch))) as answers:
+            for rows, answer in answers:
+                if answer.value is None and not answer.stopped and len(rows) > 1:
+                    singles += _split(rows, 1)
+                else:
+                    yield rows, answer
         yield from self._ask(prepared, singles)
 
     def _ask(
         self, prepared: Prepared, batches: Sequence[Ints]
-    ) -> Iterator[tuple[Ints, Answer[Scored]]]:
+    ) -> Generator[tuple[Ints, Answer[Scored]], None, None]:
         """Yield each batch with its answer, in the order of arrival."""
 
         def requests() -> Iterator[tuple[Ints, Request]]:

@@ -170,6 +170,8 @@ class Sender(Generic[K, T]):
     def close(self) -> None:
         """Send nothing more, and let go of replies that are on their way."""
         self._stop.set()
+        with _CHANGED:
+            _CHANGED.notify_all()
         self.threads.shutdown(cancel_futures=True)
         self._closed.set()
         self._watch.join()
@@ -244,7 +246,11 @@ class Sender(Generic[K, T]):
         """
         spent = self._client.spent
         with _CHANGED:
-            _CHANGED.wait_for(lambda: not spent.open or not self._missing(n_tokens))
+            _CHANGED.wait_for(
+                lambda: (
+                    self._stop.is_set() or not spent.open or not self._missing(n_tokens)
+                )
+            )
             reason = self._over or self._missing(n_tokens)
             if self._stop.is_set():
                 reason = "nobody waits for it"
