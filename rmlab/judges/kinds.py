@@ -12,9 +12,11 @@ from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from rmlab import tables
+from rmlab.findings import Finding
 from rmlab.judges import readers
 from rmlab.judges.chat import NO_LETTERS, NO_LOGPROBS, USE_PAIRWISE, Chat
 from rmlab.judges.local_model import Local
@@ -159,6 +161,17 @@ class Judge(Scorer):
         if self.models:
             details["models"] = dict(self.models)
         return details
+
+    def checks(
+        self, responses: pd.DataFrame, sample: int = 24, /
+    ) -> Iterator[tuple[str, Finding]]:
+        """Yield the checks of answers, verdicts and cost; about `sample` answers are
+        asked about, twice.
+        """
+        # It builds on this class.
+        from rmlab.judges.examination import examine_judge
+
+        return examine_judge(self, responses, sample)
 
     def order(self, text: Text, sample: int) -> Order:
         """Return the order in which a question shows the answers."""

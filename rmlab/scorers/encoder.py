@@ -232,6 +232,10 @@ class TextEncoder:
                 "template_hash": encoded.template_hash,
                 "date_string": encoded.date,
                 "convention": self.options["convention"],
+                "bos": self.options.get("bos"),
+                "eos": self.options.get("eos"),
+                "truncate": self.options["truncate"],
+                "max_length": self.longest,
             }
         return {}
 

@@ -343,6 +343,8 @@ class ImplicitReward(LocalScorer):
     log-probabilities become one number.
     """
 
+    read_at = "answer"
+
     def __init__(
         self,
         checkpoints: list[Source],

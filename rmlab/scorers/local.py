@@ -1,14 +1,16 @@
 """Models whose weights are on this machine: text encoder, backbone and readout."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, cached_property, partial, wraps
 from importlib import metadata
 from typing import TYPE_CHECKING, Generic, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
+import pandas as pd
 
+from rmlab.findings import Finding
 from rmlab.inference.encoding import Encoded
 from rmlab.inference.forward import Batch
 from rmlab.inference.memory import read_late
@@ -26,6 +28,7 @@ from rmlab.scorers.base import (
 )
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.encoder import Ids, TextEncoder
+from rmlab.scorers.examination import examine_model
 from rmlab.scorers.in_memory import ModelInMemory, Source
 from rmlab.scorers.models import loading
 
@@ -94,6 +97,8 @@ class LocalScorer(Scorer):
         The model's name in tables.
     """
 
+    # What is read: "head", "answer" (all its tokens), "end" (of the text), "markers".
+    read_at: str = "head"
     # Makes the scorer anew elsewhere, or with changed options; set by `remakeable`.
     remake: Callable[..., Self]
 
@@ -180,6 +185,16 @@ class LocalScorer(Scorer):
             return {}
         encoded = self.encoder.encode(*list_columns(texts))
         return {"truncated": int(np.sum(encoded.truncated))}
+
+    def checks(
+        self, responses: pd.DataFrame, sample: int = 24, /
+    ) -> Iterator[tuple[str, Finding]]:
+        """Yield the checks of weights, tokens and scores."""
+        return examine_model(self, responses, sample)
+
+    def token_ids(self, texts: Sequence[Text], /) -> list[Ids]:
+        """Return the token ids of the texts."""
+        return self.encoder.encode(*list_columns(texts)).ids
 
     def in_float32(self) -> Self:
         """Return the same model with float32 weights, which are loaded anew, to see

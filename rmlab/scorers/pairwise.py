@@ -136,6 +136,7 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
             name=name,
         )
         self.form: Form = form
+        self.read_at = "markers" if form.markers else "end"
 
     def average(self, forward: Floats, exchanged: Floats) -> Floats:
         """Margins in favour of the answer that is first in `forward`, shape (n,).

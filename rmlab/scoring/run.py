@@ -17,7 +17,6 @@ import numpy as np
 
 from rmlab.scorers.base import (
     UNPARSABLE,
-    Floats,
     Ints,
     Provenance,
     Rows,
@@ -26,6 +25,7 @@ from rmlab.scorers.base import (
     check_rows,
     fill,
 )
+from rmlab.scorers.score_checks import apart, tolerance
 from rmlab.scoring.texts import Texts
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -442,28 +442,6 @@ def check_company(scorer: Scorer, texts: Sequence[Text]) -> Provenance:
         )
         raise DataError(f"scorer {scorer.name!r}: {gap}", remedy)
     return {"self_check": {"texts": len(sample), "apart": float(f"{difference:.2g}")}}
-
-
-def apart(left: Floats, right: Floats) -> float:
-    """The largest difference of two scorings of the same texts, in standard deviations
-    of the first.
-
-    >>> apart(np.array([0.0, 2.0]), np.array([0.0, 2.1])).__round__(6)
-    0.1
-    """
-    # Scores that hardly vary are compared by their size: their own spread may be
-    # rounding.
-    deviation = float(np.std(left))
-    size = float(np.abs(left).max())
-    scale = max(deviation, 1e-3 * size, 1e-12)
-    return float(np.abs(left - right).max()) / scale
-
-
-def tolerance(dtype: str | None) -> float:
-    """How far apart, in standard deviations, is explained by a number type, such as
-    "bfloat16".
-    """
-    return 1e-4 if dtype == "float32" else 0.1
 
 
 def _count_texts(
