@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 matplotlib.use("Agg")
-# torch reads it once: tiny models are fastest on one thread
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+# torch reads it once: tiny models are fastest on one thread. Other numbers of threads
+# have a variable of their own (other_machines.py), whatever the shell has set.
+os.environ["OMP_NUM_THREADS"] = os.environ.get("RMLAB_TEST_THREADS", "1")
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 

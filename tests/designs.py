@@ -18,7 +18,6 @@ from scipy.special import ndtr, ndtri, stdtrit
 
 from rmlab.benchmarks.registry import OWN
 from rmlab.benchmarks.rm_bench import RM_BENCH
-from rmlab.estimation.difference import paired_differences
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.items import LOSS, MISSING, TIE, WIN, build_items
 from rmlab.metrics.prepare import overall_number
@@ -160,17 +159,13 @@ def prepare_margins(margin, sizes=SIZES, per=9, tie=0.0):
 
 
 def estimate_overall(items, confidence=0.95):
-    """Overall score of every row, with its sums by cluster."""
-    return estimate(items, [overall_number(items)], confidence, contrasts=[0])
+    """Overall score of every row."""
+    return estimate(items, [overall_number(items)], confidence)
 
 
 def compare_rows(items, first, second, confidence=0.95):
-    """Differences of the overall scores of pairs of rows."""
-    result = estimate_overall(items, confidence)
-    numbers = [overall_number(items)]
-    return paired_differences(
-        items, numbers, result, first, second, confidence=confidence
-    )
+    """Differences of the overall scores of pairs of rows, (pairs, 1)."""
+    return estimate_overall(items.subtract(first, second), confidence)
 
 
 def truth(design, quantity, name, sizes=SIZES):

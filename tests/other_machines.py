@@ -32,13 +32,14 @@ def instructions(torch: str, mkl: str, onednn: str, numpy: list[str], openblas: 
     } | ({"OPENBLAS_CORETYPE": openblas} if openblas else {})
 
 
+TWO_THREADS = {"OMP_NUM_THREADS": "2", "RMLAB_TEST_THREADS": "2"}
 ABOVE_AVX2 = [name for name in FOUND if "V4" in name or "512" in name]
 MACHINES = {
     "oldest": instructions("default", "COMPATIBLE", "SSE41", FOUND, "Haswell"),
     "avx2": instructions("avx2", "AVX2", "AVX2", ABOVE_AVX2, "Haswell"),
-    "moved": {"RMLAB_OTHER_MACHINE": "1", "OMP_NUM_THREADS": "2"},
+    "moved": {"RMLAB_OTHER_MACHINE": "1"} | TWO_THREADS,
     "avx512": instructions("avx512", "AVX512", "AVX512_CORE", [], "SkylakeX"),
-    "two-threads": {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"},
+    "two-threads": {"OPENBLAS_NUM_THREADS": "2"} | TWO_THREADS,
     "moved-2": {"RMLAB_OTHER_MACHINE": "2"},
     "this": {},
 }

@@ -11,11 +11,7 @@ from designs import compare_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmlab.estimation import difference
-from rmlab.estimation.estimate import estimate
-from rmlab.estimation.items import MISSING
 from rmlab.estimation.weights import domain_parts
-from rmlab.metrics.prepare import overall_number
 
 
 def two_models(won, per=1):
@@ -187,33 +183,3 @@ def test_differences_of_many_pairs_are_those_of_each_pair():
             assert getattr(many, name)[place] == pytest.approx(
                 getattr(single, name).item(), rel=1e-9
             ), name
-
-
-def test_only_pairs_whose_gaps_differ_are_estimated_anew(monkeypatch):
-    """One missing answer of one of 30 models made all pairs slow."""
-    rng = np.random.default_rng(0)
-    margin = rng.normal(0.5, 1.0, (30, 40 * 9))
-    items = designs.prepare_margins(margin, {"all": 40}, 9)
-    credit, outcome = items.credit.copy(), items.outcome.copy()
-    credit[7, 5] = np.nan
-    outcome[7, 5] = MISSING
-    items = replace(items, credit=credit, outcome=outcome)
-    number = overall_number(items)
-    result = estimate(items, [number], contrasts=[0])
-    first, second = np.triu_indices(30, 1)
-    slow = []
-
-    def strata_of_answered(items, number, first, second):
-        slow.extend(zip(first, second, strict=True))
-        return original(items, number, first, second)
-
-    original = difference._strata_of_answered
-    monkeypatch.setattr(difference, "_strata_of_answered", strata_of_answered)
-    found = difference.paired_differences(items, [number], result, first, second)
-    assert len(slow) == 29
-    assert all(7 in pair for pair in slow)
-    for place in (0, 6, 200):
-        a, b = int(first[place]), int(second[place])
-        shared = items.shared_by(a, b)
-        values = estimate(shared, [number]).value[:, 0]
-        assert found.value[place] == pytest.approx(values[a] - values[b])

@@ -18,8 +18,8 @@ import rmlab
 from rmlab import metrics
 from rmlab.benchmarks.rm_bench import RM_BENCH
 from rmlab.estimation.clustered import group_means
-from rmlab.estimation.estimate import estimate
-from rmlab.metrics.prepare import list_numbers, prepare
+from rmlab.estimation.estimate import estimate, sum_number
+from rmlab.metrics.prepare import list_numbers, overall_number, prepare
 from rmlab.tables import DataError
 
 
@@ -244,10 +244,9 @@ def test_value_error_and_freedom_equal_plain_loops(seed):
     np.testing.assert_allclose(
         [result.value[0, 0], result.se[0, 0], result.df[0, 0]], expected, rtol=1e-10
     )
-    assert result.sums[0].influence.sum() == pytest.approx(0, abs=0.1)
-    assert result.sums[0].contribution.sum() == pytest.approx(
-        result.value[0, 0], abs=1e-14
-    )
+    sums = sum_number(items, overall_number(items))
+    assert sums.influence.sum() == pytest.approx(0, abs=0.1)
+    assert sums.contribution.sum() == pytest.approx(result.value[0, 0], abs=1e-14)
 
 
 def interval_by_loops(values, domain, cluster, weights, confidence):
@@ -396,7 +395,7 @@ def test_a_prompt_in_two_subsets_is_one_cluster():
     result = designs.estimate_overall(linked)
     task_sums = (credit - credit.mean(axis=1, keepdims=True)).sum(axis=0) / 40
     assert result.se.item() == pytest.approx(np.sqrt((task_sums**2).sum() * 20 / 19))
-    assert len(set(result.sums[0].stratum)) == 1
+    assert len(set(sum_number(linked, overall_number(linked)).stratum)) == 1
     assert result.df.item() == pytest.approx(19)
 
 

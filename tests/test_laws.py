@@ -11,7 +11,7 @@ from benchmark_worlds import reward_bench_2_scores
 
 import rmlab
 from rmlab import metrics, stats, tables
-from rmlab.estimation.difference import holm, paired_differences
+from rmlab.estimation.difference import holm
 from rmlab.estimation.estimate import estimate
 from rmlab.metrics.prepare import overall_number, prepare
 
@@ -55,14 +55,13 @@ def every_pair(table, common=False, **options):
     ties = options.pop("ties", None)
     average = options.pop("average", "benchmark")
     _, items = prepare(table, average, ties, common, options, min_models=2)
-    numbers = [overall_number(items)]
-    result = estimate(items, numbers, contrasts=[0])
     first, second = np.triu_indices(len(items.models), 1)
-    test = paired_differences(items, numbers, result, first, second)
+    pairs = items.subtract(first, second)
+    test = estimate(pairs, [overall_number(pairs)])
     names = np.array(items.models)
     columns = {"model_a": names[first], "model_b": names[second]}
-    columns |= {"difference": test.value, "p_holm": holm(test.p)}
-    columns |= {name: getattr(test, name) for name in ("se", "low", "high", "p")}
+    columns |= {"difference": test.value[:, 0], "p_holm": holm(test.p[:, 0])}
+    columns |= {name: getattr(test, name)[:, 0] for name in ("se", "low", "high", "p")}
     return pd.DataFrame(columns)
 
 

@@ -135,12 +135,13 @@ def test_after_many_failures_in_a_row_the_rest_is_not_sent(status, n_answered):
         answers = [
             answer for _, answer in stream(client(server.url, concurrency=4), 500)
         ]
-        assert len(server.log) < n_answered + 32 + 8
+        # An answer that is counted late, by each of the others, begins the row anew.
+        assert len(server.log) < n_answered + 4 * 32 + 8
     reasons = [answer.reason for answer in answers if answer.value is None]
     assert len(answers) == 500
     assert len(reasons) == 500 - n_answered
     assert all("who are you?" in reason for reason in reasons)
-    assert sum(answer.stopped for answer in answers) > 430
+    assert sum(answer.stopped for answer in answers) > 330
 
 
 @pytest.mark.parametrize("status", [413, 422])

@@ -6,6 +6,7 @@ import designs
 import numpy as np
 import pandas as pd
 import pytest
+from benchmark_worlds import reward_bench_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, multinomial, t
@@ -13,6 +14,7 @@ from statsmodels.stats.multitest import multipletests
 
 import rmlab
 from rmlab import metrics, stats, tables
+from rmlab.benchmarks.reward_bench import PRIOR_SETS
 from rmlab.stats.ranking import group_letters
 from rmlab.stats.study_size import exact_power
 from rmlab.tables import DataError
@@ -151,6 +153,54 @@ def test_models_are_compared_on_what_both_have_answered():
     common = rmlab.summary(pairs, common=True)
     assert (common["n_prompts"] == 200 - 37).all()
     np.testing.assert_array_equal(common["overall"], common["overall"].iloc[0])
+
+
+def test_with_dropped_ties_models_are_compared_where_neither_ties():
+    """One of two equal models ties on hard prompts, and led on the others alone."""
+    margin = np.where(np.arange(200) >= 40, 1.0, -1.0)
+    tying = np.where(np.arange(200) < 30, 0.0, margin)
+    table = one_each({"a": margin, "b": tying, "c": margin})
+    row = stats.compare(table, "a", "b", ties="drop").iloc[0]
+    assert [row["difference"], row["p"], row["agreement"]] == [0, 1, 1]
+    assert [row["n_pairs"], row["missing"]] == [170, 30]
+    same = stats.equivalence(table, "a", "b", ties="drop", margin=0.1).iloc[0]
+    assert [same["difference"], same["missing"]] == [0, 30]
+    assert stats.rank(table, ties="drop")["rank_low"].tolist() == [1, 1, 1]
+
+    table = random_pairs(150, "ab", seed=3)
+    neither = table.groupby("id")["margin"].transform(
+        lambda margin: (margin != 0).all()
+    )
+    dropped = stats.compare(table, "a", "b", ties="drop")
+    expected = stats.compare(table[neither], "a", "b")
+    left_out = ["n_ties_a", "n_ties_b", "missing"]
+    pd.testing.assert_frame_equal(
+        dropped.drop(columns=left_out), expected.drop(columns=left_out)
+    )
+    assert dropped["missing"].item() == 150 - expected["n_pairs"].item()
+
+
+def test_prior_sets_of_one_model_alone_are_not_compared():
+    """The limits and p were missing without a word."""
+    table = reward_bench_pairs(models=("a", "b", "c"), prior_sets=True, sizes=(8, 12))
+    is_prior = table["subset"].isin(PRIOR_SETS)
+    of_one = table[~is_prior | (table["model"] == "b")]
+    of_none = table[~is_prior]
+    for pair in ("ab", "bc"):
+        row = stats.compare(of_one, *pair)
+        expected = stats.compare(of_none, *pair)
+        pd.testing.assert_frame_equal(
+            row.drop(columns="missing"), expected.drop(columns="missing")
+        )
+        assert row["p"].notna().all()
+        assert row["missing"].item() == is_prior.sum() / 3
+    pd.testing.assert_frame_equal(
+        stats.rank(of_one)[["model", "group"]].sort_values("model", ignore_index=True),
+        stats.rank(of_none)[["model", "group"]].sort_values("model", ignore_index=True),
+    )
+    same = stats.equivalence(of_one, "a", "b", margin=0.2)
+    assert same["smallest_margin"].notna().all()
+    assert stats.power(of_one, "a")["detectable"].notna().all()
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.1])

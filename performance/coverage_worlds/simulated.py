@@ -14,8 +14,8 @@ from scipy.special import stdtrit
 from coverage_worlds import MEAN_FLOOR, WORST_FLOOR, Measure
 from rmlab.benchmarks.registry import OWN
 from rmlab.estimation.clustered import Estimate
-from rmlab.estimation.difference import Difference, paired_differences
-from rmlab.estimation.estimate import estimate
+from rmlab.estimation.difference import smallest_margins
+from rmlab.estimation.estimate import estimate, sum_number
 from rmlab.estimation.items import LOSS, MISSING, TIE, WIN, Items
 from rmlab.estimation.weights import Average, domain_parts
 from rmlab.metrics.prepare import list_numbers, overall_number
@@ -205,32 +205,36 @@ def items_of(world: Simulated, credit: np.ndarray) -> Items:
 
 
 def overall(world: Simulated, *credits: np.ndarray) -> Estimate:
-    """The overall score of the draws of several models, one after the other, with its
-    sums by cluster.
-    """
+    """The overall score of the draws of several models, one after the other."""
     items = items_of(world, np.concatenate(credits))
-    return estimate(items, [overall_number(items)], contrasts=[0])
+    return estimate(items, [overall_number(items)])
+
+
+def subtract_draws(world: Simulated, *credits: np.ndarray) -> Items:
+    """Each draw of one model less that of another, on each item."""
+    items = items_of(world, np.concatenate(credits))
+    first = np.arange(len(credits[0]))
+    return items.subtract(first, first + len(first))
 
 
 def compare_draws(
     world: Simulated, *credits: np.ndarray, confidence: float = 0.95
-) -> Difference:
-    """The overall score of each draw of one model less that of another."""
-    items = items_of(world, np.concatenate(credits))
-    numbers = [overall_number(items)]
-    result = estimate(items, numbers, contrasts=[0])
-    first = np.arange(len(credits[0]))
-    second = first + len(first)
-    return paired_differences(
-        items, numbers, result, first, second, confidence=confidence
-    )
+) -> Estimate:
+    """The overall score of each draw of one model less that of another, (draws, 1)."""
+    pairs = subtract_draws(world, *credits)
+    return estimate(pairs, [overall_number(pairs)], confidence)
+
+
+def margins_of_draws(world: Simulated, *credits: np.ndarray) -> np.ndarray:
+    """The margin from which on `equivalence` calls each two draws equal."""
+    pairs = subtract_draws(world, *credits)
+    return smallest_margins(sum_number(pairs, overall_number(pairs)), 0.9)
 
 
 def rank_draws(world: Simulated, *credits: np.ndarray) -> dict[str, pd.Series]:
     """The ranks of the draws of several models, one after the other."""
     items = items_of(world, np.concatenate(credits))
-    number = overall_number(items)
-    return rank_columns(items, number, estimate(items, [number], contrasts=[0]))
+    return rank_columns(items, estimate(items, [overall_number(items)]))
 
 
 def true_numbers(world: Simulated) -> tuple[pd.DataFrame, np.ndarray]:
@@ -297,9 +301,9 @@ def cover(world: Simulated, draws: int, rng: np.random.Generator) -> Iterator[Me
         rows = min(BATCH, draws - start)
         items = items_of(world, np.concatenate(world.draw(rng, rows)))
         names, numbers = list_numbers(OWN, items)
-        result = estimate(items, numbers, contrasts=range(len(numbers)))
+        result = estimate(items, numbers)
         first = np.arange(rows)
-        second = first + rows
+        difference = estimate(items.subtract(first, first + rows), numbers)
 
         for number, (kind, name) in enumerate(names.itertuples(index=False)):
             if kind in ("domain", "subset") and n_domains == 1:
@@ -318,12 +322,12 @@ def cover(world: Simulated, draws: int, rng: np.random.Generator) -> Iterator[Me
             )
             plain.add(kind, name, value - half, value + half, true[0, number])
             if kind != "cell":
-                difference = paired_differences(
-                    items, numbers, result, first, second, place=number
-                )
-                gap = true[0, number] - true[1, number]
                 intervals.add(
-                    f"difference, {kind}", name, difference.low, difference.high, gap
+                    f"difference, {kind}",
+                    name,
+                    difference.low[:, number],
+                    difference.high[:, number],
+                    true[0, number] - true[1, number],
                 )
 
     beside = plain.table().reindex(intervals.table().index)

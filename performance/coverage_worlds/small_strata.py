@@ -25,6 +25,7 @@ from coverage_worlds.simulated import (
     Simulated,
     compare_draws,
     lay_out,
+    margins_of_draws,
     normal_models,
     overall,
     paired_outcomes,
@@ -32,7 +33,6 @@ from coverage_worlds.simulated import (
     true_numbers,
 )
 from rmlab import tables
-from rmlab.estimation.difference import smallest_margins
 
 RARE = 0.02
 N_EQUAL = 6  # models of equal merit
@@ -118,8 +118,7 @@ def _add_opposite_effects(n_small: int) -> None:
             )
             yield row._replace(at_least=WORST_FLOOR)
 
-            narrow = compare_draws(unequal, *credits, confidence=0.9)
-            is_inside = smallest_margins(narrow, 0.9) < share / 2
+            is_inside = margins_of_draws(unequal, *credits) < share / 2
             yield false_alarms(f"equivalence at its margin, {share}", is_inside)
 
 

@@ -8,15 +8,14 @@ docs/statistics.md). Clusters that share pools, directly or through others, form
 stratum.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from rmlab.tables import BoolArray, FloatArray, IntArray
 
@@ -28,24 +27,9 @@ ROUNDING = 1e-12  # an error below this is rounding noise
 _DECIMALS = 14  # of the least and the most that a number can be
 
 
-class Strata(NamedTuple):
-    """What the strata contribute to numbers, (rows, strata) each.
-
-    `value` and its `variance`; `df`, degrees of freedom of the variance; `n_effective`,
-    as how many equal clusters the stratum's clusters count (Kish); `low` and `high`,
-    the least and the most that the stratum can contribute.
-    """
-
-    value: FloatArray
-    variance: FloatArray
-    df: FloatArray
-    n_effective: FloatArray
-    low: FloatArray
-    high: FloatArray
-
-
 class ClusterSums(NamedTuple):
-    """A weighted sum of the means of pools, for each row of values, by its clusters.
+    """A weighted sum of the means of pools, for each row of values, by its clusters and
+    its strata.
 
     Attributes
     ----------
@@ -58,8 +42,13 @@ class ClusterSums(NamedTuple):
         CR2), to the value, and its weight.
     stratum : ndarray
         (clusters,): number of the stratum.
-    strata : Strata
-        The sums of each stratum.
+    part, variance, df : ndarray
+        (rows, strata): what a stratum contributes to the value, the variance of this,
+        and its degrees of freedom.
+    n_effective : ndarray
+        (rows, strata): as how many equal clusters its clusters count (Kish).
+    low, high : ndarray
+        (rows, strata): the least and the most that it can contribute.
     """
 
     value: FloatArray
@@ -69,7 +58,19 @@ class ClusterSums(NamedTuple):
     contribution: FloatArray
     share: FloatArray
     stratum: IntArray
-    strata: Strata
+    part: FloatArray
+    variance: FloatArray
+    df: FloatArray
+    n_effective: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+    def limits(self) -> tuple[FloatArray, FloatArray]:
+        """The least and the most that each number can be, (rows,) each."""
+        # Nine times a ninth is 1 + 2e-16: no value may lie above the bound.
+        lowest = np.round(self.low.sum(axis=1), _DECIMALS)
+        highest = np.round(self.high.sum(axis=1), _DECIMALS)
+        return lowest, highest
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,14 @@ class Estimate:
     ----------
     value, se, df, low, high : ndarray
         The number, its clustered error, degrees of freedom and limits.
+    p : ndarray
+        Of a difference, two-sided: below 1 - confidence exactly where the limits
+        exclude zero. NaN for other numbers.
     n_prompts, n_pairs, n_ties, missing : ndarray
         Prompts and values that were counted, ties among these, and values that are
         missing.
     reason : ndarray
         Why there is no value or no interval, else "".
-    sums : dict
-        Place of a number to its sums by cluster, which comparisons of models need.
     """
 
     value: FloatArray
@@ -94,12 +96,12 @@ class Estimate:
     df: FloatArray
     low: FloatArray
     high: FloatArray
+    p: FloatArray
     n_prompts: IntArray
     n_pairs: IntArray
     n_ties: IntArray
     missing: IntArray
     reason: NDArray[np.object_]
-    sums: Mapping[int, ClusterSums] = field(default_factory=dict)
 
 
 def group_means(
@@ -152,7 +154,7 @@ def group_means(
         counts = [sums.n_clusters[:, 0], sums.n_values[:, 0]]
         means.append([sums.value, *interval(sums, confidence), *counts])
 
-    numbers, se, df, low, high, n_clusters, n_values = np.concatenate(means, axis=1)
+    numbers, se, df, low, high, p, n_clusters, n_values = np.concatenate(means, axis=1)
     reason = np.where(n_clusters < MIN_PROMPTS, TOO_FEW, "").astype(object)
     reason[n_values == 0] = "nothing in group"
     withheld = np.where(reason == "", 0.0, np.nan)
@@ -162,6 +164,7 @@ def group_means(
         df=df,
         low=low + withheld,
         high=high + withheld,
+        p=p + withheld,
         n_prompts=n_clusters.astype(np.intp),
         n_pairs=n_values.astype(np.intp),
         n_ties=np.zeros(n_groups, np.intp),
@@ -223,120 +226,119 @@ def sum_clusters(
     stratum = np.zeros(n_clusters, np.intp)
     stratum[block_cluster] = stratum_of_pool[block_pool]
     n_strata = int(stratum_of_pool.max(initial=-1)) + 1
-    by_stratum = _sum_strata(
-        influence, contribution, share, stratum, indicator(stratum, n_strata)
-    )
+    in_stratum = indicator(stratum, n_strata)
+    df, n_effective = _count_freedom(share, stratum, in_stratum)
     pool_in_stratum = indicator(stratum_of_pool, n_strata).toarray()
     at_lowest = weight * bounds[:, 0]
     at_highest = weight * bounds[:, 1]
-    # A negative weight turns the bounds over.
-    low = np.minimum(at_lowest, at_highest) @ pool_in_stratum
-    high = np.maximum(at_lowest, at_highest) @ pool_in_stratum
-    strata = Strata(*np.broadcast_arrays(*by_stratum, low, high))
+    by_stratum = np.broadcast_arrays(
+        contribution @ in_stratum,
+        influence**2 @ in_stratum,
+        df,
+        n_effective,
+        # A negative weight turns the bounds over.
+        np.minimum(at_lowest, at_highest) @ pool_in_stratum,
+        np.maximum(at_lowest, at_highest) @ pool_in_stratum,
+    )
+    sums = ClusterSums(
+        np.where(has_weight, weight * mean, 0.0).sum(axis=1),
+        n_values.astype(np.intp),
+        ((n > 0) @ in_pool).astype(np.intp),
+        influence,
+        contribution,
+        np.broadcast_to(share, influence.shape),
+        stratum,
+        *by_stratum,
+    )
+    return sums._replace(value=np.clip(sums.value, *sums.limits()))
 
-    weighted_sum = np.where(has_weight, weight * mean, 0.0).sum(axis=1)
-    lowest, highest = limits_of(strata)
-    return ClusterSums(
-        value=np.clip(weighted_sum, lowest, highest),
-        n_values=n_values.astype(np.intp),
-        n_clusters=((n > 0) @ in_pool).astype(np.intp),
-        influence=influence,
-        contribution=contribution,
-        share=np.broadcast_to(share, influence.shape),
-        stratum=stratum,
-        strata=strata,
+
+def subtract_rows(sums: ClusterSums, row: int, others: IntArray) -> ClusterSums:
+    """A row less each of others that observe the same values with the same weights, by
+    stratum; what belongs to a cluster stays the row's own.
+    """
+    gap = sums.influence[others] - sums.influence[row]
+    in_stratum = indicator(sums.stratum, sums.part.shape[1])
+    return sums._replace(
+        value=sums.value[row] - sums.value[others],
+        part=sums.part[row] - sums.part[others],
+        variance=np.square(gap, out=gap) @ in_stratum,
+        df=sums.df[others],
+        n_effective=sums.n_effective[others],
+        low=sums.low[row] - sums.high[others],
+        high=sums.high[row] - sums.low[others],
     )
 
 
 def interval(
-    sums: ClusterSums, confidence: float, *, is_difference: bool = False
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Error, degrees of freedom, and the two limits of numbers, (rows,) each.
+    sums: ClusterSums, confidence: float
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Error, degrees of freedom, the two limits and p of numbers, (rows,) each.
 
-    See "The interval of a number" in docs/statistics.md.
+    A number has a p where it is a difference. See "The interval of a number" and "Two
+    models" in docs/statistics.md.
     """
-    strata = sums.strata
-    se = np.sqrt(strata.variance.sum(axis=1))
-    df = satterthwaite(strata.variance, strata.df)
-    lowest, highest = limits_of(strata)
+    se = np.sqrt(sums.variance.sum(axis=1))
+    df = satterthwaite(sums.variance, sums.df)
+    p = np.full(len(se), np.nan)
+    lowest, highest = sums.limits()
     if not np.isfinite([lowest, highest]).all():
         half = t_quantile(df, confidence) * se
-        return se, df, sums.value - half, sums.value + half
+        return se, df, sums.value - half, sums.value + half, p
 
-    add = add_pair if is_difference else add_clusters
-    center, adjusted_se, adjusted_df = add(sums.value, strata)
+    center, adjusted_se, adjusted_df = add_clusters(sums)
     half = t_quantile(adjusted_df, confidence) * adjusted_se
     # At low confidence the limits reach as far as the value, which may lie beside the
     # center.
     low = np.clip(np.minimum(center - half, sums.value), lowest, highest)
     high = np.clip(np.maximum(center + half, sums.value), lowest, highest)
-    return se, df, low, high
+    if is_difference(sums):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            p = 2 * stdtr(adjusted_df, -np.abs(center) / adjusted_se)
+    return se, df, low, high, p
 
 
-def limits_of(strata: Strata) -> tuple[FloatArray, FloatArray]:
-    """The least and the most that each number can be, (rows,) each."""
-    # Nine times a ninth is 1 + 2e-16: no value may lie above the bound.
-    lowest = np.round(strata.low.sum(axis=1), _DECIMALS)
-    highest = np.round(strata.high.sum(axis=1), _DECIMALS)
-    return lowest, highest
+def is_difference(sums: ClusterSums) -> bool:
+    """Whether the numbers lie between minus and plus the same limit."""
+    lowest, highest = sums.limits()
+    return bool((lowest == -highest).all())
 
 
-def add_clusters(
-    value: FloatArray, strata: Strata
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def add_clusters(sums: ClusterSums) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Center, error and degrees of freedom of numbers, (rows,) each, after a won and a
-    lost cluster were added to each of their strata.
+    lost cluster were added: to each stratum, but to a difference only in the stratum
+    where they weigh most.
 
     The center moves as if the two were added to all clusters at once: many small strata
     would otherwise pull it to the middle of the scale.
     """
-    k = strata.n_effective
-    width = strata.high - strata.low
+    k = sums.n_effective
+    k_of_all = count_effective(sums)
+    low = sums.low.sum(axis=1)
+    width = sums.high - sums.low
+    width_of_all = sums.high.sum(axis=1) - low
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = (k * (strata.value - strata.low) / width + 1) / (k + 2)
-        own_variance = (k / (k + 2)) ** 2 * strata.variance
-        added_variance = width**2 * (p**2 + (1 - p) ** 2) / (k + 2) ** 2
-        variance = np.where(width > 0, own_variance + added_variance, 0.0)
-    se = np.sqrt(variance.sum(axis=1))
-    return shrink(value, strata), se, satterthwaite(variance, strata.df)
+        p = (k * (sums.part - sums.low) / width + 1) / (k + 2)
+        added = width**2 * (p**2 + (1 - p) ** 2) / (k + 2) ** 2
+        share = (k_of_all * (sums.value - low) / width_of_all + 1) / (k_of_all + 2)
+        center = low + width_of_all * share
+        variance = (k / (k + 2)) ** 2 * sums.variance + added
+        own_variance = (k_of_all / (k_of_all + 2)) ** 2 * sums.variance.sum(axis=1)
+
+    if is_difference(sums):
+        largest = np.where(width > 0, added, 0.0).max(axis=1, initial=0.0)
+        df = satterthwaite(sums.variance, sums.df)
+        return center, np.sqrt(own_variance + largest), df
+    variance = np.where(width > 0, variance, 0.0)
+    return center, np.sqrt(variance.sum(axis=1)), satterthwaite(variance, sums.df)
 
 
-def add_pair(
-    value: FloatArray, strata: Strata
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Center, error and degrees of freedom of differences, (rows,) each, after two
-    clusters were added, one that only each of the models wins.
-
-    They come to the stratum in which they weigh most. See "Two models" in
-    docs/statistics.md.
-    """
-    k = strata.n_effective
-    width = strata.high - strata.low
-    k_of_all = count_effective(strata)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        own_variance = (k_of_all / (k_of_all + 2)) ** 2 * strata.variance.sum(axis=1)
-        p = (k * (strata.value - strata.low) / width + 1) / (k + 2)
-        added_variance = width**2 * (p**2 + (1 - p) ** 2) / (k + 2) ** 2
-    largest = np.where(width > 0, added_variance, 0.0).max(axis=1, initial=0.0)
-    df = satterthwaite(strata.variance, strata.df)
-    return shrink(value, strata), np.sqrt(own_variance + largest), df
-
-
-def shrink(value: FloatArray, strata: Strata) -> FloatArray:
-    """Numbers after a won and a lost cluster were added to all of their clusters."""
-    k = count_effective(strata)
-    low = strata.low.sum(axis=1)
-    width = strata.high.sum(axis=1) - low
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(low + width * (k * (value - low) / width + 1) / (k + 2))
-
-
-def count_effective(strata: Strata) -> FloatArray:
+def count_effective(sums: ClusterSums) -> FloatArray:
     """As how many equal clusters the clusters of all strata count, (rows,)."""
-    width = strata.high - strata.low
+    width = sums.high - sums.low
     with np.errstate(divide="ignore", invalid="ignore"):
         share = width / width.sum(axis=1, keepdims=True)
-        return np.asarray(1 / (share**2 / strata.n_effective).sum(axis=1))
+        return np.asarray(1 / (share**2 / sums.n_effective).sum(axis=1))
 
 
 def t_quantile(df: FloatArray, confidence: float) -> FloatArray:
@@ -410,14 +412,10 @@ def _number_strata(cluster: IntArray, pool: IntArray, n_pools: int) -> IntArray:
     return stratum.astype(np.intp)
 
 
-def _sum_strata(
-    influence: FloatArray,
-    contribution: FloatArray,
-    share: FloatArray,
-    stratum: IntArray,
-    in_stratum: sparse.csr_array,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Value, variance, degrees of freedom and effective number of clusters by stratum.
+def _count_freedom(
+    share: FloatArray, stratum: IntArray, in_stratum: sparse.csr_array
+) -> tuple[FloatArray, FloatArray]:
+    """Degrees of freedom and effective number of clusters by stratum.
 
     With h a cluster's share of the stratum, Bell and McCaffrey (2002) under working
     independence have 1 / (sum of h^2 + sum over pairs of h^2 h'^2 / ((1 - h)(1 - h')))
@@ -431,5 +429,4 @@ def _sum_strata(
         pairs = (q @ in_stratum) ** 2 - q**2 @ in_stratum
         df = 1 / (squares + pairs)
         n_effective = 1 / squares  # Kish
-    df = np.where(np.isfinite(df), df, 0.0)
-    return contribution @ in_stratum, influence**2 @ in_stratum, df, n_effective
+    return np.where(np.isfinite(df), df, 0.0), n_effective

@@ -1,6 +1,6 @@
 """Every number of every model, with an error clustered by prompt and an interval."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,10 +17,10 @@ from rmlab.estimation.clustered import (
 )
 from rmlab.estimation.items import MISSING, TIE, Items
 from rmlab.estimation.weights import Number
-from rmlab.tables import BoolArray, FloatArray, IntArray
+from rmlab.tables import BoolArray, IntArray
 
 _COLUMNS = [
-    *("value", "se", "df", "low", "high"),
+    *("value", "se", "df", "low", "high", "p"),
     *("n_prompts", "n_pairs", "n_ties", "missing", "reason"),
 ]
 
@@ -29,8 +29,6 @@ def estimate(
     items: Items,
     numbers: Sequence[Number],
     confidence: float = 0.95,
-    *,
-    contrasts: Container[int] = (),
 ) -> Estimate:
     """Estimate numbers of every model with clustered errors and intervals.
 
@@ -42,9 +40,6 @@ def estimate(
         Weighted sums of means.
     confidence : float
         Coverage of the intervals.
-    contrasts : container of int
-        Places of the numbers whose sums by cluster are kept, which comparisons of
-        models need.
 
     Returns
     -------
@@ -63,52 +58,32 @@ def estimate(
     Miller (arXiv 2411.00640) for the clusters; `performance/coverage.py` for the
     coverage.
     """
-    measured = []
-    kept_sums = {}
-    for place, number in enumerate(numbers):
-        sums = sum_number(items, number)
-        measured.append(_measure(items, number, sums, confidence))
-        if place in contrasts:
-            kept_sums[place] = sums
-
+    measured = [_measure(items, number, confidence) for number in numbers]
     shape = (len(numbers), len(items.models))
     columns = {}
     for name in _COLUMNS:
         values = np.array([number[name] for number in measured])
         columns[name] = values.reshape(shape).T
-    return Estimate(**columns, sums=kept_sums)
+    return Estimate(**columns)
 
 
-def sum_number(
-    items: Items,
-    number: Number,
-    credit: FloatArray | None = None,
-) -> ClusterSums:
-    """Sum a number by cluster, for each model or for other rows of credit, which the
-    number then has weights for.
-    """
+def sum_number(items: Items, number: Number) -> ClusterSums:
+    """Sum a number by cluster, for each model."""
     bounds = np.zeros((len(number.parts), 2))
     bounds[number.pool] = items.bounds[number.rows]
-    if credit is None:
-        credit = items.credit
     cluster = items.cluster[number.rows]
-    credit = credit[:, number.rows]
+    credit = items.credit[:, number.rows]
     return sum_clusters(credit, number.pool, cluster, number.weight, bounds)
 
 
-def is_small(number: Number, sums: ClusterSums) -> BoolArray:
-    """Which pools with a weight have too few prompts for an interval, (rows, pools)."""
-    return np.asarray((number.weight != 0) & (sums.n_clusters < MIN_PROMPTS))
-
-
 def _measure(
-    items: Items, number: Number, sums: ClusterSums, confidence: float
+    items: Items, number: Number, confidence: float
 ) -> dict[str, NDArray[np.generic]]:
     """The columns of a number, (models,) each."""
+    sums = sum_number(items, number)
     no_value, reason = _explain(number, sums, len(items.models))
     withheld = np.where(reason == "", 0.0, np.nan)
-    is_difference = bool((number.weight < 0).any())
-    se, df, low, high = interval(sums, confidence, is_difference=is_difference)
+    se, df, low, high, p = interval(sums, confidence)
 
     rows = number.rows
     # A prior set may weigh nothing for a model.
@@ -125,6 +100,7 @@ def _measure(
         "df": df,
         "low": low + withheld,
         "high": high + withheld,
+        "p": p + withheld,
         "n_prompts": np.asarray(n_prompts, np.intp),
         "n_pairs": np.broadcast_to(sums.n_values.sum(axis=1), len(items.models)),
         "n_ties": ((outcome == TIE) & counts).sum(axis=1),
@@ -146,7 +122,8 @@ def _explain(
     by_model = (n_models, len(number.parts))
     is_empty = (number.weight != 0) & (sums.n_values == 0)
     is_empty = np.broadcast_to(is_empty, by_model)
-    lacks_prompts = np.broadcast_to(is_small(number, sums), by_model)
+    is_small = (number.weight != 0) & (sums.n_clusters < MIN_PROMPTS)
+    lacks_prompts = np.broadcast_to(is_small, by_model)
 
     no_value = np.full(n_models, "" if number.parts else "nothing there", object)
     for model in np.flatnonzero(is_empty.any(axis=1)):

@@ -70,6 +70,19 @@ class Parts:
     label: str = "benchmark"
     reasons: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
+    def of_pairs(self, first: IntArray, second: IntArray) -> "Parts":
+        """The parts that both models of a pair have, for each pair."""
+        reasons = {}
+        for (model, part), reason in self.reasons.items():
+            for pair in np.flatnonzero((first == model) | (second == model)):
+                reasons[int(pair), part] = reason
+        weight = self.weight
+        if len(weight) > 1:
+            n_parts = np.count_nonzero(weight, axis=1)
+            fewer = np.where(n_parts[first] <= n_parts[second], first, second)
+            weight = weight[fewer]
+        return replace(self, weight=weight, reasons=reasons)
+
 
 @dataclass(frozen=True)
 class Items:
@@ -151,16 +164,37 @@ class Items:
         )
 
     def shared_by(self, a: int, b: int) -> "Items":
-        """The items, those that one of two models lacks answered by neither of them."""
-        lacks = self.lacks[a] | self.lacks[b]
-        if not lacks.any():
-            return self
-        credit = self.credit.copy()
-        outcome = self.outcome.copy()
-        for model in (a, b):
-            credit[model, lacks] = np.nan
-            outcome[model, lacks] = MISSING
-        return replace(self, credit=credit, outcome=outcome)
+        """Two models on what both have: an item counts where both have a credit, a part
+        where it weighs something for both.
+        """
+        models = np.array([a, b])
+        credit = self.credit[models]
+        outcome = self.outcome[models]
+        has_credit = ~np.isnan(credit).any(axis=0)
+        is_answered = (outcome > MISSING).all(axis=0)
+        return replace(
+            self,
+            models=[self.models[a], self.models[b]],
+            credit=np.where(has_credit, credit, np.nan),
+            outcome=np.where(is_answered, outcome, MISSING).astype(np.int8),
+            parts=self.parts.of_pairs(models, models[::-1]),
+        )
+
+    def subtract(self, first: IntArray, second: IntArray) -> "Items":
+        """Differences between models, first minus second: an item has one where both
+        have a credit.
+        """
+        credit = self.credit[first] - self.credit[second]
+        outcome = np.where(np.isnan(credit), MISSING, WIN)
+        width = np.diff(self.bounds, axis=1)
+        return replace(
+            self,
+            models=[f"pair {pair}" for pair in range(len(first))],
+            credit=credit,
+            outcome=outcome.astype(np.int8),
+            bounds=np.hstack([-width, width]),
+            parts=self.parts.of_pairs(first, second),
+        )
 
     def require_same(self) -> None:
         """Raise DataError where some models lack rows that others have, and that

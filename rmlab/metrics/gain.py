@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.estimation.difference import holm, mean_difference
+from rmlab.estimation.clustered import group_means
+from rmlab.estimation.difference import holm
 from rmlab.metrics.best_of_n import check_sizes
 from rmlab.metrics.pools import (
     Pools,
@@ -184,7 +185,14 @@ def _compare(
     a = credits.by_size[contrast.n_a][contrast.model_a]
     b = credits.by_size[contrast.n_b][contrast.model_b]
     is_known = ~np.isnan(a - b)
-    test = mean_difference(a - b, credits.cluster, confidence)
+    test = group_means(
+        a - b,
+        np.zeros(len(a), np.intp),
+        credits.cluster,
+        1,
+        bounds=(-1.0, 1.0),
+        confidence=confidence,
+    )
     value_a, value_b = _known_means(np.where(is_known, [a, b], np.nan))
     reason = test.reason[0]
     if contrast.n_a > credits.smallest:

@@ -1,28 +1,21 @@
 """Two models on a benchmark: differences, equivalence, agreement, and flips."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rmlab import tables
 from rmlab.baselines import is_baseline
-from rmlab.estimation.difference import (
-    Difference,
-    equivalence_power,
-    holm,
-    paired_differences,
-    smallest_margins,
-)
-from rmlab.estimation.estimate import estimate
+from rmlab.estimation.difference import equivalence_power, holm, smallest_margins
+from rmlab.estimation.estimate import estimate, sum_number
 from rmlab.estimation.items import (
     DESCRIBED,
-    MISSING,
+    Items,
     comparison_items,
     refuse_result_names,
 )
-from rmlab.estimation.weights import Average
+from rmlab.estimation.weights import Average, Number
 from rmlab.metrics.pairing import as_pairs
 from rmlab.metrics.prepare import overall_number, prepare
 from rmlab.metrics.summaries import group_numbers
@@ -80,10 +73,11 @@ def compare(
         - p: two-sided and unadjusted; the interval excludes zero exactly where p < 1 -
           confidence;
         - p_holm: adjusted over the rows by Holm's method;
-        - agreement: share of items with the same outcome;
-        - n_prompts, n_pairs: prompts, and items that both models answered;
+        - agreement: share of these items with the same outcome;
+        - n_prompts, n_pairs: prompts and items that are compared;
         - n_ties_a, n_ties_b;
-        - missing: items left out, since a model lacks an answer;
+        - missing: items left out, since a model lacks an answer, or ties where
+          ties="drop";
         - average;
         - reason: why a number is missing, with the remedy.
 
@@ -95,8 +89,10 @@ def compare(
 
     Notes
     -----
-    A paired clustered t with Satterthwaite's degrees of freedom over strata; see
-    `rmlab.estimation.difference`.
+    A paired clustered t with Satterthwaite's degrees of freedom over strata; see "Two
+    models" in docs/statistics.md. An item counts where both models have answered it
+    and, with ties="drop", neither ties; RewardBench 1's prior sets where both have all
+    of them.
 
     Examples
     --------
@@ -105,7 +101,7 @@ def compare(
     >>> rmlab.compare(scores, "longest", "shortest")["difference"].round(3).item()
     0.002
     """
-    compared = _compare_two(
+    frame, _, _ = _compare_two(
         table,
         a,
         b,
@@ -117,7 +113,7 @@ def compare(
         confidence=confidence,
         options=options,
     )
-    return compared.frame
+    return frame
 
 
 def equivalence(
@@ -181,7 +177,8 @@ def equivalence(
     if not 0 < alpha < 0.5:
         allowed = "between 0 and 0.5, for example 0.05"
         raise ValueError(f"alpha: {alpha!r}; allowed: {allowed}")
-    compared = _compare_two(
+    confidence = 1 - 2 * alpha
+    frame, difference, numbers = _compare_two(
         table,
         a,
         b,
@@ -190,29 +187,25 @@ def equivalence(
         ties=ties,
         common=common,
         cluster=cluster,
-        confidence=1 - 2 * alpha,
+        confidence=confidence,
         options=options,
     )
-    frame = compared.frame
     keys = frame.columns[: frame.columns.get_loc("value_a")]
     refuse_result_names(keys, _EQUIVALENCE)
 
-    confidence = 1 - 2 * alpha
-    smallest_margin = np.hstack(
-        [smallest_margins(row, confidence) for row in compared.differences]
-    )
-    power = np.hstack(
-        [
-            equivalence_power(row.strata, margin, confidence)
-            for row in compared.differences
-        ]
-    )
-    is_inside = pd.Series(smallest_margin < margin, dtype="boolean")
+    smallest = []
+    power = []
+    for number in numbers:
+        sums = sum_number(difference, number)
+        smallest.append(smallest_margins(sums, confidence).item())
+        power.append(equivalence_power(sums, margin, confidence).item())
+    has_interval = frame["low"].notna()
+    is_inside = pd.Series(smallest, dtype="float64") < margin
     frame = frame.assign(
         margin=margin,
-        equivalent=is_inside.where(frame["low"].notna()),
-        smallest_margin=smallest_margin,
-        power=np.where(frame["low"].isna(), np.nan, power),
+        equivalent=is_inside.astype("boolean").where(has_interval),
+        smallest_margin=pd.Series(smallest).where(has_interval),
+        power=pd.Series(power).where(has_interval),
     )
     return frame[[*keys, *_EQUIVALENCE]]
 
@@ -285,13 +278,6 @@ def add_hint(reasons: Iterable[str], values: Iterable[float]) -> pd.Series:
     return pd.Series(hinted, dtype="str")
 
 
-class _Compared(NamedTuple):
-    """Rows of `compare`, and the difference of each, which `equivalence` tests."""
-
-    frame: pd.DataFrame
-    differences: list[Difference]
-
-
 def _compare_two(
     table: pd.DataFrame,
     a: str,
@@ -304,76 +290,74 @@ def _compare_two(
     cluster: str | None,
     confidence: float,
     options: dict[str, str],
-) -> _Compared:
-    """Compare model `a` with model `b`, one row per combination of `by`."""
-    if by is None:
-        columns = []
-    elif isinstance(by, str):
-        columns = [by]
-    else:
-        columns = list(by)
+) -> tuple[pd.DataFrame, Items, list[Number]]:
+    """The rows of `compare`, with the differences between the two models on each item
+    and the numbers that were compared.
+    """
+    columns = [by] if isinstance(by, str) else list(by or [])
     two_models = select_models(table, a, b)
-    if not common:
-        table = two_models
     _, items = prepare(
-        table, average, ties, common, options, by=columns, cluster=cluster, min_models=2
+        table if common else two_models,
+        average,
+        ties,
+        common,
+        options,
+        by=columns,
+        cluster=cluster,
+        min_models=2,
     )
-    place_a = items.models.index(a)
-    place_b = items.models.index(b)
-    items = items.shared_by(place_a, place_b)
-    groups = pd.DataFrame(index=range(1))
-    numbers = [overall_number(items)]
-    if columns:
-        groups, numbers = group_numbers(items, columns)
-    result = estimate(items, numbers, confidence, contrasts=range(len(numbers)))
+    pair = items.shared_by(items.models.index(a), items.models.index(b))
+    _, numbers_of_models = _list_rows(pair, columns)
+    by_model = estimate(pair, numbers_of_models, confidence)
+    differences = pair.subtract(np.array([0]), np.array([1]))
+    groups, numbers = _list_rows(differences, columns)
+    result = estimate(differences, numbers, confidence)
 
-    first = np.array([place_a])
-    second = np.array([place_b])
-    rows = [
-        paired_differences(
-            items, numbers, result, first, second, place=place, confidence=confidence
-        )
-        for place in range(len(numbers))
-    ]
-    outcome_a = items.outcome[place_a]
-    outcome_b = items.outcome[place_b]
-    is_shared = np.minimum(outcome_a, outcome_b) > MISSING
-    is_same = is_shared & (outcome_a == outcome_b)
+    is_counted = ~np.isnan(differences.credit[0])
+    is_same = is_counted & (pair.outcome[0] == pair.outcome[1])
     n_items = np.array([len(number.rows) for number in numbers])
-    n_pairs = np.array([is_shared[number.rows].sum() for number in numbers])
+    n_pairs = np.array([is_counted[number.rows].sum() for number in numbers])
     n_same = np.array([is_same[number.rows].sum() for number in numbers])
     with np.errstate(invalid="ignore"):
         agreement = n_same / n_pairs
 
-    test = {
-        name: np.concatenate([getattr(row, name) for row in rows])
-        for name in ("value", "se", "low", "high", "p", "reason")
-    }
-    reason = pd.Series(test["reason"], dtype="str")
+    value_a, value_b = by_model.value
+    reason = pd.Series(result.reason[0], dtype="str")
     if not columns:
         # Rows by domain need no hint to compare by domain.
-        reason = add_hint(reason, test["value"])
+        reason = add_hint(reason, value_a)
     frame = pd.DataFrame(
         {
-            "model_a": pd.Series([a] * len(rows), dtype="str"),
-            "model_b": pd.Series([b] * len(rows), dtype="str"),
+            "model_a": pd.Series([a] * len(numbers), dtype="str"),
+            "model_b": pd.Series([b] * len(numbers), dtype="str"),
             **groups,
-            "value_a": result.value[place_a],
-            "value_b": result.value[place_b],
-            "difference": test["value"],
-            "se": test["se"],
-            "low": test["low"],
-            "high": test["high"],
-            "p": test["p"],
-            "p_holm": holm(test["p"]),
+            "value_a": value_a,
+            "value_b": value_b,
+            "difference": value_a - value_b,
+            "se": result.se[0],
+            "low": result.low[0],
+            "high": result.high[0],
+            "p": result.p[0],
+            "p_holm": holm(result.p[0]),
             "agreement": agreement,
-            "n_prompts": result.n_prompts[[place_a, place_b]].min(axis=0),
+            "n_prompts": result.n_prompts[0],
             "n_pairs": n_pairs,
-            "n_ties_a": result.n_ties[place_a],
-            "n_ties_b": result.n_ties[place_b],
+            "n_ties_a": by_model.n_ties[0],
+            "n_ties_b": by_model.n_ties[1],
             "missing": n_items - n_pairs,
-            "average": pd.Series([items.parts.label] * len(rows), dtype="str"),
+            "average": pd.Series([items.parts.label] * len(numbers), dtype="str"),
             "reason": reason,
         }
     )
-    return _Compared(tables.copy_provenance(table, frame), rows)
+    return tables.copy_provenance(table, frame), differences, numbers
+
+
+def _list_rows(
+    items: Items, columns: Sequence[str]
+) -> tuple[pd.DataFrame, list[Number]]:
+    """The rows of a comparison, by some columns or one of the overall score alone, and
+    their numbers.
+    """
+    if columns:
+        return group_numbers(items, columns)
+    return pd.DataFrame(index=range(1)), [overall_number(items)]

@@ -5,11 +5,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from rmlab.estimation.clustered import Estimate
-from rmlab.estimation.difference import holm, paired_differences
-from rmlab.estimation.estimate import estimate
+from rmlab.estimation.clustered import Estimate, interval, subtract_rows
+from rmlab.estimation.difference import holm
+from rmlab.estimation.estimate import estimate, sum_number
 from rmlab.estimation.items import Items
-from rmlab.estimation.weights import Average, Number
+from rmlab.estimation.weights import Average
 from rmlab.metrics.prepare import overall_number, prepare
 from rmlab.metrics.summaries import estimate_frame
 from rmlab.stats.comparing import add_hint, find_baselines
@@ -76,11 +76,9 @@ def rank(
     _, items = prepare(
         table, average, ties, common, options, cluster=cluster, min_models=2
     )
-    number = overall_number(items)
-    result = estimate(items, [number], confidence, contrasts=[0])
-
+    result = estimate(items, [overall_number(items)], confidence)
     frame = estimate_frame(items, pd.DataFrame(index=range(1)), result)
-    frame = frame.assign(**rank_columns(items, number, result, confidence))
+    frame = frame.assign(**rank_columns(items, result, confidence))
     frame = frame[_ORDER].sort_values(
         "value", ascending=False, na_position="last", kind="stable", ignore_index=True
     )
@@ -88,10 +86,10 @@ def rank(
 
 
 def rank_columns(
-    items: Items, number: Number, result: Estimate, confidence: float = 0.95
+    items: Items, result: Estimate, confidence: float = 0.95
 ) -> dict[str, pd.Series]:
-    """The columns rank, rank_low, rank_high, group and reason of every model, from a
-    number, which is the first one of the result.
+    """The columns rank, rank_low, rank_high, group and reason of every model, from the
+    overall score, which is the first number of the result.
 
     Baselines have no rank and no group. Section "Many models" of docs/statistics.md.
     """
@@ -111,7 +109,7 @@ def rank_columns(
     group = np.full(n_models, "", object)
     models = np.flatnonzero(is_compared)
     if len(models):
-        lead = _clear_leads(items, number, result, models, confidence)
+        lead = _clear_leads(items, models, confidence)
         n_better = (lead < 0).sum(axis=1)
         n_worse = (lead > 0).sum(axis=1)
         # The set always holds the rank that is printed, also where values equal but for
@@ -166,23 +164,40 @@ def group_letters(differ: NDArray[np.bool_]) -> list[str]:
     return letters
 
 
-def _clear_leads(
-    items: Items,
-    number: Number,
-    result: Estimate,
-    models: IntArray,
-    confidence: float,
-) -> NDArray[np.intp]:
+def _clear_leads(items: Items, models: IntArray, confidence: float) -> NDArray[np.intp]:
     """A square: 1 where the row's model is clearly better, -1 clearly worse, else 0."""
-    a, b = np.triu_indices(len(models), 1)
-    difference = paired_differences(
-        items, [number], result, models[a], models[b], confidence=confidence
+    number = overall_number(items)
+    sums = sum_number(items, number)
+    lacks = np.isnan(items.credit) & items.counts
+    has_part = np.broadcast_to(
+        items.parts.weight != 0, (len(lacks), len(items.parts.names))
     )
-    is_clear = holm(difference.p) < 1 - confidence
-    sign = np.where(is_clear, np.sign(difference.value), 0)
+    _, pattern = np.unique(np.hstack([lacks, has_part]), axis=0, return_inverse=True)
 
-    lead = np.zeros((len(models), len(models)), np.intp)
-    lead[a, b] = sign
+    n_models = len(models)
+    difference = np.zeros((n_models, n_models))
+    p = np.full((n_models, n_models), np.nan)
+    for place, model in enumerate(models[:-1]):
+        later = np.arange(place + 1, n_models)
+        has_same = pattern[models[later]] == pattern[model]
+        alike = later[has_same]
+        pairs = subtract_rows(sums, model, models[alike])
+        difference[place, alike] = pairs.value
+        *_, p[place, alike] = interval(pairs, confidence)
+        apart = later[~has_same]
+        if len(apart):
+            first = np.full(len(apart), model)
+            pairs_of_items = items.subtract(first, models[apart])
+            tested = estimate(
+                pairs_of_items, [overall_number(pairs_of_items)], confidence
+            )
+            difference[place, apart] = tested.value[:, 0]
+            p[place, apart] = tested.p[:, 0]
+
+    is_pair = np.triu_indices(n_models, 1)
+    is_clear = holm(p[is_pair]) < 1 - confidence
+    lead = np.zeros((n_models, n_models), np.intp)
+    lead[is_pair] = np.where(is_clear, np.sign(difference[is_pair]), 0)
     return lead - lead.T
 
 

@@ -8,9 +8,10 @@ import pandas as pd
 from scipy.special import stdtrit
 from scipy.stats import binom
 
-from rmlab.estimation.clustered import MIN_PROMPTS, ROUNDING, Estimate
-from rmlab.estimation.difference import detectable_differences, pair_strata
-from rmlab.estimation.estimate import estimate
+from rmlab.estimation.clustered import MIN_PROMPTS, ROUNDING
+from rmlab.estimation.difference import detectable_differences
+from rmlab.estimation.estimate import estimate, sum_number
+from rmlab.estimation.items import Items
 from rmlab.estimation.weights import Average
 from rmlab.metrics.prepare import overall_number, prepare
 from rmlab.stats.comparing import add_hint, select_models
@@ -82,36 +83,30 @@ def power(
     _, items = prepare(
         table, average, ties, common, options, cluster=cluster, min_models=2
     )
-    overall = overall_number(items)
-    result = estimate(items, [overall], contrasts=[0])
     first = items.models.index(a)
     rows = []
     for second, name in enumerate(items.models):
         if name == a or name != (b or name):
             continue
-        shared = items.shared_by(first, second)
-        of_pair = result
-        if shared is not items:
-            of_pair = estimate(shared, [overall], contrasts=[0])
-        row = _detect(of_pair, first, second, power, alpha)
+        pair = items.subtract(np.array([first]), np.array([second]))
+        row = _detect(pair, power, alpha)
         names = {"model_a": a, "model_b": name}
         rows.append(names | row | {"alpha": alpha, "average": items.parts.label})
     texts = dict.fromkeys(("model_a", "model_b", "average", "reason"), "str")
     return pd.DataFrame(rows, columns=_COLUMNS).astype(texts)
 
 
-def _detect(
-    result: Estimate, first: int, second: int, power: float, alpha: float
-) -> dict[str, object]:
+def _detect(pair: Items, power: float, alpha: float) -> dict[str, object]:
     """What `compare` finds between two models, with the reason where it is missing."""
-    sums = result.sums[0]
-    places = [first, second]
-    gap = np.abs(sums.contribution[first] - sums.contribution[second])
-    n_prompts = int((sums.share[places] > 0).any(axis=0).sum())
+    overall = overall_number(pair)
+    result = estimate(pair, [overall])
+    sums = sum_number(pair, overall)
+    gap = np.abs(sums.contribution[0])
+    n_prompts = int((sums.share > 0).sum())
     n_differing = int((gap > ROUNDING).sum())
-    difference = result.value[first, 0] - result.value[second, 0]
+    difference = result.value.item()
     detectable = np.nan
-    reason = result.reason[first, 0] or result.reason[second, 0]
+    reason = result.reason.item()
     if reason:
         reason = add_hint([reason], [difference])[0]
     elif n_prompts < _MIN_CLUSTERS:
@@ -119,8 +114,7 @@ def _detect(
     elif n_differing < _MIN_DIFFERING:
         reason = _FEW_DIFFERING
     else:
-        strata = pair_strata(sums, np.array([first]), np.array([second]))
-        detectable = detectable_differences(strata, alpha, power).item()
+        detectable = detectable_differences(sums, alpha, power).item()
         if detectable > gap.sum():
             detectable = np.nan
             reason = _BEYOND
