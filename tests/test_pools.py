@@ -102,7 +102,8 @@ def test_every_curve_is_the_mean_over_all_subsets(seed):
             drawn = curve_of(table, "content-blind", name)[n]
             assert drawn == pytest.approx(plain(n, column, sign)), name
         expected = voted(n, lambda p: np.ones(len(p)))
-        assert curve_of(table, "majority")[n] == pytest.approx(expected)
+        drawn = curve_of(table, "majority")[n]
+        assert drawn == pytest.approx(expected, abs=0.03 if n > 1 else 1e-9)
         weighted = voted(n, lambda p: p["score"].to_numpy())
         drawn = curve_of(table, "weighted majority", "m")[n]
         assert drawn == pytest.approx(weighted, abs=0.03 if n > 1 else 1e-9)
