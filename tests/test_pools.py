@@ -127,52 +127,6 @@ def test_a_whole_pool_elects_by_all_weights():
     assert drawn == pytest.approx(np.mean(shares))
 
 
-def test_large_pools_equal_a_simulation():
-    rng = np.random.default_rng(3)
-    n_prompts, size, n = 30, 200, 16
-    frame = pd.DataFrame(
-        {"prompt": np.repeat(np.arange(n_prompts), size), "model": "m"}
-    )
-    frame["correct"] = rng.random(len(frame)) < 0.3
-    frame["score"] = (frame["correct"] + rng.normal(0, 1, len(frame))).round(1)
-    frame["answer"] = np.where(frame["correct"], 0, rng.integers(1, 4, len(frame)))
-    table = metrics.best_of_curve(
-        rmlab.load_pool(frame), sizes=(n,), by="model", references=True
-    )
-    picked = []
-    elected = []
-    for _, prompt in frame.groupby("prompt"):
-        score = prompt["score"].to_numpy()
-        right = prompt["correct"].to_numpy()
-        answer = prompt["answer"].to_numpy()
-        for _ in range(1000):
-            drawn = rng.permutation(size)[:n]
-            top = score[drawn] == score[drawn].max()
-            picked.append(right[drawn][top].mean())
-            votes = np.bincount(answer[drawn], minlength=4)
-            winners = np.flatnonzero(votes == votes.max())
-            elected.append(np.mean(winners == 0))
-    assert curve_of(table)[n] == pytest.approx(np.mean(picked), abs=0.01)
-    assert curve_of(table, "majority")[n] == pytest.approx(np.mean(elected), abs=0.01)
-
-
-def test_the_intervals_are_those_of_means_by_prompt(pool_of_two):
-    """The clustered mean of the same credits, each prompt one."""
-    table = metrics.best_of_curve(pool_of_two, sizes=(2,), by="model")
-    row = table.iloc[0]
-    credits = []
-    for _, prompt in pool_of_two[pool_of_two["model"] == "a"].groupby("id"):
-        right = (prompt["label"] == "chosen").tolist()
-        credits.append(plain_share(prompt["score"].tolist(), right, 2))
-    assert row["accuracy"] == pytest.approx(np.mean(credits))
-    expected = np.std(credits, ddof=1) / np.sqrt(len(credits))
-    assert row["se"] == pytest.approx(expected)
-    assert row["low"] < row["accuracy"] < row["high"]
-    halves = pool_of_two.assign(half=pool_of_two["id"].str[-1])
-    together = metrics.best_of_curve(halves, sizes=(2,), by="model", cluster="half")
-    assert together["n_prompts"].tolist() == [10, 10]
-
-
 @pytest.fixture
 def pool_of_two():
     return rmlab.load_pool(pool_frame(5, [4] * 40, models=("a", "b"), levels=9))
