@@ -3,6 +3,7 @@ models and judges.
 """
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,12 +17,15 @@ from safetensors.torch import load_file, save_file
 from test_template import encoder_words
 
 from rmlab import toy
-from rmlab.checks import STATUS, doctor, sampled_scores
+from rmlab.checks import STATUS, doctor
 from rmlab.findings import Check, Finding, findings_table, refusal, run_checks
 from rmlab.judges.questions import Completion
+from rmlab.scorers.base import PairScorer, Scorer, Text, as_scorer
 from rmlab.scorers.classifier import classifier
+from rmlab.scorers.examination import grade_precision
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.scorers.pairwise import pairwise
+from rmlab.scorers.score_checks import SCORE_CHECKS, Sample
 from rmlab.tables import DataError
 
 TEXT_CHECKS = ["template", "truncated", "bos", "read", "pad"]
@@ -32,8 +36,8 @@ CHECKS = [
     *TEXT_CHECKS,
     "nan",
     "alone",
-    "dtype",
     "saturation",
+    "dtype",
 ]
 RESPONSES = toy_responses(prompts=8, slots=3)
 
@@ -129,7 +133,15 @@ FAULTS = {
         "pooling='before_pad'",
         False,
     ),
-    "too long": (SHORT, {}, "truncated", "fail", "60 tokens", "truncate='left'", False),
+    "too long": (
+        SHORT,
+        {},
+        "truncated",
+        "fail",
+        "the window 60",
+        "truncate='left'",
+        False,
+    ),
     "cut": (
         SHORT,
         {"max_length": 60, "truncate": "left"},
@@ -201,7 +213,7 @@ def test_each_fault_is_named_with_what_to_do(tmp_path, main, fault):
     assert report.loc[check, "status"] == status
     assert detail in report.loc[check, "found"]
     assert remedy in report.loc[check, "remedy"]
-    assert (report.index[-1] == check) == ends
+    assert ("saturation" not in report.index) == ends
     if not ends:
         assert report.loc["alone", "status"] == "pass", (
             "the texts that fit are examined all the same"
@@ -232,55 +244,82 @@ def test_a_pad_token_that_ends_no_text_is_no_reason_to_warn(tmp_path):
     assert "0 of 24 texts" in report.loc["pad", "found"]
 
 
+def test_a_template_may_open_every_turn_with_the_beginning_token(tmp_path):
+    """SmolLM2's does, as ChatML without a beginning token of its own; the token in a
+    prompt or an answer is a fault.
+    """
+    tokenizer = toy.tokenizer(chat_template="chatml")
+    tokenizer.bos_token = "<|im_start|>"
+    folder = toy.save_model(tmp_path / "m", words=tokenizer)
+    report = examine(folder, RESPONSES)
+    assert report.loc["bos", "status"] == "pass", report.loc["bos", "found"]
+
+    answers = RESPONSES["response"].where(RESPONSES["slot"] > 0, "a <|im_start|> b")
+    report = examine(folder, RESPONSES.assign(response=answers))
+    assert report.loc["bos", "status"] == "warn"
+
+
+def test_any_scorer_is_examined_by_its_scores():
+    """A function, a scorer that is in doubt alone, one of comparisons."""
+
+    def count(prompts, responses):
+        return [len(response) for response in responses]
+
+    assert examine(count, RESPONSES).index.tolist() == ["nan", "saturation"]
+
+    class Doubtful(Scorer):
+        name = "doubtful"
+
+        def stream(self, texts):
+            yield np.arange(len(texts)), np.arange(len(texts), dtype=float)
+
+        def score_alone(self, texts):
+            return np.zeros(len(texts))
+
+    report = examine(Doubtful(), RESPONSES)
+    assert report["status"].tolist() == ["pass", "fail", "pass"]
+
+    class First(PairScorer):
+        name = "first"
+
+        def stream(self, texts):
+            yield np.arange(len(texts)), np.ones(len(texts))
+
+    assert examine(First(), RESPONSES).loc["position", "status"] == "fail"
+    with pytest.raises(TypeError, match="not a scorer"):
+        doctor(3, RESPONSES)
+
+
 def sample(*scores):
     """Scores of two prompts, half of each prompt's chosen, and the same in company."""
-    n, columns = (
-        len(scores) // 2,
-        {
-            "benchmark": "b",
-            "domain": "d",
-            "id": np.repeat(["0", "1"], len(scores) // 2),
-        },
-    )
-    columns |= {
-        "label": (["chosen"] * (n // 2) + ["rejected"] * (n // 2)) * 2,
-        "slot": [0, 1, 0, 1] * 2,
-    }
-    return sampled_scores.Sample(
-        pd.DataFrame(columns), np.array(scores, float), np.array(scores, float)
-    )
+    n = len(scores) // 2
+    rows = toy_responses(prompts=2, slots=n // 2)
+    texts = [Text("Question", (f"answer {i}",)) for i in range(2 * n)]
+    scores = np.array(scores, float)
+    return Sample(as_scorer(longer), rows, texts, scores, scores, "float32")
 
 
 def test_flips_ties_and_distances():
-    same, tied, constant = (
-        sample(4, 3, 2, 1, 8, 7, 6, 5),
-        sample(1, 1, 1, 2, 3, 4, 5, 6),
-        sample(*[1] * 8),
-    )
+    same = sample(4, 3, 2, 1, 8, 7, 6, 5)
+    near = replace(same, together=same.alone + np.linspace(0, 0.001, 8))
+    turned = replace(same, together=-same.alone)
+    tied = sample(1, 1, 1, 2, 3, 4, 5, 6)
+    constant = sample(*[1] * 8)
+    one_text = replace(constant, texts=constant.texts[:1] * 8)
     one_flip = same.alone + np.array([0, -1.5, 0, 0, 0, 0, 0, 0])
+    alone, saturation = (SCORE_CHECKS[name].examine for name in ("alone", "saturation"))
     for finding, status in [
-        (
-            sampled_scores.check_company(
-                same._replace(together=same.alone + 0.001), 1e-4
-            ),
-            "warn",
-        ),
-        (
-            sampled_scores.check_company(same._replace(together=-same.alone), 1e-4),
-            "fail",
-        ),
-        (sampled_scores.check_precision(same, one_flip, "bfloat16"), "warn"),
-        (sampled_scores.check_precision(same, -same.alone, "bfloat16"), "fail"),
-        (sampled_scores.check_saturation(tied, list("abcdefgh")), "warn"),
-        (sampled_scores.check_saturation(constant, list("abcdefgh")), "fail"),
-        (sampled_scores.check_saturation(constant, ["one"] * 8), "pass"),
+        (alone(near), "warn"),
+        (alone(turned), "fail"),
+        (grade_precision(same, one_flip), "warn"),
+        (grade_precision(same, -same.alone), "fail"),
+        (saturation(tied), "warn"),
+        (saturation(constant), "fail"),
+        (saturation(one_text), "pass"),
     ]:
         assert finding.status == status
-    assert "1 of 8" in sampled_scores.check_precision(same, one_flip, "bfloat16").detail
-    assert (
-        "2 tied comparisons"
-        in sampled_scores.check_saturation(tied, list("abcdefgh")).detail
-    )
+    assert "1 of 8" in grade_precision(same, one_flip).detail
+    assert "2 tied comparisons" in saturation(tied).detail
 
 
 def test_an_error_becomes_a_finding_by_its_parts_and_not_by_its_punctuation():
@@ -332,9 +371,9 @@ def test_a_sound_pairwise_model_and_its_position_bias(pairwise_models, kind):
         *checks,
         "nan",
         "alone",
-        "dtype",
         "position",
         "saturation",
+        "dtype",
     ]
     # Random weights prefer a place. The tiny T5's preference is a thousand times its
     # margins, which shows in rounding.
@@ -407,7 +446,7 @@ def some(share, bad):
         (some(0.5, Completion("[[A=B]]", model="another")), "model", "warn"),
         (
             lambda first, second, question: (
-                "[[A=B]]" if question.sample else longer(first, second)
+                "[[A=B]]" if question.base_seed else longer(first, second)
             ),
             "repeat",
             "warn",
@@ -439,6 +478,16 @@ def test_each_fault_of_a_judge_is_named(choose, check, status):
         assert len(questions) == 2 * len(set(questions)) == 40, (
             "ten of twenty prompts, both orders, each twice"
         )
+
+
+def test_a_server_that_cuts_long_questions_is_named():
+    """It reads short and long ones as equally many tokens."""
+    table = judge_responses(20)
+    is_long = table["id"].astype(int) % 2 == 1
+    table["prompt"] += np.where(is_long, " and so on" * 400, "")
+    judge = pair_judge(lambda *_: Completion("[[A]]", prompt_tokens=900))
+    assert examine(judge, table).loc["truncated", "status"] == "warn"
+    assert examine(judge, table[is_long]).loc["truncated", "status"] == "pass"
 
 
 @pytest.mark.parametrize(("rating", "status"), [("[[7]]", "warn"), (None, "pass")])

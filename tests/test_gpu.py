@@ -18,7 +18,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rmlab import toy
-from rmlab.checks.local_model import check_packs
 from rmlab.inference import flex, memory, planning
 from rmlab.inference.backbone import Backbone
 from rmlab.inference.flex import Kind
@@ -33,6 +32,7 @@ from rmlab.inference.memory import (
 )
 from rmlab.inference.planning import Packing, Part, lay_out, pack, plan
 from rmlab.scorers.classifier import classifier
+from rmlab.scorers.examination import check_packs
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.scorers.models import loading
 from rmlab.scorers.pairwise import pairwise
@@ -686,7 +686,7 @@ def test_scorers_launch_ahead(tmp_path, monkeypatch, kind, cuda_events):
     """
     prompts = [f"What is {n} and {n}?" for n in range(4)]
     answers = ["It is more than that.", "Add them.", "I do not know.", "Nothing."]
-    run = make_run(kind, tmp_path / "m", budget=16)
+    run = make_run(kind, tmp_path / "m", max_batch_tokens=16)
     expected = run(prompts, answers)
     monkeypatch.setattr(memory, "COPIES_BEHIND", {"cpu"})
     np.testing.assert_array_equal(run(prompts, answers), expected)
@@ -710,24 +710,19 @@ def test_half_precision_on_kernels_says_that_it_rounds_otherwise(
 def test_the_doctor_says_which_way_packs_go_and_why(
     load_backbone, as_on_a_gpu, monkeypatch, tmp_path
 ):
-    scorer = SimpleNamespace(backbone=load_backbone("llama"))
-    assert check_packs(scorer)[:3] == (
-        "pass",
-        "texts with shared beginnings; flex attention",
-        "",
-    )
+    found = check_packs(load_backbone("llama"))
+    assert found[:2] == ("pass", "texts with shared beginnings; flex attention")
     monkeypatch.setattr(flex, "compiled", Compiler(lambda rows: True))
-    scorer.backbone = load_backbone("llama", torch.bfloat16)
-    status, found, remedy, _ = check_packs(scorer)
+    backbone = load_backbone("llama", torch.bfloat16)
+    status, found, remedy, _ = check_packs(backbone)
     assert status == "warn"
     assert found == (
         "texts with shared beginnings; run by run (no kernel for 80 rows on cpu: NotImplementedError: no room for "
         "this kernel)"
     )
     assert "install a C compiler" in remedy
-    assert scorer.backbone.how_packed().way == found, "the provenance says it too"
-    scorer.backbone = load_backbone("deberta-v2")
-    assert check_packs(scorer).detail.startswith(
+    assert backbone.how_packed().way == found, "the provenance says it too"
+    assert check_packs(load_backbone("deberta-v2")).detail.startswith(
         "batches of similar length, no packs: its attention does not go"
     )
 

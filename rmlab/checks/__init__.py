@@ -2,21 +2,17 @@
 in seconds on a few texts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from rmlab import scorers, tables
-from rmlab.checks.judge_trial import examine_judge
-from rmlab.checks.local_model import examine_model
 from rmlab.checks.parity import parity, parity_items
-from rmlab.checks.served import examine_server
-from rmlab.findings import STATUS, Finding, findings_table, refusal
-from rmlab.judges import Judge
-from rmlab.scorers.local import LocalScorer
-from rmlab.servers import Remote, remote
+from rmlab.findings import STATUS, findings_table, refusal
+from rmlab.scorers.base import PlainScorer, Scorer, as_pair_scorer, as_scorer
+from rmlab.servers import remote
 from rmlab.tables import DataError
 
 __all__ = ["STATUS", "doctor", "parity", "parity_items"]
@@ -26,7 +22,7 @@ _FILE_OPTIONS = ("base", "revision", "allow_pickle", "trust_remote_code")
 
 
 def doctor(
-    scorer: str | Path | LocalScorer | Remote | Judge,
+    scorer: str | Path | PlainScorer | Scorer,
     responses: pd.DataFrame,
     *,
     sample: int = 24,
@@ -34,15 +30,16 @@ def doctor(
 ) -> pd.DataFrame:
     """Examine a model before it scores `responses`.
 
-    All texts are tokenised; about `sample` texts, whole prompts from short to long, are
-    scored: alone, together and, for a model in half precision, in float32.
+    Every scorer has its own checks (`rmlab.scorers.Scorer.checks`). About `sample`
+    texts, whole prompts from short to long, are scored: together, alone and, for a
+    model in half precision, in float32.
 
     Parameters
     ----------
     scorer : str, Path or scorer
         A model id or folder (for `rmlab.classifier`), the address of a server
-        ("http://...", for `rmlab.remote`), or what `rmlab.classifier`,
-        `implicit_reward`, `pairwise`, `remote` or `judge` returned.
+        ("http://...", for `rmlab.remote`), or a scorer: what `rmlab.classifier`,
+        `implicit_reward`, `pairwise`, `remote` or `judge` returned, or a function.
     responses : DataFrame
         The texts that are to be scored.
     sample : int
@@ -57,20 +54,20 @@ def doctor(
         ordered categorical, pass < warn < fail, so that `.max()` sums it up. Checks
         that a failed one makes impossible are left out.
 
-        A model on this machine: `adapter` (of one: its base, and whether its head was
-        trained with it), `head` (its weights are in the checkpoint), `packs`
-        (how texts go together), `tokenizer` (as its file says), `template`,
-        `truncated`, `bos` (the beginning token stands once: twice is another input than
-        in training), `read` (the token that the head reads, or the tokens of the answer
-        of an implicit reward: the last is the same in all texts), `pad` (not the end
-        token, which other programs would take for padding), `nan`, `alone` (texts alone
-        come out as packed), `dtype` (noise against float32) and `saturation` (distinct
-        scores, ties). A pairwise model: also `position` (winners that change with the
-        order of the answers), and PairRM's `markers`. A judge, which is asked some
-        questions twice: `answers`, `model`, `verdict` (can be read), `length` (not
-        cut), `repeat` (the same verdict again), `spread` (of ratings), `position` and
-        `cost` (of all responses). A server: the checks of `rmlab.remote`, then `texts`,
-        `nan` and `saturation` on `responses`.
+        Every scorer: `nan`, `alone` (texts alone come out as together), `position` (of
+        comparisons: winners that change with the order of the answers) and `saturation`
+        (distinct scores, ties). A model on this machine also: `adapter` (of one: its
+        base, and whether its head was trained with it), `head` (its weights are in the
+        checkpoint), `packs` (how texts go together), `tokenizer` (as its file says),
+        `template`, `truncated`, `bos` (the beginning token stands once: twice is
+        another input than in training), `read` (the token that the head reads, or the
+        tokens of the answer of an implicit reward: the last is the same in all texts),
+        `pad` (not the end token, which other programs would take for padding), PairRM's
+        `markers`, and `dtype` (noise against float32). A server also: the checks of
+        `rmlab.remote`, then `texts`. A judge, which is asked some questions twice:
+        `answers`, `model`, `verdict` (can be read), `length` (not cut), `truncated`
+        (questions read to their end), `repeat` (the same verdict again), `spread` (of
+        ratings), `position` and `cost` (of all responses).
 
     Raises
     ------
@@ -78,7 +75,17 @@ def doctor(
         If the model cannot be had. One that is there and that `rmlab.classifier`
         refuses is a failed row `head`.
     TypeError
-        If the scorer has no tokens and weights to look at.
+        If the scorer is none.
+
+    Examples
+    --------
+    >>> import rmlab
+    >>> def brevity(prompts, responses):
+    ...     return [-len(response) for response in responses]
+    >>> rmlab.doctor(brevity, rmlab.load("mini"))[["check", "status"]]
+            check status
+    0         nan   pass
+    1  saturation   pass
     """
     responses = tables.check_responses(responses)
     if responses.empty:
@@ -86,46 +93,46 @@ def doctor(
         raise DataError("responses: the table is empty", remedy)
     if sample < 1:
         raise ValueError(f"sample={sample}; allowed: 1 text or more")
-    findings = _list_findings(scorer, responses, sample, options)
+    try:
+        opened = _open(scorer, options)
+    except _RefusedModel as refused:
+        findings = [("head", refusal(refused.error))]
+        return findings_table(findings).drop(columns="value")
+    findings = list(opened.checks(responses, sample))
     return findings_table(findings).drop(columns="value")
 
 
-def _list_findings(
-    scorer: object, responses: pd.DataFrame, sample: int, options: Mapping[str, Any]
-) -> Iterable[tuple[str, Finding]]:
-    if isinstance(scorer, str) and scorer.startswith(("http://", "https://")):
-        served = remote(scorer, **options, examine=False)
-        return examine_server(served, responses, sample)
-    if isinstance(scorer, str | Path):
-        return _examine_named(scorer, responses, sample, options)
+class _RefusedModel(Exception):
+    """A model that is there, and that `rmlab.classifier` refuses."""
 
+    def __init__(self, error: DataError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _open(
+    scorer: str | Path | PlainScorer | Scorer, options: Mapping[str, Any]
+) -> Scorer:
+    """The scorer that a string names, or the scorer itself."""
+    if isinstance(scorer, str) and scorer.startswith(("http://", "https://")):
+        return remote(scorer, **options, examine=False)
+    if isinstance(scorer, str | Path):
+        return _open_model(scorer, options)
     if options:
         problem = f"options {sorted(options)} are for a model named by a string"
         raise DataError(problem, "give them to the scorer itself")
-    if isinstance(scorer, LocalScorer):
-        return examine_model(scorer, responses, sample)
-    if isinstance(scorer, Remote):
-        return examine_server(scorer, responses, sample)
-    if isinstance(scorer, Judge):
-        return examine_judge(scorer, responses, sample)
-    allowed = "give a model id, a folder, a model of rmlab, or a judge"
-    raise TypeError(f"scorer: {scorer!r:.80} is not allowed; {allowed}")
+    if hasattr(scorer, "prefer"):
+        return as_pair_scorer(scorer)
+    return as_scorer(scorer)
 
 
-def _examine_named(
-    model: str | Path, responses: pd.DataFrame, sample: int, options: Mapping[str, Any]
-) -> Iterable[tuple[str, Finding]]:
-    """The findings on a model on this machine or on the hub.
-
-    A model that is not there raises; one that `rmlab.classifier` refuses is a failed
-    row.
-    """
+def _open_model(model: str | Path, options: Mapping[str, Any]) -> Scorer:
+    """A reward model on this machine or on the hub."""
     from rmlab.scorers.checkpoints.checkpoint import find
 
     file_options = {name: options[name] for name in _FILE_OPTIONS if name in options}
     _ = find(model, **file_options).config
     try:
-        scorer = scorers.classifier(model, **options)
+        return scorers.classifier(model, **options)
     except DataError as error:
-        return [("head", refusal(error))]
-    return examine_model(scorer, responses, sample)
+        raise _RefusedModel(error) from error

@@ -1,55 +1,59 @@
 """`rmlab.parity`: two runs that should give the same scores, how far apart they are,
-and why.
+and in what they differ.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from rmlab import scorers, scoring, tables
-from rmlab.checks.causes import (
-    EXACT,
-    HALF,
-    RAW_SCORES,
-    fit_line,
-    is_constant,
-    numeric_causes,
-)
-from rmlab.checks.misreadings import misreading_cause, reads_known_positions
-from rmlab.checks.sampled_scores import label_margins
+from rmlab import scoring, tables
 from rmlab.findings import Finding, check_rate, findings_table, grade
-from rmlab.scorers import Classifier
-from rmlab.scorers.base import Floats, PlainScorer, Scorer
-from rmlab.servers import Remote
+from rmlab.scorers.base import Floats, PlainScorer, Scorer, Text
+from rmlab.scorers.score_checks import label_margins
 from rmlab.tables import KEY, DataError
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-__all__ = ["EXACT", "HALF", "parity", "parity_items"]
+EXACT = 1e-3
+"""Standard deviations within which two runs of one model on the same tokens agree in
+float32, on any server.
+"""
 
 ScoresOrModel = pd.DataFrame | str | Path | PlainScorer | Scorer
 """A scores table of one model, or what `rmlab.score` takes as a model."""
 
 _MIN_TEXTS = 4
-# Texts that each misreading is tried on: half of them those with the largest errors.
-_N_TRIED = 16
+# Texts whose tokens are compared: those with the largest errors.
+_N_COMPARED = 24
+_N_SHOWN = 5
+
+# What decides a score beside tokens and weights, as the provenance has it.
+_SETTINGS = (
+    "template_hash",
+    "bos",
+    "eos",
+    "convention",
+    "truncate",
+    "max_length",
+    "pooling",
+    "dtype",
+    "attention",
+)
+
+
+class _Run(NamedTuple):
+    """A scores table, what its provenance says, and what scored it, if it is here."""
+
+    scores: pd.DataFrame
+    provenance: Mapping[str, object]
+    scorer: object
 
 
 def parity(
-    a: ScoresOrModel,
-    b: ScoresOrModel,
-    responses: pd.DataFrame | None = None,
-    *,
-    model: str | Path | Classifier | None = None,
-    tokenizers: "Sequence[PreTrainedTokenizerBase]" = (),
+    a: ScoresOrModel, b: ScoresOrModel, responses: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """Compare two runs of what should be one reward model, and look for the cause of a
-    difference.
+    """Compare two runs of what should be one reward model, and say in what they differ.
 
     Parameters
     ----------
@@ -57,12 +61,7 @@ def parity(
         The run that is thought to be right, and the other one: a scores table of one
         model, or a scorer, which scores `responses` first.
     responses : DataFrame, optional
-        The texts. With them and the reward model, misreadings of the texts are tried as
-        causes.
-    model : str, Path or Classifier, optional
-        The reward model on this machine; not needed where `a` or `b` is one.
-    tokenizers : sequence of transformers tokenizers
-        Further tokenizers that may have been used.
+        The texts; needed for a scorer.
 
     Returns
     -------
@@ -70,12 +69,12 @@ def parity(
         One row per check, with columns check, status (pass < warn < fail), value,
         found, remedy: `texts` (how many both have), `error` (the largest, in standard
         deviations of `a`), `line` (slope of b on a), `flips` (comparisons of a chosen
-        with a rejected answer that come out otherwise), `near_ties` (comparisons nearer
-        to a tie than the errors are large) and `cause` (what it leaves unexplained, in
-        standard deviations). `found` of `cause` begins with none, unknown, a cause that
-        the numbers show (sigmoid, softmax, half precision, scale, order), or one that
-        was reproduced by reading the texts in that way (double bos, missing bos, eos,
-        padding, truncation, template, tokenizer).
+        with a rejected answer that come out otherwise), `ids` (texts whose tokens
+        differ, of those with the largest errors, and the first place where they do; of
+        two scorers that write tokens on this machine), `settings` (template, special
+        tokens, truncation, pooling, number type and attention, as the provenance has
+        them, and an activation, as the scores show it) and, where scores differ and
+        neither of the two explains it, `excluded`: what is the same.
 
     Raises
     ------
@@ -83,17 +82,29 @@ def parity(
         If a table has several models or missing scores, or if fewer than four texts are
         in both.
     """
-    left = _score_run(a, responses)
-    right = _score_run(b, responses)
-    items = parity_items(left, right)
-    local = _find_local(model, a, b)
-    cause = _find_cause(items, responses, local, tokenizers)
+    runs = (_score_run(a, responses), _score_run(b, responses))
+    items = parity_items(runs[0].scores, runs[1].scores)
     findings = {
-        "texts": _check_texts(items, left, right),
+        "texts": _check_texts(items, *runs),
         **_check_scores(items),
-        **_check_comparisons(items),
-        "cause": cause,
+        "flips": _check_flips(items),
     }
+    if responses is not None:
+        ids = _check_ids(items, responses, *runs)
+        if ids is not None:
+            findings["ids"] = ids
+    findings["settings"] = _check_settings(items, *runs)
+
+    has_error = findings["error"].status != "pass"
+    explained = [
+        findings[name].status for name in ("ids", "settings") if name in findings
+    ]
+    if has_error and set(explained) == {"pass"}:
+        same = findings["settings"].detail
+        if "ids" in findings:
+            same = f"{findings['ids'].detail}; {same}"
+        remedy = "compare weights, number types, and the versions of both programs"
+        findings["excluded"] = Finding("fail", same, remedy)
     return findings_table(findings.items())
 
 
@@ -126,7 +137,7 @@ def parity_items(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
         raise DataError(problem, remedy)
 
     first, second = _scores(items)
-    scale = np.nan if is_constant(first) else first.std()
+    scale = np.nan if _is_constant(first) else first.std()
     return items.assign(error=(second - first) / scale)
 
 
@@ -140,29 +151,18 @@ def _one_model(name: str, table: pd.DataFrame) -> pd.DataFrame:
     return scores[[*KEY, "score"]]
 
 
-def _score_run(run: ScoresOrModel, responses: pd.DataFrame | None) -> pd.DataFrame:
+def _score_run(run: ScoresOrModel, responses: pd.DataFrame | None) -> _Run:
     if isinstance(run, pd.DataFrame):
-        return run
-    if responses is None:
+        scores = run
+    elif responses is None:
         remedy = "pass the responses, or two scores tables"
         raise DataError("responses: a scorer needs texts to score", remedy)
-    if isinstance(run, Remote):
-        # A server that has changed since it was accepted is compared all the same:
-        # here its differences are looked for.
-        run = replace(run, known=None)
-    return scoring.score(responses, run)
-
-
-def _find_local(
-    model: str | Path | Classifier | None, a: ScoresOrModel, b: ScoresOrModel
-) -> Classifier | None:
-    """The reward model on this machine; None where nobody gave one."""
-    if isinstance(model, str | Path):
-        return scorers.classifier(model, dtype="float32")
-    for candidate in (model, a, b):
-        if isinstance(candidate, Classifier):
-            return candidate
-    return None
+    else:
+        scores = scoring.score(responses, run)
+    about = scores.attrs.get("provenance", {})
+    models = scores["model"].unique()
+    provenance = about.get(models[0], {}) if len(models) == 1 else {}
+    return _Run(scores, provenance, run)
 
 
 def _scores(items: pd.DataFrame) -> tuple[Floats, Floats]:
@@ -171,118 +171,140 @@ def _scores(items: pd.DataFrame) -> tuple[Floats, Floats]:
     return first, second
 
 
-def _check_texts(
-    items: pd.DataFrame, left: pd.DataFrame, right: pd.DataFrame
-) -> Finding:
+def _is_constant(scores: Floats) -> bool:
+    """Whether every text has the same score, up to rounding."""
+    largest = float(np.abs(scores).max())
+    return bool(np.ptp(scores) <= 1e-9 * max(largest, 1e-12))
+
+
+def _check_texts(items: pd.DataFrame, left: _Run, right: _Run) -> Finding:
     n = len(items)
-    others = f"{len(left) - n} only in a, {len(right) - n} only in b"
-    is_same = len(left) == len(right) == n
+    n_left = len(left.scores) - n
+    n_right = len(right.scores) - n
+    detail = f"{n} texts in both; {n_left} only in a, {n_right} only in b"
     remedy = "score the same responses in both"
-    return Finding(grade(is_same, True), f"{n} texts in both; {others}", remedy, n)
+    return Finding(grade(n_left == n_right == 0, True), detail, remedy, n)
 
 
 def _check_scores(items: pd.DataFrame) -> dict[str, Finding]:
     """The rows error and line."""
     first, second = _scores(items)
-    if is_constant(first) or is_constant(second):
-        run = "a" if is_constant(first) else "b"
+    if _is_constant(first) or _is_constant(second):
+        run = "a" if _is_constant(first) else "b"
         detail = f"{run} gives every text the same score: errors have no scale"
-        finding = Finding("fail", detail, "see the row cause")
+        remedy = "ask for raw scores: a softmax over one label gives 1 for everything"
+        finding = Finding("fail", detail, remedy)
         return {"error": finding, "line": finding}
-    return {"error": _check_error(items), "line": _check_line(first, second)}
 
-
-def _check_error(items: pd.DataFrame) -> Finding:
     size = items["error"].abs()
     largest = size.max()
-    middle = f"mean {size.mean():.2g}, median {size.median():.2g}"
     tail = f"95 % below {size.quantile(0.95):.2g}, largest {largest:.2g}"
-    detail = f"{middle}, {tail} standard deviations of a"
+    detail = f"median {size.median():.2g}, {tail} standard deviations of a"
     status = grade(largest <= EXACT, largest <= 0.1)
-    return Finding(status, detail, "see the rows flips and cause", largest)
+    error = Finding(status, detail, "see the rows below", largest)
 
-
-def _check_line(first: Floats, second: Floats) -> Finding:
-    slope, offset, residual = fit_line(first, second)
-    line = f"slope {slope:.4g}, offset {offset:.3g}"
+    slope, offset = np.polyfit(first, second, 1)
+    residual = np.abs(second - slope * first - offset).max() / second.std()
     points = f"points lie up to {residual:.2g} standard deviations off the line"
+    detail = f"slope {slope:.4g}, offset {offset:.3g}; {points}"
     is_same = abs(slope - 1) <= 0.01 and abs(offset) <= 0.01 * first.std()
     remedy = "margins and thresholds do not carry over"
-    return Finding(grade(is_same, True), f"{line}; {points}", remedy, slope)
+    line = Finding(grade(is_same, True), detail, remedy, slope)
+    return {"error": error, "line": line}
 
 
-def _check_comparisons(items: pd.DataFrame) -> dict[str, Finding]:
-    """The rows flips and near_ties."""
+def _check_flips(items: pd.DataFrame) -> Finding:
     before = label_margins(items, items["score_a"])
     after = label_margins(items, items["score_b"])
     n = len(before)
     if not n:
         detail = "no prompt has both labels, so there are no comparisons"
-        finding = Finding("pass", detail, value=0)
-        return {"flips": finding, "near_ties": finding}
-
+        return Finding("pass", detail, value=0)
     n_ties = int(((after == 0) & (before != 0)).sum())
     n_flips = int((np.sign(before) != np.sign(after)).sum())
     share = f"comparisons ({n_flips / n:.1%}) come out otherwise"
-    flips = check_rate(
+    finding = check_rate(
         n_flips, n, f"{share}; {n_ties} of them become ties", warn=0, fail=0.01
     )
-
-    high_change = float(np.quantile(np.abs(after - before), 0.95))
-    n_near = int((np.abs(before) < high_change).sum())
-    share = f"comparisons ({n_near / n:.1%}) have a margin below {high_change:.2g}"
-    near_ties = check_rate(
-        n_near, n, f"{share}, which 95 % of the changes are", warn=0.05, fail=np.inf
-    )
-    remedy = "do not compare accuracies of the two runs"
-    return {"flips": flips._replace(remedy=remedy), "near_ties": near_ties}
+    return finding._replace(remedy="do not compare accuracies of the two runs")
 
 
-def _find_cause(
-    items: pd.DataFrame,
-    responses: pd.DataFrame | None,
-    model: Classifier | None,
-    tokenizers: "Sequence[PreTrainedTokenizerBase]",
-) -> Finding:
-    """The row cause: the numbers alone first, then misreadings of the texts."""
-    first, second = _scores(items)
-    error = float(items["error"].abs().max())
-    if is_constant(first) and is_constant(second):
-        detail = "unknown: both runs give every text the same score"
-        return Finding("fail", detail, RAW_SCORES)
-    if error <= EXACT:
-        return Finding("pass", "none: the runs agree", value=error)
-
-    causes = [*numeric_causes(first, second), *numeric_causes(second, first)]
-    if causes:
-        return min(causes, key=lambda cause: cause.value)
-    if model is None or responses is None:
-        arguments = "pass responses= and the reward model (model=folder)"
-        remedy = f"{arguments}: the texts are then read in other ways"
-        return Finding("fail", "unknown: the numbers alone do not show it", remedy)
-    if reads_known_positions(model):
-        rows = _sample_rows(items, responses)
-        cause = misreading_cause(model, rows, tokenizers)
-        if cause is not None:
-            return cause
-
-    detail = "unknown: no known way of reading the texts explains it"
-    if error <= 0.2:
-        detail += "; half precision of a whole model is this large"
-        return Finding("warn", detail, "run both in float32")
-    return Finding("fail", detail, "compare the weights, and token ids")
-
-
-def _sample_rows(items: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
-    """The texts with the largest errors first, then some with small ones: a cause has
-    to explain both.
+def _check_ids(
+    items: pd.DataFrame, responses: pd.DataFrame, left: _Run, right: _Run
+) -> Finding | None:
+    """The tokens of the texts with the largest errors; None where a run's are not
+    written on this machine.
     """
     worst_first = items.sort_values("error", key=np.abs, ascending=False)
-    half = _N_TRIED // 2
-    large = worst_first.iloc[:half]
-    small = worst_first.iloc[half:]
-    step = max(1, len(small) // half)
-    sample = pd.concat([large, small.iloc[::step]])
+    worst = worst_first.head(_N_COMPARED).sort_index()
+    rows = worst.merge(tables.check_responses(responses), on=KEY)
+    columns = zip(rows["prompt"], rows["response"], strict=True)
+    texts = [Text(prompt, (response,)) for prompt, response in columns]
+    left_ids = _token_ids(left, texts)
+    right_ids = _token_ids(right, texts)
+    if left_ids is None or right_ids is None:
+        return None
 
-    texts = tables.check_responses(responses)[[*KEY, "prompt", "response"]]
-    return sample.merge(texts, on=KEY)
+    different = []
+    for row, (ids, other_ids) in enumerate(zip(left_ids, right_ids, strict=True)):
+        if not np.array_equal(ids, other_ids):
+            different.append(row)
+    if not different:
+        return Finding("pass", f"token ids of {len(texts)} texts are equal", value=0)
+    row = different[0]
+    key = " ".join(map(str, rows.loc[row, KEY[1:]]))
+    place = _first_difference(left_ids[row], right_ids[row])
+    detail = f"{len(different)} of {len(texts)} texts have other ids; first, {key}"
+    remedy = "see the row settings; write texts with the same template and tokenizer"
+    return Finding("fail", f"{detail}: {place}", remedy, len(different))
+
+
+def _token_ids(run: _Run, texts: list[Text]) -> "list[np.ndarray] | None":
+    if not isinstance(run.scorer, Scorer):
+        return None
+    ids = run.scorer.token_ids(texts)
+    return None if ids is None else list(ids)
+
+
+def _first_difference(left: np.ndarray, right: np.ndarray) -> str:
+    """Where two texts part, in words."""
+    n = min(len(left), len(right))
+    is_other = left[:n] != right[:n]
+    place = int(is_other.argmax()) if is_other.any() else n
+    ids = left[place:][:_N_SHOWN].tolist()
+    other_ids = right[place:][:_N_SHOWN].tolist()
+    return f"from token {place} of {len(left)} and {len(right)}, {ids} and {other_ids}"
+
+
+def _check_settings(items: pd.DataFrame, left: _Run, right: _Run) -> Finding:
+    """What decides a score beside tokens and weights, where both runs say it."""
+    same = []
+    different = []
+    unknown = []
+    for name in _SETTINGS:
+        if name not in left.provenance or name not in right.provenance:
+            unknown.append(name)
+        elif left.provenance[name] == right.provenance[name]:
+            same.append(name)
+        else:
+            values = f"{left.provenance[name]!r} and {right.provenance[name]!r}"
+            different.append(f"{name} {values}")
+
+    first, second = _scores(items)
+    is_share = [
+        bool(scores.min() >= 0 and scores.max() <= 1) for scores in (first, second)
+    ]
+    if is_share[0] != is_share[1]:
+        run = "a" if is_share[0] else "b"
+        different.append(f"activation (all scores of {run} lie between 0 and 1)")
+    else:
+        same.append("activation")
+
+    parts = []
+    if different:
+        parts.append(f"other {', '.join(different)}")
+    parts.append(f"the same {', '.join(same)}")
+    if unknown:
+        parts.append(f"not known of both: {', '.join(unknown)}")
+    remedy = "set these alike in both runs"
+    return Finding(grade(not different), "; ".join(parts), remedy, len(different))

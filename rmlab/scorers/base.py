@@ -12,12 +12,15 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from rmlab import tables
+from rmlab.findings import Finding
 from rmlab.tables import DataError, require_text
 
 Ints = NDArray[np.intp]
+Ids = NDArray[np.int32]
 Floats = NDArray[np.float64]
 # A row per text: its score, then the scorer's columns and hidden columns. Of floats, or
 # of objects where these are words or lists.
@@ -104,8 +107,8 @@ class Scorer(ABC):
     terms: "Sequence[tuple[float, Scorer]]" = ()
     # Whether copies may score on other machines.
     travels: ClassVar[bool] = True
-    # Whether the scores are in the store when `stream` yields them.
-    writes_store: ClassVar[bool] = False
+    # What the last `stream` counted: numbers and Counters, which add up over workers.
+    counts: Mapping[str, Any] = MappingProxyType({})
     # Why texts of the last `stream` have no score, by their positions, where it knows.
     unscored: Mapping[int, str] = MappingProxyType({})
 
@@ -135,6 +138,21 @@ class Scorer(ABC):
         were in the store, or came from workers.
         """
         return {}
+
+    def checks(
+        self, responses: pd.DataFrame, sample: int = 24, /
+    ) -> Iterator[tuple[str, Finding]]:
+        """Yield the name and the finding of each check before a long run over
+        `responses`; about `sample` of them are scored.
+        """
+        # It builds on this class.
+        from rmlab.scorers.score_checks import examine_scores
+
+        return examine_scores(self, responses, sample)
+
+    def token_ids(self, texts: Sequence[Text], /) -> list[Ids] | None:
+        """Return the token ids of the texts; None where they are not written here."""
+        return None
 
     # Most scorers need not look.
     def require_like(  # noqa: B027

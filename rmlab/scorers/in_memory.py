@@ -115,6 +115,10 @@ class ModelInMemory:
             tensors[key] = tensor.to(device)
         return tensors
 
+    def describe(self) -> str:
+        """An adapter in a sentence: of what is in memory nothing is known."""
+        return ""
+
     def error(self, problem: str, remedy: str = "") -> DataError:
         """Return an error that names the model."""
         return DataError(f"model={self.name!r}: {problem}", remedy)

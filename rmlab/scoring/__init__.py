@@ -70,8 +70,9 @@ def score(
     progress : bool, optional
         Whether to show a bar; by default on a terminal only.
     **options
-        Go to `rmlab.classifier` where a string names a model. `name` names any model;
-        it may be a list, one for each.
+        Go to `rmlab.classifier` where a string names a model, such as `system=`, a
+        system message before every conversation. `name` names any model; it may be a
+        list, one for each.
 
     Returns
     -------

@@ -17,6 +17,8 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rmlab.inference.encoding import Encoded
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -50,17 +52,25 @@ class Writer:
         """All that decides how texts are written, as plain values."""
         return {**self.options, "tokenizer": self.content or self.kind.form}
 
+    def encode(
+        self, prompts: Sequence[Prompt], responses: Sequence[str]
+    ) -> "Encoded | None":
+        """Return the texts as token ids; None without a tokenizer."""
+        if self.tokenizer is None:
+            return None
+        from rmlab.inference.encoding import encode
+
+        return encode(self.tokenizer, prompts, responses, **self.options)
+
     def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Prepared:
         """Return one payload per response."""
-        if self.tokenizer is None:
+        encoded = self.encode(prompts, responses)
+        if encoded is None or self.tokenizer is None:
             payloads = []
             for prompt, response in zip(prompts, responses, strict=True):
                 payloads.append(self.kind.write(prompt, response, self.options))
             return Prepared(payloads, np.zeros(len(payloads), np.intp))
 
-        from rmlab.inference.encoding import encode
-
-        encoded = encode(self.tokenizer, prompts, responses, **self.options)
         ids = [text_ids.tolist() for text_ids in encoded.ids]
         texts: Payloads = ids
         if ids and not self.kind.takes_ids:

@@ -10,11 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pandas as pd
 
-from rmlab.findings import Finding, run_checks
+from rmlab.findings import Finding, grade, refusal, run_checks
 from rmlab.scorers.base import (
     SCORING_VERSION,
     Floats,
+    Ids,
     Ints,
     Scorer,
     Stream,
@@ -198,7 +200,14 @@ class Remote(Scorer):
 
     def provenance(self) -> dict[str, object]:
         """Return where the scores come from, as plain values; never a key."""
+        encoded = self.writer.encode([], [])
+        template: dict[str, object] = {}
+        if encoded is not None:
+            for name in ("bos", "eos", "convention", "truncate"):
+                template[name] = self.writer.options.get(name)
+            template["template_hash"] = encoded.template_hash
         return {
+            **template,
             "url": self.client.url,
             "version": self.version,
             "requests": self.client.spent.requests,
@@ -257,6 +266,33 @@ class Remote(Scorer):
         yield "answers", Finding("pass", detail)
         if (yield from run_checks(CHECKS, trial)):
             self.known = trial
+
+    def checks(
+        self, responses: pd.DataFrame, sample: int = 24, /
+    ) -> Iterator[tuple[str, Finding]]:
+        """Yield the checks of the server, then those of about `sample` responses."""
+        is_accepted = True
+        for name, finding in self.examine():
+            yield name, finding
+            is_accepted = is_accepted and finding.status != "fail"
+        if not is_accepted:
+            return
+        try:
+            texts = responses["prompt"].tolist(), responses["response"].tolist()
+            n_cut = self.writer.write(*texts).truncated
+        except DataError as error:
+            yield "texts", refusal(error)
+            return
+        longest = responses["response"].str.len().max()
+        detail = f"{len(responses)} texts, {n_cut} are cut"
+        detail += f"; the longest has {longest} characters"
+        yield "texts", Finding(grade(not n_cut, True), detail)
+        yield from super().checks(responses, sample)
+
+    def token_ids(self, texts: Sequence[Text], /) -> list[Ids] | None:
+        """Return the token ids of the texts, where they are written here."""
+        encoded = self.writer.encode(*list_columns(texts))
+        return None if encoded is None else encoded.ids
 
     def _ask_known(self) -> Trial:
         """Ask for the known texts; the longest is the longest that the server and the

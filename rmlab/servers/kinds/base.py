@@ -6,14 +6,16 @@ token, silent truncation. The request of each kind is right by the server's docu
 by measurement; `rmlab.remote` tests what a server really does.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from rmlab.records import install_command
-from rmlab.scorers.base import Prompt
+from rmlab.scorers.base import Floats, Prompt
 from rmlab.scorers.encoder import EncodeOptions
 from rmlab.servers.http import Json, Reply, Request
 from rmlab.tables import DataError, nearest
@@ -29,16 +31,33 @@ KINDS: dict[str, "ServerKind"] = {}
 
 @dataclass(frozen=True)
 class Scored:
-    """A server's outputs for the texts of one request: one list per text, in their
-    order.
+    """A server's outputs for the texts of one request: a number, or a list of numbers,
+    for each text in their order.
 
     `tokens`: how many tokens it has read in all of them, None where it does not say.
     `model`: the model that it names.
     """
 
-    values: list[list[float]]
+    values: ArrayLike
     tokens: int | None = None
     model: str = ""
+
+    def outputs(self, n_texts: int) -> Floats:
+        """Return the outputs, shape (texts, outputs); raise ValueError if they are not
+        whole.
+        """
+        try:
+            outputs = np.array(self.values).reshape(n_texts, -1)
+        except ValueError:
+            outputs = np.array([])
+        if outputs.dtype.kind not in "if" or not np.isfinite(outputs).all():
+            outputs = np.array([])
+        if not outputs.size:
+            values = "a finite number for each output"
+            token = "a server of vLLM that gives one for each token needs"
+            option = "--pooler-config.task classify"
+            raise ValueError(f"not {values} of {n_texts} texts; {token} {option}")
+        return outputs.astype(float)
 
 
 class ServerKind:
@@ -98,7 +117,7 @@ class ServerKind:
         """Return the request for the outputs of some texts, before the activation."""
         return Request(self.path, self.body(texts, model))
 
-    def read(self, reply: Reply, n_texts: int) -> Scored:
+    def read(self, reply: Reply) -> Scored:
         """Return the outputs in a reply; raise ValueError, TypeError or LookupError if
         it is not whole.
         """
@@ -142,26 +161,3 @@ def find_kind(name: str, url: str) -> ServerKind:
         command = install_command(name)
         raise ImportError(f"kind={name!r} needs {kind.package}: run {command}")
     return kind
-
-
-def parse_numbers(values: Json) -> list[float]:
-    """Return the outputs for one text as floats; raise ValueError for anything else."""
-    row = values if isinstance(values, list) else [values]
-    if not row:
-        raise ValueError("no numbers")
-    if isinstance(row[0], list):
-        raise ValueError(
-            "values for every token; serve vLLM with --pooler-config.task classify"
-        )
-    for value in row:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value):
-            raise ValueError(f"{values!r:.60} where finite numbers belong")
-    return [float(value) for value in row]
-
-
-def require_rows(rows: Json, n_texts: int) -> list[Json]:
-    """Return the rows of a reply; raise ValueError unless there is one per text."""
-    if not isinstance(rows, list) or len(rows) != n_texts:
-        raise ValueError(f"no list of {n_texts} answers")
-    return rows

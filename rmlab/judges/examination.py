@@ -4,20 +4,25 @@ read, the order, the cost.
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rmlab.checks.sampled_scores import check_position
 from rmlab.findings import Check, Checks, Finding, check_rate, grade, run_checks
-from rmlab.judges import Judge, cost
-from rmlab.judges.costs import texts_by_judge
-from rmlab.judges.kinds import FAILED, PairJudge
+from rmlab.judges.costs import cost, texts_by_judge
+from rmlab.judges.kinds import FAILED, Judge, PairJudge
+from rmlab.judges.questions import Question
 from rmlab.scorers.base import Floats, Text
+from rmlab.scorers.score_checks import check_position
 from rmlab.tables import PROMPT
+
+# So many questions count as truncated where their sizes differ by this factor and their
+# tokens do not.
+_MIN_TRUNCATED = 5
+_SIZE_FACTOR = 1.5
 
 
 def judge_sample(responses: pd.DataFrame, sample: int = 24) -> pd.DataFrame:
@@ -31,19 +36,33 @@ def judge_sample(responses: pd.DataFrame, sample: int = 24) -> pd.DataFrame:
     return responses.merge(prompts.iloc[rows], on=PROMPT)
 
 
-class _JudgeTrial(NamedTuple):
-    """Texts that a judge was asked about, by the judges of all subsets, their scores
-    and verdicts, and counts of answers, models and reasons for missing scores.
+@dataclass(frozen=True)
+class _JudgeTrial:
+    """Texts that a judge was asked about, by the judges of all subsets, and its rows:
+    score and verdict first, replies and the reason for a missing score last.
     """
 
     judge: Judge
     responses: pd.DataFrame
     texts: list[tuple[Judge, list[Text]]]
-    values: Floats
-    verdicts: list[str]
-    counts: Counter[str]
-    models: Counter[str]
-    reasons: Counter[str]
+    rows: np.ndarray
+
+    @property
+    def values(self) -> Floats:
+        """The score of each text."""
+        return self.rows[:, 0].astype(np.float64)
+
+    @property
+    def replies(self) -> list[tuple[Question, Mapping[str, Any]]]:
+        """Each question with what was answered, as it is stored."""
+        questions: list[list[Question]] = []
+        for judge, texts in self.texts:
+            questions += [judge.questions(text) for text in texts]
+        replies: list[tuple[Question, Mapping[str, Any]]] = []
+        for asked, answers in zip(questions, self.rows[:, -2], strict=True):
+            if answers is not None:
+                replies += zip(asked, answers, strict=True)
+        return replies
 
 
 def examine_judge(
@@ -52,59 +71,42 @@ def examine_judge(
     """Yield the findings on a judge. The questions about some `sample` answers are
     asked twice; nothing is stored.
     """
-    texts_of = texts_by_judge(judge, judge_sample(responses, sample))
-    values = []
-    verdicts: list[str] = []
-    counts: Counter[str] = Counter()
-    models: Counter[str] = Counter()
-    reasons: Counter[str] = Counter()
-    for subset_judge, texts in texts_of:
-        rows = _ask(subset_judge, texts)
-        values.append(rows[:, 0].astype(np.float64))
-        verdicts += rows[:, 1].tolist()
-        counts += subset_judge.counts
-        models += subset_judge.models
-        reasons.update(subset_judge.unscored.values())
-
-    trial = _JudgeTrial(
-        judge=judge,
-        responses=responses,
-        texts=texts_of,
-        values=np.concatenate(values),
-        verdicts=verdicts,
-        counts=counts,
-        models=models,
-        reasons=reasons,
-    )
+    texts = texts_by_judge(judge, judge_sample(responses, sample))
+    trial = _JudgeTrial(judge, responses, texts, _ask(texts))
     yield from run_checks(_CHECKS, trial)
 
 
-def _ask(judge: Judge, texts: Sequence[Text]) -> np.ndarray:
-    """The rows of the texts in their order."""
-    rows = np.empty((len(texts), 1 + len(judge.columns + judge.hidden_columns)), object)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a check says it
-        for positions, values in judge.stream(texts):
-            rows[positions] = values
-    return rows
+def _ask(texts_of: Sequence[tuple[Judge, list[Text]]]) -> np.ndarray:
+    """The rows of all texts in their order."""
+    parts = []
+    for judge, texts in texts_of:
+        n_columns = 1 + len(judge.columns + judge.hidden_columns)
+        rows = np.empty((len(texts), n_columns), object)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a check says it
+            for positions, values in judge.stream(texts):
+                rows[positions] = values
+        parts.append(rows)
+    return np.concatenate(parts)
 
 
 def _check_answers(trial: _JudgeTrial) -> Finding:
-    n_failed = trial.verdicts.count(FAILED)
+    is_failed = trial.rows[:, 1] == FAILED
+    n_failed = int(is_failed.sum())
     description = "texts got no reply"
     if n_failed:
-        reason, _ = trial.reasons.most_common(1)[0]
+        ((reason, _),) = Counter(trial.rows[is_failed, -1]).most_common(1)
         description += f": {reason}"
-    return check_rate(n_failed, len(trial.verdicts), description, warn=0, fail=0.5)
+    return check_rate(n_failed, len(is_failed), description, warn=0, fail=0.5)
 
 
 def _check_model(trial: _JudgeTrial) -> Finding:
     """The model that the server says has answered."""
     title = trial.judge.respondent.title
-    names = sorted(trial.models)
-    if set(names) <= {title}:
+    names = {reply.get("model", "") for _, reply in trial.replies} - {""}
+    if names <= {title}:
         return Finding("pass", title)
-    listed = ", ".join(repr(name) for name in names)
+    listed = ", ".join(repr(name) for name in sorted(names))
     status = grade(False, len(names) == 1)
     return Finding(status, f"{listed} answered where {title!r} was asked")
 
@@ -118,22 +120,37 @@ def _check_verdict(trial: _JudgeTrial) -> Finding:
 
 def _check_length(trial: _JudgeTrial) -> Finding:
     longest = trial.judge.respondent.sampling.answer_tokens
-    n_cut = trial.counts["cut"] if longest > 1 else 0  # of a letter only one is read
+    n_cut = 0
+    for _, reply in trial.replies:
+        # Of a letter only one token is read.
+        n_cut += longest > 1 and reply.get("finish") == "length"
     description = f"answers were cut at {longest} tokens"
-    return check_rate(n_cut, trial.counts["asked"], description, warn=0.02, fail=np.inf)
+    return check_rate(n_cut, len(trial.replies), description, warn=0.02, fail=np.inf)
+
+
+def _check_truncation(trial: _JudgeTrial) -> Finding | None:
+    """Whether short and long questions were read as equally many tokens."""
+    sizes_of: dict[int, list[int]] = {}
+    for question, reply in trial.replies:
+        n_read = reply.get("prompt_tokens", 0)
+        sizes_of.setdefault(n_read, []).append(question.n_bytes)
+    n_most = max(sizes_of, default=0)
+    if not n_most:
+        return None
+    sizes = sizes_of[n_most]
+    is_cut = len(sizes) >= _MIN_TRUNCATED and max(sizes) > _SIZE_FACTOR * min(sizes)
+    bytes_read = f"{len(sizes)} questions of {min(sizes)} to {max(sizes)} bytes"
+    detail = f"{bytes_read} were read as {n_most} tokens, the most"
+    return Finding(grade(not is_cut, True), detail)
 
 
 def _check_repeat(trial: _JudgeTrial) -> Finding:
-    """Whether texts that are asked about again, as further samples, get the same
-    verdicts.
-    """
+    """Whether texts that are asked about again get the same verdicts."""
     repeated = []
     for judge, texts in trial.texts:
-        again = replace(judge, first_sample=judge.samples)
-        repeated.append(_ask(again, texts)[:, 0].astype(np.float64))
-
+        repeated.append((replace(judge, seed=judge.seed + 1), texts))
     first = trial.values
-    second = np.concatenate(repeated)
+    second = _ask(repeated)[:, 0].astype(np.float64)
     if isinstance(trial.judge, PairJudge):  # who wins, not how clearly
         first = np.sign(first)
         second = np.sign(second)
@@ -161,27 +178,26 @@ def _check_position(trial: _JudgeTrial) -> Finding | None:
         return None
     ((_, texts),) = trial.texts
     vote_of = dict(zip([text.key for text in texts], trial.values, strict=True))
-    forth = []
-    back = []
+    forward = []
+    exchanged = []
     for text in texts:
-        exchanged = Text(text.prompt, text.answers[::-1])
-        votes = (vote_of[text.key], vote_of[exchanged.key])
+        swapped = Text(text.prompt, text.answers[::-1])
+        votes = (vote_of[text.key], vote_of[swapped.key])
         # Each comparison once, in one of its orders.
-        if text.answers < exchanged.answers and not np.isnan(votes).any():
-            forth.append(votes[0])
-            back.append(votes[1])
-    if not forth:
+        if text.answers < swapped.answers and not np.isnan(votes).any():
+            forward.append(votes[0])
+            exchanged.append(votes[1])
+    if not forward:
         return None
-    return check_position(np.array(forth), np.array(back))
+    return check_position(np.array(forward), np.array(exchanged))
 
 
 def _describe_cost(trial: _JudgeTrial) -> Finding:
     costs = cost(trial.judge, trial.responses).iloc[0]
-    tokens_an_answer = trial.counts["answer_tokens"] / trial.counts["asked"]
-    n_written = tokens_an_answer * costs["to_ask"]
+    n_written = [reply.get("answer_tokens", 0) for _, reply in trial.replies]
     to_write = f"at most {costs['answer_tokens']:,}"
-    if n_written:
-        to_write = f"{n_written:,.0f}"
+    if any(n_written):
+        to_write = f"{np.mean(n_written) * costs['to_ask']:,.0f}"
     to_ask = f"{costs['to_ask']:,} questions in all"
     to_read = f"about {costs['prompt_tokens']:,} tokens to read"
     return Finding("pass", f"{to_ask}, {to_read} and {to_write} to write")
@@ -204,6 +220,9 @@ _CHECKS: Checks[_JudgeTrial] = {
     ),
     "length": Check(
         _check_length, "raise answer_tokens=: reasoning comes before the verdict"
+    ),
+    "truncated": Check(
+        _check_truncation, "raise the server's limit: it may cut long questions"
     ),
     "repeat": Check(
         _check_repeat, "take a majority with samples=3 or more, and report the share"

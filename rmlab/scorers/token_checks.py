@@ -1,5 +1,6 @@
 """Checks of token ids, one function each: the finding, how bad it is, the remedy."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmlab.findings import Finding, grade
-from rmlab.scorers.base import Ints
+from rmlab.scorers.base import Ints, Text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -16,9 +17,12 @@ Ids = np.ndarray
 _TIMES = {0: "not at all", 1: "once", 2: "twice"}
 
 
-def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Finding:
+def check_bos(
+    tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], texts: Sequence[Text]
+) -> Finding:
     """The beginning token stands once before each text, or before none; an encoder's
-    `[CLS]` before each.
+    `[CLS]` before each. Inside, a template may write it before every turn, but no
+    prompt or answer may.
     """
     from rmlab.inference.tokenizer_calls import special_tokens
 
@@ -31,11 +35,13 @@ def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Findi
     if bos is None:
         return Finding("pass", "the tokenizer has no beginning token")
 
+    written = str(tokenizer.convert_ids_to_tokens(bos))
     n_leading: Counter[int] = Counter()
-    n_inside = 0
-    for text in ids:
-        n_leading[_count_leading(text, bos)] += 1
-        n_inside += int((text == bos).sum() > 1)
+    n_quoted = 0
+    for text_ids, text in zip(ids, texts, strict=True):
+        n_leading[_count_leading(text_ids, bos)] += 1
+        contents = json.dumps([text.prompt, text.answers], ensure_ascii=False)
+        n_quoted += int((text_ids == bos).sum() > 1 and written in contents)
 
     counts = []
     for n, n_texts in sorted(n_leading.items()):
@@ -48,10 +54,10 @@ def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Findi
         writer = "rmlab.inference.encoding.encode, which writes it once"
         return Finding("fail", detail, f"prepare texts with {writer}")
 
-    if n_inside:
-        detail += f"; also inside {n_inside} texts, as if another text began there"
-    place = "in prompts and answers, or for a template that opens every turn with it"
-    return Finding(grade(not n_inside, True), detail, f"look for its name {place}")
+    if n_quoted:
+        detail += f"; also inside {n_quoted} texts, as if another text began there"
+    remedy = "take its name out of prompts and answers"
+    return Finding(grade(not n_quoted, True), detail, remedy)
 
 
 def check_read(
