@@ -478,7 +478,7 @@ def test_a_figure_of_pools_draws_curves_bands_and_references(pool_of_two):
         "b",
         "any right (pass@n)",
         "majority of answers",
-        "random",
+        "chance",
     ]
     for model in "ab":
         points = table[(table["model"] == model) & (table["kind"] == "model")]
@@ -490,6 +490,3 @@ def test_a_figure_of_pools_draws_curves_bands_and_references(pool_of_two):
     assert [band[:, 1].min() for band in bands] == pytest.approx(lows.tolist())
     (drawn,) = plots.plot_best_of(pool_of_two).axes
     assert [line.get_label() for line in drawn.lines] == list(lines)
-    without = table[table["kind"] == "model"]
-    (plain,) = plots.plot_best_of(without).axes
-    assert [line.get_label() for line in plain.lines] == ["a", "b"]

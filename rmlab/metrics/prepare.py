@@ -13,11 +13,10 @@ from rmlab.benchmarks.registry import benchmark_of
 from rmlab.estimation.items import NO_STYLE, Items, Parts
 from rmlab.estimation.weights import Average, Number, domain_parts, weighted_mean
 from rmlab.metrics.pairing import as_pairs
-from rmlab.tables import BoolArray, DataError
+from rmlab.tables import DataError, IntArray
 
-_Selected = tuple[str, str, BoolArray, Sequence[str]]
-"""Quantity and name of a number, which items count, and the parts that must be there.
-"""
+_Selected = tuple[str, str, IntArray, Sequence[str]]
+"""Quantity and name of a number, the items that count, and the required parts."""
 
 _MAX_DOMAINS = 8  # of data without columns of their own in a summary
 
@@ -115,11 +114,11 @@ def list_numbers(
         places = _pick_columns(benchmark, names)
     numbers = [overall_number(items)]
     for place in places:
-        _, _, is_selected, parts = selected[place - 1]
-        present = items.parts.of_item[is_selected]
+        _, _, rows, parts = selected[place - 1]
+        present = items.parts.of_item[rows]
         named = pd.Index(items.parts.names).get_indexer(list(parts))
         required = np.union1d(present, named[named >= 0])
-        numbers.append(weighted_mean(items, np.flatnonzero(is_selected), required))
+        numbers.append(weighted_mean(items, rows, required))
     return names.iloc[[0, *places]].reset_index(drop=True), numbers
 
 
@@ -137,7 +136,8 @@ def _select_parts(benchmark: Benchmark, items: Items) -> Iterator[_Selected]:
     domain = items.frame["domain"].to_numpy(object)
     subset = items.frame["subset"].to_numpy(object)
     for name, subsets in benchmark.sections.items():
-        yield "section", name, np.isin(subset, subsets), subsets
+        rows = np.flatnonzero(np.isin(subset, subsets))
+        yield "section", name, rows, subsets
 
     domain_of = benchmark.subsets
     are_domains = bool(domain_of) and list(domain_of) == list(domain_of.values())
@@ -145,10 +145,10 @@ def _select_parts(benchmark: Benchmark, items: Items) -> Iterator[_Selected]:
     for name in dict.fromkeys(domain_of.values() if domain_of else domain):
         members = [member for member, of in domain_of.items() if of == name]
         title = benchmark.subset_names.get(name, name)
-        yield quantity, title, domain == name, [name, *members]
+        yield quantity, title, np.flatnonzero(domain == name), [name, *members]
     if not are_domains:
         for name in dict.fromkeys(subset[domain != subset]):
-            yield "subset", name, subset == name, [name]
+            yield "subset", name, np.flatnonzero(subset == name), [name]
 
 
 def _select_styles(items: Items) -> Iterator[_Selected]:
@@ -157,9 +157,10 @@ def _select_styles(items: Items) -> Iterator[_Selected]:
         return
     level = items.frame["level"].to_numpy(object)
     for name in tables.LEVELS:
-        yield "level", name, level == name, items.parts.names
+        yield "level", name, np.flatnonzero(level == name), items.parts.names
     for code, styles in enumerate(product(tables.STYLES, repeat=2)):
-        yield "cell", " > ".join(styles), items.style_code == code, items.parts.names
+        rows = np.flatnonzero(items.style_code == code)
+        yield "cell", " > ".join(styles), rows, items.parts.names
 
 
 def _pick_columns(benchmark: Benchmark, names: pd.DataFrame) -> list[int]:
