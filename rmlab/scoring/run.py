@@ -108,9 +108,9 @@ def score_texts(
         "scored": int(np.any([run.is_new for run in runs], axis=0).sum()),
         "missing": _count_missing(rows),
     }
-    if options.store is not None:
-        counts["runs"] = _list_runs(runs, descriptions, options.store)
     for run in runs:
+        if options.store is not None:
+            counts.setdefault("runs", []).extend(run.list_writers(options.store))
         add_counts(counts, run.counts)
         reasons = Counter(run.reasons.values()).most_common(_MAX_REASONS)
         add_counts(counts, {"unscored": Counter(dict(reasons))})
@@ -158,6 +158,12 @@ class _ModelRun:
             "scored": int(self.is_new.sum()),
             "missing": _count_missing(self.rows),
         }
+
+    def list_writers(self, store: Store) -> list[Provenance]:
+        """The runs that wrote the scores, this one last."""
+        writers = list(store.runs(str(self.fingerprint)).values())
+        n_new = int(self.is_new.sum())
+        return [*writers, {"scored": n_new}] if n_new else writers
 
     def read_store(self, store: Store) -> None:
         """Fill in the rows of the texts whose scores are in the store."""
@@ -330,29 +336,6 @@ def _count_missing(rows: Rows) -> int:
     return int(np.isnan(rows[:, 0].astype(np.float64)).sum())
 
 
-def _list_runs(
-    runs: Sequence[_ModelRun], descriptions: Sequence[Provenance], store: Store
-) -> list[Provenance]:
-    """Provenance of all runs that the scores are of, each model's last one this one; a
-    run does not repeat what it shares with the scorer.
-    """
-    all_runs: list[Provenance] = []
-    for run in runs:
-        all_runs += store.runs(str(run.fingerprint)).values()
-        n_new = int(run.is_new.sum())
-        if n_new:
-            all_runs.append(descriptions[run.number] | {"scored": n_new})
-
-    differing = []
-    for described in all_runs:
-        fields = {}
-        for name, value in described.items():
-            if name != "name" and descriptions[0].get(name) != value:
-                fields[name] = value
-        differing.append(fields)
-    return differing
-
-
 def _read_record(model: Scorer, value: Any) -> Rows:
     """The row of a text, as a store has it."""
     values = list(value) if isinstance(value, list) else [value]
@@ -476,7 +459,10 @@ def check_company(scorer: Scorer, texts: Sequence[Text]) -> Provenance:
     is_explained = difference <= 10 * tolerance(dtype)
     if not is_explained:
         gap = f"texts alone and together differ by {difference:.2g} standard deviations"
-        remedy = "ask rmlab.doctor, and score with dtype='float32' or a smaller budget="
+        remedy = (
+            "ask rmlab.doctor, and score with dtype='float32' or a smaller "
+            "max_batch_tokens="
+        )
         raise DataError(f"scorer {scorer.name!r}: {gap}", remedy)
     return {"self_check": {"texts": len(sample), "apart": float(f"{difference:.2g}")}}
 
