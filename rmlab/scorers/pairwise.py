@@ -13,6 +13,7 @@ from rmlab.inference.planning import Packing
 from rmlab.scorers.base import Floats, PairScorer
 from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
+from rmlab.scorers.checkpoints.stored_weights import as_float32
 from rmlab.scorers.encoder import EncodeOptions, complete_options
 from rmlab.scorers.forms import Form, PairEncoder, choose_form, letters
 from rmlab.scorers.local import Placement, ReadoutScorer, place, remakeable
@@ -178,7 +179,7 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
         """PairRM's encoder and its head."""
         model = self._load_model(_HEAD_KEYS)
         backbone = with_arguments(model, self.encoder, self.form.task)
-        weights = self.checkpoint.read(_HEAD_KEYS, backbone.device)
+        weights = as_float32(self.checkpoint.tensors(_HEAD_KEYS), backbone.device)
         return backbone, _marked_head(weights)
 
     def _load_lettered(self) -> tuple[Backbone, Function]:
