@@ -13,7 +13,6 @@ from rmlab import records, tables
 from rmlab.benchmarks.conversations import (
     Prompt,
     Response,
-    SplitAnswers,
     name_family,
     split_answers,
 )
@@ -288,31 +287,24 @@ def _read_prompt(
             table.refuse(row, "id", "that of one prompt", remedy)
         answers += [(row, answer) for answer in layout.explode(table, row)]
     prompt = read_prompt(table, rows[0])
-    split = SplitAnswers(prompt, [None] * len(answers), is_split=False)
+    responses: Sequence[Response | None] = [None] * len(answers)
+    is_split = False
     has_texts = any(map(table.has, ("chosen", "a", "response", "responses")))
     if has_texts and answers:
         turns = [read_answer(table, row, *answer[:2]) for row, answer in answers]
-        parts = split_answers(prompt, turns)
+        split = split_answers(prompt, turns)
         role = answers[-1][1].role
-        if parts is None:
+        if split is None:
             allowed = "conversations with one prompt, each ending with the assistant's"
             table.refuse(rows[-1], role, f"{allowed} answer")
-        if parts.prompt is None and not table.is_scored:
+        if split.prompt is None and not table.is_scored:
             table.refuse(rows[0], "prompt", "given, or begin the answers", "fill it in")
-        if not all(map(tables.is_response, parts.responses)):
+        if not all(map(tables.is_response, split.responses)):
             table.refuse(rows[-1], role, "an answer that is not empty")
-        split = parts
+        prompt, responses, is_split = split
     return [
-        _Answer(
-            number,
-            row,
-            split.prompt,
-            response,
-            answer.mark,
-            answer.score,
-            split.is_split,
-        )
-        for (row, answer), response in zip(answers, split.responses, strict=True)
+        _Answer(number, row, prompt, response, answer.mark, answer.score, is_split)
+        for (row, answer), response in zip(answers, responses, strict=True)
     ]
 
 
@@ -349,7 +341,8 @@ def list_rows(
         )
 
     if not frame["is_split"].any():
-        frame["response"] = _strip_prompts(frame["prompt"], frame["response"].tolist())
+        texts = _strip_prompts(frame["prompt"], frame["response"].tolist())
+        frame["response"] = pd.Series(texts, dtype=object)
     families = frame["prompt"].map(name_family, na_action="ignore")
     frame["family"] = frame["family"].fillna(families.astype("str"))
     n_prompts = len(frame.drop_duplicates(PROMPT))
@@ -426,13 +419,13 @@ def _number_answers(reading: Reading, frame: pd.DataFrame) -> IntArray:
     """
     table = reading.table
     key = PROMPT if reading.is_rated else [*PROMPT, "mark"]
-    content = frame.groupby("prompt_number").cumcount()
+    content = frame.groupby("prompt_number").cumcount().astype("str")
     if reading.layout.is_grouped:
         content = frame["response"].map(repr)
         if not table.has("response"):
             columns = [table.source.columns[name] for name in list_extra(table, True)]
             cells = [[column[row] for column in columns] for row in frame["row"]]
-            content = pd.Series(map(repr, cells), dtype="str")
+            content = pd.Series([*map(repr, cells)], dtype="str")
             _refuse_unknown(table, frame[["model", *key]].assign(content=content))
     numbered = frame.assign(content=content)
     codes, first_rows = _match_content(numbered, key)
