@@ -476,7 +476,10 @@ def check_company(scorer: Scorer, texts: Sequence[Text]) -> Provenance:
     is_explained = difference <= 10 * tolerance(dtype)
     if not is_explained:
         gap = f"texts alone and together differ by {difference:.2g} standard deviations"
-        remedy = "ask rmlab.doctor, and score with dtype='float32' or a smaller budget="
+        remedy = (
+            "ask rmlab.doctor, and score with dtype='float32' or a smaller "
+            "max_batch_tokens="
+        )
         raise DataError(f"scorer {scorer.name!r}: {gap}", remedy)
     return {"self_check": {"texts": len(sample), "apart": float(f"{difference:.2g}")}}
 
