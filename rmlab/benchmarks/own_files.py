@@ -525,7 +525,7 @@ def _describe(reading: Reading, answers: pd.DataFrame) -> dict[str, object]:
         for role, names in table.roles.items()
         if names and role in table.used
     }
-    extra = list_extra(table)
+    extra = [name for name in list_extra(table, keep_all=True) if name in answers]
     used = set(extra).union(*columns.values())
     understood: dict[str, object] = {
         "layout": reading.layout.name,
