@@ -224,7 +224,7 @@ def test_factors_of_the_head_itself_are_scored_or_refused(zoo, tmp_path):
         scorer(PROMPTS, RESPONSES), oracle(scorer, unmerged(base, folder, None))
     )
     headless = zoo(task="causal")
-    with pytest.raises(DataError, match="score.weight"):
+    with pytest.raises(DataError, match=r"score\.weight"):
         rmlab.classifier(folder, base=headless)(PROMPTS, RESPONSES)
 
 
