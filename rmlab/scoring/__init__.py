@@ -18,7 +18,6 @@ from rmlab.scoring.walk import (
     score_answers,
     score_table,
 )
-from rmlab.store import Store
 from rmlab.tables import DataError
 
 __all__ = ["Ray", "merge_stores", "prefer", "rewards", "score"]
