@@ -256,7 +256,7 @@ def cross_encoder(
 def forward_alone(scorer: Any, prepared: Any) -> Run:
     """The forward passes by themselves: token ids and reads are ready."""
     sequences, reads = scorer.places(prepared, np.arange(len(prepared.keys)))
-    groups, budget = prepared.groups, scorer.budget
+    groups, budget = prepared.groups, scorer.max_batch_tokens
 
     def run() -> None:
         for batch in scorer.backbone.hidden(
@@ -274,7 +274,10 @@ def make(name: str, options: argparse.Namespace, folder: Path) -> Run:
         return cross_encoder(folder, sample, options)
     if name in OURS:
         scorer = classifier(
-            folder, dtype=options.dtype, device=options.device, budget=options.budget
+            folder,
+            dtype=options.dtype,
+            device=options.device,
+            max_batch_tokens=options.budget,
         )
         return ours(name, scorer, sample)
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -480,7 +483,7 @@ def table_of(
         else:
             model = build_on_device(options, words)
             weights = {name: one.shape for name, one in model.named_parameters()}
-            scorer = classifier(model, tokenizer=words, budget=options.budget)
+            scorer = classifier(model, tokenizer=words, max_batch_tokens=options.budget)
             measured = on_device(options, scorer, words)
             operations = GPU_PEAK
         n_weights = sum(

@@ -46,7 +46,7 @@ import torch
 import rmlab
 from rmlab.scorers.checkpoints.gguf import smollm2
 from rmlab.scoring.run import RunOptions, score_texts
-from rmlab.scoring.texts import both_orders, comparisons
+from rmlab.scoring.texts import comparisons
 from rmlab.store import Store
 
 RESULTS = Path(__file__).parents[1] / "data" / "results"
@@ -92,10 +92,9 @@ def letters(responses, store):
     orders.
     """
     scorer = rmlab.pairwise(judge(store), form="letters", device="cpu", dtype="float32")
-    frame, asked = comparisons(responses)
-    texts = both_orders(asked)
-    logits, _ = score_texts(scorer, texts, RunOptions(store=Store(store)))
-    first, last = logits[texts.rows, 0].reshape(2, -1).round(4)
+    frame, texts = comparisons(responses, both_orders=True)
+    logits, _, _ = score_texts(scorer, texts, RunOptions(store=Store(store)))
+    first, last = logits[texts.numbers, 0].round(4)
     return frame[COMPARED].assign(right_first=first, right_last=-last)
 
 

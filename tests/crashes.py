@@ -104,11 +104,13 @@ class Kind:
         folders = [Path(home) / name for name in self.models]
         if self.column == "margin":
             return prefer(
-                frame, pairwise(*folders, budget=budget, device="cpu"), **options
+                frame,
+                pairwise(*folders, max_batch_tokens=budget, device="cpu"),
+                **options,
             )
         return score(
             frame,
-            implicit_reward(*folders, budget=budget, device="cpu"),
+            implicit_reward(*folders, max_batch_tokens=budget, device="cpu"),
             **options,
         )
 

@@ -104,6 +104,10 @@ HEAD_WEIGHTS = {
         linear("score", 32, 1),
         {"architectures": ["Qwen2ForTokenClassification"]},
     ),
+    "token_classifier": (
+        linear("classifier", 32, 1),
+        {"architectures": ["Qwen2ForTokenClassification"]},
+    ),
     "score_head": (linear("score_head", 32, 1), {"score_type": "reward"}),
     "projection": (linear("out_proj", 32, 1), {"pooling": "last"}),
     "score_stack": (stack("score", 32, 32, 1), {}),

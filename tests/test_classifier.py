@@ -211,6 +211,71 @@ def test_pooling_switches_where_the_configuration_has_no_pad_token(llama, copy):
     np.testing.assert_allclose(rewards[-2:], scores[[0, 0]], atol=1e-5)
 
 
+class BeforeFirstPad(transformers.LlamaForSequenceClassification):
+    """As transformers' classes and their copies beside models read up to 4.50."""
+
+    def forward(self, input_ids, attention_mask=None):
+        states = self.model(input_ids, attention_mask=attention_mask).last_hidden_state
+        is_pad = torch.eq(input_ids, self.config.pad_token_id).int()
+        last = (is_pad.argmax(-1) - 1) % input_ids.shape[-1]
+        logits = self.score(states)[torch.arange(len(last)), last]
+        return transformers.modeling_outputs.SequenceClassifierOutputWithPast(
+            logits=logits
+        )
+
+
+class CountsTokens(BeforeFirstPad):
+    """As GPT-2's did."""
+
+    def forward(self, input_ids, attention_mask=None):
+        n_tokens = torch.ne(input_ids, self.config.pad_token_id).sum(-1)
+        states = self.model(input_ids, attention_mask=attention_mask).last_hidden_state
+        logits = self.score(states)[torch.arange(len(n_tokens)), n_tokens - 1]
+        return transformers.modeling_outputs.SequenceClassifierOutputWithPast(
+            logits=logits
+        )
+
+
+@pytest.mark.parametrize("pad", ["<|eot_id|>", "<|begin_of_text|>", ","])
+def test_a_class_that_reads_before_the_first_pad_token_is_read_there(zoo, pad):
+    words = toy.tokenizer()
+    (token,) = words.encode(pad, add_special_tokens=False)
+    folder = zoo(pad_token_id=token)
+    model = BeforeFirstPad.from_pretrained(folder, dtype=torch.float32).eval()
+    scorer = classifier(model, words)
+    rows = inputs(scorer)
+    with torch.no_grad():
+        reference = np.array([model(**row).logits.item() for row in rows])
+    np.testing.assert_allclose(scorer(*TEXTS), reference, atol=1e-5)
+    np.testing.assert_allclose(alone(scorer), reference, atol=1e-5)
+    prepared = scorer.prepare(*TEXTS)
+    rewards = scorer.token_rewards(prepared, 0)[1]
+    np.testing.assert_allclose(rewards[-1], reference[0], atol=1e-5)
+    if pad != "<|begin_of_text|>":
+        assert np.abs(reference - own_logits(folder, rows)[:, 0]).max() > 1e-3
+
+
+def test_a_class_that_reads_elsewhere_is_refused(zoo):
+    model = CountsTokens.from_pretrained(zoo(), dtype=torch.float32)
+    with pytest.raises(DataError, match="CountsTokens reads neither"):
+        classifier(model, toy.tokenizer())(*TEXTS)
+
+
+@pytest.mark.parametrize("task", ["classifier", "causal"])
+def test_tokens_beyond_the_embedding_are_refused(zoo, tmp_path, task):
+    folder = Path(shutil.copytree(zoo(task=task), tmp_path / "m"))
+    words = toy.tokenizer()
+    n_tokens = len(words)
+    words.add_tokens(["Seine"])
+    words.save_pretrained(folder)
+    make = classifier if task == "classifier" else rmlab.implicit_reward
+    message = f"{n_tokens + 1} tokens.* {n_tokens} embeddings"
+    with pytest.raises(DataError, match=message):
+        make(folder)(*TEXTS)
+    with pytest.raises(DataError, match=message):
+        alone(make(folder))
+
+
 def test_pooling_that_cannot_be_is_refused(llama, zoo):
     with pytest.raises(DataError, match="pooling='lst'"):
         classifier(llama, pooling="lst")
@@ -315,7 +380,7 @@ def test_the_fingerprint_changes_with_what_decides_a_score_and_with_nothing_else
 ):
     first = classifier(llama).fingerprint
     assert (
-        classifier(llama, budget=99, name="other").fingerprint
+        classifier(llama, max_batch_tokens=99, name="other").fingerprint
         == classifier(zoo(seed=0)).fingerprint
         == first
     )

@@ -76,7 +76,9 @@ def test_a_judge_is_asked_on_the_cluster_and_read_here(store):
 
     (plain, alone), (pairs, spread) = ask(), ask(cluster=Here(), store=store)
     pd.testing.assert_frame_equal(pairs, plain)
-    assert spread["scored"] == alone["asked"] == 12
+    counts = ("questions", "asked", "failed", "answer_tokens")
+    assert spread["scored"] == spread["asked"] == 12
+    assert {name: spread[name] for name in counts} == {n: alone[n] for n in counts}
     assert store is None or ask(cluster=Here(), store=store)[1]["scored"] == 0, (
         "every answer was there already"
     )

@@ -674,7 +674,7 @@ def test_scorers_launch_ahead(tmp_path, monkeypatch, kind, cuda_events):
     """
     prompts = [f"What is {n} and {n}?" for n in range(4)]
     answers = ["It is more than that.", "Add them.", "I do not know.", "Nothing."]
-    run = make_run(kind, tmp_path / "m", budget=16)
+    run = make_run(kind, tmp_path / "m", max_batch_tokens=16)
     expected = run(prompts, answers)
     monkeypatch.setattr(memory, "COPIES_BEHIND", {"cpu"})
     np.testing.assert_array_equal(run(prompts, answers), expected)

@@ -291,19 +291,34 @@ def test_several_outputs_need_weights(tmp_path, name):
         classifier(folder, weights=[1.0] * 9)
 
 
-@pytest.mark.parametrize("n_labels", [1, 2])
-def test_a_token_classifier_of_one_label_is_read_at_the_last_token(tmp_path, n_labels):
-    layer = nn.Linear(HIDDEN, n_labels)
-    folder = publish(
-        tmp_path / "m",
-        named(layer, "score."),
-        settings={"architectures": ["LlamaForTokenClassification"]},
-    )
-    if n_labels == 1:
-        same(scores(folder), layer(states(folder)))
-    else:
-        with pytest.raises(DataError, match="process reward models"):
-            classifier(folder, weights=[1.0, 0.0])
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "bert"])
+def test_a_token_classifier_of_one_label_is_read_at_the_last_token(
+    tmp_path, architecture
+):
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+    folder = toy.save_model(tmp_path / "m", architecture, task="backbone")
+    words = AutoTokenizer.from_pretrained(folder)
+    for n_labels in (1, 2):
+        model = AutoModelForTokenClassification.from_pretrained(
+            folder, num_labels=n_labels
+        ).eval()
+        head = model.score if architecture == "llama" else model.classifier
+        for weight in head.parameters():
+            weight.data.normal_()
+        saved = toy.models.write_model(model, words, tmp_path / f"labels {n_labels}")
+        if n_labels == 2:
+            with pytest.raises(DataError, match="process reward models"):
+                classifier(saved, weights=[1.0, 0.0])
+            return
+        scorer = classifier(saved)
+        logits = []
+        for ids in scorer.prepare(PROMPTS, RESPONSES).ids:
+            row = torch.tensor(ids[None].astype(int))
+            with torch.no_grad():
+                logits.append(model(input_ids=row).logits[0, -1, 0])
+        same(scorer(PROMPTS, RESPONSES), torch.stack(logits))
+        same(classifier(model, words)(PROMPTS, RESPONSES), torch.stack(logits))
 
 
 def test_starling_as_a_pickle_is_read_only_when_allowed(tmp_path):

@@ -15,7 +15,15 @@ import rmlab
 from rmlab.estimation.best_of import best_of
 from rmlab.judges.kinds import AnswerJudge, ListJudge, PairJudge
 from rmlab.judges.questions import Completion, load_template
-from rmlab.judges.readers import choose_reader, chosen_letter, pair_vote, rating
+from rmlab.judges.readers import (
+    PUBLISHED_LETTER,
+    PUBLISHED_RATING,
+    choose_reader,
+    chosen_letter,
+    pair_vote,
+    rating,
+)
+from rmlab.store import Store
 from rmlab.tables import DataError
 
 URL = "http://127.0.0.1:9/v1"
@@ -64,15 +72,16 @@ DEFAULT = choose_reader(None)
 
 
 def read_pair(text, draw=""):
-    return DEFAULT.first(text, partial(pair_vote, draw=draw))
+    vote = DEFAULT.read(Completion(text), partial(pair_vote, draw=draw))
+    return None if vote is None else vote.value
 
 
 def read_letter(text, answers):
-    return DEFAULT.first(text, partial(chosen_letter, answers=answers))
+    return DEFAULT.read(Completion(text), partial(chosen_letter, answers=answers))
 
 
 def read_rating(text):
-    return DEFAULT.first(text, partial(rating, scale=(1, 10)))
+    return DEFAULT.read(Completion(text), partial(rating, scale=(1, 10)))
 
 
 READERS = [
@@ -242,7 +251,7 @@ def test_verdicts_that_nothing_can_read_are_refused_when_the_judge_is_made(
 def test_a_convention_refuses_verdicts_that_its_runner_does_not_read(tmp_path):
     template = question(tmp_path, "[[A>>B]], [[A>B]], [[B>A]] or [[B>>A]]")
     with pytest.raises(DataError, match="A>>B"):
-        PairJudge("judge", Respondent(str), template, published=True)
+        PairJudge("judge", Respondent(str), template, reader=PUBLISHED_LETTER)
 
 
 def test_missing_answers_are_counted_apart_and_refused_unless_allowed():
@@ -435,16 +444,14 @@ def rater(answer, template="rating", **options):
 
 def lister(answer, published=False, **options):
     """A judge of lists; Ties are rated."""
-    apart = rater(answer, "rating-ties", published=published)
+    ties_options = {}
+    if published:
+        ties_options = {"reader": PUBLISHED_RATING, "unread": -1.0}
+        options |= {"reader": PUBLISHED_LETTER, "unread": 0.0}
+    apart = rater(answer, "rating-ties", **ties_options)
     ranking = load_template("ranking", "list")
-    return ListJudge(
-        "judge",
-        apart.respondent,
-        ranking,
-        by_subset={"Ties": apart},
-        published=published,
-        **options,
-    )
+    by_subset = {"Ties": apart}
+    return ListJudge("judge", apart.respondent, ranking, by_subset=by_subset, **options)
 
 
 def test_best_of_four_and_ties_by_ratings():
@@ -470,6 +477,29 @@ def test_best_of_four_and_ties_by_ratings():
     )
 
 
+def test_counts_are_of_the_whole_run_and_ties_alone_replace_no_table(tmp_path):
+    """Ties were not counted, a store's header had the counts of a first batch, and a
+    run on Ties alone replaced the table of all subsets.
+    """
+    table = pd.concat([focus(8), ties()])
+    judge = lister(choose)
+    about = score(judge, table, store=tmp_path).attrs["provenance"]["judge"]
+    assert about["asked"] == about["questions"] == 16
+    assert about["scored"] == about["texts"] == len(table)
+    assert (
+        about["subsets"]["Ties"]["fingerprint"] == judge.by_subset["Ties"].fingerprint
+    )
+    store = Store(tmp_path)
+    for fingerprint in store.fingerprints():
+        assert len(store.read(fingerprint)) in (8, len(focus(8)))
+        (run,) = store.runs(fingerprint).values()
+        assert not {"asked", "questions"} & set(run)
+
+    again = score(judge, ties(), store=tmp_path).attrs["provenance"]["judge"]
+    assert again["asked"] == 0
+    assert len(rmlab.read_scores(tmp_path)) == len(table)
+
+
 def test_ratings_and_their_mean():
     answers = itertools.cycle(["[[2]]", "[[4]]", "none", "[[7]]", "none", "none"])
     judge, table = (
@@ -484,7 +514,12 @@ def test_ratings_and_their_mean():
 
 
 def test_what_cannot_be_read_counts_as_the_runners_count_it():
-    options = {"one_order": True, "published": True, "template": "two"}
+    options = {
+        "one_order": True,
+        "reader": PUBLISHED_LETTER,
+        "unread": 0.0,
+        "template": "two",
+    }
     pairs = prefer(pair_judge(lambda *_: "no idea", **options), 10)
     assert set(pairs["verdict"]) == {"unparsable"}
     assert rmlab.accuracy(pairs, ties="half")["accuracy"].tolist() == [0.5]

@@ -749,14 +749,6 @@ def test_unpaired_answers_of_messages_are_a_pool():
     pool = rmlab.load_pool(KTO)
     assert pool["response"].tolist() == ["good", "bad"]
     assert pool["prompt"].tolist() == ["p", "p"]
-    system = user("Be brief.") | {"role": "system"}
-    chats = [
-        {"completion": [system, user("p"), assistant(text)], "label": True}
-        for text in "ab"
-    ]
-    pool = rmlab.load_pool(chats)
-    assert pool["response"].tolist() == ["a", "b"]
-    assert pool["id"].tolist() == ["0", "0"]
 
 
 def test_a_bad_label_is_a_bad_row():
@@ -842,9 +834,7 @@ def test_scores_by_model_id_and_label_need_no_slot(tmp_path):
     path.write_text("\n".join([*lines, "n,rejected,x,2", "n,chosen,x,1"]))
     pairs = rmlab.pairs(rmlab.read_scores(path)).set_index("model")
     assert pairs["outcome"].to_dict() == {"m": "win", "n": "loss"}
-    lines += ["m,rejected,x,0"]
-    path.write_text(
-        "\n".join([*lines, *(line.replace("m", "n") for line in lines[1:])])
-    )
+    twice = [*lines, "m,rejected,x,0", "n,rejected,x,0"]
+    path.write_text("\n".join([*twice, "n,chosen,x,2", "n,rejected,x,1"]))
     with pytest.raises(DataError, match="tells them apart"):
         rmlab.read_scores(path)

@@ -347,7 +347,7 @@ BAD_ROWS = [
     (PAIR_ROW | {"prompt": "cut \ud83d"}, "row 0"),
     (
         {"prompt": "1?", "responses": ["a", "b"], "labels": [1, 2]},
-        "row 0: 'labels' .*2 responses",
+        "row 0: 'labels' .*1 or 0",
     ),
 ]
 
@@ -371,7 +371,7 @@ MISTAKES = [
         {name: ANSWERS[name] for name in ("response", "score")} | {"label": [1, 0] * 3},
         "'id'",
     ),
-    (SIDES | {"winner": ["tie", "neither", "?"]}, r"winner .*\?"),
+    (SIDES | {"winner": ["tie", "neither", "?"]}, r"winner.*\?"),
 ]
 
 
@@ -476,19 +476,13 @@ def test_blank_second_answers_mean_one_fewer(tmp_path):
 
 
 PATHS = {"chosen_score": "out.rm.w", "rejected_score": "out.rm.l"}
-UIDS = [{"uid": i, "rw": [i, 0.5]} for i in range(3)]
 RATED = [{"rewards": [3, 1, 2], "right": n} for n in (1, 2)]
 LABELLED = [
     {"k": "7", "side": side, "r": r}
     for side, r in (("chosen", "1.5"), ("rejected", 1), ("rejected", 0))
 ]
-UID_SCORES = [0, 0.5, 1, 0.5, 2, 0.5]
 # The file, its columns, and scores, ids and labels of the table.
 DEEP = [{"uid": i, "out": {"rm": {"w": [[i + 0.5]], "l": [0.25]}}} for i in range(3)]
-INSIDE, TURNED = (
-    {"config": {}, "results": UIDS},
-    {"r": {"uid": [0, 1, 2], "rw": [row["rw"] for row in UIDS]}},
-)
 OTHERS = [
     (
         DEEP,
@@ -500,12 +494,6 @@ OTHERS = [
         {"scores": "rewards", "num_correct": "right"},
         ([3, 1, 2, 3, 1, 2], "000111", "crrccr"),
     ),
-    (
-        INSIDE,
-        {"id": "results.uid", "scores": "results.rw"},
-        (UID_SCORES, "001122", "crcrcr"),
-    ),
-    (TURNED, {"id": "r.uid", "scores": "r.rw"}, (UID_SCORES, "001122", "crcrcr")),
     (LABELLED, {"id": "k", "label": "side", "score": "r"}, ([1.5, 1, 0], "777", "crr")),
 ]
 
@@ -774,7 +762,6 @@ def test_repeated_prompts_are_one_cluster(tmp_path, caplog):
     scores = rmlab.read_scores(often)
     responses = load_preferences(often)
     assert len(caplog.records) == 1
-    assert responses.attrs["understood"]["copies"] == 180
     assert scores["id"].nunique() == 240
     assert scores["family"].nunique() == responses["family"].nunique() == 60
     columns = ["overall", "se", "low", "high", "n_prompts"]

@@ -210,11 +210,26 @@ def test_letters_give_the_log_odds_of_the_mean_probability(tmp_path, architectur
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_steamshp_compares_the_first_generated_letter(tmp_path, tied):
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")
+@pytest.mark.parametrize("adapted", [False, True])
+def test_steamshp_compares_the_first_generated_letter(tmp_path, tied, adapted):
     from transformers import AutoModelForSeq2SeqLM
 
-    words = save_steamshp(tmp_path / "m", tied=tied, size=1.8)[1]
-    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "m").eval()
+    folder = tmp_path / "m"
+    words = save_steamshp(folder, tied=tied, size=1.8)[1]
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    if adapted:
+        # Of the output layer too, as peft's own model has it.
+        peft = pytest.importorskip("peft")
+        folder = tmp_path / "adapter"
+        config = peft.LoraConfig(
+            task_type="SEQ_2_SEQ_LM",
+            target_modules=["lm_head", "q"],
+            init_lora_weights=False,
+        )
+        model = peft.get_peft_model(model, config).eval()
+        model.save_pretrained(folder)
     pair = [words.encode(letter, add_special_tokens=False)[0] for letter in "AB"]
     greedy = {
         "max_new_tokens": 1,
@@ -232,10 +247,10 @@ def test_steamshp_compares_the_first_generated_letter(tmp_path, tied):
                 f"POST: {post} \n\n RESPONSE A: {x}\n\n RESPONSE B: {y}\n\n Which "
                 "response is better? RESPONSE"
             )
-            out = model.generate(torch.tensor([words.encode(text)]), **greedy)
+            out = model.generate(input_ids=torch.tensor([words.encode(text)]), **greedy)
             odds.append(out.scores[0][0, pair].double().softmax(0).numpy())
         expected.append(log_odds((odds[0][0] + odds[1][1]) / 2))
-    steam = pairwise(tmp_path / "m", budget=200)
+    steam = pairwise(folder, max_batch_tokens=200)
     # Weights of this size make float32 round the fifth digit.
     np.testing.assert_allclose(
         steam.prefer(PROMPTS, FIRST, SECOND), expected, rtol=1e-4, atol=1e-5
@@ -250,7 +265,7 @@ def test_steamshp_compares_the_first_generated_letter(tmp_path, tied):
 
 
 def test_streaming_in_any_order_gives_each_text_once(zoo):
-    model = pairwise(zoo(task="causal"), budget=128)
+    model = pairwise(zoo(task="causal"), max_batch_tokens=128)
     prompts, n = [f"Question {i // 9}?" for i in range(36)], 36
     first, second = (
         [f"answer {i % 3} " * 4 for i in range(n)],
@@ -268,7 +283,7 @@ def test_streaming_in_any_order_gives_each_text_once(zoo):
 
 
 def test_out_of_memory_halves_the_budget_and_goes_on(model, caplog):
-    model.budget = 2000
+    model.max_batch_tokens = 2000
     whole = model.prefer(*many())
 
     def small(_, inputs, named):

@@ -131,7 +131,8 @@ def marks(ax):
 
 
 def points(ax):
-    return np.concatenate([c.get_offsets() for c in marks(ax)])
+    places = np.concatenate([c.get_offsets() for c in marks(ax)])
+    return places[~np.isnan(places[:, 0])]  # marks without a number are not drawn
 
 
 def hollow_points(ax):
@@ -250,47 +251,25 @@ def drawn_texts(figure, monkeypatch):
 
 
 def test_every_row_is_drawn_with_its_interval_and_the_line_of_chance_or_nothing(
-    pairs, good, four, styled
+    pairs, good, styled
 ):
     scores, features = world(30)
     estimates, ranks = metrics.estimates(good), stats.rank(pairs)
     estimates.loc[3, ["low", "high"]] = np.nan
     contests = stats.compare(pairs, "weak", "good", by=["domain", "level"])
+    lengths = bias.length_controlled(metrics.pairs(scores), features)
+    by_level = metrics.accuracy(pairs, by=["model", "level"])
+    ranks = ranks.assign(low=ranks["rank_low"], high=ranks["rank_high"])
     for plot, table, value, label, line in (
         ("plot_forest", estimates, "value", ["name"], 0.5),
         ("plot_forest", contests, "difference", ["domain", "level"], 0),
         ("plot_forest", rmlab.style_gap(pairs), "gap", ["model"], 0),
-        (
-            "plot_forest",
-            bias.style_preference(scores),
-            "preference",
-            ["plainer", "fancier"],
-            0.5,
-        ),
-        (
-            "plot_forest",
-            bias.length_controlled(metrics.pairs(scores), features),
-            "controlled",
-            ["model"],
-            0.5,
-        ),
+        ("plot_forest", lengths, "controlled", ["model"], 0.5),
         ("plot_forest", rmlab.style_effects(scores, features), "effect", ["term"], 0),
         ("plot_leaderboard", metrics.summary(pairs), "overall", ["model"], 0.5),
-        (
-            "plot_rank",
-            ranks.assign(low=ranks["rank_low"], high=ranks["rank_high"]),
-            "rank",
-            ["model"],
-            None,
-        ),
+        ("plot_rank", ranks, "rank", ["model"], None),
         ("plot_effects", rmlab.style_effects(styled), "effect", ["model"], 0),
-        (
-            "plot_style_gap",
-            metrics.accuracy(pairs, by=["model", "level"]),
-            "accuracy",
-            ["model"],
-            0.5,
-        ),
+        ("plot_style_gap", by_level, "accuracy", ["model"], 0.5),
     ):
         ax, table = draw(plot, table), table.dropna(subset=[value])
         rows = [
@@ -298,16 +277,14 @@ def test_every_row_is_drawn_with_its_interval_and_the_line_of_chance_or_nothing(
             for x, y in points(ax)
         ]
         labels = table[label].astype(str).agg("_·_".join, axis=1).str.replace(" ", "_")
-        assert sorted(rows) == sorted(
-            zip(labels, table[value].astype(float).round(9), strict=True)
-        )
+        values = table[value].astype(float).round(9)
+        assert sorted(rows) == sorted(zip(labels, values, strict=True))
         intervals = table[["low", "high"]].dropna().astype(float).round(9)
         drawn = {tuple(row) for row in segments(ax)[:, :, 0].round(9)}
         assert {*intervals.itertuples(index=False, name=None)} <= drawn
         assert line is None or ax.lines[0].get_xdata()[0] == line
-        assert plot != "plot_forest" or len(hollow_points(ax)) == len(table) - len(
-            intervals
-        )
+        n_open = len(table) - len(intervals)
+        assert plot != "plot_forest" or len(hollow_points(ax)) == n_open
 
 
 def test_what_is_missing_is_refused_with_the_reason_and_the_way_out():
@@ -316,19 +293,17 @@ def test_what_is_missing_is_refused_with_the_reason_and_the_way_out():
     """
     scores = results("smollm2-rm-bench")
     one = scores[scores["model"] == "SmolLM2-135M sum"]
-    tables_without = [(plots.plot_matrix, one)]
-    tables_without += [(plots.plot_matrix, metrics.estimates(one))]
-    tables_without += [
-        (plots.plot_style_gap, rmlab.style_gap(scores)),
-        (plots.plot_forest, rmlab.style_gap(scores)),
-    ]
-    by_scores = (
-        plots.plot_matrices,
-        plots.plot_style_gap,
-        plots.plot_rank,
-        plots.plot_leaderboard,
-    )
-    for plot, table in [*tables_without, *((plot, scores) for plot in by_scores)]:
+    gaps = rmlab.style_gap(scores)
+    for plot, table in (
+        (plots.plot_matrix, one),
+        (plots.plot_matrix, metrics.estimates(one)),
+        (plots.plot_style_gap, gaps),
+        (plots.plot_forest, gaps),
+        (plots.plot_matrices, scores),
+        (plots.plot_style_gap, scores),
+        (plots.plot_rank, scores),
+        (plots.plot_leaderboard, scores),
+    ):
         with pytest.raises(DataError, match=r"math.*average=.domains"):
             plot(table)
     assert plots.plot_matrices(scores, average="domains").axes[0].texts
@@ -336,14 +311,16 @@ def test_what_is_missing_is_refused_with_the_reason_and_the_way_out():
 
 def test_other_tables_and_options_are_refused(drawings, pairs, good):
     summary = drawings["plot_scatter"][0]
+    many = [pairs.assign(model=f"m{i}") for i in range(9)]
     for plot, table, options, message in (
         ("plot_matrices", pairs, {"by": "modle"}, "modle"),
         ("plot_forest", summary, {"value": "chta"}, "chta"),
         ("plot_scatter", summary, {"x": "esay"}, "esay"),
         ("plot_matrix", drawings["plot_matrix"][0] * 100, {}, "share"),
         ("plot_matrix", pairs, {}, "3"),
-        ("plot_margins", pairs, {}, "3"),
+        ("plot_margins", pairs, {}, "3 models"),
         ("plot_margins", good.assign(margin=np.nan), {}, "margin"),
+        ("plot_calibration", pd.concat(many), {}, "'m8'"),
     ):
         with pytest.raises(DataError, match=message):
             draw(plot, table, **options)
@@ -352,7 +329,44 @@ def test_other_tables_and_options_are_refused(drawings, pairs, good):
 # Heatmaps
 
 
-def test_matrix_writes_every_share_its_level_and_its_ties(tied):
+@pytest.fixture
+def lopsided():
+    """Pairs of two models whose nine shares all differ."""
+    frames = []
+    for model, first in (("a", 1), ("b", 10)):
+        pairs = metrics.pairs(world(40, seed=first, model=model)[0])
+        cell = pairs.groupby(CELL, observed=True).ngroup()
+        won = pairs["id"].astype(int) < first + 2 * cell
+        frames.append(pairs.assign(margin=np.where(won, 1.0, -1.0), outcome=None))
+    return tables.check_pairs(pd.concat(frames).drop(columns="outcome"))
+
+
+def test_colours_and_texts_are_those_of_each_cell(lopsided):
+    """A transposed matrix looks as good: rows are chosen, columns rejected."""
+    colour_map = mpl.colormaps["RdBu"]
+    grid = plots.plot_matrices(lopsided).axes[:2]
+    for model, panel in zip(("a", "b"), grid, strict=True):
+        one = lopsided[lopsided["model"] == model]
+        matrix = metrics.matrix(one)
+        assert len(set(matrix.to_numpy().ravel())) == 9
+        cells = metrics.estimates(one).query("quantity == 'cell'")
+        for ax in (panel, *map(plots.plot_matrix, (matrix, one, cells))):
+            ax.figure.canvas.draw()
+            mesh = ax.collections[0]
+            corners = mesh.get_coordinates()[:-1, :-1] + 0.5
+            assert ax.yaxis_inverted()
+            for names in (row_names(ax), texts_of(ax.get_xticklabels())):
+                assert names in (list(tables.STYLES), [])  # none inside a grid
+            faces = mesh.get_facecolors().reshape(3, 3, 4)
+            written = {text.get_position(): text.get_text()[:4] for text in ax.texts}
+            for i, chosen in enumerate(tables.STYLES):
+                for j, rejected in enumerate(tables.STYLES):
+                    share = matrix.loc[chosen, rejected]
+                    np.testing.assert_allclose(faces[i, j], colour_map(share))
+                    assert written[tuple(corners[i, j])] == f"{share:.2f}"
+
+
+def test_matrix_writes_the_level_and_the_ties_of_every_cell(tied, good):
     model = tied[tied["model"] == "a"]
     table = metrics.accuracy(model, by=CELL)
     assert table["n_ties"].sum() > 0
@@ -362,44 +376,32 @@ def test_matrix_writes_every_share_its_level_and_its_ties(tied):
             (round(p.get_y() + p.get_height()) - 1, p.get_x()): p.get_height()
             for p in ax.patches
         }
-        texts = {
-            (t.get_position()[1] - 0.5, t.get_position()[0] - 0.5): t.get_text()
-            for t in ax.texts
-        }
-        for row in table.itertuples():
-            i, j = cell = tuple(
-                tables.STYLES.index(style)
-                for style in (row.chosen_style, row.rejected_style)
-            )
-            share, level, *rest = texts[cell].split("\n")
-            assert float(share) == pytest.approx(row.accuracy, abs=0.0051)
-            assert level == ("normal" if i == j else "hard" if i < j else "easy")
+        texts = [text.get_text().split("\n") for text in ax.texts]
+        for place, (row, lines) in enumerate(
+            zip(table.itertuples(), texts, strict=True)
+        ):
+            cell = divmod(place, 3)
+            _, level, *rest = lines
+            assert level == ("normal", "hard", "easy")[np.sign(cell[1] - cell[0])]
             assert hatched.get(cell, 0) == pytest.approx(row.n_ties / row.n_pairs)
             assert any(f"{row.n_ties} tie" in text for text in rest) == (row.n_ties > 0)
-    assert row_names(ax) == list(tables.STYLES)
-    assert ax.yaxis_inverted()
+    cells = metrics.estimates(good)
+    intervals = plots.plot_matrix(cells, intervals=True)
+    assert all("–" in text for text in texts_of(intervals.texts))
 
 
-def test_matrices_make_one_panel_per_value_with_its_numbers(good):
+def test_matrices_make_one_panel_per_value(good):
     for name, ax in zip(
         ("chat", "math", "code", "safety"),
         plots.plot_matrices(good, by="domain").axes,
         strict=False,
     ):
         shares = metrics.matrix(good[good["domain"] == name]).to_numpy().ravel()
-        assert (ax.get_title(), texts_of(ax.texts)) == (
-            name,
-            [f"{share:.2f}" for share in shares],
-        )
+        assert ax.get_title() == name
+        assert texts_of(ax.texts) == [f"{share:.2f}" for share in shares]
 
 
-def test_notes_of_another_matrix_are_not_drawn(tied):
-    """pandas hands the notes of a frame on to what is computed from it."""
-    mean = (
-        metrics.matrix(tied[tied["model"] == "a"])
-        + metrics.matrix(tied[tied["model"] == "b"])
-    ) / 2
-    assert not plots.plot_matrix(mean).patches
+# Rows, rewards, best of n, and models against models
 
 
 def test_models_without_a_score_are_counted_below_and_not_drawn_as_equal(pairs):
@@ -416,6 +418,13 @@ def test_models_without_a_score_are_counted_below_and_not_drawn_as_equal(pairs):
         assert not any("lacking" in name for name in row_names(ax))
 
 
+def test_every_kind_of_a_published_board_is_drawn():
+    """Kinds such as "Scalar RM" had a row and no mark."""
+    board = published("rm-bench").dropna(subset="overall")
+    ax = plots.plot_leaderboard(board, most=100)
+    assert sorted(points(ax)[:, 0]) == sorted(board["overall"])
+
+
 def test_a_leaderboard_has_no_chance_line_of_another_benchmark():
     """Random scores earn 1/4 in RewardBench 2, also in some of its subsets."""
     board = pd.DataFrame({"model": ["m0", "m1"], "overall": [0.9, 0.8]})
@@ -426,10 +435,7 @@ def test_a_leaderboard_has_no_chance_line_of_another_benchmark():
         ([], ["chance (0.5)"]),
     ):
         ax = plots.plot_leaderboard(board.assign(**dict.fromkeys(columns, 0.5)))
-        assert [text for text in texts_of(ax.texts) if "chance" in text] == lines
-
-
-# Rows, rewards, best of n, and models against models
+        assert legend(ax) == lines
 
 
 def test_ties_and_baselines_can_be_seen(pairs, good):
@@ -438,14 +444,19 @@ def test_ties_and_baselines_can_be_seen(pairs, good):
     )
     ax = plots.plot_style_gap(pd.concat([good, blind]))
     row = row_names(ax).index("constant")
-    assert f"{len(blind):,}" in texts_of(ax.texts)
+    assert f"{len(blind):,}" in beside(ax)
     assert [round(y) for _, y in hollow_points(ax)] == [row] * 3
     board = pd.DataFrame(
         {"model": ["m0", "m1", "m2", "longest"], "overall": [0.9, 0.8, 0.7, 0.4]}
     )
-    ax = plots.plot_leaderboard(board.assign(kind=["model"] * 3 + ["baseline"]), most=2)
+    ax = plots.plot_leaderboard(board, most=2)
     assert row_names(ax) == ["longest", "m1", "m0"]
     assert "1 model" in ax.get_xlabel()
+
+
+def beside(ax):
+    """Texts at the right of the rows."""
+    return texts_of(ax.child_axes[0].get_yticklabels())
 
 
 def test_lengths_are_means_per_subset_and_style(responses):
@@ -467,14 +478,18 @@ def test_models_are_marks_in_the_row_of_a_subset_and_chance_is_the_tables(four):
     assert ax.lines[0].get_xdata()[0] == 0.25
 
 
-def test_an_unbounded_rate_is_a_word_and_no_number(styled):
+def test_an_unbounded_or_far_rate_is_no_mark(styled):
     table = rmlab.exchange_rate(
         styled[styled["model"] != "flat"], terms=["correct", "step"]
     )
     table.loc[0, ["rate", "low", "high"]] = [0.5, -np.inf, np.inf]
+    table.loc[1, ["rate", "low", "high"]] = [7.25, 5.0, 9.0]
+    table = pd.concat([table, table.assign(model="c", rate=1.5, low=1.0, high=2.0)])
     ax = plots.plot_effects(table)
-    assert "unbounded" in texts_of(ax.texts)
-    assert 0.5 not in points(ax)[:, 0], "a number without meaning is not drawn"
+    assert "unbounded" in ax.get_xlabel()
+    assert set(points(ax)[:, 0]) == {1.5}, "a number without meaning is not drawn"
+    assert any("7.25" in text for text in beside(ax))
+    assert ax.get_xlim()[1] < 4.5
 
 
 def test_margins_have_their_win_rates_and_zero_on_the_edge_of_a_bin(good):
@@ -484,24 +499,21 @@ def test_margins_have_their_win_rates_and_zero_on_the_edge_of_a_bin(good):
         assert f"{(margin > 0).mean():.2f} won of {len(margin):,}" in text
     edges = ax.patches[0].get_data().edges
     assert np.abs(edges).min() < 1e-12
-    outside = ((good["margin"] < edges[0]) | (good["margin"] > edges[-1])).sum()
+    low, high = ax.get_xlim()
+    outside = ((good["margin"] < low) | (good["margin"] > high)).sum()
     assert f"{outside} of {len(good)} lie outside" in ax.get_xlabel()
 
 
 def test_the_axis_explains_only_marks_that_the_figure_has(good):
-    label = plots.plot_style_gap(published("rm-bench")).get_xlabel()
-    assert "interval" not in label
-    assert "hollow" not in label
     constant = good.assign(margin=0.0, outcome="tie")
-    label = plots.plot_style_gap(constant).get_xlabel()
-    assert "interval" in label
-    assert "hollow" in label
+    for table, is_explained in ((published("rm-bench"), False), (constant, True)):
+        label = plots.plot_style_gap(table).get_xlabel()
+        assert ("interval" in label, "hollow" in label) == (is_explained, is_explained)
 
 
-def test_calibration_joins_full_bins_only(pairs):
-    table = stats.calibration(
-        pairs.assign(margin=pairs["margin"].where(pairs["model"] != "weak"))
-    )
+def test_calibration_joins_full_bins_and_sets_each_on_its_own_interval(pairs):
+    is_weak = pairs["model"] == "weak"
+    table = stats.calibration(pairs.assign(margin=pairs["margin"].mask(is_weak)))
     good = table[table["model"] == "good"]
     full = good[good["n_pairs"] >= 10]
     lines = plots.plot_calibration(good).lines
@@ -509,55 +521,65 @@ def test_calibration_joins_full_bins_only(pairs):
     assert full[["predicted", "accuracy"]].round(9).to_numpy().tolist() in drawn
     ax = plots.plot_calibration(table)
     assert any("weak" in text and "no margins" in text for text in legend(ax))
-
-
-def test_calibration_sets_a_mark_on_its_own_interval(pairs):
     ax = plots.plot_calibration(pairs)
-    intervals = segments(ax)
-    np.testing.assert_array_equal(points(ax)[:, 0], intervals[:, 0, 0])
-    assert len(intervals) > 10
+    np.testing.assert_array_equal(points(ax)[:, 0], segments(ax)[:, 0, 0])
+    assert len(points(ax)) > 10
 
 
-def test_best_of_n_and_its_chance(four):
+def test_best_of_n_its_bands_and_its_chance(four):
     curve = metrics.best_of_curve(four)
     for ax in plots.plot_best_of(curve).axes:
         panel = curve[curve["domain"] == ax.get_title()].sort_values(["model", "n"])
         lines = {line.get_label(): line.get_ydata() for line in ax.lines}
         np.testing.assert_allclose([*lines["a"], *lines["b"]], panel["accuracy"])
-        np.testing.assert_allclose(segments(ax)[:, :, 1], panel[["low", "high"]])
         np.testing.assert_allclose(lines["chance"], [1 / 2, 1 / 3, 1 / 4])
+        assert_bands(ax, panel.groupby("model"), "n")
+
+
+def test_training_has_the_band_of_every_level_and_of_the_gap(scores):
+    steps = {"weak": "step 0", "fair": "step 10", "good": "step 20"}
+    run = scores.assign(model=scores["model"].astype(str).map(steps))
+    ax = plots.plot_training(run)
+    assert legend(ax) == ["easy", "normal", "hard", "easy minus hard"]
+    table = metrics.estimates(run).query("quantity == 'level'")
+    table = table.assign(n=table["model"].str.split().str[1].astype(int))
+    assert_bands(ax, table.groupby("name", sort=False), "n")
+    gap = rmlab.style_gap(run)
+    np.testing.assert_allclose(ax.lines[-1].get_ydata(), gap["gap"])
+    for name in ("run", "step 1 of 2"):
+        with pytest.raises(DataError, match=r"step|runs"):
+            plots.plot_training(scores.assign(model=scores["model"] + name + "3"))
+
+
+def assert_bands(ax, groups, x):
+    for band, (_, rows) in zip(ax.collections, groups, strict=False):
+        corners = band.get_paths()[0].vertices
+        for column in ("low", "high"):
+            for corner in rows[[x, column]].dropna().to_numpy():
+                assert np.isclose(corners, corner).all(axis=1).any()
 
 
 def test_scatter_draws_groups_and_names_the_outliers():
     easy = np.linspace(0.5, 1, 20)
     hard = easy - 0.2 + 0.01 * np.random.default_rng(0).normal(size=20)
     hard[[3, 7]] = 0.95, 0.02
-    table = pd.DataFrame(
-        {"model": [f"owner/model-{i}" for i in range(20)], "easy": easy, "hard": hard}
-    )
+    names = [f"owner/model-{i}" for i in range(20)]
+    table = pd.DataFrame({"model": names, "easy": easy, "hard": hard})
     table["kind"] = ["old", "new"] * 10
     ax = plots.plot_scatter(table, "easy", "hard", group="kind", named=2)
     for dots in marks(ax):
-        np.testing.assert_allclose(
-            dots.get_offsets(),
-            table.loc[table["kind"] == dots.get_label(), ["easy", "hard"]],
-        )
+        rows = table.loc[table["kind"] == dots.get_label(), ["easy", "hard"]]
+        np.testing.assert_allclose(dots.get_offsets(), rows)
     *numbers, names = ax.texts
-    for number, line in zip(numbers, names.get_text().splitlines(), strict=True):
+    lines = names.get_text().splitlines()
+    assert {line.split()[1] for line in lines} == {"model-3", "model-7"}
+    for number, line in zip(numbers, lines, strict=True):
         position, name = line.split()
         assert number.get_text() == position
         place = table.set_index("model").loc[f"owner/{name}", ["easy", "hard"]]
         assert number.xy == tuple(place)
-    assert {line.split()[1] for line in names.get_text().splitlines()} == {
-        "model-3",
-        "model-7",
-    }
-    assert (
-        "5 models"
-        in plots.plot_scatter(
-            table.assign(hard=[np.nan] * 5 + [*hard[5:]]), "easy", "hard"
-        ).get_xlabel()
-    )
+    lacking = table.assign(hard=[np.nan] * 5 + [*hard[5:]])
+    assert "5 models" in plots.plot_scatter(lacking, "easy", "hard").get_xlabel()
 
 
 # Files

@@ -84,6 +84,14 @@ FORMS = [
     ("pair", "scores", (1, 10), "7.55", None),
     ("pair", "boxed", (1, 10), r"\boxed{42}", None),
     ("pair", "json:score", (0, 100), '{"score": 85}', None),
+    # The last one counts, in whatever form
+    ("pair", "letter", (1, 10), "[[A]] at first ... \nAnswer: B", -1),
+    ("pair", "letter", (1, 10), "Answer: A\nNo: [[B]], all in all.", -1),
+    ("pair", None, (1, 10), "[[A]] at first.\n\nB", -1),
+    # Bold numbers
+    ("answer", None, (1, 10), "Rating: **9**", 9),
+    ("answer", None, (1, 10), "Fine.\n**Rating**: 9/10", 9),
+    ("answer", None, (1, 10), "**Score: 7.5**", 7.5),
     # No verdict, though both are named
     ("pair", "letter", (1, 10), "Output (a) is better than Output (b).", None),
     ("pair", "letter", (1, 10), "I take Output (b). Output (b) is short.", -1),
@@ -162,6 +170,60 @@ def test_equal_differences_in_opposed_orders_are_a_flip():
     pairs = rmlab.prefer(responses(1), judge)
     assert pairs["verdict"].tolist() == ["flip"]
     assert pairs["margin"].tolist() == [0.0]
+
+
+LETTER_READERS = {
+    "boxed": r"\boxed{%s}",
+    "tag": "<answer>%s</answer>",
+    "result": "[RESULT] %s",
+    "json:Choice": '{"Choice": "%s"}',
+    "scores": "%s",
+}
+
+
+@pytest.mark.parametrize("reader", [*LETTER_READERS, None])
+def test_a_reader_that_reads_letters_gives_votes_and_one_of_numbers_strengths(reader):
+    """Samples A, A, A and A, A, B were a win with a margin."""
+    form = LETTER_READERS.get(reader, "%s")
+
+    def ask(*samples):
+        replies = iter([form % sample for sample in samples])
+        judge = judge_of(
+            "pair", None, reader=choose_reader(reader or (lambda text: text)), samples=3
+        )
+        judge.respondent.answer = lambda _: next(replies)
+        return judge, rmlab.prefer(responses(1), judge)
+
+    if reader != "scores":
+        judge, pairs = ask(*"AAA", *"AAB")
+        assert pairs["verdict"].tolist() == ["flip"]
+        assert pairs["vote_second"].tolist() == [pytest.approx(-1 / 3)]
+        assert pairs["margin"].isna().all()
+        assert "strength" not in pairs
+        replies = iter([form % letter for letter in "AAAAAB"])
+        judge.respondent.answer = lambda _: next(replies)
+        assert judge.prefer(["p"], ["x"], ["y"]).tolist() == [0.0]
+
+    judge, pairs = ask("7, 4", "7, 4", "7, 4", "6, 5", "6, 5", "4, 5")
+    # Shown first 3 better; shown second 1, 1 worse and 1 better.
+    assert pairs["margin"].tolist() == [pytest.approx((3 - 1 / 3) / 2)]
+    assert pairs["verdict"].tolist() == ["win"]
+    assert pairs["strength"].tolist() == pairs["margin"].tolist()
+
+
+def test_what_most_replies_hold_decides_between_votes_and_strengths():
+    def ask(*samples):
+        replies = iter([rf"\boxed{{{sample}}}" for sample in samples])
+        judge = judge_of("pair", None, reader=choose_reader("boxed"), samples=2)
+        judge.respondent.answer = lambda _: next(replies)
+        return rmlab.prefer(responses(1), judge).iloc[0]
+
+    letters = ask("A", "9, 2", "B", "B")
+    assert letters[["vote_first", "vote_second"]].tolist() == [1.0, 1.0]
+    assert np.isnan(letters["margin"])
+    scores = ask("9, 2", "A", "2, 9", "4, 8")
+    assert scores[["vote_first", "vote_second"]].tolist() == [4.0, 5.5]
+    assert scores["margin"] == 4.75
 
 
 @pytest.mark.parametrize("reader", ["lettr", "no group", "(", "json:", "(a)(b)(c)"])

@@ -68,20 +68,6 @@ def test_baselines_are_rows_in_any_case(scores, mini, board):
     )
 
 
-def test_a_baseline_has_the_score_of_its_own_name(scores, mini, board):
-    for table in (
-        board,
-        report.leaderboard(metrics.pairs(scores)),
-        report.leaderboard(scores, responses=mini),
-    ):
-        rows = table[table["model"].isin(baselines.NAMES)].set_index("model")["overall"]
-        if len(rows):
-            overall = metrics.summary(
-                scoring.score(mini, rows.index.tolist())
-            ).set_index("model")["overall"]
-            assert rows.tolist() == pytest.approx(overall.tolist())
-
-
 def test_a_leaderboard_and_a_comparison_are_tables_of_papers(
     board, make_scores, tmp_path
 ):
@@ -101,20 +87,21 @@ def test_a_leaderboard_and_a_comparison_are_tables_of_papers(
         path = tmp_path / "deep" / "table.csv"
         assert report.to_csv(table, path) == path.read_text()
         np.testing.assert_allclose(pd.read_csv(path)["low"], table["low"], rtol=1e-15)
-    row = f"{one['difference'][0]:+.3f} & {one['low'][0]:+.3f} to {one['high'][0]:+.3f}"
-    assert re.search(rf"a\\_1 & b\\&c & .*{re.escape(row)}", report.to_latex(one))
+    row = one.iloc[0]
+    cell = f"{row['difference']:z.3f} ({row['low']:z.3f} to {row['high']:z.3f})"
+    assert re.search(rf"a\\_1 & b\\&c & .*{re.escape(cell)}", report.to_latex(one))
 
 
 def test_a_caption_may_be_latex_and_columns_may_be_chosen(board):
     caption = r"\textbf{Ours} $> 0.5$, see \cref{fig:one}"
-    columns = ["model", "low", "overall", "se"]
+    columns = ["model", "hard", "overall"]
     text = report.to_latex(board, caption=caption, columns=columns)
     assert rf"\caption{{{caption}}}" in text
     rows = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert rows[0] == r"model & 95 \% interval & overall & se \\"
+    assert rows[0] == r"model & hard & overall \\"
     first = board.iloc[0]
-    interval = f"{first['low']:.3f} to {first['high']:.3f}"
-    assert f"{interval} & {first['overall']:.3f} & {first['se']:.3f}" in rows[1]
+    interval = f"({first['low']:.3f} to {first['high']:.3f})"
+    assert f"{first['hard']:.3f} & {first['overall']:.3f} {interval}" in rows[1]
     with pytest.raises(rmlab.DataError, match=r"'overal'.*'overall'"):
         report.to_latex(board, columns=["model", "overal"])
 
@@ -169,8 +156,6 @@ def test_a_mean_rank_is_over_models_with_all_benchmarks():
     assert ranks[["a", "b", "c"]].tolist() == [2.0, 1.5, 2.0]
     assert ranks[["absent", "random"]].isna().all()
     assert board["model"].tolist()[0] == "b"
-    named = report.compare_benchmarks({"X": tables[0], "Y": tables[1]})
-    assert named["X"].tolist() == board["x"].tolist()
 
 
 LONG = (
@@ -301,7 +286,7 @@ def test_the_report_leads_nowhere_but_to_the_hub_and_runs_its_own_script_only(pa
         )
         == set()
     )
-    assert set(re.findall(r"https?://[^/]+", page)) == {"https://huggingface.co"}
+    assert set(re.findall(r"https?://[^/]+", page)) <= {"https://huggingface.co"}
     assert "default-src 'none'" in page
     assert "'sha256-" in page
     assert len(re.findall("<h2>", page)) == 3 + 3, (
@@ -360,7 +345,7 @@ def test_bad_input_is_named(tmp_path, scores, mini):
 
 
 def test_texts_are_in_the_page_only_where_asked_and_up_to_the_limit(
-    page, mini, scores, tmp_path
+    page, mini, scores, tmp_path, monkeypatch
 ):
     def count_texts(page):
         data = re.search(
@@ -369,10 +354,9 @@ def test_texts_are_in_the_page_only_where_asked_and_up_to_the_limit(
         return sum(bool(json.loads(line)) for line in data.split("\n")[1:])
 
     assert count_texts(page) == 0
-    whole, sample = (
-        write_page(scores, tmp_path, responses=mini, texts=True, text_limit=limit)
-        for limit in (20.0, 0.05)
-    )
+    whole = write_page(scores, tmp_path, responses=mini, texts=True)
+    monkeypatch.setattr("rmlab.report.page.MOST_TEXT", 0.05)
+    sample = write_page(scores, tmp_path, responses=mini, texts=True)
     assert count_texts(whole) == 64
     assert 0 < count_texts(sample) < 64
     assert f"{count_texts(sample)} of 64 prompts" in sample
@@ -394,15 +378,6 @@ def test_a_report_without_mathematics_leaves_missing_what_python_leaves_missing(
     text = write_page(scores, tmp_path)
     assert "nothing in math" in text
     assert "<img" not in text
-
-
-def test_the_prompts_of_thousands_of_models_are_left_out_with_a_word(
-    scores, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("rmlab.report.page.MOST_ROWS", 100)
-    text = write_page(scores, tmp_path)
-    assert "The prompts of 4 models are left out" in text
-    assert "application/json" not in text
 
 
 def test_baselines_alone_make_a_report(mini, tmp_path):

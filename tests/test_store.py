@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from crashes import run_driver
-from fakes import Streaming, responses
+from fakes import Here, Streaming, responses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +29,6 @@ from rmlab import tables
 from rmlab.baselines import longest
 from rmlab.records import check_writable
 from rmlab.scoring import merge_stores, score
-from rmlab.scoring.cluster import ClusterScorer, Ray
 from rmlab.scoring.run import RunOptions, score_texts
 from rmlab.scoring.texts import list_texts
 from rmlab.store import Store
@@ -228,7 +227,7 @@ def test_scores_of_a_run_that_fails_are_written_while_its_error_is_kept(objects)
     """A notebook keeps the last error; what had been scored was never written."""
     frame = responses(20)
     broken = Streaming(nan=frame["response"].tail(1))
-    with pytest.raises(DataError, match="not finite") as caught:
+    with pytest.raises(DataError, match="is nan") as caught:
         score(frame, broken, store=objects)
     assert len(Store(objects).read("fake-1")) == len(broken.forwarded) - 1
     assert caught.traceback
@@ -469,12 +468,12 @@ def test_a_store_of_another_kind_needs_the_methods_of_the_surface_alone(tmp_path
     frame = responses(10)
     texts = list_texts(frame, tables.KEY, lists=False)
     store = TableStore(tmp_path / "scores.sqlite")
-    scores, _ = score_texts(Streaming(), texts, RunOptions(store))
+    scores, _, _ = score_texts(Streaming(), texts, RunOptions(store))
     scorer = Streaming()
-    again, provenance = score_texts(scorer, texts, RunOptions(store))
+    again, _, counts = score_texts(scorer, texts, RunOptions(store))
     assert np.array_equal(scores, again)
     assert scorer.forwarded == []
-    assert provenance["runs"][0]["scored"] == len(texts.distinct)
+    assert counts["runs"][0]["scored"] == len(texts.distinct)
     assert store.fingerprints() == ["fake-1"]
 
 
@@ -533,7 +532,7 @@ def test_a_table_of_another_scorer_of_the_name_is_replaced(tmp_path):
     assert len(rmlab.read_scores(tmp_path / "fake.fake.csv")) == 6
 
 
-@pytest.mark.parametrize("entry", ["reader", "scale", "published"])
+@pytest.mark.parametrize("entry", ["reader", "scale", "subsets"])
 def test_a_table_of_another_reading_is_replaced(tmp_path, entry):
     class Reading(Streaming):
         about = "one"
@@ -558,7 +557,7 @@ def test_a_place_in_memory_merges_into_the_folder_of_the_same_path(tmp_path):
     assert merge_stores(f"memory://{folder}", f"memory://{folder}").empty
 
 
-def test_a_scorer_on_a_cluster_reads_what_is_stored_as_it_does_alone():
+def test_a_scorer_on_a_cluster_reads_what_is_stored_as_it_does_alone(tmp_path):
     class Restoring(Streaming):
         seen = None
 
@@ -568,11 +567,11 @@ def test_a_scorer_on_a_cluster_reads_what_is_stored_as_it_does_alone():
         def restore(self, texts, rows):
             return [row + 1 for row in rows]
 
+    first = score(responses(2), Streaming(), store=tmp_path)
     scorer = Restoring()
-    alone = ClusterScorer(scorer, 0, Ray(), None, {"fingerprint": "f"})
-    alone.require_like([{"content": "x"}])
-    assert scorer.seen == [{"content": "x"}]
-    assert alone.restore([None], [np.zeros(1)]) == [np.ones(1)]
+    again = score(responses(2), scorer, store=tmp_path, cluster=Here())
+    assert len(scorer.seen) == 1
+    assert again["score"].tolist() == (first["score"] + 1).tolist()
 
 
 def test_merge_copies_the_tables_of_baselines(tmp_path):

@@ -229,7 +229,7 @@ def test_scores_are_those_of_transformers_one_by_one(save, architecture):
     assert reference.std() > 1e-2
     scores = scorer(*conversations())
     backwards = scorer(*(part[::-1] for part in conversations()))[::-1]
-    scorer.budget = 50  # packs smaller than a text
+    scorer.max_batch_tokens = 50  # packs smaller than a text
     for values in (scores, backwards, scorer(*conversations())):
         assert np.abs(values - reference).max() <= TOLERANCE * reference.std()
 

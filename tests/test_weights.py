@@ -138,6 +138,7 @@ METHODS = {
     "bitsandbytes": {"load_in_4bit": True},
     "gptq": {"bits": 4, "group_size": 32},
     "awq": {"bits": 4, "group_size": 32},
+    "torchao": {"quant_type": "int8_weight_only"},
     "compressed-tensors": {
         "format": "int-quantized",
         "config_groups": {
@@ -150,16 +151,20 @@ METHODS = {
 }
 
 
+PACKAGES = {"gptq": "optimum", "awq": "gptqmodel"}
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("task", ["classifier", "causal"])
 def test_quantized_weights_name_the_package_that_they_need(tmp_path, method, task):
-    if find_spec(method.replace("-", "_")) is not None:
+    package = PACKAGES.get(method, method)
+    if find_spec(package.replace("-", "_")) is not None:
         pytest.skip("it is installed")
     folder = toy.save_model(tmp_path / "m", task=task)
     settings = {"quant_method": method, **METHODS[method]}
     configure(folder, quantization_config=settings)
     make = classifier if task == "classifier" else implicit_reward
-    with pytest.raises(DataError, match=f"quantized by {method}: install"):
+    with pytest.raises(DataError, match=f"{package}.*quantized by {method}"):
         make(folder)(PROMPTS, RESPONSES)
 
 

@@ -20,9 +20,11 @@ class HubPlace:
 
     Parameters
     ----------
-    repo, revision : str
-        The dataset's name and the commit.
-    rows : mapping or int
+    repo : str or sequence of str
+        The dataset's name, or those of its parts.
+    revision : str
+        The commit.
+    rows : mapping or int, optional
         Number of prompts, in each subset or in all.
     file : str, optional
         The data file, or a pattern of several; where the repository has none of that
@@ -31,9 +33,9 @@ class HubPlace:
         SHA-256 of the file, in hexadecimal.
     """
 
-    repo: str
+    repo: str | Sequence[str]
     revision: str
-    rows: Mapping[str, int] | int
+    rows: Mapping[str, int] | int | None = None
     file: str | None = None
     checksum: str | None = None
 
@@ -65,11 +67,20 @@ def fetch_benchmark(place: HubPlace, remedy: str) -> list[Path]:
         matches = [name for name in names if fnmatch(name, place.file or "")]
         return matches or names
 
-    return _download(place.repo, place.revision, remedy, choose_file, place.checksum)
+    repos = [place.repo] if isinstance(place.repo, str) else place.repo
+    paths = []
+    for repo in repos:
+        revision = place.revision
+        paths += _download(repo, revision, remedy, choose_file, place.checksum)
+    return paths
 
 
 def check_row_counts(name: str, place: HubPlace, responses: pd.DataFrame) -> None:
-    """Raise DataError unless a download has the expected number of prompts."""
+    """Raise DataError unless a download has the expected number of prompts, where that
+    is known.
+    """
+    if place.rows is None:
+        return
     prompts = responses.drop_duplicates(["subset", "id"])
     n_prompts: Mapping[Hashable, int] | int = len(prompts)
     if isinstance(place.rows, Mapping):

@@ -1,7 +1,6 @@
 """A row's prompt with its context (system, history, tools), and its answers."""
 
 import json
-from collections.abc import Mapping
 
 import pandas as pd
 
@@ -18,74 +17,50 @@ from rmlab.benchmarks.roles import OwnTable, match_roles
 from rmlab.benchmarks.sources import read_source
 from rmlab.tables import is_response
 
-_PROMPT = "a text, or a list of messages of texts"
-_ANSWER = "a text that is not empty, messages, or a list of these"
+CONTEXT = ("tools", "system", "history")
+"""Roles of columns that belong to the prompt."""
 
 
-class PromptReader:
-    """The prompts of people's own data, row by row, each with its context."""
+def read_prompt(table: OwnTable, row: int) -> Prompt | None:
+    """The prompt of a row as text, or as messages where it has a context; None where
+    the row has none.
+    """
+    cell = table.cells("prompt")[row]
+    context = {role: table.cells(role)[row] for role in CONTEXT}
+    if cell is None and isinstance(context["history"], str):
+        cell = context.pop("history")  # as in SHP
+    cell = _open_single(cell)
+    prompt = cell if isinstance(cell, str) else read_messages(cell)
+    if prompt is None and cell is not None:
+        table.refuse(row, "prompt", "a text, or a list of messages of texts")
+    if table.cells("images")[row]:
+        remedy = "leave the row out"
+        table.refuse(row, "images", "empty: texts alone are scored", remedy)
+    if not any(context.values()):
+        return unwrap_prompt(prompt) if isinstance(prompt, list) else prompt
 
-    def __init__(self, table: OwnTable) -> None:
-        self._table = table
-        self._cells = table.cells("prompt")
-        self._context = {
-            role: table.cells(role)
-            for role in ("images", "tools", "system", "history")
-            if table.has(role)
-        }
-
-    def read(self, row: int) -> Prompt | None:
-        """The prompt of a row as text, or as messages where it has a context; None
-        where the row has none.
-        """
-        cell = self._cells[row]
-        context = {role: cells[row] for role, cells in self._context.items()}
-        if cell is None and isinstance(context.get("history"), str):
-            cell = context.pop("history")  # as in SHP
-        cell = _open_single(cell)
-        prompt = cell if isinstance(cell, str) else read_messages(cell)
-        if prompt is None and cell is not None:
-            self._table.refuse(row, "prompt", _PROMPT)
-        if not any(context.values()):
-            return unwrap_prompt(prompt) if isinstance(prompt, list) else prompt
-
-        before = self._read_context(row, context)
-        turns = [] if prompt is None else to_messages(prompt)
-        systems = [turn for turn in before if turn["role"] == "system"]
-        if turns and turns[0]["role"] == "system" and systems:
-            if turns[0] != systems[0]:
-                self._table.refuse(row, "system", "that of the messages")
-            turns = turns[1:]  # the system's message stands in both
-        return before + turns
-
-    def _read_context(self, row: int, context: Mapping[str, object]) -> Messages:
-        """The messages before the prompt: tools, the system's and earlier ones.
-
-        The first message of the role tools holds them as JSON, for the chat template.
-        """
-        if context.get("images"):
-            allowed = "empty: texts alone are scored"
-            self._table.refuse(row, "images", allowed, "leave the row out")
-        messages: Messages = []
-        tools = context.get("tools")
-        if tools:
-            text = tools
-            if not isinstance(tools, str):
-                text = json.dumps(tools, ensure_ascii=False, default=str)
-            messages.append({"role": "tools", "content": text})
-        system = context.get("system")
-        if system:
-            if not isinstance(system, str):
-                self._table.refuse(row, "system", "a text")
-            messages.append({"role": "system", "content": system})
-        history = context.get("history")
-        if history:
-            earlier = read_messages(_pair_turns(history))
-            if earlier is None:
-                allowed = "messages, or pairs of question and answer"
-                self._table.refuse(row, "history", allowed)
-            messages += earlier
-        return messages
+    turns = [] if prompt is None else to_messages(prompt)
+    before: Messages = []
+    if context["tools"]:
+        # The first message holds them as JSON, for the chat template.
+        tools = context["tools"]
+        if not isinstance(tools, str):
+            tools = json.dumps(tools, ensure_ascii=False, default=str)
+        before.append({"role": "tools", "content": tools})
+    if context["system"]:
+        before.append({"role": "system", "content": context["system"]})
+        if not isinstance(context["system"], str):
+            table.refuse(row, "system", "a text")
+        if turns and turns[0]["role"] == "system":
+            if turns[0] != before[-1]:
+                table.refuse(row, "system", "that of the messages")
+            turns = turns[1:]
+    if context.get("history"):
+        history = read_messages(_pair_turns(context["history"]))
+        if history is None:
+            table.refuse(row, "history", "messages, or pairs of question and answer")
+        before += history
+    return before + turns
 
 
 def _open_single(cell: object) -> object:
@@ -116,7 +91,8 @@ def read_answer(table: OwnTable, row: int, role: str, cell: object) -> Turns:
         return messages
     if isinstance(cell, str | list) and is_response(cell):
         return cell
-    return table.refuse(row, role, _ANSWER, "fill in the text")
+    allowed = "a text that is not empty, messages, or a list of these"
+    return table.refuse(row, role, allowed, "fill in the text")
 
 
 def list_answers(
@@ -131,11 +107,9 @@ def list_answers(
     columns = ["row", "prompt", "response"]
     if frame.empty:
         return pd.DataFrame(rows, columns=columns, dtype=object)
-    mapping = {"prompt": prompt, "response": response}
-    table = match_roles(read_source(frame), mapping, None)
-    prompts = PromptReader(table)
+    table = match_roles(read_source(frame), {"prompt": prompt, "response": response})
     for row, cell in enumerate(table.cells("response")):
-        asked = prompts.read(row)
+        asked = read_prompt(table, row)
         if cell is None or cell == "" or (asked is None and prompt is not None):
             continue
         answer = read_answer(table, row, "response", cell)

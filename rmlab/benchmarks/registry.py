@@ -11,9 +11,11 @@ import pandas as pd
 from rmlab import records
 from rmlab.benchmarks import hub
 from rmlab.benchmarks.benchmark import Benchmark
+from rmlab.benchmarks.code_reward_bench import CODE_REWARD_BENCH
 from rmlab.benchmarks.eval_bias_bench import EVAL_BIAS_BENCH
 from rmlab.benchmarks.judge_bench import JUDGE_BENCH
 from rmlab.benchmarks.m_reward_bench import M_REWARD_BENCH
+from rmlab.benchmarks.ppe import PPE_CORRECTNESS, PPE_PREFERENCE
 from rmlab.benchmarks.reward_bench import REWARD_BENCH
 from rmlab.benchmarks.reward_bench_2 import REWARD_BENCH_2
 from rmlab.benchmarks.rm_bench import MINI, RM_BENCH
@@ -54,6 +56,9 @@ def benchmarks_by_name() -> dict[str, Benchmark]:
         JUDGE_BENCH,
         RMB,
         EVAL_BIAS_BENCH,
+        PPE_PREFERENCE,
+        PPE_CORRECTNESS,
+        CODE_REWARD_BENCH,
     )
     benchmarks = {benchmark.name: benchmark for benchmark in shipped}
 
@@ -79,9 +84,10 @@ def load(
     ----------
     name : str
         "rm-bench", "reward-bench" or "reward-bench-2" (downloaded from the hub at a
-        pinned revision and verified), "m-reward-bench" or "judgebench" (from the hub,
-        not verified), "rmb" (needs `path`), "mini" and "evalbiasbench" (ship with
-        rmlab), or a benchmark of an installed package.
+        pinned revision and verified), "m-reward-bench", "judgebench", "ppe-preference",
+        "ppe-correctness" or "code-reward-bench" (from the hub, not verified), "rmb"
+        (needs `path`), "mini" and "evalbiasbench" (ship with rmlab), or a benchmark of
+        an installed package.
     path : str or Path, optional
         A file or folder to read in place of the hub.
     variant : int, optional

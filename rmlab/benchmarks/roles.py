@@ -3,12 +3,13 @@ gives.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from rmlab.benchmarks.conversations import read_messages
-from rmlab.benchmarks.sources import Cells, Source, open_paths, unpack_texts
+from rmlab.benchmarks.sources import Cells, Source, unpack_texts
 from rmlab.tables import LABELS, DataError, nearest
 from rmlab.text import short
 
@@ -16,40 +17,22 @@ OwnColumns = Mapping[str, str | Sequence[str] | None]
 """Roles to the columns of a file."""
 
 _SIDE_WORDS = (
-    "",
-    "response",
-    "response_",
-    "answer_",
-    "completion_",
-    "output_",
-    "conversation_",
-    "human_ref_",
+    *("", "response", "response_", "answer_", "completion_"),
+    *("output_", "conversation_", "human_ref_"),
 )
 _SIDE_NAMES = (("a", "b"), ("1", "2"), ("0", "1"))
-_SCORE_NAMES = (
-    "{}_score",
-    "score_{}",
-    "scores_{}",
-    "{}_reward",
-    "reward_{}",
-    "{}_rewards",
-)
 
 
 def _score_names(name: str) -> tuple[str, ...]:
-    return tuple(spelling.format(name) for spelling in _SCORE_NAMES)
+    before = [f"{word}_{name}" for word in ("score", "scores", "reward")]
+    after = [f"{name}_{word}" for word in ("score", "reward", "rewards")]
+    return (*after, *before, f"scores.{name}")
 
 
 ROLES: dict[str, tuple[str, ...]] = {
     "prompt": (
-        "prompt",
-        "question",
-        "input",
-        "messages",
-        "instruction",
-        "conversations",
-        "context",
-        "problem",
+        *("prompt", "question", "input", "messages", "instruction"),
+        *("conversations", "context", "problem"),
     ),
     "system": ("system", "system_prompt"),
     "history": ("history",),
@@ -68,12 +51,8 @@ ROLES: dict[str, tuple[str, ...]] = {
     "a": (),
     "b": (),
     "winner": (
-        "winner",
-        "better_response_id",
-        "safer_response_id",
-        "preference",
-        "overall_preference",
-        "preference_strength",
+        *("winner", "better_response_id", "safer_response_id", "preference"),
+        *("overall_preference", "preference_strength"),
     ),
     "winner_a": ("winner_model_a", "winner_a"),
     "winner_b": ("winner_model_b", "winner_b"),
@@ -92,20 +71,24 @@ ROLES: dict[str, tuple[str, ...]] = {
 }
 """Roles and the usual names of their columns, the first that is there first."""
 
-SCORE_COLUMNS = {
-    name for role, names in ROLES.items() if "score" in role for name in names
-}
+SCORE_ROLES = (
+    *("chosen_score", "rejected_score", "score_a", "score_b", "score", "scores"),
+    "num_correct",
+)
+SCORE_COLUMNS = {name for role in SCORE_ROLES for name in ROLES[role]}
 """Usual names of columns with scores."""
-SCORE_ROLES = ("chosen_score", "score_a", "score", "scores")
+
 # Of these one column is read, though several may be there.
 _FIRST = {"prompt", "id", "domain", "subset", "rating", "system", "images"}
-_TEXTS = {
-    *("prompt", "history", "tools", "images"),
-    *("responses", "labels", "ratings", "scores"),
-    *("chosen_score", "rejected_score"),
-}
-_PARTS = ("input", "context")
+# Columns of these roles hold lists and objects, which files may have as text.
+_NESTED = (
+    *("prompt", "history", "tools", "images", "responses", "labels", "ratings"),
+    *("scores", "chosen_score", "rejected_score"),
+)
 _ANSWERS = ("chosen", "rejected", "a", "b", "response")
+# Beside another prompt these are a part of it.
+_PARTS = ("input", "context")
+_QUESTIONS = ("prompt", "question", "instruction", "problem", *_PARTS)
 
 
 def name_column(role: str, column: str = "<column>") -> str:
@@ -117,18 +100,19 @@ def name_column(role: str, column: str = "<column>") -> str:
 class OwnTable:
     """People's own data with the columns of each role: none, one or several.
 
-    `left_out` counts rows and comparisons that name no winner, `extra` holds columns
-    that a layout adds, by row, `used` the roles that were read, and `bad` the errors of
-    prompts that a layout cannot read.
+    `is_scored`: scores are read, not texts alone. `better`: the side that larger
+    numbers of a winner favour. `added` holds columns that a layout makes, `left_out`
+    counts rows and comparisons without a winner, and `used` names the roles that were
+    read.
     """
 
     source: Source
     roles: Mapping[str, Sequence[str]]
+    is_scored: bool = False
     better: str | None = None
+    added: dict[str, Cells] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
-    extra: dict[str, Cells] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
-    bad: dict[Hashable, DataError] = field(default_factory=dict)
 
     def has(self, *roles: str) -> bool:
         """Whether the data have a column for each of the roles."""
@@ -139,21 +123,28 @@ class OwnTable:
 
         Raises DataError where several columns may have the role.
         """
-        if not self.has(role):
+        if role in self.added:
+            return self.added[role]
+        names = self.roles.get(role, ())
+        if not names:
             return [None] * len(self.source)
         self.used.add(role)
-        names = self.roles[role]
         if len(names) > 1:
             listed = " and ".join(repr(name) for name in names)
             problem = f"{self.source.place}: {listed} may both be {role!r}"
             remedy = f"choose one, such as {name_column(role, names[0])}"
             raise DataError(problem, remedy)
-        return self.source.columns[self.roles[role][0]]
+        return self.source.columns[names[0]]
 
-    def columns(self, role: str) -> list[Cells]:
-        """The cells of all columns of a role."""
+    def row(self, role: str, row: int) -> list[object]:
+        """The cells of a row in all columns of a role."""
         self.used.add(role)
-        return [self.source.columns[name] for name in self.roles.get(role, ())]
+        return [self.source.columns[name][row] for name in self.roles[role]]
+
+    def is_called(self, role: str, *names: str) -> bool:
+        """Whether the first column of a role has one of the names."""
+        columns = self.roles[role]
+        return bool(columns) and columns[0].strip().lower() in names
 
     def refuse(
         self, row: int, role: str, allowed: str, remedy: str = "repair the row"
@@ -168,7 +159,10 @@ class OwnTable:
         """Raise DataError where the data lack a role."""
         missing = [role for role in roles if not self.has(role)]
         if missing:
-            raise missing_columns(self.source, missing)
+            columns = short(list(self.source.columns), 400)
+            problem = f"{self.source.place}: no column for {' and '.join(missing)}"
+            remedy = f"pass {name_column(missing[0])}"
+            raise DataError(f"{problem}; found: {columns}", remedy)
 
     def names(self, role: str) -> list[str | None]:
         """Names such as those of domains; None where a cell is empty."""
@@ -188,23 +182,28 @@ def name_value(value: object) -> str:
     return str(value)
 
 
-def missing_columns(source: Source, roles: Sequence[str]) -> DataError:
-    """The error where data have no column for some roles."""
-    problem = f"{source.place}: no column for {' and '.join(roles)}"
-    present = short(list(source.columns), 400)
-    return DataError(f"{problem}; found: {present}", f"pass {name_column(roles[0])}")
-
-
-def match_roles(source: Source, mapping: OwnColumns, better: str | None) -> OwnTable:
+def match_roles(
+    source: Source,
+    mapping: OwnColumns,
+    better: str | None = None,
+    *,
+    is_scored: bool = False,
+) -> OwnTable:
     """The columns of each role: those that a user names, or else of the usual names.
 
     Capitals and spaces around a name do not matter where no other column has the usual
     spelling. Lists and objects in text are unpacked.
     """
-    source = open_paths(source, _list_names(mapping))
-    mapped = _check_mapping(source, mapping)
-    spelled = {name.strip().lower(): name for name in source.columns}
-    spelled |= {name: name for name in source.columns}
+    mapped = {role: _list_names(role, names) for role, names in mapping.items()}
+    columns = dict(source.columns)
+    for role, names in mapped.items():
+        columns |= {name: source.find(name, role) for name in names}
+    for label in LABELS:
+        with suppress(DataError):
+            columns[f"scores.{label}"] = source.find(f"scores.{label}", label)
+
+    spelled = {name.strip().lower(): name for name in columns}
+    spelled |= {name: name for name in columns}
     roles: dict[str, list[str]] = {}
     for role, usual in ROLES.items():
         present = [spelled[name] for name in usual if name in spelled]
@@ -212,64 +211,52 @@ def match_roles(source: Source, mapping: OwnColumns, better: str | None) -> OwnT
     roles |= _match_sides(spelled)
     if roles["a"] and not roles["winner"] and not roles["winner_a"]:
         roles["winner"] = roles["label"][:1] or roles["labels"]  # as in SHP
-    if "prompt" not in mapping:
-        _refuse_two_prompts(source, spelled, roles["prompt"])
+    if "prompt" not in mapped:
+        _refuse_two_prompts(source, spelled)
     if mapped.get("family") == roles["id"]:
         roles["id"] = []
     roles |= mapped
 
-    columns = dict(source.columns)
-    for role in _TEXTS:
-        for name in roles[role]:
-            cells = unpack_texts(columns[name])
-            if role != "prompt" or _are_messages(cells) or _are_lists(cells):
-                columns[name] = cells
-    prompts = [name for name in roles["prompt"] if _is_packed(source, columns, name)]
-    for role in _ANSWERS:
-        for name in roles[role]:
-            # A list in text is an answer of its own, such as one that asks for JSON.
-            cells = unpack_texts(columns[name])
-            if prompts or _are_messages(cells):
-                columns[name] = cells
-    unpacked = replace(source, columns=columns)
-    if all(_are_numbers(columns[name]) for label in LABELS for name in roles[label]):
+    _unpack_columns(columns, roles)
+    cells = [columns[name] for label in LABELS for name in roles[label]]
+    if all(isinstance(cell, int | float) for column in cells for cell in column):
         # As RewardBench writes scores alone.
         for label in LABELS:
             roles[f"{label}_score"] = roles[label] or roles[f"{label}_score"]
             roles[label] = []
-    is_scored = any(roles[role] for role in SCORE_ROLES)
-    if not is_scored and "model" not in mapped:
+    if not any(map(roles.get, SCORE_ROLES)) and "model" not in mapped:
         roles["model"] = []  # The model that wrote the answer, not one that scores.
-    return OwnTable(unpacked, roles, better)
+    if not is_scored:
+        roles |= {role: [] for role in SCORE_ROLES}
+    return OwnTable(replace(source, columns=columns), roles, is_scored, better)
 
 
-def _is_packed(source: Source, columns: Mapping[str, Cells], name: str) -> bool:
-    """Whether a column held lists or objects in texts, and was unpacked."""
-    packed = source.columns[name]
-    is_text = any(isinstance(cell, str) for cell in packed)
-    return is_text and columns[name] is not packed
+def _list_names(role: str, names: str | Sequence[str] | None) -> list[str]:
+    """The columns that a user names for a role."""
+    if role not in ROLES:
+        problem = f"columns: unknown name {short(role)}"
+        raise DataError(problem, nearest(role, list(ROLES)))
+    return [names] if isinstance(names, str) else list(names or ())
 
 
-def _are_messages(cells: Cells) -> bool:
-    return all(cell is None or read_messages(cell) is not None for cell in cells)
+def _match_sides(spelled: Mapping[str, str]) -> dict[str, list[str]]:
+    """Columns of two answers side by side: response_a and response_b, or numbered."""
+    sides: dict[str, list[str]] = {"a": [], "b": []}
+    for word in _SIDE_WORDS:
+        for first, second in _SIDE_NAMES:
+            is_name = word != "" or first == "a"
+            if is_name and word + first in spelled and word + second in spelled:
+                sides["a"].append(spelled[word + first])
+                sides["b"].append(spelled[word + second])
+    return sides
 
 
-def _are_lists(cells: Cells) -> bool:
-    return all(cell is None or isinstance(cell, list) for cell in cells)
-
-
-def _refuse_two_prompts(
-    source: Source, spelled: Mapping[str, str], prompt: Sequence[str]
-) -> None:
+def _refuse_two_prompts(source: Source, spelled: Mapping[str, str]) -> None:
     """Raise DataError where a context or an input stands beside the question."""
-    names = [
-        spelled[name]
-        for name in ("prompt", "question", "instruction", "problem", *_PARTS)
-        if name in spelled
-    ]
+    names = [spelled[name] for name in _QUESTIONS if name in spelled]
     for part in _PARTS:
         name = spelled.get(part)
-        if name is None or len(names) < 2:
+        if len(names) < 2 or name is None:
             continue
         if any(cell not in (None, "") for cell in source.columns[name]):
             question = next(other for other in names if other != name)
@@ -280,45 +267,22 @@ def _refuse_two_prompts(
             raise DataError(problem, f"{remedy}, or join them in a column first")
 
 
-def _are_numbers(cells: Cells) -> bool:
-    return all(isinstance(cell, int | float) for cell in cells)
-
-
-def _match_sides(spelled: Mapping[str, str]) -> dict[str, list[str]]:
-    """Columns of two answers side by side: response_a and response_b, or numbered."""
-    sides: dict[str, list[str]] = {"a": [], "b": []}
-    for word in _SIDE_WORDS:
-        for names in _SIDE_NAMES:
-            present = [spelled.get(word + name) for name in names]
-            if None not in present and (word or names[0] == "a"):
-                for side, name in zip("ab", present, strict=True):
-                    sides[side].append(str(name))
-    return sides
-
-
-def _list_names(mapping: OwnColumns) -> list[str]:
-    """The columns that a user names."""
-    names: list[str] = []
-    for columns in mapping.values():
-        names += [columns] if isinstance(columns, str) else columns or ()
-    return names
-
-
-def _check_mapping(source: Source, mapping: OwnColumns) -> dict[str, list[str]]:
-    """The columns that a user names; DataError for a role or a column that is not
-    there.
-    """
-    mapped: dict[str, list[str]] = {}
-    for role, names in mapping.items():
-        if role not in ROLES:
-            problem = f"columns: unknown name {short(role)}"
-            raise DataError(problem, nearest(role, list(ROLES)))
-        columns = [names] if isinstance(names, str) else list(names or ())
-        for column in columns:
-            if column not in source.columns:
-                problem = (
-                    f"{source.place}: columns[{role!r}]: no column {short(column)}"
-                )
-                raise DataError(problem, nearest(column, list(source.columns)))
-        mapped[role] = columns
-    return mapped
+def _unpack_columns(
+    columns: dict[str, Cells], roles: Mapping[str, Sequence[str]]
+) -> None:
+    """Unpack the columns that hold lists and objects as text."""
+    has_packed_prompts = False
+    for role in (*_NESTED, *_ANSWERS):
+        for name in roles[role]:
+            cells = unpack_texts(columns[name])
+            if cells is columns[name]:
+                continue
+            are_messages = all(cell is None or read_messages(cell) for cell in cells)
+            are_lists = all(cell is None or isinstance(cell, list) for cell in cells)
+            if role == "prompt":
+                if not are_messages and not are_lists:
+                    continue
+                has_packed_prompts |= any(isinstance(c, str) for c in columns[name])
+            elif role in _ANSWERS and not are_messages and not has_packed_prompts:
+                continue  # An answer may be a list in text, where JSON is asked for.
+            columns[name] = cells

@@ -15,7 +15,7 @@ import pandas as pd
 from rmlab import records
 from rmlab.benchmarks import hub
 from rmlab.records import Row
-from rmlab.tables import DataError, is_broken
+from rmlab.tables import DataError, is_broken, nearest
 from rmlab.text import short
 
 Cells = list[object]
@@ -38,17 +38,39 @@ class Source:
     def __len__(self) -> int:
         return max(map(len, self.columns.values()), default=0)
 
+    def find(self, name: str, role: str) -> Cells:
+        """The cells of a column, or of a dotted path into objects; DataError for a name
+        that is not there.
+        """
+        if name in self.columns:
+            return self.columns[name]
+        head, _, path = name.partition(".")
+        if path and head in self.columns:
+            cells = [_walk(cell, path) for cell in self.columns[head]]
+            if any(cell is not None for cell in cells):
+                return cells
+        problem = f"{self.place}: columns[{role!r}]: no column {short(name)}"
+        raise DataError(problem, nearest(name, list(self.columns)))
+
+    def to_number(self, cell: object) -> float | None:
+        """A cell as a number, with the file's decimal comma; None where it is none."""
+        if isinstance(cell, float) or cell is None:
+            return cell
+        if isinstance(cell, bool):
+            return None
+        try:
+            return float(str(cell).replace(self.comma, "."))
+        except ValueError:
+            return None
+
     def refuse(
         self, row: int, column: str, allowed: str, remedy: str = "repair the row"
     ) -> NoReturn:
         """Raise DataError naming file, row, column, value, what is allowed and the next
         step.
         """
-        cells = {
-            name: self.columns[name][row]
-            for name in ("id", column)
-            if name in self.columns
-        }
+        names = [name for name in ("id", column) if name in self.columns]
+        cells = {name: self.columns[name][row] for name in names}
         records.fail(self.place, row, cells, column, allowed, remedy)
 
 
@@ -86,85 +108,12 @@ def columns_of_rows(rows: Iterable[Row]) -> dict[str, Cells]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def open_paths(source: Source, paths: Iterable[str]) -> Source:
-    """The data with a column for each dotted path into nested objects.
-
-    Where the data are one object, its rows may lie inside: in a list under a name that
-    all paths begin with, or as lists side by side.
-    """
-    paths = [path for path in paths if path not in source.columns]
-    if len(source) == 1:
-        source = _unfold_object(source, paths)
-    columns = dict(source.columns)
-    for path in paths:
-        head, _, rest = path.partition(".")
-        if path not in columns and rest and head in columns:
-            cells = [_walk(cell, rest) for cell in columns[head]]
-            if any(cell is not None for cell in cells):
-                columns[path] = cells
-    return Source(source.place, columns, source.comma)
-
-
-def select_columns(source: Source, columns: Mapping[str, str]) -> Source:
-    """The data with all columns that a user names, or DataError for one without."""
-    opened = open_paths(source, columns.values())
-    for ours, theirs in columns.items():
-        if theirs not in opened.columns:
-            fields = short(list(source.columns), 200)
-            problem = (
-                f"{source.place}: no field {theirs!r} for {ours!r}; found: {fields}"
-            )
-            raise DataError(problem, "nested ones are named 'output.reward'")
-    return opened
-
-
 def _walk(cell: object, path: str) -> object:
     for name in path.split("."):
         if not isinstance(cell, dict):
             return None
         cell = cell.get(name)
     return cell
-
-
-def _unfold_object(source: Source, paths: Iterable[str]) -> Source:
-    """The rows inside a single object, where it holds such."""
-    heads = {path.split(".")[0] for path in paths if "." in path}
-    if len(heads) != 1:
-        return source
-    head = heads.pop()
-    (cell,) = source.columns.get(head, [None])
-    if isinstance(cell, list) and all(isinstance(row, dict) for row in cell):
-        rows = [
-            {f"{head}.{name}": value for name, value in row.items()} for row in cell
-        ]
-        return Source(source.place, columns_of_rows(rows))
-    if isinstance(cell, dict):
-        columns = {f"{head}.{name}": [value] for name, value in cell.items()}
-        named = {path: columns[path] for path in paths if path in columns}
-        return unfold_lists(Source(source.place, named))
-    return source
-
-
-def unfold_lists(source: Source) -> Source:
-    """The rows of one object of lists side by side; other values are the same in each
-    row.
-    """
-    lists = {
-        name: cells[0]
-        for name, cells in source.columns.items()
-        if isinstance(cells[0], list)
-    }
-    lengths = {len(cells) for cells in lists.values()}
-    if len(lengths) > 1:
-        problem = f"{source.place}: the lists {short(list(lists))} differ in length"
-        raise DataError(problem, "the file may be cut off")
-    if not lengths:
-        return source
-    n_rows = lengths.pop()
-    columns = {
-        name: lists.get(name, cells * n_rows) for name, cells in source.columns.items()
-    }
-    return Source(source.place, columns)
 
 
 def unpack_texts(cells: Cells) -> Cells:

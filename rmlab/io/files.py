@@ -12,7 +12,7 @@ from rmlab import metrics, records, tables
 from rmlab.benchmarks.own_files import load_scores
 from rmlab.benchmarks.pools import load_pool
 from rmlab.benchmarks.roles import OwnColumns
-from rmlab.benchmarks.sources import read_source, select_columns
+from rmlab.benchmarks.sources import read_source
 from rmlab.io import matrix, native, results, runners
 from rmlab.tables import DataError, check_option, nearest
 
@@ -59,9 +59,8 @@ def read_scores(
         Names of `load_preferences`, and `chosen_score`, `rejected_score`, `score`,
         `scores` and `num_correct`, to the names in the file. A dot leads into a nested
         object ({"score": "output.reward"}), and lists around one number are taken off.
-        Rows may lie inside one object, under a name that all paths begin with, or as
-        lists. In a list `scores` without texts the first `num_correct` (default: one)
-        are those of chosen answers. {"model": None} ignores a column.
+        In a list `scores` without texts the first `num_correct` (default: one) are
+        those of chosen answers. {"model": None} ignores a column.
 
         For a table that lacks what `responses` know, such as id, label and score alone,
         use `rmlab.io.join`.
@@ -154,7 +153,7 @@ def read_pairs(
 
     def read_file(path: Path, sidecar: _Sidecar) -> pd.DataFrame:
         if columns is not None:
-            data = select_columns(read_source(path), columns)
+            data = read_source(path)
             return tables.check_pairs(results.read_mapped_pairs(data, columns))
         if format == "response-matrix" or (
             format is None and _is_matrix(path, by_header=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab import tables
-from rmlab.benchmarks.sources import read_source, select_columns
+from rmlab.benchmarks.sources import read_source
+from rmlab.io.results import select_columns
 from rmlab.tables import BoolArray, DataError, nearest
 from rmlab.text import short
 
@@ -95,17 +96,10 @@ def _read_plain(
         if name not in _NAMES:
             problem = f"columns: {name!r} is not a name of rmlab"
             raise DataError(problem, nearest(name, _NAMES))
-    if names:
-        data = select_columns(data, names)
-    else:
-        names = {name: name for name in data.columns}
-    cells = {ours: data.columns[theirs] for ours, theirs in names.items()}
-    if data.comma == "," and "score" in cells:
-        cells["score"] = [
-            cell.replace(",", ".") if isinstance(cell, str) else cell
-            for cell in cells["score"]
-        ]
-    return pd.DataFrame(cells), data.place
+    plain = select_columns(data, names or {name: name for name in data.columns})
+    if data.comma == "," and "score" in plain:
+        plain["score"] = plain["score"].map(data.to_number)
+    return plain, data.place
 
 
 def _require_names(plain: pd.DataFrame) -> None:

@@ -9,12 +9,10 @@ import pandas as pd
 from rmlab.benchmarks import benchmarks_by_name
 from rmlab.benchmarks.own_files import load_scores
 from rmlab.benchmarks.rows import number_id
-from rmlab.benchmarks.sources import (
-    Source,
-    select_columns,
-    unfold_lists,
-)
+from rmlab.benchmarks.sources import Source
 from rmlab.records import refuse_rows
+from rmlab.tables import DataError
+from rmlab.text import short
 
 # What a judge earns in RewardBench's files; an unreadable verdict is a tie.
 _OUTCOMES = {1.0: "win", 0.5: "tie", 0.0: "loss"}
@@ -53,12 +51,11 @@ def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
     for ours, theirs in (("model", "model"), ("subset", "domain")):
         if theirs in data.columns:
             fields[ours] = theirs
-    opened = select_columns(data, fields)
-    cells = {theirs: opened.columns[theirs] for theirs in fields.values()}
+    cells = {theirs: data.columns[theirs] for theirs in fields.values()}
     data = replace(data, columns=cells)
     if len(data) == 1 and isinstance(cells[fields["id"]][0], list):
-        data = unfold_lists(data)
-    prompts = _select(data, fields)
+        data = _unfold_lists(data)
+    prompts = select_columns(data, fields)
     prompts = benchmark.layout.adapt_results(data.place, prompts)
     if "subset" in prompts:
         spelling = {subset.lower(): subset for subset in benchmark.subsets}
@@ -76,6 +73,21 @@ def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
     if benchmark.styles:
         scores["style"] = scores["slot"].map(dict(enumerate(benchmark.styles)))
     return scores
+
+
+def _unfold_lists(data: Source) -> Source:
+    """The rows of one object of lists side by side; other values are the same in each
+    row.
+    """
+    cells = {name: values[0] for name, values in data.columns.items()}
+    lists = {name: cell for name, cell in cells.items() if isinstance(cell, list)}
+    lengths = {len(cell) for cell in lists.values()}
+    if len(lengths) > 1:
+        problem = f"{data.place}: the lists {short(list(lists))} differ in length"
+        raise DataError(problem, "the file may be cut off")
+    n_rows = lengths.pop()
+    columns = {name: lists.get(name, [cell] * n_rows) for name, cell in cells.items()}
+    return replace(data, columns=columns)
 
 
 def _read_outcomes(
@@ -102,15 +114,15 @@ def _number_repeats(prompts: pd.DataFrame) -> pd.Series:
 
 def read_mapped_pairs(data: Source, columns: Mapping[str, str]) -> pd.DataFrame:
     """Comparisons of a file whose columns have other names, not checked yet."""
-    frame = _select(data, columns)
+    frame = select_columns(data, columns)
     if "id" not in frame:
         frame["id"] = [str(row) for row in range(len(frame))]
     return fill_names(data.place, frame, None)
 
 
-def _select(data: Source, columns: Mapping[str, str]) -> pd.DataFrame:
+def select_columns(data: Source, columns: Mapping[str, str]) -> pd.DataFrame:
     """A frame with our names for some columns."""
-    cells = {ours: data.columns[theirs] for ours, theirs in columns.items()}
+    cells = {ours: data.find(theirs, ours) for ours, theirs in columns.items()}
     return pd.DataFrame({ours: pd.Series(values) for ours, values in cells.items()})
 
 

@@ -1,5 +1,6 @@
 """LLM judges: `rmlab.judge` makes one, `cost` counts what it will ask."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,14 @@ from rmlab.judges.costs import cost
 from rmlab.judges.kinds import AnswerJudge, Judge, ListJudge, PairJudge
 from rmlab.judges.local_model import Local
 from rmlab.judges.questions import Sampling, Template, load_template
-from rmlab.judges.readers import YES_NO, Verdict, choose_reader
+from rmlab.judges.readers import (
+    PUBLISHED_LETTER,
+    PUBLISHED_RATING,
+    YES_NO,
+    Reader,
+    Verdict,
+    choose_reader,
+)
 from rmlab.servers import Client, ClientOptions
 from rmlab.tables import DataError, check_option, nearest
 
@@ -37,7 +45,9 @@ class _Setup:
     template: str
     ties_template: str = "rating-ties"
     one_order: bool = False
-    published: bool = False
+    # How a convention reads replies, and counts what it cannot read.
+    reader: Reader | None = None
+    unread: float = math.nan
 
 
 _MODES = {
@@ -48,12 +58,24 @@ _MODES = {
 }
 
 CONVENTIONS = {
-    "reward-bench": _Setup("pairwise", "pair", "two", one_order=True, published=True),
+    "reward-bench": _Setup(
+        "pairwise", "pair", "two", one_order=True, reader=PUBLISHED_LETTER, unread=0.0
+    ),
     "reward-bench-2": _Setup(
-        "ranking", "list", "ranking", "rating-ties-number", published=True
+        "ranking",
+        "list",
+        "ranking",
+        "rating-ties-number",
+        reader=PUBLISHED_LETTER,
+        unread=0.0,
     ),
     "reward-bench-2-ratings": _Setup(
-        "rating", "answer", "rating-number", "rating-ties-number", published=True
+        "rating",
+        "answer",
+        "rating-number",
+        "rating-ties-number",
+        reader=PUBLISHED_RATING,
+        unread=-1.0,
     ),
 }
 """How the runners of RewardBench 1 and 2 ask generative models and read them, by name.
@@ -197,12 +219,12 @@ def judge(
     """
     setup = _choose_setup(mode, convention)
     choices = _choose_words(setup, reader, template)
-    if (setup.published or choices) and samples != 1:
+    if (convention or choices) and samples != 1:
         problem = f"samples={samples!r}: {convention or mode} asks each question once"
         raise DataError(problem, "leave it out")
     is_changed = mode not in (None, setup.mode) or temperature not in (None, 0)
-    if setup.published and (is_changed or reader is not None):
-        fixed = f"mode={setup.mode!r} with temperature=0 and a reader of its own"
+    if convention and (is_changed or reader is not None or scale != (1, 10)):
+        fixed = f"mode={setup.mode!r} with temperature=0, a reader and a scale"
         raise DataError(f"convention={convention!r} is {fixed}", "leave these out")
     if not scale[0] < scale[1]:
         raise DataError(f"scale={scale!r}", "give the lowest and the highest score")
@@ -226,9 +248,11 @@ def judge(
         "respondent": respondent,
         "samples": samples,
         "seed": seed,
-        "published": setup.published,
-        "reader": choose_reader(reader),
+    }
+    reading: dict[str, Any] = {
+        "reader": setup.reader or choose_reader(reader),
         "scale": scale,
+        "unread": setup.unread,
     }
 
     def load(template: str | Path, shows: str) -> Template:
@@ -238,6 +262,7 @@ def judge(
     if setup.shows == "pair":
         return PairJudge(
             **common,
+            **reading,
             template=question,
             letters=bool(choices),
             one_order=setup.one_order,
@@ -245,17 +270,18 @@ def judge(
 
     # A caller's own rating is one of Ties as well; a list's reader and scale are not.
     is_rating = setup.shows == "answer"
-    ties_words: str | Path = setup.ties_template
-    ties_common = common
-    if ties_template is not None:
-        ties_words = ties_template
-    elif is_rating and template is not None and not setup.published:
-        ties_words = template
-    elif not is_rating:
-        ties_common = common | {"reader": choose_reader(None), "scale": (1, 10)}
-    ties_judge = AnswerJudge(**ties_common, template=load(ties_words, "answer"))
+    ties_words: str | Path = ties_template or setup.ties_template
+    ties_reading = reading
+    if convention is not None:
+        ties_reading = {"reader": PUBLISHED_RATING, "unread": -1.0}
+    elif ties_template is None and is_rating:
+        ties_words = template or ties_words
+    elif ties_template is None:
+        ties_reading = {}
+    ties_question = load(ties_words, "answer")
+    ties_judge = AnswerJudge(**common, **ties_reading, template=ties_question)
     kind = AnswerJudge if is_rating else ListJudge
-    return kind(**common, template=question, by_subset={TIES: ties_judge})
+    return kind(**common, **reading, template=question, by_subset={TIES: ties_judge})
 
 
 def _choose_words(
@@ -266,7 +292,7 @@ def _choose_words(
         problem = f"reader={reader!r} with mode='logprob', which reads no text"
         raise DataError(problem, f"leave it out, or use {YES_NO!r}")
     if reader == YES_NO:
-        if template is None and not setup.published:
+        if template is None:
             problem = f"reader={reader!r} needs a question of Yes or No"
             raise DataError(problem, "give template= its words")
         if setup.shows == "list":

@@ -29,10 +29,10 @@ PATH = "/chat/completions"
 # Alternatives that OpenAI and vLLM give at most.
 _TOP_LOGPROBS = 20
 _MIN_LOGPROB = -1e4
-NO_LOGPROBS = "the server gives no top_logprobs"
-USE_PAIRWISE = "use mode='pairwise'"
-NO_LETTERS = f"{NO_LOGPROBS}; {USE_PAIRWISE}"
-"""The reason why a reply without log-probabilities is no answer."""
+_NO_LETTERS = "the server gives no top_logprobs; use mode='pairwise'"
+# Answers without log-probabilities from which on a server counts as one that gives
+# none.
+_MAX_LETTERLESS = 8
 
 
 @dataclass(frozen=True)
@@ -122,20 +122,25 @@ class Chat:
         """Yield answers as they arrive.
 
         Raises DataError before the first question where the questions alone exceed the
-        rest of the client's budget.
+        rest of the client's budget, and for a server that gives no log-probabilities.
         """
         if not questions:
             return
         self._check_budget(questions)
 
         requests = ((question, self.request(question)) for question in questions)
-        answers = self.client.stream(requests, self._read_reply)
-        for question, result in answers:
+        n_letterless = 0
+        n_read = 0
+        for question, result in self.client.stream(requests, self._read_reply):
             if result.value is None:
                 yield question, result.reason
             elif self.sampling.choices and len(result.value.top or {}) < 2:
-                yield question, NO_LETTERS
+                n_letterless += 1
+                if n_letterless == _MAX_LETTERLESS and not n_read:
+                    raise DataError(f"model={self.title!r}: {_NO_LETTERS}")
+                yield question, _NO_LETTERS
             else:
+                n_read += 1
                 yield question, result.value
 
     def _read_reply(self, question: Question, reply: "Reply") -> Completion:

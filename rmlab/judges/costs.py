@@ -9,8 +9,8 @@ from rmlab import tables
 from rmlab.judges.kinds import Judge, PairJudge
 from rmlab.judges.questions import Question, count_tokens
 from rmlab.scorers.base import Text
-from rmlab.scoring.texts import both_orders, comparisons, list_texts
-from rmlab.scoring.walk import split_subsets
+from rmlab.scoring.texts import comparisons
+from rmlab.scoring.walk import list_parts
 from rmlab.store import Store, open_store
 
 
@@ -22,17 +22,10 @@ def texts_by_judge(
     """
     responses = tables.check_responses(responses)
     if isinstance(judge, PairJudge):
-        _, texts = comparisons(responses)
-        if judge.both_orders:
-            texts = both_orders(texts)
+        _, texts = comparisons(responses, both_orders=judge.both_orders)
         return [(judge, texts.distinct)]
-
-    runs = []
-    for asked, is_shown in split_subsets(judge, responses):
-        part = responses[is_shown]
-        texts = list_texts(part, tables.KEY, lists=asked.lists_answers)
-        runs.append((cast("Judge", asked), texts.distinct))
-    return runs
+    parts = list_parts(judge, responses)
+    return [(cast("Judge", part.scorer), part.texts.distinct) for part in parts]
 
 
 def cost(

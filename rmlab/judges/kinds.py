@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from rmlab import tables
 from rmlab.findings import Finding
 from rmlab.judges import readers
-from rmlab.judges.chat import NO_LETTERS, NO_LOGPROBS, USE_PAIRWISE, Chat
+from rmlab.judges.chat import Chat
 from rmlab.judges.local_model import Local
 from rmlab.judges.questions import (
     LETTERS,
@@ -29,7 +29,7 @@ from rmlab.judges.questions import (
     encode,
     shuffled_order,
 )
-from rmlab.judges.readers import Reader, Scale
+from rmlab.judges.readers import Reader, Scale, Vote
 from rmlab.scorers.base import (
     UNPARSABLE,
     Floats,
@@ -49,13 +49,6 @@ FAILED = "failed"
 # Opening the store's file takes longer than a request: fast answers share it.
 _BATCH_TEXTS = 8
 _BATCH_SECONDS = 0.5
-# Answers without log-probabilities from which on a server counts as one that gives
-# none.
-_MAX_LETTERLESS = 8
-# So many questions count as truncated where their sizes differ by this factor and their
-# tokens do not.
-_MIN_TRUNCATED = 5
-_SIZE_FACTOR = 1.5
 _SHOWN_CHARACTERS = 80
 
 
@@ -80,15 +73,13 @@ class Judge(Scorer):
         Answers to each question.
     seed : int
         Seed of the orders and of drawn answers.
-    published : bool
-        Whether replies are read, and unreadable ones counted, as by RewardBench's
-        runners.
     reader : Reader
         Finds the verdict in a reply.
     scale : tuple of float
         The lowest and the highest score.
-    first_sample : int
-        Number of the first sample; another one asks the same questions anew.
+    unread : float
+        The score of a text whose replies cannot be read: none, or what RewardBench's
+        runners count.
     by_subset : dict
         Judges of the subsets that need other words, as RewardBench 2's Ties do.
     """
@@ -98,17 +89,14 @@ class Judge(Scorer):
     template: Template
     samples: int = 1
     seed: int = 0
-    published: bool = False
     reader: Reader = field(default_factory=lambda: readers.choose_reader(None))
     scale: Scale = (1, 10)
-    first_sample: int = 0
+    unread: float = np.nan
     by_subset: dict[str, Scorer] = field(default_factory=dict, kw_only=True)
 
     mode: ClassVar[str]
     # The verdict on a text that has a score.
     read_word: ClassVar[str]
-    # The score of a reply that a published convention cannot read.
-    published_score: ClassVar[float] = 0.0
     has_objects = True
     columns = ("verdict",)
     hidden_columns = ("replies", "reason")
@@ -120,10 +108,9 @@ class Judge(Scorer):
 
     def _start_counts(self) -> None:
         self.unscored: dict[int, str] = {}
-        self.counts = Counter(
-            questions=0, asked=0, failed=0, cut=0, prompt_tokens=0, answer_tokens=0
-        )
-        self.models: Counter[str] = Counter()
+        names = ("questions", "asked", "failed", "cut", "prompt_tokens")
+        self.counts: dict[str, Any] = dict.fromkeys((*names, "answer_tokens"), 0)
+        self.counts["models"] = Counter()
 
     @property
     def travels(self) -> bool:  # type: ignore[override]
@@ -141,25 +128,20 @@ class Judge(Scorer):
         identity = {
             "model": self.respondent.fingerprint,
             "question": self.template.identity,
-            "first_sample": self.first_sample,
         }
         return hash_parts(identity | self.options)
 
     def provenance(self) -> Provenance:
-        """Return the model, the question, how replies are read, and counts."""
+        """Return the model, the question, and how replies are read."""
         details: Provenance = {
             **self.respondent.provenance(),
             "template": self.template.name,
             "reader": self.reader.name,
             "scale": list(self.scale),
-            "published": self.published,
             **self.options,
-            **self.counts,
         }
         if self.template.system:
             details["system"] = self.template.system
-        if self.models:
-            details["models"] = dict(self.models)
         return details
 
     def checks(
@@ -177,16 +159,14 @@ class Judge(Scorer):
         """Return the order in which a question shows the answers."""
         return tuple(range(len(text.answers)))
 
-    def read_answer(self, answer: Completion, question: Question) -> float | None:
-        """Return the number that an answer says about the text, None where nothing can
-        be read.
-        """
+    def read_answer(self, answer: Completion, question: Question) -> Any | None:
+        """Return what an answer says about the text, None where nothing can be read."""
         raise NotImplementedError
 
     def questions(self, text: Text) -> list[Question]:
         """Return the questions about a text, one a sample."""
         questions = []
-        for sample in range(self.first_sample, self.first_sample + self.samples):
+        for sample in range(self.samples):
             order = self.order(text, sample)
             questions.append(Question(order, sample, self.template, text, self.seed))
         return questions
@@ -208,19 +188,38 @@ class Judge(Scorer):
         n_open = np.full(len(texts), self.samples)
         finished: list[int] = []
         yielded_at = time.monotonic()
-        for question, answer in self._ask(list(asked.values())):
-            answers[question.key] = answer
-            for position in positions_of[question.key]:
-                n_open[position] -= 1
-                if not n_open[position]:
-                    finished.append(position)
-            is_late = time.monotonic() - yielded_at >= _BATCH_SECONDS
-            is_last = len(answers) == len(asked)
-            if finished and (len(finished) >= _BATCH_TEXTS or is_late or is_last):
-                yield self._batch(finished, questions_of, answers)
-                finished = []
-                yielded_at = time.monotonic()
-        self._warn_of_models()
+        self.counts["questions"] = len(asked)
+        with closing(self.respondent.respond(list(asked.values()))) as replies:
+            for question, answer in replies:
+                self._count(answer)
+                answers[question.key] = answer
+                for position in positions_of[question.key]:
+                    n_open[position] -= 1
+                    if not n_open[position]:
+                        finished.append(position)
+                is_late = time.monotonic() - yielded_at >= _BATCH_SECONDS
+                is_last = len(answers) == len(asked)
+                if finished and (len(finished) >= _BATCH_TEXTS or is_late or is_last):
+                    yield self._batch(finished, questions_of, answers)
+                    finished = []
+                    yielded_at = time.monotonic()
+
+        names = sorted({*self.counts["models"], *self.stored_models} - {""})
+        if len(names) > 1:
+            models = f"{len(names)} models: {', '.join(names)}"
+            message = f"judge {self.name!r}: answers of {models}; name each version="
+            warnings.warn(message, stacklevel=4)
+
+    def _count(self, answer: Completion | str) -> None:
+        if isinstance(answer, str):
+            self.counts["failed"] += 1
+            return
+        self.counts["asked"] += 1
+        self.counts["cut"] += answer.finish == "length"
+        self.counts["prompt_tokens"] += answer.prompt_tokens or 0
+        self.counts["answer_tokens"] += answer.answer_tokens or 0
+        if answer.model:
+            self.counts["models"][answer.model] += 1
 
     def _batch(
         self,
@@ -229,9 +228,8 @@ class Judge(Scorer):
         answers: dict[str, Completion | str],
     ) -> tuple[Any, Rows]:
         """The rows of texts whose questions are all answered."""
-        rows = np.empty(
-            (len(positions), 1 + len(self.columns + self.hidden_columns)), object
-        )
+        n_values = 1 + len(self.columns + self.hidden_columns)
+        rows = np.empty((len(positions), n_values), object)
         for i, position in enumerate(positions):
             questions = questions_of[position]
             replies = [answers[question.key] for question in questions]
@@ -246,7 +244,7 @@ class Judge(Scorer):
         """Score, verdict, replies and the reason for a missing score; no replies where
         a question is to be asked again.
         """
-        values = []
+        values: list[Any] = []
         unread = []
         failures = []
         for question, answer in zip(questions, answers, strict=True):
@@ -262,13 +260,29 @@ class Judge(Scorer):
         replies = None
         if not failures:
             replies = [encode(answer) for answer in answers]  # type: ignore[arg-type]
+        score = np.nan
+        reason = ""
         if values:
-            return [sum(values) / len(values), self.read_word, replies, ""]
-        if failures:
-            return [np.nan, FAILED, None, failures[0]]
-        reason = f"no verdict in {unread[0].text[-_SHOWN_CHARACTERS:]!r}"
-        score = self.published_score if self.published else np.nan
-        return [score, UNPARSABLE, replies, reason]
+            score = self._score(values)
+            verdict = self.read_word
+        elif failures:
+            verdict = FAILED
+            reason = failures[0]
+        else:
+            score = self.unread
+            verdict = UNPARSABLE
+            reason = f"no verdict in {unread[0].text[-_SHOWN_CHARACTERS:]!r}"
+        return [score, verdict, *self._details(questions, values), replies, reason]
+
+    def _score(self, values: Sequence[Any]) -> float:
+        """The score of a text, from what its replies say."""
+        return _mean(values)
+
+    def _details(
+        self, questions: Sequence[Question], values: Sequence[Any]
+    ) -> list[object]:
+        """The columns behind the verdict."""
+        return []
 
     def restore(self, texts: Sequence[Text], rows: list[Rows], /) -> list[Rows]:
         """Return the rows of texts whose replies a store has, read again."""
@@ -283,68 +297,6 @@ class Judge(Scorer):
             restored.append(new_row)
         return restored
 
-    def _ask(
-        self, questions: Sequence[Question]
-    ) -> Iterator[tuple[Question, Completion | str]]:
-        """Yield questions and their answers, or why they have none, and count them."""
-        sizes_of: defaultdict[int, list[int]] = defaultdict(list)
-        self.counts["questions"] = len(questions)
-        n_letterless = 0
-        with closing(self.respondent.respond(questions)) as answers:
-            for question, answer in answers:
-                if isinstance(answer, str):
-                    self.counts["failed"] += 1
-                    n_letterless += answer == NO_LETTERS
-                    self._require_logprobs(n_letterless, len(questions))
-                else:
-                    n_read = answer.prompt_tokens or 0
-                    sizes_of[n_read].append(question.n_bytes)
-                    self._count(answer)
-                yield question, answer
-        self._warn_of_truncation(sizes_of)
-
-    def _count(self, answer: Completion) -> None:
-        self.counts["asked"] += 1
-        self.counts["cut"] += answer.finish == "length"
-        self.counts["prompt_tokens"] += answer.prompt_tokens or 0
-        self.counts["answer_tokens"] += answer.answer_tokens or 0
-        if answer.model:
-            self.models[answer.model] += 1
-
-    def _require_logprobs(self, n_letterless: int, n_questions: int) -> None:
-        """Raise DataError where a server never gives log-probabilities."""
-        n_enough = min(_MAX_LETTERLESS, n_questions)
-        has_read = self.counts["asked"] or self.stored_models
-        if not has_read and n_letterless >= n_enough:
-            raise DataError(f"judge {self.name!r}: {NO_LOGPROBS}", USE_PAIRWISE)
-
-    def _warn_of_models(self) -> None:
-        names = sorted({*self.models, *self.stored_models} - {""})
-        if len(names) > 1:
-            models = f"{len(names)} models: {', '.join(names)}"
-            message = f"judge {self.name!r}: answers of {models}; name each version="
-            warnings.warn(message, stacklevel=5)
-
-    def _warn_of_truncation(self, sizes_of: dict[int, list[int]]) -> None:
-        """Warn where short and long questions were read as equally many tokens."""
-        n_most = max(sizes_of, default=0)
-        sizes = sizes_of[n_most] if n_most else []
-        if len(sizes) >= _MIN_TRUNCATED and max(sizes) > _SIZE_FACTOR * min(sizes):
-            asked = f"{len(sizes)} questions of {min(sizes)} to {max(sizes)} bytes"
-            read = f"the server read {asked} as {n_most} tokens each"
-            message = f"judge {self.name!r}: {read}; it may truncate: raise its limit"
-            warnings.warn(message, stacklevel=5)
-
-
-class _Votes(NamedTuple):
-    """Votes for the first answer of each comparison, shown first and second, and the
-    words of both.
-    """
-
-    shown_first: Floats
-    shown_second: Floats
-    words: np.ndarray
-
 
 @dataclass(eq=False)
 class PairJudge(Judge, PairScorer):
@@ -356,17 +308,18 @@ class PairJudge(Judge, PairScorer):
     is shown first, from -1 to 1, `vote_second`, the same where it is shown second, and
     `margin`.
 
-    Where the question asks how much better an answer is (A>>B beside A>B), or the
-    reader reads scores, votes are strengths or differences of scores, the margin is
-    their mean over the orders, and its sign is the outcome: a much better answer wins
-    against a slight opposite in the other order. `strength` is the size of the margin.
-    A flip is then a margin of 0 by opposed orders.
+    Where the question asks how much better an answer is (A>>B beside A>B), or more
+    replies of a run hold scores than letters, votes are strengths or differences of
+    scores, the margin is their mean over the orders, and its sign is the outcome: a
+    much better answer wins against a slight opposite in the other order. `strength` is
+    the size of the margin. A flip is then a margin of 0 by opposed orders. Among scores
+    a letter counts as 1, and among letters scores count as the letter of the higher
+    one.
 
     Parameters
     ----------
-    name, respondent, template, samples, seed, published, reader, scale, first_sample
-        As for `Judge`; of several samples the majority counts, of strengths the mean. A
-        published convention counts a reply that cannot be read as a tie.
+    name, respondent, template, samples, seed, reader, scale, unread
+        As for `Judge`; of several samples the majority counts, of strengths the mean.
     letters : bool
         Read log-probabilities of the respondent's choices instead of the text. The
         margin is then the log-odds of the mean probability over both orders, and a flip
@@ -383,24 +336,34 @@ class PairJudge(Judge, PairScorer):
 
     letters: bool = False
     one_order: bool = False
-    # Whether votes say how much better an answer is.
-    has_strengths: bool = field(init=False, repr=False)
+    # Whether votes say how much better an answer is; None: the replies decide.
+    has_strengths: bool | None = field(init=False, repr=False)
     mode = "pairwise"
     read_word = "read"
-    # `place`: 1 where the first answer was shown second.
-    columns = ("verdict", "place")  # type: ignore[assignment]
+    # `place`: 1 where the first answer was shown second. `lean`: the mean of the votes'
+    # signs. `n_scores`: replies with scores, less those with letters.
+    columns = ("verdict", "place", "lean", "n_scores")  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.has_strengths = False
         if self.letters:
             return
-        self.has_strengths = self.reader.reads_scores or self.reader.name == "strength"
-        if not self.has_strengths:
-            largest = readers.largest_strength(
-                self.template.text, self._read_text, self.template.name
-            )
-            self.has_strengths = largest > 1
+        text = self.template.text
+        if not self.reader.reads_scores:
+
+            def read(verdict: str) -> Vote | None:
+                return self._read_vote(Completion(verdict))
+
+            readers.require_readable(text, read, self.template.name)
+        if self.reader.name == "strength" or readers.asks_strength(text):
+            self.has_strengths = True
+        elif self.reader.reads_scores:
+            self.has_strengths = None
+
+    def _start_counts(self) -> None:
+        super()._start_counts()
+        self.n_scores = 0
 
     @property
     def both_orders(self) -> bool:  # type: ignore[override]
@@ -418,103 +381,106 @@ class PairJudge(Judge, PairScorer):
             return shuffled_order(text, 0, self.seed)
         return (0, 1)
 
-    def _row(
-        self, questions: Sequence[Question], answers: Sequence[Completion | str]
-    ) -> list[object]:
-        score, word, *details = super()._row(questions, answers)
-        return [score, word, questions[0].order[0], *details]
-
-    def read_answer(self, answer: Completion, question: Question) -> float | None:
-        """Return the vote for the text's first answer: 2, 1, 0, -1, -2, log-odds, or
-        the difference of scores.
+    def read_answer(self, answer: Completion, question: Question) -> Vote | None:
+        """Return the vote for the text's first answer: a strength, log-odds, or the
+        difference of scores.
         """
-        vote: float | None
         if self.letters:
             choices = self.respondent.sampling.choices
-            vote = readers.choice_odds(answer.top or {}, choices)
-        elif self.published:
-            vote = self._read_text(answer.text)
+            odds = readers.choice_odds(answer.top or {}, choices)
+            vote = None if odds is None else Vote(odds)
         else:
-            vote = self._read_text(readers.verdict_text(answer))
-        if vote is None:
-            return None
-        if not (self.letters or self.has_strengths):
-            vote = float(np.sign(vote))
-        return vote if question.order[0] == 0 else -vote
+            vote = self._read_vote(answer)
+        if vote is None or question.order[0] == 0:
+            return vote
+        return Vote(-vote.value, vote.is_score)
 
-    def _read_text(self, text: str) -> float | None:
-        if self.published:
-            choice = readers.read_published_letter(text, 2)
-            return None if choice is None else 1 - 2 * choice
+    def _read_vote(self, answer: Completion) -> Vote | None:
         draw = "C" if "[[C]]" in self.template.text else ""
         scale = self.scale if self.reader.reads_scores else None
-        return self.reader.first(
-            text, partial(readers.pair_vote, draw=draw, scale=scale)
-        )
+        interpret = partial(readers.pair_vote, draw=draw, scale=scale)
+        return self.reader.read(answer, interpret)
+
+    def _score(self, values: Sequence[Vote]) -> float:
+        if self.has_strengths is False and not self.letters:
+            return _mean([np.sign(vote.value) for vote in values])
+        return _mean([vote.value for vote in values])
+
+    def _details(
+        self, questions: Sequence[Question], values: Sequence[Vote]
+    ) -> list[object]:
+        lean = _mean([np.sign(vote.value) for vote in values])
+        n_scores = sum(1 if vote.is_score else -1 for vote in values)
+        self.n_scores += n_scores
+        return [questions[0].order[0], lean, n_scores]
 
     def average(self, forward: Floats, exchanged: Floats, /) -> Floats:
         """Return what both orders say together: margins, or 1, 0 and -1."""
-        return self._number(forward, -exchanged)
+        has_strengths = self.has_strengths
+        if has_strengths is None:
+            has_strengths = self.n_scores > 0
+        return self._number(forward, -exchanged, has_strengths)
 
     def compare(self, forward: Rows, exchanged: Rows | None, /) -> dict[str, ArrayLike]:
         """Return the columns of the pairs: margin, outcome, verdict and votes."""
-        votes = self._votes(forward, exchanged)
-        number = self._number(votes.shown_first, votes.shown_second)
-        is_failed = (votes.words == FAILED).any(axis=0)
-        is_unread = is_failed | (votes.words == UNPARSABLE).any(axis=0)
+        sides = np.array([forward] if exchanged is None else [forward, exchanged])
+        has_strengths = self.has_strengths
+        if has_strengths is None:
+            has_strengths = sides[:, :, 4].sum() > 0
+        words = sides[:, :, 1]
+        values = sides[:, :, 0 if self.letters or has_strengths else 3]
+        values = np.where(words == self.read_word, values, np.nan).astype(np.float64)
+
+        # Votes for the first answer by its place; NaN where nothing was read.
+        if exchanged is not None:
+            shown_first = values[0]
+            shown_second = -values[1]
+        else:
+            is_second = forward[:, 2].astype(bool)
+            shown_first = np.where(is_second, np.nan, values[0])
+            shown_second = np.where(is_second, values[0], np.nan)
+
+        number = self._number(shown_first, shown_second, has_strengths)
+        is_failed = (words == FAILED).any(axis=0)
+        is_unread = is_failed | (words == UNPARSABLE).any(axis=0)
         sign = np.sign(np.nan_to_num(number)).astype(int)
         decided = np.array(["loss", "tie", "win"])[sign + 1]
-        is_flip = votes.shown_first * votes.shown_second < 0
-        if self.has_strengths:
+        is_flip = shown_first * shown_second < 0
+        if has_strengths:
             is_flip = is_flip & (sign == 0)
         verdict = np.select(
             [is_failed, is_unread, is_flip], [FAILED, UNPARSABLE, "flip"], decided
         )
 
-        # A runner counts a reply that it cannot read as a tie.
-        unread = 0.0 if self.published else np.nan
-        number = np.select([is_failed, is_unread], [np.nan, unread], number)
-        vote_first = votes.shown_first
-        vote_second = votes.shown_second
+        number = np.select([is_failed, is_unread], [np.nan, self.unread], number)
         if self.letters:
-            vote_first = np.sign(vote_first)
-            vote_second = np.sign(vote_second)
+            shown_first = np.sign(shown_first)
+            shown_second = np.sign(shown_second)
         margin = number
-        if not (self.letters or self.has_strengths):
+        if not (self.letters or has_strengths):
             margin = np.full(len(number), np.nan)
         columns: dict[str, ArrayLike] = {
-            "vote_first": vote_first,
-            "vote_second": vote_second,
+            "vote_first": shown_first,
+            "vote_second": shown_second,
             "margin": margin,
             "verdict": verdict.astype(str),
             "outcome": tables.outcome(number),
         }
-        if self.has_strengths:
+        if has_strengths:
             columns["strength"] = np.abs(number)
         return columns
 
-    def _votes(self, forward: Rows, exchanged: Rows | None) -> _Votes:
-        """Votes for the first answer by its place; NaN where nothing was read."""
-        sides = [forward] if exchanged is None else [forward, exchanged]
-        words = np.array([rows[:, 1] for rows in sides])
-        votes = np.array([rows[:, 0] for rows in sides], np.float64)
-        votes[words != self.read_word] = np.nan
-        if exchanged is not None:
-            return _Votes(votes[0], -votes[1], words)
-        is_second = forward[:, 2].astype(bool)
-        shown_first = np.where(is_second, np.nan, votes[0])
-        shown_second = np.where(is_second, votes[0], np.nan)
-        return _Votes(shown_first, shown_second, words)
-
-    def _number(self, shown_first: Floats, shown_second: Floats) -> Floats:
+    def _number(
+        self, shown_first: Floats, shown_second: Floats, has_strengths: bool
+    ) -> Floats:
         """Margins, or 1, 0 and -1, from the votes for the first answer by its place."""
         if self.letters and not self.one_order:
             # `mean_log_odds` takes the odds of the answer shown first.
             return mean_log_odds(shown_first, -shown_second)
         total = np.asarray(np.nansum([shown_first, shown_second], axis=0), np.float64)
-        if self.one_order and (self.letters or self.has_strengths):
+        if self.one_order and (self.letters or has_strengths):
             return total
-        if self.has_strengths:
+        if has_strengths:
             # Means of the samples in another order may differ in the last digit.
             return np.round(total / 2, 9)
         return np.where(shown_first * shown_second < 0, 0.0, np.sign(total))
@@ -526,25 +492,20 @@ class AnswerJudge(Judge):
 
     Parameters
     ----------
-    name, respondent, template, samples, seed, published, reader, scale, first_sample
-        As for `Judge`; of several samples the mean counts. A published convention
-        counts a rating that cannot be read as -1, below all others. Where the
-        respondent gives log-probabilities of yes and no, the score is their log-odds.
+    name, respondent, template, samples, seed, reader, scale, unread
+        As for `Judge`; of several samples the mean counts. Where the respondent gives
+        log-probabilities of yes and no, the score is their log-odds.
     """
 
     mode = "rating"
     read_word = "rated"
-    published_score = -1.0
 
     def read_answer(self, answer: Completion, question: Question) -> float | None:
         """Return the rating."""
         choices = self.respondent.sampling.choices
         if choices:
             return readers.choice_odds(answer.top or {}, choices)
-        if self.published:
-            return readers.read_published_rating(answer.text)
-        text = readers.verdict_text(answer)
-        return self.reader.first(text, partial(readers.rating, scale=self.scale))
+        return self.reader.read(answer, partial(readers.rating, scale=self.scale))
 
 
 @dataclass(eq=False)
@@ -557,9 +518,8 @@ class ListJudge(Judge):
 
     Parameters
     ----------
-    name, respondent, template, samples, seed, published, reader, scale, first_sample
-        As for `Judge`. A published convention gives all answers the same where the
-        choice cannot be read.
+    name, respondent, template, samples, seed, reader, scale, unread
+        As for `Judge`.
     """
 
     mode = "ranking"
@@ -578,13 +538,12 @@ class ListJudge(Judge):
         """Return 1 where the text's first answer, or one equal to it, is chosen, else
         0.
         """
-        n_answers = len(question.order)
-        if self.published:
-            choice = readers.read_published_letter(answer.text, n_answers)
-        else:
-            text = readers.verdict_text(answer)
-            interpret = partial(readers.chosen_letter, answers=n_answers)
-            choice = self.reader.first(text, interpret)
+        interpret = partial(readers.chosen_letter, answers=len(question.order))
+        choice = self.reader.read(answer, interpret)
         if choice is None:
             return None
         return float(question.answers[choice] == question.text.answers[0])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from html import unescape
 from numbers import Real
-from typing import Any, TypeVar
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -52,7 +53,7 @@ _LATEX = {
 }
 _SIGN = re.compile("|".join(re.escape(name) + r"(?![a-zA-Z])" for name in _LATEX))
 _NOUN = re.compile(r"\b(?:assistant|answer|response|option|model)\b", re.IGNORECASE)
-_MARKS = re.compile(r"[\s*_$`\"'.:,;(){}\\]+(?!\d)|\s+")
+_MARKS = re.compile(r"[*_$`\"'(){}\\]+|[\s.:,;]+(?!\d)|\s+")
 _INTRODUCED = re.compile(
     r"(?:final\s+|my\s+|overall\s+)*"
     r"(?:verdict|rating|score|judge?ment|choice|winner)"
@@ -75,8 +76,8 @@ _STRENGTHS = {
 }
 _SIGNS = "|".join(sorted(map(re.escape, _STRENGTHS), key=len, reverse=True))
 _PAIR = re.compile(rf"([AB])({_SIGNS})([AB])")
-# The same between other words, as in "say A >> B if A is much better".
-_UNMARKED_PAIR = re.compile(rf"\b[AB]\s*(?:{_SIGNS})\s*[AB]\b")
+# A verdict of how much better an answer is, also between other words.
+_STRONG_PAIR = re.compile(r"\b[AB]\s*(?:>>|<<|≫|≪)\s*[AB]\b")
 # What a question writes in the place of a verdict, as in [[your verdict]].
 _PLACEHOLDER = re.compile(
     r"((the|your|my|final|own|best|better) )*"
@@ -127,42 +128,29 @@ _RESULT = re.compile(
 _PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")
 
 
-def largest_strength(
-    question: str, read: Callable[[str], float | None], template: str
-) -> float:
-    """Return the largest strength of the verdicts that the words of a question name.
+def asks_strength(question: str) -> bool:
+    """Return whether the words of a question ask how much better an answer is.
 
-    These are the texts in double brackets or boxes, and comparisons such as A>>B; one
-    like [[your verdict]] stands for the verdicts. Raises DataError where `read` cannot
-    read one; `template` names the question.
-
-    >>> chosen = partial(choose_reader("letter").first, interpret=pair_vote)
-    >>> largest_strength("Write [[A]] or [[B]].", chosen, "two")
-    1.0
-    >>> largest_strength("Say A >> B, A > B or B > A.", chosen, "mine")
-    2.0
+    >>> asks_strength("Say A >> B, A > B or B > A."), asks_strength("[[A]] or [[B]]")
+    (True, False)
     """
-    # One of the two groups of a mark holds its text, brackets or a box.
-    marked = ["".join(groups).strip("[] ") for groups in _MARKED.findall(question)]
-    unmarked = _UNMARKED_PAIR.findall(_MARKED.sub(" ", question))
-    known = []
-    unread = []
-    for verdict in [*marked, *unmarked]:
-        strength = read(f"[[{verdict}]]")
-        if strength is not None:
-            known.append(abs(strength))
-        elif verdict not in unread:
-            unread.append(verdict)
+    return _STRONG_PAIR.search(_replace_signs(unescape(question))) is not None
 
-    strange = [verdict for verdict in unread if not _PLACEHOLDER.fullmatch(verdict)]
-    if strange:
-        verdicts = ", ".join(f"[[{verdict}]]" for verdict in strange[:5])
+
+def require_readable(
+    question: str, read: Callable[[str], object], template: str
+) -> None:
+    """Raise DataError where `read` cannot read a verdict that a question names in
+    double brackets or boxes, but for one such as [[your verdict]].
+    """
+    for verdict, _ in _list_marked(question):
+        if _PLACEHOLDER.fullmatch(verdict) or read(f"[[{verdict}]]") is not None:
+            continue
         raise DataError(
-            f"template={template!r}: nothing can read the verdicts {verdicts}",
+            f"template={template!r}: nothing can read the verdict [[{verdict}]]",
             "ask for [[A]] or [[B]] or for a comparison such as [[A>>B]]; "
             "their place may be called [[your verdict]]",
         )
-    return max(known, default=1)
 
 
 def without_reasoning(text: str) -> str:
@@ -189,12 +177,15 @@ def verdict_text(answer: Completion) -> str:
     verdict: the text before it may have been reasoning, whose opening tag the chat
     template had written.
     """
+    text = without_reasoning(answer.text)
     if answer.finish != "length":
-        return answer.text
-    lines = without_reasoning(answer.text).rstrip().splitlines()
-    if not lines or len(lines[-1]) > _MAX_VERDICT_LINE:
-        return ""
-    return lines[-1]
+        return text
+    last_line = text.rstrip().rpartition("\n")[2]
+    return last_line if len(last_line) <= _MAX_VERDICT_LINE else ""
+
+
+class OutsideScale(ValueError):
+    """The last score of a reply is outside the scale, so that the reply has none."""
 
 
 @dataclass(frozen=True)
@@ -209,34 +200,42 @@ class Reader:
         Returns these texts, the last ones first, or scores.
     reads_scores : bool
         Whether a comparison may be two scores.
+    reads_all : bool
+        Whether the reasoning is read, too, and a reply that was cut.
     """
 
     name: str
     find: Callable[[str], Iterable[Verdict | None]]
     reads_scores: bool = True
+    reads_all: bool = False
 
-    def first(self, text: str, interpret: Callable[[Verdict], T | None]) -> T | None:
+    def read(
+        self, answer: Completion, interpret: Callable[[Verdict], T | None]
+    ) -> T | None:
         """Return what the last verdict of a reply means; None without one, and where
-        it is outside the scale (`interpret` gives NaN).
+        it is outside the scale.
         """
-        for verdict in self.find(without_reasoning(text)):
-            value = None if verdict is None else interpret(verdict)
+        text = answer.text if self.reads_all else verdict_text(answer)
+        for verdict in self.find(text):
+            try:
+                value = None if verdict is None else interpret(verdict)
+            except OutsideScale:
+                return None
             if value is not None:
-                is_outside = isinstance(value, float) and math.isnan(value)
-                return None if is_outside else value
+                return value
         return None
 
 
 def choose_reader(reader: "str | Callable[[str], Any] | None") -> Reader:
     r"""Return the reader of a name, a regular expression with a group, or a function.
 
-    >>> choose_reader("result").first("**Result:** B", pair_vote)
-    -1.0
-    >>> choose_reader(r"winner=(\w)").first("winner=A", pair_vote)
-    1.0
+    >>> choose_reader("result").read(Completion("**Result:** B"), pair_vote)
+    Vote(value=-1.0, is_score=False)
+    >>> choose_reader(r"winner=(\w)").read(Completion("winner=A"), pair_vote)
+    Vote(value=1.0, is_score=False)
     """
     if reader is None:
-        return Reader("brackets", _find_marked, reads_scores=False)
+        return _BRACKETS
     if callable(reader):
         code = getattr(reader, "__name__", type(reader).__name__)
         return Reader(code, lambda text: [_convert(reader(text))])
@@ -276,34 +275,42 @@ def _convert(value: Any) -> Verdict | None:
     return verdict
 
 
+class Vote(NamedTuple):
+    """How much better answer A is: 2, 1, 0, -1, -2, or the difference of two scores."""
+
+    value: float
+    is_score: bool = False
+
+
 def pair_vote(
     verdict: Verdict, *, draw: str = "", scale: Scale | None = None
-) -> float | None:
-    """Return how much better answer A is: 2, 1, 0, -1, -2, or the difference of two
-    scores; None where the text is no verdict, and NaN for scores outside the scale.
+) -> Vote | None:
+    """Return the vote of a verdict; None where the text is none. Raises OutsideScale.
 
     `draw`: the letter for "both are equally good", where the question offers one.
     `scale`: of the scores; None reads none.
 
-    >>> pair_vote("A>>B"), pair_vote("4, 7", scale=(1, 10)), pair_vote("4, 7")
-    (2.0, -3.0, None)
+    >>> pair_vote("A>>B").value, pair_vote("4, 7", scale=(1, 10)).value
+    (2.0, -3.0)
     """
     if isinstance(verdict, int | float):
-        is_within = scale is None or abs(verdict) <= scale[1] - scale[0]
-        return float(verdict) if is_within else math.nan
+        if scale is not None and abs(verdict) > scale[1] - scale[0]:
+            raise OutsideScale
+        return Vote(float(verdict), is_score=True)
     if isinstance(verdict, str):
         strength = _strength(_clean(verdict), draw)
         if strength is not None:
-            return float(strength)
+            return Vote(strength)
         scores = _read_two(verdict)
     else:
         scores = verdict
-    if scale is None or scores is None or len(scores) != 2:
+    if scale is None or scores is None:
         return None
     first, second = scores
-    is_within = scale[0] <= min(scores) and max(scores) <= scale[1]
+    if not (scale[0] <= min(scores) and max(scores) <= scale[1]):
+        raise OutsideScale
     # 7.3 - 7.1 and 8.3 - 8.1 are the same.
-    return round(float(first - second), 9) if is_within else math.nan
+    return Vote(round(float(first - second), 9), is_score=True)
 
 
 def _read_two(text: str) -> tuple[float, float] | None:
@@ -326,12 +333,10 @@ def _read_two(text: str) -> tuple[float, float] | None:
 
 
 def rating(verdict: Verdict, *, scale: Scale) -> float | None:
-    """Return a score; None where the text is none, and NaN outside the scale.
+    """Return a score; None where the text is none. Raises OutsideScale.
 
     >>> rating("7/10", scale=(1, 10)), rating("7/10", scale=(0, 100))
     (7.0, None)
-    >>> rating("11", scale=(1, 10))
-    nan
     """
     if isinstance(verdict, tuple):
         return None
@@ -344,7 +349,9 @@ def rating(verdict: Verdict, *, scale: Scale) -> float | None:
             return None
         verdict = number[1]
     score = float(verdict)
-    return score if scale[0] <= score <= scale[1] else math.nan
+    if not scale[0] <= score <= scale[1]:
+        raise OutsideScale
+    return score
 
 
 def chosen_letter(verdict: Verdict, *, answers: int) -> int | None:
@@ -355,42 +362,50 @@ def chosen_letter(verdict: Verdict, *, answers: int) -> int | None:
     return numbers.get(_clean(str(verdict)))
 
 
-def _find_marked(text: str) -> Iterator[str]:
-    """Texts in double brackets or boxes, then the last line."""
-    for groups in reversed(_MARKED.findall(text)):
-        yield "".join(groups).strip("[] ")
-    lines = text.strip().splitlines()
-    if not lines:
-        return
-    yield lines[-1]
-    introduced = _INTRODUCED.fullmatch(lines[-1].strip(" \t*_#.`"))
+Found = list[tuple[str, int]]
+"""Texts that may be a verdict, and where they begin."""
+
+
+def _list_marked(text: str) -> Found:
+    """Texts in double brackets or boxes."""
+    found = []
+    for match in _MARKED.finditer(text):
+        found.append(("".join(match.groups("")).strip("[] "), match.start()))
+    return found
+
+
+def _list_brackets(text: str) -> Found:
+    """The same, and the last line."""
+    text = text.rstrip()
+    start = text.rfind("\n") + 1
+    found = [*_list_marked(text), (text[start:], start)]
+    introduced = _INTRODUCED.fullmatch(text[start:].strip(" \t*_#.`"))
     if introduced is not None:
-        yield introduced[1]
+        found.append((introduced[1], start))
+    return found
 
 
-def _find_letter(text: str) -> Iterator[str]:
+def _list_letters(text: str) -> Found:
     """The same, and the forms `Answer: A` and `Output (a)`."""
-    yield from _find_marked(text)
-    yield from reversed(_ANSWER_LINE.findall(text))
+    found = _list_brackets(text)
+    found += [(match[1], match.start(1)) for match in _ANSWER_LINE.finditer(text)]
     # Where several are named, as in "Output (a) is better than Output (b)", none is
     # said to be the verdict.
-    letters = {letter.upper() for letter in _OUTPUT.findall(text)}
-    if len(letters) == 1:
-        yield letters.pop()
+    outputs = [(match[1].upper(), match.start()) for match in _OUTPUT.finditer(text)]
+    if len({letter for letter, _ in outputs}) == 1:
+        found += outputs
+    return found
 
 
-def _find_boxed(text: str) -> Iterator[str]:
-    yield from reversed(_BOXED.findall(text))
+def _find_last(list_texts: Callable[[str], Found], text: str) -> Iterator[str]:
+    found = sorted(list_texts(text), key=itemgetter(1), reverse=True)
+    return (verdict for verdict, _ in found)
 
 
 def _find_tagged(text: str) -> Iterator[str]:
     for content in reversed(_TAGGED.findall(text)):
-        yield from _find_marked(content)
+        yield from _find_last(_list_brackets, content)
         yield content
-
-
-def _find_result(text: str) -> Iterator[str]:
-    yield from reversed(_RESULT.findall(text))
 
 
 def _find_json(key: str, text: str) -> Iterator[str]:
@@ -426,41 +441,38 @@ def _find_pattern(pattern: re.Pattern[str], text: str) -> Iterator[str]:
         yield ", ".join(group for group in match.groups() if group is not None)
 
 
+_find_brackets = partial(_find_last, _list_brackets)
+_BRACKETS = Reader("brackets", _find_brackets, reads_scores=False)
+_LETTER = Reader("letter", partial(_find_last, _list_letters), reads_scores=False)
 _READERS = {
-    "letter": Reader("letter", _find_letter, reads_scores=False),
-    "strength": Reader("strength", _find_marked, reads_scores=False),
-    "boxed": Reader("boxed", _find_boxed),
+    "letter": _LETTER,
+    "strength": Reader("strength", _find_brackets, reads_scores=False),
+    "boxed": Reader("boxed", partial(_find_pattern, _BOXED)),
     "tag": Reader("tag", _find_tagged),
-    "result": Reader("result", _find_result),
+    "result": Reader("result", partial(_find_pattern, _RESULT)),
     "scores": Reader("scores", _find_scores),
     YES_NO: Reader(YES_NO, lambda text: ()),
 }
 
 
-def read_published_letter(text: str, answers: int) -> int | None:
-    """Return the number of the chosen answer as RewardBench's runners read it: they
-    look for [[A]], then for [[B]] ...
+def _find_published_letter(text: str) -> list[str]:
+    """RewardBench's runners look for [[A]], then for [[B]] ..."""
+    return [letter for letter in LETTERS if f"[[{letter}]]" in text]
 
-    >>> read_published_letter("[[B]] at first, then [[A]]", 2)
-    0
-    >>> read_published_letter("**B**", 2) is None
-    True
+
+def _find_published_rating(text: str) -> list[str]:
+    """The integer from 1 to 10 at the text's end, as RewardBench 2's runner reads it;
+    8/10 is a 10.
     """
-    for number, letter in enumerate(LETTERS[:answers]):
-        if f"[[{letter}]]" in text:
-            return number
-    return None
+    return _PUBLISHED_RATING.findall(text.strip())
 
 
-def read_published_rating(text: str) -> int | None:
-    """Return the integer from 1 to 10 at the text's end, as RewardBench 2's runner
-    reads a rating.
-
-    >>> [read_published_rating(text) for text in ("Rating: 8", "[[8]]", "8/10")]
-    [8, None, 10]
-    """
-    rating = _PUBLISHED_RATING.search(text.strip())
-    return int(rating[1]) if rating else None
+PUBLISHED_LETTER = Reader(
+    "reward-bench letter", _find_published_letter, reads_scores=False, reads_all=True
+)
+PUBLISHED_RATING = Reader(
+    "reward-bench-2 rating", _find_published_rating, reads_all=True
+)
 
 
 def choice_odds(top: Mapping[str, float], choices: tuple[str, ...]) -> float | None:
@@ -496,9 +508,13 @@ def _choice_log(top: Mapping[str, float], choice: str) -> float | None:
 
 def _clean(text: str) -> str:
     """A verdict without white space, TeX, Markdown and the words around the letter."""
-    text = _WRAPPED.sub(r"\1", unescape(text))
-    text = _SIGN.sub(lambda sign: _LATEX[sign[0]], text)
+    text = _replace_signs(_WRAPPED.sub(r"\1", unescape(text)))
     return _MARKS.sub("", _NOUN.sub("", text)).strip(".")
+
+
+def _replace_signs(text: str) -> str:
+    """The signs of TeX as characters."""
+    return _SIGN.sub(lambda sign: _LATEX[sign[0]], text)
 
 
 def _strength(verdict: str, draw: str) -> int | None:

@@ -31,6 +31,9 @@ def results(name: str) -> pd.DataFrame:
       (no margins); 16 models lack math-prm, and their outcomes there are missing.
     - "math-prm": scores of nine models on RewardBench's 447 math-prm items, from
       another run than "reward-bench".
+    - "code-reward-bench": pairs, 51 models on the 8,866 items of Themis-CodeRewardBench
+      with their margins, `language` and `source`; missing where a judge's reply could
+      not be read.
 
     The others are of SmolLM2-135M-Instruct, a real language model that nobody trained
     as a reward model:
@@ -130,6 +133,25 @@ def _read_scores(path: Path) -> pd.DataFrame:
     return tables.check_scores(scores)
 
 
+def _read_margins(path: Path) -> pd.DataFrame:
+    """Pairs from a margin for each model and item.
+
+    The texts are not there, so that an item is a cluster of its own.
+    """
+    pairs = pd.read_parquet(path)
+    margin = pairs["margin"].to_numpy("float64")
+    pairs = pairs.assign(
+        benchmark="code-reward-bench",
+        subset=pairs["domain"],
+        question=pairs["id"],
+        chosen_slot=0,
+        rejected_slot=0,
+        margin=margin,
+        outcome=tables.outcome(margin),
+    )
+    return tables.check_pairs(pairs)
+
+
 def _reward_bench_rows(**levels: Collection[Hashable]) -> pd.DataFrame:
     """All combinations of models, items and labels.
 
@@ -200,6 +222,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
 _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     "pairs": _read_pairs,
     "scores": _read_scores,
+    "margins": _read_margins,
     "likelihoods": _read_likelihoods,
     "letters": _read_letters,
     "verdicts": _read_verdicts,

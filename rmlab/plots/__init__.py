@@ -2,17 +2,17 @@
 (a Figure for grids).
 """
 
-from rmlab.plots.best_of import plot_best_of
+from rmlab.plots.curves import plot_best_of, plot_calibration, plot_training
 from rmlab.plots.heatmaps import plot_matrices, plot_matrix
-from rmlab.plots.intervals import (
+from rmlab.plots.rewards import plot_margins, plot_scatter, plot_token_rewards
+from rmlab.plots.rows import (
     plot_effects,
     plot_forest,
     plot_leaderboard,
+    plot_lengths,
     plot_rank,
+    plot_style_gap,
 )
-from rmlab.plots.rewards import plot_calibration, plot_margins, plot_token_rewards
-from rmlab.plots.style import plot_lengths, plot_scatter, plot_style_gap
-from rmlab.plots.training import plot_training
 
 __all__ = [
     "plot_best_of",

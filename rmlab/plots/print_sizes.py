@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rmlab.plots.canvas import arrange_panels
+from rmlab.plots.canvas import arrange_panels, escape_name, shorten_names
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -27,6 +27,10 @@ _SLIDE_HEIGHT = 3.6
 SMALLEST = 6.0  # points; smaller print is not read
 _SCALE = 0.75  # a text of 10 points on the screen is one of 7.5 points in print
 _PANEL = 1.3  # inches that a panel needs
+_NAME_SHARE = 0.46  # of the width: the names of rows take no more
+_DATA_SHARE = 0.7  # of the width: the names of columns have so much
+_LETTER = 0.55  # width, of the size of a font
+_LINE = 1.2  # height, of the size of a font
 
 
 def resize(figure: "Figure", width: Width) -> "Figure":
@@ -61,6 +65,8 @@ def _fit_print(page: "Figure", width: float) -> None:
     _scale_type(page)
     height = _SCALE * page.get_size_inches()[1]
     page.set_size_inches(width, height * _fit_panels(page, width))
+    for ax in page.axes:
+        _fit_names(ax, width)
     page.draw_without_rendering()
 
     # Squares leave room above or below them.
@@ -68,21 +74,27 @@ def _fit_print(page: "Figure", width: float) -> None:
         page.set_size_inches(width, page.get_tightbbox().height + 0.1)
         page.draw_without_rendering()
 
-    for ax in page.axes:
-        _hide_wide_numbers(ax)
 
+def _fit_names(ax: "Axes", width: float) -> None:
+    """Shorten the names of rows, and of columns keep so many as have room."""
+    from matplotlib.ticker import FixedFormatter, FuncFormatter
 
-def _hide_wide_numbers(ax: "Axes") -> None:
-    """Hide the numbers of all cells where one is wider than its cell, and so would hide
-    its neighbours.
-    """
-    left, _ = ax.transData.transform((0, 0))
-    right, _ = ax.transData.transform((1, 0))
-    numbers = [text for text in ax.texts if text.get_gid() == "cell"]
-    widths = [number.get_window_extent().width for number in numbers]
-    all_fit = max(widths, default=0.0) <= right - left
-    for number in numbers:
-        number.set_visible(all_fit)
+    for axis in (ax.yaxis, ax.xaxis):
+        labels = axis.get_ticklabels()
+        formatter = axis.get_major_formatter()
+        if not labels or not isinstance(formatter, FixedFormatter | FuncFormatter):
+            continue
+        size = float(labels[0].get_fontsize())
+        names = [label.get_text().replace(r"\$", "$") for label in labels]
+        step = 1
+        if axis is ax.yaxis:
+            letters = 72 * _NAME_SHARE * width / (_LETTER * size)
+            names = shorten_names(names, int(letters))
+        else:
+            room = 72 * _DATA_SHARE * width
+            step = math.ceil(_LINE * size * len(names) / room)
+        texts = [escape_name(name) for name in names[::step]]
+        axis.set_ticks(axis.get_ticklocs()[::step], texts)
 
 
 def _scale_marks(figure: "Figure") -> None:
@@ -96,16 +108,16 @@ def _scale_marks(figure: "Figure") -> None:
 
 
 def _scale_type(figure: "Figure") -> None:
+    from matplotlib.axis import Axis
     from matplotlib.text import Text
 
     sizes = [(text, float(text.get_fontsize())) for text in figure.findobj(Text)]
 
     # Another width may bring other ticks, which take their size from the axis.
-    for ax in figure.axes:
-        for axis in (ax.xaxis, ax.yaxis):
-            tick_sizes = [float(text.get_fontsize()) for text in axis.get_ticklabels()]
-            tick_size = max(tick_sizes, default=10.0)
-            axis.set_tick_params(labelsize=max(_SCALE * tick_size, SMALLEST))
+    for axis in figure.findobj(Axis):
+        tick_sizes = [float(text.get_fontsize()) for text in axis.get_ticklabels()]
+        tick_size = max(tick_sizes, default=10.0)
+        axis.set_tick_params(labelsize=max(_SCALE * tick_size, SMALLEST))
 
     for text, size in sizes:
         text.set_fontsize(max(_SCALE * size, SMALLEST))

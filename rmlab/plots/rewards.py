@@ -1,24 +1,21 @@
-"""Figures of rewards: margins, what they promise, and the reward along an answer."""
+"""Figures of rewards: margins, the reward along an answer, any number against
+another.
+"""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from rmlab import metrics, stats, tables
+from rmlab import metrics, tables
 from rmlab.plots import canvas
-from rmlab.plots.canvas import MarkStyle
-from rmlab.plots.style import LEVEL_STYLES
-from rmlab.tables import DataError
+from rmlab.plots.canvas import LEVEL_STYLES, POINT, MarkStyle
+from rmlab.tables import DataError, FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _BINS = (12, 60)  # few enough that an outline shows more than noise
-_FEWEST = 10  # comparisons from which on a bin is drawn
-_BESIDE = 0.006  # between the intervals of two models in the same bin
-_ERROR = ["ece", "ece_low", "ece_high"]
 # Dark and light in grey.
 _RISE = "#2166ac"
 _FALL = "#ef8a62"
@@ -26,13 +23,7 @@ _NAMED = 60  # more pieces than this leave no room for their text
 _LETTERS = 24  # of the text of a piece
 
 
-def plot_margins(
-    pairs: pd.DataFrame,
-    *,
-    by: str | None = None,
-    bins: int | None = None,
-    ax: "Axes | None" = None,
-) -> "Axes":
+def plot_margins(pairs: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     """Draw the distribution of one model's margins. Right of zero the chosen answer
     wins.
 
@@ -40,27 +31,21 @@ def plot_margins(
     ----------
     pairs : DataFrame
         Pairs or scores of one model.
-    by : str, optional
-        The column with an outline for each value; by default the level, where
-        comparisons have one.
-    bins : int, optional
-        About how many; zero is an edge. By default so many as the smallest group
-        allows.
     ax : Axes, optional
         Where to draw; by default a new figure.
 
     Returns
     -------
     Axes
-        Densities; the legend has the share won and the ties, which lie in no bin. About
-        the outermost 0.5 % on each side lie outside the frame; the axis says how many.
-        The table beside it: `pairs.groupby(["model", by])["margin"].describe()`.
+        Densities, an outline for each level where comparisons have one; the legend has
+        the share won and the ties, which lie in no bin. About the outermost 0.5 % on
+        each side lie outside the frame; the axis says how many. The table beside it:
+        `pairs.groupby("level")["margin"].describe()`.
 
     Raises
     ------
     DataError
-        With several models, whose scores have different units, without margins, or
-        without the column `by`.
+        With several models, whose scores have different units, and without margins.
 
     Examples
     --------
@@ -72,27 +57,41 @@ def plot_margins(
     """
     if "chosen_slot" not in pairs:
         pairs = metrics.pairs(pairs)
-    margins = _group_margins(tables.check_pairs(pairs), by)
-    pooled = np.concatenate(list(margins.values()))
-    if not bins:
-        smallest_group = min(map(len, margins.values()))
-        bins = int(np.clip(2 * np.sqrt(smallest_group), *_BINS))
-    edges = _edges(pooled, bins)
+    pairs = tables.check_pairs(pairs)
+    models = list(pairs["model"].unique())
+    if len(models) != 1:
+        names = f"{len(models)} models {models[:5]}"
+        problem = f"pairs: {names}, whose margins have no common unit"
+        raise DataError(problem, "keep one")
+    canvas.refuse_blank(pairs, "margin", "judges give none: use scores")
+    pairs = pairs.dropna(subset="margin")
+    groups = {"all comparisons": (pairs["margin"], MarkStyle(POINT, "o"))}
+    if pairs["level"].notna().any():
+        groups = {}
+        for level, margin in pairs.groupby("level", observed=True)["margin"]:
+            groups[str(level)] = (margin, LEVEL_STYLES[str(level)])
 
+    edges = _bin_edges(pairs["margin"].to_numpy(), len(pairs) // len(groups))
     ax = canvas.new_axes(ax, (6.4, 3.6))
-    for i, (name, margin) in enumerate(margins.items()):
-        style = canvas.series_style(i)
-        if name in LEVEL_STYLES:
-            style = style._replace(colour=LEVEL_STYLES[name].colour)
-        _draw_distribution(ax, name, margin, edges, style)
+    for name, (margin, style) in groups.items():
+        label = f"{name}: {(margin > 0).mean():.2f} won of {len(margin):,}"
+        n_ties = int((margin == 0).sum())
+        if n_ties:
+            label += f", {n_ties:,} tied"
+        untied = margin[margin != 0]
+        weights = np.full(len(untied), 1 / (edges[1] - edges[0]) / len(margin))
+        density, _ = np.histogram(untied, edges, weights=weights)
+        colour = style.colour
+        ax.stairs(density, edges, color=colour, fill=True, alpha=0.12)
+        ax.stairs(density, edges, color=colour, lw=1.6, ls=style.line, label=label)
+        ax.plot(margin.median(), 0, "^", color=colour, ms=7, clip_on=False)
     ax.axvline(0, color="black", lw=0.8, ls=":")
 
-    is_outside = (pooled < edges[0]) | (pooled > edges[-1])
-    n_outside = int(is_outside.sum())
-    explanation = "triangle: median"
+    n_outside = int((~pairs["margin"].between(edges[0], edges[-1])).sum())
+    label = "margin: chosen minus rejected\ntriangle: median"
     if n_outside:
-        explanation += f"; {n_outside:,} of {len(pooled):,} lie outside"
-    ax.set_xlabel(f"margin: chosen minus rejected\n({explanation})")
+        label += f"; {n_outside:,} of {len(pairs):,} lie outside"
+    ax.set_xlabel(canvas.describe_values(label))
     ax.set_ylabel("density")
     ax.set_xlim(edges[0], edges[-1])
     ax.set_ylim(bottom=0)
@@ -100,173 +99,14 @@ def plot_margins(
     return ax
 
 
-def _draw_distribution(
-    ax: "Axes",
-    name: str,
-    margin: NDArray[np.float64],
-    edges: NDArray[np.float64],
-    style: MarkStyle,
-) -> None:
-    """The density of one group's margins, its median, and its results in the legend."""
-    n_pairs = len(margin)
-    counts, _ = np.histogram(margin[margin != 0], edges)
-    density = counts / n_pairs / np.diff(edges)
-
-    share_won = (margin > 0).mean()
-    label = f"{canvas.escape_name(name)}: {share_won:.2f} won of {n_pairs:,}"
-    n_ties = int((margin == 0).sum())
-    if n_ties:
-        label += f", {canvas.format_ties(n_ties)}"
-
-    colour = style.colour
-    ax.stairs(density, edges, color=colour, fill=True, alpha=0.12)
-    ax.stairs(density, edges, color=colour, lw=1.6, ls=style.line, label=label)
-    median = np.median(margin)
-    ax.plot(median, 0, marker="^", color=colour, ms=7, clip_on=False, zorder=3)
-
-
-def _group_margins(
-    pairs: pd.DataFrame, by: str | None
-) -> dict[str, NDArray[np.float64]]:
-    models = list(pairs["model"].unique())
-    if len(models) != 1:
-        names = f"{len(models)} models {models[:5]}"
-        problem = f"pairs: {names}, whose margins have no common unit"
-        raise DataError(problem, "keep one")
-
-    if by is None and pairs["level"].notna().any():
-        by = "level"
-    groups = pd.Series("all comparisons", index=pairs.index)
-    if by is not None:
-        tables.require_columns(pairs, [by], "pairs")
-        groups = pairs[by]
-
-    is_drawn = pairs["margin"].notna() & groups.notna()
-    if not is_drawn.any():
-        condition = "" if by is None else f" and a {by}"
-        remedy = "judges give none: use scores"
-        raise DataError(f"pairs: no row has a margin{condition}", remedy)
-    is_ordered = isinstance(groups.dtype, pd.CategoricalDtype)
-    margins = pairs["margin"][is_drawn].groupby(
-        groups[is_drawn], sort=is_ordered, observed=True
-    )
-    return {str(name): group.to_numpy(float) for name, group in margins if len(group)}
-
-
-def _edges(margin: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
-    """About `bins` bins of equal width over all but the outermost margins; zero is an
-    edge.
-    """
+def _bin_edges(margin: FloatArray, n_in_group: int) -> FloatArray:
+    """Bins of equal width over all but the outermost margins; zero is an edge."""
+    n_bins = int(np.clip(2 * np.sqrt(n_in_group), *_BINS))
     low, high = np.quantile(margin, [0.005, 0.995])
     left = min(float(low), 0.0)
     right = max(float(high), 0.0)
-    width = (right - left) / bins
-    if width == 0:
-        width = 1 / bins
-    first = np.floor(left / width)
-    last = max(np.ceil(right / width), 1.0)
-    return width * np.arange(first, last + 1)
-
-
-def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
-    """Draw how often a model is right against the probability that its margins promise,
-    by Bradley and Terry.
-
-    On the diagonal a model is as often right as its margins promise; below it, it is
-    too sure.
-
-    Parameters
-    ----------
-    table : DataFrame
-        The result of `rmlab.stats.calibration`, or scores or pairs.
-    ax : Axes, optional
-        Where to draw; by default a new figure.
-
-    Returns
-    -------
-    Axes
-        Points are as large as their bin is full; bins of fewer than 10 comparisons are
-        left out, and counted below the axis. Lines are 95 % intervals clustered by
-        prompt. Several models stand a little beside each other. The legend has the
-        expected calibration error with its interval.
-
-    Raises
-    ------
-    DataError
-        For another table, or where no comparison has a margin.
-
-    Examples
-    --------
-    >>> import rmlab
-    >>> scores = rmlab.papers.results("math-prm")
-    >>> scores = scores[scores["model"] == "openbmb/Eurus-RM-7b"]
-    >>> ax = rmlab.plots.plot_calibration(scores)
-    >>> ax.get_ylabel()
-    'share where it is right'
-    """
-    columns = ["model", "predicted", "accuracy", "low", "high", "n_pairs", *_ERROR]
-    hint = "judges give no margins: pass a reward model's scores"
-    table = canvas.table_to_draw(
-        table, stats.calibration, columns, "accuracy", hint=hint
-    )
-    models = list(table["model"].unique())
-    names = canvas.shorten_names(models, 40)
-
-    ax = canvas.new_axes(ax, (4.6, 3.9 + 0.3 * len(models)))
-    ax.plot([0.5, 1], [0.5, 1], color="black", lw=0.8, ls=":", zorder=0)
-    for i, (model, name) in enumerate(zip(models, names, strict=True)):
-        bins = table[(table["model"] == model) & (table["n_pairs"] > 0)]
-        shift = _BESIDE * (i - (len(models) - 1) / 2)
-        _draw_calibration(ax, name, bins, canvas.series_style(i), shift)
-
-    label = "promised probability\nthat the answer of higher score is right"
-    n_sparse = int(table["n_pairs"].between(1, _FEWEST - 1).sum())
-    if n_sparse:
-        label += f"\n(bins of fewer than {_FEWEST} comparisons left out: {n_sparse})"
-    ax.set_xlabel(label)
-    ax.set_ylabel("share where it is right")
-    ax.set_xlim(0.49, 1.01)
-    ax.set_ylim(top=1.02)
-    canvas.add_legend(ax)
-    return ax
-
-
-def _draw_calibration(
-    ax: "Axes", name: str, bins: pd.DataFrame, style: MarkStyle, shift: float
-) -> None:
-    """The bins of one model, beside those of the other models, and its calibration
-    error in the legend.
-    """
-    colour = style.colour
-    full = bins[bins["n_pairs"] >= _FEWEST]
-    predicted = full["predicted"] + shift
-    ax.vlines(predicted, full["low"], full["high"], color=colour, lw=1.2, zorder=1)
-    ax.plot(predicted, full["accuracy"], color=colour, lw=1, ls=style.line, zorder=2)
-
-    areas = 12 + 80 * full["n_pairs"] / bins["n_pairs"].sum()
-    ax.scatter(
-        predicted,
-        full["accuracy"],
-        s=areas,
-        color=colour,
-        marker=style.marker,
-        lw=0,
-        zorder=3,
-        clip_on=False,
-    )
-    label = f"{canvas.escape_name(name)}\n{_format_error(bins)}"
-    canvas.name_series(ax, style, label)
-
-
-def _format_error(bins: pd.DataFrame) -> str:
-    """The model's calibration error for the legend."""
-    if bins.empty:
-        return "no margins"
-    value, low, high = bins[_ERROR].iloc[0]
-    if np.isnan(value):
-        return "ECE of one prompt is unknown"
-    limits = "" if np.isnan(low) else f" ({low:.3f} to {high:.3f})"
-    return f"ECE {value:.3f}{limits}"
+    width = (right - left) / n_bins or 1.0
+    return width * np.arange(np.floor(left / width), np.ceil(right / width) + 1.5)
 
 
 def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
@@ -309,7 +149,12 @@ def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axe
     ax = canvas.new_axes(ax, (width, 3.4))
     x = np.arange(len(table))
     reward = table["reward"].to_numpy(float)
-    _draw_changes(ax, x, reward, table["change"].to_numpy(float))
+    change = np.nan_to_num(table["change"].to_numpy(float))
+    colours = np.where(change < 0, _FALL, _RISE)
+    # The edge keeps the smallest change in sight at a column's width.
+    ax.bar(
+        x, change, 0.75, reward - change, color=colours, edgecolor=colours, linewidth=1
+    )
     ax.step(x, reward, where="mid", color="#333333", lw=0.7)
 
     score = f"{reward[-1]:.2f}".replace("-", "\N{MINUS SIGN}")
@@ -320,7 +165,13 @@ def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axe
     ax.set_ylabel("reward")
     ax.set_xlim(-0.8, len(table) + 0.9)
     if len(table) <= _NAMED:
-        _name_pieces(ax, table["text"])
+        names = []
+        for text in table["text"]:
+            name = text.replace("\n", "⏎").strip()
+            if len(name) > _LETTERS:
+                name = f"{name[: _LETTERS - 1]}…"
+            names.append(canvas.escape_name(name))
+        ax.set_xticks(x, names, rotation=90, fontsize="small")
 
     # Bars would end at the frame, and the marks of the extremes would be cut by it.
     ax.use_sticky_edges = False
@@ -328,34 +179,127 @@ def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axe
     return ax
 
 
-def _draw_changes(
-    ax: "Axes",
-    x: NDArray[np.int64],
-    reward: NDArray[np.float64],
-    change: NDArray[np.float64],
-) -> None:
-    """A bar from each reward to the next."""
-    change = np.nan_to_num(change)
-    colours = np.where(change < 0, _FALL, _RISE)
-    # The edge keeps the smallest change in sight at a column's width.
-    ax.bar(
-        x,
-        change,
-        bottom=reward - change,
-        width=0.75,
-        color=colours,
-        edgecolor=colours,
-        linewidth=1,
+def plot_scatter(
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    *,
+    group: str | None = None,
+    named: int = 4,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Draw two columns of a table with a row per model against each other.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Any table with the column model; of scores or pairs, the summary is drawn.
+    x, y : str
+        Columns with numbers.
+    group : str, optional
+        A column with at most eight values, which give points their colour and mark.
+    named : int
+        How many models are named, by numbers: those farthest from a robust line
+        through all (Theil and Sen's).
+    ax : Axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    Axes
+        A point per model. Rows that lack a number are left out, and counted below the
+        axis.
+
+    Raises
+    ------
+    DataError
+        For a column that is not there, too many groups, or where no row has both
+        numbers.
+
+    Examples
+    --------
+    >>> import rmlab
+    >>> board = rmlab.papers.published("rm-bench")
+    >>> ax = rmlab.plots.plot_scatter(board, "easy", "hard", named=1)
+    >>> [text.get_text() for text in ax.texts]
+    ['1', '1  RM-Mistral-7B']
+    """
+    named_group = [] if group is None else [group]
+    columns = ["model", x, y, *named_group]
+    table = canvas.table_to_draw(table, metrics.summary, columns)
+    points = table.dropna(subset=[x, y])
+    if points.empty:
+        problem = f"table: none of {len(table)} rows has both {x} and {y}"
+        raise DataError(problem, canvas.AVERAGE_HINT)
+    series = pd.Series("", index=points.index)
+    if group is not None:
+        series = points[group].astype(str)
+
+    ax = canvas.new_axes(ax, (4.6, 4.0))
+    for name, style in canvas.series_styles(series).items():
+        of_group = points[series == name]
+        ax.scatter(
+            of_group[x],
+            of_group[y],
+            s=26,
+            color=style.colour,
+            marker=style.marker,
+            alpha=0.7,
+            lw=0,
+            label=canvas.escape_name(name),
+        )
+    n_left_out = len(table) - len(points)
+    x_label = canvas.escape_name(x)
+    ax.set_xlabel(
+        canvas.describe_values(x_label, n_left_out, "without both numbers left out")
     )
+    ax.set_ylabel(canvas.escape_name(y))
+    _name_points(ax, _find_outliers(points, x, y, named).sort_values(y), x, y)
+    if group is not None:
+        canvas.add_legend(ax)
+    return ax
 
 
-def _name_pieces(ax: "Axes", texts: pd.Series) -> None:
-    """The text of every piece below its bar, as many letters as have room."""
-    names = []
-    for text in texts:
-        name = text.replace("\n", "⏎").strip()
-        if len(name) > _LETTERS:
-            name = f"{name[: _LETTERS - 1]}…"
-        names.append(canvas.escape_name(name))
-    ax.set_xticks(range(len(names)), names, rotation=90, fontsize="small")
-    canvas.set_column_names(ax, names, 2)
+def _name_points(ax: "Axes", named: pd.DataFrame, x: str, y: str) -> None:
+    """A number beside each named point, and below the axes what they stand for."""
+    from matplotlib.patheffects import withStroke
+
+    # Other points and lines that callers draw may run through a number.
+    outline = withStroke(linewidth=2, foreground=ax.get_facecolor())
+    bare_names = [name.split("/")[-1] for name in named["model"]]
+    names = canvas.shorten_names(bare_names)
+
+    lines = []
+    positions = zip(names, named[x], named[y], strict=True)
+    for number, (name, across, up) in enumerate(positions, start=1):
+        mark = ax.annotate(
+            str(number), (across, up), (0.45, 0.45), textcoords="offset fontsize"
+        )
+        mark.set(fontsize="small", path_effects=[outline], annotation_clip=False)
+        lines.append(f"{number}  {canvas.escape_name(name)}")
+    if lines:
+        n_label_lines = 1 + ax.get_xlabel().count("\n")
+        ax.annotate(
+            "\n".join(lines),
+            (0, 0),
+            (0, -2.9 - 1.5 * n_label_lines),
+            "axes fraction",
+            "offset fontsize",
+            va="top",
+            fontsize="small",
+            annotation_clip=False,
+        )
+
+
+def _find_outliers(points: pd.DataFrame, x: str, y: str, most: int) -> pd.DataFrame:
+    """The rows farthest from a robust line through all (Theil and Sen's)."""
+    from scipy.stats import theilslopes
+
+    if len(points) < 3 or len(set(points[x])) == 1:
+        return points.head(0)
+    across = points[x].to_numpy(float)
+    up = points[y].to_numpy(float)
+    level = up - theilslopes(up, across).slope * across
+    residual = np.abs(level - np.median(level))
+    farthest = np.argsort(-residual, kind="stable")[:most]
+    return points.iloc[farthest]

@@ -1,7 +1,7 @@
 """Figures to files, each with its numbers beside it."""
 
 import io
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 AnyFigure: TypeAlias = "Axes | Figure"
 _FORMATS = ("png", "pdf", "svg")
+_OTHER_IMAGES = ("jpg", "jpeg", "tif", "tiff", "webp", "gif", "eps", "ps")
 _UNDATED: dict[str, dict[str, str | None]] = {
     "png": {},
     "pdf": {"CreationDate": None},
@@ -76,9 +77,8 @@ def save_figure(
     DataError
         For a suffix of another kind of image, before anything is written.
     """
+    stem, format_names = _split_formats(Path(path), formats)
     root = root_figure(figure)
-    image_kinds = root.canvas.get_supported_filetypes()
-    stem, format_names = _split_formats(Path(path), formats, image_kinds)
     page = root if width is None else resize(root, width)
     dots = _dots_per_inch(page, width)
 
@@ -96,22 +96,17 @@ def save_figure(
     return files
 
 
-def _split_formats(
-    path: Path, formats: str | Sequence[str], image_kinds: Container[str]
-) -> tuple[Path, list[str]]:
+def _split_formats(path: Path, formats: str | Sequence[str]) -> tuple[Path, list[str]]:
     """The path without the suffix of a format, and the formats to write."""
     suffix = path.suffix.removeprefix(".")
     if suffix in _FORMATS:
         return path.with_suffix(""), [suffix]
-
+    if suffix.lower() in _OTHER_IMAGES:  # not of "gemma-2.5"
+        raise DataError(f"path: {path.name!r}", f"end it in one of {_FORMATS}")
     names = [formats] if isinstance(formats, str) else list(formats)
     for name in names:
         if name not in _FORMATS:
             raise DataError(f"formats: {name!r}", nearest(name, _FORMATS))
-    if suffix.lower() in image_kinds:  # not of "gemma-2.5"
-        problem = f"path: {path.name!r} ends in {path.suffix!r}"
-        allowed = nearest(suffix, _FORMATS)
-        raise DataError(problem, f"{allowed}, or no suffix at all")
     return path, names
 
 
@@ -125,12 +120,8 @@ def _dots_per_inch(page: "Figure", width: Width | None) -> float:
 
 def root_figure(figure: AnyFigure) -> "Figure":
     """The figure that an Axes stands in, or the figure itself."""
-    root = None
-    if hasattr(figure, "get_figure"):
-        root = figure.get_figure(root=True)
-    if root is None:
-        problem = f"figure: {type(figure).__name__} without a figure."
-        raise TypeError(f"{problem} Pass what a plot returned.")
+    root = figure.get_figure(root=True)
+    assert root is not None, "the Axes was taken out of its figure"
     return root
 
 

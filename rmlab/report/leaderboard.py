@@ -1,6 +1,6 @@
 """A leaderboard: a benchmark's summary with ranks, groups and baselines."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,6 @@ def leaderboard(
     common: bool | None = False,
     cluster: str | None = None,
     confidence: float = 0.95,
-    seed: int = 0,
     **options: str,
 ) -> pd.DataFrame:
     """Rank models by a benchmark's overall score, with content-blind baselines as rows.
@@ -49,8 +48,6 @@ def leaderboard(
     common : bool, optional
         As in `rmlab.summary`. With None each model is shown on what it has, and two
         models are compared on what both have answered.
-    seed : int
-        Seed of the row "random draw".
 
     Returns
     -------
@@ -69,7 +66,7 @@ def leaderboard(
         unless `common` is True or None.
     """
     benchmark_of(table)  # one at a time
-    entries = with_baselines(check_table(table), responses, seed=seed)
+    entries = with_baselines(check_table(table), responses)
     benchmark, items = prepare(
         entries, average, ties, common, options, cluster=cluster, min_models=1
     )
@@ -78,7 +75,7 @@ def leaderboard(
     frame = summary_frame(items, names, result)
 
     is_blind = frame["model"].map(is_baseline)
-    kind = pd.Series(np.where(is_blind, "baseline", "model"), dtype="str")
+    kind = pd.Series("model", index=frame.index).mask(is_blind, "baseline")
     ranks = rank_columns(items, result, confidence)
     frame = frame.assign(kind=kind, **ranks)
     if "prior_sets" in frame and frame["prior_sets"].isna().all():
@@ -93,19 +90,15 @@ def leaderboard(
 
 
 def compare_benchmarks(
-    tables: pd.DataFrame | Iterable[pd.DataFrame] | Mapping[str, pd.DataFrame],
-    *,
-    average: Average = "benchmark",
-    confidence: float = 0.95,
+    tables: pd.DataFrame | Iterable[pd.DataFrame], *, average: Average = "benchmark"
 ) -> pd.DataFrame:
     """Put the overall scores of several benchmarks into one table.
 
     Parameters
     ----------
-    tables : DataFrame, iterable of DataFrame, or mapping
-        Scores or pairs: one table of several benchmarks, several tables, or a table of
-        each benchmark by its name.
-    average, confidence
+    tables : DataFrame or iterable of DataFrame
+        Scores or pairs: one table of several benchmarks, or several tables.
+    average
         As in `rmlab.summary`.
 
     Returns
@@ -128,9 +121,10 @@ def compare_benchmarks(
         Where `rmlab.summary` raises it.
     """
     summaries = []
-    for name, table in _split_benchmarks(tables):
-        scores = summary(table, average=average, confidence=confidence)
-        summaries.append(scores.assign(benchmark=name))
+    for frame in [tables] if isinstance(tables, pd.DataFrame) else tables:
+        for name, part in frame.groupby("benchmark", sort=False):
+            scores = summary(part, average=average)
+            summaries.append(scores.assign(benchmark=name))
     rows = pd.concat(summaries, ignore_index=True)
     refuse_repeats(rows, ["benchmark", "model"], "tables")
     numbers = rows.pivot(index="model", columns="benchmark")
@@ -148,23 +142,8 @@ def compare_benchmarks(
         reason = numbers["reason"][name].fillna("not scored")
         reasons += (f"; {name}: " + reason).where(reason != "", "")
     columns["reason"] = reasons.str.removeprefix("; ")
-
     frame = pd.DataFrame(columns).reset_index()
     return frame.sort_values("mean_rank", kind="stable", ignore_index=True)
-
-
-def _split_benchmarks(
-    tables: pd.DataFrame | Iterable[pd.DataFrame] | Mapping[str, pd.DataFrame],
-) -> list[tuple[str, pd.DataFrame]]:
-    """The argument of `compare_benchmarks` as names and tables of one benchmark."""
-    if isinstance(tables, Mapping):
-        return [(str(name), table) for name, table in tables.items()]
-    frames = [tables] if isinstance(tables, pd.DataFrame) else tables
-    parts: list[tuple[str, pd.DataFrame]] = []
-    for frame in frames:
-        for name, part in frame.groupby("benchmark", sort=False):
-            parts.append((str(name), part))
-    return parts
 
 
 def _mean_rank(overall: pd.DataFrame) -> pd.Series:
@@ -177,7 +156,7 @@ def _mean_rank(overall: pd.DataFrame) -> pd.Series:
 
 
 def with_baselines(
-    table: pd.DataFrame, responses: pd.DataFrame | None = None, *, seed: int = 0
+    table: pd.DataFrame, responses: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Add rows of the content-blind baselines that scores or pairs lack, at the end.
 
@@ -186,27 +165,21 @@ def with_baselines(
     already.
     """
     present = {name for name in table["model"].unique() if is_baseline(name)}
-    missing = []
-    for name, scorer in baselines.ALL.items():
-        # One score for all answers ties every comparison, which ranks nothing.
-        if name not in present and scorer is not baselines.constant:
-            missing.append(scorer)
-    if not missing or (present and responses is None):
-        return table
     if responses is None:
-        return pd.concat([table, _draw_rows(table, seed)], ignore_index=True)
+        rows = [] if present else [_draw_rows(table)]
+        return pd.concat([table, *rows], ignore_index=True)
+    # One score for all answers ties every comparison, which ranks nothing.
+    absent = baselines.ALL.keys() - present - {"constant"}
+    scorers = [scorer for name, scorer in baselines.ALL.items() if name in absent]
+    rows = [_score_rows(table, responses, scorer) for scorer in scorers]
+    return pd.concat([table, *rows], ignore_index=True)
 
-    rows = _score_rows(table, responses, missing)
-    parts = [part for _, part in rows.groupby("model", sort=False)]
-    return pd.concat([table, *parts], ignore_index=True)
 
-
-def _draw_rows(table: pd.DataFrame, seed: int) -> pd.DataFrame:
+def _draw_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of a model whose scores (or margins) are drawn."""
     is_scores = "score" in table
-    item = KEY if is_scores else ITEM
-    items = table.drop_duplicates(item)
-    draw = np.random.default_rng(seed).normal(size=len(items))
+    items = table.drop_duplicates(KEY if is_scores else ITEM)
+    draw = np.random.default_rng(0).normal(size=len(items))
     if is_scores:
         return items.assign(model=baselines.DRAWN, score=draw)
     outcome = tables.outcome(draw)
@@ -214,22 +187,18 @@ def _draw_rows(table: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 
 def _score_rows(
-    table: pd.DataFrame, responses: pd.DataFrame, scorers: Sequence[baselines.Baseline]
+    table: pd.DataFrame, responses: pd.DataFrame, scorer: baselines.Baseline
 ) -> pd.DataFrame:
-    """The rows of scorers that read the texts of `table`."""
+    """The rows of a scorer that reads the texts of `table`."""
     is_scores = "score" in table
     item = KEY if is_scores else ITEM
-    items = table.drop_duplicates(item)
-    responses = adopt_name(responses, table)
-    prompts = pd.MultiIndex.from_frame(items[PROMPT])
-    has_rows = pd.MultiIndex.from_frame(responses[PROMPT]).isin(prompts)
-
-    scores = scoring.score(responses[has_rows], scorers, progress=False)
+    scores = scoring.score(adopt_name(responses, table), scorer, progress=False)
     scored = scores if is_scores else pairs(scores)
-    family = items.columns.intersection(["family"])
-    scored = scored.drop(columns=family, errors="ignore")
-    rows = items[[*item, *family]].merge(scored, how="left", on=item)
+    scored = scored.drop(columns="family", errors="ignore")
 
+    family = table.columns.intersection(["family"])
+    items = table.drop_duplicates(item)[[*item, *family]]
+    rows = items.merge(scored, how="left", on=item)
     without_text = rows[rows["model"].isna()]
     if len(without_text):
         first = without_text[PROMPT].iloc[0].to_dict()

@@ -6,11 +6,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import numpy as np
 import pandas as pd
@@ -18,16 +17,15 @@ import pandas as pd
 from rmlab import metrics, plots
 from rmlab.benchmarks import benchmark_of
 from rmlab.benchmarks.registry import benchmarks_by_name
-from rmlab.benchmarks.roles import OwnColumns
 from rmlab.estimation.items import require_item_columns
 from rmlab.estimation.ties import TIES
 from rmlab.io.native import sha256
+from rmlab.metrics.pairing import as_pairs
 from rmlab.records import expand_path, write_file
 from rmlab.report import formats
 from rmlab.report.figures import AnyFigure, draw_figure, root_figure
 from rmlab.report.leaderboard import leaderboard, with_baselines
 from rmlab.report.sources import (
-    Results,
     Source,
     match_texts,
     provenance_table,
@@ -35,19 +33,17 @@ from rmlab.report.sources import (
 )
 from rmlab.scorers.base import Provenance
 from rmlab.stats.ranking import MOST_MODELS
-from rmlab.tables import KEY, LABELS, LEVELS, PROMPT, DataError
+from rmlab.tables import ITEM, LEVELS, PROMPT, DataError
 from rmlab.text import escape_html, format_csv, visible
 from rmlab.version import __version__
 from rmlab.widgets.comparisons import Comparisons
 
 _MOST_PANELS = 6  # models with a figure of their own: the best
 _MOST_BARS = 30  # models in the figure of easy, normal, hard
-_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
 _MIB = 2**20
 _DOTS = 120  # per inch, of the figures in a page
-# Rows of one benchmark beyond which no browser would open a page with all of them.
-MOST_ROWS = 12_000_000
+MOST_TEXT = 20.0  # MiB of a benchmark
 
 
 class _Drawing(NamedTuple):
@@ -64,10 +60,7 @@ def write_report(
     *,
     responses: pd.DataFrame | None = None,
     texts: bool = False,
-    text_limit: float = 20.0,
     title: str = "Reward models",
-    seed: int = 0,
-    columns: OwnColumns | None = None,
     cluster: str | None = None,
 ) -> Path:
     """Write one HTML file with a section for each benchmark.
@@ -90,17 +83,10 @@ def write_report(
         The texts of benchmarks in `source`: they add the baselines that read them.
         Custom data are matched by domain and id, whatever their files are called.
     texts : bool
-        Whether prompts, answers and notes of `responses` are in the page.
-    text_limit : float
-        MiB of text of a benchmark in the page; beyond it those of a random sample of
-        the prompts, and the page says how many.
+        Whether prompts, answers and notes of `responses` are in the page. Beyond 20 MiB
+        of a benchmark these are of a random sample of prompts, and the page says so.
     title : str
         Heading of the page.
-    seed : int
-        Seed of the random baseline and of the sample of prompts.
-    columns : mapping, optional
-        Our names to those of files of pairs, as in `rmlab.load_preferences`:
-        {"chosen_score": "good"}.
     cluster : str, optional
         Column that names a cluster of prompts, as in `rmlab.summary`.
 
@@ -114,66 +100,49 @@ def write_report(
     DataError
         Where nothing can be read, for another suffix of `out`, for `texts` without
         `responses`, and for responses that nothing in `source` is about.
-
-    Notes
-    -----
-    Where no model has all parts of a benchmark, its score is missing and the page says
-    why. Where the scores of all
-    models are too large for a page, their prompts are left out.
     """
     if Path(out).suffix.lower() not in (".html", ".htm"):
         problem = f"out: {str(out)!r} does not end in .html"
         raise DataError(problem, "tables for papers: rmlab.report.to_latex(board)")
-    results = read_results(source, columns)
-    if responses is None:
-        texts_by_benchmark = results.texts
-    else:
+    results = read_results(source)
+    texts_by_benchmark = results.texts
+    if responses is not None:
         texts_by_benchmark = match_texts(responses, results.tables)
     if texts and not texts_by_benchmark:
         remedy = "pass responses=rmlab.load(...), the benchmark that was scored"
         raise DataError("texts: there are no texts", remedy)
 
-    limit = text_limit if texts else 0.0
+    limit = MOST_TEXT if texts else 0.0
     sections = []
     for name in [*results.tables]:
-        benchmark_texts = texts_by_benchmark.get(name)
-        section = _section(name, results, benchmark_texts, limit, seed, cluster)
+        # Taken out: a large table is not held beside the one with baselines.
+        table = results.tables.pop(name)
+        section = _section(name, table, texts_by_benchmark.get(name), limit, cluster)
         sections.append(section)
     return write_page(out, title, sections, results.files)
 
 
 def _section(
     name: str,
-    results: Results,
+    table: pd.DataFrame,
     responses: pd.DataFrame | None,
     text_limit: float,
-    seed: int,
     cluster: str | None,
 ) -> dict[str, object]:
     """The section of a benchmark, as page.html reads it."""
-    # Taken out: a table of millions of rows is not held beside the one with baselines.
-    table = results.tables.pop(name)
     provenance = table.attrs.pop("provenance")
     table = _add_family(table, responses, cluster)
-    table = with_baselines(table, responses, seed=seed)
-    board = leaderboard(table, common=None, seed=seed)
+    table = with_baselines(table, responses)
+    board = leaderboard(table, common=None)
     models = board[board["kind"] == "model"]
-
     benchmark = benchmark_of(table)
+    data = Comparisons(table, responses)
+    explorer = explorer_data(data, text_limit)
+
     style_column = "style" if "style" in table else "chosen_style"
-    styles = table[style_column]
-    links: dict[str, dict[str, str]] = {}
-    explorer = None
-    if len(table) <= MOST_ROWS:
-        data = Comparisons(table, responses)
-        links = _links(data)
-        explorer = explorer_data(data, text_limit, seed)
-
-    lacks_styles = bool(styles.isna().all())
-    if lacks_styles and benchmark.needs == "pairs" and responses is not None:
-        table = _add_length(table, responses)
-
-    has_styles = bool(styles.notna().all())
+    has_styles = bool(table[style_column].notna().all())
+    if not has_styles and benchmark.needs == "pairs" and responses is not None:
+        table = _add_length(table, data)
     missing = ""
     figures = []
     if board["overall"].isna().all():
@@ -194,8 +163,8 @@ def _section(
         "n_models": len(models),
         "n_ranked": MOST_MODELS,
         "numbers": board,
-        "board": board_html(board, links, name),
-        "caption": formats.CAPTIONS["leaderboard"],
+        "board": board_html(board, _links(data), name),
+        "caption": formats.describe(board),
         "provenance": provenance_table(provenance),
         "figures": figures,
         "explorer": explorer,
@@ -204,12 +173,9 @@ def _section(
 
 def _scoring_dates(provenance: Mapping[str, Provenance]) -> str:
     """The day on which the models were scored, or the first and the last day."""
-    days = {
-        str(entry["started"])[:10]
-        for entry in provenance.values()
-        if "started" in entry
-    }
-    return " to ".join(sorted({min(days), max(days)})) if days else ""
+    started = [entry["started"] for entry in provenance.values() if "started" in entry]
+    days = sorted(str(time)[:10] for time in started)
+    return " to ".join(dict.fromkeys(days[:1] + days[-1:]))
 
 
 def _add_family(
@@ -229,24 +195,16 @@ def _add_family(
     return table.assign(family=table[cluster])
 
 
-def _add_length(table: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
+def _add_length(table: pd.DataFrame, data: Comparisons) -> pd.DataFrame:
     """Pairs with a column `length`: whether the chosen answer is shorter or longer.
 
     Lengths within a quarter of each other are equal.
     """
-    rows = responses.assign(n_characters=responses["response"].str.len())
-    n_characters = rows.set_index(KEY)["n_characters"]
-    compared = metrics.pairs(table) if "score" in table else table
-    lengths = {}
-    for label in LABELS:
-        keys = compared[[*PROMPT, f"{label}_slot"]].assign(label=label)
-        keys = keys.rename(columns={f"{label}_slot": "slot"})[KEY]
-        lengths[label] = n_characters.reindex(pd.MultiIndex.from_frame(keys)).to_numpy()
-
-    ratio = lengths["chosen"] / lengths["rejected"]
-    bounds = [0, 1 / 1.25, 1.25, np.inf]
-    lengths_compared = pd.cut(ratio, bounds, labels=["shorter", "equal", "longer"])
-    return compared.assign(length=lengths_compared)
+    n_characters = data.responses["response"].str.len().to_numpy()
+    ratio = n_characters[data.chosen] / n_characters[data.rejected]
+    names = ["shorter", "equal", "longer"]
+    length = pd.cut(ratio, [0, 1 / 1.25, 1.25, np.inf], labels=names)
+    return as_pairs(table).merge(data.items[ITEM].assign(length=length), on=ITEM)
 
 
 def _links(data: Comparisons) -> dict[str, dict[str, str]]:
@@ -286,27 +244,23 @@ def _figures(
 
     numbers = board[["model", "kind", "overall", "low", "high", "group"]]
     yield _Drawing("overall", plots.plot_leaderboard(board), numbers)
+    if not has_styles:
+        parts = metrics.estimates(best)
+        for quantity in ("section", "domain", "subset"):
+            part = parts[parts["quantity"] == quantity]
+            if len(part["name"].unique()) > 1:
+                figure = plots.plot_forest(part, label="name", series="model")
+                yield _Drawing("parts", figure, part)
+                break
     if not is_pairwise:
-        yield from _best_of_figures(best)
-    elif "length" in table and not has_styles:
-        yield from _length_figures(best)
-
-
-def _length_figures(pairs: pd.DataFrame) -> Iterator[_Drawing]:
-    shares = metrics.accuracy(pairs, by=["model", "length"], average="prompts")
-    lengths = shares.dropna(subset=["low"])
-    if len(lengths):
-        yield _Drawing("length", plots.plot_forest(lengths), lengths)
-
-
-def _best_of_figures(scores: pd.DataFrame) -> Iterator[_Drawing]:
-    subsets = metrics.estimates(scores).query("quantity == 'subset'")
-    figure = plots.plot_forest(subsets, label="name", series="model")
-    yield _Drawing("subsets", figure, subsets)
-    is_tie = scores["domain"] == TIES
-    if not is_tie.all():
-        curve = metrics.best_of_curve(scores[~is_tie])
+        is_tie = best["domain"] == TIES
+        curve = metrics.best_of_curve(best[~is_tie])
         yield _Drawing("best-of", plots.plot_best_of(curve), curve)
+    elif "length" in best:
+        shares = metrics.accuracy(best, by=["model", "length"], average="prompts")
+        lengths = shares.dropna(subset=["low"])
+        if len(lengths):
+            yield _Drawing("length", plots.plot_forest(lengths), lengths)
 
 
 def write_page(
@@ -318,18 +272,16 @@ def write_page(
     """Write the page, its only script allowed by its hash."""
     from jinja2 import Environment, PackageLoader
 
-    widgets = files("rmlab.widgets")
-    report = files("rmlab.report")
-    script = _join_files(widgets / "explorer.js", report / "page.js")
-    digest = hashlib.sha256(script.encode()).digest()
-
-    loader = PackageLoader("rmlab.report", ".")
-    environment = Environment(loader=loader, autoescape=True)
+    environment = Environment(
+        loader=PackageLoader("rmlab.report", "."), autoescape=True
+    )
     environment.filters |= {"csv": encode_csv, "sha256": sha256, "visible": visible}
+    script = _read_asset("widgets/explorer.js") + _read_asset("report/page.js")
+    digest = hashlib.sha256(script.encode()).digest()
     html = environment.get_template("page.html").render(
         title=title,
         sections=sections,
-        style=_join_files(report / "page.css", widgets / "explorer.css"),
+        style=_read_asset("report/page.css") + _read_asset("widgets/explorer.css"),
         script=script,
         digest=base64.b64encode(digest).decode(),
         files=sources,
@@ -338,9 +290,8 @@ def write_page(
     return write_file(expand_path(out), html)
 
 
-def _join_files(*paths: Traversable) -> str:
-    texts = [path.read_text("utf-8") for path in paths]
-    return "".join(texts)
+def _read_asset(name: str) -> str:
+    return (files("rmlab") / name).read_text("utf-8")
 
 
 def write_explorer(
@@ -351,13 +302,11 @@ def write_explorer(
     title: str,
 ) -> Path:
     """Write a page with the explorer alone, of scores or pairs and all their texts."""
-    explorer = explorer_data(Comparisons(table, responses), text_limit=np.inf)
+    explorer = explorer_data(Comparisons(table, responses), np.inf)
     return write_page(out, title, [{"explorer": explorer}])
 
 
-def explorer_data(
-    data: Comparisons, text_limit: float, seed: int = 0
-) -> dict[str, object]:
+def explorer_data(data: Comparisons, text_limit: float) -> dict[str, object]:
     """The explorer's data, as lines of JSON: all columns, then a prompt's texts a line.
 
     `text_limit`: MiB of texts; beyond it those of a random sample of prompts.
@@ -365,7 +314,7 @@ def explorer_data(
     sizes = np.array([len(text) for text in data.searchable]) / _MIB
     has_text = np.zeros(len(sizes), bool)
     if data.responses is not None:
-        order = np.random.default_rng(seed).permutation(len(sizes))
+        order = np.random.default_rng(0).permutation(len(sizes))
         fits = np.cumsum(sizes[order]) <= text_limit
         has_text[order[fits]] = True
 
@@ -395,19 +344,16 @@ def board_html(
     board: pd.DataFrame, links: Mapping[str, Mapping[str, str]], benchmark: str
 ) -> str:
     """A leaderboard as an HTML table, whose numbers lead to the prompts they count."""
-    cells = formats.printed_board(board).map(escape_html)
-    names = zip(board["model"], cells["model"], strict=True)
-    cells["model"] = [_link(_hub_address(name), text) for name, text in names]
+    cells = formats.print_cells(board).map(escape_html)
+    cells.insert(0, "model", cells.pop("model"))
     for column in cells.columns.intersection([*links]):
         fields = {"b": visible(benchmark), **links[column]}
-        linked = []
-        for model, text in zip(board["model"], cells[column], strict=True):
-            query = urlencode(fields | {"models": model})
-            linked.append(_link(f"#{query}", text))
-        cells[column] = linked
+        queries = [urlencode(fields | {"models": model}) for model in board["model"]]
+        cells[column] = list(map(_link, queries, cells[column]))
 
     parts = board.loc[:, "kind":"se"].columns[1:-1]
     shares = board[["overall", *parts]].round(3).astype("str")
+    shares = shares[shares.columns.intersection(cells.columns)]
     properties = "--share: " + shares  # page.css colours it
     kinds = pd.DataFrame(dict.fromkeys(cells.columns, board["kind"]))
     identity = hashlib.sha256(benchmark.encode()).hexdigest()[:8]
@@ -423,20 +369,11 @@ def board_html(
 
 
 def _format_heading(column: object) -> str:
-    return escape_html(formats.heading(str(column)))
+    return escape_html(str(column).replace("_", " "))
 
 
-def _hub_address(model: str) -> str:
-    """The model's page on the hub, empty where its name is of another form."""
-    if not _HUB_NAME.fullmatch(model):
-        return ""
-    return f"https://huggingface.co/{quote(model)}"
-
-
-def _link(address: str, text: str) -> str:
-    if not address or not text:
-        return text
-    return f'<a rel="noopener noreferrer" href="{escape_html(address)}">{text}</a>'
+def _link(query: str, text: str) -> str:
+    return f'<a href="#{escape_html(query)}">{text}</a>' if text else ""
 
 
 def encode_figure(figure: AnyFigure) -> str:

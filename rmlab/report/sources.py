@@ -14,8 +14,6 @@ from rmlab import io
 from rmlab.benchmarks import benchmarks_by_name
 from rmlab.benchmarks.own_files import load_preferences
 from rmlab.benchmarks.registry import adopt_name
-from rmlab.benchmarks.roles import OwnColumns
-from rmlab.io.files import Paths
 from rmlab.io.native import SIDECAR
 from rmlab.metrics.pairing import as_pairs
 from rmlab.records import SUFFIXES, expand_path
@@ -40,7 +38,13 @@ _PROVENANCE = [
 ]
 # Letters of a value in the table of provenance.
 _LONGEST = 200
-Source: TypeAlias = Paths | pd.DataFrame | Sequence[pd.DataFrame]
+Source: TypeAlias = (
+    str
+    | PathLike[str]
+    | Sequence[str | PathLike[str]]
+    | pd.DataFrame
+    | Sequence[pd.DataFrame]
+)
 """Where results are: files, a table, or several tables."""
 
 
@@ -56,26 +60,22 @@ class Results(NamedTuple):
     texts: dict[str, pd.DataFrame]
 
 
-def read_results(source: Source, columns: OwnColumns | None = None) -> Results:
-    """All results in a folder, a glob, a list of files, or tables of scores or pairs.
-
-    `columns`: our names to those of files of pairs, as in `rmlab.load_preferences`.
-    """
-    if isinstance(source, pd.DataFrame):
-        source = [source]
-    entries = [source] if isinstance(source, str | PathLike) else list(source)
-    tables_given = [entry for entry in entries if isinstance(entry, pd.DataFrame)]
-    if tables_given:
-        checked = [check_table(table) for table in tables_given]
+def read_results(source: Source) -> Results:
+    """All results in folders, globs, files, or tables of scores or pairs."""
+    is_single = isinstance(source, str | PathLike | pd.DataFrame)
+    entries = [source] if is_single else list(source)
+    if any(isinstance(entry, pd.DataFrame) for entry in entries):
+        checked = [check_table(table) for table in entries]
         return Results(_tables_by_benchmark(checked), [], {})
 
-    paths = _result_files(
-        [entry for entry in entries if not isinstance(entry, pd.DataFrame)]
-    )
-    frames = [_read_results_file(path, columns) for path in paths]
+    paths: list[Path] = []
+    for entry in entries:
+        paths += _result_files(entry)
+    frames = [_read_results_file(path) for path in paths]
     tables = _tables_by_benchmark(frames)
-    responses = _read_texts(paths, frames, columns)
-    return Results(tables, paths, match_texts(responses, tables))
+    responses = _read_texts(paths, frames)
+    texts = {} if responses is None else match_texts(responses, tables)
+    return Results(tables, paths, texts)
 
 
 def check_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -94,37 +94,36 @@ def _tables_by_benchmark(frames: Sequence[pd.DataFrame]) -> dict[str, pd.DataFra
 
 
 def _read_texts(
-    paths: Sequence[Path], frames: Sequence[pd.DataFrame], columns: OwnColumns | None
+    paths: Sequence[Path], frames: Sequence[pd.DataFrame]
 ) -> pd.DataFrame | None:
     """The texts in files of custom pairs; None where there are none."""
     texts = []
     for path, frame in zip(paths, frames, strict=True):
-        is_custom = not {*frame["benchmark"]} <= benchmarks_by_name().keys()
-        if is_custom:
+        if not {*frame["benchmark"]} <= benchmarks_by_name().keys():
             with suppress(DataError):  # a file of scores alone has no texts
-                texts.append(load_preferences(path, columns=columns))
+                texts.append(load_preferences(path))
     if not texts:
         return None
     return pd.concat(texts, ignore_index=True).drop_duplicates(KEY)
 
 
 def match_texts(
-    responses: pd.DataFrame | None, tables: Mapping[str, pd.DataFrame]
+    responses: pd.DataFrame, tables: Mapping[str, pd.DataFrame]
 ) -> dict[str, pd.DataFrame]:
     """Responses by their benchmark in `tables`, those of custom data by their keys.
 
     Raises DataError where there are responses of no table.
     """
     texts: dict[str, pd.DataFrame] = {}
-    if responses is None:
-        return texts
     for name, part in responses.groupby("benchmark", sort=False):
-        is_matched = False
-        for benchmark, table in tables.items():
-            if benchmark == name or _has_texts(table, part):
-                texts[benchmark] = adopt_name(part, table)
-                is_matched = True
-        if not is_matched:
+        matches = [
+            benchmark
+            for benchmark, table in tables.items()
+            if benchmark == name or _has_texts(table, part)
+        ]
+        for benchmark in matches:
+            texts[benchmark] = adopt_name(part, tables[benchmark])
+        if not matches:
             problem = f"responses: no scores of {name!r}; scores: {short([*tables])}"
             raise DataError(problem, "pass the texts that were scored")
     return texts
@@ -145,29 +144,25 @@ def provenance_table(provenance: Mapping[str, Provenance]) -> pd.DataFrame:
         row = {"name": name}
         for field in _PROVENANCE:
             if entry.get(field):
-                row[field] = _format_entry(entry[field])
+                text = str(entry[field]).strip("{}")
+                row[field] = textwrap.shorten(text, _LONGEST, placeholder="…")
         rows.append(row)
     frame = pd.DataFrame(rows).reindex(columns=["name", *_PROVENANCE])
     return frame.dropna(axis="columns", how="all").fillna("")
 
 
-def _result_files(source: Paths) -> list[Path]:
-    if not isinstance(source, str | PathLike):
-        files = []
-        for entry in source:
-            files += _result_files(entry)
-        return files
-
+def _result_files(source: str | PathLike[str]) -> list[Path]:
+    """The file, or the result files of a folder or a glob."""
     path = expand_path(source)
     if path.is_file():
         return [path]
     if path.is_dir():
         candidates = [*path.rglob("*")]
-    elif not has_magic(str(path)):
-        raise DataError(f"{path}: no such file or folder", "check the path")
-    else:
+    elif has_magic(str(path)):
         candidates = [Path(name) for name in glob(str(path), recursive=True)]
-    files = sorted(candidate for candidate in candidates if _is_result(candidate))
+    else:
+        raise DataError(f"{path}: no such file or folder", "check the path")
+    files = sorted(filter(_is_result, candidates))
     if not files:
         problem = f"{path}: no result files ({', '.join(SUFFIXES)})"
         raise DataError(problem, "write them with rmlab score -o")
@@ -183,9 +178,9 @@ def _is_result(path: Path) -> bool:
     return not is_in_store
 
 
-def _read_results_file(path: Path, columns: OwnColumns | None) -> pd.DataFrame:
+def _read_results_file(path: Path) -> pd.DataFrame:
     try:
-        return io.read_scores(path, columns=columns or None, allow_missing=True)
+        return io.read_scores(path, allow_missing=True)
     except DataError as error:
         with suppress(DataError):
             return io.read_pairs(path)
@@ -208,11 +203,3 @@ def join_tables(parts: list[pd.DataFrame]) -> pd.DataFrame:
     table = pd.concat(parts, ignore_index=True)
     table.attrs["provenance"] = provenance
     return table
-
-
-def _format_entry(value: object) -> str:
-    text = str(value)
-    if isinstance(value, dict):
-        versions = [f"{name} {version}" for name, version in value.items()]
-        text = ", ".join(versions)
-    return textwrap.shorten(text, _LONGEST, placeholder="…")

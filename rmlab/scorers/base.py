@@ -107,8 +107,8 @@ class Scorer(ABC):
     terms: "Sequence[tuple[float, Scorer]]" = ()
     # Whether copies may score on other machines.
     travels: ClassVar[bool] = True
-    # Whether the scores are in the store when `stream` yields them.
-    writes_store: ClassVar[bool] = False
+    # What the last `stream` counted: numbers and Counters, which add up over workers.
+    counts: Mapping[str, Any] = MappingProxyType({})
     # Why texts of the last `stream` have no score, by their positions, where it knows.
     unscored: Mapping[int, str] = MappingProxyType({})
 

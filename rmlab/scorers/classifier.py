@@ -4,7 +4,7 @@ read.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 
@@ -12,14 +12,14 @@ from rmlab.inference.encoding import Encoded, encode
 from rmlab.inference.forward import Batch
 from rmlab.scorers.base import Floats
 from rmlab.scorers.checkpoints.adapters import Adapted
-from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
+from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, complete_options
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
 from rmlab.scorers.local import Placement, ReadoutScorer, place, remakeable
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import COUNTED_POSITIONS, with_arguments
 from rmlab.scorers.models.classification import head_keys, label_weights, split
 from rmlab.scorers.models.heads import Head, choose
-from rmlab.scorers.reads import Read, last_before_pad
+from rmlab.scorers.reads import ENDS, Read, find_ends
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
@@ -43,19 +43,12 @@ def classifier(
     base: str | Path | None = None,
     dtype: str | None = None,
     device: str | None = None,
-    template: str | Path | None = None,
-    template_options: Mapping[str, Any] | None = None,
-    system: str | None = None,
-    bos: bool | None = None,
-    eos: bool | None = None,
-    max_length: int | None = None,
-    truncate: str | None = None,
-    convention: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     revision: str | None = None,
-    budget: int | None = None,
+    max_batch_tokens: int | None = None,
     name: str | None = None,
+    **writing: Unpack[EncodeOptions],
 ) -> "Classifier":
     """A reward model that gives each (prompt, response) one raw score; never a sigmoid.
 
@@ -88,30 +81,17 @@ def classifier(
         "float32", "bfloat16" or "float16", and "cpu", "cuda" or "mps". Chosen for the
         machine: bfloat16 on a GPU that has it, float32 on a CPU. The head always runs
         in float32.
-    template : str or Path, optional
-        A name, Jinja text or a file; see `rmlab.inference.encoding.encode`.
-    template_options : mapping, optional
-        Variables of the template, such as {"enable_thinking": False} or "tools".
-    system : str, optional
-        A system message before every conversation.
-    bos, eos : bool, optional
-        Whether the text begins with the beginning token and ends with the end token, if
-        not as template and tokenizer write it.
-    max_length : int, optional
-        The longest text in tokens. By default the model's window.
-    truncate : str, optional
-        What long texts lose. By default they are refused.
-    convention : str, optional
-        "reward-bench" makes token ids as its runner does, a doubled beginning token
-        included, to repeat published rows. By default each special token stands once.
     trust_remote_code, allow_pickle : bool
         Whether code that comes with the model, and pickled weights, may be read.
     revision : str, optional
         A commit, tag or branch on the hub.
-    budget : int, optional
-        Tokens forwarded at once.
+    max_batch_tokens : int, optional
+        Tokens forwarded at once, by default what suits the machine.
     name : str, optional
         What the model is called in tables.
+    **writing
+        How texts become tokens: `template`, `template_options`, `system`, `bos`, `eos`,
+        `max_length`, `truncate`, `convention`; see `rmlab.scorers.EncodeOptions`.
 
     Returns
     -------
@@ -125,7 +105,7 @@ def classifier(
         labels without weights, pickles or code that were not allowed, and a model in
         memory that is spread over processes.
     """
-    require_convention(convention, bos=bos)
+    options = complete_options(writing)
     if pooling not in (None, *_POOLING):
         raise DataError(f"pooling={pooling!r}", nearest(pooling, list(_POOLING)))
     checkpoint = open_model(
@@ -138,20 +118,10 @@ def classifier(
         trust_remote_code=trust_remote_code,
     )
     chosen = _choose_head(checkpoint, head, weights)
-    options = EncodeOptions(
-        template=template,
-        template_options=template_options,
-        system=system,
-        bos=bos,
-        eos=eos,
-        max_length=max_length,
-        truncate=truncate,
-        convention=convention,
-    )
     return Classifier(
         checkpoint,
         _make_encoder(checkpoint, chosen.row, options, pooling),
-        place(checkpoint, device, dtype, budget),
+        place(checkpoint, device, dtype, max_batch_tokens),
         head=chosen,
         name=name,
     )
@@ -227,7 +197,7 @@ class Classifier(ReadoutScorer["Readout"]):
             taken_apart = split(model, self.checkpoint)
             base = taken_apart.backbone
             run = taken_apart.head
-            reads: tuple[Read, ...] = (Read(taken_apart.position),)
+            reads: tuple[Read, ...] = (taken_apart.read,)
         else:
             # Code that comes with a model may give the whole reward model where the
             # backbone was asked for.
@@ -244,11 +214,10 @@ class Classifier(ReadoutScorer["Readout"]):
         pooling = self.encoder.pooling
         if pooling is None:
             return reads
-        ends = {*_POOLING.values()}
-        if ends.isdisjoint(reads):
+        if set(ENDS).isdisjoint(reads):
             problem = f"pooling={pooling!r}, but its head reads {reads[0].value!r}"
             raise self.checkpoint.error(problem, "leave pooling out")
-        return tuple(_POOLING[pooling] if read in ends else read for read in reads)
+        return tuple(_POOLING[pooling] if read in ENDS else read for read in reads)
 
     def read_head(self, batch: Batch) -> Floats:
         """The rewards of a batch's rows, with one row for each read of a text."""
@@ -266,7 +235,7 @@ class Classifier(ReadoutScorer["Readout"]):
             start = int(encoded.response_start[text])
             everywhere = np.arange(len(ids))
             (batch,) = backbone.hidden(
-                [ids], [everywhere], groups=[0], budget=self.budget
+                [ids], [everywhere], groups=[0], budget=self.max_batch_tokens
             )
         # Where the head looks when the text ends at a token: there, and at what it
         # reads of the prompt.
@@ -274,11 +243,9 @@ class Classifier(ReadoutScorer["Readout"]):
         ends = everywhere[start:]
         positions = np.tile(located.positions[0], (len(ends), 1))
         for column, read in enumerate(readout.reads):
-            if read is Read.LAST:
-                positions[:, column] = ends
-            elif read is Read.BEFORE_PAD:
-                kept = last_before_pad(ids, self.encoder.padding)
-                positions[:, column] = kept[start:]
+            if read in ENDS:
+                read_ends = find_ends(read, ids, self.encoder.padding)
+                positions[:, column] = read_ends[start:]
         where = [*batch.where[0][positions]]
         rows = Batch(np.zeros(len(ends), np.intp), batch.rows, where)
         return ids[start:], _read_rows(readout, rows)
@@ -324,8 +291,8 @@ def _refuse_steps(checkpoint: Source, row: Head) -> None:
     architectures = str(checkpoint.settings.get("architectures"))
     if "ForTokenClassification" not in architectures:
         return
-    n_labels = checkpoint.weights.get("score.weight")
-    if row.name != "token" or n_labels is None or n_labels.shape[0] > 1:
+    is_of_row = row.architecture == "ForTokenClassification"
+    if not is_of_row or checkpoint.weights[row.parts[0]].shape[0] > 1:
         problem = "it classifies tokens, as process reward models do"
         raise checkpoint.error(problem, "use an outcome reward model")
 
@@ -382,7 +349,7 @@ def _is_causal(backbone: "Backbone") -> bool:
     """Whether a position sees only what stands before it; tried on eight tokens."""
     import torch
 
-    size = int(backbone.model.config.get_text_config().vocab_size)
+    size = loading.vocabulary_size(backbone.model)
     ids = (size // 2 + np.arange(8, dtype=np.int32)) % size
     changed = np.append(ids[:-1], ids[0])
     positions = np.array([0, 3])

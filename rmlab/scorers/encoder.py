@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,29 @@ Ids = NDArray[np.int32]
 
 
 class EncodeOptions(TypedDict, total=False):
-    """How texts become tokens; the keywords of `rmlab.inference.encoding.encode`."""
+    """How texts become tokens: keywords of whatever makes a model for texts.
+
+    Attributes
+    ----------
+    template : str or Path, optional
+        The name of a format, Jinja text, or a file that holds it. By default the
+        tokenizer's own; see `rmlab.inference.encoding.encode`.
+    template_options : mapping, optional
+        Variables of the template, such as {"enable_thinking": False} or "tools".
+    system : str, optional
+        A system message before every conversation.
+    bos, eos : bool, optional
+        Whether the text begins with the beginning token and ends with the end token, if
+        not as template and tokenizer write it.
+    max_length : int, optional
+        The longest text in tokens. By default the model's window.
+    truncate : str, optional
+        What long texts lose: "left" (the beginning) or "right". By default they are
+        refused.
+    convention : str, optional
+        "reward-bench" makes token ids as its runner does, a doubled beginning token
+        included, to repeat published rows. By default each special token stands once.
+    """
 
     template: str | Path | None
     template_options: TemplateOptions | None
@@ -39,6 +61,38 @@ class EncodeOptions(TypedDict, total=False):
     max_length: int | None
     truncate: str | None
     convention: str | None
+
+
+def complete_options(
+    options: EncodeOptions,
+    *,
+    runner: str = "reward-bench",
+    fixed: Sequence[Literal["bos", "eos"]] = ("bos",),
+) -> EncodeOptions:
+    """Return all options, None where one is not given.
+
+    `runner`: what a convention is called in `rmlab.inference.encoding`. `fixed`: the
+    special tokens that it decides. Raises TypeError for another option, and DataError
+    for a convention that does not exist, or beside tokens that it decides.
+    """
+    unknown = options.keys() - EncodeOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+    complete = cast("EncodeOptions", dict.fromkeys(EncodeOptions.__annotations__))
+    complete.update(options)
+    convention = complete["convention"]
+    if convention not in (None, "reward-bench"):
+        problem = f"convention={convention!r}"
+        remedy = "allowed: None (special tokens once), 'reward-bench' (as its runner)"
+        raise DataError(problem, remedy)
+    if convention is not None:
+        complete["convention"] = runner
+        for name in fixed:
+            if complete[name] is not None:
+                problem = f"{name}={complete[name]} with convention={convention!r}"
+                remedy = f"leave {name} out: it has special tokens of its own"
+                raise DataError(problem, remedy)
+    return complete
 
 
 class TextEncoder:
@@ -218,18 +272,3 @@ class TextEncoder:
         _, _, behind = text.rpartition(sentinel)
         (ids,) = call(self.tokenizer, [behind], add_special_tokens=False)["input_ids"]
         return list(ids)
-
-
-def require_convention(
-    convention: str | None, *, bos: bool | None, eos: bool | None = None
-) -> None:
-    """Raise DataError for a convention that does not exist, and for special tokens
-    asked for beside one that has its own.
-    """
-    if convention not in (None, "reward-bench"):
-        problem = f"convention={convention!r}"
-        remedy = "allowed: None (special tokens once), 'reward-bench' (as its runner)"
-        raise DataError(problem, remedy)
-    if convention is not None and (bos, eos) != (None, None):
-        problem = f"bos={bos}, eos={eos} with convention={convention!r}"
-        raise DataError(problem, "leave them out: it has special tokens of its own")

@@ -2,11 +2,11 @@
 reference (DPO) or alone.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from rmlab.scorers.base import (
     hash_parts,
 )
 from rmlab.scorers.checkpoints.adapters import Adapted
-from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, require_convention
+from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, complete_options
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
 from rmlab.scorers.local import LocalScorer, Placement, ReadoutScorer, place, remakeable
 from rmlab.scorers.models import loading
@@ -51,20 +51,13 @@ def implicit_reward(
     mode: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
-    template: str | Path | None = None,
-    template_options: Mapping[str, Any] | None = None,
-    system: str | None = None,
-    bos: bool | None = None,
-    eos: bool | None = None,
-    max_length: int | None = None,
-    truncate: str | None = None,
-    convention: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     base: str | Path | None = None,
     revision: str | None = None,
-    budget: int | None = None,
+    max_batch_tokens: int | None = None,
     name: str | None = None,
+    **writing: Unpack[EncodeOptions],
 ) -> "ImplicitReward":
     """The implicit reward of a policy trained by preferences, such as DPO.
 
@@ -91,21 +84,17 @@ def implicit_reward(
         Without a reference "mean" (the default), "sum", or "norm" (minus the Euclidean
         norm of the log-probabilities), the three ways of RewardBench's runner. With a
         reference "sum".
-    convention : str, optional
-        "reward-bench" repeats its runner: a second beginning token, the assistant's
-        header counted as part of the answer, an end token more. By default each token
-        stands once and the answer is the answer.
     base : str or Path, optional
         The model that an adapter changes, by default the one that it names.
     revision : str, optional
         A commit, tag or branch of the policy on the hub; that of the reference stands
         in its id, as "owner/name@revision".
-    dtype, device, template, template_options, system, bos, eos
+    dtype, device, trust_remote_code, allow_pickle, max_batch_tokens, name
         As in `rmlab.classifier`.
-    max_length, truncate, budget
-        As in `rmlab.classifier`.
-    trust_remote_code, allow_pickle, name
-        As in `rmlab.classifier`.
+    **writing
+        How texts become tokens, as in `rmlab.classifier`. `convention="reward-bench"`
+        repeats its runner: a second beginning token, the assistant's header counted as
+        part of the answer, an end token more.
 
     Returns
     -------
@@ -122,7 +111,7 @@ def implicit_reward(
     ----------
     .. [1] Rafailov et al. (2023), "Direct Preference Optimization", arXiv 2305.18290.
     """
-    require_convention(convention, bos=bos, eos=eos)
+    options = complete_options(writing, runner="reward-bench-dpo", fixed=("bos", "eos"))
     find = partial(
         _open, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
     )
@@ -136,25 +125,14 @@ def implicit_reward(
         _refuse_same(*checkpoints)
     elif isinstance(trained, Adapted) and mode in (None, "sum"):
         checkpoints.append(trained.base_model)
-    runner = None if convention is None else "reward-bench-dpo"
     has_reference = len(checkpoints) == 2
-    options = EncodeOptions(
-        template=template,
-        template_options=template_options,
-        system=system,
-        bos=bos,
-        eos=eos,
-        max_length=max_length,
-        truncate=truncate,
-        convention=runner,
-    )
     reference_name = checkpoints[1].name if has_reference else None
     # With its adapter disabled, a policy reads its own tokens.
     readers = [] if _shares_base(checkpoints) else checkpoints[1:]
     return ImplicitReward(
         checkpoints,
         AnswerEncoder(trained, options, readers=readers),
-        [place(model, device, dtype, budget) for model in checkpoints],
+        [place(model, device, dtype, max_batch_tokens) for model in checkpoints],
         mode=_choose_mode(mode, has_reference=has_reference),
         reference=reference_name,
         name=name,

@@ -1,7 +1,7 @@
 """Models whose weights are on this machine: text encoder, backbone and readout."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, cached_property, partial, wraps
 from importlib import metadata
@@ -49,20 +49,23 @@ class Placement(NamedTuple):
 
     device: "torch.device"
     dtype: "torch.dtype"
-    budget: int | None
+    max_batch_tokens: int | None
 
 
 def place(
-    source: Source, device: str | None, dtype: str | None, budget: int | None
+    source: Source,
+    device: str | None,
+    dtype: str | None,
+    max_batch_tokens: int | None,
 ) -> Placement:
     """Return the placement asked for, by default what suits the machine; a model in
     memory stays as it is.
     """
     if isinstance(source, ModelInMemory):
         source.refuse_moves(device=device, dtype=dtype)
-        return Placement(source.model.device, source.model.dtype, budget)
+        return Placement(source.model.device, source.model.dtype, max_batch_tokens)
     target = loading.device(device)
-    return Placement(target, loading.dtype(dtype, target), budget)
+    return Placement(target, loading.dtype(dtype, target), max_batch_tokens)
 
 
 def remakeable(make: Callable[Options, Made]) -> Callable[Options, Made]:
@@ -112,7 +115,7 @@ class LocalScorer(Scorer):
         self.encoder = encoder
         self.device = placement.device
         self.dtype = placement.dtype
-        self.budget = placement.budget
+        self.max_batch_tokens = placement.max_batch_tokens
         self.details = details
         self.name = name or checkpoint.title
         # Of the texts scored last: how they went through the model, how many were cut.
@@ -278,8 +281,9 @@ class ReadoutScorer(LocalScorer, Generic[R]):
 
     def places(self, encoded: Encoded, texts: Ints, /) -> tuple[list[Ids], list[Ints]]:
         """Return token ids of the texts and the positions that are read in each."""
-        located = self.readout.locate(self.encoder, encoded, texts)
-        return [encoded.ids[text] for text in texts], located.positions
+        backbone, readout = self.parts
+        located = readout.locate(self.encoder, encoded, texts)
+        return self._known_ids(backbone, encoded, texts), located.positions
 
     def forward(self, encoded: Encoded, texts: Ints, /) -> Stream:
         """Yield numbers and scores of the texts with these numbers, as the batches
@@ -287,10 +291,13 @@ class ReadoutScorer(LocalScorer, Generic[R]):
         """
         backbone, readout = self.parts
         places = readout.locate(self.encoder, encoded, texts)
-        ids = [encoded.ids[text] for text in texts]
+        ids = self._known_ids(backbone, encoded, texts)
         with self.evaluating():
             batches = backbone.hidden(
-                ids, places.positions, groups=encoded.groups[texts], budget=self.budget
+                ids,
+                places.positions,
+                groups=encoded.groups[texts],
+                budget=self.max_batch_tokens,
             )
             outputs = ((batch.texts, readout.read(batch, places)) for batch in batches)
             for rows, values in read_late(outputs):
@@ -323,11 +330,31 @@ class ReadoutScorer(LocalScorer, Generic[R]):
     ) -> "tuple[Floats, Places]":
         places = parts.readout.locate(self.encoder, encoded, np.array([text]))
         (positions,) = places.positions
+        (ids,) = self._known_ids(parts.backbone, encoded, [text])
         with self.evaluating():
-            rows = parts.backbone.alone(encoded.ids[text], positions)
+            rows = parts.backbone.alone(ids, positions)
         batch = Batch(np.zeros(1, np.intp), rows, [np.arange(len(positions))])
         outputs = parts.readout.read(batch, places)
         return outputs.cpu().double().numpy(), places
+
+    def _known_ids(
+        self, backbone: "Backbone", encoded: Encoded, texts: Iterable[int]
+    ) -> list[Ids]:
+        """Return token ids of the texts; refuse those that the model has no embedding
+        for.
+        """
+        ids = [encoded.ids[text] for text in texts]
+        n_embeddings = loading.vocabulary_size(backbone.model)
+        largest = max((int(text_ids.max()) for text_ids in ids), default=0)
+        if largest >= n_embeddings:
+            n_tokens = len(self.tokenizer)
+            problem = (
+                f"its tokenizer of {n_tokens} tokens writes the token {largest}, and "
+                f"the model has {n_embeddings} embeddings"
+            )
+            remedy = "use the tokenizer that was saved with the weights"
+            raise self.checkpoint.error(problem, remedy)
+        return ids
 
     @cached_property
     def fingerprint(self) -> str | None:

@@ -13,13 +13,13 @@ from rmlab.inference.planning import Groups, Part, Texts, Tokens, pad
 from rmlab.scorers.base import Floats, Ints, PairScorer
 from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
-from rmlab.scorers.encoder import EncodeOptions, require_convention
+from rmlab.scorers.encoder import EncodeOptions, complete_options
 from rmlab.scorers.forms import Form, PairEncoder, choose_form, letters
 from rmlab.scorers.local import Placement, ReadoutScorer, place, remakeable
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.heads import Function, layers
-from rmlab.scorers.models.vocabulary import Vocabulary
+from rmlab.scorers.models.vocabulary import Vocabulary, output_layer
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def pairwise(
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     revision: str | None = None,
-    budget: int | None = None,
+    max_batch_tokens: int | None = None,
     name: str | None = None,
 ) -> "Pairwise":
     """A model that sees two answers at once and says which is better; for
@@ -70,7 +70,7 @@ def pairwise(
         them.
     convention : str, optional
         "reward-bench" asks as its runner does, where that differs (Better-PairRM).
-    dtype, device, trust_remote_code, allow_pickle, revision, budget, name
+    dtype, device, trust_remote_code, allow_pickle, revision, max_batch_tokens, name
         As in `rmlab.classifier`.
 
     Returns
@@ -86,7 +86,6 @@ def pairwise(
     if truncate not in (None, "right"):
         allowed = "allowed: None (refuse long texts), 'right' (cut them, PairRM only)"
         raise DataError(f"truncate={truncate!r}", allowed)
-    require_convention(convention, bos=None)
     checkpoint = find(
         model,
         base=base,
@@ -96,20 +95,17 @@ def pairwise(
     )
     if isinstance(checkpoint, Adapted):
         checkpoint.refuse_task("CAUSAL_LM", "SEQ_2_SEQ_LM")
-    options = EncodeOptions(
-        template=None,
-        eos=None,
-        max_length=max_length,
-        truncate=truncate,
-        convention=convention,
+    texts = EncodeOptions(
+        max_length=max_length, truncate=truncate, convention=convention
     )
+    options = complete_options(texts)
     encoder = PairEncoder(
         checkpoint, options, choose_form(checkpoint, form, convention)
     )
     return Pairwise(
         checkpoint,
         encoder,
-        place(checkpoint, device, dtype, budget),
+        place(checkpoint, device, dtype, max_batch_tokens),
         name=name,
     )
 
@@ -193,7 +189,7 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
         model = self._load_model(())
         first, second = letters(self.tokenizer, self.checkpoint.name)
         if self.form.generates:
-            weight = model.get_output_embeddings().weight[[first, second]].float()
+            weight = output_layer(model).weight[[first, second]].float()
             difference = weight[:1] - weight[1:]
             return FirstToken(model), lambda states: states[:, 0] @ difference.T
         vocabulary = Vocabulary(model, self.checkpoint.name)

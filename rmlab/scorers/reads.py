@@ -17,7 +17,8 @@ class Read(Enum):
     """A place of a text whose hidden state a head gets.
 
     LAST and FIRST: the token of the text. BEFORE_PAD: the last token that is not the
-    pad token, where transformers' classes read. MEAN: the mean over all tokens.
+    pad token, where transformers' classes read. BEFORE_FIRST_PAD: the token before the
+    first pad token, where older ones read. MEAN: the mean over all tokens.
     PROMPT_END: the last token before the answer. GATE: the token that closes the user's
     turn before the answer's header, such as `<|eot_id|>`. SOURCE, CANDIDATE_1,
     CANDIDATE_2: the markers of a text that compares two answers.
@@ -25,6 +26,7 @@ class Read(Enum):
 
     LAST = "last"
     BEFORE_PAD = "before pad"
+    BEFORE_FIRST_PAD = "before first pad"
     FIRST = "first"
     MEAN = "mean"
     PROMPT_END = "prompt end"
@@ -34,6 +36,8 @@ class Read(Enum):
     CANDIDATE_2 = "second candidate"
 
 
+# Where a text ends for a head.
+ENDS = (Read.LAST, Read.BEFORE_PAD, Read.BEFORE_FIRST_PAD)
 # The order in which the texts of comparisons write their markers.
 MARKERS = (Read.SOURCE, Read.CANDIDATE_1, Read.CANDIDATE_2)
 
@@ -56,16 +60,23 @@ def read_positions(
     elif read in MARKERS:
         markers = encoded.reads or []
         position = int(markers[text][MARKERS.index(read)])
-    elif read is Read.BEFORE_PAD:
-        position = int(last_before_pad(encoded.ids[text], encoder.padding)[-1])
     else:
-        position = n_tokens - 1
+        position = int(find_ends(read, encoded.ids[text], encoder.padding)[-1])
     return np.array([position], np.intp)
 
 
-def last_before_pad(ids: NDArray[np.int32], pad: int | None) -> Ints:
-    """Of each position, the last one up to it whose token is not the pad token."""
+def find_ends(read: Read, ids: NDArray[np.int32], pad: int | None) -> Ints:
+    """Return the position that one of ENDS reads, for a text that ends at each
+    position.
+    """
     positions = np.arange(len(ids))
-    if pad is None:
+    if pad is None or read is Read.LAST:
         return positions
-    return np.maximum.accumulate(np.where(ids == pad, 0, positions))
+    is_pad = ids == pad
+    if read is Read.BEFORE_PAD:
+        return np.maximum.accumulate(np.where(is_pad, 0, positions))
+    # Before a pad token at the beginning these classes read the last token.
+    first = int(np.argmax(is_pad))
+    if first > 0:
+        positions[first:] = first - 1
+    return positions

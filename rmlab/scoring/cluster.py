@@ -1,21 +1,14 @@
-"""Scoring on a Ray cluster: blocks of whole prompts go to workers, which put the scores
-into the store.
-"""
+"""A Ray cluster: workers for blocks of texts."""
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from rmlab.records import install_command
-from rmlab.scorers.base import Ints, Provenance, Rows, Scorer, Stream, Text
-from rmlab.scoring.run import check_company, describe_scorer, score_batches
-from rmlab.store import Store
+from rmlab.scorers.base import Text
 from rmlab.tables import DataError
 
 B = TypeVar("B")
@@ -159,111 +152,6 @@ def cut_blocks(texts: Sequence[Text]) -> list[WorkBlock]:
             starts.append(i)
     bounds = pairwise([*starts, len(texts)])
     return [WorkBlock(start, list(texts[start:stop])) for start, stop in bounds]
-
-
-class ClusterScorer(Scorer):
-    """A scorer, or one model of its weighted sum, whose texts go to workers.
-
-    `number`: 0 for the scorer, 1 and more for the models of its sum. `described`: the
-    provenance on the workers.
-    """
-
-    writes_store = True
-
-    def __init__(
-        self,
-        scorer: Scorer,
-        number: int,
-        engine: Ray,
-        store: Store | None,
-        described: Provenance,
-    ) -> None:
-        model = _list_models(scorer)[number]
-        self.scorer = scorer
-        self.model = model
-        self.engine = engine
-        self.described = described
-        self.name = model.name
-        self.columns = model.columns
-        self.hidden_columns = model.hidden_columns
-        self.has_objects = model.has_objects
-        self.fingerprint = str(described["fingerprint"] or "")
-        self.work = partial(_score_block, scorer, number, self.fingerprint, store)
-
-    def provenance(self) -> Provenance:
-        """The provenance where the models run."""
-        return self.described
-
-    def count_cut(self, texts: Sequence[Text]) -> Provenance:
-        """The count of the scorer, which needs no worker."""
-        return self.scorer.count_cut(texts)
-
-    def require_like(self, runs: Iterable[Mapping[str, object]], /) -> None:
-        """Raise DataError where the model does."""
-        self.model.require_like(runs)
-
-    def restore(self, texts: Sequence[Text], rows: list[Rows], /) -> list[Rows]:
-        """Return the rows as the model reads them, here and not on a worker."""
-        return self.model.restore(texts, rows)
-
-    def stream(self, texts: Sequence[Text], /) -> Stream:
-        """Yield positions and rows as workers send them; an error names the scorer."""
-        try:
-            yield from self.engine.map(self.work, cut_blocks(texts))
-        except DataError as error:
-            if repr(self.name) in error.problem:
-                raise
-            problem = f"scorer {self.name!r}: {error.problem}"
-            raise DataError(problem, error.remedy) from error
-
-
-def spread_scorer(scorer: Scorer, engine: Ray, store: Store | None) -> ClusterScorer:
-    """The scorer with its work on the cluster; one that is made anew there is described
-    there.
-    """
-    describe = partial(_describe_models, scorer)
-    if hasattr(scorer, "remake"):
-        descriptions = next(engine.map(describe, [None]))
-    else:
-        descriptions = describe(None)
-
-    total = ClusterScorer(scorer, 0, engine, store, descriptions[0])
-    terms = []
-    for number, (weight, _) in enumerate(scorer.terms, start=1):
-        model = ClusterScorer(scorer, number, engine, store, descriptions[number])
-        terms.append((weight, model))
-    total.terms = terms
-    return total
-
-
-def _list_models(scorer: Scorer) -> list[Scorer]:
-    """The scorer itself, then the models of its weighted sum."""
-    return [scorer, *(model for _, model in scorer.terms)]
-
-
-def _describe_models(scorer: Scorer, _: None) -> list[Provenance]:
-    return [describe_scorer(model) for model in _list_models(scorer)]
-
-
-def _score_block(
-    scorer: Scorer, number: int, fingerprint: str, store: Store | None, block: WorkBlock
-) -> tuple[Ints, Rows]:
-    """On a worker: positions and rows of the texts by the scorer, or by one model of
-    its sum.
-    """
-    model = _list_models(scorer)[number]
-    if (model.fingerprint or "") != fingerprint:
-        worker = "a worker of the cluster has other weights or settings than the driver"
-        remedy = "give all machines the same files and releases"
-        raise DataError(f"scorer {scorer.name!r}: {worker}", remedy)
-    if block.start == 0 and len(block.texts) >= _SMALLEST:
-        check_company(scorer, block.texts)
-
-    batches = score_batches(model, block.texts, store, scorer.name)
-    positions_of, rows_of = zip(*batches, strict=True)
-    positions = np.concatenate(positions_of)
-    rows = np.concatenate(rows_of)
-    return block.start + positions, rows if rows.shape[1] > 1 else rows[:, 0]
 
 
 def find_engine(name: str, cpus: int = 1) -> Ray:

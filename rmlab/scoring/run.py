@@ -2,16 +2,17 @@
 and store the missing ones, count.
 """
 
+import math
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, Never
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -26,19 +27,20 @@ from rmlab.scorers.base import (
     fill,
 )
 from rmlab.scorers.score_checks import apart, tolerance
+from rmlab.scoring.cluster import Ray, WorkBlock, cut_blocks
 from rmlab.scoring.texts import Texts
 from rmlab.store import Store
 from rmlab.tables import DataError
 from rmlab.text import line, short
 from rmlab.version import __version__
 
-if TYPE_CHECKING:
-    from rmlab.scoring.cluster import Ray
-
 # Texts to score from which on a run is checked; six texts are then 2 % of the work.
 LONG = 256
-_TICK = 2.0  # seconds; a run that is shorter shows no bar in Jupyter
+_BAR_DELAY = 2.0  # seconds; a run that is shorter shows no bar in Jupyter
 _MAX_REASONS = 3  # that a message shows
+
+Counts = dict[str, Any]
+"""Numbers, Counters and lists, which add up over the parts of a run."""
 
 
 @dataclass(frozen=True)
@@ -49,356 +51,249 @@ class RunOptions:
     """
 
     store: Store | None = None
-    engine: "Ray | None" = None
+    engine: Ray | None = None
     batch: int = 256
     allow_missing: bool = False
     progress: bool | None = None
 
 
-@dataclass
-class ModelScores:
-    """Rows of all texts by one model, without hidden columns.
-
-    `scored`: numbers of the texts that were scored now. `reasons`: why texts have no
-    score, by their numbers.
-    """
-
-    rows: Rows
-    scored: Ints
-    reasons: dict[int, str] = field(default_factory=dict)
-    self_check: Provenance = field(default_factory=dict)
-
-
 def score_texts(
     scorer: Scorer, texts: Texts, options: RunOptions
-) -> tuple[Rows, Provenance]:
+) -> tuple[Rows, Provenance, Counts]:
     """Score distinct texts; where a score is a weighted sum of models, these take
     turns.
 
     Returns a row for each text (the score, then the scorer's columns; NaN where
-    missing), and the provenance.
+    missing), the provenance, and the counts of the run.
     """
-    store = options.store
     start = time.perf_counter()
-    n = len(texts.distinct)
-    terms = scorer.terms or [(1.0, scorer)]
-    models = [model for _, model in terms]
-    if store is not None:
-        _require_fingerprints(scorer, models)
+    engine = options.engine if scorer.travels else None
+    descriptions: list[Provenance] = []
+    if engine is not None:
+        descriptions = _describe_on_cluster(scorer, engine)
 
-    total: Rows = np.zeros((n, 1 + len(scorer.columns)))
-    is_new = np.zeros(n, bool)
+    runs: list[_ModelRun] = []
     self_check: Provenance = {}
-    turns: list[Provenance] = []
-    for number, (weight, model) in enumerate(terms, start=1):
-        title = scorer.name
-        if len(terms) > 1:
-            title += f" (model {number} of {len(terms)})"
-        scores = _score_model(
-            scorer, model, title, texts, options, needs_check=not self_check
-        )
-        _require_scores(title, scores, texts, options)
-        self_check |= scores.self_check
-        total = total + weight * scores.rows if scorer.terms else scores.rows
-        is_new[scores.scored] = True
-        turns.append(
-            {
-                "name": model.name,
-                "fingerprint": model.fingerprint,
-                "scored": len(scores.scored),
-                "missing": int(_is_missing(scores.rows).sum()),
-            }
-        )
+    for number in range(1, len(scorer.terms) + 1) or [0]:
+        run = _ModelRun(scorer, number, texts, options)
+        if engine is not None:
+            run.fingerprint = descriptions[number]["fingerprint"]
+        runs.append(run)
+        if options.store is not None:
+            run.read_store(options.store)
+        self_check |= run.score_missing(engine, needs_check=not self_check)
 
-    provenance = describe_scorer(scorer) | self_check
+    rows = runs[-1].rows
+    if scorer.terms:
+        weighted = [
+            w * run.rows for (w, _), run in zip(scorer.terms, runs, strict=True)
+        ]
+        rows = np.sum(weighted, axis=0)
+    if engine is None:
+        # By now the models know what they found.
+        descriptions = _describe_models(scorer, None)
+    provenance = descriptions[0] | self_check
     # A scorer that had all the texts here, of which none was stored, has counted them.
-    is_counted = options.engine is None and all(turn["scored"] == n for turn in turns)
-    if not is_counted:
+    if engine is not None or not all(run.is_new.all() for run in runs):
         provenance |= scorer.count_cut(texts.distinct)
-    if store is not None:
-        provenance["runs"] = _list_runs(models, turns, store, provenance)
-    n_missing = int(_is_missing(total).sum())
-    provenance |= _count_texts(start, n, int(is_new.sum()), n_missing)
-    if scores.reasons:
-        reasons = Counter(scores.reasons.values())
-        provenance["unscored"] = dict(reasons.most_common(_MAX_REASONS))
-    if len(terms) > 1:
-        provenance["terms"] = turns
-    return total, provenance
+    if scorer.terms:
+        provenance["terms"] = [run.summary for run in runs]
 
-
-def _score_model(
-    scorer: Scorer,
-    model: Scorer,
-    title: str,
-    texts: Texts,
-    options: RunOptions,
-    *,
-    needs_check: bool,
-) -> ModelScores:
-    """Scores of the texts by the scorer, or by one model of its sum: those in the store
-    are read, the others computed.
-    """
-    n = len(texts.distinct)
-    rows = empty_rows(model, n)
-    scores = ModelScores(rows, np.arange(n))
+    seconds = time.perf_counter() - start
+    began = datetime.fromtimestamp(time.time() - seconds, UTC)
+    provenance["started"] = began.isoformat(timespec="seconds")
+    counts: Counts = {
+        "seconds": seconds,
+        "texts": len(texts.distinct),
+        "scored": int(np.any([run.is_new for run in runs], axis=0).sum()),
+        "missing": _count_missing(rows),
+    }
     if options.store is not None:
-        _fill_stored(scores, model, texts, options.store)
-    missing = scores.scored
-    new_texts = [texts.distinct[i] for i in missing]
-    try:
-        if len(missing) >= LONG and needs_check:
-            scores.self_check = check_company(scorer, new_texts)
-        if new_texts:
-            _fill_missing(scores, model, title, texts, options)
-    finally:
-        if model is not scorer:
-            model.free_memory()
-    return scores
-
-
-def empty_rows(scorer: Scorer, n: int) -> Rows:
-    """Rows of score and columns, without values."""
-    kind = object if scorer.has_objects else float
-    return np.full((n, 1 + len(scorer.columns)), np.nan, kind)
-
-
-def _is_missing(rows: Rows) -> np.ndarray:
-    return np.isnan(rows[:, 0].astype(np.float64))
-
-
-def _require_fingerprints(scorer: Scorer, models: Sequence[Scorer]) -> None:
-    """Raise DataError for a scorer whose scores no store could find again."""
-    if not all(model.fingerprint for model in models):
-        problem = f"store: scorer {scorer.name!r} has no fingerprint"
-        example = "scorer.fingerprint = 'my-judge-v1'"
-        remedy = f"give it one that changes with it ({example}), or leave store= out"
-        raise DataError(problem, remedy)
-
-
-def _list_runs(
-    models: Sequence[Scorer],
-    turns: Sequence[Provenance],
-    store: Store,
-    provenance: Provenance,
-) -> list[Provenance]:
-    """Provenance of all runs that the scores are of, each model's last one this one; a
-    run does not repeat what it shares with `provenance`.
-    """
-    runs: list[Provenance] = []
-    for model, turn in zip(models, turns, strict=True):
-        runs += store.runs(str(model.fingerprint)).values()
-        if turn["scored"]:
-            runs.append(describe_scorer(model) | {"scored": turn["scored"]})
-
-    differing = []
+        counts["runs"] = _list_runs(runs, descriptions, options.store)
     for run in runs:
-        fields = {}
-        for name, value in run.items():
-            if name != "name" and provenance.get(name) != value:
-                fields[name] = value
-        differing.append(fields)
-    return differing
+        add_counts(counts, run.counts)
+        reasons = Counter(run.reasons.values()).most_common(_MAX_REASONS)
+        add_counts(counts, {"unscored": Counter(dict(reasons))})
+    return rows, provenance, counts
 
 
-def _fill_stored(
-    scores: ModelScores, model: Scorer, texts: Texts, store: Store
-) -> None:
-    """Fill in the rows of the texts whose scores are in the store."""
-    fingerprint = str(model.fingerprint)
-    stored = store.read(fingerprint, [text.key for text in texts.distinct])
-    model.require_like(store.runs(fingerprint).values())
-    is_stored = np.array([text.key in stored for text in texts.distinct], bool)
-    numbers = np.flatnonzero(is_stored)
-    stored_texts = [texts.distinct[number] for number in numbers]
-    rows = []
-    for text in stored_texts:
-        value = stored[text.key]
+def add_counts(counts: Counts, more: Mapping[str, Any]) -> None:
+    """Add the counts of another part of a run."""
+    for name, value in more.items():
+        counts[name] = counts[name] + value if name in counts else value
+
+
+class _ModelRun:
+    """Scores of texts by one model: those in the store are read, the others computed.
+
+    `number`: 0 for the scorer, 1 and more for the models of its sum. `rows`: the values
+    without hidden columns. `is_new`: whether each text is scored now. `reasons`: why
+    texts have no score, by their numbers.
+    """
+
+    def __init__(
+        self, scorer: Scorer, number: int, texts: Texts, options: RunOptions
+    ) -> None:
+        self.scorer = scorer
+        self.number = number
+        self.model = list_models(scorer)[number]
+        self.fingerprint: object = self.model.fingerprint
+        self.texts = texts
+        self.options = options
+        self.title = scorer.name
+        if number:
+            self.title += f" (model {number} of {len(scorer.terms)})"
+        n = len(texts.distinct)
+        self.rows = empty_rows(self.model, n)
+        self.is_new = np.ones(n, bool)
+        self.reasons: dict[int, str] = {}
+        self.counts: Counts = {}
+
+    @property
+    def summary(self) -> Provenance:
+        """The model with its counts of texts."""
+        return {
+            "name": self.model.name,
+            "fingerprint": self.fingerprint,
+            "scored": int(self.is_new.sum()),
+            "missing": _count_missing(self.rows),
+        }
+
+    def read_store(self, store: Store) -> None:
+        """Fill in the rows of the texts whose scores are in the store."""
+        if not self.fingerprint:
+            problem = f"store: scorer {self.scorer.name!r} has no fingerprint"
+            example = "scorer.fingerprint = 'my-judge-v1'"
+            remedy = (
+                f"give it one that changes with it ({example}), or leave store= out"
+            )
+            raise DataError(problem, remedy)
+        fingerprint = str(self.fingerprint)
+        keys = [text.key for text in self.texts.distinct]
+        stored = store.read(fingerprint, keys)
+        self.model.require_like(store.runs(fingerprint).values())
+
+        numbers = [i for i, key in enumerate(keys) if key in stored]
+        rows = []
+        for number in numbers:
+            value = stored[keys[number]]
+            try:
+                rows.append(_read_record(self.model, value))
+            except (TypeError, ValueError, OverflowError):
+                content = f"{short(value)}, no score of {self.model.name!r}"
+                problem = f"store: {store}/{fingerprint} holds {content}"
+                remedy = "change the scorer's fingerprint, or give store= a new folder"
+                raise DataError(problem, remedy) from None
+        self.is_new[numbers] = False
+        stored_texts = [self.texts.distinct[number] for number in numbers]
+        restored = self.model.restore(stored_texts, rows)
+        for number, row in zip(numbers, restored, strict=True):
+            self._set_row(number, row)
+
+    def score_missing(self, engine: Ray | None, *, needs_check: bool) -> Provenance:
+        """Fill in the other rows as batches of their scores come, and return the
+        self-check; DataError for texts without a score, unless these are allowed.
+        """
+        numbers = np.flatnonzero(self.is_new)
+        new_texts = [self.texts.distinct[i] for i in numbers]
+        needs_check = needs_check and len(new_texts) >= LONG
+        self_check: Provenance = {}
         try:
-            rows.append(_read_record(model, value))
-        except (TypeError, ValueError, OverflowError):
-            content = f"{short(value)}, no score of {model.name!r}"
-            problem = f"store: {store}/{fingerprint} holds {content}"
-            remedy = "change the scorer's fingerprint, or give store= a new folder"
-            raise DataError(problem, remedy) from None
-    restored = model.restore(stored_texts, rows)
-    for number, row in zip(numbers, restored, strict=True):
-        _set_row(scores, model, int(number), row)
-    scores.scored = np.flatnonzero(~is_stored)
+            if needs_check and engine is None:
+                self_check = check_company(self.scorer, new_texts)
+            if new_texts:
+                self._fill_rows(numbers, self._stream(new_texts, engine, needs_check))
+        finally:
+            if self.number:
+                self.model.free_memory()
+        if engine is None or not new_texts:
+            self.counts = dict(self.model.counts)
+        if self.reasons and not self.options.allow_missing:
+            raise self._refusal()
+        return self_check
+
+    def _fill_rows(
+        self, numbers: Ints, batches: Generator[tuple[Ints, Rows], None, None]
+    ) -> None:
+        """Fill in the rows of the texts of these numbers, as batches of them come."""
+        n = len(self.rows)
+        show_progress = _open_bar(
+            self.title, n, n - len(numbers), self.options.progress
+        )
+        # Left in its middle, a generator ends with what keeps it: what it has not
+        # written yet would wait for the next error in Jupyter.
+        with closing(batches), show_progress as advance:
+            for positions, rows in batches:
+                for position, row in zip(positions, rows, strict=True):
+                    reason = self.model.unscored.get(position, "")
+                    self._set_row(int(numbers[position]), row, reason)
+                advance(len(positions))
+
+    def _stream(
+        self, texts: Sequence[Text], engine: Ray | None, needs_check: bool
+    ) -> Generator[tuple[Ints, Rows], None, None]:
+        """Positions in `texts` and their rows, from here or from the workers."""
+        store = self.options.store
+        if engine is None:
+            yield from score_batches(self.model, texts, store, self.title)
+            return
+        work = partial(
+            _score_block, self.scorer, self.number, self.fingerprint, store, needs_check
+        )
+        try:
+            for positions, rows, counts in engine.map(work, cut_blocks(texts)):
+                add_counts(self.counts, counts)
+                yield positions, rows
+        except DataError as error:
+            if repr(self.scorer.name) in error.problem:
+                raise
+            problem = f"scorer {self.title!r}: {error.problem}"
+            raise DataError(problem, error.remedy) from error
+
+    def _set_row(self, number: int, row: Rows, reason: str = "") -> None:
+        """Fill in the row of a text, and the reason for a missing score; DataError for
+        one that is not finite without a reason, unless it is allowed.
+        """
+        n_columns = 1 + len(self.model.columns)
+        self.rows[number] = row[:n_columns]
+        n_numbers = 1 if self.model.has_objects else n_columns
+        bad = [x for x in row[:n_numbers] if not math.isfinite(x)]
+        if not bad:
+            return
+        self.rows[number, :n_numbers] = np.nan
+        if "reason" in self.model.hidden_columns:
+            place = n_columns + self.model.hidden_columns.index("reason")
+            reason = str(row[place])
+        if reason:
+            self.reasons[number] = reason
+        elif math.isinf(bad[0]) or not self.options.allow_missing:
+            text = self.texts.describe(number)
+            problem = f"scorer {self.title!r}: the score of {text} is {bad[0]}"
+            remedy = "check the dtype (float16 overflows), or count NaN"
+            raise DataError(problem, f"{remedy} by allow_missing=True")
+
+    def _refusal(self) -> DataError:
+        """The error of texts without a score, with the first reasons."""
+        first_text = self.texts.describe(next(iter(self.reasons)))
+        examples = []
+        for reason, n in list(Counter(self.reasons.values()).items())[:_MAX_REASONS]:
+            examples.append(f"{reason} ({n})")
+        count = f"no score for {len(self.reasons)} of {len(self.rows)} texts"
+        first = f"first {first_text}: {'; '.join(examples)}"
+        # Replies that nothing can read are in the store: a new run asks no more.
+        words = set(self.rows[list(self.reasons), 1:2].ravel())
+        ways = []
+        if words != {UNPARSABLE}:
+            ways.append("run again with the same store=")
+        if UNPARSABLE in words:
+            ways.append("give another reader= for unparsable replies")
+        remedy = f"{', '.join(ways)}, or pass allow_missing=True"
+        return DataError(f"scorer {self.title!r}: {count}, {first}", remedy)
 
 
-def _read_record(model: Scorer, value: Any) -> Rows:
-    """The row of a text, as a store has it."""
-    values = value if isinstance(value, list) else [value]
-    row = np.empty(len(values), object if model.has_objects else float)
-    row[:] = values
-    if row[0] is None:
-        row[0] = np.nan
-    row[0] = float(row[0])
-    if len(row) != 1 + len(model.columns) + len(model.hidden_columns):
-        raise ValueError
-    return row
-
-
-def _set_row(scores: ModelScores, model: Scorer, number: int, row: Rows) -> None:
-    """Fill in the row of a text, and the reason that it gives for a missing score."""
-    n_columns = 1 + len(model.columns)
-    scores.rows[number] = row[:n_columns]
-    if "reason" in model.hidden_columns and np.isnan(row[0]):
-        place = n_columns + model.hidden_columns.index("reason")
-        scores.reasons[number] = str(row[place])
-
-
-def _fill_missing(
-    scores: ModelScores, model: Scorer, title: str, texts: Texts, options: RunOptions
-) -> None:
-    """Fill in the rows of the texts to score, as batches of their scores come."""
-    missing = scores.scored
-    new_texts = [texts.distinct[i] for i in missing]
-    batches = score_batches(model, new_texts, options.store, title)
-    n = len(scores.rows)
-    # Left in its middle, a generator ends with what keeps it: what it has not written
-    # yet would wait for the next error in Jupyter.
-    show_progress = _open_bar(title, n, n - len(missing), options.progress)
-    with closing(batches), show_progress as advance:
-        for positions, rows in batches:
-            for position, row in zip(positions, rows, strict=True):
-                number = int(missing[position])
-                _set_row(scores, model, number, row)
-                if position in model.unscored:
-                    scores.reasons[number] = model.unscored[position]
-            advance(len(positions))
-            numbers = missing[positions]
-            values = rows[:, : 1 + len(model.columns)]
-            _require_finite(title, numbers, values, scores, texts, options)
-
-
-def _require_finite(
-    title: str,
-    numbers: Ints,
-    values: Rows,
-    scores: ModelScores,
-    texts: Texts,
-    options: RunOptions,
-) -> None:
-    """Raise DataError for infinite scores, and for missing ones that are not allowed
-    and for which the scorer gives no reason.
-    """
-    if values.dtype == object:
-        values = values[:, :1].astype(np.float64)
-    is_bad = ~np.isfinite(values).all(axis=1)
-    if not is_bad.any():
-        return
-    n_numbers = values.shape[1]
-    scores.rows[numbers[is_bad], :n_numbers] = np.nan
-    is_explained = all(int(number) in scores.reasons for number in numbers[is_bad])
-    is_allowed = options.allow_missing or is_explained
-    if is_allowed and not np.isinf(values).any():
-        return
-
-    first_row = values[is_bad][0]
-    first = first_row[~np.isfinite(first_row)][0]
-    count = f"{is_bad.sum()} of {len(values)} scores are not finite"
-    first_text = texts.describe(numbers[is_bad][0])
-    problem = f"scorer {title!r}: {count}, first {first} for {first_text}"
-    remedy = "check the dtype (float16 overflows), or count NaN by allow_missing=True"
-    raise DataError(problem, remedy)
-
-
-def _require_scores(
-    title: str, scores: ModelScores, texts: Texts, options: RunOptions
-) -> None:
-    """Raise DataError where the scorer says why texts have no score."""
-    if options.allow_missing or not scores.reasons:
-        return
-    first_text = texts.describe(next(iter(scores.reasons)))
-    reasons = Counter(scores.reasons.values())
-    examples = []
-    for reason in list(reasons)[:_MAX_REASONS]:
-        examples.append(f"{reason} ({reasons[reason]})")
-    count = f"no score for {len(scores.reasons)} of {len(scores.rows)} texts"
-    first = f"first {first_text}: {'; '.join(examples)}"
-    # Replies that nothing can read are in the store: a new run asks no more.
-    words = set(scores.rows[list(scores.reasons), 1:2].ravel())
-    again = "run again with the same store="
-    other = "give another reader= for unparsable replies"
-    ways = [again]
-    if words == {UNPARSABLE}:
-        ways = [other]
-    elif UNPARSABLE in words:
-        ways = [again, other]
-    remedy = f"{', '.join(ways)}, or pass allow_missing=True"
-    raise DataError(f"scorer {title!r}: {count}, {first}", remedy)
-
-
-def score_batches(
-    scorer: Scorer, texts: Sequence[Text], store: Store | None, title: str
-) -> Generator[tuple[Ints, Rows], None, None]:
-    """Yield positions in `texts`, and a row for each, once they are in the store. Each
-    text comes once.
-    """
-    if scorer.writes_store:
-        store = None
-    fingerprint = str(scorer.fingerprint)
-    is_waiting = np.ones(len(texts), bool)
-    batches = scorer.stream(texts)
-    try:
-        for batch_positions, values in batches:
-            positions = np.asarray(batch_positions, np.intp)
-            rows = check_rows(values, len(positions), scorer, title)
-            is_repeated = len(np.unique(positions)) < len(positions)
-            if is_repeated or not is_waiting[positions].all():
-                problem = f"scorer {title!r}: stream gave positions twice"
-                raise DataError(problem, "yield each position once")
-
-            if store is not None:
-                if is_waiting.all():
-                    run = {"name": scorer.name} | describe_scorer(scorer)
-                    store.note(fingerprint, run)
-                records = _make_records(scorer, texts, positions, rows)
-                store.append(fingerprint, records)
-            is_waiting[positions] = False
-            yield positions, rows
-    finally:
-        # A server is asked no more.
-        if isinstance(batches, Generator):
-            batches.close()
-        if store is not None:
-            store.flush()
-
-    if is_waiting.any():
-        raise _no_scores(title, texts, is_waiting)
-
-
-def _make_records(
-    scorer: Scorer, texts: Sequence[Text], positions: Ints, rows: Rows
-) -> dict[str, object]:
-    """The rows that are stored, by key: numbers, or lists where the scorer has columns.
-
-    These have a finite score, or a hidden value that tells why there is none.
-    """
-    if scorer.hidden_columns:
-        hidden = rows[:, 1 + len(scorer.columns)]
-        is_stored = np.array([value is not None for value in hidden], bool)
-    else:
-        numbers = rows[:, :1] if scorer.has_objects else rows
-        is_finite = np.isfinite(numbers.astype(np.float64))
-        is_stored = np.asarray(is_finite.all(axis=1))
-
-    records: dict[str, object] = {}
-    for position, row in zip(positions[is_stored], rows[is_stored], strict=True):
-        values = row.tolist()
-        if np.isnan(row[0]):
-            values[0] = None
-        records[texts[position].key] = values if len(values) > 1 else values[0]
-    return records
-
-
-def _no_scores(title: str, texts: Sequence[Text], is_waiting: np.ndarray) -> DataError:
-    text = texts[int(is_waiting.argmax())]
-    first = f"{text.answers[0][:60]!r} to {str(text.prompt)[:60]!r}"
-    count = f"no score for {is_waiting.sum()} of {len(texts)} texts"
-    return DataError(f"scorer {title!r}: {count}, first: {first}")
+def list_models(scorer: Scorer) -> list[Scorer]:
+    """The scorer itself, then the models of its weighted sum."""
+    return [scorer, *(model for _, model in scorer.terms)]
 
 
 def describe_scorer(scorer: Scorer) -> Provenance:
@@ -410,6 +305,151 @@ def describe_scorer(scorer: Scorer) -> Provenance:
         "fingerprint": scorer.fingerprint,
     }
     return identity | scorer.provenance()
+
+
+def _describe_models(scorer: Scorer, _: None) -> list[Provenance]:
+    return [describe_scorer(model) for model in list_models(scorer)]
+
+
+def _describe_on_cluster(scorer: Scorer, engine: Ray) -> list[Provenance]:
+    """Descriptions of the models; one that is made anew on a worker, with the number
+    type of its device, is described there.
+    """
+    if not hasattr(scorer, "remake"):
+        return _describe_models(scorer, None)
+    return next(engine.map(partial(_describe_models, scorer), [None]))
+
+
+def empty_rows(scorer: Scorer, n: int) -> Rows:
+    """Rows of score and columns, without values."""
+    kind = object if scorer.has_objects else float
+    return np.full((n, 1 + len(scorer.columns)), np.nan, kind)
+
+
+def _count_missing(rows: Rows) -> int:
+    return int(np.isnan(rows[:, 0].astype(np.float64)).sum())
+
+
+def _list_runs(
+    runs: Sequence[_ModelRun], descriptions: Sequence[Provenance], store: Store
+) -> list[Provenance]:
+    """Provenance of all runs that the scores are of, each model's last one this one; a
+    run does not repeat what it shares with the scorer.
+    """
+    all_runs: list[Provenance] = []
+    for run in runs:
+        all_runs += store.runs(str(run.fingerprint)).values()
+        n_new = int(run.is_new.sum())
+        if n_new:
+            all_runs.append(descriptions[run.number] | {"scored": n_new})
+
+    differing = []
+    for described in all_runs:
+        fields = {}
+        for name, value in described.items():
+            if name != "name" and descriptions[0].get(name) != value:
+                fields[name] = value
+        differing.append(fields)
+    return differing
+
+
+def _read_record(model: Scorer, value: Any) -> Rows:
+    """The row of a text, as a store has it."""
+    values = list(value) if isinstance(value, list) else [value]
+    if values[0] is None:
+        values[0] = np.nan
+    row = np.empty(len(values), object if model.has_objects else float)
+    row[:] = values
+    row[0] = float(row[0])
+    if len(row) != 1 + len(model.columns) + len(model.hidden_columns):
+        raise ValueError
+    return row
+
+
+def _make_record(scorer: Scorer, row: Rows) -> object:
+    """The stored value of a text: its score, or a list where the scorer has columns.
+
+    None for a score that is not finite, unless a hidden value tells why there is none.
+    """
+    values: list[Any] = row.tolist()
+    numbers = values[:1] if scorer.has_objects else values
+    is_stored = all(map(math.isfinite, numbers))
+    if scorer.hidden_columns:
+        is_stored = values[1 + len(scorer.columns)] is not None
+        if math.isnan(values[0]):
+            values[0] = None
+    if not is_stored:
+        return None
+    return values if len(values) > 1 else values[0]
+
+
+def score_batches(
+    scorer: Scorer, texts: Sequence[Text], store: Store | None, title: str
+) -> Generator[tuple[Ints, Rows], None, None]:
+    """Yield positions in `texts`, and a row for each, once they are in the store. Each
+    text comes once.
+    """
+    fingerprint = str(scorer.fingerprint)
+    is_waiting = np.ones(len(texts), bool)
+    n_given = 0
+    batches = scorer.stream(texts)
+    try:
+        for batch_positions, values in batches:
+            positions = np.asarray(batch_positions, np.intp)
+            rows = check_rows(values, len(positions), scorer, title)
+            if store is not None and not n_given:
+                store.note(fingerprint, {"name": scorer.name} | describe_scorer(scorer))
+            n_given += len(positions)
+            is_waiting[positions] = False
+            if n_given + is_waiting.sum() > len(texts):
+                problem = f"scorer {title!r}: stream gave positions twice"
+                raise DataError(problem, "yield each position once")
+
+            if store is not None:
+                records = {}
+                for position, row in zip(positions, rows, strict=True):
+                    record = _make_record(scorer, row)
+                    if record is not None:
+                        records[texts[position].key] = record
+                store.append(fingerprint, records)
+            yield positions, rows
+    finally:
+        # A server is asked no more.
+        if isinstance(batches, Generator):
+            batches.close()
+        if store is not None:
+            store.flush()
+
+    if is_waiting.any():
+        text = texts[int(is_waiting.argmax())]
+        first = f"{text.answers[0][:60]!r} to {str(text.prompt)[:60]!r}"
+        count = f"no score for {is_waiting.sum()} of {len(texts)} texts"
+        raise DataError(f"scorer {title!r}: {count}, first: {first}")
+
+
+def _score_block(
+    scorer: Scorer,
+    number: int,
+    fingerprint: object,
+    store: Store | None,
+    needs_check: bool,
+    block: WorkBlock,
+) -> tuple[Ints, Rows, Counts]:
+    """On a worker: positions and rows of the texts by the scorer, or by one model of
+    its sum, and what it counted.
+    """
+    model = list_models(scorer)[number]
+    if model.fingerprint != fingerprint:
+        worker = "a worker of the cluster has other weights or settings than the driver"
+        remedy = "give all machines the same files and releases"
+        raise DataError(f"scorer {scorer.name!r}: {worker}", remedy)
+    if needs_check and block.start == 0:
+        check_company(scorer, block.texts)
+
+    batches = score_batches(model, block.texts, store, scorer.name)
+    positions_of, rows_of = zip(*batches, strict=True)
+    positions = block.start + np.concatenate(positions_of)
+    return positions, np.concatenate(rows_of), dict(model.counts)
 
 
 def check_company(scorer: Scorer, texts: Sequence[Text]) -> Provenance:
@@ -436,26 +476,12 @@ def check_company(scorer: Scorer, texts: Sequence[Text]) -> Provenance:
     is_explained = difference <= 10 * tolerance(dtype)
     if not is_explained:
         gap = f"texts alone and together differ by {difference:.2g} standard deviations"
-        remedy = "ask rmlab.doctor, and score with dtype='float32' or a smaller budget="
+        remedy = (
+            "ask rmlab.doctor, and score with dtype='float32' or a smaller "
+            "max_batch_tokens="
+        )
         raise DataError(f"scorer {scorer.name!r}: {gap}", remedy)
     return {"self_check": {"texts": len(sample), "apart": float(f"{difference:.2g}")}}
-
-
-def _count_texts(
-    start: float, n_texts: int, n_scored: int, n_missing: int
-) -> Provenance:
-    """When a run began (`start`: by the performance counter), how long it took, and its
-    counts of texts.
-    """
-    seconds = time.perf_counter() - start
-    began = datetime.fromtimestamp(time.time() - seconds, UTC)
-    return {
-        "started": began.isoformat(timespec="seconds"),
-        "seconds": round(seconds, 3),
-        "texts": n_texts,
-        "scored": n_scored,
-        "missing": n_missing,
-    }
 
 
 @contextmanager
@@ -463,16 +489,14 @@ def _open_bar(
     title: str, total: int, initial: int, show: bool | None
 ) -> Iterator[Callable[[int], object]]:
     """A progress bar on stderr, as a function that takes how many texts were scored;
-    `show`: None shows it on a terminal and in Jupyter only.
-
-    Its clock goes on during a batch. TQDM_DISABLE=1 keeps it out of notebooks.
+    `show`: None shows it on a terminal and in Jupyter only, and TQDM_DISABLE=1 keeps it
+    out of notebooks.
     """
     is_kernel = type(sys.stderr).__module__.startswith("ipykernel")
     is_live = sys.stderr.isatty() or is_kernel
-    is_shown = show
     if show is None:
-        is_shown = is_live and not os.environ.get("TQDM_DISABLE")
-    if not is_shown:
+        show = is_live and not os.environ.get("TQDM_DISABLE")
+    if not show:
         # A bar of tqdm, shown or not, takes a lock that forked processes share; one
         # that is killed with it stops all others for ever.
         yield lambda n_texts: None
@@ -480,30 +504,16 @@ def _open_bar(
 
     from tqdm.auto import tqdm
 
-    # Into a log few lines are written.
-    interval = 0.2 if is_live else 10.0
-    delay = _TICK if is_kernel else 0.0
     description = line(title)
     if initial:
         description += f", {initial} from the store"
-    bar: tqdm[Never] = tqdm(
+    with tqdm(
         desc=description,
         unit="text",
         total=total,
         initial=initial,
-        mininterval=interval,
-        delay=delay,
-    )
-    is_done = Event()
-
-    def tick() -> None:
-        while not is_done.wait(_TICK):
-            bar.refresh()
-
-    if is_live:
-        Thread(target=tick, daemon=True).start()
-    with bar:
-        try:
-            yield bar.update
-        finally:
-            is_done.set()
+        # Into a log few lines are written.
+        mininterval=0.2 if is_live else 10.0,
+        delay=_BAR_DELAY if is_kernel else 0.0,
+    ) as bar:
+        yield bar.update

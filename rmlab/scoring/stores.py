@@ -28,9 +28,10 @@ _MODEL = re.compile(rf"{_WORD}([./]{_WORD})*")
 _BENCHMARK = re.compile(rf"(?!{PAIRS_INFIX[1:]}$){_WORD}")
 _LONGEST = 80
 
-# Entries of the provenance that two runs share where their rows may stand together: a
-# judge's fingerprint does not say how replies are read.
-_SAME = ("fingerprint", "reader", "scale", "published")
+READING = ("fingerprint", "reader", "scale")
+"""Entries of the provenance that two runs share where their rows may stand together: a
+judge's fingerprint does not say how replies are read.
+"""
 
 _MERGED = [
     "fingerprint",
@@ -146,8 +147,9 @@ def _add_earlier_rows(rows: pd.DataFrame, store: Store, name: str) -> pd.DataFra
         earlier_provenance = earlier.attrs.get("provenance", {})
         for model, about in provenance.items():
             earlier_about = earlier_provenance.get(model, {})
-            if any(earlier_about.get(entry) != about.get(entry) for entry in _SAME):
-                return rows
+            for entry in (*READING, "subsets"):
+                if earlier_about.get(entry) != about.get(entry):
+                    return rows
         made = pd.MultiIndex.from_frame(rows[key])
         is_made = pd.MultiIndex.from_frame(earlier[key]).isin(made)
         if not is_made.all():

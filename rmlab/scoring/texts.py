@@ -1,6 +1,7 @@
 """Which texts to score: the prompts of a shard, and each distinct text once."""
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,33 +20,36 @@ Shard = str | tuple[int, int]
 class Texts:
     """Distinct texts, those of a prompt side by side.
 
-    `rows`: number of the text of each row of `table`. `table`: the rows' keys.
+    `numbers`: number of the text of each row of `keys`, shape (orders, rows);
+    comparisons in both orders have two. `keys`: what messages call a row by.
     """
 
     distinct: list[Text]
-    rows: Ints
-    table: pd.DataFrame
+    numbers: Ints
+    keys: pd.DataFrame
 
     def describe(self, number: int) -> str:
         """Key of the first row that has this text, for messages."""
-        key = self.table.iloc[int((self.rows == number).argmax())]
+        has_text = (self.numbers == number).any(axis=0)
+        key = self.keys.iloc[int(has_text.argmax())]
         return ", ".join(f"{column} {value}" for column, value in key.items())
 
 
-def unique_texts(
-    keys: pd.DataFrame, prompt_number: Ints, texts: Sequence[Text]
+def _assign_texts(
+    keys: pd.DataFrame, prompt_number: Ints, orders: Sequence[Sequence[Text]]
 ) -> Texts:
-    """Distinct texts of the rows of a table; `prompt_number`: of each row."""
+    """The texts of the rows of a table, in each order; `prompt_number`: of each row."""
+    texts = [text for order in orders for text in order]
     distinct: list[Text] = []
     number_of: dict[str, int] = {}
-    for row in np.argsort(prompt_number, kind="stable"):
+    for row in np.argsort(np.tile(prompt_number, len(orders)), kind="stable"):
         text = texts[row]
         if text.key not in number_of:
             number_of[text.key] = len(distinct)
             distinct.append(text)
 
-    rows = np.array([number_of[text.key] for text in texts], np.intp)
-    return Texts(distinct, rows, keys.reset_index(drop=True))
+    numbers = np.array([number_of[text.key] for text in texts], np.intp)
+    return Texts(distinct, numbers.reshape(len(orders), -1), keys)
 
 
 def list_texts(
@@ -55,30 +59,26 @@ def list_texts(
     with that one first (`lists`).
     """
     prompt_number, _ = group_codes(responses, PROMPT)
-    answers = responses["response"]
-    others: list[tuple[str, ...]] = [()] * len(responses)
+    answers = responses["response"].tolist()
+    rows_of: defaultdict[int, list[int]] = defaultdict(list)
     if lists:
-        others = _list_others(answers.tolist(), prompt_number)
-    columns = zip(responses["prompt"], answers, others, strict=True)
-    texts = [Text(prompt, (answer, *rest)) for prompt, answer, rest in columns]
-    return unique_texts(responses[[*key_columns]], prompt_number, texts)
+        for row, number in enumerate(prompt_number):
+            rows_of[number].append(row)
+
+    texts = []
+    for row, prompt in enumerate(responses["prompt"]):
+        same_prompt = rows_of[prompt_number[row]]
+        others = [answers[other] for other in same_prompt if other != row]
+        texts.append(Text(prompt, (answers[row], *others)))
+    return _assign_texts(responses[[*key_columns]], prompt_number, [texts])
 
 
-def _list_others(answers: Sequence[str], prompt_number: Ints) -> list[tuple[str, ...]]:
-    """The other answers to the prompt of each answer."""
-    rows_of: dict[int, list[int]] = {}
-    for row, number in enumerate(prompt_number):
-        rows_of.setdefault(number, []).append(row)
-    others = []
-    for row, number in enumerate(prompt_number):
-        rows = rows_of[number]
-        others.append(tuple(answers[other] for other in rows if other != row))
-    return others
-
-
-def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
+def comparisons(
+    responses: pd.DataFrame, *, both_orders: bool
+) -> tuple[pd.DataFrame, Texts]:
     """Every chosen with every rejected answer of a prompt: rows of a pairs table
-    without outcome, and their texts.
+    without outcome, and their texts, the chosen answer first; then, in both orders,
+    with the answers exchanged.
     """
     n_labels = responses.groupby(PROMPT, sort=False)["label"].nunique()
     one_sided = n_labels.index[n_labels < 2]
@@ -101,23 +101,12 @@ def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
     prompts = responses["prompt"].to_numpy()[chosen]
     response = responses["response"].to_numpy()
     rows = zip(prompts, response[chosen], response[rejected], strict=True)
-    texts = [Text(prompt, (left, right)) for prompt, left, right in rows]
-
+    forward = [Text(prompt, (left, right)) for prompt, left, right in rows]
+    orders = [forward]
+    if both_orders:
+        orders.append([Text(text.prompt, text.answers[::-1]) for text in forward])
     keys = pairs[[*PROMPT, "chosen_slot", "rejected_slot"]]
-    return pairs, unique_texts(keys, prompt_number[chosen], texts)
-
-
-def both_orders(texts: Texts) -> Texts:
-    """Comparisons in both orders: the rows as they stand, with the chosen answer first,
-    then all exchanged.
-    """
-    forward = [texts.distinct[number] for number in texts.rows]
-    exchanged = [Text(text.prompt, text.answers[::-1]) for text in forward]
-
-    labelled = [texts.table.assign(written_first=label) for label in tables.LABELS]
-    keys = pd.concat(labelled)
-    prompt_number, _ = group_codes(keys, PROMPT)
-    return unique_texts(keys, prompt_number, forward + exchanged)
+    return pairs, _assign_texts(keys, prompt_number[chosen], orders)
 
 
 def select_shard(responses: pd.DataFrame, shard: Shard) -> pd.DataFrame:

@@ -2,11 +2,12 @@
 that people give, each over the rows of a table.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,22 +18,14 @@ from rmlab.scorers.base import (
     PairScorer,
     PlainScorer,
     Provenance,
-    Rows,
     Scorer,
     as_pair_scorer,
     as_scorer,
 )
-from rmlab.scoring.cluster import Ray, find_engine, spread_scorer
-from rmlab.scoring.run import RunOptions, empty_rows, score_texts
-from rmlab.scoring.stores import check_tables, write_tables
-from rmlab.scoring.texts import (
-    Shard,
-    Texts,
-    both_orders,
-    comparisons,
-    list_texts,
-    select_shard,
-)
+from rmlab.scoring.cluster import Ray, find_engine
+from rmlab.scoring.run import Counts, RunOptions, add_counts, empty_rows, score_texts
+from rmlab.scoring.stores import READING, check_tables, write_tables
+from rmlab.scoring.texts import Shard, Texts, comparisons, list_texts, select_shard
 from rmlab.store import Store, open_store
 from rmlab.tables import DataError, nearest
 
@@ -112,6 +105,40 @@ def make_run_options(
     return RunOptions(opened_store, engine, batch, allow_missing, progress)
 
 
+class Part(NamedTuple):
+    """The texts of a subset that has a scorer of its own, or of all other subsets.
+
+    `is_shown`: whether each row of the responses is one of it.
+    """
+
+    scorer: Scorer
+    subset: str | None
+    is_shown: np.ndarray
+    texts: Texts
+
+
+def list_parts(
+    scorer: Scorer,
+    responses: pd.DataFrame,
+    key_columns: Sequence[str] = tuple(tables.KEY),
+) -> list[Part]:
+    """The texts of a scorer, then of those of single subsets.
+
+    `key_columns`: what messages call a row by.
+    """
+    subset = responses["subset"]
+    parts = []
+    for name, part_scorer in [(None, scorer), *scorer.by_subset.items()]:
+        if name is None:
+            is_shown = ~subset.isin(list(scorer.by_subset)).to_numpy()
+        else:
+            is_shown = (subset == name).to_numpy()
+        lists = part_scorer.lists_answers
+        texts = list_texts(responses[is_shown], key_columns, lists=lists)
+        parts.append(Part(part_scorer, name, is_shown, texts))
+    return parts
+
+
 def score_answers(
     scorer: Scorer,
     responses: pd.DataFrame,
@@ -121,7 +148,6 @@ def score_answers(
     """The responses with the scores of one model, and their provenance.
 
     Behind the score follow the scorer's columns, then those of the prompt.
-    `key_columns`: what messages call a row by.
     """
     if isinstance(getattr(scorer, "model", None), baselines.Baseline):
         # It costs nothing: it is computed anew, and here.
@@ -131,59 +157,26 @@ def score_answers(
         problem = f"scorer {scorer.name!r}: columns {taken} are of every table"
         raise DataError(problem, "give its columns other names")
 
-    names = ["score", *scorer.columns]
     values = empty_rows(scorer, len(responses))
     provenance: Provenance = {}
-    for part_scorer, is_shown in split_subsets(scorer, responses):
-        part = responses[is_shown]
-        texts = list_texts(part, key_columns, lists=part_scorer.lists_answers)
-        scores, counts = _score_texts(part_scorer, texts, run)
-        values[is_shown] = scores[texts.rows]
-        provenance = _add_counts(provenance, counts)
+    counts: Counts = {}
+    readings = {}
+    for part in list_parts(scorer, responses, key_columns):
+        scores, described, part_counts = score_texts(part.scorer, part.texts, run)
+        values[part.is_shown] = scores[part.texts.numbers[0]]
+        provenance = provenance or described
+        add_counts(counts, part_counts)
+        if part.subset is not None:
+            readings[part.subset] = {name: described.get(name) for name in READING}
+    if readings:
+        provenance["subsets"] = readings
 
-    columns = _frame(names, values)
+    columns = pd.DataFrame(values, columns=["score", *scorer.columns])
+    columns = columns.infer_objects().astype({"score": np.float64})
     further = tables.prompt_columns(responses, tables.SCORES)
     order = dict.fromkeys([*tables.SCORES, *columns, *further])
-    return responses.assign(model="", **columns)[[*order]], provenance
-
-
-def split_subsets(
-    scorer: Scorer, responses: pd.DataFrame
-) -> list[tuple[Scorer, np.ndarray]]:
-    """The scorers of the subsets that the table has, and whether each row is theirs."""
-    subset = responses["subset"].to_numpy()
-    parts = [(scorer, ~np.isin(subset, list(scorer.by_subset)))]
-    for name, other in scorer.by_subset.items():
-        parts.append((other, subset == name))
-    return [(part, is_shown) for part, is_shown in parts if is_shown.any()]
-
-
-def _score_texts(
-    scorer: Scorer, texts: Texts, run: RunOptions
-) -> tuple[Rows, Provenance]:
-    """Score distinct texts here or on the cluster."""
-    if run.engine is not None and scorer.travels:
-        scorer = spread_scorer(scorer, run.engine, run.store)
-    return score_texts(scorer, texts, run)
-
-
-def _frame(names: Sequence[str], values: Rows) -> pd.DataFrame:
-    """Columns of values, in the types that they have."""
-    columns = {}
-    for name, column in zip(names, values.T, strict=True):
-        columns[name] = pd.Series(column).infer_objects()
-    columns["score"] = columns["score"].astype(np.float64)
-    return pd.DataFrame(columns)
-
-
-def _add_counts(first: Provenance, second: Provenance) -> Provenance:
-    """The first provenance with the counts of the second added."""
-    if not first:
-        return second
-    added = {}
-    for name in ("seconds", "texts", "scored", "missing"):
-        added[name] = first[name] + second[name]  # type: ignore[operator]
-    return first | added
+    table = responses.assign(model="", **columns.set_index(responses.index))
+    return table[[*order]], _with_counts(provenance, counts)
 
 
 def _compare_answers(
@@ -192,16 +185,25 @@ def _compare_answers(
     """Every chosen with every rejected answer of a prompt, with margin and outcome, and
     their provenance.
     """
-    rows, texts = comparisons(responses)
-    if scorer.both_orders:
-        texts = both_orders(texts)
-    scores, provenance = _score_texts(scorer, texts, run)
-    forward = scores[texts.rows[: len(rows)]]
-    exchanged = None
-    if scorer.both_orders:
-        exchanged = scores[texts.rows[len(rows) :]]
-    columns = pd.DataFrame(scorer.compare(forward, exchanged), index=rows.index)
-    return rows.assign(**columns), provenance
+    rows, texts = comparisons(responses, both_orders=scorer.both_orders)
+    scores, provenance, counts = score_texts(scorer, texts, run)
+    forward, *exchanged = scores[texts.numbers]
+    columns = scorer.compare(forward, *exchanged or [None])
+    table = rows.assign(**pd.DataFrame(columns, index=rows.index))
+    return table, _with_counts(provenance, counts)
+
+
+def _with_counts(provenance: Provenance, counts: Counts) -> Provenance:
+    """The provenance with the counts of a run in plain values; empty ones are left
+    out.
+    """
+    plain: Provenance = {"seconds": round(counts["seconds"], 3)}
+    for name, value in counts.items():
+        if isinstance(value, int | list):
+            plain[name] = value
+        elif value and isinstance(value, Counter):
+            plain[name] = dict(value)
+    return provenance | plain
 
 
 def open_models(
@@ -218,18 +220,16 @@ def open_models(
     """
     # Without a store a function gets all texts at once.
     batch = None if run.store is None else run.batch
-    items, names = _list_items(model, options.get("name"))
-    model_options = sorted(set(options) - {"name"})
-    if model_options:
-        _require_names(items, model_options)
-
+    model_options = {key: value for key, value in options.items() if key != "name"}
     models: dict[str, Scorer] = {}
-    for item, name in zip(items, names, strict=True):
+    takes_options = False
+    for item, name in _name_items(model, options.get("name")):
         scorer: Any = item
         if isinstance(item, str | Path):
-            item_options = options if name is None else {**options, "name": name}
-            scorer = _open_named(item, item_options, pairwise=pairwise)
-        wrap = as_pair_scorer if pairwise else as_scorer
+            named = {} if name is None else {"name": name}
+            scorer = _open_named(item, model_options | named, pairwise=pairwise)
+            takes_options |= str(item) not in ready_scorers()
+        wrap: Callable[..., Scorer] = as_pair_scorer if pairwise else as_scorer
         scorer = wrap(scorer, batch)
 
         key = scorer.name if name is None else str(name)
@@ -237,21 +237,20 @@ def open_models(
             problem = f"model: two scorers are named {key!r}"
             raise DataError(problem, "give one of them another name (name=...)")
         models[key] = scorer
+    if model_options and not takes_options:
+        problem = f"options {sorted(model_options)} are for models named by a string"
+        raise DataError(problem, "give them to the scorer itself")
     return models
 
 
-def _list_items(
-    model: Models, name: object
-) -> tuple[Sequence[Model], Sequence[object]]:
-    """The models, and a name or None for each."""
-    items: Sequence[Model]
+def _name_items(model: Models, name: object) -> list[tuple[Model, object]]:
+    """The models, each with a name or None."""
+    items: list[Any] = [model]
     if isinstance(model, Mapping):
         items = list(model.values())
         name = list(model)
     elif isinstance(model, list | tuple):
-        items = model
-    else:
-        items = [model]  # type: ignore[list-item]
+        items = list(model)
     if not items:
         remedy = "give at least one scorer, baseline name or model id"
         raise DataError("model: the list is empty", remedy)
@@ -260,38 +259,27 @@ def _list_items(
     if len(names) != len(items):
         problem = f"name: {len(names)} names for {len(items)} models"
         raise DataError(problem, "give one for each, in their order")
-    return items, names
-
-
-def _require_names(items: Sequence[Model], model_options: Sequence[str]) -> None:
-    """Raise DataError for options where no string names a model that takes them."""
-    for item in items:
-        if isinstance(item, str | Path) and not has_name(str(item)):
-            return
-    problem = f"options {model_options} are for models named by a string"
-    raise DataError(problem, "give them to the scorer itself")
+    return list(zip(items, names, strict=True))
 
 
 def _open_named(
-    item: str | Path, options: Mapping[str, object], *, pairwise: bool
+    item: str | Path, options: Mapping[str, Any], *, pairwise: bool
 ) -> object:
     """The baseline or the installed scorer of that name, or the model that
     `rmlab.classifier` or `rmlab.pairwise` makes.
     """
     name = str(item)
-    if name in baselines.ALL:
-        if pairwise:
-            problem = f"model: {name!r} scores single answers"
-            raise DataError(problem, "use rmlab.pairs(rmlab.score(...))")
-        return baselines.ALL[name]
-    if name in installed_scorers():
-        return installed_scorers()[name]
+    if pairwise and name in baselines.ALL:
+        problem = f"model: {name!r} scores single answers"
+        raise DataError(problem, "use rmlab.pairs(rmlab.score(...))")
+    if name in ready_scorers():
+        return ready_scorers()[name]
 
     has_separator = "/" in name or "\\" in name
     is_path = has_separator or name.startswith((".", "~")) or Path(name).is_dir()
     if isinstance(item, str) and not is_path:
         models = "or a model id ('owner/name'), a folder, or a scorer"
-        allowed = f"{nearest(name, [*baselines.NAMES, *installed_scorers()])}; {models}"
+        allowed = f"{nearest(name, list(ready_scorers()))}; {models}"
         raise DataError(f"model: unknown name {name!r}", allowed)
 
     make: Callable[..., Scorer] = scorers.pairwise if pairwise else scorers.classifier
@@ -299,22 +287,17 @@ def _open_named(
 
 
 @cache
-def installed_scorers() -> dict[str, Any]:
-    """The scorers of installed packages by the names of their entry points."""
-    scorers: dict[str, Any] = {}
+def ready_scorers() -> dict[str, Any]:
+    """The scorers that take no options, by name: baselines, and those of installed
+    packages by their entry points.
+    """
+    ready: dict[str, Any] = dict(baselines.ALL)
 
     def add(name: str, scorer: object) -> None:
         is_scorer = callable(scorer) or hasattr(scorer, "prefer")
         if not is_scorer or name in baselines.ALL or "/" in name:
             raise TypeError("no scorer, or its name is taken or has a slash")
-        scorers[name] = scorer
+        ready[name] = scorer
 
     load_plug_ins(GROUP, add)
-    return scorers
-
-
-def has_name(model: str) -> bool:
-    """Whether a string names a scorer that takes no options, and not a folder or a
-    model on the hub.
-    """
-    return model in baselines.ALL or model in installed_scorers()
+    return ready

@@ -84,7 +84,7 @@ def explore(
     scores: pd.DataFrame,
     responses: pd.DataFrame,
     *,
-    scorer: PlainScorer | None = None,
+    scorer: "PlainScorer | None" = None,
 ) -> "View":
     """Look at the answers behind the scores: a widget for JupyterLab.
 

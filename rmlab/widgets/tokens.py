@@ -16,7 +16,9 @@ _SENTENCE = re.compile(
 )
 
 
-def token_rewards(scorer: PlainScorer, prompt: Prompt, response: str) -> pd.DataFrame:
+def token_rewards(
+    scorer: "PlainScorer", prompt: "Prompt", response: str
+) -> pd.DataFrame:
     """Read the reward along an answer.
 
     Parameters

@@ -13,6 +13,7 @@ from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import GLOBAL_ATTENTION, mark_first
 from rmlab.scorers.models.heads import Head
+from rmlab.scorers.reads import Read
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
@@ -30,13 +31,13 @@ _PAD = 1
 class ModelParts(NamedTuple):
     """A sequence-classification model taken apart.
 
-    `head`: (n, 1, hidden) float32 in, raw logits (n, labels) out. `position`: where it
-    reads, "first", "last", "before pad" or "mean" of all tokens.
+    `head`: (n, 1, hidden) float32 in, raw logits (n, labels) out. `read`: where it
+    reads.
     """
 
     backbone: "PreTrainedModel"
     head: "Callable[[Tensor], Tensor]"
-    position: str
+    read: Read
 
 
 def head_keys(checkpoint: Checkpoint) -> list[str]:
@@ -146,15 +147,15 @@ def split(model: "PreTrainedModel", checkpoint: "Source") -> ModelParts:
     class_logits = _run_whole(model, backbone, texts)
     head = _detach_head(model, backbone, checkpoint)
 
-    width = _read_states(backbone, texts[:1], "first").shape[-1]
-    position = _find_position(head, width)
-    if position is None:
+    width = _read_states(backbone, texts[:1], Read.FIRST).shape[-1]
+    read = _find_read(head, width)
+    if read is None:
         raise checkpoint.error(
             f"its class {title} reads neither the first nor the last token "
             "nor the mean of all"
         )
 
-    logits = head(_read_states(backbone, texts, position)).cpu()
+    logits = head(_read_states(backbone, texts, read)).cpu()
     difference = _compare_logits(logits, class_logits.float().cpu(), dtype)
     if difference is not None:
         problem = (
@@ -162,7 +163,7 @@ def split(model: "PreTrainedModel", checkpoint: "Source") -> ModelParts:
             f"head apart (by up to {difference:.2g} standard deviations)"
         )
         raise checkpoint.error(problem, "rmlab cannot score it")
-    return ModelParts(backbone, head, position)
+    return ModelParts(backbone, head, read)
 
 
 def _trial_texts(model: "PreTrainedModel") -> NDArray[np.integer]:
@@ -176,7 +177,7 @@ def _trial_texts(model: "PreTrainedModel") -> NDArray[np.integer]:
             marks.update(mark)
         else:
             marks.add(mark)
-    tokens = set(range(5, min(64, loading.vocabulary_size(config))))
+    tokens = set(range(5, min(64, loading.vocabulary_size(loading.base_model(model)))))
     return np.resize(sorted(tokens - marks), (4, 8))
 
 
@@ -202,16 +203,16 @@ def _run_whole(
 
 
 def _read_states(
-    backbone: "PreTrainedModel", texts: NDArray[np.integer], position: str
+    backbone: "PreTrainedModel", texts: NDArray[np.integer], read: Read
 ) -> "Tensor":
     """What the head reads of each text alone, (texts, 1, hidden)."""
     import torch
 
     # Funnel gives fewer states than tokens, so only those that are read are asked for.
     indices = np.arange(texts.shape[1])
-    if position == "first":
+    if read is Read.FIRST:
         indices = indices[:1]
-    elif position != "mean":
+    elif read is not Read.MEAN:
         indices = indices[-1:]
     passes = Passes(backbone)
     # The argument that the class itself passes to its backbone.
@@ -227,7 +228,8 @@ def _detach_head(
     """The model's forward method from hidden states on, in float32.
 
     It is that of a copy with a module in the backbone's place that gives out those
-    states; the model stays as it is. The function also takes the last token's id.
+    states; the model stays as it is. The function also takes the positions of pad
+    tokens.
     """
     import torch
 
@@ -260,9 +262,9 @@ def _detach_head(
     head.config.pad_token_id = _PAD
     head.config.get_text_config().pad_token_id = _PAD
 
-    def run(states: "Tensor", last: int = 0) -> "Tensor":
+    def run(states: "Tensor", padded: Sequence[int] = ()) -> "Tensor":
         ids = torch.zeros(states.shape[:2], dtype=torch.long, device=device)
-        ids[:, -1] = last
+        ids[:, list(padded)] = _PAD
         with torch.inference_mode():
             stand_in.states = states.to(device)
             # Without the hooks of a model in memory.
@@ -310,27 +312,33 @@ def _compare_logits(
     return difference / max(spread, 1e-12)
 
 
-def _find_position(run: "Callable[..., Tensor]", width: int) -> str | None:
-    """Where the head reads: its logits for three states are those for one of them.
+# Which of three tokens a class reads where the second is the pad token, and where the
+# third is.
+_READS_BESIDE_PAD = {
+    (2, 2): Read.LAST,
+    (2, 1): Read.BEFORE_PAD,
+    (0, 1): Read.BEFORE_FIRST_PAD,
+}
 
-    That is the last, the first, or their mean; None for another rule. "before pad": the
-    one before the last where the last token is the pad token.
+
+def _find_read(run: "Callable[..., Tensor]", width: int) -> Read | None:
+    """Where the head reads: its logits for three states are those for one of them, or
+    for their mean; None for another rule.
     """
     import torch
 
     states = torch.randn(1, 3, width, generator=torch.Generator().manual_seed(0))
-    logits = run(states)
-    state_by_position = {
-        "last": states[:, -1:],
-        "first": states[:, :1],
-        "mean": states.mean(1, keepdim=True),
-    }
+    logits_of_one = [run(states[:, [i]]) for i in range(3)]
+    logits_of_mean = run(states.mean(1, keepdim=True))
 
-    def is_read(logits: "Tensor", state: "Tensor") -> bool:
-        return torch.allclose(logits, run(state), atol=1e-4, equal_nan=True)
+    def find_same(logits: "Tensor") -> int:
+        for number, known in enumerate([*logits_of_one, logits_of_mean]):
+            if torch.allclose(logits, known, atol=1e-4, equal_nan=True):
+                return number
+        return -1
 
-    for position, state in state_by_position.items():
-        if is_read(logits, state):
-            skips_pad = is_read(run(states, _PAD), states[:, 1:2])
-            return "before pad" if position == "last" and skips_pad else position
-    return None
+    place = find_same(run(states))
+    if place == 2:
+        beside_pad = (find_same(run(states, [1])), find_same(run(states, [2])))
+        return _READS_BESIDE_PAD.get(beside_pad)
+    return {0: Read.FIRST, 3: Read.MEAN}.get(place)

@@ -362,6 +362,14 @@ HEADS: tuple[Head, ...] = (
         extra=("score.bias",),
         architecture="ForTokenClassification",
     ),
+    Head(
+        "token_classifier",
+        "the same with BERT's and GPT-2's name for the layer",
+        ("classifier.weight",),
+        _stack("classifier"),
+        extra=("classifier.bias",),
+        architecture="ForTokenClassification",
+    ),
     Head("attributes", "URM", ("score", "weights.fc"), _attribute_means),
     Head(
         "attribute_means",

@@ -118,9 +118,13 @@ def window(config: "PreTrainedConfig") -> int | None:
     return int(longest)
 
 
-def vocabulary_size(config: "PreTrainedConfig") -> int:
-    """The number of tokens; Canine, which has none, reads code points."""
-    return int(getattr(config.get_text_config(), "vocab_size", sys.maxunicode + 1))
+def vocabulary_size(model: "PreTrainedModel") -> int:
+    """The number of embeddings; Canine, which has none, reads code points."""
+    try:
+        embeddings: Any = model.get_input_embeddings()
+    except NotImplementedError:
+        return sys.maxunicode + 1
+    return len(embeddings.weight)
 
 
 def encodes(config: "PreTrainedConfig") -> bool:
@@ -256,6 +260,9 @@ def _load_whole(
     new_keys = {*report["missing_keys"]}
     for key, *_ in report["mismatched_keys"]:
         new_keys.add(key)
+    if loader == "AutoModel":
+        # A pooler is above the states, which a head that is read apart takes.
+        new_keys = {key for key in new_keys if not key.startswith("pooler.")}
     missing_keys = {*head}.difference(stored_keys) | new_keys.difference(replaced)
     refuse_new_weights(checkpoint.name, sorted(missing_keys))
     read_keys = {*model.state_dict(), *head}
@@ -424,7 +431,7 @@ def _try_backbone(model: "PreTrainedModel", checkpoint: Checkpoint, dtype: str) 
     remedy = "rmlab forwards token ids and nothing else"
     if dtype != "float32":
         remedy = "score with dtype='float32'"
-    ids = np.arange(5, 13) % vocabulary_size(model.config)
+    ids = np.arange(5, 13) % vocabulary_size(backbone)
     with explain(checkpoint.name, task, remedy):
         Passes(backbone).alone(ids, np.array([0]))
 

@@ -30,7 +30,7 @@ class Vocabulary:
 
     def __init__(self, model: "PreTrainedModel", name: str) -> None:
         self.model = model
-        layer = _output_layer(model)
+        layer = output_layer(model)
         self.weight = layer.weight
         if not _widens(layer.weight):
             self.weight = layer.weight.float()
@@ -164,7 +164,7 @@ class Vocabulary:
             )
 
 
-def _output_layer(model: "PreTrainedModel") -> Any:
+def output_layer(model: "PreTrainedModel") -> Any:
     """The output layer, with what an adapter of peft adds to it."""
     layer: Any = model.get_output_embeddings()
     if not hasattr(layer, "get_base_layer"):

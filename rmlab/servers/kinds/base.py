@@ -6,11 +6,12 @@ token, silent truncation. The request of each kind is right by the server's docu
 by measurement; `rmlab.remote` tests what a server really does.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from rmlab.records import install_command
 from rmlab.scorers.base import Prompt
@@ -29,16 +30,35 @@ KINDS: dict[str, "ServerKind"] = {}
 
 @dataclass(frozen=True)
 class Scored:
-    """A server's outputs for the texts of one request: one list per text, in their
-    order.
+    """A server's outputs for the texts of one request: a number, or a list of numbers,
+    for each text in their order; once checked an array, texts x outputs.
 
     `tokens`: how many tokens it has read in all of them, None where it does not say.
     `model`: the model that it names.
     """
 
-    values: list[list[float]]
+    values: Any
     tokens: int | None = None
     model: str = ""
+
+    def check(self, n_texts: int) -> "Scored":
+        """Return the same with values of shape (texts, outputs); raise ValueError if
+        they are not whole.
+        """
+        try:
+            values = np.array(self.values)
+        except ValueError:  # rows of several lengths
+            values = np.array(None)
+        if values.ndim == 1:
+            values = values[:, np.newaxis]
+        is_whole = values.ndim == 2 and len(values) == n_texts and values.size
+        is_number = values.dtype.kind in "if"
+        if not (is_whole and is_number and np.isfinite(values).all()):
+            raise ValueError(
+                f"no finite outputs for each of {n_texts} texts; vLLM gives values of "
+                "every token unless it is served with --pooler-config.task classify"
+            )
+        return replace(self, values=values.astype(float))
 
 
 class ServerKind:
@@ -98,7 +118,7 @@ class ServerKind:
         """Return the request for the outputs of some texts, before the activation."""
         return Request(self.path, self.body(texts, model))
 
-    def read(self, reply: Reply, n_texts: int) -> Scored:
+    def read(self, reply: Reply) -> Scored:
         """Return the outputs in a reply; raise ValueError, TypeError or LookupError if
         it is not whole.
         """
@@ -142,26 +162,3 @@ def find_kind(name: str, url: str) -> ServerKind:
         command = install_command(name)
         raise ImportError(f"kind={name!r} needs {kind.package}: run {command}")
     return kind
-
-
-def parse_numbers(values: Json) -> list[float]:
-    """Return the outputs for one text as floats; raise ValueError for anything else."""
-    row = values if isinstance(values, list) else [values]
-    if not row:
-        raise ValueError("no numbers")
-    if isinstance(row[0], list):
-        raise ValueError(
-            "values for every token; serve vLLM with --pooler-config.task classify"
-        )
-    for value in row:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value):
-            raise ValueError(f"{values!r:.60} where finite numbers belong")
-    return [float(value) for value in row]
-
-
-def require_rows(rows: Json, n_texts: int) -> list[Json]:
-    """Return the rows of a reply; raise ValueError unless there is one per text."""
-    if not isinstance(rows, list) or len(rows) != n_texts:
-        raise ValueError(f"no list of {n_texts} answers")
-    return rows

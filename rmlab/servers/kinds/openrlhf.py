@@ -1,13 +1,7 @@
 """OpenRLHF's /get_reward."""
 
 from rmlab.servers.http import Json, Reply
-from rmlab.servers.kinds.base import (
-    Payloads,
-    Scored,
-    ServerKind,
-    parse_numbers,
-    require_rows,
-)
+from rmlab.servers.kinds.base import Payloads, Scored, ServerKind
 
 
 class OpenRlhf(ServerKind):
@@ -21,7 +15,6 @@ class OpenRlhf(ServerKind):
         """Return the JSON that is posted."""
         return {"query": list(texts)}
 
-    def read(self, reply: Reply, n_texts: int) -> Scored:
+    def read(self, reply: Reply) -> Scored:
         """Read one reward per text."""
-        rewards = require_rows(reply.json()["rewards"], n_texts)
-        return Scored([parse_numbers(reward) for reward in rewards])
+        return Scored(reply.json()["rewards"])

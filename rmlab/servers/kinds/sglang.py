@@ -1,13 +1,7 @@
 """SGLang's /classify."""
 
 from rmlab.servers.http import Json, Reply
-from rmlab.servers.kinds.base import (
-    Payloads,
-    Scored,
-    ServerKind,
-    parse_numbers,
-    require_rows,
-)
+from rmlab.servers.kinds.base import Payloads, Scored, ServerKind
 
 
 class Sglang(ServerKind):
@@ -23,11 +17,9 @@ class Sglang(ServerKind):
         """Return the JSON that is posted."""
         return {"input_ids": list(texts)}
 
-    def read(self, reply: Reply, n_texts: int) -> Scored:
+    def read(self, reply: Reply) -> Scored:
         """Read one row per text."""
-        rows = require_rows(reply.json(), n_texts)
+        rows = reply.json()
         counts = [row.get("meta_info", {}).get("prompt_tokens") for row in rows]
-        return Scored(
-            values=[parse_numbers(row["embedding"]) for row in rows],
-            tokens=sum(counts) if all(counts) else None,
-        )
+        n_tokens = sum(counts) if all(counts) else None
+        return Scored([row["embedding"] for row in rows], n_tokens)

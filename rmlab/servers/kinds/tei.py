@@ -3,13 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from rmlab.servers.http import Json, Reply
-from rmlab.servers.kinds.base import (
-    Payloads,
-    Scored,
-    ServerKind,
-    parse_numbers,
-    require_rows,
-)
+from rmlab.servers.kinds.base import Payloads, Scored, ServerKind
 
 
 class Tei(ServerKind):
@@ -27,14 +21,14 @@ class Tei(ServerKind):
         inputs = [[text] for text in texts]
         return {"inputs": inputs, "raw_scores": True, "truncate": False}
 
-    def read(self, reply: Reply, n_texts: int) -> Scored:
+    def read(self, reply: Reply) -> Scored:
         """Read one row per text; its labels come sorted by score, and their names put
         them in one order.
         """
         values = []
-        for row in require_rows(reply.json(), n_texts):
+        for row in reply.json():
             labels = sorted(row, key=lambda label: str(label["label"]))
-            values.append(parse_numbers([label["score"] for label in labels]))
+            values.append([label["score"] for label in labels])
         return Scored(values)
 
     def name_outputs(

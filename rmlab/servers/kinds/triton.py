@@ -15,13 +15,7 @@ import numpy as np
 from rmlab.scorers.base import Prompt
 from rmlab.scorers.encoder import EncodeOptions
 from rmlab.servers.http import Failure, Reply, Request
-from rmlab.servers.kinds.base import (
-    Payload,
-    Payloads,
-    Scored,
-    ServerKind,
-    parse_numbers,
-)
+from rmlab.servers.kinds.base import Payload, Payloads, Scored, ServerKind
 from rmlab.tables import DataError
 
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
@@ -93,9 +87,9 @@ class Triton(ServerKind):
         }
         return Request(f"/v2/models/{model}{self.path}", content, headers=headers)
 
-    def read(self, reply: Reply, n_texts: int) -> Scored:
-        """Return the attributes in a reply; raise where they are not whole, or the
-        server cut a text.
+    def read(self, reply: Reply) -> Scored:
+        """Return the attributes in a reply; raise where it is damaged, or the server
+        cut a text.
         """
         from tritonclient.http import InferenceServerClient
         from tritonclient.utils import InferenceServerException
@@ -109,13 +103,12 @@ class Triton(ServerKind):
             raise ValueError(str(error)) from error
         rewards = result.as_numpy("rewards")
         exceeded = result.as_numpy("exceeded")
-        if not len(rewards) == exceeded.size == n_texts:
-            raise ValueError(f"no rewards and marks of length for {n_texts} texts")
+        if len(rewards) != exceeded.size:
+            raise ValueError("not a mark of length for each text")
         if exceeded.astype(bool).any():
             reason = "the text is longer than the server's window (exceeded)"
             raise Failure(reason, again=False, refused=True)
-        rows = rewards.reshape(n_texts, -1).astype(float).tolist()
-        return Scored([parse_numbers(row) for row in rows])
+        return Scored(rewards.reshape(len(rewards), -1))
 
     def name_outputs(
         self, labels: Sequence[str], count_outputs: Callable[[], int]

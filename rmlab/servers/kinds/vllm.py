@@ -1,7 +1,7 @@
 """vLLM's /classify, and /pooling where it has that alone."""
 
 from rmlab.servers.http import Json, Reply
-from rmlab.servers.kinds.base import Payloads, Scored, ServerKind, parse_numbers
+from rmlab.servers.kinds.base import Payloads, Scored, ServerKind
 
 
 class Vllm(ServerKind):
@@ -18,14 +18,14 @@ class Vllm(ServerKind):
         """Return the JSON that is posted."""
         return {"input": list(texts), "model": model, "use_activation": False}
 
-    def read(self, reply: Reply, n_texts: int) -> Scored:
+    def read(self, reply: Reply) -> Scored:
         """Read rows that say which text each is for: they may come in any order."""
         answer = reply.json()
         rows = sorted(answer["data"], key=lambda row: int(row["index"]))
-        if [row["index"] for row in rows] != list(range(n_texts)):
-            raise ValueError(f"{len(rows)} answers for {n_texts} texts")
+        if [row["index"] for row in rows] != list(range(len(rows))):
+            raise ValueError("the answers are not numbered as the texts")
         return Scored(
-            values=[parse_numbers(row[self.values_key]) for row in rows],
+            values=[row[self.values_key] for row in rows],
             tokens=answer.get("usage", {}).get("prompt_tokens") or None,
             model=str(answer.get("model", "")),
         )
