@@ -57,17 +57,6 @@ def test_scores_go_into_a_pipe(main, tmp_path):
     )
 
 
-def test_scores_in_a_file_read_back_exactly(main, tmp_path):
-    code, out, err = main(
-        "score", "mini", "longest", "random", "-q", "-o", tmp_path / "scores.csv"
-    )
-    assert (code, out, err.count("\n")) == (0, "", 1)
-    scores = rmlab.read_scores(tmp_path / "scores.csv")
-    pd.testing.assert_frame_equal(
-        scores, score_mini("longest", "random"), check_exact=True
-    )
-
-
 def test_options_reach_the_model(main, classifier):
     words = ("--device", "cpu", "--dtype", "float32", "--allow-pickle")
     assert main("score", "mini", "owner/name", "-q", *words)[0] == 0
@@ -185,20 +174,6 @@ def test_policies_are_scored_as_implicit_rewards(main, zoo, tmp_path):
         rmlab.implicit_reward(policy, sft, name="mine"),
     )
     pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path / "scores.csv"), expected)
-
-
-def test_without_a_package_of_an_extra_one_line_says_what_to_install(
-    main, monkeypatch, tmp_path
-):
-    monkeypatch.setattr("rmlab.servers.client.find_spec", lambda name: None)
-    (tmp_path / "mine.jsonl").write_text(
-        '{"prompt": "Two and two?", "chosen": "Four.", "rejected": "Five."}'
-    )
-    code, _, err = main(
-        "judge", tmp_path / "mine.jsonl", "m", "--url", "http://127.0.0.1:9/v1"
-    )
-    assert (code, err.count("\n")) == (1, 1)
-    assert "'.[judge]'" in err
 
 
 def test_the_revision_of_a_judge_behind_a_server_is_its_version(main):
