@@ -13,7 +13,7 @@ next pack (attention.py), where they come first. All functions are pure and know
 numpy.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -328,15 +328,23 @@ def _single_texts(prompt: _PromptTexts) -> Iterator[Part]:
 
 
 def _bins(pieces: list[Part], fill: int) -> list[list[Part]]:
-    """Next fit, largest piece first: larger ones than `fill` are alone."""
+    """Best fit, largest piece first: each piece goes where the least room is left,
+    larger ones than `fill` alone.
+    """
     bins: list[list[Part]] = []
-    room = 0
+    # What is left in each bin, ascending, with the bin's number.
+    room: list[tuple[int, int]] = []
     for piece in sorted(pieces, key=_TOKENS, reverse=True):
-        if piece.tokens > room:
-            bins.append([])
-            room = fill
-        bins[-1].append(piece)
-        room -= piece.tokens
+        # -1 is below every bin's number: bins with just this room count.
+        place = bisect_left(room, (piece.tokens, -1))
+        if place < len(room):
+            left, number = room.pop(place)
+            bins[number].append(piece)
+        else:
+            left = max(fill, piece.tokens)
+            number = len(bins)
+            bins.append([piece])
+        insort(room, (left - piece.tokens, number))
     return bins
 
 
