@@ -233,15 +233,6 @@ def test_a_seed_gives_its_weights_and_leaves_the_random_state_alone(tmp_path):
     assert torch.equal(state, torch.random.get_rng_state())
 
 
-def test_a_server_that_squashes_its_scores_is_refused(tmp_path):
-    folder = toy.save_model(tmp_path / "model", initializer_range=0.5)
-    with (
-        toy.serve(folder, sigmoid=True) as server,
-        pytest.raises(DataError, match="sigmoid"),
-    ):
-        rmlab.remote(server.url, kind="vllm", tokenizer=folder)
-
-
 def verdict_notebook(path, *verdicts):
     """A notebook with a run check for each verdict, and texts that look like one."""
     cells = [nbformat.v4.new_markdown_cell("9.1: right.")]
