@@ -67,7 +67,8 @@ def list_parquet_columns(
     """The columns of an open Parquet file; an index without a name is left out."""
     table = file.read()
     names = [name for name in table.column_names if "__index_level_" not in name]
-    return table.select(names).to_pydict()
+    columns: dict[str, list[object]] = table.select(names).to_pydict()
+    return columns
 
 
 def file_suffix(path: Path) -> str:
