@@ -14,6 +14,7 @@ import pytest
 from fakes import Streaming
 
 import rmlab
+from rmlab.inference import plan
 
 
 @cache
@@ -180,6 +181,21 @@ def test_the_revision_of_a_judge_behind_a_server_is_its_version(main):
     code, out, _ = main(*words, "--revision", "abc")
     assert code == 0
     assert out == main(*words)[1]
+
+
+def test_a_dry_run_counts_texts_tokens_and_passes(main, zoo):
+    """Equal texts once, shared beginnings once."""
+    folder = zoo()
+    code, out, _ = main("score", "mini", folder, "--dry-run")
+    assert code == 0
+    header, row = out.split()
+    assert header == "model,texts,tokens,passes"
+    responses = rmlab.load("mini")
+    columns = [responses[name].tolist() for name in ("prompt", "response")]
+    encoded = rmlab.classifier(folder).prepare(*columns)
+    passes = plan(encoded.ids, encoded.groups)
+    numbers = (len(passes.copies), passes.tokens, len(passes.parts))
+    assert row.split(",")[1:] == [*map(str, numbers)]
 
 
 def test_the_demo_has_the_numbers_of_the_baselines(main, tmp_path):

@@ -53,7 +53,7 @@ class Score(shared.ModelOptions, shared.RunOptions, shared.TextOptions):
     allow_missing: shared.AllowMissing = False
     dry_run: Annotated[
         bool,
-        Option("--dry-run", help="Print texts, tokens and bytes, and stop."),
+        Option("--dry-run", help="Print texts, tokens and passes, and stop."),
     ] = False
 
     def run(self) -> None:
@@ -93,13 +93,13 @@ class Score(shared.ModelOptions, shared.RunOptions, shared.TextOptions):
             write_table(scores, self.out)
 
     def _forecast(self, model: str, responses: pd.DataFrame) -> dict[str, object]:
-        """Count texts, tokens and bytes; the model's weights are not needed."""
+        """Count texts, tokens and passes; the model's weights are not needed."""
         from rmlab.inference.chat_formats import read_template
         from rmlab.inference.encoding import encode
         from rmlab.inference.planning import Packing, plan
         from rmlab.scorers.checkpoints.checkpoint import find
         from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
-        from rmlab.scorers.models.loading import count_weights, encodes, window
+        from rmlab.scorers.models.loading import encodes, window
 
         checkpoint = find(model, with_weights=False)
         encoded = encode(
@@ -112,15 +112,11 @@ class Score(shared.ModelOptions, shared.RunOptions, shared.TextOptions):
         )
         packing = Packing(None, causal=not encodes(checkpoint.config))
         passes = plan(encoded.ids, encoded.groups, packing=packing)
-        is_policy = bool(self.reference or self.implicit)
-        n_weights = count_weights(checkpoint, implicit=is_policy)
         return {
             "model": checkpoint.title,
             "texts": len(passes.copies),
             "tokens": passes.tokens,
-            "minimum": passes.minimum,
-            "bytes_16_bits": 2 * n_weights,
-            "bytes_32_bits": 4 * n_weights,
+            "passes": len(passes.parts),
         }
 
 

@@ -60,7 +60,7 @@ def ties_score(scores: pd.DataFrame) -> pd.DataFrame:
         raise DataError(problem, "score load('reward-bench-2')")
     pair = ["model", "benchmark", "number"]
     sides = _summarise_sides(scores)
-    is_complete = (sides["count"] == sides["size"]).all(axis=1)
+    is_complete = np.all(sides["count"] == sides["size"], axis=1)
     lowest = sides["min"]
     highest = sides["max"]
     gap_ref = lowest["ref", "chosen"] - highest["ref", "rejected"]
@@ -103,19 +103,19 @@ def _summarise_sides(scores: pd.DataFrame) -> pd.DataFrame:
     frame = scores.assign(**name)
     side = ["benchmark", "number", "kind", "label"]
     by_side = frame.groupby(["model", *side], sort=False, observed=True)
-    sides = by_side["score"].agg(["min", "max", "size", "count"])
+    sides = pd.DataFrame(by_side["score"].agg(["min", "max", "size", "count"]))
 
-    n_slots = frame.groupby(side, observed=True)["slot"].max() + 1
-    expected = n_slots.reindex(sides.index.droplevel("model")).to_numpy()
-    is_short = sides["size"] < expected
+    highest_slot = by_side["slot"].max().groupby(side, observed=True).transform("max")
+    is_short = sides["size"].to_numpy() <= highest_slot.to_numpy()
     if is_short.any():
-        first = dict(zip(sides.index.names, is_short.idxmax(), strict=True))
+        first = sides[is_short].index.to_frame().iloc[0].to_dict()
         problem = f"scores: Ties prompts lack answers, first {first}"
         raise DataError(problem, "score all of them")
-    wide = sides.unstack(["kind", "label"], sort=False)
-    lacks_side = wide["size"].isna().any(axis=1)
-    if lacks_side.any() or wide["size"].shape[1] < 4:
-        first = dict(zip(wide.index.names, lacks_side.idxmax(), strict=True))
+    wide = pd.DataFrame(sides.unstack(["kind", "label"], sort=False))
+    sizes = pd.DataFrame(wide["size"])
+    lacks_side = sizes.isna().any(axis=1).to_numpy() | (sizes.shape[1] < 4)
+    if lacks_side.any():
+        first = wide[lacks_side].index.to_frame().iloc[0].to_dict()
         problem = f"scores: Ties prompts have no partner, first {first}"
         raise DataError(problem, "score both ref:N and tied:N")
     return wide

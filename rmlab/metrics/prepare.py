@@ -109,14 +109,14 @@ def list_numbers(
         },
         dtype="str",
     )
-    places = range(1, len(names))
+    places = list(range(1, len(names)))
     if of_summary:
         places = _pick_columns(benchmark, names)
     numbers = [overall_number(items)]
     for place in places:
         _, _, rows, parts = selected[place - 1]
         present = items.parts.of_item[rows]
-        named = pd.Index(items.parts.names).get_indexer(list(parts))
+        named = pd.Index(items.parts.names).get_indexer(pd.Index(parts))
         required = np.union1d(present, named[named >= 0])
         numbers.append(weighted_mean(items, rows, required))
     return names.iloc[[0, *places]].reset_index(drop=True), numbers

@@ -73,9 +73,10 @@ def read_results(source: Source) -> Results:
         paths += _result_files(entry)
     frames = [_read_results_file(path) for path in paths]
     tables = _tables_by_benchmark(frames)
-    responses = _read_texts(paths, frames)
-    texts = {} if responses is None else match_texts(responses, tables)
-    return Results(tables, paths, texts)
+    texts = _read_texts(paths, frames)
+    if texts is None:
+        return Results(tables, paths, {})
+    return Results(tables, paths, match_texts(texts, tables))
 
 
 def check_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -195,7 +196,6 @@ def join_tables(parts: list[pd.DataFrame]) -> pd.DataFrame:
         for model in part["model"].unique():
             if model in by_model:
                 provenance[model] = by_model[model]
-        part.attrs = {}
 
     forms = {"score" in part for part in parts}
     if len(forms) > 1:

@@ -18,7 +18,6 @@ from rmlab.scoring.walk import (
     score_answers,
     score_table,
 )
-from rmlab.store import Store
 from rmlab.tables import DataError
 
 __all__ = ["Ray", "merge_stores", "prefer", "rewards", "score"]
@@ -42,7 +41,7 @@ def score(
     responses: pd.DataFrame,
     model: "Models",
     *,
-    store: str | Path | Store | None = None,
+    store: str | Path | None = None,
     shard: Shard | None = None,
     cluster: str | Ray | None = None,
     batch: int = 256,
@@ -123,13 +122,7 @@ def score(
         template=template,
         max_batch_tokens=max_batch_tokens,
     )
-    run = make_run_options(
-        store=store,
-        cluster=cluster,
-        batch=batch,
-        allow_missing=allow_missing,
-        progress=progress,
-    )
+    run = make_run_options(store, cluster, batch, allow_missing, progress)
     return score_table(responses, model, options, run, shard=shard, pairwise=False)
 
 
@@ -137,7 +130,7 @@ def prefer(
     responses: pd.DataFrame,
     model: "Models",
     *,
-    store: str | Path | Store | None = None,
+    store: str | Path | None = None,
     shard: Shard | None = None,
     cluster: str | Ray | None = None,
     batch: int = 256,
@@ -188,13 +181,7 @@ def prefer(
     options = _add_named(
         options, device=device, dtype=dtype, max_batch_tokens=max_batch_tokens
     )
-    run = make_run_options(
-        store=store,
-        cluster=cluster,
-        batch=batch,
-        allow_missing=allow_missing,
-        progress=progress,
-    )
+    run = make_run_options(store, cluster, batch, allow_missing, progress)
     return score_table(responses, model, options, run, shard=shard, pairwise=True)
 
 
@@ -204,7 +191,7 @@ def rewards(
     *,
     prompt: str | None = "prompt",
     response: str = "response",
-    store: str | Path | Store | None = None,
+    store: str | Path | None = None,
     cluster: str | Ray | None = None,
     batch: int = 256,
     allow_missing: bool = False,
@@ -275,13 +262,7 @@ def rewards(
         template=template,
         max_batch_tokens=max_batch_tokens,
     )
-    run = make_run_options(
-        store=store,
-        cluster=cluster,
-        batch=batch,
-        allow_missing=allow_missing,
-        progress=progress,
-    )
+    run = make_run_options(store, cluster, batch, allow_missing, progress)
     models = open_models(model, options, run, pairwise=False)
     if len(models) > 1:
         problem = f"model: {len(models)} models for one column {REWARD!r}"
