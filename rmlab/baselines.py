@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b
 
 import numpy as np
@@ -36,16 +35,6 @@ class Baseline:
         return rewards
 
 
-def random_with(seed: int) -> Baseline:
-    """A `random` baseline with another seed, named "random-<seed>".
-
-    >>> a, b = random_with(7), random_with(8)
-    >>> a.name, a(["p"], ["r"]).tolist() == b(["p"], ["r"]).tolist()
-    ('random-7', False)
-    """
-    return Baseline(f"random-{seed}", partial(_draw, seed=seed))
-
-
 def _characters(prompt: Prompt, response: str) -> float:
     return len(response_text(response))
 
@@ -62,11 +51,11 @@ def _zero(prompt: Prompt, response: str) -> float:
     return 0.0
 
 
-def _draw(prompt: Prompt, response: str, *, seed: int) -> float:
-    """A uniform number in [0, 1) that depends on seed, prompt and response only."""
+def _draw(prompt: Prompt, response: str) -> float:
+    """A uniform number in [0, 1) that depends on prompt and response only."""
     # JSON keeps the parts apart and turns lone surrogates, which UTF-8 cannot hold,
     # into escapes.
-    text = json.dumps(["random", seed, prompt, response], sort_keys=True)
+    text = json.dumps(["random", 0, prompt, response], sort_keys=True)
     digest = blake2b(text.encode(), digest_size=8).digest()
     bits = int.from_bytes(digest, "big") >> 11
     return bits / 2**53
@@ -75,7 +64,7 @@ def _draw(prompt: Prompt, response: str, *, seed: int) -> float:
 longest = Baseline("longest", _characters)
 shortest = Baseline("shortest", _brevity)
 most_markdown = Baseline("most_markdown", _marks)
-random = Baseline("random", partial(_draw, seed=0))
+random = Baseline("random", _draw)
 constant = Baseline("constant", _zero)
 
 _BASELINES = (longest, shortest, most_markdown, random, constant)
@@ -90,6 +79,4 @@ def is_baseline(name: str) -> bool:
 
     A baseline is compared, but has no rank among models.
     """
-    if name in (*NAMES, DRAWN):
-        return True
-    return name.startswith("random-") and name.removeprefix("random-").isdecimal()
+    return name in (*NAMES, DRAWN)

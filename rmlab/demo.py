@@ -42,15 +42,11 @@ def demo(folder: str | Path = "figures") -> tuple[pd.DataFrame, list[Path]]:
 
     cells = metrics.accuracy(pairs, by=["model", "chosen_style", "rejected_style"])
     levels = metrics.accuracy(pairs, by=["model", "level"])
-    characters = responses.assign(characters=responses["response"].str.len())
-    groups = characters.groupby(["subset", "style", "label"], observed=True)
-    lengths = groups["characters"].agg(["mean", "sem", "size"]).reset_index()
 
     folder = Path(folder)
     matrices_figure = plots.plot_matrices(pairs, columns=3)
     files = [
         *save_figure(matrices_figure, folder / "demo_matrices", cells),
         *save_figure(plots.plot_style_gap(levels), folder / "demo_style_gap", levels),
-        *save_figure(plots.plot_lengths(responses), folder / "demo_lengths", lengths),
     ]
     return metrics.summary(pairs), files

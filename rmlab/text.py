@@ -111,11 +111,7 @@ def short(value: object, limit: int = 80) -> str:
     """`repr(value)` for an error message, cut to `limit` characters."""
     if isinstance(value, str | list | tuple):
         value = value[:limit]
-    try:
-        text = repr(value)
-    # An integer of more than 4,300 digits, or values nested without end.
-    except (ValueError, RecursionError):
-        text = f"a very large {type(value).__name__}"
+    text = repr(value)
     if len(text) > limit:
         text = f"{text[: limit - 3]}..."
     return text

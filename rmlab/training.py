@@ -5,7 +5,6 @@ Loaded on first access, as it imports transformers.
 
 import random
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +40,7 @@ class BenchmarkCallback(TrainerCallback):
     The trainer's loggers get `<benchmark>/overall`, `/easy`, `/normal` and `/hard`
     (of data without levels all columns of `rmlab.summary`), each also with `_low` and
     `_high`, `p_holm` (of the change since the first step, adjusted over the steps so
-    far), and `rmlab/share_of_time`, the share of the training time that this took.
+    far).
     Training goes on as it would without: weights, modes and random numbers stay as they
     are. An error while scoring or logging is a warning and never ends the training.
 
@@ -105,8 +104,6 @@ class BenchmarkCallback(TrainerCallback):
         self.options = options
         self.scores = pd.DataFrame()
         self._last_step: int | None = None
-        self._started = 0.0
-        self._seconds = 0.0
 
     def on_train_begin(
         self,
@@ -117,8 +114,6 @@ class BenchmarkCallback(TrainerCallback):
     ) -> None:
         """Refuse a model in parts, and score the model as it is before training."""
         ModelInMemory(kwargs["model"], kwargs["processing_class"])
-        self._started = time.perf_counter()
-        self._seconds = 0.0
         self._last_step = None
         self._examine(args, state, control, kwargs)
 
@@ -156,35 +151,31 @@ class BenchmarkCallback(TrainerCallback):
         if not state.is_world_process_zero or step == self._last_step:
             return
         self._last_step = step
-        started = time.perf_counter()
         run = Path(args.run_name or args.output_dir or "run").name
-        numbers: dict[str, float] = {}
-        with _failures_as_warnings("failed", step), _kept_random_state():
-            name = f"{run} step {step}"
-            scores = self._score(name, kwargs["model"], kwargs["processing_class"])
-            self._keep(scores)
-            numbers = self._summarize(scores)
-
-        now = time.perf_counter()
-        self._seconds += now - started
-        numbers["rmlab/share_of_time"] = self._seconds / (now - self._started)
-        with _failures_as_warnings("could not log", step):
+        # A benchmark is never worth a training run.
+        try:
+            with _kept_random_state():
+                name = f"{run} step {step}"
+                scores = self._score(name, kwargs["model"], kwargs["processing_class"])
+                numbers = self._summarize(scores)
             _log(args, state, control, numbers)
+        except Exception as error:
+            message = f"BenchmarkCallback failed at step {step}: {error!r}"
+            # Of the method that the trainer has called.
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
 
     def _score(
         self, name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
     ) -> pd.DataFrame:
+        """The scores of a step, which `self.scores` gets too."""
         scorer = scorers.classifier(
             model, tokenizer=tokenizer, fingerprint=name, name=name, **self.options
         )
-        return scoring.score(self.responses, scorer, store=self.store, progress=False)
-
-    def _keep(self, scores: pd.DataFrame) -> None:
-        """Append the scores of a step, with their provenance."""
+        scores = scoring.score(self.responses, scorer, store=self.store, progress=False)
         provenance = self.scores.attrs.get("provenance", {})
-        provenance = provenance | scores.attrs.get("provenance", {})
         self.scores = pd.concat([self.scores, scores], ignore_index=True)
-        self.scores.attrs["provenance"] = provenance
+        self.scores.attrs["provenance"] = provenance | scores.attrs["provenance"]
+        return scores
 
     def changes(self) -> pd.DataFrame:
         """Compare each step with the first one.
@@ -197,12 +188,8 @@ class BenchmarkCallback(TrainerCallback):
             steps looks better than it is: its own interval does not allow for the
             choice. Without rows before the first score.
         """
-        frames: list[pd.DataFrame] = []
-        if self.scores.empty:
-            return pd.DataFrame()
-        for benchmark, rows in self.scores.groupby(
-            "benchmark", sort=False, observed=True
-        ):
+        frames = [pd.DataFrame()]
+        for benchmark, rows in _split(self.scores):
             first, *later = rows["model"].unique()
             steps = [stats.compare(rows, name, first) for name in later]
             if steps:
@@ -210,21 +197,25 @@ class BenchmarkCallback(TrainerCallback):
                 frame.insert(0, "benchmark", benchmark)
                 frame["p_holm"] = holm(frame["p"].to_numpy())
                 frames.append(frame)
-        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+        return pd.concat(frames, ignore_index=True)
 
     def _summarize(self, scores: pd.DataFrame) -> dict[str, float]:
         """The numbers to log, by name."""
         numbers: dict[str, float] = {}
-        for benchmark, rows in scores.groupby("benchmark", observed=True):
-            numbers |= _list_estimates(str(benchmark), rows)
-        changes = self.changes()
-        if len(changes):
-            last = changes[changes["model_a"].isin(scores["model"])]
-            for benchmark, p in zip(last["benchmark"], last["p_holm"], strict=True):
-                numbers[f"{benchmark}/p_holm"] = p
+        for benchmark, rows in _split(scores):
+            numbers |= _list_estimates(benchmark, rows)
+        for row in self.changes().to_dict("records"):
+            numbers[f"{row['benchmark']}/p_holm"] = row["p_holm"]  # the last step's
         for name, metric in self.metrics.items():
             numbers[name] = float(metric(scores))
         return numbers
+
+
+def _split(scores: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Benchmarks and their scores."""
+    if len(scores):
+        for name, rows in scores.groupby("benchmark", sort=False, observed=True):
+            yield str(name), rows
 
 
 def _list_estimates(benchmark: str, scores: pd.DataFrame) -> dict[str, float]:
@@ -274,17 +265,6 @@ def _find_handler() -> CallbackHandler:
         frame = frame.f_back
     handler: CallbackHandler = frame.f_locals["self"]
     return handler
-
-
-@contextmanager
-def _failures_as_warnings(what: str, step: int) -> Iterator[None]:
-    """Warn of an error, and go on: a benchmark is never worth a training run."""
-    try:
-        yield
-    except Exception as error:
-        message = f"BenchmarkCallback {what} at step {step}: {error!r}"
-        # Of the method that the trainer has called.
-        warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 @contextmanager

@@ -20,8 +20,10 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 import torch
+from faulty_server import FaultyServer
 from pairwise_models import save_pairrm, save_steamshp
 from safetensors.torch import load_file, save_file
+from served_models import Vllm, oracle
 from test_template import CLOCK, R1
 
 import rmlab
@@ -286,7 +288,7 @@ def score_judge(folder):
 
 def score_served(folder):
     save(folder)
-    with toy.serve(folder, dtype="float64") as server:
+    with FaultyServer(Vllm(oracle(folder, "float64"), None)) as server:
         return score(
             rmlab.remote(server.url, kind="vllm", tokenizer=folder, examine=False)
         )

@@ -15,12 +15,14 @@ def number(ids):
     return 3 * truth(*ids)
 
 
-def oracle(folder):
+def oracle(folder, dtype="float32"):
     """Scores by transformers itself, one text at a time."""
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder, dtype=getattr(torch, dtype)
+    ).eval()
 
     def score(ids):
         with torch.inference_mode():

@@ -2,6 +2,7 @@
 its company.
 """
 
+import inspect
 import re
 
 import numpy as np
@@ -424,3 +425,20 @@ def test_a_model_that_is_no_scorer_is_named_by_its_type_without_its_whole_text()
     with pytest.raises(TypeError, match="Network") as error:
         rmlab.score(rmlab.load("mini"), Network())
     assert "layers" not in str(error.value)
+
+
+def test_help_begins_with_a_signature_that_a_person_reads():
+    """A type was written out over ten lines."""
+    for name in rmlab.__all__:
+        thing = getattr(rmlab, name)
+        if callable(thing):
+            signature = str(inspect.signature(thing))
+            assert "numpy._typing" not in signature, name
+            assert len(signature) < 900, name
+    options = inspect.signature(rmlab.score).parameters
+    assert {"device", "dtype", "template", "max_batch_tokens"} <= {*options}
+
+
+def test_a_batch_size_is_answered_with_the_option_that_there_is():
+    with pytest.raises(TypeError, match="max_batch_tokens"):
+        rmlab.score(rmlab.load("mini"), "owner/name", batch_size=8)

@@ -21,6 +21,8 @@ import samples
 from faulty_server import FaultyServer
 from huggingface_hub import ModelCard
 from judge_fakes import completion, longer, shown_answers
+from served_models import Vllm, oracle
+from transformers import AutoTokenizer
 
 import rmlab
 
@@ -131,7 +133,8 @@ def address(request, at_hand):
     speaks of one, else a judge.
     """
     if request.getfixturevalue("page").name == "servers.md":
-        with rmlab.toy.serve(at_hand / "my-rm") as served:
+        words = AutoTokenizer.from_pretrained(at_hand / "my-rm")
+        with FaultyServer(Vllm(oracle(at_hand / "my-rm"), words)) as served:
             yield served.url
     else:
         with FaultyServer(answer) as served:

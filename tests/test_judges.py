@@ -19,95 +19,12 @@ from rmlab.judges.readers import (
     PUBLISHED_LETTER,
     PUBLISHED_RATING,
     choose_reader,
-    chosen_letter,
-    pair_vote,
-    rating,
 )
 from rmlab.store import Store
 from rmlab.tables import DataError
 
 URL = "http://127.0.0.1:9/v1"
-VERDICTS = {
-    2: ["[[A>>B]]", "[[B<<A]]", "[[A≫B]]", r"$$\boxed{A \gg B}$$", "Verdict: A>>B"],
-    1: ["[[A>B]]", "[[ A > B ]]", "[[A&gt;B]]", r"So \boxed{A>B}", "[[A]]", "A"],
-    0: ["[[A=B]]", r"\boxed{[[A=B]]}", "[[tie]]", "[[Tie]]"],
-    -1: [
-        "[[B>A]]",
-        "[[A<B]]",
-        r"\boxed{\text{B>A}}",
-        "[[B]]",
-        "[[Assistant B]]",
-        "**B**",
-        "Talk.\n\nVerdict: **B**",
-    ],
-    -2: ["[[B>>A]]", "[[A>>B]] at first, then [[B>>A]]. See [[1]] and [[note]]."],
-    None: [
-        "",
-        "A is better.",
-        "[[A>A]]",
-        "[[C]]",
-        "[[]]",
-        "[[A>>>B]]",
-        "[[yes]]",
-        r"\boxed{}",
-        "[[A",
-        "A or B",
-    ],
-}
-RATINGS = {
-    7: ["[[7]]", "[[7/10]]"],
-    7.5: ["[[7.5]]"],
-    8: ["[[3]] no, [[8]]"],
-    9: ["Rating: 9/10", "Good.\n\n9", r"\boxed{9}"],
-    10: ["[[10]]"],
-    None: ["[[0]]", "[[11]]", "[[100]]", "[[-3]]", "7 of 10", "[[seven]]", "in 1998"],
-}
-LETTERS = {
-    0: ["[[A]]"],
-    1: ["[[B]]"],
-    3: ["[[D]]", r"[[A]] but \boxed{D}"],
-    None: ["[[E]]", "[[AB]]"],
-}
 DEFAULT = choose_reader(None)
-
-
-def read_pair(text, draw=""):
-    vote = DEFAULT.read(Completion(text), partial(pair_vote, draw=draw))
-    return None if vote is None else vote.value
-
-
-def read_letter(text, answers):
-    return DEFAULT.read(Completion(text), partial(chosen_letter, answers=answers))
-
-
-def read_rating(text):
-    return DEFAULT.read(Completion(text), partial(rating, scale=(1, 10)))
-
-
-READERS = [
-    (read_pair, VERDICTS),
-    (partial(read_pair, draw="C"), {0: ["[[C]]"]}),
-    (partial(read_letter, answers=4), LETTERS),
-    (read_rating, RATINGS),
-]
-
-
-@pytest.mark.parametrize(("read", "table"), READERS)
-def test_the_last_verdict_is_read_and_nothing_where_none_is_said(read, table):
-    for value, texts in table.items():
-        assert {text: read(text) for text in texts} == dict.fromkeys(texts, value)
-
-
-@pytest.mark.parametrize("tag", ["<think>", "<thinking>", "<reasoning>", "[THINK]"])
-def test_reasoning_is_no_verdict(tag):
-    end = f"{tag[0]}/{tag[1:]}"
-    assert read_pair(f"{tag}[[A>B]]{end}[[B>A]]") == -1
-    assert read_pair(f"it seems [[A>B]]{end}\n[[B>A]]") == -1, (
-        "the opening tag stood in the template"
-    )
-    assert read_pair(f"{tag}[[A>B]]{end} I cannot say.") is None
-    assert read_pair(f"{tag} I am sure: [[A>B]]") is None, "it never ended"
-    assert read_pair(f"{tag}a{end}{tag}[[A]]{end}[[B]]") == -1
 
 
 def prefer(judge, n=20, **options):
@@ -134,13 +51,18 @@ BOTH_ORDERS = [
 ]
 
 
-def test_both_orders_together():
+def judge_by(table, **options):
+    """A judge that says what a row says: in the order of its first two columns."""
+
     def choose(first, second, question):
         number = int(question.text.prompt.split()[1])
-        return BOTH_ORDERS[number][not first.startswith("chosen")]
+        return table[number][not first.startswith("chosen")]
 
-    judge = pair_judge(choose, template="three")
-    pairs = prefer(judge, len(BOTH_ORDERS), allow_missing=True)
+    return prefer(pair_judge(choose, **options), len(table), allow_missing=True)
+
+
+def test_both_orders_together():
+    pairs = judge_by(BOTH_ORDERS, template="three")
     outcomes = pairs["outcome"].astype(object).where(pairs["outcome"].notna(), None)
     assert [*zip(pairs["verdict"], outcomes, strict=True)] == [
         row[2:] for row in BOTH_ORDERS
@@ -165,12 +87,7 @@ STRENGTHS = [
 
 def test_a_much_better_answer_is_not_lost_to_a_slight_opposite_in_the_other_order():
     """A judge with five verdicts was read as one with three: this was a flip."""
-
-    def choose(first, second, question):
-        number = int(question.text.prompt.split()[1])
-        return STRENGTHS[number][not first.startswith("chosen")]
-
-    pairs = prefer(pair_judge(choose), len(STRENGTHS), allow_missing=True)
+    pairs = judge_by(STRENGTHS)
     margins = pairs["margin"].astype(object).where(pairs["margin"].notna(), None)
     assert [*zip(margins, pairs["verdict"], strict=True)] == [
         row[2:] for row in STRENGTHS
@@ -207,9 +124,7 @@ def question(tmp_path, words):
         ("Say A >> B, A > B, A = B, B > A or B >> A.", True),
         ("[[A>B]], [[A=B]] or [[B>A]]", False),
         ("Write [[your verdict]]: [[A]], [[B]], or [[C]] for a draw.", False),
-        ("Write [[verdict]], A or B.", False),
         ("Write [[A]] or [[B]], in [[double brackets]].", False),
-        ("Write [[your pick]]: [[A]] or [[B]].", False),
         ("Say A or B.", False),
     ],
 )
@@ -229,10 +144,7 @@ def test_as_many_verdicts_are_told_apart_as_the_question_asks_for(
     "words",
     [
         "[[1]] if the first answer is better, otherwise [[2]]",
-        "[[first]], [[second]] or [[neither]]",
-        "[[A]], [[B]] or [[neither]]",
         "[[A]], [[B]] or [[no answer]]",
-        "[[A>>B]], [[A>B]], [[same]], [[B>A]] or [[B>>A]]",
         "[[A>>>B]], [[A>>B]], [[A>B]], [[A=B]], [[B>A]], [[B>>A]] or [[B>>>A]]",
         r"\boxed{X} or \boxed{Y}",
     ],
@@ -241,17 +153,17 @@ def test_verdicts_that_nothing_can_read_are_refused_when_the_judge_is_made(
     tmp_path, words
 ):
     """Every reply to such a question was unparsable, after the whole run was paid."""
-    template = question(tmp_path, words)
+    question(tmp_path, words)
     with pytest.raises(DataError, match=r"question\.txt"):
-        PairJudge("judge", Respondent(lambda _: "[[A]]"), template)
-    with pytest.raises(DataError, match=r"question\.txt"):
-        rmlab.judge("m", "http://127.0.0.1:9/v1", template=tmp_path / "question.txt")
+        rmlab.judge("m", URL, template=tmp_path / "question.txt")
 
 
 def test_a_convention_refuses_verdicts_that_its_runner_does_not_read(tmp_path):
-    template = question(tmp_path, "[[A>>B]], [[A>B]], [[B>A]] or [[B>>A]]")
+    question(tmp_path, "[[A>>B]], [[A>B]], [[B>A]] or [[B>>A]]")
     with pytest.raises(DataError, match="A>>B"):
-        PairJudge("judge", Respondent(str), template, reader=PUBLISHED_LETTER)
+        rmlab.judge(
+            "m", URL, template=tmp_path / "question.txt", convention="reward-bench"
+        )
 
 
 def test_missing_answers_are_counted_apart_and_refused_unless_allowed():
@@ -264,17 +176,6 @@ def test_missing_answers_are_counted_apart_and_refused_unless_allowed():
     assert rmlab.accuracy(pairs)[["n_pairs", "missing"]].to_numpy().tolist() == [[2, 4]]
     with pytest.raises(DataError, match=r"id 1.*nothing.*status 500"):
         prefer(pair_judge(lambda *_: next(answers)), 6)
-
-
-@pytest.mark.parametrize(
-    ("reply", "remedies"),
-    [("nothing", {"reader="}), (None, {"store="})],
-)
-def test_a_stored_reply_that_cannot_be_read_needs_another_reader(reply, remedies):
-    with pytest.raises(DataError) as refused:
-        prefer(pair_judge(lambda *_: reply), 2)
-    named = {way for way in ("reader=", "store=") if way in refused.value.remedy}
-    assert named == remedies
 
 
 def test_ties_are_rated_by_the_callers_rating_and_after_a_list_by_the_default(tmp_path):
@@ -310,15 +211,6 @@ def test_the_choices_whose_tokens_are_read_tell_stored_answers_apart():
     words = replace(letters, sampling=replace(letters.sampling, choices=("Yes", "No")))
     assert letters.fingerprint != words.fingerprint
     assert letters.fields == words.fields
-
-
-def test_most_votes_count():
-    answers = iter(["[[A]]", "[[B]]", "[[B]]", "[[B]]", "huh", "[[A]]"])
-    pairs = prefer(pair_judge(lambda *_: next(answers), samples=3), 1)
-    # Chosen first: A, B, B; rejected first: B, huh, A.
-    assert pairs["vote_first"].tolist() == [pytest.approx(-1 / 3)]
-    assert pairs["vote_second"].tolist() == [0.0]
-    assert pairs["verdict"].tolist() == ["loss"]
 
 
 def odds(a, b):
@@ -530,6 +422,26 @@ def test_what_cannot_be_read_counts_as_the_runners_count_it():
     }
     failed = prefer(pair_judge(lambda *_: None, **options), 2, allow_missing=True)
     assert failed["outcome"].isna().all(), "no answer is asked for again, not counted"
+
+
+@pytest.mark.parametrize(
+    ("convention", "reader", "unread"),
+    [
+        ("reward-bench", PUBLISHED_LETTER, 0.0),
+        ("reward-bench-2", PUBLISHED_LETTER, 0.0),
+        ("reward-bench-2-ratings", PUBLISHED_RATING, -1.0),
+    ],
+)
+def test_a_convention_reads_as_its_runner_does(convention, reader, unread):
+    judge = rmlab.judge("m", URL, convention=convention)
+    assert (judge.reader, judge.unread) == (reader, unread)
+    for ties_judge in judge.by_subset.values():
+        assert (ties_judge.reader, ties_judge.unread) == (PUBLISHED_RATING, -1.0)
+        # The question asks for what is read.
+        assert "brackets" not in ties_judge.template.text
+    for fixed in ({"reader": "letter"}, {"scale": (1, 5)}, {"temperature": 1}):
+        with pytest.raises(DataError, match=convention):
+            rmlab.judge("m", URL, convention=convention, **fixed)
 
 
 def test_judges_are_scorers():

@@ -1,6 +1,8 @@
-"""Replies in the forms that published judges write, read by name, by an expression and
-by a function; questions with roles, and criteria.
+"""Replies in the forms that judges write, read by name, by an expression and by a
+function; questions with roles, and criteria.
 """
+
+import re
 
 import numpy as np
 import pytest
@@ -9,154 +11,379 @@ from judge_fakes import Respondent, completion, responses, shown_answers
 
 import rmlab
 from rmlab.judges import load_template
-from rmlab.judges.kinds import AnswerJudge, PairJudge
+from rmlab.judges.kinds import AnswerJudge, ListJudge, PairJudge
 from rmlab.judges.questions import Completion
-from rmlab.judges.readers import choose_reader
+from rmlab.judges.readers import (
+    PUBLISHED_LETTER,
+    PUBLISHED_RATING,
+    Reader,
+    choose_reader,
+)
+from rmlab.scorers import Text
 from rmlab.tables import DataError
 
 URL = "http://127.0.0.1:9/v1"
+TEMPLATES = {
+    "two": (PairJudge, "pair"),
+    "three": (PairJudge, "pair"),
+    "ranking": (ListJudge, "list"),
+    "rating": (AnswerJudge, "answer"),
+}
+SEVEN = {7: ["whatever"]}
+NOTHING = {None: ["whatever"]}
 
-# Mode, reader, scale, reply, and what it says: a vote for the first answer, or a score.
-FORMS = [
+# Question, reader and scale: what replies say, a vote for the first answer, a score, or
+# 1 where the first of four answers is chosen.
+READINGS = [
+    (
+        ("two", None),
+        {
+            2: [
+                "[[A>>B]]",
+                "[[B<<A]]",
+                "[[A≫B]]",
+                r"$\boxed{A \gg B}$",
+                "Verdict: A>>B",
+            ],
+            1: [
+                "[[A>B]]",
+                "[[ A > B ]]",
+                "[[A&gt;B]]",
+                r"So \boxed{A>B}",
+                "[[A]]",
+                "A",
+            ],
+            0: ["[[A=B]]", r"\boxed{[[A=B]]}", "[[tie]]", "[[Tie]]"],
+            -1: [
+                "[[B>A]]",
+                "[[A<B]]",
+                r"\boxed{\text{B>A}}",
+                "[[B]]",
+                "**B**",
+                "[[Assistant B]]",
+                "Talk.\n\nVerdict: **B**",
+                "[[A]] at first.\n\nB",
+            ],
+            -2: ["[[B>>A]]", "[[A>>B]] at first, then [[B>>A]]. See [[1]], [[note]]."],
+            None: [
+                "",
+                "A is better.",
+                "[[A>A]]",
+                "[[C]]",
+                "[[]]",
+                "[[A>>>B]]",
+                "[[A",
+                "[[yes]]",
+                r"\boxed{}",
+                "A or B",
+            ],
+        },
+    ),
+    (("three", None), {0: ["[[C]]"]}),
+    (
+        ("rating", None),
+        {
+            7: ["[[7]]", "[[7/10]]"],
+            7.5: ["[[7.5]]", "**Score: 7.5**"],
+            8: ["[[3]] no, [[8]]"],
+            9: [
+                "Rating: 9/10",
+                "Good.\n\n9",
+                r"\boxed{9}",
+                "Rating: **9**",
+                "Fine.\n**Rating**: 9/10",
+            ],
+            10: ["[[10]]"],
+            None: [
+                "[[0]]",
+                "[[11]]",
+                "[[100]]",
+                "[[-3]]",
+                "7 of 10",
+                "[[seven]]",
+                "in 1998",
+                "[[7]] at first; no, [[11]]",
+            ],
+        },
+    ),
+    (("rating", None, (-3, 3)), {2: ["[[+2]]"]}),
+    (("rating", None, (0, 100)), {49: ["[[ 49 / 100 ]]"], None: ["Response 2: 6"]}),
+    (("rating", None, (0, 100)), {None: ["[[4, 9]]"]}),
+    (
+        ("ranking", None),
+        {1: ["[[A]]"], 0: ["[[B]]", r"[[A]] but \boxed{D}"], None: ["[[E]]", "[[AB]]"]},
+    ),
     # RM-R1, and JudgeLRM's two scores
-    ("pair", "tag", (1, 10), "<think>[[A]]</think>e <answer>[[B]]</answer>", -1),
-    ("pair", "tag", (1, 10), "<think>...</think>\n<answer>8 6.5</answer>", 1.5),
-    ("pair", "tag", (1, 10), "<answer>Assistant 1: 8, Assistant 2: 9</answer>", -1),
-    ("pair", "tag", (1, 10), "<answer>8 12</answer>", None),
-    ("pair", "tag", (1, 10), "I say [[A]], but without an answer", None),
-    # Skywork-Critic, CompassJudger-2, RISE
-    ("pair", "letter", (1, 10), "Both are polite, and A is right. [[A]]", 1),
-    ("pair", "letter", (1, 10), "**B**", -1),
-    ("pair", "letter", (1, 10), "<think>[[A]]</think>Final Answer: B\nDone.", -1),
-    ("pair", "letter", (1, 10), "A is better than B", None),
-    ("pair", "json:Choice", (1, 10), '```json\n{"Choice": "Model A"}\n```', 1),
-    ("pair", "json:Choice", (1, 10), 'So {"why": "x {y}", "Choice": "B"} it is', -1),
-    ("pair", "json:Choice", (1, 10), '{"Choice": "neither of 2 is 1"}', None),
-    ("pair", "strength", (1, 10), "[[A>B]] at first, then [[B>>A]]", -2),
-    # OffsetBias
-    ("pair", "letter", (1, 10), "Output (a)", 1),
-    ("pair", "letter", (1, 10), "Output (b)", -1),
+    (
+        ("two", "tag"),
+        {
+            -1: [
+                "<think>[[A]]</think>e <answer>[[B]]</answer>",
+                "<answer>Assistant 1: 8, Assistant 2: 9</answer>",
+            ],
+            1.5: ["<think>...</think>\n<answer>8 6.5</answer>"],
+            -5: ["<answer>3</answer><answer>8</answer>"],
+            2: ["<answer>Model 1: 8\nModel 2: 6</answer>"],
+            None: ["<answer>8 12</answer>", "I say [[A]], but without an answer"],
+        },
+    ),
+    # Skywork-Critic, CompassJudger-2, RISE; OffsetBias
+    (
+        ("two", "letter"),
+        {
+            1: ["Both are polite, and A is right. [[A]]", "Output (a)"],
+            -1: [
+                "**B**",
+                "<think>[[A]]</think>Final Answer: B\nDone.",
+                "Output (b)",
+                "I take Output (b). Output (b) is short.",
+                "[[A]] at first ... \nAnswer: B",
+                "Answer: A\nNo: [[B]], all in all.",
+            ],
+            None: ["A is better than B", "Output (a) is better than Output (b)."],
+        },
+    ),
+    (
+        ("two", "json:Choice"),
+        {
+            1: ['```json\n{"Choice": "Model A"}\n```'],
+            -1: ['So {"why": "x {y}", "Choice": "B"} it is'],
+            None: ['{"Choice": "neither of 2 is 1"}'],
+        },
+    ),
+    (("two", "strength"), {-2: ["[[A>B]] at first, then [[B>>A]]"]}),
     # Selene and Prometheus 2
-    ("pair", "result", (1, 5), "**Reasoning:** good\n\n**Result:** B", -1),
-    ("pair", "result", (1, 5), "Feedback: clear. [RESULT] A", 1),
-    ("answer", "result", (1, 5), "Feedback: clear. [RESULT] 4", 4),
-    ("answer", "result", (1, 5), "Feedback: clear. [RESULT] 6", None),
-    ("answer", "result", (1, 5), "**Reasoning:** good\n\n**Result:** 2", 2),
+    (
+        ("two", "result"),
+        {1: ["Fine. [RESULT] A"], -1: ["**Reasoning:** good\n\n**Result:** B"]},
+    ),
+    (
+        ("rating", "result", (1, 5)),
+        {
+            4: ["Feedback: clear. [RESULT] 4"],
+            2: ["**Reasoning:** good\n\n**Result:** 2"],
+            None: ["Feedback: clear. [RESULT] 6"],
+        },
+    ),
     # R3, LMUnit
-    ("answer", "json:score", (1, 5), '<think>2?</think>{"why": "e", "score": 4}', 4),
-    ("answer", "json:score", (1, 5), '{"score": "4.5"}', 4.5),
-    ("answer", "json:score", (1, 5), '{"score": 4', None),
+    (
+        ("rating", "json:score", (1, 5)),
+        {
+            4: ['<think>2?</think>{"why": "one\ntwo", "score": 4}'],
+            4.5: ['{"score": "4.5"}'],
+            None: ['{"score": 4'],
+        },
+    ),
+    (
+        ("two", "json:score", (0, 100)),
+        {-1: ['{"score": "Response 2"}'], None: ['{"score": 85}']},
+    ),
     # NVIDIA's GenRM: scores of both answers, then a score of the ranking
-    ("pair", "boxed", (1, 5), r"Scores \boxed{4, 2} Ranking \boxed{1}", 2),
-    ("pair", "boxed", (1, 5), r"\boxed{4, 7}", None),
-    ("pair", "boxed", (1, 10), r"\boxed{\text{A}}", 1),
-    ("answer", "boxed", (1, 10), r"\boxed{7}", 7),
-    ("answer", "boxed", (-3, 3), r"\boxed{-2.5}", -2.5),
+    (
+        ("two", "boxed", (1, 5)),
+        {2: [r"Scores \boxed{4, 2} Ranking \boxed{1}"], None: [r"\boxed{4, 7}"]},
+    ),
+    (
+        ("two", "boxed"),
+        {
+            1: [r"\boxed{\text{A}}"],
+            None: [r"\boxed{42}", r"\boxed{8, 6} or \boxed{80, 60}"],
+        },
+    ),
+    (
+        ("rating", "boxed"),
+        {7: [r"\boxed{7}"], None: [r"\boxed{5} ... Score: \boxed{11}"]},
+    ),
+    (("rating", "boxed", (-3, 3)), {-2.5: [r"\boxed{-2.5}"]}),
     # Ratings in words
-    ("answer", "scores", (1, 10), "I give it 8 out of 10, for 3 reasons.", 8),
-    ("answer", "scores", (1, 10), "It took 3 tries.\n\n**8**", 8),
-    ("answer", "scores", (0, 100), "Score: 80", 80),
-    ("answer", "scores", (1, 10), "Score: 80", None),
-    ("answer", "scores", (1, 10), "It took 3 tries of 10 minutes", None),
-    ("pair", "scores", (1, 10), "8 6\nThe first has 2 examples and 3 sources.", 2),
-    ("pair", "scores", (1, 10), "Assistant A: 6/10\nAssistant B: 8/10", -2),
-    ("answer", "scores", (1, 10), "It says\n4\nwhich is right. **Score: 9**", 9),
-    # Two lines, of which each names its answer
-    ("pair", "scores", (1, 10), "Assistant 1: 8\nAssistant 2: 6", 2),
-    ("pair", "scores", (1, 10), "Response 1: 9\nResponse 2: 4", 5),
-    ("pair", "scores", (1, 10), "**Assistant 1**: 8\n**Assistant 2**: 6", 2),
-    ("pair", "scores", (1, 10), "Assistant 1: 8/10\nAssistant 2: 6/10", 2),
-    ("pair", "scores", (1, 10), "Assistant 2: 6\nAssistant 1: 8", 2),
-    ("pair", "scores", (1, 10), "Assistant A: 8\n\nAssistant B: 7", 1),
-    ("pair", "scores", (1, 10), "1: 8\n2: 6", 2),
-    ("pair", "tag", (1, 10), "<answer>Model 1: 8\nModel 2: 6</answer>", 2),
-    ("pair", "scores", (1, 10), "Assistant 2: 6", None),
-    ("pair", "scores", (1, 10), "2: 6", None),
-    ("pair", "scores", (1, 10), "A: 6, A: 7", None),
-    # Two scores, and one number that is none
-    ("pair", "scores", (1, 10), "8 7", 1),
-    ("pair", "scores", (1, 10), "1 7", -6),
-    ("pair", "scores", (1, 10), "2, 10", -8),
-    ("pair", "scores", (1, 10), "8, 6", 2),
-    ("pair", "scores", (1, 10), "8\n6", 2),
-    ("pair", "scores", (1, 10), "7.5 7.25", 0.25),
-    ("pair", "scores", (1, 10), "85", None),
-    ("pair", "scores", (1, 10), "7.55", None),
-    ("pair", "boxed", (1, 10), r"\boxed{42}", None),
-    ("pair", "json:score", (0, 100), '{"score": 85}', None),
-    # The last one counts, in whatever form
-    ("pair", "letter", (1, 10), "[[A]] at first ... \nAnswer: B", -1),
-    ("pair", "letter", (1, 10), "Answer: A\nNo: [[B]], all in all.", -1),
-    ("pair", None, (1, 10), "[[A]] at first.\n\nB", -1),
-    # Bold numbers
-    ("answer", None, (1, 10), "Rating: **9**", 9),
-    ("answer", None, (1, 10), "Fine.\n**Rating**: 9/10", 9),
-    ("answer", None, (1, 10), "**Score: 7.5**", 7.5),
-    # No verdict, though both are named
-    ("pair", "letter", (1, 10), "Output (a) is better than Output (b).", None),
-    ("pair", "letter", (1, 10), "I take Output (b). Output (b) is short.", -1),
-    # The last one counts, and outside the scale it is none
-    ("answer", None, (1, 10), "[[7]] at first; no, [[11]]", None),
-    ("answer", "boxed", (1, 10), r"\boxed{5} ... Score: \boxed{11}", None),
-    ("answer", "scores", (1, 10), "Score: 5\nRather: Score: 11", None),
-    ("pair", "boxed", (1, 10), r"\boxed{8, 6} or \boxed{80, 60}", None),
-    ("answer", "json:score", (1, 10), '{"why": "one\ntwo", "score": 4}', 4),
-    ("answer", None, (-3, 3), "[[+2]]", 2),
-    ("answer", "scores", (-3, 3), "**+2**", 2),
-    # Two numbers are no rating
-    ("answer", None, (0, 100), "Response 2: 6", None),
-    ("answer", None, (0, 100), "[[4, 9]]", None),
-    ("answer", None, (0, 100), "[[ 49 / 100 ]]", 49),
+    (
+        ("rating", "scores"),
+        {
+            8: ["I give it 8 out of 10, for 3 reasons.", "It took 3 tries.\n\n**8**"],
+            9: ["It says\n4\nwhich is right. **Score: 9**"],
+            None: [
+                "Score: 80",
+                "It took 3 tries of 10 minutes",
+                "Score: 5\nRather: Score: 11",
+            ],
+        },
+    ),
+    (("rating", "scores", (0, 100)), {80: ["Score: 80"]}),
+    (("rating", "scores", (-3, 3)), {2: ["**+2**"]}),
+    (
+        ("two", "scores"),
+        {
+            # Two lines, of which each names its answer
+            2: [
+                "8 6\nThe first has 2 examples and 3 sources.",
+                "Assistant 1: 8\nAssistant 2: 6",
+                "**Assistant 1**: 8\n**Assistant 2**: 6",
+                "Assistant 1: 8/10\nAssistant 2: 6/10",
+                "Assistant 2: 6\nAssistant 1: 8",
+                "1: 8\n2: 6",
+                "8, 6",
+                "8\n6",
+            ],
+            -2: ["Assistant A: 6/10\nAssistant B: 8/10"],
+            5: ["Response 1: 9\nResponse 2: 4"],
+            1: ["Assistant A: 8\n\nAssistant B: 7", "8 7"],
+            -6: ["1 7"],
+            -8: ["2, 10"],
+            0.25: ["7.5 7.25"],
+            # One number, or one that is none
+            None: ["Assistant 2: 6", "2: 6", "A: 6, A: 7", "85", "7.55"],
+        },
+    ),
     # Expressions and functions
-    ("answer", lambda reply: np.float32(7), (1, 10), "whatever", 7),
-    ("answer", lambda reply: np.int64(7), (1, 10), "whatever", 7),
-    ("answer", lambda reply: float("nan"), (1, 10), "whatever", None),
-    ("pair", lambda reply: np.float32(-1), (1, 10), "whatever", -1),
-    ("pair", lambda reply: [7, 4], (1, 10), "whatever", 3),
-    ("pair", lambda reply: np.array([7, 4]), (1, 10), "whatever", 3),
-    ("pair", lambda reply: [7, float("nan")], (1, 10), "whatever", None),
-    ("pair", lambda reply: float("nan"), (1, 10), "whatever", None),
-    ("pair", lambda reply: 85, (1, 10), "whatever", None),
-    ("answer", r"Judgement: (\d)", (1, 5), "Judgement: 2. No: Judgement: 3.", 3),
-    ("pair", r"A=(\d+) B=(\d+)", (1, 10), "A=3 B=5", -2),
-    ("pair", lambda reply: (7, 4) if "seven" in reply else None, (1, 10), "seven", 3),
-    ("pair", lambda reply: "B", (1, 10), "whatever", -1),
-    ("answer", lambda reply: None, (1, 10), "whatever", None),
+    (("rating", r"Judgement: (\d)"), {3: ["Judgement: 2. No: Judgement: 3."]}),
+    (("two", r"A=(\d+) B=(\d+)"), {-2: ["A=3 B=5"]}),
+    (("rating", lambda reply: np.float32(7)), SEVEN),
+    (("rating", lambda reply: np.int64(7)), SEVEN),
+    (("rating", lambda reply: float("nan")), NOTHING),
+    (("rating", lambda reply: None), NOTHING),
+    (("two", lambda reply: np.float32(7)), SEVEN),
+    (("two", lambda reply: [8, 1]), SEVEN),
+    (("two", lambda reply: np.array([8, 1])), SEVEN),
+    (("two", lambda reply: [7, float("nan")]), NOTHING),
+    (("two", lambda reply: float("nan")), NOTHING),
+    (("two", lambda reply: 85), NOTHING),
+    (("two", lambda reply: "B"), {-1: ["whatever"]}),
 ]
 
 
-def judge_of(mode, reply, **options):
-    kind, template = {"pair": (PairJudge, "two"), "answer": (AnswerJudge, "rating")}[
-        mode
-    ]
-    question = load_template(template, mode)
-    return kind("judge", Respondent(lambda _: reply), question, **options)
+def judge_of(template, answer, reader, scale=(1, 10), **options):
+    """A judge that is always answered the same, or by a function of the question."""
+    kind, shows = TEMPLATES[template]
+    respondent = Respondent(answer if callable(answer) else lambda _: answer)
+    question = load_template(template, shows)
+    if not isinstance(reader, Reader):
+        reader = choose_reader(reader)
+    return kind("judge", respondent, question, reader=reader, scale=scale, **options)
 
 
-@pytest.mark.parametrize(("mode", "reader", "scale", "reply", "value"), FORMS)
-def test_published_forms_are_read(mode, reader, scale, reply, value):
-    judge = judge_of(mode, reply, reader=choose_reader(reader), scale=scale)
-    ask = rmlab.prefer if mode == "pair" else rmlab.score
-    table = ask(responses(1), judge, allow_missing=True)
-    column = "vote_first" if mode == "pair" else "score"
-    assert table[column].fillna(-99).iloc[0] == (-99 if value is None else value)
-    assert (table["verdict"] == "unparsable").all() == (value is None)
+def read(judge, reply):
+    """What a reply, or a Completion, says of the first of four answers."""
+    answer = reply if isinstance(reply, Completion) else Completion(reply)
+    answers = ("x", "y") if isinstance(judge, PairJudge) else tuple("xyzw")
+    (question,) = judge.questions(Text("p", answers))
+    value = judge.read_answer(answer, question)
+    if isinstance(judge, ListJudge) and value is not None:
+        # The answers are shuffled.
+        letters = re.findall(r"\b([A-D])\b", reply)
+        return float(letters[-1] == "A")
+    return getattr(value, "value", value)
+
+
+@pytest.mark.parametrize(("how", "expected"), READINGS)
+def test_the_last_verdict_is_read_and_nothing_where_none_is_said(how, expected):
+    template, reader, *scale = how
+    judge = judge_of(template, "", reader, *scale)
+    for value, replies in expected.items():
+        assert {reply: read(judge, reply) for reply in replies} == dict.fromkeys(
+            replies, value
+        )
+
+
+@pytest.mark.parametrize("tag", ["<think>", "<thinking>", "<reasoning>", "[THINK]"])
+def test_reasoning_is_no_verdict(tag):
+    judge = judge_of("two", "", None)
+    end = f"{tag[0]}/{tag[1:]}"
+    assert read(judge, f"{tag}[[A>B]]{end}[[B>A]]") == -1
+    # The opening tag stood in the template, or the reasoning never ended.
+    assert read(judge, f"it seems [[A>B]]{end}\n[[B>A]]") == -1
+    assert read(judge, f"{tag}[[A>B]]{end} I cannot say.") is None
+    assert read(judge, f"{tag} I am sure: [[A>B]]") is None
+    assert read(judge, f"{tag}a{end}{tag}[[A]]{end}[[B]]") == -1
 
 
 def test_a_reply_that_was_cut_has_only_the_verdict_of_its_last_line():
-    cut = Completion("<answer>[[A]]</answer> or rather, on second thoughts,", "length")
-    judge = judge_of("pair", cut, reader=choose_reader("tag"))
-    pairs = rmlab.prefer(responses(1), judge, allow_missing=True)
-    assert pairs["verdict"].tolist() == ["unparsable"]
-    assert "second thoughts" in str(pairs.attrs["provenance"]["judge"]["unscored"])
+    judge = judge_of("two", "", "tag")
+    long_line = "<answer>[[A]]</answer> or rather, on second thoughts,"
+    assert read(judge, Completion(long_line, "length")) is None
+    assert read(judge, Completion("So:\n<answer>A</answer>", "length")) == 1
 
 
-def test_two_scores_give_a_margin_in_both_orders():
-    judge = judge_of("pair", r"\boxed{4, 2}", reader=choose_reader("boxed"))
-    pairs = rmlab.prefer(responses(2), judge)
-    columns = ["vote_first", "vote_second", "margin", "strength"]
-    assert pairs[columns].to_numpy().tolist() == [[2.0, -2.0, 0.0, 0.0]] * 2
-    assert set(pairs["verdict"]) == {"flip"}
+PUBLISHED = [
+    f"{before}{number}{after}"
+    for before in ("", "Sound.\n\n", "Rating: ", "**", "[[", "<think>3</think>", "7/")
+    for number in (0, 1, 7, 10, 11)
+    for after in ("", " \n", ".", "**", "]]", "/10", " out of 10", " of 12")
+]
+
+
+def test_ratings_by_convention_are_the_integer_at_the_end():
+    """The expression is that of `get_single_rating` in RewardBench 2's runner."""
+    judge = judge_of("rating", "", PUBLISHED_RATING)
+    for reply in PUBLISHED:
+        match = re.search(r"\b([1-9]|10)\b\s*$", reply.strip())
+        assert read(judge, reply) == (int(match[1]) if match else None)
+
+
+def test_letters_by_convention_are_the_first_of_the_alphabet_in_the_reply():
+    """`process_judgement` of RewardBench's runners looks for [[A]], then for [[B]], and
+    so on, in the whole reply.
+    """
+    judge = judge_of("two", "", PUBLISHED_LETTER)
+    expected = {
+        "[[B]] at first, then [[C]]": -1,
+        "[[B]] or [[A]]": 1,
+        "**B**": None,
+        "<think>[[A]]</think>[[B]]": 1,
+        "[[C]]": None,
+    }
+    assert {reply: read(judge, reply) for reply in expected} == expected
+    assert read(judge, Completion("[[B]] is what I", "length")) == -1
+
+
+LETTER_FORMS = {
+    "boxed": r"\boxed{%s}",
+    "tag": "<answer>%s</answer>",
+    "result": "[RESULT] %s",
+    "json:Choice": '{"Choice": "%s"}',
+}
+
+
+@pytest.mark.parametrize("reader", [*LETTER_FORMS, lambda text: text])
+def test_a_reader_that_reads_letters_gives_votes_and_one_of_numbers_strengths(reader):
+    """Samples A, A, A and A, A, B were a win with a margin."""
+    form = "%s" if callable(reader) else LETTER_FORMS[reader]
+
+    def ask(*samples):
+        replies = iter([form % sample for sample in samples])
+        return judge_of("two", lambda _: next(replies), reader, samples=3)
+
+    pairs = rmlab.prefer(responses(1), ask(*"AAAAAB"))
+    assert pairs["verdict"].tolist() == ["flip"]
+    assert pairs["vote_second"].tolist() == [pytest.approx(-1 / 3)]
+    assert pairs["margin"].isna().all()
+    assert "strength" not in pairs
+    assert ask(*"AAAAAB").prefer(["p"], ["x"], ["y"]).tolist() == [0.0]
+
+    # Shown first 3 better; shown second 1, 1 worse and 1 better.
+    scores = ("7, 4", "7, 4", "7, 4", "6, 5", "6, 5", "4, 5")
+    pairs = rmlab.prefer(responses(1), ask(*scores))
+    assert pairs["margin"].tolist() == [pytest.approx((3 - 1 / 3) / 2)]
+    assert pairs["verdict"].tolist() == ["win"]
+    assert pairs["strength"].tolist() == pairs["margin"].tolist()
+    margin = ask(*scores).prefer(["p"], ["x"], ["y"])
+    assert margin.tolist() == pairs["margin"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("samples", "votes", "margin"),
+    [
+        (["A", "9, 2", "B", "B"], [1.0, 1.0], np.nan),
+        (["9, 2", "A", "2, 9", "4, 8"], [4.0, 5.5], 4.75),
+    ],
+)
+def test_what_most_replies_hold_decides_between_votes_and_strengths(
+    samples, votes, margin
+):
+    replies = iter([rf"\boxed{{{sample}}}" for sample in samples])
+    judge = judge_of("two", lambda _: next(replies), "boxed", samples=2)
+    (row,) = rmlab.prefer(responses(1), judge).to_dict("records")
+    assert [row["vote_first"], row["vote_second"]] == votes
+    np.testing.assert_equal(row["margin"], margin)
 
 
 def test_equal_differences_in_opposed_orders_are_a_flip():
@@ -164,66 +391,9 @@ def test_equal_differences_in_opposed_orders_are_a_flip():
         is_first = shown_answers(question.messages)[0] == responses(1)["response"][0]
         return "7.3 7.1" if is_first else "8.3 8.1"
 
-    question = load_template("two", "pair")
-    reader = choose_reader("scores")
-    judge = PairJudge("judge", Respondent(reply), question, reader=reader)
-    pairs = rmlab.prefer(responses(1), judge)
+    pairs = rmlab.prefer(responses(1), judge_of("two", reply, "scores"))
     assert pairs["verdict"].tolist() == ["flip"]
     assert pairs["margin"].tolist() == [0.0]
-
-
-LETTER_READERS = {
-    "boxed": r"\boxed{%s}",
-    "tag": "<answer>%s</answer>",
-    "result": "[RESULT] %s",
-    "json:Choice": '{"Choice": "%s"}',
-    "scores": "%s",
-}
-
-
-@pytest.mark.parametrize("reader", [*LETTER_READERS, None])
-def test_a_reader_that_reads_letters_gives_votes_and_one_of_numbers_strengths(reader):
-    """Samples A, A, A and A, A, B were a win with a margin."""
-    form = LETTER_READERS.get(reader, "%s")
-
-    def ask(*samples):
-        replies = iter([form % sample for sample in samples])
-        judge = judge_of(
-            "pair", None, reader=choose_reader(reader or (lambda text: text)), samples=3
-        )
-        judge.respondent.answer = lambda _: next(replies)
-        return judge, rmlab.prefer(responses(1), judge)
-
-    if reader != "scores":
-        judge, pairs = ask(*"AAA", *"AAB")
-        assert pairs["verdict"].tolist() == ["flip"]
-        assert pairs["vote_second"].tolist() == [pytest.approx(-1 / 3)]
-        assert pairs["margin"].isna().all()
-        assert "strength" not in pairs
-        replies = iter([form % letter for letter in "AAAAAB"])
-        judge.respondent.answer = lambda _: next(replies)
-        assert judge.prefer(["p"], ["x"], ["y"]).tolist() == [0.0]
-
-    judge, pairs = ask("7, 4", "7, 4", "7, 4", "6, 5", "6, 5", "4, 5")
-    # Shown first 3 better; shown second 1, 1 worse and 1 better.
-    assert pairs["margin"].tolist() == [pytest.approx((3 - 1 / 3) / 2)]
-    assert pairs["verdict"].tolist() == ["win"]
-    assert pairs["strength"].tolist() == pairs["margin"].tolist()
-
-
-def test_what_most_replies_hold_decides_between_votes_and_strengths():
-    def ask(*samples):
-        replies = iter([rf"\boxed{{{sample}}}" for sample in samples])
-        judge = judge_of("pair", None, reader=choose_reader("boxed"), samples=2)
-        judge.respondent.answer = lambda _: next(replies)
-        return rmlab.prefer(responses(1), judge).iloc[0]
-
-    letters = ask("A", "9, 2", "B", "B")
-    assert letters[["vote_first", "vote_second"]].tolist() == [1.0, 1.0]
-    assert np.isnan(letters["margin"])
-    scores = ask("9, 2", "A", "2, 9", "4, 8")
-    assert scores[["vote_first", "vote_second"]].tolist() == [4.0, 5.5]
-    assert scores["margin"] == 4.75
 
 
 @pytest.mark.parametrize("reader", ["lettr", "no group", "(", "json:", "(a)(b)(c)"])
@@ -235,12 +405,9 @@ def test_a_reader_that_cannot_be_one_is_refused(reader):
 def test_yes_and_no_are_read_from_log_probabilities(tmp_path):
     file = tmp_path / "question.txt"
     file.write_text("Is {answer} right for {prompt}? Yes or No.")
-    top = [
-        {"token": " Yes", "logprob": -0.5},
-        {"token": "no", "logprob": -2.0},
-        {"token": "No", "logprob": -3.0},
-    ]
-    choice = {"token": " Yes", "logprob": -0.5, "top_logprobs": top}
+    top = [(" Yes", -0.5), ("no", -2.0), ("No", -3.0)]
+    tokens = [{"token": token, "logprob": logprob} for token, logprob in top]
+    choice = tokens[0] | {"top_logprobs": tokens}
     reply = completion("Yes", logprobs={"content": [choice]})
     with FaultyServer(lambda *_: reply) as server:
         options = {"mode": "rating", "reader": "yes-no", "template": file}
@@ -275,22 +442,18 @@ def test_a_question_may_have_roles_of_a_model_and_a_criterion(tmp_path):
     file.write_text("Answers:\n[first]\n{prompt}{answer_a}\n[second]\n{answer_b}")
     (message,) = load_template(file, "pair").messages("p", ["a", "b"])
     assert message["content"].startswith("Answers:\n[first]"), "words, not roles"
+    file.write_text("{prompt} {answer_a}")
+    with pytest.raises(DataError, match=r"principle\.txt"):
+        load_template(file, "pair")
 
 
-def test_a_criterion_is_a_system_message_before_the_question(tmp_path):
-    with_own = rmlab.judge("m", URL, template="two", system="Prefer short answers.")
-    without = rmlab.judge("m", URL, template="letter", system="Prefer short answers.")
-    for judge in (with_own, without):
-        first, second = judge.template.messages("p", ["a", "b"])
-        assert first["role"] == "system"
-        assert first["content"].startswith("Prefer short answers.")
-        assert second["role"] == "user"
-
-    extra = {"enable_thinking": False}
-    options = {"template_options": extra, "retries": 0}
-    with FaultyServer(lambda *_: completion("[[A]]")) as server:
-        rmlab.prefer(responses(1), rmlab.judge("m", server.url, **options))
-        assert server.log[0].body["chat_template_kwargs"] == extra
+@pytest.mark.parametrize("template", ["two", "letter"])
+def test_a_criterion_is_a_system_message_before_the_question(template):
+    judge = rmlab.judge("m", URL, template=template, system="Prefer short answers.")
+    first, second = judge.template.messages("p", ["a", "b"])
+    assert first["role"] == "system"
+    assert first["content"].startswith("Prefer short answers.")
+    assert second["role"] == "user"
 
 
 def test_a_chat_template_without_a_place_for_a_criterion_is_refused(tmp_path):

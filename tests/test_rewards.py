@@ -60,25 +60,24 @@ def test_a_reward_is_the_score_of_the_same_text():
     np.testing.assert_array_equal(rmlab.rewards(responses, scorer)["reward"], scores)
 
 
-@pytest.mark.parametrize("nothing", [None, np.nan, pd.NA, ""])
-def test_a_missing_answer_has_a_missing_reward(nothing):
-    frame = answers().astype({"answer": object})
-    frame.iloc[1, 2] = nothing
+@pytest.mark.parametrize(
+    ("column", "cell", "missing"),
+    [
+        ("answer", None, [1]),
+        ("answer", np.nan, [1]),
+        ("answer", pd.NA, [1]),
+        ("answer", "", [1]),
+        ("question", None, [1]),
+        # An empty prompt is one.
+        ("question", "", []),
+    ],
+)
+def test_what_is_missing_has_a_missing_reward(column, cell, missing):
+    frame = answers().astype({column: object})
+    frame.iloc[1, frame.columns.get_loc(column)] = cell
     scored = score_answers(frame)
-    assert scored["reward"].isna().tolist() == [False, True, False, False]
-
-
-def test_a_missing_prompt_has_a_missing_reward_and_an_empty_one_has_one():
-    frame = answers().astype({"question": object})
-    frame.iloc[0, 1] = None
-    frame.iloc[1, 1] = ""
-    scored = score_answers(frame)
-    assert scored["reward"].isna().tolist() == [True, False, False, False]
-
-
-def test_without_any_answer_all_rewards_are_missing():
-    frame = answers().assign(answer=None)
-    assert score_answers(frame)["reward"].isna().all()
+    assert np.flatnonzero(scored["reward"].isna()).tolist() == missing
+    assert score_answers(answers().assign(answer=None))["reward"].isna().all()
     assert score_answers(answers()[:0])["reward"].dtype == np.float64
 
 
@@ -147,22 +146,11 @@ def test_a_cell_that_is_no_text_is_named_by_its_row(column, cell):
         score_answers(frame)
 
 
-def test_an_interrupted_run_resumes(tmp_path):
-    frame = pd.DataFrame({"question": "q", "answer": [f"a{n}" for n in range(40)]})
-
-    first = Streaming()
-    whole = score_answers(frame[:25], first, store=tmp_path)
-    second = Streaming()
-    rest = score_answers(frame, second, store=tmp_path)
-    assert rest.attrs["provenance"]["fake"]["scored"] == 15
-    np.testing.assert_array_equal(rest["reward"][:25], whole["reward"])
-    again = score_answers(frame, Streaming(), store=tmp_path)
+def test_a_store_keeps_scores_and_no_table_of_a_benchmark(tmp_path):
+    scored = score_answers(answers(), store=tmp_path)
+    again = score_answers(answers(), Streaming(), store=tmp_path)
     assert again.attrs["provenance"]["fake"]["scored"] == 0
-    np.testing.assert_array_equal(again["reward"], rest["reward"])
-
-
-def test_a_store_gets_no_table_that_a_report_would_take_for_a_benchmark(tmp_path):
-    score_answers(answers(), store=tmp_path)
+    np.testing.assert_array_equal(again["reward"], scored["reward"])
     assert list(tmp_path.rglob("*.csv")) == []
 
 
@@ -172,17 +160,11 @@ def test_a_judge_rates_answers_too():
     assert scored["reward"].tolist() == [6.0, 1.0, 2.0, 6.0]
 
 
-def test_a_column_called_reward_is_not_overwritten():
+def test_misuse_is_named():
     with pytest.raises(DataError, match="reward"):
         score_answers(answers().assign(reward=1.0))
-
-
-def test_one_column_takes_one_model():
     with pytest.raises(DataError, match="2 models"):
         score_answers(answers(), ["longest", "shortest"])
-
-
-def test_a_missing_column_is_named():
     with pytest.raises(DataError, match="prompt"):
         rmlab.rewards(answers(), "longest", response="answer")
 

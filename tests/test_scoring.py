@@ -15,7 +15,6 @@ import rmlab
 from rmlab import baselines, tables, toy
 from rmlab.io import read_pairs, read_scores
 from rmlab.scorers import Scorer
-from rmlab.scorers.base import as_pair_scorer, as_scorer
 from rmlab.scorers.encoder import TextEncoder
 from rmlab.scoring import prefer, score
 from rmlab.scoring.run import LONG
@@ -96,19 +95,6 @@ def test_an_object_that_streams_and_is_no_scorer_is_refused(run):
         run(responses(2), Streams())
 
 
-@pytest.mark.parametrize("result", [0.5, [0.5], [[0.5, 9.0]] * 3])
-def test_a_wrapped_function_called_with_three_texts_gives_three_numbers(result):
-    def strange(prompts, *answers):
-        return result
-
-    strange.prefer = strange
-    texts = ["a?"] * 3, ["b"] * 3
-    with pytest.raises(DataError, match=r"'strange'.*for 3 texts"):
-        as_scorer(strange)(*texts)
-    with pytest.raises(DataError, match=r"'strange'.*for 3 texts"):
-        as_pair_scorer(strange).prefer(*texts, ["c"] * 3)
-
-
 # What the table holds.
 
 
@@ -160,15 +146,6 @@ def test_identical_texts_are_scored_once(prompts):
         lambda prompts, answers: n_texts.append(len(prompts)) or [1.0] * len(prompts),
     )
     assert [len(scorer.forwarded)] == n_texts == [len(set(map(str, prompts)))]
-
-
-def test_several_scorers_are_concatenated_with_their_provenance(tmp_path):
-    frame = responses(3)
-    scores = score(frame, ["longest", baselines.shortest, Streaming()], store=tmp_path)
-    assert scores["model"].unique().tolist() == ["longest", "shortest", "fake"]
-    assert scores["score"].iloc[:18].tolist() == frame["response"].str.len().tolist()
-    assert len(list(tmp_path.glob("*/*.records"))) == 1, "baselines are not stored"
-    assert scores.attrs["provenance"]["fake"]["texts"] == 18
 
 
 @pytest.mark.parametrize("n", [3, 50])
@@ -351,19 +328,6 @@ def test_a_function_with_a_fingerprint_is_stored_in_batches(tmp_path):
     assert sorted(
         run["scored"] for run in scores.attrs["provenance"]["judge"]["runs"]
     ) == [28, 32]
-
-
-def test_missing_scores_are_counted_and_never_stored(tmp_path):
-    frame = responses(10)
-    bad = frame["response"].iloc[[3, 30]].tolist()
-    with pytest.raises(DataError, match="is nan"):
-        score(frame, Streaming(nan=bad), store=tmp_path)
-    scores = score(frame, Streaming(nan=bad), store=tmp_path, allow_missing=True)
-    assert np.flatnonzero(scores["score"].isna()).tolist() == [3, 30]
-    assert scores.attrs["provenance"]["fake"]["missing"] == 2
-    mended = Streaming()
-    assert score(frame, mended, store=tmp_path)["score"].tolist() == expected(frame)
-    assert len(mended.forwarded) == 2
 
 
 def test_two_checkpoints_of_one_name_do_not_replace_one_another(zoo, tmp_path):

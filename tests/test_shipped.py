@@ -70,12 +70,10 @@ def test_one_float_per_response_whatever_the_order_and_batch(name):
     assert scorer([], []).shape == (0,)
 
 
-def test_random_is_uniform_and_its_seeds_are_unrelated():
+def test_random_is_uniform():
     texts = [str(k) for k in range(4000)]
-    first = baselines.random(["p"] * 4000, texts)
-    second = baselines.random_with(1)(["p"] * 4000, texts)
-    assert kstest(first, "uniform").pvalue > 0.01
-    assert abs(np.corrcoef(first, second)[0, 1]) < 0.05
+    drawn = baselines.random(["p"] * 4000, texts)
+    assert kstest(drawn, "uniform").pvalue > 0.01
 
 
 def test_the_noise_of_a_toy_is_standard_normal_times_its_dial(mini):

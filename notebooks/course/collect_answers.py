@@ -25,10 +25,11 @@ def _read_verdicts(cells: list[nbformat.NotebookNode]) -> dict[str, str]:
             continue
         checked = _CHECK.findall(cell.source)
         for output in cell.outputs:
-            text = output.get("text") or output.get("data", {}).get("text/plain", "")
-            for number, verdict in _VERDICT.findall(text):
-                if number in checked:
-                    verdicts[number] = verdict
+            if output.output_type != "execute_result":
+                continue
+            verdict = _VERDICT.match(output.data.get("text/plain", ""))
+            if verdict and verdict[1] in checked:
+                verdicts[verdict[1]] = verdict[2]
     return verdicts
 
 

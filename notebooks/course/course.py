@@ -12,6 +12,7 @@ from hashlib import blake2b
 from itertools import product
 from numbers import Real
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import numpy as np
@@ -785,13 +786,15 @@ Function = Callable[..., ArrayLike]
 @dataclass(frozen=True)
 class Exercise:
     """A question of the course: the answer it `wants`, its `kind` (None: a function),
-    `lesson` and finder of faults.
+    `lesson` and finder of faults; and right answers to earlier questions by the names
+    that an answer may call.
     """
 
     wants: str
     kind: type | None
     lesson: str
     diagnose: Callable[[Any], str | None]
+    earlier: Mapping[str, Callable[..., object]]
 
 
 EXERCISES: dict[str, Exercise] = {}
@@ -869,33 +872,52 @@ def check(exercise: str, answer: object) -> Verdict:
             f"exercise={exercise!r} is not in the course; choose one of {', '.join(EXERCISES)}"
         )
     question = EXERCISES[exercise]
+    fault = _find_fault(question, answer)
+    if fault is not None and question.earlier and isinstance(answer, FunctionType):
+        # A wrong answer to an earlier question does not make this one wrong.
+        names = answer.__globals__ | question.earlier
+        with_right_ones = FunctionType(
+            answer.__code__,
+            names,
+            answer.__name__,
+            answer.__defaults__,
+            answer.__closure__,
+        )
+        if _find_fault(question, with_right_ones) is None:
+            fault = None
+    return Verdict(exercise, fault is None, question.lesson if fault is None else fault)
+
+
+def _find_fault(question: Exercise, answer: object) -> str | None:
+    """What is wrong with an answer, an error in it included."""
     fits = (
         isinstance(answer, question.kind) and not isinstance(answer, bool)
         if question.kind
         else callable(answer)
     )
-    fault: str | None = (
-        f"This exercise wants {question.wants}; you gave {type(answer).__name__} {answer!r:.60}."
-    )
+    if not fits:
+        return f"This exercise wants {question.wants}; you gave {type(answer).__name__} {answer!r:.60}."
     try:
-        fault = question.diagnose(answer) if fits else fault
+        return question.diagnose(answer)
     except NotImplementedError as stub:
-        fault = str(stub)
+        return str(stub)
     except Exception as error:
-        fault = f"Your answer stopped with {type(error).__name__}: {error}"
-    return Verdict(exercise, fault is None, question.lesson if fault is None else fault)
+        return f"Your answer stopped with {type(error).__name__}: {error}"
 
 
 def _exercise(
-    number: str, wants: str, kind: type | None = None
+    number: str,
+    wants: str,
+    kind: type | None = None,
+    **earlier: Callable[..., object],
 ) -> Callable[[Callable[[Answer], str | None]], None]:
     """Register the diagnosis of answers to an exercise: the fault of an answer of
-    `kind`, None for a right one.
+    `kind`, None for a right one. `earlier`: right answers to earlier exercises.
     """
 
     def register(diagnose: Callable[[Answer], str | None]) -> None:
         explanation = " ".join((diagnose.__doc__ or "").split())
-        EXERCISES[number] = Exercise(wants, kind, explanation, diagnose)
+        EXERCISES[number] = Exercise(wants, kind, explanation, diagnose, earlier)
 
     return register
 
@@ -945,7 +967,11 @@ def _diagnose_preference(answer: Function) -> str | None:
     return _explain(answer(_A, _B), _P_A, mistakes, otherwise)
 
 
-@_exercise("1.2", "a function of the chosen and the rejected rewards")
+@_exercise(
+    "1.2",
+    "a function of the chosen and the rejected rewards",
+    preference=lambda a, b: expit(np.subtract(a, b)),
+)
 def _diagnose_loss(answer: Function) -> str | None:
     """The mean of -log sigmoid(chosen - rejected): sure and wrong costs most."""
     losses = -np.log(_P_A)

@@ -39,7 +39,7 @@ _BOUNDS = {"accuracy": (0.0, 1.0), "accuracy_change": (-1.0, 1.0), "flips": (0.0
 
 def probe(
     responses: pd.DataFrame,
-    scorer: PlainScorer,
+    scorer: "PlainScorer",
     transforms: Sequence[str | Change] | None = None,
     *,
     target: Literal["response", "prompt"] = "response",

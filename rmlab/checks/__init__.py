@@ -22,7 +22,7 @@ _FILE_OPTIONS = ("base", "revision", "allow_pickle", "trust_remote_code")
 
 
 def doctor(
-    scorer: str | Path | PlainScorer | Scorer,
+    scorer: "str | Path | PlainScorer | Scorer",
     responses: pd.DataFrame,
     *,
     sample: int = 24,

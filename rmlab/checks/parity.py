@@ -51,7 +51,7 @@ class _Run(NamedTuple):
 
 
 def parity(
-    a: ScoresOrModel, b: ScoresOrModel, responses: pd.DataFrame | None = None
+    a: "ScoresOrModel", b: "ScoresOrModel", responses: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Compare two runs of what should be one reward model, and say in what they differ.
 
@@ -151,7 +151,7 @@ def _one_model(name: str, table: pd.DataFrame) -> pd.DataFrame:
     return scores[[*KEY, "score"]]
 
 
-def _score_run(run: ScoresOrModel, responses: pd.DataFrame | None) -> _Run:
+def _score_run(run: "ScoresOrModel", responses: pd.DataFrame | None) -> _Run:
     if isinstance(run, pd.DataFrame):
         scores = run
     elif responses is None:

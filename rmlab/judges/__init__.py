@@ -233,14 +233,8 @@ def judge(
         answer_tokens = 1 if choices else 1024
     if temperature is None:
         temperature = 0.0 if samples == 1 else 0.7
-    for argument, value, minimum in (
-        ("samples", samples, 1),
-        ("answer_tokens", answer_tokens, 1),
-        ("temperature", temperature, 0),
-    ):
-        if not value >= minimum:
-            problem = f"{argument}={value!r}"
-            raise DataError(problem, f"allowed: {minimum} or more")
+    if samples < 1:
+        raise DataError(f"samples={samples!r}", "allowed: 1 or more")
     sampling = Sampling(temperature, answer_tokens, choices, seed)
     respondent = _open_respondent(model, url, sampling, template_options or {}, options)
     common: dict[str, Any] = {
@@ -320,36 +314,24 @@ def _open_respondent(
     template_options: Mapping[str, object],
     options: RespondentOptions,
 ) -> Chat | Local:
-    """The model, here or behind a server; ValueError for options of the other kind."""
+    """The model, here or behind a server; ValueError for options of the other kind.
+
+    Nothing of a model on this machine is loaded yet.
+    """
     allowed = {*_LOCAL_OPTIONS}
     if url is not None:
         allowed = {*get_type_hints(RespondentOptions)} - allowed
     for option in options:
         check_option("options", option, sorted(allowed))
     settings: dict[str, Any] = dict(options)
-    if url is None:
-        return _load_local(model, sampling, template_options, **settings)
-    extra = settings.pop("extra", {})
-    version = settings.pop("version", "")
-    client = Client(url, **settings)
-    if client.key is None and urlsplit(client.url).hostname == OPENAI:
-        client = replace(client, key="OPENAI_API_KEY")
-    return Chat(str(model), client, sampling, extra, version, template_options)
+    if url is not None:
+        extra = settings.pop("extra", {})
+        version = settings.pop("version", "")
+        client = Client(url, **settings)
+        if client.key is None and urlsplit(client.url).hostname == OPENAI:
+            client = replace(client, key="OPENAI_API_KEY")
+        return Chat(str(model), client, sampling, extra, version, template_options)
 
-
-def _load_local(
-    model: str | Path,
-    sampling: Sampling,
-    template_options: Mapping[str, object],
-    *,
-    base: str | Path | None = None,
-    dtype: str | None = None,
-    device: str | None = None,
-    batch: int = 8,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
-) -> Local:
-    """A model on this machine; nothing of it is loaded yet."""
     from rmlab.scorers.checkpoints.adapters import Adapted
     from rmlab.scorers.checkpoints.checkpoint import find
     from rmlab.scorers.models import loading
@@ -359,13 +341,10 @@ def _load_local(
         example = f"'https://{OPENAI}/v1'"
         remedy = f"for a model behind a server give url=, such as {example}"
         raise DataError(problem, remedy)
-    checkpoint = find(
-        model, base=base, revision=revision, trust_remote_code=trust_remote_code
-    )
+    device = loading.device(settings.pop("device", None))
+    dtype = loading.dtype(settings.pop("dtype", None), device)
+    batch = settings.pop("batch", 8)
+    checkpoint = find(model, **settings)
     if isinstance(checkpoint, Adapted):
         checkpoint.refuse_task("CAUSAL_LM")
-    torch_device = loading.device(device)
-    torch_dtype = loading.dtype(dtype, torch_device)
-    return Local(
-        checkpoint, torch_device, torch_dtype, sampling, batch, template_options
-    )
+    return Local(checkpoint, device, dtype, sampling, batch, template_options)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -25,16 +25,7 @@ if TYPE_CHECKING:
 
     from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 
-# Batches that are sorted by length together.
-_WINDOW = 8
 _MIN_LOGPROB = -1e4
-
-
-class _TokenisedQuestion(NamedTuple):
-    """A question and its tokens."""
-
-    question: Question
-    ids: list[int]
 
 
 @dataclass(frozen=True)
@@ -51,8 +42,8 @@ class Local:
     sampling : Sampling
         How answers are drawn.
     batch : int
-        Questions that are answered at once, padded on the left. With a batch of 1 no
-        question is padded.
+        Questions that are answered at once, padded on the left. Drawn answers come one
+        by one.
     template_options : mapping
         Options of the chat template.
     """
@@ -92,21 +83,20 @@ class Local:
         """Yield answers in batches of questions of about the same length; of one that
         is too long, why it has none.
         """
-        size = _WINDOW * self.batch
-        for first in range(0, len(questions), size):
-            window: list[_TokenisedQuestion] = []
-            for question in questions[first : first + size]:
-                ids = self.ids(question)
-                if len(ids) <= self.longest:
-                    window.append(_TokenisedQuestion(question, ids))
-                    continue
-                allowed = f"{self.longest} beside answer_tokens="
-                allowed += str(self.sampling.answer_tokens)
-                reason = f"the question has {len(ids)} tokens; allowed: {allowed}"
-                yield question, reason
-            window.sort(key=lambda encoded: -len(encoded.ids))
-            for start in range(0, len(window), self.batch):
-                yield from self._answer_batch(window[start : start + self.batch])
+        encoded: list[tuple[Question, list[int]]] = []
+        for question in questions:
+            ids = self.ids(question)
+            if len(ids) <= self.longest:
+                encoded.append((question, ids))
+                continue
+            allowed = f"{self.longest} beside answer_tokens="
+            allowed += str(self.sampling.answer_tokens)
+            yield question, f"the question has {len(ids)} tokens; allowed: {allowed}"
+        encoded.sort(key=lambda pair: -len(pair[1]))
+        # A drawn answer does not depend on the other questions of a batch.
+        size = 1 if self.sampling.temperature else self.batch
+        for start in range(0, len(encoded), size):
+            yield from self._answer_batch(encoded[start : start + size])
 
     def provenance(self) -> Provenance:
         """Return the model and how it is asked."""
@@ -202,18 +192,18 @@ class Local:
             ends.add(self.tokenizer.eos_token_id)
         return ends
 
-    def _answer_batch(self, batch: Sequence[_TokenisedQuestion]) -> Completions:
-        width = max(len(encoded.ids) for encoded in batch)
+    def _answer_batch(self, batch: Sequence[tuple[Question, list[int]]]) -> Completions:
+        width = max(len(ids) for _, ids in batch)
         output = self._generate(batch, width)
         if output.logits is not None:
             yield from self._read_choices(batch, output.logits[0])
             return
         rows = output.sequences[:, width:].tolist()
-        for encoded, row in zip(batch, rows, strict=True):
-            yield encoded.question, self._read_text(row, len(encoded.ids))
+        for (question, ids), row in zip(batch, rows, strict=True):
+            yield question, self._read_text(row, len(ids))
 
     def _read_choices(
-        self, batch: Sequence[_TokenisedQuestion], logits: "Tensor"
+        self, batch: Sequence[tuple[Question, list[int]]], logits: "Tensor"
     ) -> Completions:
         """Log-probabilities of the choices where an answer would begin."""
         import torch
@@ -221,56 +211,59 @@ class Local:
         tokens = self.choice_tokens
         logs = torch.log_softmax(logits.float(), -1)[:, list(tokens)]
         rows = np.maximum(logs.double().cpu().numpy(), _MIN_LOGPROB).tolist()
-        for encoded, row in zip(batch, rows, strict=True):
+        for (question, ids), row in zip(batch, rows, strict=True):
             top = dict(zip(tokens.values(), row, strict=True))
             answer = Completion(
                 max(top, key=top.__getitem__),
                 "length",
                 top=top,
-                prompt_tokens=len(encoded.ids),
+                prompt_tokens=len(ids),
                 answer_tokens=1,
             )
-            yield encoded.question, answer
+            yield question, answer
 
     def _generate(
-        self, batch: Sequence[_TokenisedQuestion], width: int
+        self, batch: Sequence[tuple[Question, list[int]]], width: int
     ) -> "GenerateDecoderOnlyOutput":
         """The `sequences` of transformers' `generate` behind questions of `width`
         tokens, and the raw `logits` of each step where choices are read.
         """
         import torch
-        from transformers import GenerationConfig, LogitsProcessorList
+        from transformers import GenerationConfig
 
         pad = self.tokenizer.pad_token_id
         if pad is None:
             pad = next(iter(self._ends), 0)
         rows = []
         mask = []
-        for encoded in batch:
-            n_padded = width - len(encoded.ids)
-            rows.append([int(pad)] * n_padded + encoded.ids)
-            mask.append([0] * n_padded + [1] * len(encoded.ids))
+        for _, ids in batch:
+            n_padded = width - len(ids)
+            rows.append([int(pad)] * n_padded + ids)
+            mask.append([0] * n_padded + [1] * len(ids))
 
+        drawing: dict[str, Any] = {"do_sample": False}
+        if self.sampling.temperature:
+            temperature = self.sampling.temperature
+            drawing = {"do_sample": True, "temperature": temperature}
+            # All tokens, whatever the checkpoint's settings say.
+            drawing |= {"top_k": 0, "top_p": 1.0}
         config = GenerationConfig(
             max_new_tokens=self.sampling.answer_tokens,
-            do_sample=False,
             pad_token_id=int(pad),
             eos_token_id=sorted(self._ends) or None,
             return_dict_in_generate=True,
             output_logits=bool(self.sampling.choices),
+            **drawing,
         )
-        processors = LogitsProcessorList()
-        if self.sampling.temperature:
-            seeds = [encoded.question.seed for encoded in batch]
-            processors.append(_GumbelNoise(seeds, self.sampling.temperature))
-        with torch.inference_mode():
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.inference_mode(), torch.random.fork_rng(devices):
+            torch.manual_seed(batch[0][0].seed)
             # `PreTrainedModel` does not announce the method, which causal language
             # models have by a mixin.
             return cast(Any, self.model).generate(  # type: ignore[no-any-return]
                 input_ids=torch.tensor(rows, device=self.device),
                 attention_mask=torch.tensor(mask, device=self.device),
                 generation_config=config,
-                logits_processor=processors,
             )
 
     def _read_text(self, row: list[int], prompt_tokens: int) -> Completion:
@@ -286,27 +279,3 @@ class Local:
             prompt_tokens=prompt_tokens,
             answer_tokens=len(ids) + has_end,
         )
-
-
-class _GumbelNoise:
-    """Draws a token: the largest of logits / temperature + Gumbel noise is a sample of
-    the softmax.
-
-    Each question has noise of its own, so that its answer does not depend on the other
-    questions of its batch.
-    """
-
-    def __init__(self, seeds: list[int], temperature: float) -> None:
-        import torch
-
-        self._temperature = temperature
-        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-
-    def __call__(self, ids: "Tensor", scores: "Tensor") -> "Tensor":
-        import torch
-
-        n_tokens = scores.shape[-1]
-        draws = [torch.rand(n_tokens, generator=g) for g in self._generators]
-        uniform = torch.stack(draws)
-        gumbel = -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
-        return scores.float() / self._temperature + gumbel.to(scores.device)

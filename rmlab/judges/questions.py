@@ -2,7 +2,6 @@
 answers, and the answers of its model.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from rmlab.records import expand_path
-from rmlab.scorers.base import Prompt, Text
+from rmlab.scorers.base import Prompt, Text, hash_parts
 from rmlab.tables import DataError, nearest
 
 Messages = list[dict[str, Any]]
@@ -244,8 +243,6 @@ def _split_sections(name: str, text: str) -> tuple[Section, ...]:
             raise _template_error(name, f"words below [{role}]")
     if before.strip() or not sections:
         raise _template_error(name, "a line [system] or [user] before its first words")
-    if "system" in roles[1:]:
-        raise _template_error(name, "the one part [system] at its start")
     return tuple(sections)
 
 
@@ -319,7 +316,7 @@ class Question:
         """Hash of the words and the sample: equal questions are asked once."""
         prompt = conversation(self.text.prompt)
         words = self.template.identity
-        return hash_json([words, prompt, self.answers, self.sample])
+        return hash_parts([words, prompt, self.answers, self.sample])
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -331,7 +328,7 @@ class Question:
         """Seed of the answer. With one seed for all, a server would draw the same
         random numbers for every question.
         """
-        return int(hash_json([self.base_seed, self.key])[:8], 16) >> 1
+        return int(hash_parts([self.base_seed, self.key])[:8], 16) >> 1
 
     @property
     def messages(self) -> Messages:
@@ -385,7 +382,8 @@ def shuffled_order(item: Text, sample: int, seed: int) -> Order:
     answers = item.answers
     sorted_answers = sorted(answers)
     draws = [
-        hash_json([seed, sample, item.prompt, sorted_answers, text]) for text in answers
+        hash_parts([seed, sample, item.prompt, sorted_answers, text])
+        for text in answers
     ]
     return tuple(sorted(range(len(answers)), key=draws.__getitem__))
 
@@ -395,10 +393,3 @@ def count_tokens(questions: Iterable[Question]) -> int:
     three).
     """
     return sum(question.n_bytes // 4 + 8 for question in questions)
-
-
-def hash_json(value: object) -> str:
-    """Return a hash of plain values, also of texts with half a surrogate pair."""
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    body = text.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(body, digest_size=16).hexdigest()

@@ -6,13 +6,12 @@ letter of the best answer.
 """
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from html import unescape
-from numbers import Real
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -153,31 +152,21 @@ def require_readable(
         )
 
 
-def without_reasoning(text: str) -> str:
-    """Return the answer behind the reasoning; empty where the reasoning never ends.
-
-    The opening tag may be missing, as where the chat template has written it already.
-
-    >>> without_reasoning("A is wrong [[A]] ... no, it is right.</think>[[B]]")
-    '[[B]]'
-    >>> without_reasoning("<think>I would say [[A]], but")
-    ''
-    """
-    closed = list(_CLOSED.finditer(text))
-    if closed:
-        return text[closed[-1].end() :]
-    return "" if _OPENED.match(text) else text
-
-
 def verdict_text(answer: Completion) -> str:
-    """Return the text that verdicts are read from; empty where the answer was cut
-    before its verdict.
+    """Return the text that verdicts are read from: the answer behind the reasoning,
+    whose opening tag may stand in the chat template. Empty where it never ends.
 
     Of an answer that was cut by the limit of its length only a short last line is a
-    verdict: the text before it may have been reasoning, whose opening tag the chat
-    template had written.
+    verdict: the text before it may have been reasoning.
+
+    >>> verdict_text(Completion("A is wrong [[A]] ... no, right.</think>[[B]]"))
+    '[[B]]'
+    >>> verdict_text(Completion("<think>I would say [[A]], but"))
+    ''
     """
-    text = without_reasoning(answer.text)
+    text = _CLOSED.split(answer.text)[-1]
+    if text == answer.text and _OPENED.match(text):
+        return ""
     if answer.finish != "length":
         return text
     last_line = text.rstrip().rpartition("\n")[2]
@@ -243,36 +232,28 @@ def choose_reader(reader: "str | Callable[[str], Any] | None") -> Reader:
         return _READERS[reader]
     if reader.startswith("json:") and reader != "json:":
         return Reader(reader, partial(_find_json, reader.removeprefix("json:")))
-    try:
+    with suppress(re.error):
         pattern = re.compile(reader, re.MULTILINE)
-    except re.error as error:
-        problem = f"reader={reader!r} is no regular expression ({error})"
-        raise DataError(problem, nearest(reader, [*_READERS, "json:KEY"])) from None
-    if pattern.groups not in (1, 2):
-        allowed = nearest(reader, [*_READERS, "json:KEY"])
-        remedy = f"{allowed}; or a regular expression with one group, or two of scores"
-        raise DataError(f"reader={reader!r}", remedy)
-    return Reader(reader, partial(_find_pattern, pattern))
+        if pattern.groups in (1, 2):
+            return Reader(reader, partial(_find_pattern, pattern))
+    allowed = nearest(reader, [*_READERS, "json:KEY"])
+    remedy = f"{allowed}; or a regular expression with one group, or two of scores"
+    raise DataError(f"reader={reader!r}", remedy)
 
 
 def _convert(value: Any) -> Verdict | None:
     """What a function returned, as a verdict: numbers as floats, two of them as a
-    tuple; None where one is NaN or no number.
+    tuple; None where one is NaN, or where there are more.
     """
-    if isinstance(value, Real):
-        return None if math.isnan(value) else float(value)
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        scores = [_convert(score) for score in value]
-        if len(scores) != 2:
-            return None
-        first, second = scores
-        if isinstance(first, float) and isinstance(second, float):
-            return (first, second)
+    if value is None or isinstance(value, str):
+        text: str | None = value
+        return text
+    scores = np.asarray(value, np.float64).ravel()
+    if np.isnan(scores).any() or scores.size not in (1, 2):
         return None
-    verdict: Verdict | None = value
-    return verdict
+    if scores.size == 1:
+        return float(scores[0])
+    return (float(scores[0]), float(scores[1]))
 
 
 class Vote(NamedTuple):
@@ -298,9 +279,10 @@ def pair_vote(
             raise OutsideScale
         return Vote(float(verdict), is_score=True)
     if isinstance(verdict, str):
+        verdict = _name_numbers(verdict)
         strength = _strength(_clean(verdict), draw)
         if strength is not None:
-            return Vote(strength)
+            return Vote(float(strength))
         scores = _read_two(verdict)
     else:
         scores = verdict
@@ -313,12 +295,16 @@ def pair_vote(
     return Vote(round(float(first - second), 9), is_score=True)
 
 
+def _name_numbers(text: str) -> str:
+    """The answers that a text names by number, as "Response 2", by their letter."""
+    return _NUMBERED.sub(lambda name: "AB"[int(name[1]) - 1], text)
+
+
 def _read_two(text: str) -> tuple[float, float] | None:
     """The two scores that are all that a text says, that of A first; None where it says
     other things, or names one answer only.
     """
     text = _LARGEST.sub(r"\1", _OUT_OF.sub("/", text))
-    text = _NUMBERED.sub(lambda name: "AB"[int(name[1]) - 1], text)
     match = _TWO_SCORES.fullmatch(_SCORE_NOUN.sub("", text).strip())
     if match is None:
         return None
@@ -403,9 +389,12 @@ def _find_last(list_texts: Callable[[str], Found], text: str) -> Iterator[str]:
 
 
 def _find_tagged(text: str) -> Iterator[str]:
-    for content in reversed(_TAGGED.findall(text)):
-        yield from _find_last(_list_brackets, content)
-        yield content
+    """The contents of <answer>, and two of them, which may hold a score each."""
+    contents = _TAGGED.findall(text)
+    for i in reversed(range(len(contents))):
+        yield from _find_last(_list_brackets, contents[i])
+        yield contents[i]
+        yield ", ".join(contents[i - 1 : i + 1])
 
 
 def _find_json(key: str, text: str) -> Iterator[str]:

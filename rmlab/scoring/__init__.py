@@ -29,9 +29,18 @@ REWARD = "reward"
 _NAME = "answers"
 
 
+def _add_named(options: dict[str, object], **named: object) -> dict[str, object]:
+    """The options of a model, and those of its named ones that were given."""
+    if "batch_size" in options:
+        problem = "batch_size: texts are packed by their tokens, not counted."
+        raise TypeError(f"{problem} Pass max_batch_tokens=8192, for example")
+    given = {name: value for name, value in named.items() if value is not None}
+    return options | given
+
+
 def score(
     responses: pd.DataFrame,
-    model: Models,
+    model: "Models",
     *,
     store: str | Path | Store | None = None,
     shard: Shard | None = None,
@@ -39,6 +48,10 @@ def score(
     batch: int = 256,
     allow_missing: bool = False,
     progress: bool | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    template: str | Path | None = None,
+    max_batch_tokens: int | None = None,
     **options: object,
 ) -> pd.DataFrame:
     """Score every response. Identical texts are scored once.
@@ -69,7 +82,7 @@ def score(
         Whether a text may be without a score. It is counted in the provenance.
     progress : bool, optional
         Whether to show a bar; by default on a terminal only.
-    **options
+    device, dtype, template, max_batch_tokens, **options
         Go to `rmlab.classifier` where a string names a model, such as `system=`, a
         system message before every conversation. `name` names any model; it may be a
         list, one for each.
@@ -103,6 +116,13 @@ def score(
     0  characters    chosen   12.0
     1  characters  rejected    3.0
     """
+    options = _add_named(
+        options,
+        device=device,
+        dtype=dtype,
+        template=template,
+        max_batch_tokens=max_batch_tokens,
+    )
     run = make_run_options(
         store=store,
         cluster=cluster,
@@ -115,7 +135,7 @@ def score(
 
 def prefer(
     responses: pd.DataFrame,
-    model: Models,
+    model: "Models",
     *,
     store: str | Path | Store | None = None,
     shard: Shard | None = None,
@@ -123,6 +143,9 @@ def prefer(
     batch: int = 256,
     allow_missing: bool = False,
     progress: bool | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    max_batch_tokens: int | None = None,
     **options: object,
 ) -> pd.DataFrame:
     """Compare every chosen with every rejected answer of a prompt by a model that sees
@@ -142,7 +165,7 @@ def prefer(
     allow_missing : bool
         Whether a comparison may be without a number, in either order; its outcome is
         missing.
-    **options
+    device, dtype, max_batch_tokens, **options
         Go to `rmlab.pairwise` where a string names a model.
 
     Returns
@@ -162,6 +185,9 @@ def prefer(
     DataError, OSError
         Where `rmlab.score` raises them.
     """
+    options = _add_named(
+        options, device=device, dtype=dtype, max_batch_tokens=max_batch_tokens
+    )
     run = make_run_options(
         store=store,
         cluster=cluster,
@@ -174,7 +200,7 @@ def prefer(
 
 def rewards(
     frame: pd.DataFrame,
-    model: Models,
+    model: "Models",
     *,
     prompt: str | None = "prompt",
     response: str = "response",
@@ -183,6 +209,10 @@ def rewards(
     batch: int = 256,
     allow_missing: bool = False,
     progress: bool | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    template: str | Path | None = None,
+    max_batch_tokens: int | None = None,
     **options: object,
 ) -> pd.DataFrame:
     """Add a reward to each row of a table of answers, which needs no labels.
@@ -200,8 +230,10 @@ def rewards(
     response : str
         Column of the answers: strings, or lists of messages, the last of which is the
         assistant's. Those before it continue the prompt.
-    store, cluster, batch, progress, **options
+    store, cluster, batch, progress
         A folder or URL, as for `rmlab.score`; it keeps the scores, and no table.
+    device, dtype, template, max_batch_tokens, **options
+        As in `rmlab.score`.
     allow_missing : bool
         Whether the model may give no number for an answer.
 
@@ -236,6 +268,13 @@ def rewards(
         raise DataError(problem, "rename it, so that nothing is overwritten")
 
     responses = _list_responses(list_answers(frame, prompt, response))
+    options = _add_named(
+        options,
+        device=device,
+        dtype=dtype,
+        template=template,
+        max_batch_tokens=max_batch_tokens,
+    )
     run = make_run_options(
         store=store,
         cluster=cluster,

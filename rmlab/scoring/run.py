@@ -108,9 +108,9 @@ def score_texts(
         "scored": int(np.any([run.is_new for run in runs], axis=0).sum()),
         "missing": _count_missing(rows),
     }
-    if options.store is not None:
-        counts["runs"] = _list_runs(runs, descriptions, options.store)
     for run in runs:
+        if options.store is not None:
+            counts.setdefault("runs", []).extend(run.list_writers(options.store))
         add_counts(counts, run.counts)
         reasons = Counter(run.reasons.values()).most_common(_MAX_REASONS)
         add_counts(counts, {"unscored": Counter(dict(reasons))})
@@ -158,6 +158,12 @@ class _ModelRun:
             "scored": int(self.is_new.sum()),
             "missing": _count_missing(self.rows),
         }
+
+    def list_writers(self, store: Store) -> list[Provenance]:
+        """The runs that wrote the scores, this one last."""
+        writers = list(store.runs(str(self.fingerprint)).values())
+        n_new = int(self.is_new.sum())
+        return [*writers, {"scored": n_new}] if n_new else writers
 
     def read_store(self, store: Store) -> None:
         """Fill in the rows of the texts whose scores are in the store."""
@@ -328,29 +334,6 @@ def empty_rows(scorer: Scorer, n: int) -> Rows:
 
 def _count_missing(rows: Rows) -> int:
     return int(np.isnan(rows[:, 0].astype(np.float64)).sum())
-
-
-def _list_runs(
-    runs: Sequence[_ModelRun], descriptions: Sequence[Provenance], store: Store
-) -> list[Provenance]:
-    """Provenance of all runs that the scores are of, each model's last one this one; a
-    run does not repeat what it shares with the scorer.
-    """
-    all_runs: list[Provenance] = []
-    for run in runs:
-        all_runs += store.runs(str(run.fingerprint)).values()
-        n_new = int(run.is_new.sum())
-        if n_new:
-            all_runs.append(descriptions[run.number] | {"scored": n_new})
-
-    differing = []
-    for described in all_runs:
-        fields = {}
-        for name, value in described.items():
-            if name != "name" and descriptions[0].get(name) != value:
-                fields[name] = value
-        differing.append(fields)
-    return differing
 
 
 def _read_record(model: Scorer, value: Any) -> Rows:

@@ -3,6 +3,7 @@ and several stores as one.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -84,7 +85,10 @@ def check_tables(
             file = file_name(name, benchmark, pairs=pairs)
             if not {file, file + SIDECAR} <= stored_files:
                 continue
-            weights = _stored_weights(store, file, name)
+            weights = None
+            with suppress(FileNotFoundError, ValueError, LookupError, TypeError):
+                sidecar = loads(store.read_table(file + SIDECAR))
+                weights = _model_weights(sidecar["provenance"][name])
             if weights is None or weights == _model_weights(scorer.provenance()):
                 continue
             table = f"the table of another model named {name!r}, with other weights"
@@ -92,25 +96,12 @@ def check_tables(
             raise DataError(f"store: {store}/{file} holds {table}", remedy)
 
 
-def _stored_weights(store: Store, file: str, name: str) -> object:
-    """The hash of the weights that a finished table is of; None where it does not
-    say.
-    """
-    try:
-        sidecar = loads(store.read_table(file + SIDECAR))
-        return _model_weights(sidecar["provenance"][name])
-    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
-        return None
-
-
 def _model_weights(provenance: Mapping[str, object]) -> object:
     """The hash of a model's own weights in a provenance: of a policy and its reference,
     the policy's.
     """
     content = provenance.get("content")
-    if isinstance(content, list) and content:
-        return content[0]
-    return content
+    return content[0] if isinstance(content, list) and content else content
 
 
 def write_tables(table: pd.DataFrame, store: Store) -> None:
@@ -133,23 +124,20 @@ def _add_earlier_rows(rows: pd.DataFrame, store: Store, name: str) -> pd.DataFra
     is_pairs = "score" not in rows.columns
     key = PAIR_KEY if is_pairs else KEY
     with TemporaryDirectory() as folder, suppress(FileNotFoundError, DataError):
-        path = Path(store.root, name)
-        if not store.is_local:
-            path = Path(folder, name)
-            for file in (name, name + SIDECAR):
-                Path(folder, file).write_bytes(store.read_table(file))
+        path = Path(folder, name)
+        for file in (name, name + SIDECAR):
+            Path(folder, file).write_bytes(store.read_table(file))
         if is_pairs:
             earlier = read_pairs(path)
         else:
             earlier = read_scores(path, allow_missing=True)
 
         provenance = rows.attrs["provenance"]
-        earlier_provenance = earlier.attrs.get("provenance", {})
-        for model, about in provenance.items():
-            earlier_about = earlier_provenance.get(model, {})
-            for entry in (*READING, "subsets"):
-                if earlier_about.get(entry) != about.get(entry):
-                    return rows
+        ((model, described),) = provenance.items()
+        earlier_described = earlier.attrs.get("provenance", {}).get(model, {})
+        for entry in (*READING, "subsets"):
+            if earlier_described.get(entry) != described.get(entry):
+                return rows
         made = pd.MultiIndex.from_frame(rows[key])
         is_made = pd.MultiIndex.from_frame(earlier[key]).isin(made)
         if not is_made.all():
@@ -200,19 +188,11 @@ def merge_stores(
 
     rows = []
     for source in sources:
-        if _is_same_place(source, target):
-            continue
         for fingerprint in source.fingerprints():
             rows.append(_merge_fingerprint(source, target, fingerprint))
         for name in set(source.tables()) - set(target.tables()):
             target.write_table(name, source.read_table(name))
     return pd.DataFrame(rows, columns=_MERGED)
-
-
-def _is_same_place(source: Store, target: Store) -> bool:
-    if source.is_local and target.is_local:
-        return Path(source.root).resolve() == Path(target.root).resolve()
-    return source.is_local == target.is_local and source.address == target.address
 
 
 def _merge_fingerprint(
@@ -222,21 +202,18 @@ def _merge_fingerprint(
     provenance and the order of their files stay.
     """
     target_values = target.read(fingerprint)
-    source_values: dict[str, object] = {}
-    new_records: dict[str, dict[str, object]] = {}
-    for record in source.records(fingerprint):
-        if record.key in source_values:
+    source_keys: set[str] = set()
+    new_records: defaultdict[str, dict[str, object]] = defaultdict(dict)
+    differences: list[float] = []
+    for writer, key, value in source.records(fingerprint):
+        if key in source_keys:
             continue
-        source_values[record.key] = record.value
-        if record.key not in target_values:
-            by_writer = new_records.setdefault(record.writer, {})
-            by_writer[record.key] = record.value
-
-    conflicts = []
-    for key, value in source_values.items():
-        if key in target_values and target_values[key] != value:
-            conflicts.append((value, target_values[key]))
-    largest_difference = _largest_difference(conflicts, fingerprint)
+        source_keys.add(key)
+        if key not in target_values:
+            new_records[writer][key] = value
+        elif target_values[key] != value:
+            difference = _score_difference(value, target_values[key], fingerprint)
+            differences.append(difference)
 
     runs = source.runs(fingerprint)
     for writer, records in new_records.items():
@@ -246,32 +223,21 @@ def _merge_fingerprint(
         "fingerprint": fingerprint,
         "model": names[0],
         "source": str(source),
-        "texts": len(source_values),
+        "texts": len(source_keys),
         "added": sum(len(records) for records in new_records.values()),
-        "conflicts": len(conflicts),
-        "max_difference": largest_difference,
+        "conflicts": len(differences),
+        "max_difference": np.fmax.reduce([np.nan, *differences]),
     }
 
 
-def _largest_difference(
-    conflicts: Iterable[tuple[object, object]], fingerprint: str
-) -> float:
-    """The largest difference of two scores; NaN where there are none."""
-    differences = [np.nan]
-    for source_value, target_value in conflicts:
-        source_values = _list_values(source_value)
-        target_values = _list_values(target_value)
-        n_source = len(source_values)
-        n_target = len(target_values)
-        if n_source != n_target:
-            counts = f"{n_source} values in one store, {n_target} in the other"
-            problem = f"merge_stores: records of {fingerprint!r} have {counts}"
-            raise DataError(problem, "change the scorer's fingerprint with its columns")
-        if source_values[0] is not None and target_values[0] is not None:
-            differences.append(abs(float(source_values[0]) - float(target_values[0])))
-    return float(np.fmax.reduce(differences))
-
-
-def _list_values(record: Any) -> list[Any]:
-    """The score of a record, and the further values behind it."""
-    return record if isinstance(record, list) else [record]
+def _score_difference(value: Any, other: Any, fingerprint: str) -> float:
+    """How far the scores of two records are apart; NaN where one has none."""
+    first = value if isinstance(value, list) else [value]
+    second = other if isinstance(other, list) else [other]
+    if len(first) != len(second):
+        counts = f"{len(first)} values in one store, {len(second)} in the other"
+        problem = f"merge_stores: records of {fingerprint!r} have {counts}"
+        raise DataError(problem, "change the scorer's fingerprint with its columns")
+    if first[0] is None or second[0] is None:
+        return np.nan
+    return abs(float(first[0]) - float(second[0]))

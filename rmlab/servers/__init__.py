@@ -6,18 +6,17 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 
 from rmlab.scorers.base import Floats
 from rmlab.scorers.encoder import EncodeOptions
-from rmlab.servers.client import Client, ClientOptions
+from rmlab.servers.client import Answer, Client, ClientOptions
 from rmlab.servers.http import Reply, Request
 from rmlab.servers.kinds.base import Scored, ServerKind, find_kind
 from rmlab.servers.payloads import Writer
 from rmlab.servers.scorer import Remote
-from rmlab.servers.sender import Answer
 from rmlab.tables import DataError, check_option, nearest
 
 if TYPE_CHECKING:
@@ -132,32 +131,31 @@ def remote(
 
     server = find_kind(kind, client.url)
     model = model or server.usual_model
-    if server.form:
-        _require_form_options(server, tokenizer, weights, encoding)
-        source = _Source(Writer(server, cast(EncodeOptions, encoding)), [])
-    else:
-        source = _open_source(server, tokenizer or weights, encoding)
-    draft = Remote(
+    source = tokenizer or weights
+    writer, labels = _open_writer(server, source, encoding)
+    scorer = Remote(
         client=client,
         kind=server,
         model=model,
-        writer=source.writer,
+        writer=writer,
         version=version,
         batch=batch,
         bounded=bounded,
     )
 
-    labels = server.name_outputs(source.labels, draft.count_outputs)
-    outputs, mix = _weigh_outputs(labels, label_weights, server.named_weights)
+    labels = server.name_outputs(labels, scorer.count_outputs)
+    if isinstance(label_weights, str):
+        label_weights = server.named_weights.get(label_weights)
+    outputs, mix = _weigh_outputs(labels, label_weights, list(server.named_weights))
     if not model and server.model_path:
         model = client.ask(server.model_path, None, server.read_model)
     title = name or (model or kind).rstrip("/").rpartition("/")[2]
-    scorer = replace(draft, model=model, name=title, outputs=outputs, mix=mix)
+    scorer = replace(scorer, model=model, name=title, outputs=outputs, mix=mix)
     if weights is not None:
         from rmlab.scorers.classifier import classifier
 
         local_weights = None
-        if len(source.labels) > 1:
+        if len(labels) > 1:
             local_weights = dict(zip(outputs, mix.tolist(), strict=True))
         local = classifier(weights, weights=local_weights, dtype="float32", **encoding)
         scorer = replace(scorer, local=local)
@@ -180,30 +178,27 @@ def _require_sound(scorer: Remote) -> None:
             raise DataError(problem, finding.remedy)
 
 
-def _require_form_options(
-    kind: ServerKind, tokenizer: object, weights: object, encoding: Mapping[str, object]
-) -> None:
-    """Raise DataError for options of a tokenizer, which the server has."""
-    values = {**encoding, "tokenizer": tokenizer, "weights": weights}
-    for option, value in values.items():
-        if value and option not in kind.form_options:
-            problem = f"{option}: not for kind={kind.name!r}"
-            raise DataError(problem, "its server has the tokenizer")
-
-
-class _Source(NamedTuple):
-    """The writer of the texts, and the names of the model's labels."""
-
-    writer: Writer
-    labels: Sequence[str]
-
-
-def _open_source(
+def _open_writer(
     kind: ServerKind,
     tokenizer: "str | Path | PreTrainedTokenizerBase | None",
     encoding: Mapping[str, Any],
-) -> _Source:
-    """Who writes texts for a server that is sent texts or tokens."""
+) -> tuple[Writer, Sequence[str]]:
+    """The writer of the texts, and the names of the model's labels where they are
+    known.
+    """
+    if kind.form:
+        for option, value in {"tokenizer": tokenizer, **encoding}.items():
+            if value and option not in kind.form_options:
+                problem = f"{option}: not for kind={kind.name!r}"
+                raise DataError(problem, "its server has the tokenizer")
+        return Writer(kind, cast(EncodeOptions, encoding)), []
+    if kind.length_option and encoding.get("max_length") is None:
+        problem = f"max_length: a server of kind={kind.name!r} cuts long texts silently"
+        raise DataError(problem, f"pass its {kind.length_option}")
+    if tokenizer is None:
+        remedy = "pass the folder or hub id that has it, whose template writes texts"
+        raise DataError("tokenizer: not given", remedy)
+
     from rmlab.inference.chat_formats import read_template
     from rmlab.scorers.checkpoints.checkpoint import find
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
@@ -211,50 +206,38 @@ def _open_source(
 
     template = read_template(encoding.get("template"))
     options = cast(EncodeOptions, {**encoding, "template": template})
-    if kind.length_option and options.get("max_length") is None:
-        problem = f"max_length: a server of kind={kind.name!r} cuts long texts silently"
-        raise DataError(problem, f"pass its {kind.length_option}")
-    if tokenizer is None:
-        raise DataError(
-            "tokenizer: not given",
-            "pass the folder or hub id that has it, whose template writes the texts",
-        )
     if not isinstance(tokenizer, str | Path):
-        content = hash_saved(tokenizer)
-        return _Source(Writer(kind, options, tokenizer, content), [])
+        return Writer(kind, options, tokenizer, hash_saved(tokenizer)), []
     checkpoint = find(tokenizer, with_weights=False)
-    labels = [str(label) for label in (checkpoint.config.id2label or {}).values()]
     loaded = load_tokenizer(checkpoint)
     writer = Writer(kind, options, loaded, checkpoint.tokenizer_content)
-    return _Source(writer, labels)
+    return writer, [str(label) for label in (checkpoint.config.id2label or {}).values()]
 
 
 def _weigh_outputs(
     labels: Sequence[str],
-    weights: LabelWeights | None,
-    named_weights: Mapping[str, Mapping[str, float]],
+    weights: Mapping[str, float] | Sequence[float] | None,
+    published: Sequence[str],
 ) -> tuple[tuple[str, ...], Floats]:
     """Return the names of the outputs, and their weights by name or in order."""
-    names = list(labels)
-    if isinstance(weights, str):
-        weights = named_weights.get(weights)
     if weights is None:
-        if len(names) > 1:
-            choices = ", ".join([*named_weights, *names[:12]])
-            problem = f"label_weights: a score of {len(names)} labels"
+        if len(labels) > 1:
+            choices = ", ".join([*published, *labels[:12]])
+            problem = f"label_weights: a score of {len(labels)} labels"
             raise DataError(problem, f"give the weight of each, by name: {choices}")
-        return tuple(names) or ("score",), np.ones(1)
+        return tuple(labels) or ("score",), np.ones(1)
 
-    if isinstance(weights, Mapping):
-        names = names if len(names) > 1 else sorted(weights)
-        for label in weights:
-            if label not in names:
-                problem = f"label_weights: no label {label!r}"
-                raise DataError(problem, nearest(str(label), names))
-        weights = [weights.get(label, 0.0) for label in names]
-    elif len(names) <= 1 < len(weights):
-        names = [f"output_{i}" for i in range(len(weights))]
-    if len(names) != len(weights):
-        counts = f"{len(weights)} values for {len(names)} labels {names}"
-        raise DataError(f"label_weights: {counts}", "give all")
-    return tuple(names), np.asarray(weights, np.float64)
+    if not isinstance(weights, Mapping):
+        # Of labels that are not known here.
+        numbered = [f"output_{i}" for i in range(len(weights))]
+        labels = labels if len(labels) > 1 else numbered
+        if len(labels) != len(weights):
+            counts = f"{len(weights)} values for {len(labels)} labels {labels}"
+            raise DataError(f"label_weights: {counts}", "give all")
+        weights = dict(zip(labels, weights, strict=True))
+    labels = labels if len(labels) > 1 else sorted(weights)
+    for label in weights:
+        if label not in labels:
+            problem = f"label_weights: no label {label!r}"
+            raise DataError(problem, nearest(str(label), list(labels)))
+    return tuple(labels), np.array([weights.get(label, 0.0) for label in labels])

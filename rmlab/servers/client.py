@@ -2,19 +2,36 @@
 failed.
 """
 
+import math
+import sys
+import threading
+import time
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future
-from contextlib import closing
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from itertools import islice
-from queue import SimpleQueue
-from typing import TypedDict, TypeVar
+from queue import Empty, LifoQueue, SimpleQueue
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 
 from rmlab.records import install_command
-from rmlab.servers.http import Json, Reply, Request, check_url
-from rmlab.servers.sender import Answer, Sender, Spent
+from rmlab.servers.http import (
+    Connection,
+    Failure,
+    Json,
+    Reply,
+    Request,
+    check_url,
+    find_proxy,
+    read_key,
+)
 from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    import tenacity
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -29,6 +46,63 @@ _LEAST = {
     "rate": 0.001,
     "timeout": 0.001,
 }
+# A shorter key, such as "EMPTY", may be a part of an ordinary reply, which must stay as
+# it is.
+_MIN_KEY_IN_REPLY = 16
+# Seconds that a server may ask for; more than this is a refusal for the day.
+_LONGEST_RETRY_AFTER = 600.0
+_SHOWN_CHARACTERS = 300
+# Seconds between two looks at the deadlines.
+_LOOK_SECONDS = 0.1
+# Items that fail in a row, each after all its tries, before the rest is not sent any
+# more.
+MAX_FAILURES = 32
+# Seconds between two tries.
+_LONGEST_PAUSE = 10.0
+# Tries of one request after which the screen says that the server is away: a busy one
+# refuses now and then.
+_TRIES_BEFORE_NOTICE = 4
+# Statuses after which another try may succeed, beside 5xx.
+_TRY_AGAIN = (408, 425, 429)
+# What `read` may raise for a reply that is not an answer.
+_NO_ANSWER = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+# One for all clients: a client that holds no lock can be copied and pickled.
+_CHANGED = threading.Condition()
+
+
+@dataclass(frozen=True)
+class Answer(Generic[T]):
+    """The outcome of one request.
+
+    `value`: what `read` made of the reply. `reason`: why there is no value, empty where
+    there is one. `stopped`: nothing more is sent, now or later in this stream.
+    """
+
+    value: T | None
+    reason: str = ""
+    stopped: bool = False
+
+
+@dataclass
+class Spent:
+    """What a client has used so far.
+
+    `requests`: every try that was sent to a server in service. `tokens`: charged, or
+    reserved in doubt. `open`: requests without an answer yet, whose tokens are the most
+    that they can cost. `answered`: items with a value.
+    """
+
+    requests: int = 0
+    tokens: int = 0
+    answered: int = 0
+    open: int = 0
 
 
 class ClientOptions(TypedDict, total=False):
@@ -137,19 +211,15 @@ class Client:
             does not end the stream, as 32 other failures do.
         """
         pending = iter(items)
-        finished: SimpleQueue[Future[tuple[K, Answer[T]]]] = SimpleQueue()
-        n_open = 0
-        sender = Sender(self, read, reserve, may_refuse_all)
-        with closing(sender):
+        with closing(Sender(self, read, reserve, may_refuse_all)) as sender:
             while True:
-                for key, request in islice(pending, 2 * self.concurrency - n_open):
-                    future = sender.threads.submit(sender.answer, key, request)
-                    future.add_done_callback(finished.put)
-                    n_open += 1
-                if not n_open:
+                for key, request in islice(
+                    pending, 2 * self.concurrency - sender.n_open
+                ):
+                    sender.submit(key, request)
+                if not sender.n_open:
                     return
-                yield finished.get().result()
-                n_open -= 1
+                yield sender.next_finished().result()
 
     def ask(
         self, path: str, body: Json | bytes | None, read: Callable[[Reply], T]
@@ -162,3 +232,266 @@ class Client:
         if answer.reason:
             raise DataError(f"{self.url}: {path} failed: {answer.reason}")
         return answer.value  # type: ignore[return-value]
+
+
+class Sender(Generic[K, T]):
+    """The threads of one stream, and their connections.
+
+    Pools of many connections look through all of them for every request, and
+    asynchronous clients cost two to three times the processor time.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        read: Callable[[K, Reply], T],
+        reserve: int,
+        may_refuse_all: bool,
+    ) -> None:
+        import tenacity
+
+        self._client = client
+        self._read = read
+        self._reserve = reserve
+        # Statuses of servers that work and refuse one request, whose text is too long.
+        self._refused = (400, 413, 422) if may_refuse_all else (413, 422)
+        self._key = read_key(client.key) if client.key else ""
+        self._interval = 1 / client.rate if client.rate else 0.0
+        self._next_turn = 0.0
+        self._n_failures = 0
+        # Why nothing more is sent.
+        self._over = ""
+        # Set when nobody waits for answers any more.
+        self._stop = threading.Event()
+        # Held once the screen says that the server is away.
+        self._notice = threading.Lock()
+        is_stopped = tenacity.stop_when_event_set(self._stop)
+        self._retry = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(lambda error: _is(error, "again")),
+            stop=tenacity.stop_after_attempt(client.retries + 1) | is_stopped,
+            wait=tenacity.wait_random_exponential(client.backoff, max=_LONGEST_PAUSE),
+            sleep=tenacity.sleep_using_event(self._stop),
+            reraise=True,
+        )
+        # A server that is away is waited for; other failures have a number of tries.
+        self._retry_away = self._retry.copy(
+            retry=tenacity.retry_if_exception(lambda error: _is(error, "away")),
+            stop=tenacity.stop_after_delay(client.outage) | is_stopped,
+            before_sleep=self._note_outage,
+        )
+
+        self._connections: list[Connection] = []
+        # Used last is used first: a connection that waits is closed by its server.
+        self._free: LifoQueue[Connection] = LifoQueue()
+        proxy = find_proxy(client.url)
+        for _ in range(client.concurrency):
+            connection = Connection(client.url, self._key, client.timeout, proxy)
+            self._connections.append(connection)
+            self._free.put(connection)
+        self._threads = ThreadPoolExecutor(client.concurrency, "rmlab-requests")
+        self.n_open = 0
+        self._finished: SimpleQueue[Future[tuple[K, Answer[T]]]] = SimpleQueue()
+
+    def submit(self, key: K, request: Request) -> None:
+        """Send a request as soon as a thread is free."""
+        future = self._threads.submit(self._answer, key, request)
+        future.add_done_callback(self._finished.put)
+        self.n_open += 1
+
+    def next_finished(self) -> "Future[tuple[K, Answer[T]]]":
+        """Wait for a request to end; cut connections whose deadline has passed, and
+        after the stop all on which a thread waits.
+        """
+        while True:
+            with suppress(Empty):
+                future = self._finished.get(timeout=_LOOK_SECONDS)
+                self.n_open -= 1
+                return future
+            latest = math.inf if self._stop.is_set() else time.monotonic()
+            for connection in self._connections:
+                if connection.deadline < latest:
+                    connection.cut()
+
+    def close(self) -> None:
+        """Send nothing more, and let go of replies that are on their way."""
+        self._stop.set()
+        with _CHANGED:
+            _CHANGED.notify_all()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        while self.n_open:
+            self.next_finished()
+        self._threads.shutdown()
+        for connection in self._connections:
+            connection.transport.close()
+
+    def _answer(self, key: K, request: Request) -> tuple[K, Answer[T]]:
+        """Send one request until it is answered or has failed."""
+        try:
+            value = self._retry(self._retry_away, self._try, key, request)
+        except Failure as failure:
+            return key, self._give_up(failure)
+        self._n_failures = 0
+        with _CHANGED:
+            self._client.spent.answered += 1
+        return key, Answer(value)
+
+    def _give_up(self, failure: Failure) -> Answer[T]:
+        """Count a request that has failed after all its tries."""
+        client = self._client
+        # The beginning of what a server may have written, without the key.
+        reason = failure.reason
+        if self._key:
+            reason = reason.replace(self._key, "[key]")
+        reason = reason[:_SHOWN_CHARACTERS]
+        if failure.away and client.outage:
+            self._over = f"the server was away for {client.outage:g} seconds: {reason}"
+        # Once the server has answered, refusals say nothing of other requests.
+        elif not (self._over or (failure.refused and client.spent.answered)):
+            self._n_failures += 1
+            if self._n_failures >= max(MAX_FAILURES, client.concurrency):
+                failed = f"{self._n_failures} requests in a row failed"
+                self._over = f"{failed}, the last one with: {reason}"
+        if self._over:
+            return Answer(None, f"not sent: {self._over}", stopped=True)
+        return Answer(None, reason)
+
+    def _try(self, key: K, request: Request) -> T:
+        """Send a request once, and read its reply; raise Failure without a value."""
+        client = self._client
+        spent = client.spent
+        self._take(request.tokens)
+        connection = self._free.get()
+        # A try without a reply may have been charged.
+        n_charged = request.tokens
+        is_away = False
+        try:
+            reply = connection.send(request)
+            if len(self._key) >= _MIN_KEY_IN_REPLY:
+                content = reply.content.replace(self._key.encode(), b"[key]")
+                reply = replace(reply, content=content)
+            self._require_success(reply)
+            if request.tokens:
+                n_charged = _count_charged(reply, request.tokens)
+            return self._read_value(key, reply)
+        except Failure as failure:
+            if not failure.charged:
+                n_charged = 0
+            # A server that cannot be reached from the start is more likely a wrong
+            # address than an outage.
+            is_away = failure.away and (spent.answered > 0 or not failure.unreached)
+            failure.away = is_away
+            if is_away and client.outage:
+                failure.again = False
+                failure.wait = min(failure.wait, client.outage)
+            with _CHANGED:
+                turn = time.monotonic() + failure.wait
+                self._next_turn = max(self._next_turn, turn)
+            raise
+        finally:
+            self._free.put(connection)
+            with _CHANGED:
+                spent.open -= 1
+                spent.requests -= is_away
+                spent.tokens += n_charged - request.tokens
+                _CHANGED.notify_all()
+
+    def _take(self, n_tokens: int) -> None:
+        """Wait until a request may be sent, and count it; raise Failure where none may
+        be sent any more.
+
+        Open requests reserve the most that they can cost, and may give tokens back:
+        they are waited for.
+        """
+        spent = self._client.spent
+        with _CHANGED:
+            now = time.monotonic()
+            turn = max(now, self._next_turn)
+            self._next_turn = turn + self._interval
+        self._stop.wait(turn - now)
+        with _CHANGED:
+            while spent.open and self._missing(n_tokens) and not self._stop.is_set():
+                _CHANGED.wait()
+            self._over = self._over or self._missing(n_tokens)
+            if self._over or self._stop.is_set():
+                raise Failure(self._over, again=False)
+            spent.open += 1
+            spent.requests += 1
+            spent.tokens += n_tokens
+
+    def _missing(self, n_tokens: int) -> str:
+        """Why the budget is not enough; empty where it is."""
+        client = self._client
+        n_requests = client.spent.requests + self._reserve
+        if client.max_requests is not None and n_requests >= client.max_requests:
+            return f"max_requests={client.max_requests} are spent"
+        n_spent = client.spent.tokens
+        if client.max_tokens is not None and n_spent + n_tokens > client.max_tokens:
+            return f"{n_spent} of max_tokens={client.max_tokens} are spent"
+        return ""
+
+    def _note_outage(self, state: "tenacity.RetryCallState") -> None:
+        """Say on the screen, once, that the server is away."""
+        is_due = state.attempt_number >= _TRIES_BEFORE_NOTICE
+        if is_due and self._notice.acquire(blocking=False):
+            from tqdm import tqdm
+
+            wait = f"waiting up to {self._client.outage:g} seconds (outage=)"
+            # A line beside progress bars.
+            tqdm.write(f"{self._client.url} is away; {wait}", file=sys.stderr)
+
+    def _require_success(self, reply: Reply) -> None:
+        """Raise Failure for a status other than success."""
+        status = reply.status
+        if 200 <= status < 300:
+            return
+        message = " ".join(reply.text().split())
+        if 300 <= status < 400:
+            target = reply.headers.get("location", "nowhere").split("?")[0]
+            message = f"redirected to {target}, which is not followed; give that as url"
+        seconds = _read_seconds(reply.headers.get("retry-after", "0"))
+        if seconds > _LONGEST_RETRY_AFTER:
+            message = f"asks to wait {seconds:.0f} seconds. {message}"
+        is_short = seconds <= _LONGEST_RETRY_AFTER
+        again = is_short and (status in _TRY_AGAIN or status >= 500)
+        raise Failure(
+            f"status {status}: {message}",
+            again=again,
+            away=again and status == 503,
+            refused=status in self._refused,
+            charged=False,
+            wait=seconds * again,
+        )
+
+    def _read_value(self, key: K, reply: Reply) -> T:
+        try:
+            return self._read(key, reply)
+        except _NO_ANSWER as error:
+            cause = f"{type(error).__name__}: {error}"
+            form = f"the answer is not in the form that was asked for ({cause})"
+            raise Failure(f"{form}: {reply.text()}") from None
+
+
+def _is(error: BaseException, quality: str) -> bool:
+    """Whether an error is a failure that is `again` or `away`."""
+    return getattr(error, quality, False)
+
+
+def _read_seconds(retry_after: str) -> float:
+    """The seconds of a Retry-After header, a number or a date; 0 for anything else."""
+    with suppress(ValueError):
+        return max(0.0, float(retry_after))
+    with suppress(ValueError):
+        date = parsedate_to_datetime(retry_after)
+        # A date without a zone is UTC.
+        seconds = date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)
+        return max(0.0, seconds.total_seconds())
+    return 0.0
+
+
+def _count_charged(reply: Reply, n_reserved: int) -> int:
+    """The tokens that an OpenAI-compatible server says it charged, otherwise those
+    reserved.
+    """
+    with suppress(*_NO_ANSWER):
+        return int(reply.json()["usage"]["total_tokens"])
+    return n_reserved

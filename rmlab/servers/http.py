@@ -49,7 +49,7 @@ class Failure(Exception):
     """
 
     reason: str
-    again: bool
+    again: bool = True
     away: bool = False
     unreached: bool = False
     refused: bool = False
@@ -105,13 +105,12 @@ def check_url(url: str) -> str:
     """
     import httpx
 
-    address = httpx.URL()
-    host = ""
+    is_server = False
     with suppress(httpx.InvalidURL, TypeError, ValueError):
         address = httpx.URL(url)
-        host = address.host
-    is_server = address.scheme in ("http", "https") and host and " " not in url
-    if not is_server or address.userinfo or address.query or address.fragment:
+        is_server = address.scheme in ("http", "https") and address.host != ""
+        is_server &= not (address.userinfo or address.query or address.fragment)
+    if not is_server:
         raise DataError(
             "url: not the address of a server alone, like 'http://127.0.0.1:8000'",
             "give a key by key=",
@@ -203,11 +202,10 @@ class Connection:
 
         is_late = time.monotonic() >= self.deadline
         if is_late or isinstance(error, httpx.TimeoutException):
-            return Failure(f"no answer within {self._timeout:g} seconds", again=True)
+            return Failure(f"no answer within {self._timeout:g} seconds")
         is_unreached = isinstance(error, httpx.ConnectError)
         return Failure(
             f"the connection failed ({type(error).__name__}: {error})",
-            again=True,
             away=is_unreached,
             unreached=is_unreached,
             charged=not is_unreached,
@@ -232,7 +230,7 @@ def _names_request(reply: Reply, mark: bytes) -> bool:
     if mark in text:
         return True
     if _REQUEST_MARK in text:
-        raise Failure("the reply is to another request", again=True)
+        raise Failure("the reply is to another request")
     return False
 
 
@@ -280,8 +278,6 @@ def find_proxy(url: str) -> str | None:
     try:
         httpx.Proxy(proxy)
     except (httpx.InvalidURL, ValueError):
-        variables = "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"
-        example = "'http://127.0.0.1:3128'"
-        problem = f"{variables}: not the address of a proxy, like {example}"
-        raise DataError(problem, "correct it") from None
+        problem = "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY: not the address of a proxy"
+        raise DataError(problem, "correct it: 'http://127.0.0.1:3128'") from None
     return proxy

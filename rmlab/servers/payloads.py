@@ -75,9 +75,8 @@ class Writer:
         texts: Payloads = ids
         if ids and not self.kind.takes_ids:
             texts = _as_text(self.tokenizer, ids, self.kind.adds_special)
-        lengths = [len(text_ids) for text_ids in ids]
-        n_truncated = int(np.sum(encoded.truncated))
-        return Prepared(texts, np.array(lengths, np.intp), n_truncated)
+        lengths = np.array([len(text_ids) for text_ids in ids], np.intp)
+        return Prepared(texts, lengths, int(np.sum(encoded.truncated)))
 
 
 def _as_text(
@@ -86,15 +85,10 @@ def _as_text(
     """Texts that the server's tokenizer turns into these ids."""
     from rmlab.inference.tokenizer_calls import call, decode, special_tokens
 
-    n_opening = 0
-    n_closing = 0
-    if adds_special:
-        opening, closing = special_tokens(tokenizer)
-        n_opening = len(opening)
-        n_closing = len(closing)
+    opening, closing = special_tokens(tokenizer) if adds_special else ((), ())
     texts = []
     for text_ids in ids:
-        inner = text_ids[n_opening : len(text_ids) - n_closing]
+        inner = text_ids[len(opening) : len(text_ids) - len(closing)]
         text = decode(
             tokenizer,
             inner,

@@ -2,9 +2,8 @@
 
 import math
 import time
-import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,7 +23,7 @@ from rmlab.scorers.base import (
     hash_parts,
     list_columns,
 )
-from rmlab.servers.client import Client
+from rmlab.servers.client import MAX_FAILURES, Answer, Client
 from rmlab.servers.examination import (
     CHECKS,
     LONG_LINES,
@@ -36,11 +35,13 @@ from rmlab.servers.examination import (
 from rmlab.servers.http import Failure, Reply, Request
 from rmlab.servers.kinds.base import Scored, ServerKind
 from rmlab.servers.payloads import Prepared, Writer
-from rmlab.servers.sender import MAX_FAILURES, Answer
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     from rmlab.scorers.classifier import Classifier
+
+# Rows of a request's texts, and its answer.
+Answers = Generator[tuple[Ints, Answer[Scored]], None, None]
 
 # A server is checked again after so many requests and seconds.
 RECHECK_REQUESTS = 100
@@ -121,8 +122,8 @@ class Remote(Scorer):
 
     @property
     def _identity(self) -> dict[str, object]:
-        identity = {"kind": self.kind.name, "model": self.model}
-        return {**identity, **self.writer.identity}
+        asked = {"kind": self.kind.name, "model": self.model}
+        return {**asked, **self.writer.identity}
 
     def stream(self, texts: Sequence[Text], /) -> Stream:
         """Yield positions of texts and their scores, NaN for texts that the server
@@ -139,8 +140,12 @@ class Remote(Scorer):
         prepared = self.writer.write(*list_columns(texts))
         with closing(self._ask_twice(prepared)) as answers:
             yield from self._confirm(answers)
+        if self.unscored:
+            shape = (len(self.unscored), 1 + len(self.columns))
+            missing = np.full(shape if self.columns else shape[:1], np.nan)
+            yield np.array(list(self.unscored), np.intp), missing
 
-    def _confirm(self, answers: Iterator[tuple[Ints, Answer[Scored]]]) -> Stream:
+    def _confirm(self, answers: Answers) -> Stream:
         """Yield rows and their scores once a check of the server has passed."""
         unconfirmed: list[tuple[Ints, Floats]] = []
         n_unchecked = 0
@@ -172,29 +177,18 @@ class Remote(Scorer):
         if stop:
             # The server may be away; it is not waited for again.
             hasty = replace(self.client, retries=0, outage=0.0)
-            if replace(self, client=hasty)._is_confirmed():
+            with suppress(DataError):
+                replace(self, client=hasty)._recheck()
                 yield from unconfirmed
             problem = f"{self.client.url}: {stop}"
             raise DataError(problem, "run again to go on from what a store= kept")
         if unconfirmed:
             self._recheck()
             yield from unconfirmed
-        if self.unscored:
-            self._warn_of_unscored()
-            shape = (len(self.unscored), 1 + len(self.columns))
-            missing = np.full(shape if self.columns else shape[:1], np.nan)
-            yield np.array(list(self.unscored), np.intp), missing
-
-    def _warn_of_unscored(self) -> None:
-        text, reason = next(iter(self.unscored.items()))
-        first = f"first text {text}: {reason}"
-        message = f"{self.name}: no score for {len(self.unscored)} texts, {first}"
-        # Of whoever reads the stream.
-        warnings.warn(message, stacklevel=5)
 
     def _scores(self, scored: Scored) -> Floats:
         """The scores of a request's texts, with the outputs where there are several."""
-        values = np.array(scored.values, np.float64)
+        values = scored.values
         scores = values @ self.mix
         return np.column_stack([scores, values]) if self.columns else scores
 
@@ -225,15 +219,13 @@ class Remote(Scorer):
         for run in runs:
             earlier = run.get("known_outputs") or {}
             keys = known.keys() & earlier.keys()
-            if not keys:
-                continue
             before = np.array([earlier[key] for key in keys])
             now = np.array([known[key] for key in keys])
-            apart = distance(before, now)
-            if not apart <= NEAR:
+            if keys and not distance(before, now) <= NEAR:
                 problem = (
-                    f"{self.client.url}: another model: known texts are {apart:.2g} "
-                    "standard deviations from those of the scores in the store"
+                    f"{self.client.url}: another model: known texts are "
+                    f"{distance(before, now):.2g} standard deviations from those of "
+                    "the scores in the store"
                 )
                 remedy = "name each by version=, or change store="
                 raise DataError(problem, remedy)
@@ -305,12 +297,11 @@ class Remote(Scorer):
             try:
                 prepared = self.writer.write(*texts)
                 scored = self.ask_all(prepared)
-                alone = self.ask_all(prepared, batch=1)
                 return Trial(
                     prepared=prepared,
-                    outputs=np.array(scored.values),
+                    outputs=scored.values,
                     n_read=scored.tokens,
-                    alone=np.array(alone.values),
+                    alone=self.ask_all(prepared, batch=1).values,
                     names=self.outputs,
                     mix=self.mix,
                     expected=None if self.local is None else self.local(*texts),
@@ -329,26 +320,24 @@ class Remote(Scorer):
         """Return the server's outputs for all texts; raise DataError if a reply is
         missing.
         """
-        values: dict[int, list[float]] = {}
-        counts = []
-        all_rows = np.arange(len(prepared.texts))
-        batches = _split(all_rows, batch or self.batch)
-        with closing(self._ask(prepared, batches)) as answers:
+        positions: list[Ints] = []
+        parts: list[Scored] = []
+        with closing(self._ask(prepared, batch or self.batch)) as answers:
             for rows, answer in answers:
                 if answer.value is None:
                     raise DataError(f"{self.client.url}: {answer.reason}")
-                values.update(zip(rows.tolist(), answer.value.values, strict=True))
-                counts.append(answer.value.tokens)
+                positions.append(rows)
+                parts.append(answer.value)
 
-        widths = sorted({len(row) for row in values.values()})
+        widths = {part.values.shape[1] for part in parts}
         if len(widths) > 1:
-            problem = f"{widths} values for different texts of one model"
+            problem = f"{sorted(widths)} values for different texts of one model"
             raise DataError(f"{self.client.url}: {problem}")
-        n_tokens = [count for count in counts if count is not None]
-        return Scored(
-            values=[values[row] for row in all_rows.tolist()],
-            tokens=sum(n_tokens) if len(n_tokens) == len(counts) else None,
-        )
+        order = np.argsort(np.concatenate(positions))
+        values = np.concatenate([part.values for part in parts])[order]
+        n_tokens = [part.tokens for part in parts if part.tokens is not None]
+        is_counted = len(n_tokens) == len(parts)
+        return Scored(values, sum(n_tokens) if is_counted else None)
 
     def _recheck(self) -> None:
         """Ask for the known texts again; raise DataError where the server gives them
@@ -357,41 +346,32 @@ class Remote(Scorer):
         if self.known is None:
             return
         for batch in (self.batch, 1):
-            scored = self.ask_all(self.known.prepared, batch=batch)
-            apart = distance(self.known.outputs, np.array(scored.values))
+            outputs = self.ask_all(self.known.prepared, batch).values
+            apart = distance(self.known.outputs, outputs)
             if not apart <= NEAR:
                 known = f"known texts are up to {apart:.2g} standard deviations off"
                 problem = f"{self.client.url}: the server has changed: {known}"
                 raise DataError(problem, "look at its replicas and run again")
 
-    def _is_confirmed(self) -> bool:
-        """Whether the server answers, and gives the known texts the same outputs."""
-        try:
-            self._recheck()
-        except DataError:
-            return False
-        return True
-
-    def _ask_twice(
-        self, prepared: Prepared
-    ) -> Generator[tuple[Ints, Answer[Scored]], None, None]:
+    def _ask_twice(self, prepared: Prepared) -> Answers:
         """Yield each batch with its answer; the texts of a request that fails are asked
         one by one.
         """
         singles: list[Ints] = []
-        all_rows = np.arange(len(prepared.texts))
-        with closing(self._ask(prepared, _split(all_rows, self.batch))) as answers:
+        with closing(self._ask(prepared, self.batch)) as answers:
             for rows, answer in answers:
                 if answer.value is None and not answer.stopped and len(rows) > 1:
-                    singles += _split(rows, 1)
+                    singles.append(rows)
                 else:
                     yield rows, answer
-        yield from self._ask(prepared, singles)
+        if singles:
+            yield from self._ask(prepared, 1, np.concatenate(singles))
 
-    def _ask(
-        self, prepared: Prepared, batches: Sequence[Ints]
-    ) -> Generator[tuple[Ints, Answer[Scored]], None, None]:
-        """Yield each batch with its answer, in the order of arrival."""
+    def _ask(self, prepared: Prepared, batch: int, rows: Ints | None = None) -> Answers:
+        """Yield the rows of each request with its answer, in the order of arrival."""
+        if rows is None:
+            rows = np.arange(len(prepared.texts))
+        batches = np.split(rows, range(batch, len(rows), batch))
 
         def requests() -> Iterator[tuple[Ints, Request]]:
             for rows in batches:
@@ -399,7 +379,7 @@ class Remote(Scorer):
                 yield rows, self.kind.request(texts, self.model)
 
         def read(rows: Ints, reply: Reply) -> Scored:
-            scored = self.kind.read(reply, len(rows))
+            scored = self.kind.read(reply).check(len(rows))
             if self.known is None:
                 self.models.add(scored.model)
             else:
@@ -412,11 +392,9 @@ class Remote(Scorer):
         if self.known is not None and prepared is not self.known.prepared:
             n_known = len(self.known.prepared.texts)
             reserve = n_known + math.ceil(n_known / self.batch)
-        answers = self.client.stream(
+        return self.client.stream(
             requests(), read, reserve=reserve, may_refuse_all=True
         )
-        with closing(answers):
-            yield from answers
 
     def _check_reply(self, scored: Scored, prepared: Prepared, rows: Ints) -> None:
         """Raise where a reply is not as those for which the server was accepted."""
@@ -427,17 +405,13 @@ class Remote(Scorer):
             )
         if scored.model not in self.models:
             raise ValueError(f"model {scored.model!r} has answered")
-        if any(len(row) != len(self.outputs) for row in scored.values):
+        if scored.values.shape[1] != len(self.outputs):
             raise ValueError(f"not {len(self.outputs)} values for each text")
 
         is_recheck = self.known is not None and prepared is self.known.prepared
         first = prepared.texts[rows[0]]
         has_different_texts = any(prepared.texts[row] != first for row in rows)
-        is_constant = (np.array(scored.values) == scored.values[0]).all()
+        is_constant = (scored.values == scored.values[0]).all()
         if is_constant and has_different_texts and not is_recheck:
             # Each is asked alone.
             raise Failure(f"the same values for {len(rows)} texts", again=False)
-
-
-def _split(rows: Ints, size: int) -> list[Ints]:
-    return [rows[start : start + size] for start in range(0, len(rows), size)]

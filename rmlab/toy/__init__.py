@@ -4,6 +4,5 @@ random weights.
 
 from rmlab.toy.dial import scorer
 from rmlab.toy.models import save_model, tokenizer
-from rmlab.toy.serving import serve
 
-__all__ = ["save_model", "scorer", "serve", "tokenizer"]
+__all__ = ["save_model", "scorer", "tokenizer"]

@@ -145,22 +145,14 @@ class Comparisons:
         texts = self.responses["response"].map(markup.prompt_text)
         by_prompt = texts.groupby(self.answers["number"])
         answers = by_prompt.agg("\n".join)
-        searchable = []
-        for name, prompt, text in zip(
-            self.prompts["id"], self.prompts["prompt"], answers, strict=True
-        ):
-            whole = f"{name}\n{markup.prompt_text(prompt)}\n{text}"
-            searchable.append(whole.lower())
-        return searchable
+        prompts = self.prompts["prompt"].map(markup.prompt_text)
+        whole = self.prompts["id"] + "\n" + prompts + "\n" + answers
+        return whole.str.lower().tolist()
 
     def find(self, text: str) -> list[int]:
         """The prompts whose id, text or answers hold `text`, whatever the case."""
         words = text.strip().lower()
-        numbers = []
-        for number, searched in enumerate(self.searchable):
-            if words in searched:
-                numbers.append(number)
-        return numbers
+        return [n for n, searched in enumerate(self.searchable) if words in searched]
 
     def texts(self, number: int) -> dict[str, object]:
         """Everything shown of one prompt: texts and their HTML, notes, style counts."""

@@ -84,7 +84,7 @@ def explore(
     scores: pd.DataFrame,
     responses: pd.DataFrame,
     *,
-    scorer: PlainScorer | None = None,
+    scorer: "PlainScorer | None" = None,
 ) -> "View":
     """Look at the answers behind the scores: a widget for JupyterLab.
 
@@ -116,11 +116,6 @@ def explore(
     >>> len(view.select(domain="math", outcome="loss").frame)
     16
     """
-    if scorer is not None and not callable(scorer):
-        raise TypeError(
-            f"scorer: {scorer!r} cannot be called. "
-            "Give a scorer such as rmlab.classifier(...)."
-        )
     return View(Comparisons(scores, responses), scorer)
 
 
@@ -149,7 +144,7 @@ class View:
 
         Set it, or use `select`, to show something else.
         """
-        return check_selection(self.data, Selection(**self.widget.selection))
+        return Selection(**self.widget.selection)
 
     @selection.setter
     def selection(self, selection: Selection) -> None:
@@ -189,13 +184,11 @@ class View:
     @property
     def annotations(self) -> pd.DataFrame:
         """Notes that were written on the page: benchmark, domain, id, annotation."""
-        notes = {}
-        for number, note in self.widget.annotations.items():
-            if note.strip():
-                notes[int(number)] = note
-        column = pd.Series(notes, dtype="str", name="annotation").sort_index()
-        annotated = self.data.prompts[PROMPT].join(column, how="right")
-        return annotated.reset_index(drop=True)
+        notes = pd.Series(self.widget.annotations, dtype="str", name="annotation")
+        notes = notes[notes.str.strip() != ""]
+        notes.index = notes.index.astype(int)
+        prompts = self.data.prompts[PROMPT]
+        return prompts.join(notes.sort_index(), how="right").reset_index(drop=True)
 
     def answer_page(
         self, widget: "AnyWidget", message: dict[str, Any], buffers: list[bytes]
@@ -210,12 +203,10 @@ class View:
             "tokens": self._token_rewards,
         }
         try:
-            answer = answers[message["kind"]](message["about"])
-            reply = {"id": message["id"], "answer": answer}
-            widget.send(reply)
+            reply = {"answer": answers[message["kind"]](message["about"])}
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-            widget.send({"id": message["id"], "error": problem})
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        widget.send({"id": message["id"], **reply})
 
     def _token_rewards(self, answer: int) -> object:
         if self._scorer is None or self.data.responses is None:

@@ -16,7 +16,9 @@ _SENTENCE = re.compile(
 )
 
 
-def token_rewards(scorer: PlainScorer, prompt: Prompt, response: str) -> pd.DataFrame:
+def token_rewards(
+    scorer: "PlainScorer", prompt: "Prompt", response: str
+) -> pd.DataFrame:
     """Read the reward along an answer.
 
     Parameters
@@ -58,12 +60,11 @@ def token_rewards(scorer: PlainScorer, prompt: Prompt, response: str) -> pd.Data
     """
     if not isinstance(response, str) or not response:
         raise ValueError(f"response: {response!r}; give a non-empty string")
-    table = None
     if isinstance(scorer, Classifier | ImplicitReward):
         table = _read_tokens(scorer, prompt, response)
-    if table is None:
-        table = _leave_out_sentences(scorer, prompt, response)
-    return table
+        if table is not None:
+            return table
+    return _leave_out_sentences(scorer, prompt, response)
 
 
 def _read_tokens(

@@ -7,15 +7,14 @@ by measurement; `rmlab.remote` tests what a server really does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from rmlab.records import install_command
-from rmlab.scorers.base import Floats, Prompt
+from rmlab.scorers.base import Prompt
 from rmlab.scorers.encoder import EncodeOptions
 from rmlab.servers.http import Json, Reply, Request
 from rmlab.tables import DataError, nearest
@@ -32,32 +31,34 @@ KINDS: dict[str, "ServerKind"] = {}
 @dataclass(frozen=True)
 class Scored:
     """A server's outputs for the texts of one request: a number, or a list of numbers,
-    for each text in their order.
+    for each text in their order; once checked an array, texts x outputs.
 
     `tokens`: how many tokens it has read in all of them, None where it does not say.
     `model`: the model that it names.
     """
 
-    values: ArrayLike
+    values: Any
     tokens: int | None = None
     model: str = ""
 
-    def outputs(self, n_texts: int) -> Floats:
-        """Return the outputs, shape (texts, outputs); raise ValueError if they are not
-        whole.
+    def check(self, n_texts: int) -> "Scored":
+        """Return the same with values of shape (texts, outputs); raise ValueError if
+        they are not whole.
         """
         try:
-            outputs = np.array(self.values).reshape(n_texts, -1)
-        except ValueError:
-            outputs = np.array([])
-        if outputs.dtype.kind not in "if" or not np.isfinite(outputs).all():
-            outputs = np.array([])
-        if not outputs.size:
-            values = "a finite number for each output"
-            token = "a server of vLLM that gives one for each token needs"
-            option = "--pooler-config.task classify"
-            raise ValueError(f"not {values} of {n_texts} texts; {token} {option}")
-        return outputs.astype(float)
+            values = np.array(self.values)
+        except ValueError:  # rows of several lengths
+            values = np.array(None)
+        if values.ndim == 1:
+            values = values[:, np.newaxis]
+        is_whole = values.ndim == 2 and len(values) == n_texts and values.size
+        is_number = values.dtype.kind in "if"
+        if not (is_whole and is_number and np.isfinite(values).all()):
+            raise ValueError(
+                f"no finite outputs for each of {n_texts} texts; vLLM gives values of "
+                "every token unless it is served with --pooler-config.task classify"
+            )
+        return replace(self, values=values.astype(float))
 
 
 class ServerKind:
