@@ -105,10 +105,11 @@ def _describe(row: FileRow) -> Row:
 
 
 def _find_set(file: Path) -> str:
-    """The set of questions that a file's path names."""
-    for name in SETS:
-        if name in str(file).lower():
-            return name
+    """The set of questions that a file's name says, or else the nearest folder's."""
+    for part in reversed(file.parts):
+        for name in SETS:
+            if name in part.lower():
+                return name
     remedy = f"name one of {', '.join(SETS)} in its path"
     raise DataError(f"{file}: no set of PPE's questions in its name", remedy)
 
