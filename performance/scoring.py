@@ -389,7 +389,11 @@ def tokens_of(scorer: Any, frame: pd.DataFrame) -> dict[str, int]:
         np.array([len(ids) for ids in prepared.ids]),
         list(range(len(frame))),
     )
-    made = plan(prepared.ids, prepared.groups, packing=scorer.backbone.packing)
+    packing = scorer.backbone.packing
+    made = plan(prepared.ids, prepared.groups, packing=packing)
+    fewest = plan(
+        prepared.ids, prepared.groups, budget=10**9, fill=None, packing=packing
+    )
     by_characters = sorted(
         numbers, key=lambda i: -len(frame["prompt"].iloc[i] + frame["response"].iloc[i])
     )
@@ -401,7 +405,7 @@ def tokens_of(scorer: Any, frame: pd.DataFrame) -> dict[str, int]:
         WAYS[4]: int(lengths.sum()),
         WAYS[5]: made.tokens,
         WAYS[6]: made.tokens,
-        "fewest possible": made.minimum,
+        "fewest possible": fewest.tokens,
     }
 
 

@@ -10,7 +10,6 @@ import os
 import re
 import secrets
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import pandas as pd
 
-from rmlab.tables import DataError, require_text
+from rmlab.tables import DataError, nearest, require_text
 from rmlab.text import short
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 CSV = (".csv", ".tsv")
 PACKED = (".gz", ".zst")
 SUFFIXES = (".json", ".jsonl", ".ndjson", *CSV, ".parquet")
-
-_REPLACE_TRIES = 10
-_REPLACE_SECONDS = 0.05
 
 Row = dict[str, object]
 T = TypeVar("T")
@@ -48,7 +44,7 @@ def read_rows(path: Path) -> list[Row]:
     suffix = file_suffix(path)
     content: object
     if suffix == ".parquet":
-        content = read_parquet(path, _list_parquet_rows)
+        content = read_parquet(path, lambda file: file.read().to_pylist())
     elif suffix in CSV:
         content = _list_csv_rows(path)
     else:
@@ -65,21 +61,13 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def _list_parquet_rows(file: "pyarrow.parquet.ParquetFile") -> list[Row]:
-    rows: list[Row] = file.read().to_pylist()
-    return rows
-
-
 def list_parquet_columns(
     file: "pyarrow.parquet.ParquetFile",
 ) -> dict[str, list[object]]:
     """The columns of an open Parquet file; an index without a name is left out."""
     table = file.read()
-    columns = {}
-    for name in table.column_names:
-        if not name.startswith("__index_level_"):
-            columns[name] = table.column(name).to_pylist()
-    return columns
+    names = [name for name in table.column_names if "__index_level_" not in name]
+    return table.select(names).to_pydict()
 
 
 def file_suffix(path: Path) -> str:
@@ -246,18 +234,13 @@ def _require_file(path: Path) -> None:
         suffixes = ", ".join(SUFFIXES)
         raise DataError(f"{path}: is a folder", f"name a file with one of {suffixes}")
     if not path.exists():
-        raise DataError(f"{path}: no such file", _suggest_file(path))
-
-
-def _suggest_file(path: Path) -> str:
-    """A file of the folder with a similar name, or where the path begins."""
-    names = []
-    if path.parent.is_dir():
-        names = sorted(file.name for file in path.parent.iterdir())
-    close = get_close_matches(path.name, names, n=1)
-    if close:
-        return f"did you mean {str(path.with_name(close[0]))!r}?"
-    return f"check the path from {Path.cwd()}"
+        names = []
+        if path.parent.is_dir():
+            names = sorted(file.name for file in path.parent.iterdir())
+        remedy = f"check the path from {Path.cwd()}"
+        if get_close_matches(path.name, names):
+            remedy = nearest(path.name, names)
+        raise DataError(f"{path}: no such file", remedy)
 
 
 def expand_path(path: str | os.PathLike[str]) -> Path:
@@ -308,27 +291,13 @@ def write_file(path: Path, content: str | bytes) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_bytes(content)
-        _replace(partial, path)
+        os.replace(partial, path)
     except OSError as error:
         raise _write_error(error, path) from error
     finally:
         with suppress(OSError):
             partial.unlink()
     return path
-
-
-def _replace(partial: Path, path: Path) -> None:
-    """Put a whole file in place of another, once nobody reads that one: Windows
-    replaces no open file.
-    """
-    for _ in range(_REPLACE_TRIES - 1):
-        try:
-            os.replace(partial, path)
-        except PermissionError:
-            time.sleep(_REPLACE_SECONDS)
-        else:
-            return
-    os.replace(partial, path)
 
 
 def _write_error(error: OSError, path: Path) -> OSError:
@@ -369,13 +338,8 @@ def shipped(name: str) -> Path:
     raise DataError(problem, "install reward-model-lab again")
 
 
-def is_clone() -> bool:
-    """Whether rmlab runs from its repository, and not from an installed wheel."""
-    return (Path(__file__).parents[1] / "pyproject.toml").is_file()
-
-
 def install_command(extra: str) -> str:
     """The command that adds an extra: to a clone, or to an installed wheel."""
-    if is_clone():
+    if (Path(__file__).parents[1] / "pyproject.toml").is_file():
         return f"pip install -e '.[{extra}]' in the clone"
     return f"pip install 'reward-model-lab[{extra}]'"

@@ -43,6 +43,8 @@ FILES_AT_ONCE = 16
 _CHECKSUM = b'{"crc":"%08x",'
 _CHECKSUM_BYTES = 18
 
+# Finished tables, and the provenance beside them.
+_TABLE = re.compile(r"\.csv(\.provenance\.json)?$")
 _FINGERPRINT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 # File systems of fsspec that hold one file, or that nobody can write to.
 _NO_STORES = {
@@ -79,10 +81,6 @@ class Store:
     Any number of processes may share a store, since none writes to the files of
     another. Where two of them stored the same key, all readers take the record in the
     file whose name sorts first.
-
-    Another kind of store inherits from this class and overrides `records`, `append`,
-    `adopt` and `fingerprints`; `rmlab.score(store=)` takes an object of it. Finished
-    tables stay files in the folder that `Store.__init__` was given.
 
     Parameters
     ----------
@@ -158,12 +156,12 @@ class Store:
         self, fingerprint: str, keys: Iterable[str] | None = None
     ) -> dict[str, object]:
         """Values of these keys, or of all, as far as the store has them."""
-        key_set = None if keys is None else frozenset(keys)
         values: dict[str, object] = {}
         for record in self.records(fingerprint):
-            if key_set is None or record.key in key_set:
-                values.setdefault(record.key, record.value)
-        return values
+            values.setdefault(record.key, record.value)
+        if keys is None:
+            return values
+        return {key: values[key] for key in keys if key in values}
 
     def records(self, fingerprint: str) -> Iterator[Record]:
         """All records of a fingerprint; the first record of a key counts.
@@ -241,18 +239,18 @@ class Store:
 
     def fingerprints(self) -> list[str]:
         """Fingerprints with records, sorted."""
-        names = []
-        for name in self.list_files(""):
-            is_table = name.endswith((".csv", ".json"))
-            is_fingerprint = not is_table and _FINGERPRINT.fullmatch(name)
-            if is_fingerprint and self._list_records(name):
-                names.append(name)
-        return names
+        names = self.list_files("")
+        return [
+            name
+            for name in names
+            if _FINGERPRINT.fullmatch(name)
+            and not _TABLE.search(name)
+            and self._list_records(name)
+        ]
 
     def tables(self) -> list[str]:
         """Names of the finished tables, and of the provenance beside them."""
-        table = re.compile(r"\.csv(\.provenance\.json)?$")
-        return [name for name in self.list_files("") if table.search(name)]
+        return [name for name in self.list_files("") if _TABLE.search(name)]
 
     def read_table(self, name: str) -> bytes:
         """The bytes of a finished table; FileNotFoundError where it is not there."""
@@ -358,29 +356,21 @@ class Store:
         return [name for name in names if name.endswith(SUFFIX)]
 
 
-def open_store(store: str | Path | Store) -> Store:
-    """Return the store of an address, or the store itself."""
-    return store if isinstance(store, Store) else Store(store)
-
-
 def _open_url(url: str) -> tuple["AbstractFileSystem", str]:
     """The file system of a URL, and the path in it."""
     from fsspec.core import url_to_fs
 
-    scheme = url.partition("://")[0]
-    if "::" in url or scheme in _NO_STORES:
-        problem = f"store: {url!r} cannot be a store"
-        raise DataError(problem, "give a folder, or s3://bucket/folder")
+    remedy = "give a folder, or s3://bucket/folder"
+    if "::" in url or url.partition("://")[0] in _NO_STORES:
+        raise DataError(f"store: {url!r} cannot be a store", remedy)
     try:
         fs, path = url_to_fs(url)
     # Clients ask for credentials, and raise errors of their own.
     except Exception as error:
-        problem = f"store: {url!r} cannot be used ({error})"
-        raise DataError(problem, "give a folder, or s3://bucket/folder") from error
+        raise DataError(f"store: {url!r} cannot be used ({error})", remedy) from error
     root = str(path).rstrip("/")
     if not root or any(sign in root for sign in "*?["):
-        problem = f"store: {url!r} names no single folder"
-        raise DataError(problem, "give one, for example s3://bucket/scores")
+        raise DataError(f"store: {url!r} names no single folder", remedy)
     return fs, root
 
 
@@ -430,13 +420,7 @@ def decode_line(line: bytes, fingerprint: str) -> dict[str, object] | None:
     """
     body = line.rstrip(b"\r\n")[_CHECKSUM_BYTES:]
     checksum = zlib.crc32(body, zlib.crc32(fingerprint.encode()))
-    is_whole = line.endswith(b"\n") and line.startswith(_CHECKSUM % checksum)
-    if not is_whole:
+    if not (line.endswith(b"\n") and line.startswith(_CHECKSUM % checksum)):
         return None
-    try:
-        content: dict[str, object] = json.loads(line)
-    except (RecursionError, ValueError):
-        return None
-    is_header = "rmlab_store" in content and isinstance(content.get("run", {}), dict)
-    is_record = isinstance(content.get("key"), str) and "value" in content
-    return content if is_header or is_record else None
+    content: dict[str, object] = json.loads(line)
+    return content

@@ -5,7 +5,6 @@ bytes.
 import json
 import re
 import warnings
-import zlib
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,6 @@ from fakes import Streaming
 import rmlab
 from rmlab import records
 from rmlab.io import native
-from rmlab.store import Store
 from rmlab.tables import DataError
 
 _VALUES = [
@@ -218,15 +216,12 @@ def _read_as_parquet(path):
 
 
 class _Companions:
-    """Files that belong to something else: the sidecar of a table, a store's lines."""
+    """Files that belong to something else: the sidecar of a table."""
 
     def __init__(self, folder):
         self.folder = folder
-        self.texts = rmlab.load("mini").head(6)
-        self.scorer = Streaming()
-        scores = rmlab.score(
-            self.texts, self.scorer, store=folder / "scored", progress=False
-        )
+        texts = rmlab.load("mini").head(6)
+        scores = rmlab.score(texts, Streaming(), progress=False)
         scores["source"] = "book"
         self.table = rmlab.write_scores(scores, folder / "beside.csv")
         self.sidecar = self.table.with_name(self.table.name + native.SIDECAR)
@@ -235,15 +230,7 @@ class _Companions:
         """The undamaged files, and their readers."""
         sidecar = self.folder / "sidecar.json"
         sidecar.write_bytes(self.sidecar.read_bytes())
-        lines = b"".join(
-            path.read_bytes() for path in self.folder.glob("scored/*/*.records")
-        )
-        store = self.folder / "store.jsonl"
-        store.write_bytes(re.sub(rb'"crc":"\w+",', b"", lines))
-        return [
-            (self.read_beside, sidecar),
-            (self.read_signed, store),
-        ]
+        return [(self.read_beside, sidecar)]
 
     def read_beside(self, path):
         """The table with another sidecar beside it."""
@@ -251,23 +238,6 @@ class _Companions:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="(?s).*provenance is left out")
             return rmlab.read_scores(self.table)
-
-    def read_signed(self, path):
-        """Scores from a store all of whose lines have valid checksums."""
-        folder = self.folder / "signed" / self.scorer.fingerprint
-        folder.mkdir(parents=True, exist_ok=True)
-        seed = zlib.crc32(self.scorer.fingerprint.encode())
-        bodies = [line[1:] for line in path.read_bytes().split(b"\n") if line]
-        lines = [
-            b'{"crc":"%08x",' % zlib.crc32(body, seed) + body + b"\n" for body in bodies
-        ]
-        (folder / "20260101T000000-0.000000.records").write_bytes(b"".join(lines))
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="(?s)store: .* is damaged")
-            Store(folder.parent).read(self.scorer.fingerprint)
-            return rmlab.score(
-                self.texts, self.scorer, store=folder.parent, progress=False
-            )
 
 
 def _write_lines(path, rows):

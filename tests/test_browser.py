@@ -307,30 +307,6 @@ def photograph(site, name):
     site.page.screenshot(path=SHOTS / f"{site.door}-{name}.png")
 
 
-def test_find_the_worst_prompt(view, world):
-    frame, row = expected(world), view.locator(".rmlab-option").first
-    expect(row).to_have_attribute("aria-selected", "true")
-    expect(row).to_contain_text(f"{frame['id'][0]} · {frame['lost'][0]} of 9 lost")
-    expect(view.locator(".rmlab-card-top h4").first).to_contain_text(
-        f"id {frame['id'][0]}"
-    )
-    expect(view.locator(".rmlab-body")).to_have_count(6)
-    expect(view.locator(".rmlab-pager")).to_contain_text(f"1 of {len(frame)}")
-
-
-def test_compare_two_models(view, world):
-    view.get_by_label("Compare with").select_option(LONGEST)
-    view.get_by_label("Outcome").select_option("flip")
-    frame, row = (
-        expected(world, models=(FOND, LONGEST), outcome="flip"),
-        view.locator(".rmlab-option").first,
-    )
-    expect_status(view, f"{len(frame)} prompts")
-    expect(row).to_contain_text(f"{frame['id'][0]} · ")
-    expect(row).to_contain_text(f"{frame['flips'][0]} flips")
-    expect(view.locator(".rmlab-matrix")).to_have_count(2)
-
-
 def test_read_a_cell(view, world):
     table = world["scores"].query("model == @FOND")
     for domain in ("", "math", "safety"):
@@ -347,13 +323,6 @@ def test_read_a_cell(view, world):
     )
     view.get_by_label("Level").select_option("hard")
     expect_status(view, f"{frame['lost'].sum()} of {frame['n_pairs'].sum()}")
-
-
-def test_search_a_word(view, world):
-    view.get_by_label("Search").press_sequentially("ROME", delay=20)
-    expect_status(view, f"{len(expected(world, text='rome'))} prompt")
-    view.get_by_label("Search").fill("xylophone")
-    expect_status(view, "No prompt fits")
 
 
 def test_a_word_narrows_the_matrix(view, world):

@@ -14,6 +14,7 @@ import pytest
 from fakes import Streaming
 
 import rmlab
+from rmlab.inference import plan
 
 
 @cache
@@ -53,17 +54,6 @@ def test_scores_go_into_a_pipe(main, tmp_path):
     (tmp_path / "s.csv").write_text(out)
     pd.testing.assert_frame_equal(
         rmlab.read_scores(tmp_path / "s.csv"), score_mini("longest", "random")
-    )
-
-
-def test_scores_in_a_file_read_back_exactly(main, tmp_path):
-    code, out, err = main(
-        "score", "mini", "longest", "random", "-q", "-o", tmp_path / "scores.csv"
-    )
-    assert (code, out, err.count("\n")) == (0, "", 1)
-    scores = rmlab.read_scores(tmp_path / "scores.csv")
-    pd.testing.assert_frame_equal(
-        scores, score_mini("longest", "random"), check_exact=True
     )
 
 
@@ -186,25 +176,26 @@ def test_policies_are_scored_as_implicit_rewards(main, zoo, tmp_path):
     pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path / "scores.csv"), expected)
 
 
-def test_without_a_package_of_an_extra_one_line_says_what_to_install(
-    main, monkeypatch, tmp_path
-):
-    monkeypatch.setattr("rmlab.servers.client.find_spec", lambda name: None)
-    (tmp_path / "mine.jsonl").write_text(
-        '{"prompt": "Two and two?", "chosen": "Four.", "rejected": "Five."}'
-    )
-    code, _, err = main(
-        "judge", tmp_path / "mine.jsonl", "m", "--url", "http://127.0.0.1:9/v1"
-    )
-    assert (code, err.count("\n")) == (1, 1)
-    assert "'.[judge]'" in err
-
-
 def test_the_revision_of_a_judge_behind_a_server_is_its_version(main):
     words = ["judge", "mini", "m", "--url", "http://127.0.0.1:9/v1", "--dry-run"]
     code, out, _ = main(*words, "--revision", "abc")
     assert code == 0
     assert out == main(*words)[1]
+
+
+def test_a_dry_run_counts_texts_tokens_and_passes(main, zoo):
+    """Equal texts once, shared beginnings once."""
+    folder = zoo()
+    code, out, _ = main("score", "mini", folder, "--dry-run")
+    assert code == 0
+    header, row = out.split()
+    assert header == "model,texts,tokens,passes"
+    responses = rmlab.load("mini")
+    columns = [responses[name].tolist() for name in ("prompt", "response")]
+    encoded = rmlab.classifier(folder).prepare(*columns)
+    passes = plan(encoded.ids, encoded.groups)
+    numbers = (len(passes.copies), passes.tokens, len(passes.parts))
+    assert row.split(",")[1:] == [*map(str, numbers)]
 
 
 def test_the_demo_has_the_numbers_of_the_baselines(main, tmp_path):

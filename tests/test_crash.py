@@ -3,7 +3,6 @@ doubled, the same scores.
 """
 
 import collections
-import io
 import json
 import os
 import warnings
@@ -13,7 +12,6 @@ from crashes import list_stored, run_driver
 from fakes import Difference, Streaming, responses
 
 from rmlab.scoring import score
-from rmlab.store import Store
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -148,47 +146,3 @@ def test_two_processes_without_shards_leave_nothing_undone_and_are_never_wrong(
     if job == "two":
         assert len({process for process, _ in batches}) == 2
         assert len(set(list_stored(tmp_path / "scores"))) == PROMPTS[job] * 6
-
-
-def test_half_a_line_at_the_end_costs_one_score(tmp_path):
-    frame = responses(10)
-    score(frame, Streaming(), store=tmp_path)
-    path = next(tmp_path.glob("*/*.records"))
-    path.write_bytes(path.read_bytes()[:-4])
-    rest = Streaming()
-    with pytest.warns(UserWarning, match="1 unreadable lines skipped, 59 records"):
-        again = score(frame, rest, store=tmp_path)
-    assert len(rest.forwarded) == 1
-    assert again["score"].tolist() == score(frame, Streaming())["score"].tolist()
-
-
-def test_full_disk_in_the_middle(tmp_path, monkeypatch):
-    frame = responses(30)
-    written = []
-
-    class SmallDisk(io.FileIO):
-        def write(self, data):
-            written.append(len(data))
-            if sum(written) > 6000:
-                super().write(data[: len(data) // 2])
-                raise OSError(28, "No space left on device")
-            return super().write(data)
-
-    def open_on_small_disk(path, mode):
-        return SmallDisk(path, mode) if mode == "ab" else open(path, mode)
-
-    scorer = Streaming(size=BATCH)
-    with monkeypatch.context() as patch:
-        patch.setattr("rmlab.store.open", open_on_small_disk, raising=False)
-        with pytest.raises(
-            OSError, match=r"No space left.* stored before are kept; free the disk"
-        ):
-            score(frame, scorer, store=tmp_path)
-    with pytest.warns(UserWarning, match="1 unreadable"):
-        kept = len(Store(tmp_path).read("fake-1"))
-    assert len(scorer.forwarded) > kept >= len(scorer.forwarded) - BATCH > 0
-    rest = Streaming(size=BATCH)
-    with pytest.warns(UserWarning, match="1 unreadable"):
-        again = score(frame, rest, store=tmp_path)
-    assert again["score"].tolist() == score(frame, Streaming())["score"].tolist()
-    assert len(rest.forwarded) == len(frame) - kept

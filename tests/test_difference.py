@@ -62,43 +62,6 @@ def test_the_interval_excludes_zero_exactly_where_p_is_small(
     check_one_decision(difference, confidence)
 
 
-def test_ten_thousand_small_tables_decide_once():
-    """Two models that win one share of the comparisons or another, of 5 to 24 prompts
-    in one to four domains.
-    """
-    rng, n_known, n_clear = np.random.default_rng(0), 0, 0
-    for table in range(40):
-        n_domains, confidence = table % 4 + 1, (0.8, 0.95, 0.99)[table % 3]
-        sizes = {f"d{domain}": int(rng.integers(5, 25)) for domain in range(n_domains)}
-        shape = (500, sum(sizes.values()), 9)
-        share = rng.choice([0.02, 0.5, 0.9, 1.0], (500, 1, 1))
-        agrees = rng.random((250, *shape[1:])) < rng.choice(
-            [0.3, 0.9, 0.99], (250, 1, 1)
-        )
-        margin = np.where(rng.random(shape) < share, 1.0, -1.0)
-        if table % 2:
-            margin[:] = margin[
-                ..., :1
-            ]  # all comparisons of a prompt stand or fall together
-        margin[250:] = np.where(agrees, margin[:250], margin[250:])
-        if table % 5 == 0:
-            margin[rng.random(shape) < 0.1] = np.nan
-        items = designs.prepare_margins(
-            margin.reshape(500, -1), sizes, (1, 2, 9)[table % 3]
-        )
-        average = ("prompts", "domains")[table % 2]
-        items = replace(items, parts=domain_parts(items.frame, average))
-        first = np.arange(250)
-        difference = compare_rows(items, first, first + 250, confidence)
-        known = check_one_decision(difference, confidence)
-        n_known, n_clear = (
-            n_known + known.sum(),
-            n_clear + (difference.p < 1 - confidence).sum(),
-        )
-    assert n_known > 8_000
-    assert 1_000 < n_clear < 8_000
-
-
 @pytest.mark.parametrize("k", [4, 5, 6, 7])
 def test_a_few_equal_steps_count_as_a_few(k):
     """About what flipping their signs gives; and what is significant there is so
@@ -165,21 +128,3 @@ def test_opposite_one_way_effects_are_no_difference(n_small):
         two_domains(~fails, n_small), np.arange(200), np.arange(200) + 200
     ).p
     assert (p < 0.05).mean() < 0.06
-
-
-def test_differences_of_many_pairs_are_those_of_each_pair():
-    rng, sizes = (
-        np.random.default_rng(1),
-        {"chat": 12, "math": 15, "code": 9, "safety": 10},
-    )
-    margin = rng.normal(0.4, 1, (40, 46 * 9))
-    margin[:, rng.random(46 * 9) < 0.05] = np.nan
-    items = designs.prepare_margins(margin, sizes, 9)
-    a, b = np.triu_indices(40, 1)
-    many = compare_rows(items, a, b)
-    for place in (0, 100, 500):
-        single = compare_rows(items, a[[place]], b[[place]])
-        for name in ("value", "se", "low", "high", "p"):
-            assert getattr(many, name)[place] == pytest.approx(
-                getattr(single, name).item(), rel=1e-9
-            ), name

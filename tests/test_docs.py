@@ -14,7 +14,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import gallery
-import lessons
 import live
 import pytest
 import samples
@@ -218,6 +217,20 @@ def test_few_blocks_do_not_run_and_say_why():
         )
 
 
+def test_readme_begins_with_code_that_gives_the_output_below_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "README.md"
+    first = samples.samples(page)[0]
+    assert "longest" in first.output
+    assert samples.output(page, first, {}) == first.output
+
+
+@pytest.mark.parametrize("page", WITH_OUTPUT, ids=lambda page: page.stem)
+def test_a_table_on_a_page_shows_all_of_its_columns(page):
+    for sample in samples.samples(page):
+        assert "  ...  " not in (sample.output or ""), sample.section
+
+
 def test_every_plot_is_in_the_gallery_with_code_that_draws_it():
     public = [name for name in rmlab.plots.__all__ if name.startswith("plot_")]
     assert sorted(gallery.plots_shown()) == sorted(public)
@@ -231,28 +244,6 @@ def test_every_plot_is_in_the_gallery_with_code_that_draws_it():
     assert {picture.stem for picture in drawn} == set(public)
     page = (DOCS / "gallery.md").read_text()
     assert all(f"](gallery/{name}.png)" in page for name in public)
-
-
-def test_notebooks_are_listed_with_title_time_and_links():
-    links = lessons.links(
-        "notebooks/00_quickstart.ipynb", "https://github.com/somebody/rmlab"
-    )
-    assert (
-        "https://colab.research.google.com/github/somebody/rmlab/blob/HEAD/notebooks/00_quickstart.ipynb"
-        in links
-    )
-    assert (
-        "https://mybinder.org/v2/gh/somebody/rmlab/HEAD?urlpath=lab/tree/notebooks/00_quickstart.ipynb"
-        in links
-    )
-    assert lessons.links("notebooks/a.ipynb", None) == "`a.ipynb`"
-    rows = [
-        line.split(" | ")
-        for line in lessons.tables()["lessons"].splitlines()
-        if "](lessons/" in line
-    ]
-    assert len(rows) == len(list((ROOT / "notebooks").glob("*.ipynb")))
-    assert all(len(row) == 3 and "minute" in row[1] for row in rows)
 
 
 @pytest.fixture(scope="module")
@@ -343,13 +334,6 @@ def test_an_explorer_in_a_lesson_is_its_page_with_the_same_selection(site):
     assert len(frames) == 2
     assert "outcome=flip" in frames[0] + frames[1]
     assert all((site / "lessons" / urlsplit(link).path).is_file() for link in frames)
-
-
-def test_code_can_be_copied_and_changelog_and_index_are_at_hand(site):
-    index = (site / "index.html").read_text("utf-8")
-    assert 'src="_static/copybutton.js' in index
-    assert {"genindex.html", "changelog.html"} <= Page(index).links
-    assert "rmlab.compare" in (site / "genindex.html").read_text("utf-8")
 
 
 HOMES = [

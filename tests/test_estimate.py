@@ -29,31 +29,6 @@ def pairs(make_scores):
     return metrics.pairs(make_scores(sizes, models=("a", "b", "c"), seed=1))
 
 
-def test_every_number_is_the_metrics_number(pairs):
-    table = rmlab.estimates(pairs).set_index(["model", "quantity", "name"])
-    summary = metrics.summary(pairs).set_index("model")
-    for model, row in summary.iterrows():
-        by_quantity = {
-            "domain": ["chat", "math", "code", "safety"],
-            "level": ["easy", "normal", "hard"],
-        }
-        for quantity, names in by_quantity.items():
-            for name in names:
-                assert table.loc[(model, quantity, name), "value"] == pytest.approx(
-                    row[name], abs=1e-14
-                )
-        overall = table.loc[(model, "overall", "overall")]
-        assert overall["value"] == pytest.approx(row["overall"], abs=1e-14)
-        assert overall["se"] == pytest.approx(row["se"], abs=1e-14)
-        cells = metrics.matrix(pairs[pairs["model"] == model])
-        for chosen in cells.index:
-            for rejected in cells.columns:
-                found = table.loc[(model, "cell", f"{chosen} > {rejected}"), "value"]
-                assert found == pytest.approx(cells.loc[chosen, rejected], abs=1e-14)
-    assert (table["low"] <= table["value"]).all()
-    assert (table["value"] <= table["high"]).all()
-
-
 def test_counts_of_prompts_and_comparisons(pairs):
     table = rmlab.estimates(pairs).set_index(["model", "quantity", "name"])
     assert table.loc[
@@ -72,28 +47,6 @@ def test_counts_of_prompts_and_comparisons(pairs):
         table.xs("overall", level="quantity")["n_ties"].droplevel("name").to_dict()
         == ties.to_dict()
     )
-
-
-def test_a_domains_interval_is_the_accuracys_interval(pairs):
-    table = rmlab.estimates(pairs).query("quantity == 'domain'").reset_index(drop=True)
-    accuracy = metrics.accuracy(pairs, by=["model", "domain"])
-    both = table.merge(
-        accuracy,
-        left_on=["model", "name"],
-        right_on=["model", "domain"],
-        suffixes=("", "_accuracy"),
-    )
-    for column in ("se", "low", "high"):
-        np.testing.assert_allclose(both[column], both[f"{column}_accuracy"], atol=1e-14)
-
-
-def test_order_of_rows_changes_nothing(pairs):
-    shuffled = rmlab.estimates(pairs.sample(frac=1, random_state=0))
-    key = ["model", "quantity", "name"]
-    one, other = (
-        t.set_index(key).sort_index() for t in (rmlab.estimates(pairs), shuffled)
-    )
-    pd.testing.assert_frame_equal(one, other)
 
 
 @pytest.mark.parametrize("outcome", ["win", "loss"])
@@ -176,16 +129,6 @@ def test_missing_outcomes_are_counted_and_never_losses(pairs):
     assert table.loc[("a", "overall", "overall"), "n_prompts"] == 41
     for name in ("value", "se", "low", "high"):
         np.testing.assert_allclose(table.xs("a")[name], rest.xs("a")[name], atol=1e-14)
-
-
-def test_ties_dropped_everywhere_leave_nothing(make_scores):
-    pairs = metrics.pairs(make_scores(models=("a",)).assign(score=0.0))
-    table = rmlab.estimates(pairs, ties="drop")
-    assert table["value"].isna().all()
-    assert (table["n_pairs"] == 0).all()
-    assert (table["n_ties"] > 0).all()
-    half = rmlab.estimates(pairs, ties="half")
-    assert (half["value"] == 0.5).all()
 
 
 def by_loops(values, domain, cluster, weights):
@@ -338,17 +281,6 @@ def test_the_error_is_cr2_of_the_regression_of_the_items_on_one():
         total += (np.ones(size) @ root @ (y[inside] - y.mean())) ** 2
     means = group_means(y, np.zeros(n, np.intp), cluster, 1)
     assert means.se.item() == pytest.approx(np.sqrt(total) / n, rel=1e-10)
-    frame = pd.DataFrame(
-        {"model": "m", "benchmark": "own", "domain": "all", "id": cluster.astype(str)}
-    )
-    frame = frame.assign(
-        chosen_slot=0, rejected_slot=frame.groupby("id").cumcount(), margin=2 * y - 1
-    )
-    row = rmlab.summary(rmlab.tables.check_pairs(frame)).iloc[0]
-    assert row["se"] == pytest.approx(means.se.item(), rel=1e-10)
-    assert row[["low", "high"]].tolist() == pytest.approx(
-        [means.low.item(), means.high.item()]
-    )
 
 
 def test_coverage_at_the_real_sizes_and_naive_intervals_fail():
@@ -453,11 +385,3 @@ def test_memory_grows_with_the_domains_and_not_with_their_square(make):
             tracemalloc.stop()
     steps = np.diff(peaks)
     assert (steps[1:] <= 2.6 * steps[:-1]).all(), peaks
-
-
-def test_two_thousand_domains():
-    table = many_domains(2000)
-    won = table["outcome"] == "win"
-    board = rmlab.leaderboard(table).query("model == 'm'")
-    assert board["overall"].tolist() == pytest.approx([won.mean()])
-    assert board["n_prompts"].tolist() == [8000]

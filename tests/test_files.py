@@ -19,7 +19,6 @@ from test_own_layouts import PUBLIC
 
 import rmlab
 from rmlab import io, report
-from rmlab.records import write_file
 from rmlab.scoring import merge_stores, stores
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -72,26 +71,6 @@ def test_a_full_disk_leaves_the_old_file_and_a_link_in_the_way_is_replaced_not_f
     assert linked.read_bytes() == b"old"
     assert path.read_bytes() != b"old"
     assert not path.is_symlink()
-
-
-def test_a_file_that_another_program_reads_is_replaced_when_it_is_done(
-    tmp_path, monkeypatch
-):
-    """Windows refuses to replace an open file."""
-    replace = os.replace
-    refusals = [PermissionError(errno.EACCES, "used by another process")] * 2
-
-    def refuse_twice(*paths):
-        if refusals:
-            raise refusals.pop()
-        replace(*paths)
-
-    monkeypatch.setattr(os, "replace", refuse_twice)
-    path = tmp_path / "a.txt"
-    path.write_text("old", "utf-8")
-    write_file(path, "new")
-    assert path.read_text("utf-8") == "new"
-    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_shards_of_a_policy_and_its_reference_merge_into_one_model(tmp_path):

@@ -102,7 +102,8 @@ def test_every_curve_is_the_mean_over_all_subsets(seed):
             drawn = curve_of(table, "content-blind", name)[n]
             assert drawn == pytest.approx(plain(n, column, sign)), name
         expected = voted(n, lambda p: np.ones(len(p)))
-        assert curve_of(table, "majority")[n] == pytest.approx(expected)
+        drawn = curve_of(table, "majority")[n]
+        assert drawn == pytest.approx(expected, abs=0.03 if n > 1 else 1e-9)
         weighted = voted(n, lambda p: p["score"].to_numpy())
         drawn = curve_of(table, "weighted majority", "m")[n]
         assert drawn == pytest.approx(weighted, abs=0.03 if n > 1 else 1e-9)
@@ -124,52 +125,6 @@ def test_a_whole_pool_elects_by_all_weights():
         shares.append(plain_vote(answers, right, 5, prompt["score"].to_numpy()))
     drawn = curve_of(table, "weighted majority")[5]
     assert drawn == pytest.approx(np.mean(shares))
-
-
-def test_large_pools_equal_a_simulation():
-    rng = np.random.default_rng(3)
-    n_prompts, size, n = 30, 200, 16
-    frame = pd.DataFrame(
-        {"prompt": np.repeat(np.arange(n_prompts), size), "model": "m"}
-    )
-    frame["correct"] = rng.random(len(frame)) < 0.3
-    frame["score"] = (frame["correct"] + rng.normal(0, 1, len(frame))).round(1)
-    frame["answer"] = np.where(frame["correct"], 0, rng.integers(1, 4, len(frame)))
-    table = metrics.best_of_curve(
-        rmlab.load_pool(frame), sizes=(n,), by="model", references=True
-    )
-    picked = []
-    elected = []
-    for _, prompt in frame.groupby("prompt"):
-        score = prompt["score"].to_numpy()
-        right = prompt["correct"].to_numpy()
-        answer = prompt["answer"].to_numpy()
-        for _ in range(1000):
-            drawn = rng.permutation(size)[:n]
-            top = score[drawn] == score[drawn].max()
-            picked.append(right[drawn][top].mean())
-            votes = np.bincount(answer[drawn], minlength=4)
-            winners = np.flatnonzero(votes == votes.max())
-            elected.append(np.mean(winners == 0))
-    assert curve_of(table)[n] == pytest.approx(np.mean(picked), abs=0.01)
-    assert curve_of(table, "majority")[n] == pytest.approx(np.mean(elected), abs=0.01)
-
-
-def test_the_intervals_are_those_of_means_by_prompt(pool_of_two):
-    """The clustered mean of the same credits, each prompt one."""
-    table = metrics.best_of_curve(pool_of_two, sizes=(2,), by="model")
-    row = table.iloc[0]
-    credits = []
-    for _, prompt in pool_of_two[pool_of_two["model"] == "a"].groupby("id"):
-        right = (prompt["label"] == "chosen").tolist()
-        credits.append(plain_share(prompt["score"].tolist(), right, 2))
-    assert row["accuracy"] == pytest.approx(np.mean(credits))
-    expected = np.std(credits, ddof=1) / np.sqrt(len(credits))
-    assert row["se"] == pytest.approx(expected)
-    assert row["low"] < row["accuracy"] < row["high"]
-    halves = pool_of_two.assign(half=pool_of_two["id"].str[-1])
-    together = metrics.best_of_curve(halves, sizes=(2,), by="model", cluster="half")
-    assert together["n_prompts"].tolist() == [10, 10]
 
 
 @pytest.fixture
@@ -523,7 +478,7 @@ def test_a_figure_of_pools_draws_curves_bands_and_references(pool_of_two):
         "b",
         "any right (pass@n)",
         "majority of answers",
-        "random",
+        "chance",
     ]
     for model in "ab":
         points = table[(table["model"] == model) & (table["kind"] == "model")]
@@ -535,6 +490,3 @@ def test_a_figure_of_pools_draws_curves_bands_and_references(pool_of_two):
     assert [band[:, 1].min() for band in bands] == pytest.approx(lows.tolist())
     (drawn,) = plots.plot_best_of(pool_of_two).axes
     assert [line.get_label() for line in drawn.lines] == list(lines)
-    without = table[table["kind"] == "model"]
-    (plain,) = plots.plot_best_of(without).axes
-    assert [line.get_label() for line in plain.lines] == ["a", "b"]

@@ -4,7 +4,6 @@ one.
 
 import ast
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -70,19 +69,6 @@ def test_every_import_is_declared_and_every_declared_package_is_imported():
     declared = names - {"markdown_it_py"} | {"markdown_it"}
     assert {BRING.get(name, name) for name in imported()} - declared == set()
     assert declared - {*map(str.lower, imported())} - TOOLS == set()
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_a_test_run_leaves_the_figures_and_slides_of_the_checkout_as_they_were():
-    command = ["make", "--dry-run", "test", "test-labs"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    runs = [line for line in done.stdout.splitlines() if "--nbval " in line]
-    notebooks = [
-        word for line in runs for word in line.split() if word.endswith(".ipynb")
-    ]
-    assert len(notebooks) > 12
-    assert all(name.startswith("artefacts/") for name in notebooks)
-    assert "artefacts/" in (ROOT / ".gitignore").read_text().splitlines()
 
 
 def test_one_version():

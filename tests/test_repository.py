@@ -5,7 +5,6 @@ conda.
 import json
 import re
 import shutil
-import subprocess
 import tomllib
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -117,13 +116,6 @@ def test_a_workflow_pins_its_actions_and_runs_what_make_has(path):
         assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # \S+", line), line
 
 
-@pytest.mark.parametrize(("name", "fewest"), [("core.txt", 11), ("scoring.txt", 5)])
-def test_the_tests_for_the_oldest_releases_are_there(name, fewest):
-    names = (ROOT / "tests" / name).read_text("utf-8").split()
-    assert len(names) >= fewest
-    assert [name for name in names if not (ROOT / name).is_file()] == []
-
-
 def wanted(*extras):
     """The requirements of the package and of extras, as conda-forge names them."""
     lines = list(PROJECT["dependencies"])
@@ -162,17 +154,6 @@ def test_the_recipe_has_the_packages_and_the_version_of_pyproject():
 
     assert recipe["context"]["version"] == __version__
     assert recipe["build"]["python"]["entry_points"] == ["rmlab = rmlab_command:main"]
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_hooks_run_what_make_check_runs():
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
-    entries = [hook["entry"] for repo in hooks["repos"] for hook in repo["hooks"]]
-    lint = subprocess.run(
-        ["make", "--dry-run", "lint"], cwd=ROOT, capture_output=True, text=True
-    )
-    for entry in entries:
-        assert entry in lint.stdout
 
 
 # Links of pages that people read, also outside the site (whose own links test_docs.py
@@ -243,17 +224,3 @@ def test_links_lead_somewhere_or_have_the_form_of_their_site(path):
         if fault:
             faults.append(f"{link} {fault}")
     assert not faults
-
-
-@pytest.mark.parametrize(
-    "link",
-    [
-        "nowhere.md",
-        "http://arxiv.org/abs/2203.02155",
-        "https://arxiv.org/abs/2213.02155",
-        "https://github.com/somebody",
-        "https://example.com/page",
-    ],
-)
-def test_a_bad_link_is_noticed(link):
-    assert fault_of(link, ROOT / "README.md")

@@ -252,8 +252,6 @@ def test_the_response_matrix(tmp_path):
     outcome = table["outcome"].astype(object).where(table["outcome"].notna(), None)
     assert outcome.tolist() == ["win", "tie", None, "loss", "win", "win"]
     assert table["margin"].isna().all()
-    with pytest.raises(DataError, match=r"matrix.csv: .*read_pairs"):
-        read_scores(file, allow_missing=True)
     items = write(tmp_path / "other.csv", "model,x,y\nm,1,0\n")
     mapped = read_pairs(items, benchmark="mine", subsets={"x": "s", "y": "t"})
     assert mapped[["benchmark", "domain"]].values.tolist() == [

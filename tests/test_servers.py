@@ -436,22 +436,6 @@ def test_an_outage_lasts_no_longer_than_is_allowed_whatever_the_server_asks_for(
     assert all(answer.stopped and "503" in answer.reason for answer in answers)
 
 
-def test_a_server_that_stays_away_ends_the_run():
-    with FaultyServer(restarting(5, 60)[0]) as server:
-        answers = [
-            answer
-            for _, answer in stream(client(server.url, outage=0.2, concurrency=4), 100)
-        ]
-    unsent = [answer for answer in answers if answer.reason]
-    assert len(answers) == 100
-    assert len(unsent) >= 90
-    assert all(answer.stopped and "503" in answer.reason for answer in unsent)
-    answer = ask(client("http://127.0.0.1:9", retries=1, outage=600))
-    assert "the connection failed" in answer.reason, (
-        "an address that never answered is not waited for"
-    )
-
-
 # One exchange.
 
 

@@ -2,10 +2,7 @@
 it would be without it.
 """
 
-import os
 import random
-import subprocess
-import sys
 from dataclasses import fields
 
 import numpy as np
@@ -295,15 +292,6 @@ def test_another_rhythm_is_refused(responses, every):
         BenchmarkCallback(responses, every=every)
 
 
-def test_steps_are_read_from_names(responses):
-    scores = rmlab.score(responses, ["longest", "shortest"])
-    with pytest.raises(DataError, match="longest"):
-        rmlab.plots.plot_training(scores)
-    renamed = scores.assign(model=scores["model"] + " step 3")
-    with pytest.raises(DataError, match="2 runs"):
-        rmlab.plots.plot_training(renamed)
-
-
 def test_steps_are_compared_with_the_first_by_holm_over_all_steps(responses):
     callback = BenchmarkCallback(responses)
     assert len(callback.changes()) == 0
@@ -317,16 +305,6 @@ def test_steps_are_compared_with_the_first_by_holm_over_all_steps(responses):
     assert changes["model_a"].tolist() == [f"run step {i}" for i in (1, 2, 3)]
     adjusted = multipletests(changes["p"], method="holm")[1]
     np.testing.assert_allclose(changes["p_holm"], adjusted)
-
-
-def test_it_is_loaded_on_first_access():
-    code = (
-        "import sys, rmlab\n"
-        "assert 'transformers' not in sys.modules\n"
-        "rmlab.training.BenchmarkCallback\n"
-        "assert 'transformers' in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
 
 
 @pytest.mark.long

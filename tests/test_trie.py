@@ -24,7 +24,6 @@ from rmlab.inference.planning import (
     pack,
     pad,
     plan,
-    trie_size,
 )
 
 DECODER, ENCODER, BATCHES = (
@@ -93,7 +92,7 @@ def test_packs_finish_every_text_once_and_keep_the_budget(world, budget, caches)
     for part in packs:
         assert 0 < part.tokens <= budget or not (caches or len(part.texts) > 1)
     assert packs[0].tokens == max(part.tokens for part in packs)
-    for group in set(groups):
+    for group in set(groups) if caches else ():
         turns = [turn for turn, part in enumerate(packs) if group in groups[part.texts]]
         assert turns == list(range(turns[0], turns[-1] + 1)), (
             "a prompt's packs follow one another"
@@ -107,7 +106,7 @@ def test_every_token_is_forwarded_once_however_small_the_packs(world, budget):
     """
     texts, groups = world
     packs = pack(texts, groups, budget)
-    assert sum(part.tokens for part in packs) == trie_size(texts, groups)
+    assert sum(part.tokens for part in packs) == trie_by_hand(texts, groups)
     for before, part in pairwise([Part(np.zeros(0, int), 0), *packs]):
         assert part.n_cached == before.n_to_cache
         if part.n_cached:
@@ -201,19 +200,13 @@ def test_runs_and_segments_are_all_that_a_row_sees(world, budget):
         )
 
 
-@law(worlds())
-def test_the_trie_is_as_small_as_a_trie_by_hand(world):
-    texts, groups = world
-    assert trie_size(texts, groups) == trie_by_hand(texts, groups)
-
-
 @law(worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_the_texts_does_not_matter(world, random):
     texts, groups = world
     order = random.sample(range(len(texts)), len(texts))
     moved = plan([texts[i] for i in order], groups[order], budget=150)
     made = plan(texts, groups, budget=150)
-    assert (moved.tokens, moved.minimum) == (made.tokens, made.minimum)
+    assert moved.tokens == made.tokens
 
 
 @law(worlds(), st.integers(1, 300), st.sampled_from([DECODER, ENCODER, BATCHES]))
@@ -226,13 +219,12 @@ def test_a_plan_covers_every_text(world, budget, packing):
     assert sorted(covered) == list(range(len(texts)))
     for copies in made.copies:
         assert len({texts[i].tobytes() for i in copies}) == 1
-    assert made.tokens == sum(part.tokens for part in made.parts) >= made.minimum
     distinct_texts = [texts[copies[0]] for copies in made.copies]
     fewest = trie_by_hand(distinct_texts, groups[[copies[0] for copies in made.copies]])
-    assert made.minimum == (
-        fewest if packing is DECODER else sum(map(len, distinct_texts))
-    )
-    assert made.cached == max(part.n_to_cache for part in made.parts)
+    if packing is not DECODER:
+        fewest = sum(map(len, distinct_texts))
+    assert made.tokens >= fewest
+    assert packing is BATCHES or made.tokens == fewest
     assert packing is DECODER or not any(
         part.n_to_cache or part.is_cut for part in made.parts
     ), "a text is in one pack"
@@ -269,13 +261,9 @@ def test_nothing_to_plan():
     assert plan([], [], packing=BATCHES).parts == []
 
 
-@pytest.mark.parametrize(
-    "planner",
-    [lambda budget: pack([np.ones(3)], [0], budget), lambda budget: pad([3], budget)],
-)
-def test_a_budget_of_nothing_is_refused(planner):
+def test_a_budget_of_nothing_is_refused():
     with pytest.raises(ValueError, match="budget=0"):
-        planner(0)
+        plan([np.ones(3)], [0], budget=0)
 
 
 @pytest.mark.parametrize("window", [None, 40, 200])
@@ -341,11 +329,10 @@ def real_texts(shared_data):
 
 
 def test_tokens_forwarded_on_rm_bench(real_texts):
-    """At most 1 % more tokens than the per-prompt tries need, and far fewer than
-    without sharing.
-    """
+    """The per-prompt tries, and far fewer than without sharing."""
     made = plan(real_texts.ids, real_texts.groups)
-    assert made.tokens <= 1.01 * made.minimum
+    whole = plan(real_texts.ids, real_texts.groups, budget=10**9)
+    assert made.tokens == whole.tokens
     assert made.tokens < 0.85 * sum(map(len, real_texts.ids))
     full = plan(real_texts.ids, real_texts.groups, fill=None)
     assert full.tokens == made.tokens
@@ -355,6 +342,6 @@ def test_tokens_forwarded_on_rm_bench(real_texts):
 @pytest.mark.parametrize("budget", [2048, 4096, 16384, 65536])
 def test_tokens_forwarded_on_rm_bench_without_packs(real_texts, budget):
     made = plan(real_texts.ids, real_texts.groups, budget=budget, packing=BATCHES)
-    assert made.tokens <= 1.01 * made.minimum
     packs = plan(real_texts.ids, real_texts.groups, budget=budget, packing=ENCODER)
-    assert packs.tokens == packs.minimum == made.minimum, "nothing is padded"
+    assert packs.tokens == sum(len(real_texts.ids[n[0]]) for n in packs.copies)
+    assert made.tokens <= 1.01 * packs.tokens

@@ -55,18 +55,6 @@ def test_a_change_does_what_its_name_says(name, text, changed):
     assert PROMPT_TRANSFORMS[name](text) == changed
 
 
-def test_a_typo_leaves_out_one_letter_and_additions_are_equally_long():
-    text = "Explain the difference between letters."
-    typo = PROMPT_TRANSFORMS["typo"](text)
-    shortened = {text[:i] + text[i + 1 :] for i in range(len(text))}
-    assert typo in shortened
-    lengths = {
-        len(PROMPT_TRANSFORMS[name](text))
-        for name in ("url", "greeting", "neutral_sentence")
-    }
-    assert len(lengths) == 1
-
-
 @pytest.fixture(scope="module")
 def responses():
     return load("mini").query("domain == 'chat'").reset_index(drop=True)

@@ -1,17 +1,21 @@
 """People's own preference data and scores: frames, files and hub datasets."""
 
 import logging
-import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import combinations
 from typing import Literal, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks.conversations import Prompt, Response, name_family, split_answers
+from rmlab.benchmarks.conversations import (
+    Prompt,
+    Response,
+    name_family,
+    split_answers,
+)
 from rmlab.benchmarks.own_layouts import (
     SCORED_PAIR,
     Answer,
@@ -32,7 +36,7 @@ from rmlab.benchmarks.roles import (
     name_value,
 )
 from rmlab.benchmarks.sources import IN_MEMORY, Cells, Source, read_source
-from rmlab.tables import PROMPT, DataError, check_option
+from rmlab.tables import LABELS, PROMPT, DataError, IntArray, check_option, group_codes
 from rmlab.text import short
 
 _log = logging.getLogger(__name__)
@@ -42,7 +46,6 @@ BadRows = Literal["refuse", "drop"]
 _RESERVED = {*ROLES, *tables.RESPONSES, *tables.SCORES, *tables.PAIRS}
 # Characters; a longer cell is a text, and texts stay in prompt and response.
 _LONGEST_EXTRA = 200
-_NAMES = ("model", "benchmark", "domain", "subset", "family")
 
 
 def load_preferences(
@@ -181,34 +184,32 @@ def load_scores(
     return scores
 
 
-class Group(NamedTuple):
-    """The answers to a prompt: its number among the prompts, the row of each answer,
-    and what stands there.
+class _Answer(NamedTuple):
+    """An answer of a prompt, with the number of the prompt and its row in the data.
 
-    `is_split`: the prompt was a part of the answers.
+    `is_split`: the prompt was a part of the answer.
     """
 
-    number: int
-    first_row: int
-    rows: Sequence[int]
-    answers: Sequence[Answer]
+    prompt_number: int
+    row: int
     prompt: Prompt | None
-    responses: Sequence[Response | None]
+    response: Response | None
+    mark: float
+    score: float
     is_split: bool
 
 
 class Reading(NamedTuple):
-    """The prompts of some data, how these were understood, and how many prompts could
+    """The answers of some data, how these were understood, and how many prompts could
     not be read.
 
-    `is_rated`: marks are ratings, not labels. `compares`: each prompt is a comparison.
+    `is_rated`: marks are ratings, not labels.
     """
 
     table: OwnTable
     layout: OwnLayout
-    groups: list[Group]
+    answers: pd.DataFrame
     is_rated: bool
-    compares: bool
     n_bad: int
 
 
@@ -219,7 +220,7 @@ def read_table(
     drop_bad: bool = False,
     compares: bool = True,
 ) -> Reading:
-    """The prompts of people's own data, by the layout that its columns show.
+    """The answers of people's own data, by the layout that its columns show.
 
     `compares`: a prompt without a chosen or without a rejected answer is bad.
     """
@@ -229,39 +230,34 @@ def read_table(
     if layout.name not in ("pairs", "battles"):
         is_rated = find_mark(table) not in ("label", "labels")
 
-    groups = []
+    answers: list[_Answer] = []
     errors = []
     for number, rows in enumerate(_group_rows(table, layout)):
         try:
-            group = _read_group(table, layout, number, rows)
+            of_prompt = _read_prompt(table, layout, number, rows)
             if compares and not is_rated:
-                _require_labels(table, group)
+                _require_labels(table, of_prompt)
         except DataError as error:
             errors.append(error)
-            continue
-        groups.append(group)
-    if errors and (not drop_bad or not groups):
-        _refuse_rows(errors)
+        else:
+            answers += of_prompt
+    if errors and (not drop_bad or not answers):
+        first = errors[0]
+        problem = first.problem
+        if len(errors) > 1:
+            problem = f"{problem} ({len(errors)} such prompts)"
+        raise DataError(problem, f"{first.remedy}, or pass on_bad_rows='drop'")
+    frame = pd.DataFrame(answers, columns=_Answer._fields, dtype=object)
+    frame = frame.astype({"prompt_number": int, "row": int, "mark": float})
     if is_rated:
-        marks = {answer.mark for group in groups for answer in group.answers}
-        refuse_minus_one(table.source.place, marks)
-    return Reading(table, layout, groups, is_rated, compares, len(errors))
-
-
-def _refuse_rows(errors: Sequence[DataError]) -> None:
-    """Raise the first error with the number of prompts like it."""
-    first = errors[0]
-    problem = first.problem
-    if len(errors) > 1:
-        problem = f"{problem} ({len(errors)} such prompts)"
-    raise DataError(problem, f"{first.remedy}, or pass on_bad_rows='drop'")
+        refuse_minus_one(table.source.place, {*frame["mark"]})
+    return Reading(table, layout, frame, is_rated, len(errors))
 
 
 def _group_rows(table: OwnTable, layout: OwnLayout) -> Iterable[Sequence[int]]:
     """The rows of each prompt: one, or those of one id, or of one text and context."""
-    n_rows = len(table.source)
     if not layout.is_grouped:
-        return [[row] for row in range(n_rows)]
+        return [[row] for row in range(len(table.source))]
     name = "id" if table.has("id") else "prompt"
     if not table.has(name):
         problem = f"{table.source.place}: answers a row need a column for their prompt"
@@ -271,9 +267,7 @@ def _group_rows(table: OwnTable, layout: OwnLayout) -> Iterable[Sequence[int]]:
         if table.has(role) and None in cells:
             table.refuse(cells.index(None), role, "given in every row", "fill it in")
     context = CONTEXT if name == "prompt" else ()
-    roles = [
-        role for role in ("model", *PROMPT[:-1], name, *context) if table.has(role)
-    ]
+    roles = ["model", *PROMPT[:-1], name, *context]
     keys = map(repr, zip(*map(table.cells, roles), strict=True))
     rows_of_key: dict[str, list[int]] = {}
     for row, key in enumerate(keys):
@@ -281,173 +275,201 @@ def _group_rows(table: OwnTable, layout: OwnLayout) -> Iterable[Sequence[int]]:
     return rows_of_key.values()
 
 
-def _read_group(
+def _read_prompt(
     table: OwnTable, layout: OwnLayout, number: int, rows: Sequence[int]
-) -> Group:
-    """The prompt and the responses of a group."""
+) -> list[_Answer]:
+    """The answers of a prompt, which stand in one or several rows."""
     asked = table.cells("prompt")
+    answers: list[tuple[int, Answer]] = []
     for row in rows:
         if table.has("id") and asked[row] != asked[rows[0]]:
             remedy = f"or pass {name_column('family', table.roles['id'][0])}"
             table.refuse(row, "id", "that of one prompt", remedy)
-    answers: list[Answer] = []
-    answer_rows: list[int] = []
-    for row in rows:
-        exploded = layout.explode(table, row)
-        answers += exploded
-        answer_rows += [row] * len(exploded)
+        answers += [(row, answer) for answer in layout.explode(table, row)]
     prompt = read_prompt(table, rows[0])
-    role = next((r for r in _TEXT_ROLES if table.has(r)), None)
-    if role is None or not answers:
-        responses = [None] * len(answers)
-        return Group(number, rows[0], answer_rows, answers, prompt, responses, False)
-
-    turns = [
-        read_answer(table, row, _name_role(role, answer), answer.text)
-        for row, answer in zip(answer_rows, answers, strict=True)
+    responses: Sequence[Response | None] = [None] * len(answers)
+    is_split = False
+    has_texts = any(map(table.has, ("chosen", "a", "response", "responses")))
+    if has_texts and answers:
+        turns = [read_answer(table, row, *answer[:2]) for row, answer in answers]
+        split = split_answers(prompt, turns)
+        role = answers[-1][1].role
+        if split is None:
+            allowed = "conversations with one prompt, each ending with the assistant's"
+            table.refuse(rows[-1], role, f"{allowed} answer")
+        if split.prompt is None and not table.is_scored:
+            table.refuse(rows[0], "prompt", "given, or begin the answers", "fill it in")
+        if not all(map(tables.is_response, split.responses)):
+            table.refuse(rows[-1], role, "an answer that is not empty")
+        prompt, responses, is_split = split
+    return [
+        _Answer(number, row, prompt, response, answer.mark, answer.score, is_split)
+        for (row, answer), response in zip(answers, responses, strict=True)
     ]
-    last_role = _name_role(role, answers[-1])
-    split = split_answers(prompt, turns)
-    if split is None:
-        allowed = "conversations with one prompt, each ending with the assistant's"
-        table.refuse(rows[-1], last_role, f"{allowed} answer")
-    if split.prompt is None and not table.is_scored:
-        table.refuse(rows[0], "prompt", "given, or begin the answers", "fill it in")
-    for row, answer, response in zip(
-        answer_rows, answers, split.responses, strict=True
-    ):
-        if not tables.is_response(response):
-            allowed = "an answer that is not empty"
-            table.refuse(row, _name_role(role, answer), allowed)
-    return Group(number, rows[0], answer_rows, answers, *split)
 
 
-_TEXT_ROLES = ("chosen", "response", "responses", "a")
-
-
-def _name_role(role: str, answer: Answer) -> str:
-    """The role of the column that an answer stands in, for messages."""
-    return "rejected" if role == "chosen" and not answer.mark else role
-
-
-def _require_labels(table: OwnTable, group: Group) -> None:
-    marks = {answer.mark for answer in group.answers}
+def _require_labels(table: OwnTable, answers: Sequence[_Answer]) -> None:
+    marks = {answer.mark for answer in answers}
     if len(marks) == 1:
         role = "label" if table.has("label") else "prompt"
         allowed = "a chosen and a rejected answer to each prompt"
         remedy = "load single answers with load_pool"
-        table.refuse(group.rows[0], role, allowed, remedy)
-
-
-class _Labelled(NamedTuple):
-    """An answer of a group, by its number there, as part of an item."""
-
-    item: str
-    label: str
-    place: int
-
-
-def _compare(
-    reading: Reading, group: Group, places: Sequence[int]
-) -> Iterator[_Labelled]:
-    """The items of a prompt: of labelled answers one, of rated ones their pairs.
-
-    `places` number the answers. Equal ratings are ties, which are left out.
-    """
-    marks = [answer.mark for answer in group.answers]
-    if not reading.is_rated:
-        for index, mark in enumerate(marks):
-            yield _Labelled("", "chosen" if mark else "rejected", index)
-        return
-    left_out = reading.table.left_out
-    left_out["the only answer"] += len(marks) == 1
-    for first, second in combinations(range(len(marks)), 2):
-        difference = marks[first] - marks[second]
-        if not difference or math.isnan(difference):
-            left_out["without a rating" if difference else "tie"] += 1
-            continue
-        item = f":{places[first]}-{places[second]}" if len(marks) > 2 else ""
-        chosen, rejected = (first, second) if difference > 0 else (second, first)
-        yield _Labelled(item, "chosen", chosen)
-        yield _Labelled(item, "rejected", rejected)
+        table.refuse(answers[0].row, role, allowed, remedy)
 
 
 def list_rows(
     reading: Reading, benchmark: str, *, keep_all: bool = False
 ) -> pd.DataFrame:
-    """A row per answer of all items, not checked yet.
+    """A row per answer of all comparisons, not checked yet.
 
     `keep_all`: also columns of lists and of long texts stay.
     """
     table = reading.table
-    names = {role: table.names(role) for role in _NAMES}
-    bases = _name_groups(reading, names)
-    places = _place_answers(reading, names, bases)
-    rows = []
-    for group, base, group_places in zip(reading.groups, bases, places, strict=True):
-        family = None if group.prompt is None else name_family(group.prompt)
-        for item, label, index in _compare(reading, group, group_places):
-            rows.append(
-                {
-                    "group": group.number,
-                    "row": group.rows[index],
-                    "id": base + item,
-                    "label": label,
-                    "slot": 0 if reading.is_rated else group_places[index],
-                    "prompt": group.prompt,
-                    "response": group.responses[index],
-                    "score": group.answers[index].score,
-                    "prompt_family": family,
-                }
-            )
-    if not rows:
-        counts = dict(table.left_out)
+    frame = _add_names(reading, benchmark)
+    frame["id"] = _name_prompts(reading, frame)
+    _refuse_repeated_ids(table, frame)
+    frame["slot"] = _number_answers(reading, frame)
+    if reading.is_rated:
+        frame = _compare_ratings(frame, table.left_out)
+    else:
+        frame["label"] = np.where(frame["mark"] > 0, *LABELS)
+    if frame.empty:
+        counts = dict(+table.left_out)
         problem = f"{table.source.place}: no winner, no two different ratings"
         raise DataError(
             f"{problem}; left out: {counts}", "allowed: a, b, A>B, tie, 1, 2"
         )
-    return _add_columns(reading, pd.DataFrame(rows), names, benchmark, keep_all)
 
-
-def _add_columns(
-    reading: Reading,
-    frame: pd.DataFrame,
-    names: Mapping[str, Sequence[str | None]],
-    benchmark: str,
-    keep_all: bool,
-) -> pd.DataFrame:
-    """The rows with their names and extra columns."""
-    table = reading.table
-    if not any(group.is_split for group in reading.groups):
+    if not frame["is_split"].any():
         texts = _strip_prompts(frame["prompt"], frame["response"].tolist())
         frame["response"] = pd.Series(texts, dtype=object)
-    rows = frame.pop("row").tolist()
-    columns = {role: [cells[row] for row in rows] for role, cells in names.items()}
-    named = pd.DataFrame(columns, index=frame.index, dtype="str")
+    families = frame["prompt"].map(name_family, na_action="ignore")
+    frame["family"] = frame["family"].fillna(families.astype("str"))
+    n_prompts = len(frame.drop_duplicates(PROMPT))
+    if not table.has("family") and frame["family"].nunique() in (0, n_prompts):
+        frame = frame.drop(columns="family")
     added = {name: table.source.columns[name] for name in list_extra(table, keep_all)}
     if "strength" in table.added:
         added["strength"] = table.added["strength"]
+    rows = frame["row"].tolist()
     extra = {name: [cells[row] for row in rows] for name, cells in added.items()}
-    frame = pd.concat([frame, named, pd.DataFrame(extra, index=frame.index)], axis=1)
+    frame = frame.drop(columns=["row", "prompt_number", "mark", "is_split"])
+    return pd.concat([frame, pd.DataFrame(extra, index=frame.index)], axis=1)
 
+
+def _add_names(reading: Reading, benchmark: str) -> pd.DataFrame:
+    """The answers with their model, benchmark, domain, subset and family."""
+    frame = reading.answers.copy()
+    for role in ("model", "benchmark", "domain", "subset", "family"):
+        names = reading.table.names(role)
+        frame[role] = pd.Series([names[row] for row in frame["row"]], dtype="str")
     frame["benchmark"] = frame["benchmark"].fillna(benchmark)
     frame["domain"] = frame["domain"].fillna(frame["subset"]).fillna(frame["benchmark"])
     frame["subset"] = frame["subset"].fillna(frame["domain"])
-    frame["family"] = frame["family"].fillna(frame.pop("prompt_family").astype("str"))
-    item = ["model", *PROMPT]
-    items = frame.drop_duplicates([*item, "group"])
-    is_repeated = items.duplicated(item)
+    return frame
+
+
+def _name_prompts(reading: Reading, frame: pd.DataFrame) -> pd.Series:
+    """The id of each answer's prompt: the cell of its column, or its number. Prompts
+    with the same content have the number of the first, whatever the models' orders.
+    """
+    if reading.table.has("id"):
+        names = [_read_id(reading.table, row) for row in frame["row"]]
+        return pd.Series(names, dtype="str")
+    numbers = frame["prompt_number"]
+    if reading.table.has("model"):
+        content = frame["prompt"].map(repr)
+        if not reading.layout.is_grouped:
+            content += frame["response"].map(repr)
+            content = content.groupby(numbers).transform("".join)
+        prompts = frame.assign(content=content).drop_duplicates("prompt_number")
+        codes, first_rows = _match_content(prompts, PROMPT[:-1])
+        of_prompt = prompts["prompt_number"]
+        firsts = of_prompt.iloc[first_rows].to_numpy()[codes]
+        numbers = numbers.map(dict(zip(of_prompt, firsts, strict=True)))
+    return numbers.astype("str")
+
+
+def _match_content(
+    frame: pd.DataFrame, key: Sequence[str]
+) -> tuple[IntArray, IntArray]:
+    """Number the distinct contents of each key, and the first row of each number; the
+    n-th of equal ones of a model is the n-th of the others'.
+    """
+    columns = [*key, "content"]
+    by_model = frame.groupby(["model", *columns], sort=False, dropna=False)
+    copies = frame[columns].assign(copy=by_model.cumcount())
+    return group_codes(copies, [*columns, "copy"])
+
+
+def _refuse_repeated_ids(table: OwnTable, frame: pd.DataFrame) -> None:
+    prompts = frame.drop_duplicates("prompt_number")
+    is_repeated = prompts.duplicated(["model", *PROMPT])
     if is_repeated.any():
-        first = short(items["id"][is_repeated].iloc[0])
+        first = short(prompts["id"][is_repeated].iloc[0])
         problem = f"{table.source.place}: 'id' {first} occurs twice in a domain"
         family = name_column("family", table.roles["id"][0])
         remedy = f"repair the ids, or take them for families of prompts: {family}"
         raise DataError(problem, remedy)
-    frame = frame.drop(columns="group")
-    n_prompts = len(frame.drop_duplicates(PROMPT))
-    if not table.has("family") and frame["family"].nunique() in (0, n_prompts):
-        return frame.drop(columns="family")
-    return frame
+
+
+def _number_answers(reading: Reading, frame: pd.DataFrame) -> IntArray:
+    """The place of each answer among those of its prompt and label, by content, so that
+    it is the same for all models.
+    """
+    table = reading.table
+    key = PROMPT if reading.is_rated else [*PROMPT, "mark"]
+    content = frame.groupby("prompt_number").cumcount().astype("str")
+    if reading.layout.is_grouped:
+        content = frame["response"].map(repr)
+        if not table.has("response"):
+            columns = [table.source.columns[name] for name in list_extra(table, True)]
+            cells = [[column[row] for column in columns] for row in frame["row"]]
+            content = pd.Series([*map(repr, cells)], dtype="str")
+            _refuse_unknown(table, frame[["model", *key]].assign(content=content))
+    numbered = frame.assign(content=content)
+    codes, first_rows = _match_content(numbered, key)
+    places = numbered.iloc[first_rows].groupby(key, sort=False, dropna=False).cumcount()
+    return np.asarray(places, np.intp)[codes]
+
+
+def _refuse_unknown(table: OwnTable, frame: pd.DataFrame) -> None:
+    """Raise DataError where answers of several models cannot be told apart."""
+    orders = [
+        part.iloc[:, 1:].to_numpy().tolist() for _, part in frame.groupby("model")
+    ]
+    if frame.duplicated().any() and any(order != orders[0] for order in orders):
+        problem = f"{table.source.place}: a model's answers repeat"
+        remedy = "add a column that tells them apart, such as the answer's number"
+        raise DataError(problem, remedy)
+
+
+def _compare_ratings(frame: pd.DataFrame, left_out: Counter[str]) -> pd.DataFrame:
+    """The pairs of rated answers of each prompt; equal ratings are ties, which are left
+    out.
+    """
+    answers = frame[["prompt_number", "mark", "slot"]].reset_index(names="row")
+    pairs = answers.merge(answers, on="prompt_number", suffixes=("_a", "_b"))
+    pairs = pairs[pairs["row_a"] < pairs["row_b"]]
+    difference = pairs["mark_a"] - pairs["mark_b"]
+    n_answers = frame["prompt_number"].value_counts()
+    left_out["tie"] += int((difference == 0).sum())
+    left_out["without a rating"] += int(difference.isna().sum())
+    left_out["the only answer"] += int((n_answers == 1).sum())
+
+    pairs = pairs[difference.notna() & (difference != 0)]
+    is_first = pairs["mark_a"] > pairs["mark_b"]
+    chosen = pairs["row_a"].where(is_first, pairs["row_b"])
+    rejected = pairs["row_b"].where(is_first, pairs["row_a"])
+    rows = np.stack([chosen, rejected], axis=1).ravel()
+    compared = frame.iloc[rows].reset_index(drop=True)
+    compared["label"] = np.resize(LABELS, len(compared))
+    compared["slot"] = 0
+    # Of several pairs of a prompt each has a name.
+    names = ":" + pairs["slot_a"].astype("str") + "-" + pairs["slot_b"].astype("str")
+    names = names.where(pairs["prompt_number"].map(n_answers) > 2, "")
+    compared["id"] += np.repeat(names.to_numpy(object), 2)
+    return compared
 
 
 def list_extra(table: OwnTable, keep_all: bool = False) -> list[str]:
@@ -466,95 +488,6 @@ def _is_short(cells: Cells) -> bool:
         if not pd.api.types.is_scalar(cell) or len(short(cell, 300)) > _LONGEST_EXTRA:
             return False
     return True
-
-
-def _name_groups(
-    reading: Reading, names: Mapping[str, Sequence[str | None]]
-) -> list[str]:
-    """The id of every prompt: the cell of its column, or its number. Prompts with the
-    same content have the number of the first, whatever the order of the models' rows.
-    """
-    table = reading.table
-    first_rows = [group.first_row for group in reading.groups]
-    if table.has("id"):
-        return [_read_id(table, row) for row in first_rows]
-    numbers = [str(group.number) for group in reading.groups]
-    if not table.has("model"):
-        return numbers
-    contents = []
-    for group, row in zip(reading.groups, first_rows, strict=True):
-        responses = () if reading.layout.is_grouped else group.responses
-        shared = (names["benchmark"][row], names["domain"][row])
-        contents.append(repr((shared, group.prompt, responses)))
-    models = [names["model"][row] for row in first_rows]
-    return [numbers[first] for first in _find_first(contents, models)]
-
-
-def _find_first(contents: Sequence[Hashable], models: Sequence[object]) -> list[int]:
-    """For each row the first one with its content; the n-th of equal rows of a model is
-    the n-th of the others'.
-    """
-    n_equal: Counter[object] = Counter()
-    row_of_key: dict[object, int] = {}
-    rows = []
-    for row, (content, model) in enumerate(zip(contents, models, strict=True)):
-        key = (content, n_equal[content, model])
-        n_equal[content, model] += 1
-        rows.append(row_of_key.setdefault(key, row))
-    return rows
-
-
-def _place_answers(
-    reading: Reading, names: Mapping[str, Sequence[str | None]], bases: Sequence[str]
-) -> list[list[int]]:
-    """The place of each answer among those of its prompt and label, by content, so that
-    it is the same for all models.
-    """
-    table = reading.table
-    keys = []
-    contents = []
-    models = []
-    extra = [table.source.columns[name] for name in list_extra(table, keep_all=True)]
-    for group, base in zip(reading.groups, bases, strict=True):
-        for index, row in enumerate(group.rows):
-            mark = None if reading.is_rated else group.answers[index].mark
-            keys.append((names["benchmark"][row], names["domain"][row], base, mark))
-            models.append(names["model"][row])
-            content: object = index
-            if reading.layout.is_grouped:
-                content = group.responses[index] or [cells[row] for cells in extra]
-            contents.append(repr(content))
-    firsts = list(range(len(keys)))
-    if len({*models}) > 1:
-        firsts = _find_first(list(zip(keys, contents, strict=True)), models)
-        _refuse_unknown(reading, keys, contents, models)
-    n_places: Counter[object] = Counter()
-    place_of_first: dict[int, int] = {}
-    for key, first in zip(keys, firsts, strict=True):
-        if first not in place_of_first:
-            place_of_first[first] = n_places[key]
-            n_places[key] += 1
-    placed = iter([place_of_first[first] for first in firsts])
-    return [[next(placed) for _ in group.rows] for group in reading.groups]
-
-
-def _refuse_unknown(
-    reading: Reading,
-    keys: Sequence[Hashable],
-    contents: Sequence[str],
-    models: Sequence[object],
-) -> None:
-    """Raise DataError where answers of several models cannot be told apart."""
-    if not reading.layout.is_grouped or reading.table.has("response"):
-        return
-    orders: dict[object, list[object]] = {}
-    for key, content, model in zip(keys, contents, models, strict=True):
-        orders.setdefault(model, []).append((key, content))
-    first, *others = orders.values()
-    if len({*first}) < len(first) and any(order != first for order in others):
-        problem = f"{reading.table.source.place}: a model's answers repeat"
-        remedy = "add a column that tells them apart, such as the answer's number"
-        raise DataError(problem, remedy)
 
 
 def _read_id(table: OwnTable, row: int) -> str:
@@ -592,7 +525,7 @@ def _describe(reading: Reading, answers: pd.DataFrame) -> dict[str, object]:
         for role, names in table.roles.items()
         if names and role in table.used
     }
-    extra = list_extra(table)
+    extra = [name for name in list_extra(table, keep_all=True) if name in answers]
     used = set(extra).union(*columns.values())
     understood: dict[str, object] = {
         "layout": reading.layout.name,

@@ -13,12 +13,13 @@ from rmlab.text import short
 
 
 class Answer(NamedTuple):
-    """An answer as a file has it.
+    """An answer as a file has it: the role of its column, its text, mark and score.
 
     `text` is None where a file has scores alone. `mark` is 1 or 0 where the answers
     have labels, else a rating: the larger, the better.
     """
 
+    role: str
     text: object
     mark: float
     score: float
@@ -48,7 +49,7 @@ def explode_pair(table: OwnTable, row: int) -> list[Answer]:
         scores = flatten(table.cells(role)[row]) if table.has(role) else []
         texts = _list_texts(table, row, label) if table.has(label) else scores
         marks = [mark] * len(texts)
-        answers += _combine(table, row, role, label, texts, marks, scores)
+        answers += _combine(table, row, (label, label, role), texts, marks, scores)
     return answers
 
 
@@ -68,7 +69,8 @@ def _explode_scores(table: OwnTable, row: int) -> list[Answer]:
             table.refuse(row, "num_correct", f"{allowed} (chosen answers come first)")
         n_chosen = int(number)
     marks = [1.0] * n_chosen + [0.0] * (len(texts) - n_chosen)
-    return _combine(table, row, "scores", "chosen", texts, marks, scores)
+    roles = ("chosen", "chosen", "scores")
+    return _combine(table, row, roles, texts, marks, scores)
 
 
 def explode_battle(table: OwnTable, row: int) -> list[Answer]:
@@ -80,7 +82,7 @@ def explode_battle(table: OwnTable, row: int) -> list[Answer]:
     marks = _MARKS_OF_WINNER[str(winner)]
     texts = [table.cells(side)[row] for side in "ab"]
     scores = [_read_number(table, row, f"score_{side}") for side in "ab"]
-    return list(map(Answer, texts, marks, scores))
+    return list(map(Answer, "ab", texts, marks, scores))
 
 
 def explode_answer(table: OwnTable, row: int) -> list[Answer]:
@@ -88,7 +90,7 @@ def explode_answer(table: OwnTable, row: int) -> list[Answer]:
     role = find_mark(table)
     mark = _read_mark(table, row, role, table.cells(role)[row])
     text = table.cells("response")[row]
-    return [Answer(text, mark, _read_number(table, row, "score"))]
+    return [Answer("response", text, mark, _read_number(table, row, "score"))]
 
 
 def explode_list(table: OwnTable, row: int) -> list[Answer]:
@@ -109,7 +111,8 @@ def explode_list(table: OwnTable, row: int) -> list[Answer]:
     else:
         cells = flatten(table.cells(role)[row])
     marks = [_read_mark(table, row, role, cell) for cell in cells]
-    return _combine(table, row, "scores", role, texts, marks, scores)
+    roles = ("responses", role, "scores")
+    return _combine(table, row, roles, texts, marks, scores)
 
 
 def find_mark(table: OwnTable) -> str:
@@ -123,13 +126,16 @@ def find_mark(table: OwnTable) -> str:
 def _combine(
     table: OwnTable,
     row: int,
-    score_role: str,
-    mark_role: str,
+    roles: tuple[str, str, str],
     texts: Sequence[object],
     marks: Sequence[float],
     scores: Sequence[object],
 ) -> list[Answer]:
-    """Answers with their marks and scores, one for each text; DataError for others."""
+    """Answers with their marks and scores, one for each text; DataError for others.
+
+    `roles` are those of texts, marks and scores.
+    """
+    text_role, mark_role, score_role = roles
     has_scores = table.has(score_role) or bool(scores)
     values = [math.nan] * len(texts)
     if has_scores:
@@ -140,7 +146,7 @@ def _combine(
             table.refuse(row, role, allowed)
     if texts is scores:
         texts = [None] * len(values)
-    return list(map(Answer, texts, marks, values))
+    return list(map(Answer, [text_role] * len(texts), texts, marks, values))
 
 
 def _list_texts(table: OwnTable, row: int, label: str) -> list[object]:

@@ -191,10 +191,8 @@ def named(name: str) -> Benchmark:
 
 
 def benchmark_of(table: pd.DataFrame) -> Benchmark:
-    """The benchmark of a table: by its column `benchmark`, or without that column by
-    its subsets and styles.
-
-    Any other name is that of custom data. A guess is logged.
+    """The benchmark of a table by its column `benchmark`. Any other name, or none, is
+    that of custom data.
 
     Parameters
     ----------
@@ -216,7 +214,7 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
             f"got {type(table).__name__}"
         )
     if "benchmark" not in table.columns or table.empty:
-        return _guess_benchmark(table)
+        return OWN
 
     column = table["benchmark"]
     n_missing = int(column.isna().sum())
@@ -241,25 +239,6 @@ def _find_benchmark(name: str) -> Benchmark:
         with suppress(DataError):
             return benchmarks[whole].only(domains.split(", "))
     return benchmarks.get(name, OWN)
-
-
-def _guess_benchmark(table: pd.DataFrame) -> Benchmark:
-    """The benchmark that has the table's subsets and styles."""
-    column = "subset" if "subset" in table.columns else "domain"
-    if column not in table.columns or table.empty:
-        return OWN
-    subsets = set(table[column].unique())
-    styles = table.get("style", table.get("chosen_style"))
-    is_styled = styles is not None and bool(styles.notna().all())
-    for benchmark in _WITH_KNOWN_NAMES:
-        known = {*benchmark.subsets, *benchmark.subsets.values()}
-        if subsets <= known and (is_styled or not benchmark.styles):
-            _log.warning(
-                "table: no column benchmark; it is counted as %s by its subsets",
-                benchmark.title,
-            )
-            return benchmark
-    return OWN
 
 
 def looks_like(place: Path, row: records.Row) -> Iterator[Benchmark]:

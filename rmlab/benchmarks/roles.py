@@ -101,7 +101,7 @@ class OwnTable:
     """People's own data with the columns of each role: none, one or several.
 
     `is_scored`: scores are read, not texts alone. `better`: the side that larger
-    numbers of a winner favour. `added` holds columns that a layout makes, `left_out`
+    numbers of a winner favour. `added` holds columns that the data lack, `left_out`
     counts rows and comparisons without a winner, and `used` names the roles that were
     read.
     """
@@ -127,7 +127,7 @@ class OwnTable:
             return self.added[role]
         names = self.roles.get(role, ())
         if not names:
-            return [None] * len(self.source)
+            return self.added.setdefault(role, [None] * len(self.source))
         self.used.add(role)
         if len(names) > 1:
             listed = " and ".join(repr(name) for name in names)

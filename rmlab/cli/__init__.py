@@ -1,6 +1,5 @@
 """The command line: results on stdout or in a file, everything else on stderr."""
 
-import io
 import sys
 from collections.abc import Callable
 from dataclasses import is_dataclass
@@ -53,9 +52,7 @@ def main() -> None:
     try:
         code = app(arguments, standalone_mode=False)
     except _UsageError as error:
-        usage = io.StringIO()
-        error.show(file=usage)
-        terminal.say(usage.getvalue().rstrip("\n"), err=True)
+        error.show()
         code = error.exit_code
     except typer.Abort:
         code = 130

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
-import typer
+from typer import BadParameter, Exit, Option
 
 from rmlab import metrics, stats
 from rmlab.bias.gap import style_gap
@@ -39,7 +39,7 @@ class Bound(NamedTuple):
             return cls(number or limit, float(limit))
         except ValueError:
             message = f"{text!r}; write for example overall=0.7 or level:hard=0.5"
-            raise typer.BadParameter(message) from None
+            raise BadParameter(message) from None
 
     def check(self, row: Mapping[Hashable, Any]) -> tuple[str, str]:
         """The verdict on a model, and a line in words; a missing number fails."""
@@ -64,26 +64,22 @@ def gate(
     scores: Results,
     minimum: Annotated[
         list[Bound] | None,
-        typer.Option(
+        Option(
             "--min", parser=Bound.parse, help="overall=0.7 or level:hard=0.5; repeat."
         ),
     ] = None,
     maximum: Annotated[
         list[Bound] | None,
-        typer.Option(
-            "--max", parser=Bound.parse, help="gap=0.3: easy minus hard; repeat."
-        ),
+        Option("--max", parser=Bound.parse, help="gap=0.3: easy minus hard; repeat."),
     ] = None,
     max_drop: Annotated[
-        float | None, typer.Option(help="Largest loss of overall against --baseline.")
+        float | None, Option(help="Largest loss of overall against --baseline.")
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(help="Scores of the model to compare with, of equal name."),
+        Option(help="Scores of the model to compare with, of equal name."),
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Undecided fails too.")
-    ] = False,
+    strict: Annotated[bool, Option("--strict", help="Undecided fails too.")] = False,
 ) -> None:
     """Check scores against bounds; exit code 3 if one fails.
 
@@ -97,14 +93,14 @@ def gate(
       rmlab gate new/ --baseline old/ --max-drop 0.01 --strict
     """
     if (max_drop is None) != (baseline is None):
-        raise typer.BadParameter("give both", param_hint="--max-drop, --baseline")
+        raise BadParameter("give both", param_hint="--max-drop, --baseline")
     bounds = [*(minimum or [])]
     bounds += [bound._replace(is_minimum=False) for bound in maximum or ()]
     if max_drop is not None:
         bounds.append(Bound("drop", max_drop, is_minimum=False))
     if not bounds:
         flags = "--min, --max, --max-drop"
-        raise typer.BadParameter("name at least one bound", param_hint=flags)
+        raise BadParameter("name at least one bound", param_hint=flags)
 
     former = {} if baseline is None else read_results(str(baseline)).tables
     lines: dict[str, list[str]] = {_FAILS: [], _OPEN: [], _PASSES: []}
@@ -124,7 +120,7 @@ def gate(
     counts = f"{len(lines[_FAILS])} of {n_bounds} bounds fail, {n_open} {_OPEN}"
     say(f"{word}: {counts}", err=True)
     if is_failed:
-        raise typer.Exit(_EXIT_CODE)
+        raise Exit(_EXIT_CODE)
 
 
 def _find_number(

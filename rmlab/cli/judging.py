@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from rmlab import judges, scoring
 from rmlab.cli import options as shared
@@ -19,37 +19,35 @@ class JudgeOptions(shared.LocalOptions):
 
     url: Annotated[
         str | None,
-        typer.Option(
-            help="OpenAI-compatible server, such as http://127.0.0.1:8000/v1."
-        ),
+        Option(help="OpenAI-compatible server, such as http://127.0.0.1:8000/v1."),
     ] = None
     key: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="NAME of the environment variable with the key; at OpenAI "
             "OPENAI_API_KEY."
         ),
     ] = None
     mode: Annotated[
         str | None,
-        typer.Option(help="pairwise (default), logprob, ranking or rating."),
+        Option(help="pairwise (default), logprob, ranking or rating."),
     ] = None
     template: Annotated[
         str | None,
-        typer.Option(help="Question: five, three, two, letter ... or a text file."),
+        Option(help="Question: five, three, two, letter ... or a text file."),
     ] = None
     convention: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="As published: reward-bench, reward-bench-2 or reward-bench-2-ratings."
         ),
     ] = None
     answer_tokens: Annotated[
         int | None,
-        typer.Option(help="Most tokens of an answer, reasoning included.", min=1),
+        Option(help="Most tokens of an answer, reasoning included.", min=1),
     ] = None
     max_tokens: Annotated[
-        int | None, typer.Option(help="Budget: tokens, read and written.", min=0)
+        int | None, Option(help="Budget: tokens, read and written.", min=0)
     ] = None
 
 
@@ -75,12 +73,12 @@ class Judge(JudgeOptions, shared.RunOptions, shared.TextOptions):
     benchmark: shared.Benchmark
     model: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="The model's name at the server; without --url a folder or a hub id."
         ),
     ]
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would ask, and stop.")
+        bool, Option("--dry-run", help="Say what it would ask, and stop.")
     ] = False
 
     def run(self) -> None:

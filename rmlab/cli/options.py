@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
 import typer
+from typer import Argument, BadParameter, Option
 from typer.core import TyperCommand
 
 from rmlab import benchmarks
@@ -41,23 +42,23 @@ def parse_column(text: str) -> Column:
     """Split name=column."""
     name, _, column = text.partition("=")
     if not (name and column):
-        raise typer.BadParameter(f"{text!r}; write for example chosen=better")
+        raise BadParameter(f"{text!r}; write for example chosen=better")
     return Column(name, column)
 
 
 Benchmark = Annotated[
-    str, typer.Argument(help="rm-bench, reward-bench-2, mini ..., or a file of pairs.")
+    str, Argument(help="rm-bench, reward-bench-2, mini ..., or a file of pairs.")
 ]
 AllowMissing = Annotated[
     bool,
-    typer.Option("--allow-missing", help="Count NaN as missing instead of stopping."),
+    Option("--allow-missing", help="Count NaN as missing instead of stopping."),
 ]
 Truncate = Annotated[
     str | None,
-    typer.Option(help="left keeps the answer, right the prompt; else raise."),
+    Option(help="left keeps the answer, right the prompt; else raise."),
 ]
 Results = Annotated[
-    list[str], typer.Argument(help="Folders, files or globs of scores and pairs.")
+    list[str], Argument(help="Folders, files or globs of scores and pairs.")
 ]
 
 
@@ -67,11 +68,11 @@ class TextOptions:
 
     path: Annotated[
         Path | None,
-        typer.Option(help="Benchmark file or folder; else it is downloaded."),
+        Option(help="Benchmark file or folder; else it is downloaded."),
     ] = None
     column: Annotated[
         list[Column] | None,
-        typer.Option(
+        Option(
             parser=parse_column,
             help="chosen=better: columns of a file of pairs; repeat.",
         ),
@@ -97,15 +98,15 @@ class OutOptions:
 
     store: Annotated[
         str | None,
-        typer.Option(help="Folder or URL that keeps every batch: rerun to resume."),
+        Option(help="Folder or URL that keeps every batch: rerun to resume."),
     ] = None
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="File to write; else the result is printed."),
+        Option("--out", "-o", help="File to write; else the result is printed."),
     ] = None
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress on stderr.")
-    ] = False
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress on stderr.")] = (
+        False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,14 +115,14 @@ class RunOptions(OutOptions):
 
     name: Annotated[
         list[str] | None,
-        typer.Option(help="What MODEL is called in tables; repeat for each."),
+        Option(help="What MODEL is called in tables; repeat for each."),
     ] = None
     shard: Annotated[
-        str | None, typer.Option(help="3/16: only the third of sixteen parts.")
+        str | None, Option(help="3/16: only the third of sixteen parts.")
     ] = None
     cluster: Annotated[
         str | None,
-        typer.Option(help="ray, or ray://host:port: score on a Ray cluster."),
+        Option(help="ray, or ray://host:port: score on a Ray cluster."),
     ] = None
 
     def check_out(self) -> None:
@@ -144,18 +145,18 @@ class LocalOptions:
 
     device: Annotated[
         str | None,
-        typer.Option(help="cpu, cuda, cuda:1 ...; else the GPU where there is one."),
+        Option(help="cpu, cuda, cuda:1 ...; else the GPU where there is one."),
     ] = None
     dtype: Annotated[
         str | None,
-        typer.Option(help="float32, bfloat16 or float16; else chosen for the device."),
+        Option(help="float32, bfloat16 or float16; else chosen for the device."),
     ] = None
     revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit on the hub.")
+        str | None, Option(help="Branch, tag or commit on the hub.")
     ] = None
     trust_remote_code: Annotated[
         bool,
-        typer.Option("--trust-remote-code", help="Run code that comes with the model."),
+        Option("--trust-remote-code", help="Run code that comes with the model."),
     ] = False
 
 
@@ -165,13 +166,11 @@ class ClassifierOptions(LocalOptions):
 
     head: Annotated[
         str | None,
-        typer.Option(help="Name of the reward head; else found by its weights."),
+        Option(help="Name of the reward head; else found by its weights."),
     ] = None
     allow_pickle: Annotated[
         bool,
-        typer.Option(
-            "--allow-pickle", help="Load pickled weights, which can run code."
-        ),
+        Option("--allow-pickle", help="Load pickled weights, which can run code."),
     ] = False
 
 
@@ -181,19 +180,19 @@ class ServerOptions:
 
     url: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Address of the server that has MODEL, e.g. http://127.0.0.1:8000."
         ),
     ] = None
-    kind: Annotated[
-        str | None, typer.Option(help=f"What serves it: {', '.join(KINDS)}.")
-    ] = None
+    kind: Annotated[str | None, Option(help=f"What serves it: {', '.join(KINDS)}.")] = (
+        None
+    )
     tokenizer: Annotated[
-        str | None, typer.Option(help="Folder or id of a served model's tokenizer.")
+        str | None, Option(help="Folder or id of a served model's tokenizer.")
     ] = None
     key: Annotated[
         str | None,
-        typer.Option(help="Environment variable that holds the server's key."),
+        Option(help="Environment variable that holds the server's key."),
     ] = None
 
 
@@ -203,11 +202,11 @@ class EncodingOptions:
 
     template: Annotated[
         str | None,
-        typer.Option(help="Named format or a Jinja file; else the tokenizer's own."),
+        Option(help="Named format or a Jinja file; else the tokenizer's own."),
     ] = None
     max_length: Annotated[
         int | None,
-        typer.Option(help="Longest text in tokens; else the window.", min=2),
+        Option(help="Longest text in tokens; else the window.", min=2),
     ] = None
     truncate: Truncate = None
 
@@ -244,4 +243,4 @@ def refuse(options: Options, reason: str) -> None:
     """Raise where one of the options was given, which do not fit the others."""
     flags = [f"--{name.replace('_', '-')}" for name in options if options[name]]
     if flags:
-        raise typer.BadParameter(reason, param_hint=", ".join(flags))
+        raise BadParameter(reason, param_hint=", ".join(flags))

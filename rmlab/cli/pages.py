@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
-import typer
+from typer import Option
 
 from rmlab import metrics, report, scoring
 from rmlab.benchmarks import load
@@ -20,9 +20,9 @@ from rmlab.tables import DataError
 
 
 def run_demo(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for the figures.")
-    ] = Path("figures"),
+    out: Annotated[Path, Option("--out", "-o", help="Folder for the figures.")] = Path(
+        "figures"
+    ),
 ) -> None:
     """Run the main job on the bundled data: scores, table, figures. Needs no network
     and no model.
@@ -47,26 +47,26 @@ def run_demo(
 
 def write_report(
     results: Results,
-    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = (
+    out: Annotated[Path, Option("--out", "-o", help="HTML file to write.")] = (
         Path("report.html")
     ),
     texts: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="Benchmark (or file of pairs) whose texts the baselines are scored "
             "on; repeat."
         ),
     ] = None,
     include_texts: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--include-texts", help="Put prompts and answers of --texts into the page."
         ),
     ] = False,
-    title: Annotated[str, typer.Option(help="Heading of the page.")] = "Reward models",
+    title: Annotated[str, Option(help="Heading of the page.")] = "Reward models",
     cluster: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Column that names a cluster of prompts; else family, or the prompt."
         ),
     ] = None,
@@ -168,13 +168,13 @@ def _score_benchmarks(
 def explore(
     scores: Results,
     responses: Annotated[
-        Path | None, typer.Option(help="The benchmark's files; else loaded by name.")
+        Path | None, Option(help="The benchmark's files; else loaded by name.")
     ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="HTML file to write.")
-    ] = Path("explorer.html"),
+    out: Annotated[Path, Option("--out", "-o", help="HTML file to write.")] = Path(
+        "explorer.html"
+    ),
     open_browser: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open the page in a browser.")
+        bool, Option("--open/--no-open", help="Open the page in a browser.")
     ] = True,
 ) -> None:
     """Write the explorer as one HTML file and open it.

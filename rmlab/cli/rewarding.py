@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
-import typer
+from typer import Argument, Option
 
 from rmlab import records, scoring, servers
 from rmlab.cli import options as shared
@@ -33,15 +33,15 @@ class Rewards(shared.ModelOptions, shared.OutOptions):
       rmlab rewards answers.jsonl my-rm --url http://127.0.0.1:8000 --kind vllm
     """
 
-    file: Annotated[Path, typer.Argument(help=f"Answers: {', '.join(SUFFIXES)}.")]
+    file: Annotated[Path, Argument(help=f"Answers: {', '.join(SUFFIXES)}.")]
     model: Annotated[
-        str, typer.Argument(help="Model id, folder, or a baseline such as longest.")
+        str, Argument(help="Model id, folder, or a baseline such as longest.")
     ]
-    prompt: Annotated[str, typer.Option(help="Column of the prompts.")] = "prompt"
-    response: Annotated[str, typer.Option(help="Column of the answers.")] = "response"
+    prompt: Annotated[str, Option(help="Column of the prompts.")] = "prompt"
+    response: Annotated[str, Option(help="Column of the answers.")] = "response"
     chats: Annotated[
         str | None,
-        typer.Option(help="Column of whole chats, in place of the two others."),
+        Option(help="Column of whole chats, in place of the two others."),
     ] = None
 
     def run(self) -> None:

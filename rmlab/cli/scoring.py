@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
-import typer
+from typer import Argument, Exit, Option
 
 from rmlab import checks, io, metrics, scorers, scoring, servers
 from rmlab.cli import options as shared
@@ -40,20 +40,20 @@ class Score(shared.ModelOptions, shared.RunOptions, shared.TextOptions):
     benchmark: shared.Benchmark
     models: Annotated[
         list[str],
-        typer.Argument(help="Model ids, folders, or baselines such as longest."),
+        Argument(help="Model ids, folders, or baselines such as longest."),
     ]
     reference: Annotated[
         str | None,
-        typer.Option(help="Score MODELS as DPO policies against this reference."),
+        Option(help="Score MODELS as DPO policies against this reference."),
     ] = None
     implicit: Annotated[
         str | None,
-        typer.Option(help="Policies without a reference: mean, sum or norm."),
+        Option(help="Policies without a reference: mean, sum or norm."),
     ] = None
     allow_missing: shared.AllowMissing = False
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Print texts, tokens and bytes, and stop."),
+        Option("--dry-run", help="Print texts, tokens and passes, and stop."),
     ] = False
 
     def run(self) -> None:
@@ -93,13 +93,13 @@ class Score(shared.ModelOptions, shared.RunOptions, shared.TextOptions):
             write_table(scores, self.out)
 
     def _forecast(self, model: str, responses: pd.DataFrame) -> dict[str, object]:
-        """Count texts, tokens and bytes; the model's weights are not needed."""
+        """Count texts, tokens and passes; the model's weights are not needed."""
         from rmlab.inference.chat_formats import read_template
         from rmlab.inference.encoding import encode
         from rmlab.inference.planning import Packing, plan
         from rmlab.scorers.checkpoints.checkpoint import find
         from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
-        from rmlab.scorers.models.loading import count_weights, encodes, window
+        from rmlab.scorers.models.loading import encodes, window
 
         checkpoint = find(model, with_weights=False)
         encoded = encode(
@@ -112,15 +112,11 @@ class Score(shared.ModelOptions, shared.RunOptions, shared.TextOptions):
         )
         packing = Packing(None, causal=not encodes(checkpoint.config))
         passes = plan(encoded.ids, encoded.groups, packing=packing)
-        is_policy = bool(self.reference or self.implicit)
-        n_weights = count_weights(checkpoint, implicit=is_policy)
         return {
             "model": checkpoint.title,
             "texts": len(passes.copies),
             "tokens": passes.tokens,
-            "minimum": passes.minimum,
-            "bytes_16_bits": 2 * n_weights,
-            "bytes_32_bits": 4 * n_weights,
+            "passes": len(passes.parts),
         }
 
 
@@ -141,7 +137,7 @@ class Prefer(shared.LocalOptions, shared.RunOptions, shared.TextOptions):
     benchmark: shared.Benchmark
     models: Annotated[
         list[str],
-        typer.Argument(help="Ids or folders of models that see two answers at once."),
+        Argument(help="Ids or folders of models that see two answers at once."),
     ]
     truncate: shared.Truncate = None
     allow_missing: shared.AllowMissing = False
@@ -163,11 +159,9 @@ class Prefer(shared.LocalOptions, shared.RunOptions, shared.TextOptions):
 
 def merge_stores(
     folders: Annotated[
-        list[str], typer.Argument(help="Stores to copy from: folders or URLs.")
+        list[str], Argument(help="Stores to copy from: folders or URLs.")
     ],
-    into: Annotated[
-        str, typer.Option(help="Store to copy into; made if it is not there.")
-    ],
+    into: Annotated[str, Option(help="Store to copy into; made if it is not there.")],
 ) -> None:
     """Copy the scores of several stores, such as shards, into one.
 
@@ -197,17 +191,15 @@ class Doctor(shared.ModelOptions, shared.TextOptions):
       rmlab doctor my-rm --url http://127.0.0.1:8000 --kind vllm --local-weights ./my-rm
     """
 
-    model: Annotated[str, typer.Argument(help="Model id or folder.")]
+    model: Annotated[str, Argument(help="Model id or folder.")]
     benchmark: shared.Benchmark = "mini"
     pairwise: Annotated[
         bool,
-        typer.Option(
-            "--pairwise", help="MODEL sees two answers at once, as PairRM does."
-        ),
+        Option("--pairwise", help="MODEL sees two answers at once, as PairRM does."),
     ] = False
     local_weights: Annotated[
         Path | None,
-        typer.Option(help="The served model's weights here, to compare with."),
+        Option(help="The served model's weights here, to compare with."),
     ] = None
 
     def run(self) -> None:
@@ -228,7 +220,7 @@ class Doctor(shared.ModelOptions, shared.TextOptions):
             if row.remedy:
                 say(f"{'':17} -> {line(row.remedy)}")
         if table["status"].max() == "fail":
-            raise typer.Exit(1)
+            raise Exit(1)
 
 
 def write_table(table: pd.DataFrame, out: Path | None) -> None:

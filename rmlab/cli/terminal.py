@@ -34,13 +34,7 @@ def say_table(table: pd.DataFrame) -> None:
 
 def say_aligned(table: pd.DataFrame, decimals: int = 3) -> None:
     """Write a table for people: aligned columns, rounded numbers."""
-
-    def format_cell(value: object) -> str:
-        if isinstance(value, float):
-            return f"{value:.{decimals}f}"
-        return line(value)
-
-    say(table.map(format_cell).to_string(index=False))
+    say(table.to_string(index=False, float_format=f"{{:.{decimals}f}}".format))
 
 
 def take_over_warnings() -> None:

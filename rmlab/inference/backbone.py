@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmlab.inference import flex, trial
-from rmlab.inference.forward import Batch, Walk, check_texts
+from rmlab.inference.forward import Batch, Walk
 from rmlab.inference.memory import model_budget
 from rmlab.inference.passes import Passes, position_scales
 from rmlab.inference.planning import (
@@ -73,9 +73,7 @@ class Backbone:
         the model (memory.py); running out of memory halves it. The largest part comes
         first, so that a budget that is too large shows at once. On a GPU a batch is
         given out while it is still computed: launch what follows before reading it.
-        Raises ValueError for an empty text or a position outside it.
         """
-        check_texts(ids, reads, groups)
         # Texts that the model gives the same position scale go together; it is 0 for
         # all texts of most models.
         scales = position_scales(self.model.config, count_tokens(ids))

@@ -18,7 +18,6 @@ from rmlab.inference.attention import PrefixCache
 from rmlab.inference.memory import until_it_fits, upload
 from rmlab.inference.passes import Passes
 from rmlab.inference.planning import (
-    Groups,
     Ints,
     Packing,
     Part,
@@ -55,26 +54,6 @@ class Batch(NamedTuple):
         if np.array_equal(flat, np.arange(len(self.rows))):
             return cast("Tensor", self.rows.unflatten(0, (len(self.where), -1)))
         return _take(self.rows, np.stack(self.where))
-
-
-def check_texts(sequences: Texts, reads: Texts, groups: Groups) -> None:
-    """Raise ValueError for an empty text, a position outside it, or lists of different
-    lengths.
-    """
-    if not len(sequences) == len(reads) == len(groups):
-        counts = f"{len(sequences)} sequences, {len(reads)} reads"
-        raise ValueError(f"{counts} and {len(groups)} groups; give one per text")
-    for text, (ids, positions) in enumerate(zip(sequences, reads, strict=True)):
-        n_tokens = len(ids)
-        if not n_tokens:
-            problem = f"sequences[{text}] is empty"
-            raise ValueError(f"{problem}; a text needs at least one token")
-        if (
-            len(positions)
-            and not 0 <= np.min(positions) <= np.max(positions) < n_tokens
-        ):
-            problem = f"reads[{text}]={list(positions)} of a text of {n_tokens} tokens"
-            raise ValueError(f"{problem}; allowed: 0 to {n_tokens - 1}")
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """The device's memory: how many tokens go through a model at once, and copies between
 host and device.
 
-A budget keeps a GPU busy and fits beside the weights. Where memory runs out all the
-same, the part that did not fit is cut in half, and the run goes on.
+A budget keeps the device busy. Where memory runs out, it is halved, and the run goes
+on.
 
 A GPU works through what it is given in order, while the host goes on. A copy that the
 host waits for empties that queue: the GPU then idles for as long as the host takes to
@@ -12,7 +12,6 @@ memory, which the host does not wait for, and a result is waited for one pack la
 
 import logging
 import re
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -20,26 +19,20 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.planning import CPU_BUDGET, SIZES, Ints, Part
+from rmlab.inference.planning import CPU_BUDGET, Ints, Part
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedModel
 
 Key = TypeVar("Key")
 Name = TypeVar("Name", bound=Hashable)
 Result = TypeVar("Result")
 
-# Tokens at once that keep any GPU busy; more would only take memory.
-_BUSY = 16384
-
-# Tokens at once where weights are fetched anew in every pass: tens of GB over the bus,
-# so the passes should be few.
-_OFFLOADED = 65536
-
-# The share of the free memory that activations may take by this estimate, which knows
-# only the largest of them.
-_SHARE = 0.5
+# Tokens at once that keep any GPU busy; more would only take memory. Weights that are
+# fetched anew in every pass take tens of GB over the bus, so the passes should be few.
+_GPU_BUDGET = 16384
+_OFFLOADED_BUDGET = 65536
 
 # How a lack of memory shows beside torch.OutOfMemoryError: CPUs, Apple's GPU and
 # kernels raise other errors.
@@ -55,58 +48,12 @@ _log = logging.getLogger(__name__)
 
 
 def model_budget(model: "PreTrainedModel") -> int:
-    """The default budget of a loaded model, in tokens; on a GPU from the bytes that it
-    can still give to this process.
+    """The tokens at once of a loaded model, where nobody says; halved where memory is
+    short.
     """
-    import torch
-
-    device = model.device
-    if device.type == "cpu":
+    if model.device.type == "cpu":
         return CPU_BUDGET
-    free: float | None = None
-    if device.type == "cuda":
-        # What torch's allocator has taken from the GPU and does not use at the moment
-        # counts as free to us.
-        reserved = torch.cuda.memory_reserved(device)
-        unused = reserved - torch.cuda.memory_allocated(device)
-        free = torch.cuda.mem_get_info(device)[0] + unused
-    elif device.type == "mps":
-        allocated = torch.mps.current_allocated_memory()
-        free = torch.mps.recommended_max_memory() - allocated
-    return gpu_budget(model.config, model.dtype, free=free, offloaded=offloaded(model))
-
-
-def gpu_budget(
-    config: "PreTrainedConfig",
-    dtype: "torch.dtype",
-    *,
-    free: float | None,
-    offloaded: bool,
-) -> int:
-    """Tokens at once for a model with this configuration and `free` bytes of memory
-    (None: not known): one of the sizes that attention's kernels are compiled for, so
-    that full packs fill them.
-    """
-    budget: float = _OFFLOADED if offloaded else _BUSY
-    if free is not None:
-        budget = min(budget, _SHARE * free / activation_bytes(config, dtype))
-    # The largest size within it.
-    budget = max(budget, SIZES[0])
-    return SIZES[bisect_right(SIZES, budget) - 1]
-
-
-def activation_bytes(config: "PreTrainedConfig", dtype: "torch.dtype") -> float:
-    """Bytes of activations for each token of a pass: about 135 kB for a Llama of 8 B in
-    bfloat16.
-
-    A layer holds, per token, about six vectors of the hidden size and three of the
-    inner one; layers come one after the other, so that one is counted.
-    """
-    text = config.get_text_config()
-    # Four times the hidden size is the usual width where a configuration does not say
-    # (Vaswani and others 2017).
-    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
-    return float((6 * text.hidden_size + 3 * inner) * dtype.itemsize)
+    return _OFFLOADED_BUDGET if offloaded(model) else _GPU_BUDGET
 
 
 def offloaded(model: "PreTrainedModel") -> bool:

@@ -51,16 +51,14 @@ class Packing:
     `refused`: why they cannot share a pack, as half a sentence; None where they can.
     `causal`: a token sees what comes before it and no more, so that texts with a common
     beginning share its rows. `pads`: where there are no packs, texts of different
-    lengths can share a batch, since padding changes nothing. `half_differs`: on a GPU,
-    in half precision, texts in a pack are rounded otherwise than texts alone. `caches`:
-    a prompt that is larger than a pack can be forwarded in several, which hand keys and
-    values on; assumed until `trial.can_cache` tests it at the first such prompt.
+    lengths can share a batch, since padding changes nothing. `caches`: a prompt that is
+    larger than a pack can be forwarded in several, which hand keys and values on;
+    assumed until `trial.can_cache` tests it at the first such prompt.
     """
 
     refused: str | None
     causal: bool = True
     pads: bool = True
-    half_differs: bool = False
     caches: bool = True
 
     def __str__(self) -> str:
@@ -68,9 +66,7 @@ class Packing:
         if self.refused:
             lengths = "" if self.pads else "; texts of one length go together"
             return f"none: {self.refused}{lengths}"
-        content = "texts with shared beginnings" if self.causal else "whole texts"
-        rounding = ", rounded otherwise than alone" if self.half_differs else ""
-        return content + rounding
+        return "texts with shared beginnings" if self.causal else "whole texts"
 
 
 @dataclass(frozen=True)
@@ -93,33 +89,18 @@ class Part:
     is_cut: bool = False
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The passes of a run. Parts hold numbers of distinct sequences; `copies[n]` are
     the texts that sequence n is.
-
-    `tokens`: tokens forwarded, padding included. `cached`: the most tokens whose keys
-    and values are cached at once, for prompts larger than the budget. `sequences`,
-    `groups`, `packing`: the distinct sequences, their prompts, and how they go
-    together.
     """
 
     parts: list[Part]
     copies: list[Ints]
-    tokens: int
-    cached: int
-    sequences: Texts = field(repr=False)
-    groups: Ints = field(repr=False)
-    packing: Packing
 
-    @cached_property
-    def minimum(self) -> int:
-        """The fewest tokens that give the same states: the nodes of one trie per prompt
-        for a decoder's packs, else the tokens of the distinct texts.
-        """
-        if self.packing.causal and not self.packing.refused:
-            return trie_size(self.sequences, self.groups)
-        return int(count_tokens(self.sequences).sum())
+    @property
+    def tokens(self) -> int:
+        """Tokens that are forwarded, padding included."""
+        return sum(part.tokens for part in self.parts)
 
 
 _DECODER = Packing(None)
@@ -134,33 +115,15 @@ def plan(
     fill: int | None = FILL["cpu"],
     packing: Packing = _DECODER,
 ) -> Plan:
-    """Plan the forward passes for token id sequences.
+    """The passes in which token id sequences go through a model; equal ones once.
 
-    Identical sequences are forwarded once.
+    `groups[i]`: the prompt number of text i. `budget`, `fill`: the most tokens of a
+    pack or batch, and of a pack of several prompts (None: `budget`).
 
-    Parameters
-    ----------
-    sequences : sequence of integer arrays
-        The token ids of each text.
-    groups : sequence of int
-        The prompt number of each text.
-    budget : int
-        The most tokens of a pack or batch.
-    fill : int, optional
-        The most tokens of a pack of several prompts; None: `budget`.
-    packing : Packing
-        How texts go through the model together.
-
-    Returns
-    -------
-    Plan
-
-    Examples
-    --------
     >>> texts = [np.arange(40), np.r_[np.arange(30), 7, 7], np.arange(40)]
     >>> passes = plan(texts, [0, 0, 0])
-    >>> passes.tokens, passes.minimum, [texts.tolist() for texts in passes.copies]
-    (42, 42, [[0, 2], [1]])
+    >>> passes.tokens, [texts.tolist() for texts in passes.copies]
+    (42, [[0, 2], [1]])
     """
     copies = distinct(sequences)
     first = [int(texts[0]) for texts in copies]
@@ -168,9 +131,7 @@ def plan(
     unique_groups = np.asarray(groups)[first]
     numbers = np.arange(len(first))
     parts = cut(unique, unique_groups, numbers, budget, fill=fill, packing=packing)
-    tokens = sum(part.tokens for part in parts)
-    cached = max((part.n_to_cache for part in parts), default=0)
-    return Plan(parts, copies, tokens, cached, unique, unique_groups, packing)
+    return Plan(parts, copies)
 
 
 def cut(
@@ -183,6 +144,8 @@ def cut(
     packing: Packing,
 ) -> list[Part]:
     """Packs or batches of the sequences of these `numbers`."""
+    if budget < 1:
+        raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
     chosen = [sequences[number] for number in numbers.tolist()]
     if packing.refused:
         waste = WASTE if packing.pads else 0.0
@@ -206,29 +169,24 @@ def pad(lengths: Sequence[int] | Ints, budget: int, waste: float = WASTE) -> lis
     >>> [(part.texts.tolist(), part.tokens) for part in pad([3, 5, 3], budget=8)]
     [([1], 5), ([0, 2], 6)]
     """
-    if budget < 1:
-        raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
     sizes = np.asarray(lengths, np.intp)
     # Longest first: if memory runs out, it does so at once.
     order = np.argsort(-sizes, kind="stable")
 
-    # The first text of each batch, and the last batch's tokens without padding.
-    bounds = [0]
-    n_tokens = 0
-    for k, size in enumerate(sizes[order].tolist()):
-        n_texts = k - bounds[-1] + 1
-        longest = int(sizes[order[bounds[-1]]])
-        padded = longest * n_texts
-        padding = padded - n_tokens - size
-        is_full = padded > budget or padding > waste * padded
-        # A batch holds one text at least, however long it is.
-        if is_full and n_texts > 1:
-            bounds.append(k)
-            n_tokens = 0
-        n_tokens += size
-
-    batches = np.split(order, bounds[1:]) if len(order) else []
-    return [Part(texts, int(sizes[texts].max()) * len(texts)) for texts in batches]
+    parts = []
+    begin = 0
+    while begin < len(order):
+        longest = int(sizes[order[begin]])
+        n_texts = max(budget // longest, 1)
+        batch = order[begin : begin + n_texts]
+        # The tokens of the batch up to each of its texts, with the padding and without.
+        padded = longest * np.arange(1, len(batch) + 1)
+        is_wasteful = padded - np.cumsum(sizes[batch]) > waste * padded
+        if is_wasteful.any():
+            batch = batch[: int(is_wasteful.argmax())]
+        parts.append(Part(batch, longest * len(batch)))
+        begin += len(batch)
+    return parts
 
 
 def count_tokens(sequences: Texts) -> Ints:
@@ -263,19 +221,6 @@ class _PromptTexts(NamedTuple):
     shared: Ints
 
 
-def trie_size(sequences: Texts, groups: Groups) -> int:
-    """The fewest tokens that give every text of each group its path: the nodes of one
-    trie per group.
-
-    >>> trie_size([np.array([1, 2, 3]), np.array([1, 2, 4, 5])], [0, 0])
-    5
-    """
-    n_nodes = 0
-    for prompt in _prompts(sequences, groups):
-        n_nodes += int((prompt.lengths - prompt.shared).sum())
-    return n_nodes
-
-
 def pack(
     sequences: Texts,
     groups: Groups,
@@ -290,24 +235,22 @@ def pack(
     `groups[i]`: the number of text i's prompt; only texts of one prompt share rows. A
     prompt whose trie is larger than the budget is cut, and its packs follow one
     another, each going on from what the one before has cached. Where the model does not
-    allow that (`caches`), it is cut between texts, and each pack forwards their common
-    beginning again; a single text that is longer than the budget is then a pack of its
-    own. Other prompts are put together up to `fill` tokens, by default the budget.
+    allow that (`caches`), its texts share nothing, and one that is longer than the
+    budget is a pack of its own. Pieces that stand alone are put together up to `fill`
+    tokens, by default the budget.
     """
-    if budget < 1:
-        raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
-    # Prompts that fit into one pack, and the packs of those that do not.
+    # What fits into one pack, and the packs of prompts that do not.
     small: list[Part] = []
     chains: list[list[Part]] = []
     for prompt in _prompts(sequences, groups):
-        cuts = _cut_trie if caches else _cut_texts
-        pieces = list(cuts(prompt, budget))
+        pieces = list(_cut_trie(prompt, budget))
         if len(pieces) == 1:
             small += pieces
+        elif caches:
+            # All are full but the last.
+            chains.append(pieces)
         else:
-            # The largest first; packs that go on from one another are full but for the
-            # last, and keep their order.
-            chains.append(sorted(pieces, key=_TOKENS, reverse=True))
+            small += _single_texts(prompt)
 
     if fill is None:
         fill = budget
@@ -378,20 +321,10 @@ def _cut_trie(prompt: _PromptTexts, budget: int) -> Iterator[Part]:
     yield Part(texts[begin:], size, shared[begin:], n_cached)
 
 
-def _cut_texts(prompt: _PromptTexts, budget: int) -> Iterator[Part]:
-    """The same for models that cannot go on: each pack begins with a whole text."""
-    texts, lengths, shared = prompt
-    shared = shared.copy()
-    begin = 0
-    size = 0
-    for k, length in enumerate(lengths.tolist()):
-        if k > begin and size + length - int(shared[k]) > budget:
-            yield Part(texts[begin:k], size, shared[begin:k])
-            begin = k
-            shared[k] = 0
-            size = 0
-        size += length - int(shared[k])
-    yield Part(texts[begin:], size, shared[begin:])
+def _single_texts(prompt: _PromptTexts) -> Iterator[Part]:
+    """Each text of a prompt by itself."""
+    for text, length in zip(prompt.texts, prompt.lengths.tolist(), strict=True):
+        yield Part(np.array([text]), length, np.zeros(1, np.intp))
 
 
 def _bins(pieces: list[Part], fill: int) -> list[list[Part]]:

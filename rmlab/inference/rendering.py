@@ -1,12 +1,9 @@
 """Conversations to text by a chat template that reads a pinned date for the clock."""
 
-import inspect
 import json
 import re
-import string
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from rmlab.tables import DataError
@@ -29,21 +26,15 @@ _DAY = datetime.strptime(DATE, "%d %b %Y")
 
 # Stands before a template in place of the function of this name that transformers gives
 # to all of them: it hands templates plain data only, and so no function of ours. TEXTS:
-# of the formats that the template names, six times as fast as code by code. `%%` is a
-# percent sign, and a code may have a flag, as in `%-d`. Jinja takes away a line break
-# behind a block: without the last one it would take the template's own.
+# the date in each format that the template names. Jinja takes away a line break behind
+# a block: without the last one it would take the template's own.
 _CLOCK = (
     "{% macro strftime_now(format) %}{% set texts = TEXTS %}"
     "{% if format in texts %}{{ texts[format] }}{% else %}"
-    "{% set fields = FIELDS %}"
-    "{% set pieces = format.replace('%%', '%\\0').split('%') %}"
-    "{{ pieces[0] }}{% for piece in pieces[1:] %}"
-    "{% if piece[:1] in fields %}{{ fields[piece[:1]] ~ piece[1:] }}"
-    "{% elif piece[:2] in fields %}{{ fields[piece[:2]] ~ piece[2:] }}"
-    "{% else %}{{ '%' ~ piece }}{% endif %}"
-    "{% endfor %}{% endif %}{% endmacro %}\n"
+    "{{ raise_exception('it makes the format of its date') }}"
+    "{% endif %}{% endmacro %}\n"
 )
-_NAMED_FORMAT = re.compile(r"""strftime_now\(\s*['"]([^'"\\]*)['"]""")
+_NAMED_FORMAT = re.compile(r"""strftime_now\(\s*(?:format=)?['"]([^'"\\]*)['"]""")
 
 
 def _pinned_clock(jinja: str) -> str:
@@ -51,25 +42,7 @@ def _pinned_clock(jinja: str) -> str:
     texts = {}
     for text_format in _NAMED_FORMAT.findall(jinja):
         texts[text_format] = _DAY.strftime(text_format)
-    return _CLOCK.replace("FIELDS", _date_fields()).replace("TEXTS", json.dumps(texts))
-
-
-@cache
-def _date_fields() -> str:
-    """What Python's `strftime` writes for each code, as a Jinja dictionary."""
-    fields = {"\0": "%"}
-    for flag in ("", "-", "_", "0", "^", "#", "E", "O"):
-        for letter in string.ascii_letters:
-            code = flag + letter
-            # Codes that the platform does not know stay as they are; Windows refuses
-            # them.
-            try:
-                text = _DAY.strftime(f"%{code}")
-            except ValueError:
-                continue
-            if text != f"%{code}":
-                fields[code] = text
-    return json.dumps(fields)
+    return _CLOCK.replace("TEXTS", json.dumps(texts))
 
 
 def pinned_date(jinja: str) -> str | None:
@@ -148,14 +121,11 @@ def _reads(name: str, jinja: str) -> bool:
 
 
 def _check_options(options: TemplateOptions, jinja: str) -> None:
-    """Raise DataError for a variable that the template does not read, and for one that
-    transformers would take for an option of its own.
+    """Raise DataError for a variable that the template does not read, or that is not
+    plain.
     """
-    from transformers import PreTrainedTokenizerBase
-
-    taken = {*inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters}
     for name in options:
-        if not _reads(name, jinja) or name in taken - {TOOLS, "documents"}:
+        if not _reads(name, jinja):
             problem = f"template_options: the chat template does not read {name!r}"
             raise DataError(problem, "give variables that stand in its text")
     try:

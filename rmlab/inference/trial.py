@@ -145,9 +145,7 @@ def _try_packing(passes: Passes) -> Packing:
     if trial.refused:
         return Packing(trial.refused)
 
-    is_half = model.dtype.itemsize < 4
-    half_differs = is_half and passes.kernels.serve(model.device)
-    return Packing(None, causal, half_differs=half_differs)
+    return Packing(None, causal)
 
 
 def _trial_texts(config: "PreTrainedConfig", longest: int) -> list[Ints]:

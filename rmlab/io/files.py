@@ -1,14 +1,13 @@
 """Scores and comparisons from files, folders and globs, and to files."""
 
 import glob
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
 import pandas as pd
 
-from rmlab import metrics, records, tables
+from rmlab import records, tables
 from rmlab.benchmarks.own_files import load_scores
 from rmlab.benchmarks.pools import load_pool
 from rmlab.benchmarks.roles import OwnColumns
@@ -18,8 +17,6 @@ from rmlab.tables import DataError, check_option, nearest
 
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 """A file, a folder, a glob, or several of them."""
-
-_log = logging.getLogger(__name__)
 
 
 def read_scores(
@@ -118,9 +115,7 @@ def read_pairs(
     Parameters
     ----------
     source
-        What to read. Scores of one chosen and one rejected answer to each prompt, such
-        as those of RMB's runner, are compared as `rmlab.pairs` does, and a warning says
-        so.
+        What to read. Scores are no comparisons: `rmlab.pairs(read_scores(...))`.
     format
         Recognised from the content unless given: "rmlab" has the columns of a pairs
         table; "response-matrix" is a CSV with one row per model and one column per
@@ -155,14 +150,16 @@ def read_pairs(
         if columns is not None:
             data = read_source(path)
             return tables.check_pairs(results.read_mapped_pairs(data, columns))
-        if format == "response-matrix" or (
-            format is None and _is_matrix(path, by_header=True)
-        ):
+        is_matrix = format == "response-matrix"
+        if format is None and records.file_suffix(path) in records.CSV:
+            is_matrix = matrix.is_matrix(records.read_header(path))
+        if is_matrix:
             frame = matrix.read_matrix(path, benchmark, subsets)
         else:
             frame = _read_file(path, sidecar, format, None, None)
         if "score" in frame:
-            frame = _compare_scores(path, frame)
+            problem = f"{path}: holds scores and no comparisons"
+            raise DataError(problem, "use pairs(read_scores(...))")
         return tables.check_pairs(frame)
 
     files = _find_files(source, pairs=True)
@@ -278,18 +275,6 @@ def _read_files(
     return merged
 
 
-def _compare_scores(path: Path, scores: pd.DataFrame) -> pd.DataFrame:
-    """Comparisons of the scores of one chosen and one rejected answer each."""
-    scores = tables.check_scores(scores, allow_missing=True)
-    if scores["slot"].any():
-        problem = "holds scores and no comparisons"
-        raise DataError(problem, "use pairs(read_scores(...))")
-    _log.warning(
-        "%s: holds scores of pairs; they are compared as rmlab.pairs does", path
-    )
-    return metrics.pairs(scores)
-
-
 def _read_file(
     path: Path,
     sidecar: _Sidecar,
@@ -304,9 +289,6 @@ def _read_file(
     runners = results.runner_fields()
     if format is not None:
         check_option("format", format, ["rmlab", "pool", *runners])
-    elif _is_matrix(path, by_header=False):
-        problem = f"{path}: holds outcomes and no scores"
-        raise DataError(problem, f"use read_pairs({str(path)!r})")
     header = native.read_header(path)
     if format == "rmlab" or (format is None and _is_native(header)):
         frame = native.read_frame(path, sidecar)
@@ -336,13 +318,6 @@ def _is_pool(header: Sequence[str]) -> bool:
     names = {name.strip().lower() for name in header}
     prompts = {"id", "prompt", "question", "problem"}
     return {"score", "correct"} <= names and not prompts.isdisjoint(names)
-
-
-def _is_matrix(path: Path, *, by_header: bool) -> bool:
-    if records.file_suffix(path) not in records.CSV:
-        return False
-    header = records.read_header(path)
-    return matrix.is_matrix(path, header, by_header=by_header)
 
 
 def _name_models(files: Sequence[Path]) -> dict[Path, str]:

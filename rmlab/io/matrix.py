@@ -12,7 +12,7 @@ from rmlab.records import refuse_rows
 from rmlab.tables import DataError
 from rmlab.text import short
 
-_NO_ITEMS = {"id", "prompt"} | SCORE_COLUMNS
+_NO_ITEMS = {"id", "prompt", "label", "outcome", "margin"} | SCORE_COLUMNS
 _ITEM_COLUMNS = ("item", "id", "item_id", "prompt_id", "prompt")
 _OUTCOMES = {
     "1": "win",
@@ -24,21 +24,13 @@ _OUTCOMES = {
 }
 
 
-def is_matrix(path: Path, header: Sequence[str], *, by_header: bool) -> bool:
-    """Whether a CSV file has a row per model and a column per item, or the other way
-    round, with nothing but outcomes.
-
-    `by_header`: the name `model` of the first column says enough.
+def is_matrix(header: Sequence[str]) -> bool:
+    """Whether the columns of a CSV file are those of a row per model and a column per
+    item, or the other way round.
     """
-    names = [name.lower() for name in header]
-    if len(names) < 2 or _NO_ITEMS.intersection(names[1:]):
-        return False
-    if header[0] == "model" and by_header:
-        return True
-    if header[0] not in ("model", *_ITEM_COLUMNS):
-        return False
-    _, lines = records.read_csv_lines(path)
-    return all(cell in _OUTCOMES for line in lines for cell in line[1:])
+    is_first = header[0] == "model" or header[0] in _ITEM_COLUMNS
+    names = {name.lower() for name in header[1:]}
+    return is_first and bool(names) and names.isdisjoint(_NO_ITEMS)
 
 
 def read_matrix(

@@ -11,7 +11,7 @@ from rmlab.judges.questions import Question, count_tokens
 from rmlab.scorers.base import Text
 from rmlab.scoring.texts import comparisons
 from rmlab.scoring.walk import list_parts
-from rmlab.store import Store, open_store
+from rmlab.store import Store
 
 
 def texts_by_judge(
@@ -29,7 +29,7 @@ def texts_by_judge(
 
 
 def cost(
-    judge: Judge, responses: pd.DataFrame, *, store: str | Path | Store | None = None
+    judge: Judge, responses: pd.DataFrame, *, store: str | Path | None = None
 ) -> pd.DataFrame:
     """Count what judging `responses` would take; nothing is asked.
 
@@ -54,7 +54,7 @@ def cost(
     for asked, texts in texts_by_judge(judge, responses):
         stored: set[str] = set()
         if store is not None:
-            stored.update(open_store(store).read(asked.fingerprint))
+            stored.update(Store(store).read(asked.fingerprint))
         for text in texts:
             for question in asked.questions(text):
                 questions[question.key] = question

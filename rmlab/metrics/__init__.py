@@ -3,8 +3,7 @@ best of n.
 """
 
 from rmlab.estimation.ties import ties_score
-from rmlab.metrics.best_of_n import best_of_curve
-from rmlab.metrics.gain import best_of_gain
+from rmlab.metrics.best_of_n import best_of_curve, best_of_gain
 from rmlab.metrics.pairing import pairs
 from rmlab.metrics.steps import combine_steps
 from rmlab.metrics.summaries import accuracy, estimates, matrix, summary

@@ -1,18 +1,18 @@
-"""Pools: the candidates of a prompt, any number of them right, and how often a score
-selects a right one among n.
+"""Pools: the candidates of a prompt, any number of them right, and how often a score,
+or an election, selects a right one among n.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rmlab.estimation.best_of import N_CANDIDATES
-from rmlab.estimation.clustered import group_means
-from rmlab.estimation.items import cluster_columns, require_item_columns
+from rmlab.estimation.clustered import rows_by_code
+from rmlab.estimation.items import cluster_columns
 from rmlab.estimation.ties import TIES
-from rmlab.metrics.majority import Ballot, majority_credit, weighted_credit
 from rmlab.tables import (
     KEY,
     PROMPT,
@@ -25,6 +25,9 @@ from rmlab.tables import (
 
 Credit = Callable[[int], FloatArray]
 """Expected share of right selections of each prompt, for a number of candidates."""
+
+_N_DRAWS = 256  # at least; every candidate comes equally often
+_ROUNDING = 1e-12  # sums of rewards that differ by less are equal
 
 
 class Pools(NamedTuple):
@@ -43,9 +46,16 @@ class Pools(NamedTuple):
     n_right: IntArray
     cluster: IntArray
 
+    def default_sizes(self) -> list[int]:
+        """Powers of two up to the smallest pool."""
+        n_doublings = int(self.size.min()).bit_length()
+        return [2**i for i in range(n_doublings)]
 
-class _Curve(NamedTuple):
-    """One way to select: its kind, its pools, and its credit for each n."""
+
+class Curve(NamedTuple):
+    """One way to select: its kind, its pools, its credit for each n, and why it has
+    none.
+    """
 
     kind: str
     pools: Pools
@@ -76,7 +86,7 @@ def group_pools(scores: pd.DataFrame, cluster: str | None) -> Pools:
     prompt, first_rows = group_codes(scores, ["model", *PROMPT])
     prompts = scores.iloc[first_rows].reset_index(drop=True)
     is_right = (scores["label"] == "chosen").to_numpy()
-    clusters = group_codes(prompts, cluster_columns(scores, cluster))[0]
+    clusters, _ = group_codes(prompts, cluster_columns(scores, cluster))
     return Pools(
         candidates=scores,
         prompt=prompt,
@@ -87,35 +97,6 @@ def group_pools(scores: pd.DataFrame, cluster: str | None) -> Pools:
         n_right=np.bincount(prompt[is_right], minlength=len(first_rows)),
         cluster=clusters,
     )
-
-
-def default_sizes(pools: Pools) -> list[int]:
-    """Powers of two up to the smallest pool."""
-    n_doublings = int(pools.size.min()).bit_length()
-    return [2**i for i in range(n_doublings)]
-
-
-def pool_curve(
-    scores: pd.DataFrame,
-    sizes: Sequence[int] | None,
-    by: list[str],
-    references: bool,
-    cluster: str | None,
-    confidence: float,
-) -> pd.DataFrame:
-    """The rows of `best_of_curve` for a checked table of pools."""
-    if "model" not in by:
-        raise DataError(f"by: {by} lacks 'model'", "add it")
-    require_item_columns(scores, by, [])
-    pools = group_pools(scores, cluster)
-    if sizes is None:
-        sizes = default_sizes(pools)
-
-    curves = [_Curve("model", pools, selection_credit(pools))]
-    if references:
-        curves += _list_references(pools, cluster)
-    frames = [_draw_points(curve, sizes, by, confidence) for curve in curves]
-    return pd.concat(frames, ignore_index=True).astype({"reason": "str"})
 
 
 def selection_credit(pools: Pools) -> Credit:
@@ -141,163 +122,104 @@ def selection_credit(pools: Pools) -> Credit:
     place_of_prompt = np.cumsum(pools.size) - pools.size
     n_from_level_down = size - (first_place - place_of_prompt[prompt_of_level])
     share_right = n_right / n_at_level
-    is_complete = ~has_missing(pools)
+    has_missing = np.bincount(pools.prompt, np.isnan(pools.score)) > 0
 
     def credit(n: int) -> FloatArray:
-        at_most = share_of_draws(n_from_level_down, size, n)
-        below = share_of_draws(n_from_level_down - n_at_level, size, n)
+        at_most = _share_of_draws(n_from_level_down, size, n)
+        below = _share_of_draws(n_from_level_down - n_at_level, size, n)
         earned = (at_most - below) * share_right
         total = np.bincount(prompt_of_level, earned)
-        return np.where(is_complete, total, np.nan)
+        return np.where(has_missing, np.nan, total)
 
     return credit
 
 
-def has_missing(pools: Pools) -> BoolArray:
-    """Which prompts have a candidate without a score."""
-    return np.bincount(pools.prompt, np.isnan(pools.score)) > 0
-
-
-def too_small(n_candidates: int) -> str:
-    """The reason for which a size has no number."""
-    plural = "" if n_candidates == 1 else "s"
-    return f"the smallest pool has {n_candidates} candidate{plural}"
-
-
-def share_of_draws(n_marked: IntArray, size: IntArray, n: int) -> FloatArray:
+def _share_of_draws(n_marked: IntArray, size: IntArray, n: int) -> FloatArray:
     """In which share of the draws of n candidates all are marked ones; NaN where there
     are fewer than n candidates.
     """
-    share = np.full(len(size), np.nan)
-    present_sizes = np.flatnonzero(np.bincount(size))
-    for n_candidates in present_sizes[present_sizes >= n]:
-        # C(m, n) / C(N, n) for all m, as a product of n shares.
-        marked = np.arange(n_candidates + 1)
-        share_of_marked = np.ones(n_candidates + 1)
-        for i in range(n):
-            share_of_marked *= np.maximum(marked - i, 0) / (n_candidates - i)
-        is_here = size == n_candidates
-        share[is_here] = share_of_marked[n_marked[is_here]]
+    share = np.where(size >= n, 1.0, np.nan)
+    for i in range(n):
+        # C(m, n) / C(N, n), as a product of n shares.
+        share *= np.maximum(n_marked - i, 0) / np.maximum(size - i, 1)
     return share
 
 
-def _draw_points(
-    curve: _Curve, sizes: Sequence[int], by: list[str], confidence: float
-) -> pd.DataFrame:
-    """One row per group of prompts and n."""
-    pools = curve.pools
-    group, first_rows = group_codes(pools.prompts, by)
-    names = pools.prompts.iloc[first_rows][by].reset_index(drop=True)
-    n_groups = len(first_rows)
-    smallest = np.full(n_groups, pools.size.max())
-    np.minimum.at(smallest, group, pools.size)
-    chance = np.bincount(group, pools.n_right / pools.size) / np.bincount(group)
-
-    frames = []
-    for n in sizes:
-        is_large_enough = smallest >= n
-        credit = np.where(is_large_enough[group], curve.credit(n), np.nan)
-        means = group_means(
-            credit, group, pools.cluster, n_groups, confidence=confidence
-        )
-        reason = means.reason
-        reason[means.n_pairs == 0] = curve.reason or "no prompt with all scores"
-        for i in np.flatnonzero(~is_large_enough):
-            reason[i] = too_small(smallest[i])
-
-        numbers: dict[str, object] = {
-            "n": n,
-            "accuracy": means.value,
-            "se": means.se,
-            "low": means.low,
-            "high": means.high,
-            "n_prompts": means.n_prompts,
-            "missing": means.missing,
-            "reason": reason,
-            "chance": chance,
-            "kl": np.log(n) - (n - 1) / n,
-            "kind": curve.kind,
-        }
-        frames.append(pd.DataFrame({**names, **numbers}))
-    # The index is the number of the group.
-    return pd.concat(frames).sort_index(kind="stable")
-
-
-def _list_references(pools: Pools, cluster: str | None) -> Iterator[_Curve]:
+def list_references(pools: Pools, cluster: str | None) -> Iterator[Curve]:
     """What a score is compared with: the best and the blind ways to select."""
     candidates = pools.candidates.drop_duplicates(KEY)
 
-    def group_as(name: str, score: pd.Series | float = 0.0) -> Pools:
-        return group_pools(candidates.assign(model=name, score=score), cluster)
+    def select_by(kind: str, name: str, score: pd.Series | float) -> Curve:
+        scored = group_pools(candidates.assign(model=name, score=score), cluster)
+        return Curve(kind, scored, selection_credit(scored))
 
-    oracle = group_as("any right")
-    yield _Curve("any right", oracle, _any_right_credit(oracle))
-    blind = group_as("random")
-    yield _Curve("random", blind, selection_credit(blind))
+    is_right = (candidates["label"] == "chosen").astype(float)
+    yield select_by("any right", "any right", is_right)
+    yield select_by("random", "random", 0.0)
     if "answer" in candidates:
-        voters = group_as("majority")
-        yield _Curve("majority", voters, _vote_credit(voters, majority_credit))
-        yield from _list_weighted_majorities(pools, cluster)
-    for name, score in _list_blind_scores(candidates):
-        baseline = group_as(name, score)
-        yield _Curve("content-blind", baseline, selection_credit(baseline))
-
-
-def _any_right_credit(pools: Pools) -> Credit:
-    """How often n candidates hold a right one (pass@n)."""
-    n_wrong = pools.size - pools.n_right
-    return lambda n: 1 - share_of_draws(n_wrong, pools.size, n)
-
-
-def _list_weighted_majorities(pools: Pools, cluster: str | None) -> Iterator[_Curve]:
-    """The answer with the largest sum of rewards, by model."""
-    model = pools.candidates["model"]
-    for name in model.unique():
-        own = pools.candidates[model == name].reset_index(drop=True)
-        voters = group_pools(own, cluster)
-        if (voters.score < 0).any():
-            reason = "votes weigh at least 0: some rewards are negative"
-            yield _Curve("weighted majority", voters, _no_credit(voters), reason)
-        else:
-            credit = _vote_credit(voters, weighted_credit)
-            yield _Curve("weighted majority", voters, credit)
-
-
-def _no_credit(pools: Pools) -> Credit:
-    return lambda n: np.full(len(pools.size), np.nan)
-
-
-def _list_blind_scores(candidates: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
-    """Scores that do not read the answers, where the table has what they count."""
+        voters = group_pools(candidates.assign(model="majority", score=1.0), cluster)
+        yield Curve("majority", voters, _vote_credit(voters))
+        for _, rows in pools.candidates.groupby("model", sort=False):
+            voters = group_pools(rows.reset_index(drop=True), cluster)
+            reason = ""
+            if (voters.score < 0).any():
+                reason = "votes weigh at least 0: some rewards are negative"
+            yield Curve("weighted majority", voters, _vote_credit(voters), reason)
     if "n_steps" in candidates:
-        yield "fewest steps", -candidates["n_steps"]
+        yield select_by("content-blind", "fewest steps", -candidates["n_steps"])
     if "characters" in candidates:
-        yield "shortest", -candidates["characters"]
-        yield "longest", candidates["characters"]
+        yield select_by("content-blind", "shortest", -candidates["characters"])
+        yield select_by("content-blind", "longest", candidates["characters"])
 
 
-def _vote_credit(pools: Pools, count_votes: Callable[[Ballot, int], float]) -> Credit:
-    """The credit of an election among the final answers of n candidates."""
+def _vote_credit(pools: Pools) -> Credit:
+    """How often the final answer with the largest sum of scores among n candidates is
+    right; no score may be negative.
+    """
     answer, _ = group_codes(pools.candidates, ["model", *PROMPT, "answer"])
-    # Where all are right or all are wrong, there is nothing to elect.
-    always = np.where(pools.n_right == 0, 0.0, 1.0)
-    always[has_missing(pools)] = np.nan
-    is_mixed = (pools.n_right > 0) & (pools.n_right < pools.size)
-    is_mixed &= ~np.isnan(always)
-
-    rows = np.argsort(pools.prompt, kind="stable")
-    rows_of_prompt = np.split(rows, np.cumsum(pools.size)[:-1])
-    ballots = {}
-    for i in np.flatnonzero(is_mixed):
-        rows = rows_of_prompt[i]
-        codes = pd.factorize(answer[rows])[0]
-        ballots[i] = Ballot(codes, pools.is_right[rows], pools.score[rows])
+    rows_of_prompt = rows_by_code(pools.prompt, len(pools.size))
+    has_negative = (pools.score < 0).any()
 
     def credit(n: int) -> FloatArray:
-        share = np.where(pools.size >= n, always, np.nan)
-        for i, ballot in ballots.items():
-            if pools.size[i] >= n:
-                share[i] = count_votes(ballot, n)
+        share = np.full(len(pools.size), np.nan)
+        for prompt, rows in enumerate(rows_of_prompt):
+            if len(rows) >= n and not has_negative:
+                is_right = pools.is_right[rows]
+                share[prompt] = _elect(answer[rows], is_right, pools.score[rows], n)
         return share
 
     return credit
+
+
+def _elect(answer: IntArray, is_right: BoolArray, weight: FloatArray, n: int) -> float:
+    """How often the answer with the largest sum of weights among n candidates is right,
+    over at least 256 draws; exact for one candidate and for all.
+    """
+    if np.isnan(weight).any():
+        return np.nan
+    if is_right.all() or not is_right.any():
+        return float(is_right[0])
+    codes, _ = pd.factorize(answer)
+    counts = np.bincount(codes)
+    share_right = np.bincount(codes, is_right) / counts
+    is_answer = np.eye(len(counts))[codes]
+
+    is_drawn = (_list_draws(len(codes)) < n).astype(np.float64)
+    total = is_drawn @ (is_answer * weight[:, None])
+    total[is_drawn @ is_answer == 0] = -np.inf
+    largest = total.max(axis=1, keepdims=True)
+    has_won = total >= largest * (1 - _ROUNDING)
+    return float((has_won @ share_right / has_won.sum(axis=1)).mean())
+
+
+@cache
+def _list_draws(n_candidates: int) -> IntArray:
+    """(draws, candidates): places of the candidates in orders of a fixed seed; each
+    order comes with all its rotations.
+    """
+    rng = np.random.default_rng(0)
+    n_orders = -(-_N_DRAWS // n_candidates)
+    order = np.tile(np.arange(n_candidates), (n_orders, 1))
+    orders = rng.permuted(order, axis=1)
+    rotated = orders[:, None, :] + np.arange(n_candidates)[:, None]
+    return (rotated % n_candidates).reshape(-1, n_candidates)

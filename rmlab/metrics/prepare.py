@@ -1,9 +1,8 @@
 """A table as its benchmark counts it: items with their parts, and its numbers."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,9 @@ from rmlab.estimation.items import NO_STYLE, Items, Parts
 from rmlab.estimation.weights import Average, Number, domain_parts, weighted_mean
 from rmlab.metrics.pairing import as_pairs
 from rmlab.tables import DataError, IntArray
+
+_Selected = tuple[str, str, IntArray, Sequence[str]]
+"""Quantity and name of a number, the items that count, and the required parts."""
 
 _MAX_DOMAINS = 8  # of data without columns of their own in a summary
 
@@ -91,15 +93,6 @@ def _parts_of_one_domain(items: Items) -> Parts | None:
     return None
 
 
-class _Selection(NamedTuple):
-    """A number by its name, the items that count, and the parts that must be there."""
-
-    quantity: str
-    name: str
-    rows: IntArray
-    parts: Collection[str]
-
-
 def list_numbers(
     benchmark: Benchmark, items: Items, *, of_summary: bool = False
 ) -> tuple[pd.DataFrame, list[Number]]:
@@ -108,30 +101,25 @@ def list_numbers(
     The frame names them by quantity (overall, section, domain, subset, level, cell) and
     name. The overall score is the first.
     """
-    every_row = np.arange(len(items.frame))
-    overall = _Selection("overall", "overall", every_row, items.parts.names)
-    selections = [*_select_parts(benchmark, items), *_select_styles(items)]
-    if of_summary:
-        selections = _pick_columns(benchmark, selections)
-    selections = [overall, *selections]
-
-    place_of_part = {name: place for place, name in enumerate(items.parts.names)}
-    numbers = []
-    for selection in selections:
-        named = [
-            place_of_part[name] for name in selection.parts if name in place_of_part
-        ]
-        present = items.parts.of_item[selection.rows]
-        required = np.union1d(present, named).astype(np.intp)
-        numbers.append(weighted_mean(items, selection.rows, required))
+    selected = [*_select_parts(benchmark, items), *_select_styles(items)]
     names = pd.DataFrame(
         {
-            "quantity": [selection.quantity for selection in selections],
-            "name": [selection.name for selection in selections],
+            "quantity": ["overall", *(quantity for quantity, _, _, _ in selected)],
+            "name": ["overall", *(name for _, name, _, _ in selected)],
         },
         dtype="str",
     )
-    return names, numbers
+    places = list(range(1, len(names)))
+    if of_summary:
+        places = _pick_columns(benchmark, names)
+    numbers = [overall_number(items)]
+    for place in places:
+        _, _, rows, parts = selected[place - 1]
+        present = items.parts.of_item[rows]
+        named = pd.Index(items.parts.names).get_indexer(pd.Index(parts))
+        required = np.union1d(present, named[named >= 0])
+        numbers.append(weighted_mean(items, rows, required))
+    return names.iloc[[0, *places]].reset_index(drop=True), numbers
 
 
 def overall_number(items: Items) -> Number:
@@ -139,7 +127,7 @@ def overall_number(items: Items) -> Number:
     return weighted_mean(items, required=np.arange(len(items.parts.names)))
 
 
-def _select_parts(benchmark: Benchmark, items: Items) -> Iterator[_Selection]:
+def _select_parts(benchmark: Benchmark, items: Items) -> Iterator[_Selected]:
     """Sections, domains, and the subsets that are not domains themselves.
 
     A row's name must not depend on which rows there are: chat alone is still a domain
@@ -149,56 +137,47 @@ def _select_parts(benchmark: Benchmark, items: Items) -> Iterator[_Selection]:
     subset = items.frame["subset"].to_numpy(object)
     for name, subsets in benchmark.sections.items():
         rows = np.flatnonzero(np.isin(subset, subsets))
-        yield _Selection("section", name, rows, subsets)
+        yield "section", name, rows, subsets
 
     domain_of = benchmark.subsets
-    subsets_of: dict[str, list[str]] = {}
-    for member, name in domain_of.items():
-        subsets_of.setdefault(name, []).append(member)
     are_domains = bool(domain_of) and list(domain_of) == list(domain_of.values())
-
     quantity = "subset" if are_domains else "domain"
-    for name in subsets_of or dict.fromkeys(domain):
+    for name in dict.fromkeys(domain_of.values() if domain_of else domain):
+        members = [member for member, of in domain_of.items() if of == name]
         title = benchmark.subset_names.get(name, name)
-        members = [name, *subsets_of.get(name, [])]
-        rows = np.flatnonzero(domain == name)
-        yield _Selection(quantity, title, rows, members)
+        yield quantity, title, np.flatnonzero(domain == name), [name, *members]
     if not are_domains:
         for name in dict.fromkeys(subset[domain != subset]):
-            rows = np.flatnonzero(subset == name)
-            yield _Selection("subset", name, rows, [name])
+            yield "subset", name, np.flatnonzero(subset == name), [name]
 
 
-def _select_styles(items: Items) -> Iterator[_Selection]:
+def _select_styles(items: Items) -> Iterator[_Selected]:
     """Levels, and pairs of styles, where all comparisons have them."""
     if (items.style_code == NO_STYLE).any():
         return
     level = items.frame["level"].to_numpy(object)
     for name in tables.LEVELS:
-        rows = np.flatnonzero(level == name)
-        yield _Selection("level", name, rows, items.parts.names)
+        yield "level", name, np.flatnonzero(level == name), items.parts.names
     for code, styles in enumerate(product(tables.STYLES, repeat=2)):
         rows = np.flatnonzero(items.style_code == code)
-        yield _Selection("cell", " > ".join(styles), rows, items.parts.names)
+        yield "cell", " > ".join(styles), rows, items.parts.names
 
 
-def _pick_columns(
-    benchmark: Benchmark, selections: Sequence[_Selection]
-) -> list[_Selection]:
-    """The benchmark's columns of a summary; without any, the domains and levels."""
+def _pick_columns(benchmark: Benchmark, names: pd.DataFrame) -> list[int]:
+    """Places of the benchmark's columns of a summary; without any, of the domains and
+    levels.
+    """
+    quantity = names["quantity"]
     if benchmark.columns:
-        by_name: dict[str, _Selection] = {}
-        for selection in selections:
-            if selection.quantity != "cell":
-                by_name.setdefault(selection.name, selection)
-        return [by_name[name] for name in benchmark.columns if name in by_name]
+        titles = names["name"][quantity != "cell"].tolist()
+        return [titles.index(name) for name in benchmark.columns if name in titles]
 
-    picked = []
-    for quantity in ("domain", "level"):
-        group = [number for number in selections if number.quantity == quantity]
-        if 1 < len(group) <= _MAX_DOMAINS:
-            picked += group
-    return picked
+    places: list[int] = []
+    for group in ("domain", "level"):
+        members = np.flatnonzero(quantity == group).tolist()
+        if 1 < len(members) <= _MAX_DOMAINS:
+            places += members
+    return places
 
 
 def chance_of_numbers(

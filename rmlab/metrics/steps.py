@@ -1,12 +1,12 @@
 """Step scores: the scores of the steps of an answer, combined to one."""
 
-from collections.abc import Sequence
-from typing import Literal, get_args
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from rmlab.tables import BoolArray, DataError, FloatArray, IntArray, check_option
+from rmlab.tables import DataError, FloatArray, check_option
 from rmlab.text import short
 
 StepRule = Literal["last", "min", "mean", "product", "sum_log"]
@@ -49,53 +49,39 @@ def combine_steps(
     >>> combine_steps([[0.9, 0.5, 0.8], [0.7]], how="min").tolist()
     [0.5, 0.7]
     """
-    check_option("how", how, get_args(StepRule))
+    check_option("how", how, tuple(_RULES))
     lists = steps if isinstance(steps, pd.Series) else pd.Series(list(steps))
-    arrays = [_read_steps(cell, row) for row, cell in enumerate(lists)]
-    n_steps = np.array([len(array) for array in arrays], np.intp)
-    has_steps = n_steps > 0
-
     score = np.full(len(lists), np.nan)
-    if has_steps.any():
-        value = np.concatenate(arrays)
-        first = (np.cumsum(n_steps) - n_steps)[has_steps]
-        score[has_steps] = _reduce_steps(value, first, n_steps[has_steps], how)
+    for row, cell in enumerate(lists):
+        value = _read_steps(cell, row)
+        if len(value) and not np.isnan(value).any():
+            lowest = _LOWEST.get(how, -np.inf)
+            if value.min() < lowest:
+                problem = f"steps: how={how!r} with {value.min():g} in row {row}"
+                raise DataError(problem, "use another rule, or probabilities")
+            score[row] = _RULES[how](value)
     return pd.Series(score, index=lists.index, name="score")
+
+
+_RULES: dict[str, Callable[[FloatArray], float]] = {
+    "last": lambda value: value[-1],
+    "min": np.min,
+    "mean": np.mean,
+    "product": np.prod,
+    "sum_log": lambda value: np.log(value).sum(),
+}
+_LOWEST = {"product": 0.0, "sum_log": np.nextafter(0.0, 1.0)}
 
 
 def _read_steps(cell: object, row: int) -> FloatArray:
     """The step scores of an answer; none where the cell is missing."""
     try:
-        array = np.asarray(cell, np.float64)
+        value = np.asarray(cell, np.float64)
     except (TypeError, ValueError):
-        array = np.zeros(())
-    if array.ndim == 0 and np.isnan(array):
+        value = np.zeros(())
+    if value.ndim == 0 and np.isnan(value):
         return np.zeros(0)
-    if array.ndim != 1:
+    if value.ndim != 1:
         problem = f"steps: {short(cell)} in row {row} is not a list of numbers"
         raise DataError(problem, "pass one list per answer")
-    return array
-
-
-def _reduce_steps(
-    value: FloatArray, first: IntArray, n_steps: IntArray, how: str
-) -> FloatArray:
-    """One number for each run of step scores; `first` is where a run begins."""
-    if how == "last":
-        is_missing = np.logical_or.reduceat(np.isnan(value), first)
-        return np.where(is_missing, np.nan, value[first + n_steps - 1])
-    if how == "min":
-        return np.minimum.reduceat(value, first)
-    if how == "mean":
-        return np.add.reduceat(value, first) / n_steps
-    if how == "product":
-        _refuse(value < 0, value, "how='product' needs step scores from 0")
-        return np.multiply.reduceat(value, first)
-    _refuse(value <= 0, value, "how='sum_log' needs step scores above 0")
-    return np.add.reduceat(np.log(value), first)
-
-
-def _refuse(is_bad: BoolArray, value: FloatArray, need: str) -> None:
-    if is_bad.any():
-        problem = f"steps: {need}; {is_bad.sum()} are not, first {value[is_bad][0]:g}"
-        raise DataError(problem, "use another rule, or probabilities")
+    return value

@@ -10,9 +10,8 @@ import pandas as pd
 from rmlab import tables
 from rmlab.estimation.clustered import Estimate
 from rmlab.estimation.estimate import estimate
-from rmlab.estimation.items import NO_STYLE, Items, refuse_result_names
+from rmlab.estimation.items import DESCRIBED, NO_STYLE, Items, refuse_result_names
 from rmlab.estimation.weights import Average, Number, weighted_mean
-from rmlab.metrics.pairing import as_pairs
 from rmlab.metrics.prepare import chance_of_numbers, list_numbers, prepare
 from rmlab.tables import ITEM, LEVELS, STYLES, DataError, copy_provenance, group_codes
 
@@ -211,9 +210,7 @@ def accuracy(
         For a column that the table does not have, or that is missing in some
         comparisons.
     """
-    if isinstance(by, str):
-        by = [by]
-    by = list(dict.fromkeys(by))
+    by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     columns = [column for column in by if column != "model"]
     frames = []
     for rows in _split_models(table, columns):
@@ -238,6 +235,19 @@ def accuracy(
         raise DataError(problem, "add 'model' or keep one of them")
     measured = [name for name in frame.columns if name not in {"model", *by}]
     return copy_provenance(table, frame[[*by, *measured]])
+
+
+def _split_models(table: pd.DataFrame, columns: list[str]) -> list[pd.DataFrame]:
+    """The table, or its models one by one where a column differs between models, such
+    as bins of margins.
+    """
+    own = [column for column in columns if column not in {*ITEM, *DESCRIBED}]
+    if not own or not {*own, *ITEM, "model"} <= {*table.columns}:
+        return [table]
+    n_values = table.groupby(ITEM, sort=False)[own].nunique(dropna=False)
+    if (n_values == 1).all(axis=None):
+        return [table]
+    return [rows for _, rows in table.groupby("model", sort=False, observed=True)]
 
 
 def group_numbers(
@@ -293,24 +303,6 @@ def _ordered_categories(
     return categories
 
 
-def _split_models(table: pd.DataFrame, columns: list[str]) -> list[pd.DataFrame]:
-    """The table, or its models one by one where a column differs between models, such
-    as bins of margins.
-    """
-    contract = {*ITEM, "subset", *_STYLE_COLUMNS}
-    if not isinstance(table, pd.DataFrame) or set(columns) <= contract:
-        return [table]
-    if not {*ITEM, "model"} <= set(table.columns):
-        return [table]
-    table = as_pairs(table)
-    extra = [name for name in columns if name in {*table.columns} - contract]
-    by_item = table.groupby(ITEM, sort=False, observed=True)
-    n_values = by_item[extra].nunique(dropna=False)
-    if (n_values <= 1).all(axis=None):
-        return [table]
-    return [table[table["model"] == model] for model in table["model"].unique()]
-
-
 def matrix(
     table: pd.DataFrame,
     *,
@@ -358,7 +350,7 @@ def matrix(
     >>> matrix(tables.check_pairs(margins)).loc["concise", "markdown"].item()
     0.5
     """
-    _, items = prepare(
+    benchmark, items = prepare(
         table, average, ties, common, options, cluster=cluster, require_complete=False
     )
     if len(items.models) != 1:
@@ -367,11 +359,8 @@ def matrix(
     if (items.style_code >= NO_STYLE).any():
         problem = "table: level is missing in some comparisons"
         raise DataError(problem, "a matrix needs answers in styles")
-    every_part = np.arange(len(items.parts.names))
-    cells = [
-        weighted_mean(items, np.flatnonzero(items.style_code == code), every_part)
-        for code in range(len(STYLES) ** 2)
-    ]
+    names, numbers = list_numbers(benchmark, items)
+    cells = [numbers[place] for place in np.flatnonzero(names["quantity"] == "cell")]
     value = estimate(items, cells).value
     return pd.DataFrame(
         value.reshape(len(STYLES), len(STYLES)),

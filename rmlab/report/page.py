@@ -33,7 +33,7 @@ from rmlab.report.sources import (
 )
 from rmlab.scorers.base import Provenance
 from rmlab.stats.ranking import MOST_MODELS
-from rmlab.tables import ITEM, LEVELS, PROMPT, DataError
+from rmlab.tables import ITEM, LEVELS, DataError
 from rmlab.text import escape_html, format_csv, visible
 from rmlab.version import __version__
 from rmlab.widgets.comparisons import Comparisons
@@ -131,7 +131,9 @@ def _section(
 ) -> dict[str, object]:
     """The section of a benchmark, as page.html reads it."""
     provenance = table.attrs.pop("provenance")
-    table = _add_family(table, responses, cluster)
+    if cluster is not None:
+        require_item_columns(table, [], [cluster])
+        table = table.assign(family=table[cluster])
     table = with_baselines(table, responses)
     board = leaderboard(table, common=None)
     models = board[board["kind"] == "model"]
@@ -176,23 +178,6 @@ def _scoring_dates(provenance: Mapping[str, Provenance]) -> str:
     started = [entry["started"] for entry in provenance.values() if "started" in entry]
     days = sorted(str(time)[:10] for time in started)
     return " to ".join(dict.fromkeys(days[:1] + days[-1:]))
-
-
-def _add_family(
-    table: pd.DataFrame, responses: pd.DataFrame | None, cluster: str | None
-) -> pd.DataFrame:
-    """The table with the family of prompts that all its intervals go by.
-
-    It is the column `cluster`, or the family of its texts.
-    """
-    column = cluster or "family"
-    if column not in table and responses is not None and column in responses:
-        families = responses[[*PROMPT, column]].drop_duplicates(PROMPT)
-        table = table.merge(families, how="left", on=PROMPT)
-    if cluster is None:
-        return table
-    require_item_columns(table, [], [cluster])
-    return table.assign(family=table[cluster])
 
 
 def _add_length(table: pd.DataFrame, data: Comparisons) -> pd.DataFrame:

@@ -195,7 +195,6 @@ def join_tables(parts: list[pd.DataFrame]) -> pd.DataFrame:
         for model in part["model"].unique():
             if model in by_model:
                 provenance[model] = by_model[model]
-        part.attrs = {}
 
     forms = {"score" in part for part in parts}
     if len(forms) > 1:

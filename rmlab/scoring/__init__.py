@@ -18,7 +18,6 @@ from rmlab.scoring.walk import (
     score_answers,
     score_table,
 )
-from rmlab.store import Store
 from rmlab.tables import DataError
 
 __all__ = ["Ray", "merge_stores", "prefer", "rewards", "score"]
@@ -42,7 +41,7 @@ def score(
     responses: pd.DataFrame,
     model: "Models",
     *,
-    store: str | Path | Store | None = None,
+    store: str | Path | None = None,
     shard: Shard | None = None,
     cluster: str | Ray | None = None,
     batch: int = 256,
@@ -137,7 +136,7 @@ def prefer(
     responses: pd.DataFrame,
     model: "Models",
     *,
-    store: str | Path | Store | None = None,
+    store: str | Path | None = None,
     shard: Shard | None = None,
     cluster: str | Ray | None = None,
     batch: int = 256,
@@ -204,7 +203,7 @@ def rewards(
     *,
     prompt: str | None = "prompt",
     response: str = "response",
-    store: str | Path | Store | None = None,
+    store: str | Path | None = None,
     cluster: str | Ray | None = None,
     batch: int = 256,
     allow_missing: bool = False,

@@ -124,9 +124,11 @@ def _add_earlier_rows(rows: pd.DataFrame, store: Store, name: str) -> pd.DataFra
     is_pairs = "score" not in rows.columns
     key = PAIR_KEY if is_pairs else KEY
     with TemporaryDirectory() as folder, suppress(FileNotFoundError, DataError):
-        path = Path(folder, name)
-        for file in (name, name + SIDECAR):
-            Path(folder, file).write_bytes(store.read_table(file))
+        path = Path(store.root, name)
+        if not store.is_local:
+            path = Path(folder, name)
+            for file in (name, name + SIDECAR):
+                Path(folder, file).write_bytes(store.read_table(file))
         if is_pairs:
             earlier = read_pairs(path)
         else:

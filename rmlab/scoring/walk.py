@@ -26,7 +26,7 @@ from rmlab.scoring.cluster import Ray, find_engine
 from rmlab.scoring.run import Counts, RunOptions, add_counts, empty_rows, score_texts
 from rmlab.scoring.stores import READING, check_tables, write_tables
 from rmlab.scoring.texts import Shard, Texts, comparisons, list_texts, select_shard
-from rmlab.store import Store, open_store
+from rmlab.store import Store
 from rmlab.tables import DataError, nearest
 
 # A model by its name, or a scorer.
@@ -90,7 +90,7 @@ def score_table(
 
 def make_run_options(
     *,
-    store: str | Path | Store | None,
+    store: str | Path | None,
     cluster: str | Ray | None,
     batch: int,
     allow_missing: bool,
@@ -100,7 +100,7 @@ def make_run_options(
     if not isinstance(batch, int) or batch < 1:
         allowed = "give the number of texts of a call, 1 or more"
         raise DataError(f"batch: {batch!r} is not allowed", allowed)
-    opened_store = None if store is None else open_store(store)
+    opened_store = None if store is None else Store(store)
     engine = find_engine(cluster) if isinstance(cluster, str) else cluster
     return RunOptions(opened_store, engine, batch, allow_missing, progress)
 

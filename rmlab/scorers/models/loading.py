@@ -476,12 +476,3 @@ def empty_model(
             config or checkpoint.config, trust_remote_code=checkpoint.trust_remote_code
         )
     return cast("PreTrainedModel", model)
-
-
-def count_weights(checkpoint: Checkpoint, *, implicit: bool) -> int:
-    """How many weights the model of the configuration has; none is built in memory."""
-    from transformers import AutoModel, AutoModelForCausalLM
-
-    auto_class = AutoModelForCausalLM if implicit else AutoModel
-    model = empty_model(checkpoint, auto_class)
-    return sum(weight.numel() for weight in model.parameters())
