@@ -12,7 +12,7 @@ from test_benchmarks import FOUR, ONE, judge_rows, write_rmb
 
 import rmlab
 from rmlab import DataError, load, papers
-from rmlab.benchmarks import sample
+from rmlab.benchmarks import hub, sample
 from rmlab.benchmarks.code_reward_bench import ASPECTS
 from rmlab.benchmarks.ppe import SETS
 from rmlab.benchmarks.reward_bench import SECTIONS
@@ -138,6 +138,19 @@ def test_ppe_correctness_equals_a_plain_loop(sets):
     )
 
 
+def test_the_candidates_of_ppe_correctness_are_pools(sets, monkeypatch):
+    folder, rows = sets
+    files = sorted(folder.rglob("*.json"))
+    monkeypatch.setattr(hub, "fetch_benchmark", lambda *_: files)
+    pool = rmlab.load_pool("ppe-correctness")
+    n_right = sum(sum(row["scores"]) for of_set in rows.values() for row in of_set)
+    assert (pool["label"] == "chosen").sum() == n_right
+    assert pool["n_candidates"].unique().tolist() == [6]
+    asked = {row["question_id"] for of_set in rows.values() for row in of_set}
+    assert pool["id"].nunique() == len(asked) * len("xy")
+    assert set(pool["domain"]) == set(SETS)
+
+
 @pytest.mark.parametrize("pair", [[0, 3], [0, 99], [1], "0,1", None, [0, 0]])
 def test_pairs_that_are_not_a_right_and_a_wrong_answer_are_refused(sets, pair):
     folder, rows = sets
@@ -249,8 +262,9 @@ def test_one_command_scores_all_seven_and_compares_them(seven, tmp_path, main):
     alone = [rmlab.summary(table)["overall"].iloc[0] for table in scores]
     assert row[[*seven]].tolist() == pytest.approx(alone)
     assert row["mean"] == pytest.approx(np.mean(alone))
-    shown = out[out.index("\nmean ") :].splitlines()[1].split()
-    assert row["mean"] == pytest.approx(float(shown[1]), abs=5.1e-4)
+    shown = re.search(r"^ *mean +([\d.]+) ", out, re.MULTILINE)
+    means = rmlab.report.compare_benchmarks(scores)["mean"]
+    assert float(shown[1]) == pytest.approx(means[0], abs=5.1e-4)
 
 
 def test_what_cannot_be_loaded_is_all_named_before_anything_is_scored(seven, main):

@@ -72,16 +72,16 @@ def write_report(
     ] = None,
     benchmarks: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="RESULTS are models, and are scored on it first: a name, name=FOLDER, "
             "or all seven of model cards; repeat."
         ),
     ] = None,
     sample: Annotated[
-        int | None, typer.Option(help="Prompts of each of --benchmarks; else all.")
+        int | None, Option(help="Prompts of each of --benchmarks; else all.")
     ] = None,
     store: Annotated[
-        str | None, typer.Option(help="Keeps what --benchmarks scores, to resume.")
+        str | None, Option(help="Keeps what --benchmarks scores, to resume.")
     ] = None,
 ) -> None:
     """Write one HTML file that opens offline.
