@@ -224,7 +224,7 @@ def test_factors_of_the_head_itself_are_scored_or_refused(zoo, tmp_path):
         scorer(PROMPTS, RESPONSES), oracle(scorer, unmerged(base, folder, None))
     )
     headless = zoo(task="causal")
-    with pytest.raises(DataError, match="which its base lacks"):
+    with pytest.raises(DataError, match=r"score\.weight"):
         rmlab.classifier(folder, base=headless)(PROMPTS, RESPONSES)
 
 
@@ -633,7 +633,7 @@ def test_adapters_that_act_by_text_are_refused_as_such(zoo, tmp_path, change):
     path = folder / "adapter_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     kind = change.get("peft_type", "aLoRA")
-    with pytest.raises(DataError, match=f"an adapter of the kind {kind}"):
+    with pytest.raises(DataError, match=f"an adapter of the kind .*{kind}"):
         rmlab.implicit_reward(folder)
 
 

@@ -12,7 +12,6 @@ from pairwise_models import MARKS, save, save_pairrm, save_steamshp
 from safetensors.torch import load_file, save_file
 from test_template import CLOCK, FAILING, PUBLISHED, ThatDay
 
-import rmlab
 from rmlab import toy
 from rmlab.inference.encoding import content_key
 from rmlab.scorers.classifier import classifier
@@ -475,31 +474,6 @@ def test_letters_of_published_templates_are_not_turned_away(asked_by_letter, nam
         assert model.tokenizer.bos_token not in text
 
 
-def test_letters_of_a_template_whose_turns_begin_with_the_beginning_token_are_refused(
-    tmp_path,
-):
-    turn = "{{ bos_token }}{{ message['role'] }}\n{{ message['content'] }}\n"
-    words = toy.tokenizer(
-        chat_template=f"{{% for message in messages %}}{turn}{{% endfor %}}"
-    )
-    model = pairwise(toy.save_model(tmp_path / "m", task="causal", words=words))
-    with pytest.raises(
-        DataError, match=r"opens every turn; save a copy .*bos_token = None"
-    ):
-        model.prefer(PROMPTS, FIRST, SECOND)
-    report = rmlab.doctor(model, rmlab.load("mini").head(6)).set_index("check")
-    assert report.loc["template", "status"] == "fail"
-    assert (
-        "opens every turn"
-        in report.loc["template", "found"] + report.loc["template", "remedy"]
-    )
-    words.chat_template = turn.replace("{{ bos_token }}", "<t>").join(
-        ["{% for message in messages %}", "{% endfor %}"]
-    )
-    plain = pairwise(toy.save_model(tmp_path / "plain", task="causal", words=words))
-    assert np.isfinite(plain.prefer(PROMPTS, FIRST, SECOND)).all()
-
-
 def test_what_is_no_pairwise_model(zoo):
     folder = zoo()
     with pytest.raises(DataError, match="is not a pairwise model"):
@@ -525,7 +499,7 @@ def test_fingerprint_and_provenance(zoo):
             ask(PROMPTS[:2], FIRST[:1], SECOND)
     with pytest.raises(
         DataError,
-        match=r"1 of 1 texts .*first number 0, '  before Rome\.'.* empty answer",
+        match=r"1 of 1 texts .*first number 0, '  before Rome\.'.* no text",
     ):
         model.prepare(PROMPTS[:1], [" "], ["Rome."])
 
@@ -535,5 +509,5 @@ def test_messages_that_a_form_does_not_write_are_refused(model):
     with pytest.raises(DataError, match="role 'tool'"):
         model.prefer([tool], ["4."], ["5."])
     call = {"role": "assistant", "content": "", "tool_calls": []}
-    with pytest.raises(DataError, match="reads answers that are texts"):
+    with pytest.raises(DataError, match="no text"):
         model.prefer(["2 + 2?"], ["4."], [call])

@@ -115,7 +115,7 @@ def test_bad_input(responses):
             DataError,
             "transforms: .*gone",
         ),
-        (["bold"], "longest", {}, TypeError, "scorer: 'longest'"),
+        (["bold"], "longest", {}, TypeError, "not a scorer"),
         (["bold"], baselines.longest, {"by": "model"}, DataError, "'model'"),
     ]:
         with pytest.raises(error, match=named):

@@ -20,7 +20,7 @@ class PrintedTable(NamedTuple):
 
 _AVERAGES = ("overall", "domain_avg", "difficulty_avg")
 _RM_BENCH = (*_DOMAINS, *LEVELS, *_AVERAGES)
-_CELLS = tuple(f"cell_{row}{column}" for row in "123" for column in "123")
+_CELLS = tuple(map("cell_{}{}".format, "111222333", "123" * 3))
 _SECTIONS = ("chat", "chat_hard", "safety", "reasoning")
 _DELTAS = tuple(f"delta_{section}" for section in _SECTIONS)
 _SUBSETS_2 = ("factuality", "precise_if", "math", "safety", "focus", "ties")

@@ -184,9 +184,10 @@ def with_baselines(
     already.
     """
     present = {name for name in table["model"].unique() if is_baseline(name)}
+    if responses is None and present:
+        return table
     if responses is None:
-        rows = [] if present else [_draw_rows(table)]
-        return pd.concat([table, *rows], ignore_index=True)
+        return pd.concat([table, _draw_rows(table)], ignore_index=True)
     # One score for all answers ties every comparison, which ranks nothing.
     absent = baselines.ALL.keys() - present - {"constant"}
     scorers = [scorer for name, scorer in baselines.ALL.items() if name in absent]

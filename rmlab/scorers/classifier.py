@@ -12,6 +12,7 @@ from rmlab.inference.encoding import Encoded, encode
 from rmlab.inference.forward import Batch
 from rmlab.scorers.base import Floats
 from rmlab.scorers.checkpoints.adapters import Adapted
+from rmlab.scorers.checkpoints.stored_weights import as_float32
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, complete_options
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
 from rmlab.scorers.local import Placement, ReadoutScorer, place, remakeable
@@ -202,7 +203,8 @@ class Classifier(ReadoutScorer["Readout"]):
             # Code that comes with a model may give the whole reward model where the
             # backbone was asked for.
             base = loading.base_model(model)
-            weights = self.checkpoint.read(self.head_keys, base.device, rows=row.rows)
+            stored = self.checkpoint.tensors(self.head_keys)
+            weights = as_float32(stored, base.device, row.rows)
             run = row.make(weights, self.checkpoint.settings)
             reads = row.reads
         reads = self._pool(reads)
@@ -280,8 +282,11 @@ def _choose_head(
     else:
         keys = head_keys(checkpoint)
     missing = [key for key in keys if key not in stored]
-    if isinstance(checkpoint, Adapted):
-        checkpoint.refuse_missing_head(missing)
+    if missing and isinstance(checkpoint, Adapted):
+        checkpoint.refuse_task("SEQ_CLS")
+        module = missing[0].partition(".")[0]
+        remedy = f"train with modules_to_save=[{module!r}]"
+        loading.refuse_new_weights(checkpoint.name, missing, remedy)
     loading.refuse_new_weights(checkpoint.name, missing)
     return ChosenHead(row, keys, label_weights(weights, row, checkpoint))
 

@@ -125,10 +125,10 @@ def check_packs(backbone: "Backbone") -> Finding:
         detail = f"batches of similar length, no packs: {packing.refused}"
         return Finding("pass", detail)
 
-    packs, trouble = backbone.how_packed()
     faster = "for more speed install a C compiler and the triton of this torch"
     remedy = f"scores are right either way; {faster}"
-    return Finding(grade(not trouble, True), str(packs), remedy)
+    is_slow = bool(backbone.passes.kernels.trouble)
+    return Finding(grade(not is_slow, True), str(backbone.way), remedy)
 
 
 def _check_tokenizer(examined: Examined) -> Finding | None:

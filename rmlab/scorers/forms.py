@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,22 +110,16 @@ class PairEncoder(TextEncoder):
         self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
     ) -> Encoded:
         """Return the comparisons in the order given, however long."""
-        first, second = map(self._require_texts, answers)
+        first, second = cast("tuple[Sequence[str], Sequence[str]]", answers)
         require_one_of_each(prompts, first, second)
         require_unicode(prompts, first, second)
-        is_empty = [
-            not (left.strip() and right.strip())
-            for left, right in zip(first, second, strict=True)
+        has_no_text = [
+            not all(isinstance(text, str) and text.strip() for text in pair)
+            for pair in zip(first, second, strict=True)
         ]
-        _refuse(is_empty, first, second, "have an empty answer", "fill them in")
+        problem = "have an answer that is no text, or an empty one"
+        _refuse(has_no_text, first, second, problem, "fill them in")
         return self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
-
-    def _require_texts(self, answers: Sequence[Response]) -> list[str]:
-        texts = [answer for answer in answers if isinstance(answer, str)]
-        if len(texts) < len(answers):
-            problem = f"form={self.form.name!r} reads answers that are texts"
-            raise DataError(problem, "leave out those that are messages or steps")
-        return texts
 
 
 def _refuse(
@@ -139,7 +133,7 @@ def _refuse(
     if not np.any(flags):
         return
     i = int(np.argmax(flags))
-    answers = f"{first[i]:.25} before {second[i]:.25}"
+    answers = f"{str(first[i])[:25]} before {str(second[i])[:25]}"
     where = (
         f"{sum(flags)} of {len(flags)} texts (a comparison in one order each, first "
         f"number {i}, {answers!r})"
@@ -327,28 +321,13 @@ def _encode_letters(
         raise DataError(problem, "set tokenizer.chat_template and save it")
     _, jinja = choose_template(tokenizer, None)
     write = partial(render, tokenizer, jinja, header=False)
-    bos = tokenizer.bos_token
-    # The beginning token is taken out, as RLHFlow does; where it opens every turn, the
-    # turns would go with it.
-    turns = [
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "Hello"},
-    ]
-    if bos and write([turns])[0].count(bos) > 1:
-        problem = (
-            f"model={checkpoint.name!r}: form='letters' leaves out {bos!r}, with which "
-            "this chat template opens every turn"
-        )
-        remedy = "save a copy with tokenizer.bos_token = None, or use rmlab.judge"
-        raise DataError(problem, remedy)
-
     chats = []
     for prompt, first, second in zip(*texts, strict=True):
         question = _letters_question(prompt, first, second)
         chats.append([{"role": "user", "content": question}])
-    written = write(chats)
-    if bos:
-        written = [text.replace(bos, "") for text in written]
+    # The beginning token is taken out, as RLHFlow does.
+    opening = tokenizer.bos_token or ""
+    written = [text.replace(opening, "", 1) for text in write(chats)]
     coded = []
     if written:
         coded = call(tokenizer, written, add_special_tokens=False)["input_ids"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from rmlab.scorers.checkpoints.adapters import refuse_text_kind
+from rmlab.scorers.checkpoints.adapters import refuse_kind
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.checkpoints.hashing import hash_tokenizer
 from rmlab.scorers.checkpoints.stored_weights import StoredWeight
@@ -96,24 +96,11 @@ class ModelInMemory:
         """Hash of the files that the tokenizer saves."""
         return hash_saved(self.tokenizer)
 
-    def read(
-        self,
-        keys: Iterable[str],
-        device: "torch.device",
-        *,
-        rows: int | None = None,
-    ) -> dict[str, "torch.Tensor"]:
-        """Return the named weights (their first `rows` rows) as float32 tensors."""
+    def tensors(self, keys: Iterable[str]) -> Iterator[tuple[str, "torch.Tensor"]]:
+        """Yield name and values of the named weights."""
         state = self.model.state_dict()
-        tensors = {}
         for key in keys:
-            tensor = state[key].detach()
-            if tensor.ndim:
-                tensor = tensor[:rows]
-            if tensor.is_floating_point():
-                tensor = tensor.float()
-            tensors[key] = tensor.to(device)
-        return tensors
+            yield key, state[key].detach()
 
     def describe(self) -> str:
         """An adapter in a sentence: of what is in memory nothing is known."""
@@ -208,7 +195,9 @@ def _unwrap(model: Any) -> "PreTrainedModel":
         # DistributedDataParallel, torch.compile, and peft, which keeps adapters in the
         # model's layers.
         if hasattr(model, "get_base_model"):
-            _refuse_adapters(model)
+            for config in getattr(model, "peft_config", {}).values():
+                name = config.base_model_name_or_path or type(model).__name__
+                refuse_kind(name, config)
             model = model.get_base_model()
         elif hasattr(model, "_orig_mod"):
             model = model._orig_mod
@@ -218,19 +207,6 @@ def _unwrap(model: Any) -> "PreTrainedModel":
             problem = f"model: {type(model).__name__} is no model of transformers"
             raise DataError(problem, "pass a folder, a model id or a PreTrainedModel")
     return model
-
-
-def _refuse_adapters(model: Any) -> None:
-    """Raise DataError where peft changes texts, or layers by text."""
-    configs = getattr(model, "peft_config", {})
-    for config in configs.values():
-        kind = getattr(config.peft_type, "value", str(config.peft_type))
-        refuse_text_kind(
-            config.base_model_name_or_path or type(model).__name__,
-            kind,
-            is_prompt=config.is_prompt_learning,
-            is_activated=bool(getattr(config, "alora_invocation_tokens", None)),
-        )
 
 
 def _refuse_sharded(model: Any) -> None:

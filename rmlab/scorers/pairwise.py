@@ -1,18 +1,19 @@
 """Pairwise models: which of two answers to a prompt is better, asked in both orders."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmlab.inference.backbone import Backbone
-from rmlab.inference.forward import Batch
-from rmlab.inference.memory import until_it_fits
-from rmlab.inference.planning import Groups, Part, Texts, Tokens, pad
-from rmlab.scorers.base import Floats, Ints, PairScorer
+from rmlab.inference.passes import Passes
+from rmlab.inference.planning import Packing
+from rmlab.scorers.base import Floats, PairScorer
 from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
+from rmlab.scorers.checkpoints.stored_weights import as_float32
 from rmlab.scorers.encoder import EncodeOptions, complete_options
 from rmlab.scorers.forms import Form, PairEncoder, choose_form, letters
 from rmlab.scorers.local import Placement, ReadoutScorer, place, remakeable
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from rmlab.scorers.readout import LoadedModel, Readout
-
-# Tokens of a batch through an encoder-decoder: SteamSHP reads texts of 512.
-_SEQ2SEQ_BUDGET = 4096
 
 
 @remakeable
@@ -181,7 +179,7 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
         """PairRM's encoder and its head."""
         model = self._load_model(_HEAD_KEYS)
         backbone = with_arguments(model, self.encoder, self.form.task)
-        weights = self.checkpoint.read(_HEAD_KEYS, backbone.device)
+        weights = as_float32(self.checkpoint.tensors(_HEAD_KEYS), backbone.device)
         return backbone, _marked_head(weights)
 
     def _load_lettered(self) -> tuple[Backbone, Function]:
@@ -230,58 +228,31 @@ def _marked_head(weights: "dict[str, torch.Tensor]") -> Function:
 class FirstToken(Backbone):
     """An encoder with a decoder, read at the decoder's first position."""
 
-    def hidden(
-        self, ids: Texts, reads: Texts, *, groups: Groups, budget: int | None = None
-    ) -> Iterator[Batch]:
-        """The states that enter the output layer for the first token, in length-sorted
-        batches of at most `budget` tokens.
+    def __init__(self, model: "PreTrainedModel") -> None:
+        super().__init__(model)
+        self.passes = _FirstTokenPasses(model)
+
+    @cached_property
+    def packing(self) -> Packing:
+        """Texts go together in padded batches."""
+        return Packing("the model has an encoder and a decoder")
+
+
+class _FirstTokenPasses(Passes):
+    def forward(self, **inputs: "torch.Tensor") -> "torch.Tensor":
+        """The states that enter the output layer for the first token, (texts, 1,
+        hidden).
         """
-
-        def cut(texts: Ints, budget: int) -> list[Part]:
-            parts = pad([len(ids[text]) for text in texts], budget)
-            return [Part(texts[part.texts], part.tokens) for part in parts]
-
-        def forward(part: Part) -> Batch:
-            states = self._first_states([ids[text] for text in part.texts])
-            where = [np.array([row]) for row in range(len(part.texts))]
-            return Batch(part.texts, states, where)
-
-        everything = np.arange(len(ids))
-        parts = cut(everything, budget or _SEQ2SEQ_BUDGET)
-        yield from until_it_fits(parts, forward, cut)
-
-    def alone(self, ids: Tokens, reads: Tokens) -> "torch.Tensor":
-        """The state for the first token of one text, (1, hidden)."""
-        return self._first_states([ids])
-
-    def _first_states(self, texts: Texts) -> "torch.Tensor":
-        """The states that enter the output layer for the first token: (texts, hidden)
-        float32.
-        """
-        import torch
-
         model = self.model
-        device = model.device
-        rows = [torch.from_numpy(np.asarray(ids, np.int64)) for ids in texts]
-        tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
-        lengths = torch.tensor([len(row) for row in rows], device=device)
-        mask = torch.arange(tokens.shape[1], device=device) < lengths[:, None]
         begin = int(model.config.decoder_start_token_id)
-        start = torch.full((len(rows), 1), begin, device=device)
-
+        start = inputs["input_ids"].new_full((len(inputs["input_ids"]), 1), begin)
         states: list[torch.Tensor] = []
-        output_layer = model.get_output_embeddings()
-        hook = output_layer.register_forward_pre_hook(
-            lambda _, inputs: states.append(inputs[0])
+        hook = model.get_output_embeddings().register_forward_pre_hook(
+            lambda _, arguments: states.append(arguments[0])
         )
-        with torch.inference_mode(), hook:
-            model(
-                input_ids=tokens,
-                attention_mask=mask.long(),
-                decoder_input_ids=start,
-                use_cache=False,
-            )
-        return states.pop()[:, 0].float()
+        with hook:
+            model(**inputs, decoder_input_ids=start, use_cache=False)
+        return states.pop()
 
 
 def mean_log_odds(forward: Floats, exchanged: Floats) -> Floats:

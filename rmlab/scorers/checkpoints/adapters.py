@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rmlab.records import install_command
 from rmlab.scorers.base import hash_parts
 from rmlab.scorers.checkpoints.checkpoint import ADAPTER, Checkpoint, Snapshot
 from rmlab.scorers.checkpoints.hashing import Digest, digests, hash_tokenizer
+from rmlab.scorers.checkpoints.loading_errors import explain
 from rmlab.scorers.checkpoints.stored_weights import VALUE_HEAD, StoredWeight
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
+    from peft import PeftConfig
     from transformers import PreTrainedConfig
 
 PREFIX = "base_model.model."
@@ -32,7 +34,6 @@ _CLASSES = {
 }
 # Ways to begin that change the base when the adapter is put on it.
 _CHANGED_BASE = ("pissa", "olora", "loftq", "corda", "lora_ga")
-_PROMPTS = ("PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "MULTITASK_PROMPT_TUNING")
 # They choose layers by text, or by a number of a task that nobody gives.
 _CHOOSING = ("XLORA", "POLY")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
@@ -127,16 +128,6 @@ class Adapted(Checkpoint):
             remedy = "reward models go to rmlab.classifier"
         raise self.error(f"it is an adapter for {task}", remedy)
 
-    def refuse_missing_head(self, missing: list[str]) -> None:
-        """Raise DataError where neither the adapter nor its base has a head."""
-        if missing:
-            self.refuse_task("SEQ_CLS")
-            module = missing[0].partition(".")[0]
-            problem = f"the trained head is not in the adapter ({missing[0]})"
-            if module in str(self.adapter.get("target_modules")):
-                problem = f"the adapter changes {missing[0]}, which its base lacks"
-            raise self.error(problem, f"train with modules_to_save=[{module!r}]")
-
 
 def plain_name(key: str) -> str:
     """A weight's name without what peft puts into it.
@@ -157,9 +148,12 @@ def find_adapter(
     """The checkpoint of an adapter and its base; DataError for one that cannot be
     scored. `weights`: those of its folder, none where they are not asked for.
     """
-    _refuse_kind(name, adapter)
-    if weights and find_spec("peft") is None:
-        raise ImportError(f"an adapter needs peft: run {install_command('adapters')}")
+    _refuse_settings(name, adapter)
+    if weights:
+        if find_spec("peft") is None:
+            command = install_command("adapters")
+            raise ImportError(f"an adapter needs peft: run {command}")
+        refuse_kind(name, read_config(name, snapshot.folder))
     own: dict[str, StoredWeight] = {}
     has_base_weights = False
     for stored in weights.values():
@@ -186,17 +180,20 @@ def find_adapter(
     )
 
 
-def _refuse_kind(name: str, adapter: Mapping[str, Any]) -> None:
-    """Raise DataError for an adapter that changes more than the layers of its base."""
-    kind = adapter.get("peft_type")
+def read_config(name: str, folder: Path) -> "PeftConfig":
+    """The configuration of an adapter, as peft reads it."""
+    from peft import PeftConfig
+
+    with explain(name, "read its adapter", "use the files that peft saved"):
+        return cast("PeftConfig", PeftConfig.from_pretrained(str(folder)))
+
+
+def _refuse_settings(name: str, adapter: Mapping[str, Any]) -> None:
+    """Raise DataError for an adapter of another task, and for one that changes more
+    than its layers.
+    """
     task = adapter.get("task_type")
     start = str(adapter.get("init_lora_weights"))
-    refuse_text_kind(
-        name,
-        kind,
-        is_prompt=kind is None or _is_prompt_learning(str(kind)),
-        is_activated=bool(adapter.get("alora_invocation_tokens")),
-    )
     if task is not None and task not in _CLASSES:
         problem = f"model={name!r} is an adapter for {task}"
         raise DataError(problem, f"allowed: {', '.join(_CLASSES)}")
@@ -205,37 +202,19 @@ def _refuse_kind(name: str, adapter: Mapping[str, Any]) -> None:
         raise DataError(problem, _MERGE)
 
 
-def _is_prompt_learning(kind: str) -> bool:
-    """Whether adapters of this kind are tokens before a text, as peft has it."""
-    if find_spec("peft") is None:
-        return kind in _PROMPTS
-    from peft import PromptLearningConfig
-    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
-
-    classes: dict[str, Any] = {}
-    for peft_type, known_class in PEFT_TYPE_TO_CONFIG_MAPPING.items():
-        classes[peft_type.value] = known_class
-    config_class = classes.get(kind)
-    if config_class is None:
-        return False
-    # CPT says so without being of the class.
-    says_so = config_class.is_prompt_learning is True
-    return says_so or issubclass(config_class, PromptLearningConfig)
-
-
-def refuse_text_kind(
-    name: str, kind: str | None, *, is_prompt: bool, is_activated: bool
-) -> None:
-    """Raise DataError for an adapter that does not change all texts in the same layers.
-
-    `is_prompt`: it is tokens before a text. `is_activated`: it begins to act behind
-    tokens of its own (aLoRA).
+def refuse_kind(name: str, config: "PeftConfig") -> None:
+    """Raise DataError for an adapter that does not change all texts in the same
+    layers.
     """
-    remedy = "use one that changes layers, such as LoRA"
-    start = f"model={name!r}: an adapter of the kind"
-    if is_prompt:
-        raise DataError(f"{start} {kind} changes the texts", remedy)
-    if is_activated:
-        raise DataError(f"{start} aLoRA acts behind tokens of its own alone", remedy)
-    if kind in _CHOOSING:
-        raise DataError(f"{start} {kind} acts on each text in its own way", remedy)
+    kind = getattr(config.peft_type, "value", config.peft_type)
+    effect = ""
+    # CPT is one without being of the class.
+    if config.is_prompt_learning:
+        effect = "changes the texts"
+    elif getattr(config, "alora_invocation_tokens", None):
+        effect = "acts behind tokens of its own alone (aLoRA)"
+    elif kind in _CHOOSING:
+        effect = "acts on each text in its own way"
+    if effect:
+        problem = f"model={name!r}: an adapter of the kind {kind} {effect}"
+        raise DataError(problem, "use one that changes layers, such as LoRA")

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from rmlab.records import install_command, read_json
+from rmlab.records import install_command
 from rmlab.scorers.base import hash_parts
 from rmlab.scorers.checkpoints.gguf import from_gguf
 from rmlab.scorers.checkpoints.hashing import digests, hash_tokenizer
@@ -185,23 +185,6 @@ class Checkpoint:
             for name, tensor in read_file(path, key_by_name):
                 yield key_by_name[name], tensor
 
-    def read(
-        self,
-        keys: Iterable[str],
-        device: "torch.device",
-        *,
-        rows: int | None = None,
-    ) -> dict[str, "torch.Tensor"]:
-        """The named weights (their first `rows` rows) as float32 tensors."""
-        tensors = {}
-        for key, tensor in self.tensors(keys):
-            if tensor.ndim:
-                tensor = tensor[:rows]
-            if tensor.is_floating_point():
-                tensor = tensor.float()
-            tensors[key] = tensor.to(device)
-        return tensors
-
     def error(self, problem: str, remedy: str = "") -> DataError:
         """An error that names the model."""
         return DataError(f"model={self.name!r}: {problem}", remedy)
@@ -243,7 +226,9 @@ def find(
     argument = "model" if with_weights else "tokenizer"
     snapshot = _find_folder(argument, model, revision, setting_files + weight_files)
 
-    adapter = _read_adapter(snapshot.folder)
+    adapter = None
+    if (snapshot.folder / ADAPTER).is_file():
+        adapter = read_object(snapshot.folder / ADAPTER)
     has_configuration = (snapshot.folder / "config.json").is_file()
     # A tokenizer beside a configuration needs no base.
     is_complete = has_configuration and base is None and not with_weights
@@ -296,14 +281,6 @@ def find(
         and not (snapshot.folder / ADAPTER).is_file(),
         trust_remote_code=trust_remote_code,
     )
-
-
-def _read_adapter(folder: Path) -> dict[str, Any] | None:
-    """The configuration of the adapter in a folder; None where it holds none."""
-    if not (folder / ADAPTER).is_file():
-        return None
-    adapter = read_json(folder / ADAPTER)
-    return adapter if isinstance(adapter, dict) else None
 
 
 def _find_base(

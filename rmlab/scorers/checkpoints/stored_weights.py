@@ -133,6 +133,22 @@ def read_file(path: Path, names: Iterable[str]) -> Iterator[tuple[str, "torch.Te
         yield name, tensors[name]
 
 
+def as_float32(
+    tensors: Iterable[tuple[str, "torch.Tensor"]],
+    device: "torch.device",
+    rows: int | None = None,
+) -> dict[str, "torch.Tensor"]:
+    """Weights (their first `rows` rows) on a device, numbers in float32."""
+    weights = {}
+    for name, tensor in tensors:
+        if tensor.ndim:
+            tensor = tensor[:rows]
+        if tensor.is_floating_point():
+            tensor = tensor.float()
+        weights[name] = tensor.to(device)
+    return weights
+
+
 def safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Shape of each tensor; DataError for a file that is cut or damaged."""
     from safetensors import SafetensorError, safe_open

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rmlab.inference.passes import Passes, takes_argument
 from rmlab.scorers.checkpoints.adapters import Adapted, plain_name
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
+from rmlab.scorers.checkpoints.stored_weights import as_float32
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import GLOBAL_ATTENTION, mark_first
 from rmlab.scorers.models.heads import Head
@@ -167,18 +168,11 @@ def split(model: "PreTrainedModel", checkpoint: "Source") -> ModelParts:
 
 
 def _trial_texts(model: "PreTrainedModel") -> NDArray[np.integer]:
-    """Four texts of eight tokens that stand for nothing but themselves."""
-    config = model.config.get_text_config()
-    marks: set[int | None] = set()
-    for name in ("pad", "bos", "eos", "sep", "cls"):
-        mark = getattr(config, f"{name}_token_id", None)
-        # Llama 3 has several ends.
-        if isinstance(mark, list):
-            marks.update(mark)
-        else:
-            marks.add(mark)
-    tokens = set(range(5, min(64, loading.vocabulary_size(loading.base_model(model)))))
-    return np.resize(sorted(tokens - marks), (4, 8))
+    """Four texts of eight tokens, none of them the pad token."""
+    pad = getattr(model.config.get_text_config(), "pad_token_id", None)
+    n_tokens = loading.vocabulary_size(loading.base_model(model))
+    tokens = np.arange(5, min(64, n_tokens))
+    return np.resize(tokens[tokens != pad], (4, 8))
 
 
 def _run_whole(
@@ -255,7 +249,8 @@ def _detach_head(
     if not is_exact:
         # Loading in bfloat16 has rounded weights that the file holds in float32.
         names = {plain_name(key): key for key in head.state_dict()}
-        stored = checkpoint.read(checkpoint.weights.keys() & names, device)
+        tensors = checkpoint.tensors(checkpoint.weights.keys() & names)
+        stored = as_float32(tensors, device)
         state = {names[key]: tensor for key, tensor in stored.items()}
         head.load_state_dict(state, strict=False, assign=True)
     # The ids that `run` passes are 0, which must not count as padding.

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rmlab.inference.passes import Passes, takes_argument
-from rmlab.scorers.checkpoints.adapters import PREFIX, Adapted, plain_name
+from rmlab.scorers.checkpoints.adapters import (
+    PREFIX,
+    Adapted,
+    plain_name,
+    read_config,
+)
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.loading_errors import explain, first_line
 from rmlab.scorers.in_memory import ModelInMemory, Source
@@ -179,7 +184,7 @@ def load_adapted(
     Nothing is merged: peft's merge changes both ends of tied embeddings, and rounds in
     half precision.
     """
-    from peft import PeftConfig, get_peft_model
+    from peft import get_peft_model
 
     if loader == "AutoModel":
         # Its layers have the names of the class that was trained.
@@ -196,9 +201,9 @@ def load_adapted(
     _resize(model, checkpoint)
     folder = str(checkpoint.folder)
     remedy = "pass base=, the model that it was trained on"
+    config = read_config(checkpoint.name, checkpoint.folder)
+    config.inference_mode = True
     with explain(checkpoint.name, "put the adapter on its base", remedy):
-        config = PeftConfig.from_pretrained(folder)
-        config.inference_mode = True
         adapted = get_peft_model(model, config)
         result = adapted.load_adapter(folder, "default")
         known_names = {plain_name(f"{PREFIX}{key}") for key in model.state_dict()}
@@ -364,7 +369,11 @@ def _read_state(
     return state
 
 
-def refuse_new_weights(name: str, missing: list[str]) -> None:
+def refuse_new_weights(
+    name: str,
+    missing: list[str],
+    remedy: str = "use a trained reward model, or name its head with head=",
+) -> None:
     """Raise DataError where weights of the model are not in the checkpoint."""
     if missing:
         keys = ", ".join(missing[:4])
@@ -372,7 +381,6 @@ def refuse_new_weights(name: str, missing: list[str]) -> None:
             f"model={name!r}: {len(missing)} weights are not in the checkpoint "
             f"({keys}) and would be random"
         )
-        remedy = "use a trained reward model, or name its head with head="
         raise DataError(problem, remedy)
 
 
