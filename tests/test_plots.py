@@ -522,7 +522,7 @@ def test_best_of_n_its_bands_and_its_chance(four):
         panel = curve[curve["domain"] == ax.get_title()].sort_values(["model", "n"])
         lines = {line.get_label(): line.get_ydata() for line in ax.lines}
         np.testing.assert_allclose([*lines["a"], *lines["b"]], panel["accuracy"])
-        np.testing.assert_allclose(lines["chance"], [1 / 2, 1 / 3, 1 / 4])
+        np.testing.assert_allclose(lines["random (chance)"], [1 / 2, 1 / 3, 1 / 4])
         assert_bands(ax, panel.groupby("model"), "n")
 
 
