@@ -67,7 +67,8 @@ def list_parquet_columns(
     """The columns of an open Parquet file; an index without a name is left out."""
     table = file.read()
     names = [name for name in table.column_names if "__index_level_" not in name]
-    return table.select(names).to_pydict()
+    columns: dict[str, list[object]] = table.select(names).to_pydict()
+    return columns
 
 
 def file_suffix(path: Path) -> str:
@@ -293,24 +294,20 @@ def write_file(path: Path, content: str | bytes) -> Path:
         partial.write_bytes(content)
         os.replace(partial, path)
     except OSError as error:
-        raise _write_error(error, path) from error
+        raise write_error(error, path) from error
     finally:
         with suppress(OSError):
             partial.unlink()
     return path
 
 
-def _write_error(error: OSError, path: Path) -> OSError:
-    """The same error, with the place and the remedy."""
-    message = f"cannot write ({error.strerror}); {write_remedy(error)}"
-    return OSError(error.errno, message, str(path))
-
-
-def write_remedy(error: OSError) -> str:
-    """The remedy where a file cannot be written."""
+def write_error(error: OSError, path: Path) -> OSError:
+    """The same error, with the place and the remedy; what was written before stays."""
+    remedy = "free the disk or choose another folder"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
-        return "choose a folder that you may write to"
-    return "free the disk or choose another folder"
+        remedy = "choose a folder that you may write to"
+    message = f"cannot write ({error.strerror}); {remedy}, and run the same again"
+    return OSError(error.errno, message, str(path))
 
 
 def check_writable(path: Path) -> None:
@@ -323,7 +320,7 @@ def check_writable(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise _write_error(error, path) from error
+        raise write_error(error, path) from error
 
 
 def shipped(name: str) -> Path:

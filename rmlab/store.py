@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmlab.records import expand_path, write_file, write_remedy
+from rmlab.records import expand_path, write_error, write_file
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -254,8 +254,6 @@ class Store:
 
     def read_table(self, name: str) -> bytes:
         """The bytes of a finished table; FileNotFoundError where it is not there."""
-        if name not in self.list_files(""):  # another process writes it anew
-            raise FileNotFoundError(f"{self.root}/{name}")
         with self._explain_errors():
             content: bytes = self.fs.cat_file(f"{self.root}/{name}")
         return content
@@ -288,7 +286,7 @@ class Store:
         try:
             yield
         except Exception as error:
-            if self.is_local:
+            if self.is_local or isinstance(error, FileNotFoundError):
                 raise
             cause = f"{type(error).__name__}: {error}"
             problem = f"store: {self} cannot be reached ({cause})"
@@ -320,12 +318,7 @@ class Store:
             # The file may end with half a line: the next one is written to another
             # file.
             self._n_files[fingerprint] += 1
-            problem = f"store: cannot write ({error.strerror or error})"
-            remedy = (
-                f"{write_remedy(error)}, and run the same again to go on from there"
-            )
-            message = f"{problem}. Scores stored before are kept; {remedy}"
-            raise OSError(error.errno, message, str(self)) from error
+            raise write_error(error, Path(path)) from error
 
     def _folder(self, fingerprint: str) -> str:
         if not _FINGERPRINT.fullmatch(fingerprint):

@@ -95,54 +95,45 @@ def test_what_a_request_says():
     assert "max_completion_tokens" in openai.fields
 
 
-CHOSEN = {"token": "B", "logprob": -0.2}
+def letter(*alternatives, **fields):
+    """A completion of one token, with its log-probability and those of others."""
+    tokens = [{"token": token, "logprob": logprob} for token, logprob in alternatives]
+    choice = tokens[0] | {"top_logprobs": tokens}
+    return completion(tokens[0]["token"], logprobs={"content": [choice]}) | fields
+
+
+A = ("A", -0.1)
+B = ("B", -2.0)
+LETTERLESS = {
+    "no log-probabilities": completion("A"),
+    "no alternatives": completion(
+        "A", logprobs={"content": [{"token": "A", "logprob": -0.1}]}
+    ),
+    "one alternative": letter(A),
+}
+ODD = LETTERLESS | {
+    "NaN": letter(A, ("B", float("nan"))),
+    "infinity": letter(A, ("B", float("inf"))),
+    "a number for a token": letter(A, (7, -1.0), B),
+    "too large a number": letter(A, B, usage={"prompt_tokens": float("inf")}),
+}
 
 
 def test_log_probabilities_of_alternatives():
     """A letter's log-probability alone made every comparison a tie."""
-    top = [CHOSEN, {"token": " A", "logprob": -2.0}]
-    answer = completion(
-        "B", "length", logprobs={"content": [CHOSEN | {"top_logprobs": top}]}
-    )
-    pairs, body = ask(answer, mode="logprob")
+    pairs, body = ask(letter(("B", -0.2), (" A", -2.0)), mode="logprob")
     assert (body["max_tokens"], body["logprobs"], body["top_logprobs"]) == (1, True, 20)
     assert pairs["margin"].abs().max() < 1e-12
     assert set(pairs["verdict"]) == {"flip"}
-    for logprobs in (
-        None,
-        {"content": [CHOSEN]},
-        {"content": [CHOSEN | {"top_logprobs": [CHOSEN]}]},
-    ):
+
+
+@pytest.mark.parametrize("reply", LETTERLESS)
+def test_a_server_without_log_probabilities_is_asked_a_few_questions(reply):
+    with FaultyServer(lambda *_: LETTERLESS[reply]) as server:
+        one = judge("m", server.url, mode="logprob", concurrency=1)
         with pytest.raises(DataError, match="top_logprobs"):
-            ask(completion("B", logprobs=logprobs), table=responses(5), mode="logprob")
-
-
-def letter(*alternatives):
-    """A completion whose first token has these alternatives."""
-    return completion(
-        "A",
-        logprobs={
-            "content": [
-                {"token": "A", "logprob": -0.1, "top_logprobs": [*alternatives]}
-            ]
-        },
-    )
-
-
-LETTERS = [{"token": "A", "logprob": -0.1}, {"token": "B", "logprob": -2.0}]
-ODD = {
-    "no alternatives": completion(
-        "A", logprobs={"content": [{"token": "A", "logprob": -0.1}]}
-    ),
-    "no log-probabilities": completion("A"),
-    "NaN": letter(LETTERS[0], {"token": "B", "logprob": float("nan")}),
-    "infinity": letter(LETTERS[0], {"token": "B", "logprob": float("inf")}),
-    "a number for a token": letter(
-        LETTERS[0], {"token": 7, "logprob": -1.0}, LETTERS[1]
-    ),
-    "too large a number": letter(LETTERS[0], LETTERS[1])
-    | {"usage": {"prompt_tokens": float("inf")}},
-}
+            prefer(responses(100), one)
+        assert len(server.log) < 16
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -150,12 +141,13 @@ ODD = {
 def test_one_odd_reply_is_one_missing_answer(tmp_path, odd, n):
     """It ended the run: of 24 answers 16 were stored."""
     requests = count(0)
-    with FaultyServer(
-        lambda *_: ODD[odd] if next(requests) == n else letter(*LETTERS)
-    ) as server:
-        one = judge(
-            "m", server.url, mode="logprob", name="one", retries=0, concurrency=1
-        )
+
+    def reply(*_):
+        return ODD[odd] if next(requests) == n else letter(A, B)
+
+    with FaultyServer(reply) as server:
+        options = {"name": "one", "retries": 0, "concurrency": 1}
+        one = judge("m", server.url, mode="logprob", **options)
         pairs = prefer(responses(20), one, store=tmp_path)
         n_failed = 0 if odd == "a number for a token" else 1
         assert len(list_stored(tmp_path)) == 40 - n_failed
@@ -164,15 +156,6 @@ def test_one_odd_reply_is_one_missing_answer(tmp_path, odd, n):
         assert len(prefer(responses(20), one, store=tmp_path)) == 20, (
             "also where only the odd one is left"
         )
-
-
-def test_a_server_without_log_probabilities_is_asked_a_few_questions(tmp_path):
-    with FaultyServer(lambda *_: completion("A")) as server:
-        with pytest.raises(DataError, match="top_logprobs"):
-            prefer(
-                responses(100), judge("m", server.url, mode="logprob", concurrency=1)
-            )
-        assert len(server.log) < 16
 
 
 @pytest.mark.parametrize(
@@ -211,43 +194,43 @@ def test_several_models_behind_one_name_are_counted_and_warned_of(tmp_path):
         assert len(server.log) == 6
 
 
+URLS = [
+    "http://127.0.0.1:9/other/v1",
+    "http://127.0.0.1:10/v1",
+    "https://127.0.0.1:9/v1",
+]
+SAME = [
+    {"key": "SOME_KEY"},
+    {"concurrency": 1, "retries": 0, "max_requests": 5},
+    # How replies are read changes no question.
+    {"reader": "strength"},
+]
+CHANGED = [
+    *({"url": url} for url in URLS),
+    {"model": "n"},
+    {"version": "2"},
+    {"answer_tokens": 5},
+    {"samples": 2},
+    {"temperature": 0.1},
+    {"extra": {"top_p": 1}},
+    {"mode": "rating"},
+    {"template": "three"},
+    {"seed": 1},
+    {"system": "Be strict."},
+    {"template_options": {"enable_thinking": False}},
+    {"convention": "reward-bench"},
+]
+
+
 def test_the_fingerprint_knows_model_address_and_sampling():
     """Two servers of one model name share no answers in a store."""
 
-    def print_of(model="m", url=URL, **options):
-        return judge(model, url, **options).fingerprint
+    def fingerprints(changes):
+        plain = {"model": "m", "url": URL}
+        return {judge(**plain | change).fingerprint for change in changes}
 
-    assert (
-        print_of()
-        == print_of(key="SOME_KEY")
-        == print_of(concurrency=1, retries=0, max_requests=5)
-        == print_of(reader="strength")
-    ), "how replies are read changes no question"
-    urls = (
-        "http://127.0.0.1:9/other/v1",
-        "http://127.0.0.1:10/v1",
-        "https://127.0.0.1:9/v1",
-    )
-    assert len({judge("m", url).respondent.fingerprint for url in (URL, *urls)}) == 4
-    changes = [{"url": url} for url in urls] + [
-        {"model": "n"},
-        {"version": "2"},
-        {"answer_tokens": 5},
-        {"samples": 2},
-    ]
-    changes += [
-        {"temperature": 0.1},
-        {"extra": {"top_p": 1}},
-        {"mode": "rating"},
-        {"template": "three"},
-        {"seed": 1},
-        {"system": "Be strict."},
-        {"template_options": {"enable_thinking": False}},
-        {"convention": "reward-bench"},
-    ]
-    assert len({print_of(), *(print_of(**change) for change in changes)}) == 1 + len(
-        changes
-    )
+    assert len(fingerprints([{}, *SAME])) == 1
+    assert len(fingerprints([{}, *CHANGED])) == 1 + len(CHANGED)
 
 
 @pytest.mark.parametrize(

@@ -381,27 +381,6 @@ def test_mistakes_end_with_what_to_type(tmp_path, content, remedy):
         rmlab.read_scores(write(content, tmp_path / "mine.csv"))
 
 
-SCORED_ANSWERS = [
-    {"prompt": "p", "model": "m", "response": text, "label": label, "score": label}
-    for label, text in enumerate("ab")
-]
-SCORED_LISTS = [
-    {"prompt": "p", "responses": ["a", "b"], "labels": [1, 0], "scores": [2, 1]}
-] * 2
-FIELDS = [(SCORED_ANSWERS, name) for name in SCORED_ANSWERS[0]]
-FIELDS += [(SCORED_LISTS, name) for name in ("responses", "labels", "scores")]
-
-
-@pytest.mark.parametrize(("rows", "field"), FIELDS)
-def test_a_field_that_one_row_lacks_is_named_with_its_row(tmp_path, rows, field):
-    """It was a KeyError."""
-    last = {name: value for name, value in rows[-1].items() if name != field}
-    path = tmp_path / "mine.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, last]))
-    with pytest.raises(DataError, match=rf"mine.jsonl: (row 2|scores).*{field}"):
-        rmlab.read_scores(path)
-
-
 def test_scores_without_texts(tmp_path):
     path = write(
         {"id": ["x", "y", "z"], "chosen_score": [0, 1, 2], "rejected_score": 1},
@@ -701,52 +680,6 @@ def test_a_column_model_names_the_models_of_scored_pairs(tmp_path, order, suffix
     alone = rmlab.summary(rmlab.read_scores(path, columns={"model": None}))
     assert alone["model"].tolist() == ["judges"]
     assert alone["n_prompts"].item() == 30  # each question twice: a family
-
-
-def test_scored_answers_of_several_models_and_benchmarks(tmp_path):
-    rows = [
-        {
-            "benchmark": b,
-            "model": m,
-            "prompt": p,
-            "response": f"{p} {label}",
-            "label": label,
-            "score": label * sign,
-        }
-        for b in ("sums", "logic")
-        for m, sign in (("A", 1), ("B", -1))
-        for p in PROMPTS
-        for label in (1, 0)
-    ]
-    path = write(rows, tmp_path / "long.csv")
-    scores, responses = rmlab.read_scores(path), load_preferences(path)
-    rmlab.tables.check_match(scores, responses)
-    assert responses.groupby("benchmark").size().to_dict() == {"sums": 6, "logic": 6}
-    for _, part in scores.groupby("benchmark"):
-        assert rmlab.summary(part).set_index("model")["overall"].to_dict() == {
-            "A": 1.0,
-            "B": 0.0,
-        }
-
-
-def test_capitals_name_the_usual_columns(tmp_path):
-    scored = pd.DataFrame(SCORED["chosen_score"]).rename(
-        columns=lambda name: f" {name.title()}"
-    )
-    path = write(scored, tmp_path / "mine.csv")
-    assert load_preferences(path)["response"].tolist() == [
-        "4",
-        "5",
-        "7",
-        "8",
-        "yes",
-        "no",
-    ]
-    assert rmlab.pairs(rmlab.read_scores(path))["outcome"].tolist() == [
-        "win",
-        "loss",
-        "tie",
-    ]
 
 
 def repeated_scores(times=4):

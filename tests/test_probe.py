@@ -109,13 +109,13 @@ def test_bad_input(responses):
     for transforms, scorer, options, error, named in [
         (["bald"], baselines.longest, {}, DataError, "transforms: .*'bald'"),
         (
-            [Transform("gone", lambda text, steps: "")],
+            [Transform("gone", lambda text: "")],
             baselines.longest,
             {},
             DataError,
             "transforms: .*gone",
         ),
-        (["bold"], "longest", {}, TypeError, "scorer: 'longest'"),
+        (["bold"], "longest", {}, TypeError, "not a scorer"),
         (["bold"], baselines.longest, {"by": "model"}, DataError, "'model'"),
     ]:
         with pytest.raises(error, match=named):

@@ -23,6 +23,7 @@ LAZY = (
     "matplotlib",
     "markdown_it",
     "huggingface_hub",
+    "scipy.stats",
 )
 EXTRAS = ("score", "adapters", "judge", "triton", "ray", "lab")
 BRING = {

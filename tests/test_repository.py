@@ -64,33 +64,6 @@ def test_an_address_stands_everywhere_and_goes_without_a_trace(copy):
     assert contents(copy) == before
 
 
-def test_the_address_is_the_one_in_pyproject(copy):
-    assert address.repository(copy) == address.repository(ROOT)
-    table = "[project.urls]\n"
-    content = (copy / "pyproject.toml").read_text("utf-8")
-    assert content.count(table) == 1
-    line = f'Repository = "{ADDRESS}.git"\n'
-    content = re.sub(r"(?m)^Repository = .*\n", "", content)
-    (copy / "pyproject.toml").write_text(content.replace(table, table + line), "utf-8")
-    assert address.repository(copy) == ADDRESS
-
-
-def test_the_first_cell_for_colab_does_nothing_elsewhere(copy):
-    import nbformat
-
-    address.write(copy, ADDRESS)
-    for name in address.ONE_CLICK:
-        cells = nbformat.read(copy / name, as_version=4).cells
-        assert [cell.cell_type for cell in cells[:2]] == ["markdown", "code"]
-        assert "remove-cell" in cells[1].metadata.tags
-        lines = cells[1].source.splitlines()
-        guard = lines.index('if "google.colab" in sys.modules:')
-        assert all(line.startswith("    ") for line in lines[guard + 1 :])
-        assert [line for line in lines[:guard] if line and line[0] != "#"] == [
-            "import sys"
-        ]
-
-
 def test_readme_begins_with_the_two_commands():
     top = (ROOT / "README.md").read_text("utf-8").split("\n## ")[0]
     first = re.search(r"```\n(make .*?)```", top, re.DOTALL)[1]

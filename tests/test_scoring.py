@@ -484,29 +484,23 @@ def test_a_difference_stops_the_run_before_a_score_is_kept(tmp_path):
     assert scores["score"].isna().sum() == 3
 
 
-def test_a_dry_run_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, main):
+def test_a_dry_run_prints_the_tokens_forwarded(tmp_path, main):
     """Before the weights are there."""
     folder = toy.save_model(tmp_path / "m")
     scorer = rmlab.classifier(folder, device="cpu")
     texts, n_tokens = rmlab.load("mini"), []
     _ = scorer.backbone.packing  # what is tried before the first pass counts for no run
-    count = lambda _, args, named: n_tokens.append(named["input_ids"].numel())  # noqa: E731
+
+    def count(_, args, named):
+        n_tokens.append(named["input_ids"].numel())
+
     with scorer.backbone.model.register_forward_pre_hook(count, with_kwargs=True):
         scorer(texts["prompt"].tolist(), texts["response"].tolist())
-    n_weights = sum(weight.numel() for weight in scorer.backbone.model.parameters())
     (folder / "model.safetensors").unlink()
     code, out, err = main("score", "mini", folder, "--dry-run")
     assert code == 0, err
-    row = {
-        name: int(value)
-        for name, value in next(csv.DictReader(io.StringIO(out))).items()
-        if name != "model"
-    }
-    assert row["minimum"] <= row["tokens"] == sum(n_tokens)
-    assert row["bytes_16_bits"] // 2 - n_weights in range(20_000), (
-        "the rest is the head"
-    )
-    assert row["bytes_32_bits"] == 2 * row["bytes_16_bits"]
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert int(row["tokens"]) == sum(n_tokens)
 
 
 # The bar.

@@ -851,19 +851,6 @@ def test_a_template_that_makes_the_format_of_its_date_is_refused(words):
         render(words, jinja, [CHAT], header=False)
 
 
-def test_rendering_leaves_the_clock_of_transformers_alone():
-    """Another thread of the program may be rendering templates with today's date."""
-    clocks = []
-
-    class Watching:
-        def apply_chat_template(self, *_, **__):
-            clocks.append(chat_template_utils.datetime)
-            return ""
-
-    render(Watching(), "{{ strftime_now('%Y') }}", [CHAT], header=True)
-    assert clocks == [datetime]
-
-
 @pytest.mark.parametrize(("broken", "message"), FAILING.values(), ids=FAILING)
 def test_templates_that_fail_are_reported(broken, message):
     words = toy.tokenizer(chat_template=broken + toy.models.CHAT_TEMPLATES["chatml"])

@@ -351,18 +351,18 @@ def list_rows(
     added = {name: table.source.columns[name] for name in list_extra(table, keep_all)}
     if "strength" in table.added:
         added["strength"] = table.added["strength"]
-    rows = frame["row"].tolist()
-    extra = {name: [cells[row] for row in rows] for name, cells in added.items()}
+    extra = pd.DataFrame(added, index=range(len(table.source)))
+    extra = extra.take(frame["row"].to_numpy()).set_axis(frame.index)
     frame = frame.drop(columns=["row", "prompt_number", "mark", "is_split"])
-    return pd.concat([frame, pd.DataFrame(extra, index=frame.index)], axis=1)
+    return pd.concat([frame, extra], axis=1)
 
 
 def _add_names(reading: Reading, benchmark: str) -> pd.DataFrame:
     """The answers with their model, benchmark, domain, subset and family."""
     frame = reading.answers.copy()
     for role in ("model", "benchmark", "domain", "subset", "family"):
-        names = reading.table.names(role)
-        frame[role] = pd.Series([names[row] for row in frame["row"]], dtype="str")
+        names = pd.Series(reading.table.names(role), dtype="str")
+        frame[role] = names.take(frame["row"].to_numpy()).to_numpy()
     frame["benchmark"] = frame["benchmark"].fillna(benchmark)
     frame["domain"] = frame["domain"].fillna(frame["subset"]).fillna(frame["benchmark"])
     frame["subset"] = frame["subset"].fillna(frame["domain"])
@@ -423,8 +423,9 @@ def _number_answers(reading: Reading, frame: pd.DataFrame) -> IntArray:
     if reading.layout.is_grouped:
         content = frame["response"].map(repr)
         if not table.has("response"):
-            columns = [table.source.columns[name] for name in list_extra(table, True)]
-            cells = [[column[row] for column in columns] for row in frame["row"]]
+            columns = pd.DataFrame(table.source.columns, dtype=object)
+            columns = columns[list_extra(table, keep_all=True)]
+            cells = columns.to_numpy()[frame["row"]].tolist()
             content = pd.Series([*map(repr, cells)], dtype="str")
             _refuse_unknown(table, frame[["model", *key]].assign(content=content))
     numbered = frame.assign(content=content)
@@ -474,8 +475,7 @@ def _compare_ratings(frame: pd.DataFrame, left_out: Counter[str]) -> pd.DataFram
 
 def list_extra(table: OwnTable, keep_all: bool = False) -> list[str]:
     """The columns without a role: of short texts and numbers, or all."""
-    roles = {name for names in table.roles.values() for name in names}
-    used = roles | _RESERVED | table.added.keys()
+    used = _RESERVED.union(table.added, *table.roles.values())
     columns = table.source.columns
     names = [name for name in columns if name not in used]
     return [name for name in names if keep_all or _is_short(columns[name])]

@@ -290,7 +290,9 @@ def _find_sides(table: OwnTable, numbers: set[float]) -> dict[float, str] | None
     if not numbers or table.better or _is_signed(table):
         return None
     is_label = table.is_called("winner", "label", "labels")
-    columns = [re.sub(r"\D", "", name) for side in "ab" for name in table.roles[side]]
+    columns = [
+        re.sub(r"\D", "", name) for name in [*table.roles["a"], *table.roles["b"]]
+    ]
     if numbers <= {0.0, 1.0} and columns == ["0", "1"] and not is_label:
         return {0.0: "a", 1.0: "b"}
     if numbers <= {1.0, 2.0} and 2.0 in numbers:

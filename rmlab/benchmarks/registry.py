@@ -273,8 +273,8 @@ def chance_of_columns(columns: Iterable[str]) -> float | None:
     0.5
     """
     benchmarks = [*benchmarks_by_name().values()]
-    known = {name for benchmark in benchmarks for name in benchmark.columns}
-    present = known.intersection(columns)
+    known = [benchmark.columns for benchmark in benchmarks]
+    present = set[str]().union(*known).intersection(columns)
     whole = with_columns(present)
     if whole is not OWN or not present:
         possible = [whole]

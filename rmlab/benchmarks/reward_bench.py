@@ -54,9 +54,9 @@ PRIOR_SETS = ("anthropic_helpful", "anthropic_hhh", "shp", "summarize")
 UNCOUNTED = ("anthropic_harmless", "mtbench_human", "mtbench_gpt4")
 ITEMS = 2985
 
-_SECTION_OF = {
-    subset: section for section, counts in SECTIONS.items() for subset in counts
-}
+_SECTION_OF: dict[str, str] = {}
+for _section, _counts in SECTIONS.items():
+    _SECTION_OF |= dict.fromkeys(_counts, _section)
 SUBSETS = (*_SECTION_OF, *PRIOR_SETS)
 
 _PRIOR_WEIGHT = {"half": 0.5, "none": 0.0, "full": 1.0}

@@ -75,7 +75,7 @@ SCORE_ROLES = (
     *("chosen_score", "rejected_score", "score_a", "score_b", "score", "scores"),
     "num_correct",
 )
-SCORE_COLUMNS = {name for role in SCORE_ROLES for name in ROLES[role]}
+SCORE_COLUMNS = set[str]().union(*map(ROLES.__getitem__, SCORE_ROLES))
 """Usual names of columns with scores."""
 
 # Of these one column is read, though several may be there.
@@ -218,8 +218,8 @@ def match_roles(
     roles |= mapped
 
     _unpack_columns(columns, roles)
-    cells = [columns[name] for label in LABELS for name in roles[label]]
-    if all(isinstance(cell, int | float) for column in cells for cell in column):
+    texts = map(columns.__getitem__, roles["chosen"] + roles["rejected"])
+    if all(map(_are_numbers, texts)):
         # As RewardBench writes scores alone.
         for label in LABELS:
             roles[f"{label}_score"] = roles[label] or roles[f"{label}_score"]
@@ -265,6 +265,10 @@ def _refuse_two_prompts(source: Source, spelled: Mapping[str, str]) -> None:
             )
             remedy = f"name one: {name_column('prompt', question)}"
             raise DataError(problem, f"{remedy}, or join them in a column first")
+
+
+def _are_numbers(cells: Cells) -> bool:
+    return all(isinstance(cell, int | float) for cell in cells)
 
 
 def _unpack_columns(

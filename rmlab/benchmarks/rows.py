@@ -121,17 +121,12 @@ def read_answers(
                 allowed = f"unique within the domain {prompt['domain']!r}"
                 row.refuse("id", allowed, "give each row an id of its own")
             if prompts:
-                prompt["id"] = number_id(row.read_id(), len(prompts))
+                prompt["id"] = f"{row.read_id()}#{len(prompts) + 1}"
             prompts.append(row.read_prompt())
 
             texts = {label: row.read_texts(label, n_texts) for label in tables.LABELS}
             answers += list_answers(prompt, texts)
     return tables.check_responses(pd.DataFrame(answers))
-
-
-def number_id(item: str, n_before: int) -> str:
-    """The name of a further item with the same id, as in RewardBench 2's files."""
-    return f"{item}#{n_before + 1}"
 
 
 def read_renamed(

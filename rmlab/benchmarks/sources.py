@@ -102,10 +102,11 @@ def read_source(
 def columns_of_rows(rows: Iterable[Row]) -> dict[str, Cells]:
     """Rows as columns; a field that a row lacks is missing."""
     rows = list(rows)
-    names: dict[str, None] = {}
-    for row in rows:
-        names.update(dict.fromkeys(row))
-    return {name: [row.get(name) for row in rows] for name in names}
+    columns: dict[str, Cells] = {}
+    for number, row in enumerate(rows):
+        for name, cell in row.items():
+            columns.setdefault(name, [None] * len(rows))[number] = cell
+    return columns
 
 
 def _walk(cell: object, path: str) -> object:

@@ -16,6 +16,7 @@ from rmlab.tables import (
     group_codes,
     nearest,
     refuse_repeats,
+    require_columns,
 )
 
 
@@ -47,16 +48,13 @@ def within_spread(score: FloatArray, prompt: IntArray) -> float:
 
 
 def standardize_models(scores: pd.DataFrame) -> FloatArray:
-    """Scores in units of their model's `within_spread`; zero where there is none."""
+    """Scores in units of their model's `within_spread`; NaN where there is none."""
     score = scores["score"].to_numpy()
     prompt = group_codes(scores, PROMPT)[0]
     units = np.full(len(score), np.nan)
     for rows in split_rows(scores, ["model"]):
         spread = within_spread(score[rows], prompt[rows])
-        if spread > 0:
-            units[rows] = score[rows] / spread
-        else:
-            units[rows] = score[rows] * 0  # a missing score stays missing
+        units[rows] = score[rows] / (spread or np.nan)
     return units
 
 
@@ -110,28 +108,21 @@ def look_up(keys: pd.DataFrame, features: pd.DataFrame | None, name: str) -> Flo
     if features is None:
         problem = f"features: None, but {name!r} needs them"
         raise DataError(problem, "pass rmlab.styles.features(responses)")
+    require_columns(features, KEY, "features")
     counts = count_columns(features)
-    missing = [column for column in KEY if column not in features]
     if name not in counts:
-        missing.append(name)
-    if missing:
-        allowed = nearest(missing[0], [*KEY, *counts])
-        problem = f"features: no counts {missing[0]!r}; {allowed}"
+        problem = f"features: no counts {name!r}; {nearest(name, counts)}"
         raise DataError(problem, "use rmlab.styles.features(responses)")
     features = adopt_name(features, keys)
     refuse_repeats(features, KEY, "features")
 
-    wanted_index = answer_index(keys)
-    row = answer_index(features).get_indexer(wanted_index)
-    is_absent = row < 0
-    if is_absent.any():
-        first_absent = wanted_index[int(is_absent.argmax())]
-        n_absent = f"{is_absent.sum()} of {len(keys)} texts"
-        problem = f"features: no row for {n_absent}, first {first_absent}"
-        raise DataError(problem, "count the responses that were scored")
-
+    wanted = answer_index(keys)
+    row = answer_index(features).get_indexer(wanted)
     values = features[name].to_numpy(dtype=np.float64)[row]
-    if not np.isfinite(values).all():
-        problem = f"features: {name!r} holds a value that is not finite"
-        raise DataError(problem, "fill it in or name another column")
+    is_absent = (row < 0) | ~np.isfinite(values)
+    if is_absent.any():
+        first_absent = wanted[int(is_absent.argmax())]
+        n_absent = f"{is_absent.sum()} of {len(keys)} texts"
+        problem = f"features: no finite {name!r} for {n_absent}, first {first_absent}"
+        raise DataError(problem, "count the responses that were scored")
     return values

@@ -11,14 +11,16 @@ from rmlab import tables
 from rmlab.bias.answers import look_up_sides, style_steps
 from rmlab.bias.firth import Points, fit_curve, read_points
 from rmlab.bias.groups import (
+    Estimate,
     Group,
-    Record,
+    Numbers,
     count_outcomes,
     estimate,
     estimate_mean,
     explain_few,
     fit_groups,
     join_texts,
+    name_limits,
 )
 from rmlab.bias.least_squares import dependence_reasons
 from rmlab.estimation.clustered import MIN_PROMPTS
@@ -225,100 +227,95 @@ def _fit_outcomes(
     results += ["n_pairs", "n_prompts", "n_ties", "missing", "reason"]
     earned = credit(pairs, ties=ties)
 
-    def fit(group: Group) -> list[Record]:
-        answered = group.select(~np.isnan(earned[group.rows]))
-        y = earned[answered.rows]
-        record, points = _fit_curve(y, answered, make_design, effects, confidence)
-        if is_near is not None and len(y):
-            near = is_near[answered.rows]
-            record |= _look_near(y, answered, near, record, points, confidence)
+    def fit(group: Group) -> Numbers:
         outcome = pairs["outcome"].iloc[group.rows]
-        return [record | count_outcomes(outcome, answered)]
+        group = group.select(~np.isnan(earned[group.rows]))
+        y = earned[group.rows]
+        numbers = count_outcomes(outcome, group)
+        if not len(y):
+            return numbers | {"reason": "no outcome"}
+
+        numbers["accuracy"] = y.mean()
+        points, reasons = _fit_points(y, group, make_design, effects)
+        if points is not None:
+            log_odds = estimate(points.value, points.se, points.df, confidence)
+            share = expit(log_odds.value[0])
+            numbers["controlled"] = share
+            numbers["se"] = share * (1 - share) * log_odds.se[0]  # by the delta method
+            # Limits of odds keep those of a share between 0 and 1.
+            numbers["low"] = expit(log_odds.low[0])
+            numbers["high"] = expit(log_odds.high[0])
+            for place, name in enumerate(effects, start=1):
+                effect = Estimate(*(part[place] for part in log_odds))
+                numbers |= name_limits(name, effect)
+        if is_near is not None:
+            near, reason = _look_near(y, group, is_near[group.rows], points, confidence)
+            numbers |= near
+            reasons.append(reason)
+        return numbers | {"reason": join_texts(reasons)}
 
     return fit_groups(pairs, by, cluster, fit, results)
 
 
-def _fit_curve(
+def _fit_points(
     y: FloatArray,
     group: Group,
     make_design: Callable[[FloatArray, Group], _Design],
     effects: Sequence[str],
-    confidence: float,
-) -> tuple[Record, Points | None]:
-    """Numbers of one group, as far as there are any, and why others are missing."""
-    if not len(y):
-        return {"reason": "no outcome"}, None
-    record: Record = {"accuracy": y.mean()}
+) -> tuple[Points | None, list[str]]:
+    """Log-odds at no difference and of each effect, where they can be fitted, and why
+    numbers are missing.
+    """
     if not np.ptp(y):
-        return record | {"reason": "every comparison ends alike: nothing to fit"}, None
+        return None, ["every comparison ends alike: nothing to fit"]
     design = make_design(y, group)
     reasons = [design.outside, *design.reasons, explain_few(group.n_clusters)]
     if design.outside:
-        return record | {"reason": join_texts(reasons)}, None
+        return None, reasons
     curve = fit_curve(y, design.columns)
     lowest_win = curve.log_odds[y > 0.5].min(initial=np.inf)
     highest_loss = curve.log_odds[y < 0.5].max(initial=-np.inf)
     if lowest_win > highest_loss:
-        return record | {"reason": join_texts([_SEPARATION, *reasons])}, None
+        return None, [_SEPARATION, *reasons]
 
     intercept = np.eye(1, curve.x.shape[1])
     at_points = np.vstack([intercept, np.pad(design.effects, ((0, 0), (1, 0)))])
     cluster = np.unique(group.cluster, return_inverse=True)[1]
     points = read_points(y, curve, at_points, cluster)
-    is_left_out = [False, *(reason != "" for reason in design.reasons)]
-    is_few = (points.df < _MIN_TELLING - 1) | (group.n_clusters < MIN_PROMPTS)
-    log_odds = estimate(
-        np.where(is_left_out, np.nan, points.value),
-        points.se,
-        np.where(is_few, 0.0, points.df),
-        confidence,
-    )
-    for place, name in enumerate(effects, start=1):
-        record[name] = log_odds.value[place]
-        record[f"{name}_low"] = log_odds.low[place]
-        record[f"{name}_high"] = log_odds.high[place]
-    if group.n_clusters >= MIN_PROMPTS:
-        for place, name in enumerate(["controlled", *effects]):
-            if is_few[place] and not is_left_out[place]:
-                few = f"supported by fewer than {_MIN_TELLING} effective prompts"
-                reasons.append(f"{name}: {few}")
-
-    share = expit(log_odds.value[0])
-    record["controlled"] = share
-    record["se"] = share * (1 - share) * log_odds.se[0]  # by the delta method
-    # Limits of odds keep those of a share between 0 and 1.
-    record["low"] = expit(log_odds.low[0])
-    record["high"] = expit(log_odds.high[0])
-    record["reason"] = join_texts(reasons)
-    return record, points
+    is_left_out = np.array([False, *map(bool, design.reasons)])
+    has_interval = points.df >= _MIN_TELLING - 1
+    if group.n_clusters < MIN_PROMPTS:
+        has_interval[:] = False
+    else:
+        for place in np.flatnonzero(~has_interval & ~is_left_out):
+            name = ["controlled", *effects][place]
+            few = f"supported by fewer than {_MIN_TELLING} effective prompts"
+            reasons.append(f"{name}: {few}")
+    value = np.where(is_left_out, np.nan, points.value)
+    df = np.where(has_interval, points.df, 0.0)
+    return points._replace(value=value, df=df), reasons
 
 
 def _look_near(
     y: FloatArray,
     group: Group,
     is_near: BoolArray,
-    record: Record,
     points: Points | None,
     confidence: float,
-) -> Record:
-    """The accuracy of pairs of nearly equal length, and whether the curve agrees."""
+) -> tuple[Numbers, str]:
+    """The accuracy of pairs of nearly equal length, and what speaks against the
+    curve.
+    """
     close = group.select(is_near)
     mean = estimate_mean(y[is_near], close.cluster, confidence)
-    near: Record = {
-        "near": mean.value,
-        "near_low": mean.low,
-        "near_high": mean.high,
-        "n_near": close.n_prompts,
-    }
-    reason = str(record["reason"])
+    near = name_limits("near", mean) | {"n_near": close.n_prompts}
     if close.n_prompts < _MIN_NEAR:
-        few = (
+        return near, (
             f"equal length is hardly observed: {close.n_prompts} prompts have lengths"
             " within a quarter of each other"
         )
-        return near | {"reason": join_texts([reason, few])}
     if points is None:
-        return near
+        return near, ""
 
     # Both come from the same prompts: the error of their difference is paired.
     cluster = np.unique(group.cluster, return_inverse=True)[1]
@@ -326,13 +323,12 @@ def _look_near(
     share = expit(points.value[0])
     influence = share * (1 - share) * points.influence[:, 0]
     influence = influence - np.bincount(cluster, residual)
-    t = abs(share - mean.value) / np.sqrt((influence**2).sum())
-    if 2 * stdtr(close.n_clusters - 1, -t) < _DISAGREES:
-        disagree = (
-            "controlled and near disagree: the curve may miss the preference's shape"
-        )
-        near["reason"] = join_texts([reason, disagree])
-    return near
+    t = abs(share - mean.value[0]) / np.sqrt((influence**2).sum())
+    if 2 * stdtr(close.n_clusters - 1, -t) >= _DISAGREES:
+        return near, ""
+    return near, (
+        "controlled and near disagree: the curve may miss the preference's shape"
+    )
 
 
 def _count_bearable(y: FloatArray, cluster: IntArray) -> int:

@@ -1,10 +1,11 @@
 """Effects of correctness, style and length on the score, and their exchange rate."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.bias.answers import (
@@ -15,7 +16,7 @@ from rmlab.bias.answers import (
 )
 from rmlab.bias.groups import (
     Group,
-    Record,
+    Numbers,
     estimate,
     explain_few,
     fit_groups,
@@ -29,16 +30,19 @@ from rmlab.bias.least_squares import (
     jackknife,
 )
 from rmlab.estimation.clustered import t_quantile
-from rmlab.tables import PROMPT, DataError, FloatArray, IntArray, group_codes
+from rmlab.tables import PROMPT, BoolArray, DataError, FloatArray, IntArray, group_codes
 
 _DEFAULT_COUNTS = ("characters", "markdown")
 _LENGTHS = {"characters", "tokens", "words", "sentences"}
 # The step that a term asks for; 0: their mean.
 _STEPS = {"step": 0, "step_plain": 1, "step_markdown": 2}
 _MISFIT = 0.01  # p of the test of fit below which a table says so
-_COUNTS = ("n_prompts", "n", "missing", "caveat", "reason")
-_EFFECTS = ("term", "effect", "se", "low", "high", "p", *_COUNTS)
-_RATES = ("term", "rate", "low", "high", *_COUNTS)
+_OF_EFFECT = ("effect", "se", "low", "high", "p")
+_OF_RATE = ("rate", "rate_low", "rate_high")
+_COUNTS = ("n_prompts", "n", "missing")
+_EFFECT_TEXTS = ("caveat", "reason")
+_RATE_TEXTS = ("rate_caveat", "rate_reason")
+_UNBOUNDED = "unbounded: the effect of correctness may be zero"
 _NO_LENGTH = (
     "length is not in the fit, so 'correct' also takes up any length difference of"
     " right and wrong answers"
@@ -113,22 +117,8 @@ def style_effects(
     Efron (1982) for the jackknife; Bell and McCaffrey (2002) for degrees of freedom.
     """
 
-    def tabulate(fit: _Fit) -> list[Record]:
-        covariance = jackknife(fit.without / fit.unit[:, None], fit.effect)
-        se = np.sqrt(np.diag(covariance))
-        effects = estimate(fit.effect, se, fit.df, confidence)
-        records = fit.records
-        for place, record in enumerate(records):
-            if record["term"] != "correct":
-                record["caveat"] = fit.misfit
-            record["effect"] = effects.value[place]
-            record["se"] = effects.se[place]
-            record["low"] = effects.low[place]
-            record["high"] = effects.high[place]
-            record["p"] = effects.p[place]
-        return records
-
-    return _fit_models(scores, features, terms, by, cluster, tabulate, _EFFECTS)
+    table = _fit_models(scores, features, terms, by, cluster, confidence)
+    return table.drop(columns=[*_OF_RATE, *_RATE_TEXTS])
 
 
 def exchange_rate(
@@ -168,59 +158,21 @@ def exchange_rate(
             f"terms: {list(terms)} must hold 'correct', the unit of the rate"
         )
 
-    def tabulate(fit: _Fit) -> list[Record]:
-        divisor = [record["term"] for record in fit.records].index("correct")
-        no_divisor = fit.records[divisor]["reason"]
-        for place, record in enumerate(fit.records):
-            record["reason"] = record["reason"] or no_divisor
-            places = [divisor, place]
-            effects = fit.effect[places]
-            if effects[0] != 0:
-                record["rate"] = effects[1] / effects[0]
-            if not record["reason"]:
-                covariance = jackknife(fit.without[:, places], effects)
-                t = t_quantile(fit.df[places].min(), confidence)
-                record.update(fieller(effects, covariance, float(t))._asdict())
-        return [*fit.records[:divisor], *fit.records[divisor + 1 :]]
-
-    return _fit_models(scores, features, terms, by, cluster, tabulate, _RATES)
+    table = _fit_models(scores, features, terms, by, cluster, confidence)
+    table = table[table["term"] != "correct"].reset_index(drop=True)
+    table = table.drop(columns=[*_OF_EFFECT, *_EFFECT_TEXTS])
+    return table.rename(columns=lambda name: name.removeprefix("rate_"))
 
 
 class _Unit(NamedTuple):
     """Spread of a model's scores within a prompt, 0 where no score differs, and what
-    the spread without each of `clusters` is of it. `is_single`: scores vary in one
-    cluster alone, without which there is no spread.
+    the spread without each of `clusters` is of it: NaN where scores vary in one cluster
+    alone, without which there is no spread.
     """
 
     clusters: IntArray
     spread: float
     without: FloatArray
-    is_single: bool = False
-
-
-class _Fit(NamedTuple):
-    """Effects (terms,) of one group, the same without each cluster (clusters, terms),
-    and the unit without each cluster (clusters,).
-
-    A term that has no effect is NaN, and one without an error has no degrees of
-    freedom. `misfit` names counts whose effect is not linear; `records` have the term,
-    the counts, the caveat and the reason of each term.
-    """
-
-    effect: FloatArray
-    without: FloatArray
-    unit: FloatArray
-    df: FloatArray
-    misfit: str
-    records: list[Record]
-
-
-class RatioLimits(NamedTuple):
-    """Interval of a ratio, and why it is not bounded, else ""."""
-
-    low: float
-    high: float
-    reason: str
 
 
 def _fit_models(
@@ -229,9 +181,9 @@ def _fit_models(
     terms: Sequence[str] | None,
     by: str | Sequence[str],
     cluster: str | None,
-    tabulate: Callable[[_Fit], list[Record]],
-    results: Sequence[str],
+    confidence: float,
 ) -> pd.DataFrame:
+    """Effects and rates of every group, one row per term."""
     scores = tables.check_scores(scores, allow_missing=True)
     models, model = np.unique(scores["model"].to_numpy(), return_inverse=True)
     by = [by] if isinstance(by, str) else by
@@ -248,7 +200,7 @@ def _fit_models(
     for rows in split_rows(scores, ["model"]):
         units[model[rows[0]]] = _measure_unit(y[rows], prompts[rows], clusters[rows])
 
-    def fit(group: Group) -> list[Record]:
+    def fit(group: Group) -> Numbers:
         unit = units[model[group.rows[0]]]
         observed = ~np.isnan(y[group.rows])
         prompt = prompts[group.rows]
@@ -256,13 +208,17 @@ def _fit_models(
         n_scores = np.bincount(prompt, observed)
         answered = group.select(observed & (n_scores[prompt] > 1))
         rows = answered.rows
-        result = _fit_terms(y[rows], design[rows], prompts[rows], answered, unit, terms)
-        for record in result.records:
-            record["n_prompts"] = answered.n_prompts
-            record["n"] = len(rows)
-            record["missing"] = int((~observed).sum())
-        return tabulate(result)
+        values = (y[rows], design[rows], prompts[rows])
+        numbers = _fit_terms(*values, answered, unit, terms, confidence)
+        return numbers | {
+            "term": np.array(terms, object),
+            "n_prompts": answered.n_prompts,
+            "n": len(rows),
+            "missing": (~observed).sum(),
+        }
 
+    numbers = ("term", *_OF_EFFECT, *_OF_RATE, *_COUNTS)
+    results = (*numbers, *_EFFECT_TEXTS, *_RATE_TEXTS)
     return fit_groups(scores, by, cluster, fit, results)
 
 
@@ -277,7 +233,7 @@ def _measure_unit(y: FloatArray, prompt: IntArray, cluster: IntArray) -> _Unit:
 
     squares = np.bincount(cluster, demean(y, prompt) ** 2)
     if squares.max() > (1 - 1e-12) * squares.sum():
-        return _Unit(clusters, spread, np.ones(len(clusters)), is_single=True)
+        return _Unit(clusters, spread, np.full(len(clusters), np.nan))
     df = np.bincount(cluster, 1 - 1 / np.bincount(prompt)[prompt])
     with np.errstate(divide="ignore", invalid="ignore"):
         variance = (squares.sum() - squares) / (df.sum() - df)
@@ -291,7 +247,8 @@ def _fit_terms(
     group: Group,
     unit: _Unit,
     terms: list[str],
-) -> _Fit:
+    confidence: float,
+) -> Numbers:
     """Least squares with an intercept for every prompt (docs/statistics.md, Style)."""
     # Without the prompts' means the intercept of each prompt is out of the regression
     # (Frisch, Waugh and Lovell).
@@ -309,31 +266,50 @@ def _fit_terms(
     effect = np.full(len(terms), np.nan)
     without = np.full((len(unit.clusters), len(terms)), np.nan)
     df = np.zeros(len(terms))
-    decided = [""] * len(terms)
     misfit = ""
-    places = [place for place, reason in enumerate(reasons) if not reason]
+    is_fitted = np.array([reason == "" for reason in reasons])
     no_interval = explain_few(group.n_clusters)
-    if not no_interval and unit.is_single:
+    if not no_interval and np.isnan(unit.without).any():
         no_interval = "scores vary in one prompt only"
-    if places:
+    reason = np.array(reasons, object)
+    if is_fitted.any():
         y = demean(y, prompt) / unit.spread
         cluster = np.searchsorted(unit.clusters, group.cluster)
-        fit = fit_without_clusters(y, x[:, places], cluster, len(unit.clusters))
-        effect[places] = fit.effect
-        without[:, places] = fit.without
+        fit = fit_without_clusters(y, x[:, is_fitted], cluster, len(unit.clusters))
+        effect[is_fitted] = fit.effect
+        without[:, is_fitted] = fit.without
+        reason[is_fitted] = no_interval
         if not no_interval:
-            df[places] = fit.df
-            for place in np.array(places)[fit.is_decided]:
-                decided[place] = "one prompt alone decides it"
-            misfit = _find_misfit(y, x, design, prompt, cluster, terms, places)
+            df[is_fitted] = fit.df
+            decided = np.where(fit.is_decided, "one prompt alone decides it", "")
+            reason[is_fitted] = decided
+            misfit = _find_misfit(y, x, design, prompt, cluster, terms, is_fitted)
 
+    se = np.sqrt(np.diag(jackknife(without / unit.without[:, None], effect)))
+    estimates = estimate(effect, se, df, confidence)
     no_length = "" if _LENGTHS & set(terms) else _NO_LENGTH
-    records: list[Record] = []
-    for place, term in enumerate(terms):
-        caveat = join_texts([no_length, misfit])
-        reason = reasons[place] or no_interval or decided[place]
-        records.append({"term": term, "caveat": caveat, "reason": reason})
-    return _Fit(effect, without, unit.without, df, misfit, records)
+    caveat = join_texts([no_length, misfit])
+    numbers: Numbers = {
+        **estimates._asdict(),
+        "effect": effect,
+        "caveat": [caveat if term == "correct" else misfit for term in terms],
+        "reason": reason,
+    }
+    if "correct" in terms:
+        place = terms.index("correct")
+        t = t_quantile(np.minimum(df, df[place]), confidence)
+        rate, low, high, unbounded = fieller(
+            effect, jackknife(without, effect), t, place
+        )
+        no_rate = np.where(reason == "", reason[place], reason)
+        numbers |= {
+            "rate": rate,
+            "rate_low": low,
+            "rate_high": high,
+            "rate_caveat": caveat,
+            "rate_reason": np.where(no_rate == "", unbounded, no_rate),
+        }
+    return numbers
 
 
 def _find_misfit(
@@ -343,19 +319,22 @@ def _find_misfit(
     prompt: IntArray,
     cluster: IntArray,
     terms: Sequence[str],
-    places: list[int],
+    is_fitted: BoolArray,
 ) -> str:
     """Say which counts have an effect that is not linear, else "".
 
     Their squares enter one at a time, beside all terms.
     """
     no_counts = ("correct", *_STEPS)
-    counts = [place for place in places if terms[place] not in no_counts]
+    counts = []
+    for place, term in enumerate(terms):
+        if is_fitted[place] and term not in no_counts:
+            counts.append(place)
     bent = []
     for place in counts:
         centered = design[:, place] - design[:, place].mean()
         square = demean(centered**2, prompt)
-        columns = np.column_stack([x[:, places], square])
+        columns = np.column_stack([x[:, is_fitted], square])
         names = [""] * columns.shape[1]
         scale = np.linalg.norm(columns, axis=0)
         if dependence_reasons(columns, names, scale=scale)[-1]:
@@ -414,27 +393,30 @@ def _term_column(
     return (step >= _STEPS[term]).astype(np.float64)
 
 
-def fieller(estimates: FloatArray, covariance: FloatArray, t: float) -> RatioLimits:
-    """Interval of e1 / e0: all r with (e1 - r e0)^2 <= t^2 var(e1 - r e0).
+def fieller(
+    effects: FloatArray, covariance: FloatArray, t: FloatArray, place: int
+) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.object_]]:
+    """Ratios e1 / e0 of effects to the one at `place`, their limits, and why these are
+    not bounded: all r with (e1 - r e0)^2 <= t^2 var(e1 - r e0).
 
-    docs/statistics.md, Style: exchange rate; `estimates` are e0 and e1.
+    docs/statistics.md, Style: exchange rate.
     """
+    divisor = effects[place] or np.nan
     # a r^2 - 2 b r + c <= 0, a parabola in the ratio r.
-    coefficients = np.outer(estimates, estimates) - t**2 * covariance
-    a = float(coefficients[0, 0])
-    b = float(coefficients[0, 1])
-    c = float(coefficients[1, 1])
+    a = effects[place] ** 2 - t**2 * covariance[place, place]
+    b = effects[place] * effects - t**2 * covariance[place]
+    c = effects**2 - t**2 * np.diag(covariance)
     # a > 0: the denominator differs from zero, the parabola opens upwards, and all
     # ratios between its zeros belong. Else it opens downwards: all ratios but those
     # between its zeros, or all of them.
     discriminant = b**2 - a * c
-    if a > 0:
-        # Below 0 only by rounding.
-        half = np.sqrt(max(discriminant, 0.0)) / a
-        return RatioLimits(b / a - half, b / a + half, "")
-    reason = "unbounded: the effect of correctness may be zero"
-    if a < 0 < discriminant:
-        low = (b + np.sqrt(discriminant)) / a
-        high = (b - np.sqrt(discriminant)) / a
-        reason += f"; only rates between {low:.3g} and {high:.3g} are excluded"
-    return RatioLimits(-np.inf, np.inf, reason)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        half = np.sqrt(np.maximum(discriminant, 0.0)) / np.abs(a)  # below 0 by rounding
+        low = b / a - half
+        high = b / a + half
+    reason = np.where(a <= 0, _UNBOUNDED, "").astype(object)
+    for i in np.flatnonzero((a < 0) & (discriminant > 0)):
+        reason[i] += f"; only rates between {low[i]:.3g} and {high[i]:.3g} are excluded"
+    low[a <= 0] = -np.inf
+    high[a <= 0] = np.inf
+    return effects / divisor, low, high, reason

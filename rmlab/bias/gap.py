@@ -11,7 +11,7 @@ from rmlab import tables
 from rmlab.bias.answers import standardize_models
 from rmlab.bias.groups import (
     Group,
-    Record,
+    Numbers,
     count_outcomes,
     estimate_mean,
     fit_groups,
@@ -213,28 +213,26 @@ def style_preference(
     earned = credit(versions, ties=ties)
     difference = versions["difference"].to_numpy()
 
-    def fit(group: Group) -> list[Record]:
+    def fit(group: Group) -> Numbers:
         answered = group.select(~np.isnan(earned[group.rows]))
         share = estimate_mean(earned[answered.rows], answered.cluster, confidence)
         units = difference[group.rows]
-        mean_difference = np.nan
-        reason = share.reason
+        units = units[~np.isnan(units)]
+        reasons = [*share.reason]
         if not len(answered.rows):
-            reason = "no outcome"
-        if not np.isnan(units).all():
-            mean_difference = np.nanmean(units)
-        elif not reason:
-            reason = "scores do not vary within a prompt"
-        record: Record = {
+            reasons = ["no outcome"]
+        if not len(units):
+            reasons.append("scores do not vary within a prompt")
+        numbers: Numbers = {
             "preference": share.value,
             "se": share.se,
             "low": share.low,
             "high": share.high,
-            "difference": mean_difference,
-            "reason": reason,
+            "difference": units.mean() if len(units) else np.nan,
+            "reason": next(filter(None, reasons), ""),
         }
         outcome = versions["outcome"].iloc[group.rows]
-        return [record | count_outcomes(outcome, answered)]
+        return numbers | count_outcomes(outcome, answered)
 
     table = fit_groups(versions, by, cluster, fit, _PREFERENCES)
     return copy_provenance(scores, table)
@@ -242,16 +240,11 @@ def style_preference(
 
 def _cross_styles(scores: pd.DataFrame, extra: list[str]) -> pd.DataFrame:
     """One row per two answers of a prompt with the same label and different styles."""
-    units = pd.Series(standardize_models(scores))
-    # Units of a model without spread are all 0: a difference of 0 there would be a
-    # number that nobody measured.
-    has_spread = (units != 0).groupby(scores["model"]).transform("any")
-
     # The label is in the key: right meets right and wrong meets wrong, so correctness
     # cannot decide.
     key = ["model", *PROMPT, "label"]
     answers = scores[[*key, "subset", *extra, "score"]]
-    answers = answers.assign(unit=units.where(has_spread))
+    answers = answers.assign(unit=standardize_models(scores))
     by_style = {style: answers[scores["style"] == style] for style in STYLES}
     frames = []
     for plainer, fancier in combinations(STYLES, 2):

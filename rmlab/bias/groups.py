@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.special import stdtr
 
+from rmlab.estimation import clustered
 from rmlab.estimation.clustered import (
     MIN_PROMPTS,
     TOO_FEW,
@@ -16,8 +18,14 @@ from rmlab.estimation.clustered import (
     rows_by_code,
     t_quantile,
 )
-from rmlab.estimation.items import refuse_result_names, require_item_columns
+from rmlab.estimation.items import (
+    cluster_codes,
+    cluster_columns,
+    refuse_result_names,
+    require_item_columns,
+)
 from rmlab.tables import (
+    PROMPT,
     BoolArray,
     DataError,
     FloatArray,
@@ -27,10 +35,10 @@ from rmlab.tables import (
     group_codes,
 )
 
-Record = dict[str, object]
-"""Numbers of one row of a result by column."""
+Numbers = dict[str, ArrayLike]
+"""Columns of a result: arrays with an entry for each row, or one entry for all."""
 
-_TEXTS = ("caveat", "reason")
+_TEXTS = ("caveat", "reason")  # the ends of names of columns of text
 
 
 class Group(NamedTuple):
@@ -65,22 +73,11 @@ class Estimate(NamedTuple):
     p: FloatArray
 
 
-class Mean(NamedTuple):
-    """A mean with its error, degrees of freedom and limits, and why one is missing."""
-
-    value: float
-    se: float
-    df: float
-    low: float
-    high: float
-    reason: str
-
-
 def fit_groups(
     table: pd.DataFrame,
     by: str | Sequence[str],
     cluster: str | None,
-    fit: Callable[[Group], Iterable[Record]],
+    fit: Callable[[Group], Numbers],
     results: Sequence[str],
 ) -> pd.DataFrame:
     """Fit each group of rows of a table.
@@ -94,14 +91,16 @@ def fit_groups(
     cluster : str, optional
         Column that names a cluster of prompts; default: the prompt.
     fit : callable
-        Takes a `Group` and returns its numbers, one dict per row of the result.
+        Takes a `Group` and returns its numbers, as arrays where a group has several
+        rows.
     results : sequence of str
-        Columns of the result. None of `by` may have such a name.
+        Columns of the result; what `fit` does not return is missing. None of `by` may
+        have such a name.
 
     Returns
     -------
     DataFrame
-        One row per group and dict: the columns `by` and `results`.
+        The rows of each group: the columns `by` and `results`.
     """
     columns = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     if not columns:
@@ -113,17 +112,18 @@ def fit_groups(
     prompts = group_codes(table, default_cluster(table))[0]
     clusters = number_clusters(table, cluster)
 
-    first_rows = []
-    records = []
+    first_rows: list[int] = []
+    frames = []
     for rows in split_rows(table, columns):
-        for record in fit(Group(rows, prompts[rows], clusters[rows])):
-            first_rows.append(rows[0])
-            records.append(record)
+        numbers = fit(Group(rows, prompts[rows], clusters[rows]))
+        arrays = np.broadcast_arrays(*numbers.values(), np.empty(1))[:-1]
+        frames.append(pd.DataFrame(dict(zip(numbers, arrays, strict=True))))
+        first_rows += [rows[0]] * len(frames[-1])
     keys = table[columns].iloc[first_rows].reset_index(drop=True)
-    numbers = pd.DataFrame(records).reindex(columns=list(results))
-    texts = {name: "str" for name in _TEXTS if name in numbers}
-    numbers = numbers.fillna(dict.fromkeys(texts, "")).astype(texts)
-    return copy_provenance(table, pd.concat([keys, numbers], axis=1))
+    fitted = pd.concat(frames, ignore_index=True).reindex(columns=list(results))
+    texts = [name for name in results if name.endswith(_TEXTS)]
+    fitted[texts] = fitted[texts].astype(object).fillna("").astype("str")
+    return copy_provenance(table, pd.concat([keys, fitted], axis=1))
 
 
 def split_rows(table: pd.DataFrame, columns: Sequence[str]) -> list[IntArray]:
@@ -134,9 +134,7 @@ def split_rows(table: pd.DataFrame, columns: Sequence[str]) -> list[IntArray]:
 
 def number_clusters(table: pd.DataFrame, cluster: str | None) -> IntArray:
     """Cluster of each row; default: the prompt, or its family."""
-    columns = default_cluster(table) if cluster is None else [cluster]
-    require_item_columns(table, [], columns)
-    return group_codes(table, columns)[0]
+    return cluster_codes(table, cluster_columns(table, cluster), PROMPT)
 
 
 def estimate(
@@ -163,20 +161,28 @@ def estimate_mean(
     cluster: IntArray,
     confidence: float,
     bounds: tuple[float, float] = (0.0, 1.0),
-) -> Mean:
-    """Mean of values that come in clusters; a missing value counts nowhere."""
+) -> clustered.Estimate:
+    """Mean of values that come in clusters, (1,); a missing value counts nowhere."""
     group = np.zeros(len(values), np.intp)
-    means = group_means(values, group, cluster, 1, bounds=bounds, confidence=confidence)
-    return Mean(*(getattr(means, name)[0] for name in Mean._fields))
+    return group_means(values, group, cluster, 1, bounds=bounds, confidence=confidence)
 
 
-def count_outcomes(outcome: "pd.Series[str]", answered: Group) -> Record:
+def name_limits(name: str, estimates: Estimate | clustered.Estimate) -> Numbers:
+    """A number and its limits, as columns that begin with its name."""
+    return {
+        name: estimates.value,
+        f"{name}_low": estimates.low,
+        f"{name}_high": estimates.high,
+    }
+
+
+def count_outcomes(outcome: "pd.Series[str]", answered: Group) -> Numbers:
     """The counts of a group's comparisons, of which some have an outcome."""
     return {
         "n_pairs": len(answered.rows),
         "n_prompts": answered.n_prompts,
-        "n_ties": int((outcome == "tie").sum()),
-        "missing": int(outcome.isna().sum()),
+        "n_ties": (outcome == "tie").sum(),
+        "missing": outcome.isna().sum(),
     }
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rmlab.estimation.clustered import indicator
 from rmlab.tables import BoolArray, FloatArray, IntArray
 
 # Share of a column's length below which it is a sum of the columns before it.
@@ -111,9 +112,7 @@ def _sum_products(
     left: FloatArray, right: FloatArray, cluster: IntArray, n_clusters: int
 ) -> FloatArray:
     """Sums of left' right by cluster, (clusters, left's columns, right's columns)."""
-    sums = np.empty((n_clusters, left.shape[1], right.shape[1]))
-    for i in range(left.shape[1]):
-        for j in range(right.shape[1]):
-            product = left[:, i] * right[:, j]
-            sums[:, i, j] = np.bincount(cluster, product, n_clusters)
-    return sums
+    products = left[:, :, None] * right[:, None, :]
+    in_cluster = indicator(cluster, n_clusters).T
+    sums = in_cluster @ products.reshape(len(left), -1)
+    return sums.reshape(n_clusters, left.shape[1], right.shape[1])

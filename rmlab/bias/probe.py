@@ -8,15 +8,22 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtr
 
 from rmlab import tables
 from rmlab.bias.answers import within_spread
-from rmlab.bias.groups import Group, Mean, Record, estimate_mean, fit_groups
+from rmlab.bias.groups import (
+    Group,
+    Numbers,
+    estimate,
+    estimate_mean,
+    fit_groups,
+    name_limits,
+)
+from rmlab.estimation.clustered import Estimate
 from rmlab.estimation.difference import holm
 from rmlab.estimation.items import credit
 from rmlab.metrics.pairing import pairs
-from rmlab.scorers.base import PlainScorer, Prompt, name_of
+from rmlab.scorers.base import PlainScorer, Prompt, as_scorer, name_of
 from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.styles.wording import AGAIN, PROMPT_TRANSFORMS
 from rmlab.tables import (
@@ -168,7 +175,7 @@ def _as_transform(item: str | Change, known: Mapping[str, Transform]) -> Transfo
         return item
     if callable(item):
         name = getattr(item, "__name__", type(item).__name__)
-        return Transform(name, lambda text, steps: item(text), steps=1)
+        return Transform(name, item)
     if item not in known:
         remedy = f"{nearest(item, list(known))}, or a function from text to text"
         raise DataError(f"transforms: {item!r}", remedy)
@@ -197,11 +204,6 @@ def _change_prompt(prompt: Prompt, change: Transform) -> Prompt:
 
 def _score_versions(scorer: PlainScorer, versions: list[_Version]) -> FloatArray:
     """Scores (versions, responses); each different prompt and text is scored once."""
-    if not callable(scorer):
-        raise TypeError(
-            f"scorer: {scorer!r} cannot be called."
-            " Give a scorer such as rmlab.baselines.longest."
-        )
     entries = list(chain.from_iterable(versions))
     # By the text of the prompt, as it may be a list of messages.
     number, _ = pd.factorize(np.array([repr(entry) for entry in entries], object))
@@ -210,10 +212,7 @@ def _score_versions(scorer: PlainScorer, versions: list[_Version]) -> FloatArray
     # once for all versions.
     prompts = [entries[row][0] for row in first]
     texts = [entries[row][1] for row in first]
-    scores = np.asarray(scorer(prompts, texts), float)
-    if scores.shape != (len(first),):
-        problem = f"scorer: {len(first)} texts gave shape {scores.shape}"
-        raise DataError(problem, "return one score each")
+    scores = as_scorer(scorer)(prompts, texts)
     return scores[number].reshape(len(versions), -1)
 
 
@@ -257,36 +256,30 @@ def _tabulate_changes(
     for name in further:
         results += [name, f"{name}_low", f"{name}_high"]
     results += ["n", "untouched", "n_prompts", "reason"]
-    values = {name: changes[name].to_numpy() for name in ("change", *further)}
-    null = changes["null"].to_numpy()
 
-    def fit(group: Group) -> list[Record]:
-        change = values["change"][group.rows]
+    def fit(group: Group) -> Numbers:
+        rows = changes.iloc[group.rows]
+        change = rows["change"].to_numpy()
         answered = group.select(~np.isnan(change))
-        unbounded = (-np.inf, np.inf)
-        mean = estimate_mean(change, group.cluster, confidence, unbounded)
-        record: Record = {
-            "null": null[group.rows].all(),
+        mean = estimate_mean(change, group.cluster, confidence, (-np.inf, np.inf))
+        numbers: Numbers = {
+            "null": rows["null"].all(),
             "change": mean.value,
             "se": mean.se,
             "low": mean.low,
             "high": mean.high,
             "standardised": mean.value / (spread or np.nan),
             "p": _two_sided_p(mean),
-            "reason": mean.reason,
             "n": len(answered.rows),
             "untouched": len(group.rows) - len(answered.rows),
             "n_prompts": answered.n_prompts,
+            "reason": mean.reason if len(answered.rows) else "nothing was altered",
         }
-        if not len(answered.rows):
-            record["reason"] = "nothing was altered"
         for name in further:
-            value = values[name][group.rows]
-            mean = estimate_mean(value, group.cluster, confidence, _BOUNDS[name])
-            record[name] = mean.value
-            record[f"{name}_low"] = mean.low
-            record[f"{name}_high"] = mean.high
-        return [record]
+            values = rows[name].to_numpy()
+            mean = estimate_mean(values, group.cluster, confidence, _BOUNDS[name])
+            numbers |= name_limits(name, mean)
+        return numbers
 
     table = fit_groups(changes, by, cluster, fit, results)
     # Controls are no hypotheses: they are read, not tested.
@@ -294,8 +287,9 @@ def _tabulate_changes(
     return table
 
 
-def _two_sided_p(mean: Mean) -> float:
-    """p of the test whether a mean is zero; NaN without an error."""
-    if mean.se == 0:
-        return float(mean.value == 0)  # all moved alike, or none at all
-    return float(2 * stdtr(max(mean.df, 1.0), -abs(mean.value) / mean.se))
+def _two_sided_p(mean: Estimate) -> FloatArray:
+    """p of the test whether a mean is zero; without a spread all moved alike, or none
+    at all.
+    """
+    p = estimate(mean.value, mean.se, np.maximum(mean.df, 1.0), 0.95).p
+    return np.where(mean.se == 0, mean.value == 0, p)

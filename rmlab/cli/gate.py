@@ -46,11 +46,14 @@ class Bound(NamedTuple):
         low = row["low"]
         high = row["high"]
         side = "at least" if self.is_minimum else "at most"
-        is_clear = low >= self.limit if self.is_minimum else high <= self.limit
-        is_possible = high >= self.limit if self.is_minimum else low <= self.limit
-        verdict = _OPEN if is_possible else _FAILS
-        if is_clear:
+        room = (low - self.limit, high - self.limit)
+        if not self.is_minimum:
+            room = (self.limit - high, self.limit - low)
+        verdict = _FAILS
+        if room[0] >= 0:
             verdict = _PASSES
+        elif room[1] >= 0:
+            verdict = _OPEN
 
         interval = f"95 % interval {low:.3f} to {high:.3f}"
         value = f"{row['value']:.3f} ({interval}, n = {row['n_prompts']:,.0f} prompts)"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab import tables
+from rmlab.benchmarks.roles import name_value
 from rmlab.benchmarks.sources import read_source
 from rmlab.io.results import select_columns
 from rmlab.tables import BoolArray, DataError, nearest
@@ -117,14 +118,8 @@ def _require_names(plain: pd.DataFrame) -> None:
 def _to_text(column: str, values: pd.Series) -> pd.Series:
     """Keys as text: 7 and 7.0 are "7"."""
     tables.require_text(f"scores: {column}", values.tolist())
-    numbers = values.astype(object).map(_strip_point)
-    return numbers.where(values.notna(), "").astype("str")
-
-
-def _strip_point(value: object) -> object:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
+    names = values.astype(object).map(name_value)
+    return names.where(values.notna(), "").astype("str")
 
 
 def _join_model(

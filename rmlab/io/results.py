@@ -8,7 +8,6 @@ import pandas as pd
 
 from rmlab.benchmarks import benchmarks_by_name
 from rmlab.benchmarks.own_files import load_scores
-from rmlab.benchmarks.rows import number_id
 from rmlab.benchmarks.sources import Source
 from rmlab.records import refuse_rows
 from rmlab.tables import DataError
@@ -106,10 +105,8 @@ def _number_repeats(prompts: pd.DataFrame) -> pd.Series:
     """The ids, further ones of an id with a number: RewardBench 2 repeats some."""
     key = [name for name in ("subset", "domain", "id") if name in prompts]
     n_before = prompts[key].astype("str").groupby(key, sort=False).cumcount()
-    ids: list[object] = []
-    for item, n in zip(prompts["id"], n_before, strict=True):
-        ids.append(number_id(str(item), n) if n else item)
-    return pd.Series(ids, index=prompts.index)
+    repeated = prompts["id"].astype("str") + "#" + (n_before + 1).astype("str")
+    return prompts["id"].where(n_before == 0, repeated)
 
 
 def read_mapped_pairs(data: Source, columns: Mapping[str, str]) -> pd.DataFrame:

@@ -388,7 +388,9 @@ class PairJudge(Judge, PairScorer):
         if self.letters:
             choices = self.respondent.sampling.choices
             odds = readers.choice_odds(answer.top or {}, choices)
-            vote = None if odds is None else Vote(odds)
+            if odds is None:
+                return None
+            vote: Vote | None = Vote(odds)
         else:
             vote = self._read_vote(answer)
         if vote is None or question.order[0] == 0:
@@ -410,7 +412,7 @@ class PairJudge(Judge, PairScorer):
         self, questions: Sequence[Question], values: Sequence[Vote]
     ) -> list[object]:
         lean = _mean([np.sign(vote.value) for vote in values])
-        n_scores = sum(1 if vote.is_score else -1 for vote in values)
+        n_scores = 2 * sum(vote.is_score for vote in values) - len(values)
         self.n_scores += n_scores
         return [questions[0].order[0], lean, n_scores]
 
@@ -423,7 +425,7 @@ class PairJudge(Judge, PairScorer):
 
     def compare(self, forward: Rows, exchanged: Rows | None, /) -> dict[str, ArrayLike]:
         """Return the columns of the pairs: margin, outcome, verdict and votes."""
-        sides = np.array([forward] if exchanged is None else [forward, exchanged])
+        sides = np.array([side for side in (forward, exchanged) if side is not None])
         has_strengths = self.has_strengths
         if has_strengths is None:
             has_strengths = sides[:, :, 4].sum() > 0
@@ -546,4 +548,4 @@ class ListJudge(Judge):
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+    return sum(values) / max(len(values), 1)

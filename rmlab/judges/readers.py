@@ -206,8 +206,10 @@ class Reader:
         """
         text = answer.text if self.reads_all else verdict_text(answer)
         for verdict in self.find(text):
+            if verdict is None:
+                continue
             try:
-                value = None if verdict is None else interpret(verdict)
+                value = interpret(verdict)
             except OutsideScale:
                 return None
             if value is not None:
@@ -315,7 +317,9 @@ def _read_two(text: str) -> tuple[float, float] | None:
     places = [_PLACES.get((word or "").lower()) for word in (name, other_name)]
     if places == [1, 0]:
         return scores[::-1]
-    return scores if places == [0, 1] else None
+    if places == [0, 1]:
+        return scores
+    return None
 
 
 def rating(verdict: Verdict, *, scale: Scale) -> float | None:
@@ -474,11 +478,10 @@ def choice_odds(top: Mapping[str, float], choices: tuple[str, ...]) -> float | N
     choice that it is not: None.
     """
     logs = [_choice_log(top, choice) for choice in choices]
-    if len(top) < 2 or all(log is None for log in logs):
+    if len(top) < 2 or max(logs) == -np.inf:
         return None
-    least = min(top.values())
-    first, second = (least if log is None else log for log in logs)
-    return first - second
+    first, second = np.maximum(logs, min(top.values()))
+    return float(first - second)
 
 
 def is_choice(token: str, choices: tuple[str, ...]) -> bool:
@@ -489,10 +492,12 @@ def is_choice(token: str, choices: tuple[str, ...]) -> bool:
     return word in choices or (len(word) > 1 and word.title() in choices)
 
 
-def _choice_log(top: Mapping[str, float], choice: str) -> float | None:
-    """Log-probability of a choice, with or without spaces around it."""
+def _choice_log(top: Mapping[str, float], choice: str) -> float:
+    """Log-probability of a choice, with or without spaces around it; -inf where it is
+    not named.
+    """
     logs = [log for token, log in top.items() if is_choice(token, (choice,))]
-    return float(np.logaddexp.reduce(logs)) if logs else None
+    return float(np.logaddexp.reduce([-np.inf, *logs]))
 
 
 def _clean(text: str) -> str:
@@ -517,4 +522,5 @@ def _strength(verdict: str, draw: str) -> int | None:
     if pair is None or pair[1] == pair[3]:
         return None
     strength = _STRENGTHS[pair[2]]
-    return strength if pair[1] == "A" else -strength
+    # B>A says what A<B says.
+    return {"A": strength, "B": -strength}[pair[1]]

@@ -199,7 +199,9 @@ def show(table: pd.DataFrame) -> ShownTable:
     short        7
     """
     if table.index.name is not None or not is_integer_dtype(table.index.dtype):
-        labels = ["" if name is None else name for name in table.index.names]
+        labels = []
+        for name in table.index.names:
+            labels.append("" if name is None else name)
         table = table.reset_index(names=labels, allow_duplicates=True)
     caption = describe(table)
     if len(table.columns) <= _MOST_COLUMNS:

@@ -73,9 +73,10 @@ def read_results(source: Source) -> Results:
         paths += _result_files(entry)
     frames = [_read_results_file(path) for path in paths]
     tables = _tables_by_benchmark(frames)
-    responses = _read_texts(paths, frames)
-    texts = {} if responses is None else match_texts(responses, tables)
-    return Results(tables, paths, texts)
+    texts = _read_texts(paths, frames)
+    if texts is None:
+        return Results(tables, paths, {})
+    return Results(tables, paths, match_texts(texts, tables))
 
 
 def check_table(table: pd.DataFrame) -> pd.DataFrame:

@@ -303,7 +303,7 @@ class ReadoutScorer(LocalScorer, Generic[R]):
             for rows, values in read_late(outputs):
                 self.progress |= {
                     "attention": backbone.model.config._attn_implementation,
-                    "packs": backbone.how_packed().way,
+                    "packs": backbone.way,
                 }
                 yield texts[rows], readout.score(values, places, rows)
 

@@ -122,13 +122,7 @@ def score(
         template=template,
         max_batch_tokens=max_batch_tokens,
     )
-    run = make_run_options(
-        store=store,
-        cluster=cluster,
-        batch=batch,
-        allow_missing=allow_missing,
-        progress=progress,
-    )
+    run = make_run_options(store, cluster, batch, allow_missing, progress)
     return score_table(responses, model, options, run, shard=shard, pairwise=False)
 
 
@@ -187,13 +181,7 @@ def prefer(
     options = _add_named(
         options, device=device, dtype=dtype, max_batch_tokens=max_batch_tokens
     )
-    run = make_run_options(
-        store=store,
-        cluster=cluster,
-        batch=batch,
-        allow_missing=allow_missing,
-        progress=progress,
-    )
+    run = make_run_options(store, cluster, batch, allow_missing, progress)
     return score_table(responses, model, options, run, shard=shard, pairwise=True)
 
 
@@ -274,13 +262,7 @@ def rewards(
         template=template,
         max_batch_tokens=max_batch_tokens,
     )
-    run = make_run_options(
-        store=store,
-        cluster=cluster,
-        batch=batch,
-        allow_missing=allow_missing,
-        progress=progress,
-    )
+    run = make_run_options(store, cluster, batch, allow_missing, progress)
     models = open_models(model, options, run, pairwise=False)
     if len(models) > 1:
         problem = f"model: {len(models)} models for one column {REWARD!r}"

@@ -154,10 +154,12 @@ def cut_blocks(texts: Sequence[Text]) -> list[WorkBlock]:
     return [WorkBlock(start, list(texts[start:stop])) for start, stop in bounds]
 
 
-def find_engine(name: str, cpus: int = 1) -> Ray:
+def find_engine(name: str | Ray | None, cpus: int = 1) -> Ray | None:
     """The engine that a word names: "ray", or "ray://head:10001" for a cluster that
-    runs.
+    runs; an engine itself, and none, stay as they are.
     """
+    if not isinstance(name, str):
+        return name
     if name == "ray":
         return Ray(cpus=cpus)
     if name.startswith("ray://"):

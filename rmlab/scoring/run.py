@@ -28,6 +28,7 @@ from rmlab.scorers.base import (
 )
 from rmlab.scorers.score_checks import apart, tolerance
 from rmlab.scoring.cluster import Ray, WorkBlock, cut_blocks
+from rmlab.scoring.stores import list_values
 from rmlab.scoring.texts import Texts
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -120,7 +121,10 @@ def score_texts(
 def add_counts(counts: Counts, more: Mapping[str, Any]) -> None:
     """Add the counts of another part of a run."""
     for name, value in more.items():
-        counts[name] = counts[name] + value if name in counts else value
+        if name in counts:
+            counts[name] = counts[name] + value
+        else:
+            counts[name] = value
 
 
 class _ModelRun:
@@ -161,9 +165,10 @@ class _ModelRun:
 
     def list_writers(self, store: Store) -> list[Provenance]:
         """The runs that wrote the scores, this one last."""
-        writers = list(store.runs(str(self.fingerprint)).values())
-        n_new = int(self.is_new.sum())
-        return [*writers, {"scored": n_new}] if n_new else writers
+        writers: list[Provenance] = [*store.runs(str(self.fingerprint)).values()]
+        if self.is_new.any():
+            writers.append({"scored": int(self.is_new.sum())})
+        return writers
 
     def read_store(self, store: Store) -> None:
         """Fill in the rows of the texts whose scores are in the store."""
@@ -262,7 +267,7 @@ class _ModelRun:
         """
         n_columns = 1 + len(self.model.columns)
         self.rows[number] = row[:n_columns]
-        n_numbers = 1 if self.model.has_objects else n_columns
+        n_numbers = _count_numbers(self.model)
         bad = [x for x in row[:n_numbers] if not math.isfinite(x)]
         if not bad:
             return
@@ -328,8 +333,13 @@ def _describe_on_cluster(scorer: Scorer, engine: Ray) -> list[Provenance]:
 
 def empty_rows(scorer: Scorer, n: int) -> Rows:
     """Rows of score and columns, without values."""
-    kind = object if scorer.has_objects else float
-    return np.full((n, 1 + len(scorer.columns)), np.nan, kind)
+    rows: Rows = np.full((n, 1 + len(scorer.columns)), np.nan)
+    return rows.astype(object) if scorer.has_objects else rows
+
+
+def _count_numbers(scorer: Scorer) -> int:
+    """How many values of a row are numbers: of one with objects the score."""
+    return 1 if scorer.has_objects else 1 + len(scorer.columns)
 
 
 def _count_missing(rows: Rows) -> int:
@@ -338,14 +348,15 @@ def _count_missing(rows: Rows) -> int:
 
 def _read_record(model: Scorer, value: Any) -> Rows:
     """The row of a text, as a store has it."""
-    values = list(value) if isinstance(value, list) else [value]
-    if values[0] is None:
-        values[0] = np.nan
-    row = np.empty(len(values), object if model.has_objects else float)
-    row[:] = values
-    row[0] = float(row[0])
-    if len(row) != 1 + len(model.columns) + len(model.hidden_columns):
+    values = list_values(value)
+    if len(values) != 1 + len(model.columns) + len(model.hidden_columns):
         raise ValueError
+    row = np.empty(len(values), object)
+    row[:] = values
+    if row[0] is None:
+        row[0] = np.nan
+    n_numbers = _count_numbers(model)
+    row[:n_numbers] = row[:n_numbers].astype(float)
     return row
 
 
@@ -355,8 +366,7 @@ def _make_record(scorer: Scorer, row: Rows) -> object:
     None for a score that is not finite, unless a hidden value tells why there is none.
     """
     values: list[Any] = row.tolist()
-    numbers = values[:1] if scorer.has_objects else values
-    is_stored = all(map(math.isfinite, numbers))
+    is_stored = all(map(math.isfinite, values[: _count_numbers(scorer)]))
     if scorer.hidden_columns:
         is_stored = values[1 + len(scorer.columns)] is not None
         if math.isnan(values[0]):
@@ -490,13 +500,16 @@ def _open_bar(
     description = line(title)
     if initial:
         description += f", {initial} from the store"
+    # Into a log few lines are written.
+    interval = 10.0
+    if is_live:
+        interval = 0.2
     with tqdm(
         desc=description,
         unit="text",
         total=total,
         initial=initial,
-        # Into a log few lines are written.
-        mininterval=0.2 if is_live else 10.0,
+        mininterval=interval,
         delay=_BAR_DELAY if is_kernel else 0.0,
     ) as bar:
         yield bar.update

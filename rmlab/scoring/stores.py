@@ -232,10 +232,15 @@ def _merge_fingerprint(
     }
 
 
+def list_values(record: Any) -> list[Any]:
+    """The score of a record, and the further values behind it."""
+    return record if isinstance(record, list) else [record]
+
+
 def _score_difference(value: Any, other: Any, fingerprint: str) -> float:
     """How far the scores of two records are apart; NaN where one has none."""
-    first = value if isinstance(value, list) else [value]
-    second = other if isinstance(other, list) else [other]
+    first = list_values(value)
+    second = list_values(other)
     if len(first) != len(second):
         counts = f"{len(first)} values in one store, {len(second)} in the other"
         problem = f"merge_stores: records of {fingerprint!r} have {counts}"

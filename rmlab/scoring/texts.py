@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -39,7 +40,7 @@ def _assign_texts(
     keys: pd.DataFrame, prompt_number: Ints, orders: Sequence[Sequence[Text]]
 ) -> Texts:
     """The texts of the rows of a table, in each order; `prompt_number`: of each row."""
-    texts = [text for order in orders for text in order]
+    texts = list(chain.from_iterable(orders))
     distinct: list[Text] = []
     number_of: dict[str, int] = {}
     for row in np.argsort(np.tile(prompt_number, len(orders)), kind="stable"):

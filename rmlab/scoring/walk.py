@@ -89,7 +89,6 @@ def score_table(
 
 
 def make_run_options(
-    *,
     store: str | Path | None,
     cluster: str | Ray | None,
     batch: int,
@@ -100,9 +99,12 @@ def make_run_options(
     if not isinstance(batch, int) or batch < 1:
         allowed = "give the number of texts of a call, 1 or more"
         raise DataError(f"batch: {batch!r} is not allowed", allowed)
-    opened_store = None if store is None else Store(store)
-    engine = find_engine(cluster) if isinstance(cluster, str) else cluster
-    return RunOptions(opened_store, engine, batch, allow_missing, progress)
+    opened_store = None
+    if store is not None:
+        opened_store = Store(store)
+    return RunOptions(
+        opened_store, find_engine(cluster), batch, allow_missing, progress
+    )
 
 
 class Part(NamedTuple):
@@ -221,18 +223,20 @@ def open_models(
     # Without a store a function gets all texts at once.
     batch = None if run.store is None else run.batch
     model_options = {key: value for key, value in options.items() if key != "name"}
+    wrap: Callable[..., Scorer] = as_pair_scorer if pairwise else as_scorer
     models: dict[str, Scorer] = {}
     takes_options = False
     for item, name in _name_items(model, options.get("name")):
         scorer: Any = item
         if isinstance(item, str | Path):
-            named = {} if name is None else {"name": name}
-            scorer = _open_named(item, model_options | named, pairwise=pairwise)
+            item_options = dict(model_options)
+            if name is not None:
+                item_options["name"] = name
+            scorer = _open_named(item, item_options, pairwise=pairwise)
             takes_options |= str(item) not in ready_scorers()
-        wrap: Callable[..., Scorer] = as_pair_scorer if pairwise else as_scorer
         scorer = wrap(scorer, batch)
 
-        key = scorer.name if name is None else str(name)
+        key = str(name or scorer.name)
         if key in models:
             problem = f"model: two scorers are named {key!r}"
             raise DataError(problem, "give one of them another name (name=...)")

@@ -227,15 +227,16 @@ def _weigh_outputs(
             raise DataError(problem, f"give the weight of each, by name: {choices}")
         return tuple(labels) or ("score",), np.ones(1)
 
+    if len(labels) < 2:
+        # They are not known here.
+        labels = [f"output_{i}" for i in range(len(weights))]
+        if isinstance(weights, Mapping):
+            labels = sorted(weights)
     if not isinstance(weights, Mapping):
-        # Of labels that are not known here.
-        numbered = [f"output_{i}" for i in range(len(weights))]
-        labels = labels if len(labels) > 1 else numbered
         if len(labels) != len(weights):
             counts = f"{len(weights)} values for {len(labels)} labels {labels}"
             raise DataError(f"label_weights: {counts}", "give all")
         weights = dict(zip(labels, weights, strict=True))
-    labels = labels if len(labels) > 1 else sorted(weights)
     for label in weights:
         if label not in labels:
             problem = f"label_weights: no label {label!r}"

@@ -254,7 +254,9 @@ class Sender(Generic[K, T]):
         self._read = read
         self._reserve = reserve
         # Statuses of servers that work and refuse one request, whose text is too long.
-        self._refused = (400, 413, 422) if may_refuse_all else (413, 422)
+        self._refused = {413, 422}
+        if may_refuse_all:
+            self._refused.add(400)
         self._key = read_key(client.key) if client.key else ""
         self._interval = 1 / client.rate if client.rate else 0.0
         self._next_turn = 0.0
@@ -267,7 +269,9 @@ class Sender(Generic[K, T]):
         self._notice = threading.Lock()
         is_stopped = tenacity.stop_when_event_set(self._stop)
         self._retry = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(lambda error: _is(error, "again")),
+            retry=tenacity.retry_if_exception(
+                lambda error: isinstance(error, Failure) and error.again
+            ),
             stop=tenacity.stop_after_attempt(client.retries + 1) | is_stopped,
             wait=tenacity.wait_random_exponential(client.backoff, max=_LONGEST_PAUSE),
             sleep=tenacity.sleep_using_event(self._stop),
@@ -275,7 +279,9 @@ class Sender(Generic[K, T]):
         )
         # A server that is away is waited for; other failures have a number of tries.
         self._retry_away = self._retry.copy(
-            retry=tenacity.retry_if_exception(lambda error: _is(error, "away")),
+            retry=tenacity.retry_if_exception(
+                lambda error: isinstance(error, Failure) and error.away
+            ),
             stop=tenacity.stop_after_delay(client.outage) | is_stopped,
             before_sleep=self._note_outage,
         )
@@ -469,11 +475,6 @@ class Sender(Generic[K, T]):
             cause = f"{type(error).__name__}: {error}"
             form = f"the answer is not in the form that was asked for ({cause})"
             raise Failure(f"{form}: {reply.text()}") from None
-
-
-def _is(error: BaseException, quality: str) -> bool:
-    """Whether an error is a failure that is `again` or `away`."""
-    return getattr(error, quality, False)
 
 
 def _read_seconds(retry_after: str) -> float:

@@ -85,7 +85,10 @@ def _as_text(
     """Texts that the server's tokenizer turns into these ids."""
     from rmlab.inference.tokenizer_calls import call, decode, special_tokens
 
-    opening, closing = special_tokens(tokenizer) if adds_special else ((), ())
+    opening: Sequence[int] = ()
+    closing: Sequence[int] = ()
+    if adds_special:
+        opening, closing = special_tokens(tokenizer)
     texts = []
     for text_ids in ids:
         inner = text_ids[len(opening) : len(text_ids) - len(closing)]

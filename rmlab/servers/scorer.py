@@ -141,9 +141,8 @@ class Remote(Scorer):
         with closing(self._ask_twice(prepared)) as answers:
             yield from self._confirm(answers)
         if self.unscored:
-            shape = (len(self.unscored), 1 + len(self.columns))
-            missing = np.full(shape if self.columns else shape[:1], np.nan)
-            yield np.array(list(self.unscored), np.intp), missing
+            missing = np.full((len(self.unscored), len(self.outputs)), np.nan)
+            yield np.array(list(self.unscored), np.intp), self._scores(missing)
 
     def _confirm(self, answers: Answers) -> Stream:
         """Yield rows and their scores once a check of the server has passed."""
@@ -161,13 +160,14 @@ class Remote(Scorer):
                 self.unscored[int(rows[0])] = answer.reason
                 n_refused += 1
             else:
-                unconfirmed.append((rows, self._scores(answer.value)))
+                unconfirmed.append((rows, self._scores(answer.value.values)))
                 n_refused = 0
 
             is_late = time.monotonic() - last_check >= RECHECK_SECONDS
-            n_allowed = RECHECK_REQUESTS if is_late else MOST_REQUESTS
+            is_due = n_unchecked >= MOST_REQUESTS
+            is_due |= is_late and n_unchecked >= RECHECK_REQUESTS
             # A server that has changed may refuse all texts.
-            if n_unchecked >= n_allowed or n_refused == MAX_FAILURES:
+            if is_due or n_refused == MAX_FAILURES:
                 self._recheck()
                 yield from unconfirmed
                 unconfirmed = []
@@ -186,11 +186,12 @@ class Remote(Scorer):
             self._recheck()
             yield from unconfirmed
 
-    def _scores(self, scored: Scored) -> Floats:
-        """The scores of a request's texts, with the outputs where there are several."""
-        values = scored.values
-        scores = values @ self.mix
-        return np.column_stack([scores, values]) if self.columns else scores
+    def _scores(self, outputs: Floats) -> Floats:
+        """The scores of texts, with their outputs where there are several."""
+        scores: Floats = outputs @ self.mix
+        if self.columns:
+            scores = np.column_stack([scores, outputs])
+        return scores
 
     def provenance(self) -> dict[str, object]:
         """Return where the scores come from, as plain values; never a key."""

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from rmlab.estimation.clustered import Estimate, interval, subtract_rows
 from rmlab.estimation.difference import holm
@@ -103,7 +102,8 @@ def rank_columns(
 
     rank = np.zeros(n_models, np.intp)
     ranked_value = np.round(value[is_ranked], DECIMALS)
-    rank[is_ranked] = rankdata(-ranked_value, method="min")
+    places = pd.Series(ranked_value).rank(ascending=False, method="min")
+    rank[is_ranked] = places.to_numpy()
     rank_low = np.zeros(n_models, np.intp)
     rank_high = np.zeros(n_models, np.intp)
     group = np.full(n_models, "", object)

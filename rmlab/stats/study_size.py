@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
-from scipy.stats import binom
 
 from rmlab.estimation.clustered import MIN_PROMPTS, ROUNDING
 from rmlab.estimation.difference import detectable_differences
@@ -191,6 +190,9 @@ def exact_power(n: int, difference: float, agreement: float, alpha: float) -> fl
 
     Summed over how many prompts differ, and over how many of these each model wins.
     """
+    # Not at the top: scipy.stats takes a third of the time of `import rmlab`.
+    from scipy.stats import binom
+
     if n < MIN_PROMPTS:
         return 0.0
     disagreement = 1 - agreement
