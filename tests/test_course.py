@@ -46,7 +46,7 @@ def test_a_lab_is_its_solution_with_three_exercises_left_open(name):
         for output in cell.outputs
         if "data" in output
     ]
-    assert [": right. " in output for output in outputs] == [True] * 3
+    assert all(": right. " in output for output in outputs)
     assert _script("make_labs").make_lab(solution) == nbformat.read(
         COURSE / name, as_version=4
     )
@@ -55,7 +55,7 @@ def test_a_lab_is_its_solution_with_three_exercises_left_open(name):
         number for number in course.EXERCISES if number.startswith(f"{int(name[:2])}.")
     ]
     assert all(source.count(f'course.check("{number}"') == 1 for number in numbers)
-    assert source.count("course.todo(") == len(numbers) == 3
+    assert source.count("course.todo(") == len(numbers) == len(outputs) >= 3
     assert "solution:" not in source
 
 

@@ -29,7 +29,7 @@ from rmlab.inference import attention, flex
 from rmlab.inference.attention import PrefixCache
 from rmlab.inference.backbone import Backbone
 from rmlab.inference.flex import Kernels
-from rmlab.inference.passes import Passes, position_scales
+from rmlab.inference.passes import position_scales
 from rmlab.inference.planning import Packing, lay_out, pack, plan
 
 # torch before 2.8 raises a RuntimeError where later ones have a class for it.
@@ -478,53 +478,6 @@ def test_a_model_that_padding_changes_gets_texts_of_one_length(world, architectu
     )
 
 
-def test_positions_that_go_down_are_those_of_the_class_itself():
-    class CountsDown(transformers.GPT2Model):
-        def forward(
-            self,
-            input_ids,
-            attention_mask=None,
-            position_ids=None,
-            use_cache=None,
-            **options,
-        ):
-            ascending = torch.arange(input_ids.shape[1])[None].expand_as(input_ids)
-            options |= {"attention_mask": attention_mask, "use_cache": use_cache}
-            options["position_ids"] = self.config.n_positions - 1 - ascending
-            return super().forward(input_ids, **options)
-
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=64,
-        n_positions=32,
-        n_embd=16,
-        n_layer=2,
-        n_head=2,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    model = CountsDown(config).eval()
-    texts = [np.arange(3, 3 + n) for n in (12, 12, 7)]
-    reads = [np.arange(len(ids)) for ids in texts]
-    with torch.no_grad():
-        expected = []
-        for ids in texts:
-            tokens = torch.from_numpy(ids)[None]
-            alone = model(tokens, attention_mask=torch.ones_like(tokens))
-            expected.append(alone.last_hidden_state[0])
-
-    def assert_close(found, states):
-        assert (found - states).abs().max() <= 1e-5 * states.std()
-
-    backbone = Backbone(model)
-    assert backbone.packing.refused is not None
-    for ids, positions, states_alone in zip(texts, reads, expected, strict=True):
-        assert_close(backbone.alone(ids, positions), states_alone)
-    for batch in backbone.hidden(texts, reads, groups=[0, 1, 2]):
-        for text, rows in zip(batch.texts.tolist(), batch.where, strict=True):
-            assert_close(batch.rows[rows], expected[text])
-
-
 @pytest.mark.parametrize("architecture", ["deberta-v2", "roberta"])
 def test_models_that_only_need_their_mask_are_padded(load_backbone, architecture):
     if architecture == "roberta":
@@ -860,13 +813,6 @@ def test_a_model_whose_attention_fails_in_a_pack_goes_in_batches(
     assert packing.refused == "it does not run with path attention: renamed"
     assert packing.pads
     assert_same(scores(backbone, world, 700), reference)
-
-
-def test_the_answer_is_kept_per_model(load_backbone, monkeypatch):
-    backbone = load_backbone("llama")
-    assert backbone.packing.refused is None
-    monkeypatch.setattr(Passes, "packed_rows", None)
-    assert backbone.packing.refused is None
 
 
 def queries_and_keys(layout, size, dtype=torch.float32):

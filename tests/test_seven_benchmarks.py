@@ -1,16 +1,21 @@
 """PPE and CodeRewardBench: their rows, and numbers equal to plain loops."""
 
 import json
+import re
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from test_benchmarks import FOUR, ONE, judge_rows, write_rmb
 
 import rmlab
 from rmlab import DataError, load, papers
+from rmlab.benchmarks import hub, sample
 from rmlab.benchmarks.code_reward_bench import ASPECTS
 from rmlab.benchmarks.ppe import SETS
+from rmlab.benchmarks.reward_bench import SECTIONS
 
 
 def write(path, rows):
@@ -106,9 +111,10 @@ def sets(tmp_path):
             for number in range(3)
             for model in ("x", "y")
         ]
-        place = tmp_path / f"PPE-{name}-Best-of-K" / "data" / "train-00000.json"
+        folder = tmp_path / "math" / f"PPE-{name}-Best-of-K"
+        place = folder / "data" / "train-00000.json"
         write(place, rows[name.lower()])
-    return tmp_path, rows
+    return tmp_path / "math", rows
 
 
 def test_ppe_correctness_equals_a_plain_loop(sets):
@@ -130,6 +136,19 @@ def test_ppe_correctness_equals_a_plain_loop(sets):
     assert responses["question"].nunique() == len(
         {row["prompt"] for of_set in rows.values() for row in of_set}
     )
+
+
+def test_the_candidates_of_ppe_correctness_are_pools(sets, monkeypatch):
+    folder, rows = sets
+    files = sorted(folder.rglob("*.json"))
+    monkeypatch.setattr(hub, "fetch_benchmark", lambda *_: files)
+    pool = rmlab.load_pool("ppe-correctness")
+    n_right = sum(sum(row["scores"]) for of_set in rows.values() for row in of_set)
+    assert (pool["label"] == "chosen").sum() == n_right
+    assert pool["n_candidates"].unique().tolist() == [6]
+    asked = {row["question_id"] for of_set in rows.values() for row in of_set}
+    assert pool["id"].nunique() == len(asked) * len("xy")
+    assert set(pool["domain"]) == set(SETS)
 
 
 @pytest.mark.parametrize("pair", [[0, 3], [0, 99], [1], "0,1", None, [0, 0]])
@@ -195,3 +214,94 @@ def test_accuracies_of_fifty_one_real_models_are_those_printed(shared_data):
     whole = rmlab.summary(pairs).set_index("model")
     assert (whole["missing"] - printed["missing"]).abs().max() == 0
     assert (whole["n_ties"] - printed["n_ties"]).abs().max() == 0
+
+
+@pytest.fixture
+def seven(sets, votes, tmp_path):
+    """A folder or file of each of the seven benchmarks."""
+    correctness, _ = sets
+    one_of_each = []
+    for name in (subset for section in SECTIONS.values() for subset in section):
+        for _ in range(5):
+            number = len(one_of_each)
+            texts = {"chosen": "a" * (number % 5 + 1), "rejected": "b" * 3}
+            one_of_each.append(ONE | texts | {"id": number, "subset": name})
+    best_of_four = []
+    for name in ("Factuality", "Precise IF", "Math", "Safety", "Focus"):
+        for n in range(6):
+            texts = {"id": f"{name}{n}", "chosen": ["a" * (n + 1)]}
+            best_of_four.append(FOUR | texts | {"subset": name, "prompt": f"{n}?"})
+    for kind, n in product(("ref", "tied"), range(6)):
+        right = ["a" * (n + 2)] if kind == "ref" else ["a" * (n + 2), "c" * 5]
+        row = {"id": f"{kind}:{n}", "subset": "Ties", "chosen": right}
+        best_of_four.append(FOUR | row | {"num_correct": len(right)})
+    return {
+        "rm-bench": Path(__file__).parents[1] / "data" / "mini",
+        "reward-bench": write(tmp_path / "1.json", one_of_each),
+        "reward-bench-2": write(tmp_path / "2.json", best_of_four),
+        "ppe-preference": write(tmp_path / "p.json", votes),
+        "ppe-correctness": correctness,
+        "rmb": write_rmb(tmp_path / "rmb"),
+        "judgebench": write(tmp_path / "j.json", judge_rows()),
+    }
+
+
+def test_one_command_scores_all_seven_and_compares_them(seven, tmp_path, main):
+    places = []
+    for name, place in seven.items():
+        places += ["--benchmarks", f"{name}={place}"]
+    page, store = tmp_path / "report.html", tmp_path / "store"
+    words = ["report", "longest", "shortest", "--benchmarks", "all", *places]
+    code, out, err = main(*words, "--store", store, "-o", page)
+    assert code == 0, err
+    assert page.stat().st_size > 10_000
+    for name in seven:
+        assert name in out
+    scores = [by_length(load(name, path=place)) for name, place in seven.items()]
+    row = rmlab.report.compare_benchmarks(scores).set_index("model").loc["longest"]
+    alone = [rmlab.summary(table)["overall"].iloc[0] for table in scores]
+    assert row[[*seven]].tolist() == pytest.approx(alone)
+    assert row["mean"] == pytest.approx(np.mean(alone))
+    shown = re.search(r"^ *mean +([\d.]+) ", out, re.MULTILINE)
+    means = rmlab.report.compare_benchmarks(scores)["mean"]
+    assert float(shown[1]) == pytest.approx(means[0], abs=5.1e-4)
+
+
+def test_what_cannot_be_loaded_is_all_named_before_anything_is_scored(seven, main):
+    words = ["--benchmarks", "all", "--benchmarks", f"rm-bench={seven['rm-bench']}"]
+    for name in ("reward-bench", "reward-bench-2", "ppe-preference", "judgebench"):
+        words += ["--benchmarks", f"{name}={seven['rm-bench']}/absent.json"]
+    words += ["--benchmarks", f"ppe-correctness={seven['judgebench']}"]
+    code, _, err = main("report", "no/such-model", *words)
+    assert code != 0
+    for name in ("reward-bench-2", "ppe-correctness", "judgebench", "rmb"):
+        assert name in err
+    assert "no/such-model" not in err
+
+
+def test_a_sample_says_before_the_run_how_far_its_interval_reaches(
+    seven, tmp_path, main
+):
+    place = f"rm-bench={seven['rm-bench']}"
+    page = tmp_path / "report.html"
+    words = ["report", "longest", "--benchmarks", place, "--sample", "40", "-o", page]
+    code, _, err = main(*words)
+    assert code == 0, err
+    reach = float(re.search(r"40 prompts.* (0\.\d+)", err)[1])
+    part = sample(load("rm-bench", path=seven["rm-bench"]), 40)
+    found = rmlab.summary(by_length(part)).iloc[0]
+    assert reach == pytest.approx((found["high"] - found["low"]) / 2, rel=0.5)
+
+
+def test_a_printed_number_outside_the_interval_is_named():
+    """Printed numbers of a model beside scores that are right in half of the pairs."""
+    name = "Skywork-Reward-V2-Llama-3.1-8B"
+    scores = rmlab.score(load("mini"), "random", progress=False)
+    scores = scores.assign(model=f"Skywork/{name}", benchmark="rm-bench")
+    row = rmlab.report.compare_benchmarks(scores).iloc[0]
+    table = papers.published("seven-benchmarks").set_index("model")
+    assert row["rm-bench_printed"] == table.loc[name, "rm_bench"]
+    assert row["rm-bench_high"] < row["rm-bench_printed"]
+    assert row["outside"] == "rm-bench"
+    near = scores.assign(model="another")
+    assert rmlab.report.compare_benchmarks(near)["outside"].tolist() == [""]

@@ -798,7 +798,7 @@ class Exercise:
 
 
 EXERCISES: dict[str, Exercise] = {}
-"""The exercises by number, "1.1" to "6.3"."""
+"""The exercises by number, "1.1" to "6.4"."""
 
 
 @dataclass(frozen=True)
@@ -847,7 +847,7 @@ def check(exercise: str, answer: object) -> Verdict:
     Parameters
     ----------
     exercise : str
-        Number of the exercise, "1.1" to "6.3".
+        Number of the exercise, "1.1" to "6.4".
     answer : object
         A value or a function, as the exercise wants. A function is tried on small
         examples; its errors are reported, never raised.
@@ -1272,3 +1272,21 @@ def _diagnose_sum(answer: str) -> str | None:
     if answer not in ("short", "long", "markdown"):
         return 'Answer "short", "long" or "markdown".'
     return None if answer == "short" else "Each token adds a negative number."
+
+
+@_exercise("6.4", "a function of the outcomes of one model")
+def _diagnose_decided(answer: Function) -> str | None:
+    """A tie is no choice and a missing outcome no answer: neither is a loss."""
+    mistakes = {
+        "Ties and missing outcomes stand in the denominator, as losses do.": 3 / 10,
+        "A missing outcome is no loss; a tie is none, either.": 3 / 8,
+        "This counts a tie as half a win; leave ties out.": 4.5 / 8,
+        "This counts ties as wins.": 6 / 8,
+    }
+    outcomes = pd.Series(["win"] * 3 + ["tie"] * 3 + ["loss"] * 2 + [None] * 2)
+    return _explain(
+        answer(outcomes),
+        3 / 5,
+        mistakes,
+        "Wins, as a share of wins and losses.",
+    )

@@ -4,6 +4,7 @@ import pandas as pd
 
 from rmlab import records, tables
 from rmlab.benchmarks.own_files import list_rows, read_table
+from rmlab.benchmarks.ppe import PPE_CORRECTNESS, fetch_candidates
 from rmlab.benchmarks.roles import match_roles
 from rmlab.benchmarks.sources import IN_MEMORY, read_source
 from rmlab.estimation.best_of import N_CANDIDATES
@@ -26,7 +27,8 @@ def load_pool(
     Parameters
     ----------
     source : DataFrame, list of dicts, str or Path
-        One row per candidate, as `load_preferences` takes it: the columns below, and
+        "ppe-correctness", whose 32 candidates a question come from the hub; or one row
+        per candidate, as `load_preferences` takes it: the columns below, and
         where they are there `id`, `domain`, `subset`, `benchmark`, and with scores
         `model` and `score`. A prompt may have any number of right and wrong candidates,
         also none of one kind.
@@ -74,6 +76,8 @@ def load_pool(
     1  0    chosen     1     four             3
     2  0  rejected     0        5             3
     """
+    if isinstance(source, str) and source == PPE_CORRECTNESS.name:
+        source = fetch_candidates()
     data = read_source(source)
     mapping: dict[str, str | None] = {"label": correct, "prompt": prompt}
     mapping = {role: column for role, column in mapping.items() if column is not None}

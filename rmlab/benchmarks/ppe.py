@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from rmlab import records
+from rmlab.benchmarks import hub
 from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout, all_files
@@ -24,6 +26,9 @@ _TIES = ("tie", "tie (bothbad)")
 _N_LANGUAGES = 6
 _SETS = ("MMLU-Pro", "MATH", "GPQA", "MBPP-Plus", "IFEval")
 SETS = tuple(name.lower() for name in _SETS)
+_CORRECTNESS_HUB = HubPlace(
+    [f"lmarena-ai/PPE-{name}-Best-of-K" for name in _SETS], "main"
+)
 
 
 def read_preference(files: Files) -> pd.DataFrame:
@@ -76,11 +81,11 @@ def read_correctness(files: Files) -> pd.DataFrame:
     return read_renamed(pairs, "ppe-correctness", lambda row: row.cells, 1)
 
 
-def list_candidates(files: Files) -> list[Row]:
-    """All candidates, a row each, as `load_pool` takes them."""
+def fetch_candidates() -> list[Row]:
+    """All candidates, a row each, from the hub."""
     candidates: list[Row] = []
-    for file, rows in files:
-        for row in _number_rows(file, rows):
+    for file in hub.fetch_benchmark(_CORRECTNESS_HUB, "load_pool(rows)"):
+        for row in _number_rows(file, records.read_rows(file)):
             shared = _describe(row) | {"benchmark": "ppe-correctness"}
             for number, is_right in enumerate(_read_marks(row), 1):
                 (text,) = row.read_texts(f"response_{number}", 1)
@@ -105,10 +110,11 @@ def _describe(row: FileRow) -> Row:
 
 
 def _find_set(file: Path) -> str:
-    """The set of questions that a file's path names."""
-    for name in SETS:
-        if name in str(file).lower():
-            return name
+    """The set of questions that a file's name says, or else the nearest folder's."""
+    for part in reversed(file.parts):
+        for name in SETS:
+            if name in part.lower():
+                return name
     remedy = f"name one of {', '.join(SETS)} in its path"
     raise DataError(f"{file}: no set of PPE's questions in its name", remedy)
 
@@ -173,7 +179,7 @@ PPE_CORRECTNESS = Benchmark(
     layout=Layout(
         read=read_correctness,
         folder_files=all_files,
-        hub=HubPlace([f"lmarena-ai/PPE-{name}-Best-of-K" for name in _SETS], "main"),
+        hub=_CORRECTNESS_HUB,
     ),
     make_parts=_weigh_sets,
     variants={"all pairs count alike, not all sets": {"average": "prompts"}},

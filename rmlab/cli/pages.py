@@ -3,14 +3,17 @@
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pandas as pd
 from typer import Option
 
-from rmlab import benchmarks, report
-from rmlab.cli.options import Results, TextOptions
+from rmlab import metrics, report, scoring
+from rmlab.benchmarks import load
+from rmlab.benchmarks import sample as draw_sample
+from rmlab.cli.options import Results, TextOptions, refuse
 from rmlab.cli.terminal import say, say_aligned
+from rmlab.papers.printed import SEVEN_BENCHMARKS
 from rmlab.report.page import write_explorer
 from rmlab.report.sources import read_results
 from rmlab.tables import DataError
@@ -67,6 +70,19 @@ def write_report(
             help="Column that names a cluster of prompts; else family, or the prompt."
         ),
     ] = None,
+    benchmarks: Annotated[
+        list[str] | None,
+        Option(
+            help="RESULTS are models, and are scored on it first: a name, name=FOLDER, "
+            "or all seven of model cards; repeat."
+        ),
+    ] = None,
+    sample: Annotated[
+        int | None, Option(help="Prompts of each of --benchmarks; else all.")
+    ] = None,
+    store: Annotated[
+        str | None, Option(help="Keeps what --benchmarks scores, to resume.")
+    ] = None,
 ) -> None:
     """Write one HTML file that opens offline.
 
@@ -78,6 +94,7 @@ def write_report(
       rmlab report scores/ -o report.html
       rmlab report scores.csv "results/*.json" --texts mini -o report.html
       rmlab report scores/ --texts rm-bench --include-texts
+      rmlab report ./my-model --benchmarks all --benchmarks rmb=data/RMB --store scores
     """
     import matplotlib
 
@@ -86,8 +103,15 @@ def write_report(
     if texts:
         frames = [TextOptions().load_responses(name) for name in texts]
         responses = pd.concat(frames, ignore_index=True)
+    source: Any = results
+    if benchmarks:
+        source = _score_benchmarks(results, _load_all(benchmarks, sample), store)
+        table = report.compare_benchmarks(source).set_index("model").T
+        say_aligned(table.rename_axis("").reset_index())
+    else:
+        refuse({"sample": sample, "store": store}, "goes with --benchmarks")
     file = report.write_report(
-        results,
+        source,
         out,
         responses=responses,
         texts=include_texts,
@@ -95,6 +119,50 @@ def write_report(
         cluster=cluster,
     )
     _say_file(file)
+
+
+def _load_all(names: list[str], n_prompts: int | None) -> list[pd.DataFrame]:
+    """Texts of benchmarks. Those that cannot be loaded are all named before anything
+    is scored.
+    """
+    places: dict[str, str | None] = {}
+    for given in names:
+        name, _, place = given.partition("=")
+        known = SEVEN_BENCHMARKS if name == "all" else [name]
+        places = dict.fromkeys(known, None) | places | {name: place or None}
+    places.pop("all", None)
+
+    loaded = []
+    problems = []
+    for name, place in places.items():
+        try:
+            responses = load(name, path=place)
+        except (DataError, TypeError) as error:
+            problems.append(f"{name} ({error})")
+            continue
+        if n_prompts is not None:
+            responses = draw_sample(responses, n_prompts)
+            # A scorer at chance: about the widest interval that there is.
+            scores = scoring.score(responses, "random", progress=False)
+            row = metrics.summary(scores).iloc[0]
+            reach = (row["high"] - row["low"]) / 2
+            size = f"{row['n_prompts']} prompts"
+            say(f"{name}: {size}, the interval reaches about {reach:.2f}", err=True)
+        loaded.append(responses)
+    if problems:
+        problem = f"--benchmarks: cannot load {'; '.join(problems)}"
+        raise DataError(problem, "give name=FOLDER, or leave it out")
+    return loaded
+
+
+def _score_benchmarks(
+    models: list[str], responses: list[pd.DataFrame], store: str | None
+) -> list[pd.DataFrame]:
+    """Scores by benchmark; a text that stands in several is forwarded once."""
+    together = pd.concat(responses, ignore_index=True)
+    scores = scoring.score(together, list(models), store=store)
+    by_benchmark = scores.groupby("benchmark", sort=False)
+    return [part.dropna(axis=1, how="all") for _, part in by_benchmark]
 
 
 def explore(
@@ -125,7 +193,7 @@ def explore(
     ((benchmark, table),) = results.tables.items()
     texts = results.texts.get(benchmark)
     if responses is not None or texts is None:
-        texts = benchmarks.load(benchmark, path=responses)
+        texts = load(benchmark, path=responses)
     file = write_explorer(table, texts, out, title=f"{benchmark}: rmlab explorer")
     _say_file(file)
     if open_browser:

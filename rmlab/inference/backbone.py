@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,15 +27,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from rmlab.inference.passes import Argument
-
-
-class HowPacked(NamedTuple):
-    """For people: what packs hold and how attention goes, None before that is known;
-    and what kernels lack, empty if nothing.
-    """
-
-    way: str | None
-    trouble: str
 
 
 class Backbone:
@@ -116,12 +107,14 @@ class Backbone:
             self._can_cache = is_packed and trial.can_cache(self.passes)
         return self._can_cache
 
-    def how_packed(self) -> HowPacked:
-        """For people: what packs hold and how attention goes, as far as known."""
+    @property
+    def way(self) -> str | None:
+        """For people: what packs hold and how attention goes; None before it is
+        known.
+        """
         packing = self.__dict__.get("packing")
         if packing is None:
-            return HowPacked(None, "")
+            return None
         if packing.refused or self.model.device.type in flex.WITHOUT_KERNELS:
-            return HowPacked(str(packing), "")
-        kernels = self.passes.kernels
-        return HowPacked(f"{packing}; {kernels}", kernels.trouble)
+            return str(packing)
+        return f"{packing}; {self.passes.kernels}"

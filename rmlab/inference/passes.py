@@ -54,12 +54,6 @@ class Passes:
         self.arguments = {} if arguments is None else arguments
         self.kernels = Kernels()
         self._lock = Lock()
-        # RecurrentGemma's layers. Before transformers 5 they keep the states of a
-        # batch, which the next one starts from, also without a cache.
-        self._recurrent: list[Any] = []
-        for module in model.modules():
-            if hasattr(module, "recurrent_states"):
-                self._recurrent.append(module)
 
     def alone(self, ids: Tokens, reads: Tokens) -> "Tensor":
         """Hidden states of one text forwarded by itself with the model's own attention:
@@ -178,8 +172,6 @@ class Passes:
             finally:
                 if training:
                     model.train()
-                for module in self._recurrent:
-                    module.recurrent_states = None
                 # A short text switches BigBird to full attention for good; long texts
                 # after it would get other scores.
                 if attention_type != getattr(model, "attention_type", None):

@@ -179,7 +179,8 @@ def judge(
         group, or with two for scores. Or a function of the reply's text that returns a
         verdict's text, a number, two scores, or None. By default verdicts stand in
         double brackets or boxes, or alone on the last line. Reasoning is removed
-        before, and the last verdict counts.
+        before, and the last verdict counts. Where a reader reads letters and scores,
+        what most replies of a run hold decides between votes and margins.
     scale : tuple of float
         The lowest and the highest score that counts as one.
     system : str

@@ -24,16 +24,16 @@ _CELLS = tuple(map("cell_{}{}".format, "111222333", "123" * 3))
 _SECTIONS = ("chat", "chat_hard", "safety", "reasoning")
 _DELTAS = tuple(f"delta_{section}" for section in _SECTIONS)
 _SUBSETS_2 = ("factuality", "precise_if", "math", "safety", "focus", "ties")
-_SEVEN_BENCHMARKS = (
-    "reward_bench",
-    "reward_bench_2",
-    "ppe_pref",
-    "ppe_corr",
-    "rmb",
-    "rm_bench",
-    "judgebench",
-    "overall",
-)
+SEVEN_BENCHMARKS = {
+    "reward-bench": "reward_bench",
+    "reward-bench-2": "reward_bench_2",
+    "ppe-preference": "ppe_pref",
+    "ppe-correctness": "ppe_corr",
+    "rmb": "rmb",
+    "rm-bench": "rm_bench",
+    "judgebench": "judgebench",
+}
+"""The benchmarks that model cards print, and their columns in the printed table."""
 _TRAINED_WITH = (
     "rb2_preprint",
     "ppo",
@@ -80,7 +80,9 @@ TABLES: Mapping[str, Mapping[str, PrintedTable]] = {
     "judgebench": {"skywork-v2": PrintedTable("judgebench.csv", ("overall",))},
     "rmb": {"skywork-v2": PrintedTable("rmb.csv", ("overall",))},
     "seven-benchmarks": {
-        "skywork-v2": PrintedTable("seven_benchmarks.csv", _SEVEN_BENCHMARKS)
+        "skywork-v2": PrintedTable(
+            "seven_benchmarks.csv", (*SEVEN_BENCHMARKS.values(), "overall")
+        )
     },
 }
 """Tables of numbers that are printed, by benchmark and name."""

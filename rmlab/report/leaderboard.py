@@ -14,6 +14,7 @@ from rmlab.estimation.weights import Average
 from rmlab.metrics import pairs
 from rmlab.metrics.prepare import list_numbers, prepare
 from rmlab.metrics.summaries import summary, summary_frame
+from rmlab.papers.printed import SEVEN_BENCHMARKS, published
 from rmlab.report.sources import check_table
 from rmlab.stats.ranking import DECIMALS, rank_columns
 from rmlab.tables import ITEM, KEY, PROMPT, DataError, refuse_repeats
@@ -109,8 +110,12 @@ def compare_benchmarks(
         - model;
         - mean_rank: the mean over the benchmarks of the rank among the models that have
           all of them. It is missing for the other models and for baselines;
+        - mean: the mean of the scores of a model that has all of them;
         - the overall score on each benchmark, in a column of its name, and its interval
-          in `<name>_low` and `<name>_high`;
+          in `<name>_low` and `<name>_high`; for the seven benchmarks of model cards
+          also `<name>_printed`, what `rmlab.papers.published("seven-benchmarks")` has
+          for a model of this name (the part after the last "/");
+        - outside: the benchmarks whose printed number is not in the interval;
         - reason: why a score is missing.
 
         The best mean rank comes first.
@@ -131,16 +136,30 @@ def compare_benchmarks(
     benchmarks = rows["benchmark"].unique()
 
     overall = pd.DataFrame(numbers["overall"][benchmarks])
-    columns = {"mean_rank": _mean_rank(overall)}
+    columns = {
+        "mean_rank": _mean_rank(overall),
+        "mean": overall.mean(axis=1, skipna=False),
+    }
+    printed = published("seven-benchmarks").set_index("model")
+    printed = printed.reindex(numbers.index.str.rsplit("/").str[-1])
+    outside = pd.Series("", index=numbers.index)
     reasons = pd.Series("", index=numbers.index)
     for name in benchmarks:
-        is_taken = name in ("model", "mean_rank", "reason")
+        is_taken = name in ("model", "mean_rank", "mean", "outside", "reason")
         column = f"benchmark {name}" if is_taken else name
         columns[column] = overall[name]
         columns[f"{column}_low"] = numbers["low"][name]
         columns[f"{column}_high"] = numbers["high"][name]
+        if name in SEVEN_BENCHMARKS:
+            print_of = printed[SEVEN_BENCHMARKS[name]].to_numpy("float64")
+            columns[f"{column}_printed"] = pd.Series(print_of, index=numbers.index)
+            low, high = numbers["low"][name], numbers["high"][name]
+            # Printed in per cent with one digit.
+            is_outside = (print_of < low - 5e-4) | (print_of > high + 5e-4)
+            outside += is_outside.map({True: f", {name}", False: ""})
         reason = numbers["reason"][name].fillna("not scored")
         reasons += (f"; {name}: " + reason).where(reason != "", "")
+    columns["outside"] = outside.str.removeprefix(", ")
     columns["reason"] = reasons.str.removeprefix("; ")
     frame = pd.DataFrame(columns).reset_index()
     return frame.sort_values("mean_rank", kind="stable", ignore_index=True)

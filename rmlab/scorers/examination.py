@@ -125,10 +125,10 @@ def check_packs(backbone: "Backbone") -> Finding:
         detail = f"batches of similar length, no packs: {packing.refused}"
         return Finding("pass", detail)
 
-    packs, trouble = backbone.how_packed()
     faster = "for more speed install a C compiler and the triton of this torch"
     remedy = f"scores are right either way; {faster}"
-    return Finding(grade(not trouble, True), str(packs), remedy)
+    is_slow = bool(backbone.passes.kernels.trouble)
+    return Finding(grade(not is_slow, True), str(backbone.way), remedy)
 
 
 def _check_tokenizer(examined: Examined) -> Finding | None:
@@ -201,24 +201,18 @@ def _check_length(examined: Examined) -> Finding:
     return Finding("fail", detail, remedy)
 
 
-def _check_markers(examined: Examined) -> Finding | None:
-    if examined.scorer.read_at != "markers":
-        return None
+def _check_markers(examined: Examined) -> Finding:
     ids, reads = examined.tokens
     return token_checks.check_markers(examined.scorer.tokenizer, ids, reads)
 
 
-def _check_bos(examined: Examined) -> Finding | None:
-    if examined.scorer.read_at == "markers":
-        return None
+def _check_bos(examined: Examined) -> Finding:
     ids, _ = examined.tokens
     finding = token_checks.check_bos(examined.scorer.tokenizer, ids, examined.texts)
     return examined.accept_convention(finding)
 
 
-def _check_read(examined: Examined) -> Finding | None:
-    if examined.scorer.read_at == "markers":
-        return None
+def _check_read(examined: Examined) -> Finding:
     ids, reads = examined.tokens
     is_implicit = examined.scorer.read_at == "answer"
     finding = token_checks.check_read(
@@ -276,8 +270,8 @@ _TEXT_CHECKS: Checks[Examined] = {
     "template": Check(_check_template, is_needed=True),
     "truncated": Check(_check_length),
 }
+_MARKER_CHECKS: Checks[Examined] = {"markers": Check(_check_markers)}
 _TOKEN_CHECKS: Checks[Examined] = {
-    "markers": Check(_check_markers),
     "bos": Check(_check_bos),
     "read": Check(_check_read),
     "pad": Check(_check_pad),
@@ -295,7 +289,8 @@ def examine_model(
     can_score = yield from run_checks(_TEXT_CHECKS, examined)
     if not can_score or examined.is_long.all():
         return
-    yield from run_checks(_TOKEN_CHECKS, examined)
+    has_markers = scorer.read_at == "markers"
+    yield from run_checks(_MARKER_CHECKS if has_markers else _TOKEN_CHECKS, examined)
 
     # The provenance has it too, but hashes all weights.
     dtype = str(scorer.dtype).removeprefix("torch.")
