@@ -585,6 +585,13 @@ BAD = [
         "'charcters'",
     ),
     (exchange_rate, (SCORES,), {"terms": ["step"]}, ValueError, "terms"),
+    (
+        style_effects,
+        (SCORES.assign(template=np.nan),),
+        {"cluster": "template"},
+        DataError,
+        "template.* missing",
+    ),
     (debias, FEW, {}, DataError, "4 prompts"),
     (debias, (SCORES, None), {}, DataError, "features: None"),
     (

@@ -644,7 +644,7 @@ def test_a_head_stored_in_float32_is_not_rounded_by_a_half_precision_backbone(tm
     layer = nn.Linear(HIDDEN, 1, bias=False)
     folder = publish(tmp_path / "m", named(layer, "regression_head."))
     head = classifier(folder, dtype="bfloat16")
-    run = head.readout
+    run = head.readout.head
     rows = torch.randn(4, 1, HIDDEN)
     assert head.backbone.dtype == torch.bfloat16
     assert run(rows).dtype == torch.float32

@@ -10,7 +10,7 @@ import torch
 from as_alone import EAGER
 from pairwise_models import MARKS, save, save_pairrm, save_steamshp
 from safetensors.torch import load_file, save_file
-from test_template import CLOCK, FAILING, PUBLISHED, ThatDay
+from test_template import CLOCK, ThatDay
 
 from rmlab import toy
 from rmlab.inference.encoding import content_key
@@ -450,28 +450,6 @@ def test_letters_without_a_clock_have_no_date(asked_by_letter):
     assert len(model.prepare(PROMPTS, FIRST, SECOND).keys) == 3
     assert model.provenance()["date_string"] is None
     assert model.prepare([], [], []).keys == []
-
-
-@pytest.mark.parametrize(("broken", "message"), FAILING.values(), ids=FAILING)
-def test_letters_of_a_template_that_fails_are_reported(
-    asked_by_letter, broken, message
-):
-    with pytest.raises(DataError, match=message):
-        asked_by_letter(broken + toy.models.CHAT_TEMPLATES["chatml"]).prefer(
-            PROMPTS, FIRST, SECOND
-        )
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_letters_of_published_templates_are_not_turned_away(asked_by_letter, name):
-    model = asked_by_letter(PUBLISHED[name])
-    texts = model.prepare(PROMPTS, FIRST, SECOND)
-    for ids, first, second in zip(texts.ids, FIRST, SECOND, strict=True):
-        text = model.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
-        assert text.index(f"[RESPONSE A] {first}") < text.index(
-            f"[RESPONSE B] {second}"
-        )
-        assert model.tokenizer.bos_token not in text
 
 
 def test_what_is_no_pairwise_model(zoo):

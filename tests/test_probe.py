@@ -109,7 +109,7 @@ def test_bad_input(responses):
     for transforms, scorer, options, error, named in [
         (["bald"], baselines.longest, {}, DataError, "transforms: .*'bald'"),
         (
-            [Transform("gone", lambda text, steps: "")],
+            [Transform("gone", lambda text: "")],
             baselines.longest,
             {},
             DataError,

@@ -140,21 +140,6 @@ def test_credit_and_place_equal_the_plain_loop(rule, seed):
     assert (table["level"] > 0).any()
 
 
-def test_the_strict_summary_is_the_mean_of_strict_credits():
-    scores = whole(2)
-    is_single = scores["domain"] != "Ties"
-    strict = metrics.summary(scores, ties="loss").iloc[0]
-    best = (
-        best_of(check_scores(scores[scores["domain"] != "Ties"]), ties="loss")
-        .groupby("domain")["credit"]
-        .mean()
-    )
-    assert strict[
-        ["factuality", "precise_if", "math", "safety", "focus"]
-    ].tolist() == pytest.approx(best[list(FIVE)])
-    assert 0 < best.mean() < best_of(check_scores(scores[is_single]))["credit"].mean()
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_ties_equal_the_plain_oracle(seed):
     scores = ties(seed, levels=2 if seed % 2 else 6)

@@ -314,71 +314,44 @@ TEXT = (
 )
 
 
-@pytest.mark.parametrize("change", TRANSFORMS.values(), ids=TRANSFORMS)
-def test_no_steps_no_change_and_code_is_never_touched(change):
-    assert change(TEXT, 0) == TEXT
-    code = "```python\nlarge = 1. often\n```"
-    assert code in change(TEXT) or change.name == "strip_markdown"
-    assert change(TEXT, change.steps) == change(TEXT) != TEXT
-
-
-FIRST_TWO_STEPS = {  # what stands in the text after one step and after two
-    "headings": (
-        ("## Answer\n\nDr. Smith",),
-        ("## Answer\n\nDr. Smith", "## Explanation\n\nThe second"),
-    ),
-    "bold": (("**walked** to the",), ("**walked** to the", "**bought** 3.5")),
-    "bullets": (
-        ("- Dr. Smith walked to the large house.\n- He bought",),
-        ("- The second paragraph starts here.\n- It",),
-    ),
-    "padding": (
-        (f"It ends.\n\n{FILLERS[0]}",),
-        (f"It ends.\n\n{FILLERS[0]} {FILLERS[1]}",),
-    ),
-    "hedging": (
-        (f"house. {HEDGES[0]} He",),
-        (f"house. {HEDGES[0]} He", f"tea. {HEDGES[1]} Often"),
-    ),
-    "confidence": ((f"house. {ASSURANCES[0]} He",), (f"tea. {ASSURANCES[1]} Often",)),
-    "emoji": (("house. 🙂 He",), ("house. 🙂 He", "tea. ✨ Often")),
-    "synonyms": (("the big house.", "Frequently he", "paragraph begins"),),
-    "spacing": (("house.  He", "e.g. for tea.  Often", "here.  It"),),
-    "final_newline": (("It ends.\n",),),
-    "strip_markdown": (("\n\nlarge = 1. often\n\n",),),
+PLACES = {  # what stands in the changed text
+    "headings": ["## Answer\n\nDr. Smith", "## Explanation\n\nThe second"],
+    "bold": ["**walked** to the", "**bought** 3.5"],
+    "bullets": ["- Dr. Smith walked to the large house.\n- He bought", "\n- It ends"],
+    "padding": [f"It ends.\n\n{FILLERS[0]} {FILLERS[1]}"],
+    "hedging": [f"house. {HEDGES[0]} He", f"tea. {HEDGES[1]} Often"],
+    "confidence": [f"house. {ASSURANCES[0]} He", f"tea. {ASSURANCES[1]} Often"],
+    "emoji": ["house. 🙂 He", "tea. ✨ Often"],
+    "synonyms": ["the big house.", "Frequently he", "paragraph begins"],
+    "spacing": ["house.  He", "e.g. for tea.  Often", "here.  It"],
+    "final_newline": ["It ends.\n"],
+    "strip_markdown": ["\n\nlarge = 1. often\n\n"],
 }
 
 
-@pytest.mark.parametrize("name", FIRST_TWO_STEPS)
-def test_each_step_changes_the_next_place(name):
-    for steps, pieces in enumerate(FIRST_TWO_STEPS[name], 1):
-        changed = TRANSFORMS[name](TEXT, steps)
-        assert [piece for piece in pieces if piece not in changed] == []
-        if steps == 1 and len(FIRST_TWO_STEPS[name]) == 2 and name != "padding":
-            assert changed.endswith("\n\nThe second paragraph starts here. It ends.")
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_a_change_takes_its_places_in_order_and_leaves_code(name):
+    changed = TRANSFORMS[name](TEXT)
+    assert [piece for piece in PLACES[name] if piece not in changed] == []
+    code = "```python\nlarge = 1. often\n```"
+    assert code in changed or name == "strip_markdown"
 
 
-def test_steps_count_only_places_that_change():
+def test_only_places_that_change_count_and_at_most_five():
     # the first has no word to mark
     text = "It is so. A longer sentence is here. Another stands there."
-    assert (
-        TRANSFORMS["bold"](text, 2)
-        == "It is so. A longer **sentence** is here. **Another** stands there."
-    )
+    marked = "It is so. A longer **sentence** is here. **Another** stands there."
+    assert TRANSFORMS["bold"](text) == marked
     assert TRANSFORMS["bold"]("Some **words** already.") == "Some **words** already."
     lists = (
         "- one thing\n- another\n\n# Title here\n\n| a | b |\n\nWords\n- here\n\nA "
         "paragraph of words. Two of them."
     )
-    assert TRANSFORMS["bullets"](lists, 1) == lists.replace(
+    assert TRANSFORMS["bullets"](lists) == lists.replace(
         "A paragraph of words. Two", "- A paragraph of words.\n- Two"
     )
-    assert (
-        features_of(TRANSFORMS["emoji"]("One. Two. Three. Four. Five. Six. Seven."))[
-            "emoji"
-        ]
-        == 5
-    )
+    text = "One. Two. Three. Four. Five. Six. Seven."
+    assert features_of(TRANSFORMS["emoji"](text))["emoji"] == 5
 
 
 def test_code_and_addresses_stay():
@@ -396,7 +369,6 @@ def test_code_and_addresses_stay():
 )
 def test_any_text_survives_every_change(text, name):
     assert TRANSFORMS[name](text)
-    assert TRANSFORMS[name](text, 0) == text
 
 
 def test_synonyms_are_their_own_inverse():

@@ -1013,6 +1013,8 @@ def test_published_templates_write_what_transformers_writes(
     _, after = split(words, encoded)
     assert after.startswith(text.removeprefix(header)[:3])
     assert text.endswith(after)
+    has_clock = "strftime_now" in PUBLISHED[name]
+    assert encoded.date == ("26 Jul 2024" if has_clock else None)
 
 
 def test_tools_that_a_template_does_not_write_are_refused(words):

@@ -175,7 +175,7 @@ def _as_transform(item: str | Change, known: Mapping[str, Transform]) -> Transfo
         return item
     if callable(item):
         name = getattr(item, "__name__", type(item).__name__)
-        return Transform(name, lambda text, steps: item(text), steps=1)
+        return Transform(name, item)
     if item not in known:
         remedy = f"{nearest(item, list(known))}, or a function from text to text"
         raise DataError(f"transforms: {item!r}", remedy)

@@ -102,24 +102,18 @@ def list_numbers(
     name. The overall score is the first.
     """
     selected = [*_select_parts(benchmark, items), *_select_styles(items)]
-    names = pd.DataFrame(
-        {
-            "quantity": ["overall", *(quantity for quantity, _, _, _ in selected)],
-            "name": ["overall", *(name for _, name, _, _ in selected)],
-        },
-        dtype="str",
-    )
-    places = list(range(1, len(names)))
     if of_summary:
-        places = _pick_columns(benchmark, names)
+        selected = _pick_columns(benchmark, selected)
+    place_of_part = {name: place for place, name in enumerate(items.parts.names)}
+    names = {"quantity": ["overall"], "name": ["overall"]}
     numbers = [overall_number(items)]
-    for place in places:
-        _, _, rows, parts = selected[place - 1]
-        present = items.parts.of_item[rows]
-        named = pd.Index(items.parts.names).get_indexer(pd.Index(parts))
-        required = np.union1d(present, named[named >= 0])
+    for quantity, name, rows, parts in selected:
+        named = [place_of_part[part] for part in parts if part in place_of_part]
+        required = np.union1d(items.parts.of_item[rows], named).astype(np.intp)
+        names["quantity"].append(quantity)
+        names["name"].append(name)
         numbers.append(weighted_mean(items, rows, required))
-    return names.iloc[[0, *places]].reset_index(drop=True), numbers
+    return pd.DataFrame(names, dtype="str"), numbers
 
 
 def overall_number(items: Items) -> Number:
@@ -163,21 +157,23 @@ def _select_styles(items: Items) -> Iterator[_Selected]:
         yield "cell", " > ".join(styles), rows, items.parts.names
 
 
-def _pick_columns(benchmark: Benchmark, names: pd.DataFrame) -> list[int]:
-    """Places of the benchmark's columns of a summary; without any, of the domains and
-    levels.
-    """
-    quantity = names["quantity"]
+def _pick_columns(
+    benchmark: Benchmark, selected: Sequence[_Selected]
+) -> list[_Selected]:
+    """The benchmark's columns of a summary; without any, the domains and levels."""
     if benchmark.columns:
-        titles = names["name"][quantity != "cell"].tolist()
-        return [titles.index(name) for name in benchmark.columns if name in titles]
+        by_name: dict[str, _Selected] = {}
+        for number in selected:
+            if number[0] != "cell":
+                by_name.setdefault(number[1], number)
+        return [by_name[name] for name in benchmark.columns if name in by_name]
 
-    places: list[int] = []
-    for group in ("domain", "level"):
-        members = np.flatnonzero(quantity == group).tolist()
-        if 1 < len(members) <= _MAX_DOMAINS:
-            places += members
-    return places
+    picked = []
+    for quantity in ("domain", "level"):
+        group = [number for number in selected if number[0] == quantity]
+        if 1 < len(group) <= _MAX_DOMAINS:
+            picked += group
+    return picked
 
 
 def chance_of_numbers(

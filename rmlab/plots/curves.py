@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _REFERENCES = {
     "any right": ("any right (pass@n)", "-"),
     "majority": ("majority of answers", "--"),
-    "random": ("chance", ":"),
+    "random": ("random (chance)", ":"),
 }
 """Labels and lines of the references of best of n, by kind."""
 _OVERALL = MarkStyle("black", "o")

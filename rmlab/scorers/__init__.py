@@ -4,15 +4,14 @@ per pair.
 
 from rmlab.scorers.base import PairScorer, Scorer, Text
 from rmlab.scorers.checkpoints.gguf import from_gguf, smollm2
-from rmlab.scorers.classifier import Classifier, classifier
-from rmlab.scorers.implicit import ImplicitReward, implicit_reward
-from rmlab.scorers.pairwise import Pairwise, pairwise
+from rmlab.scorers.classifier import classifier
+from rmlab.scorers.encoder import EncodeOptions
+from rmlab.scorers.implicit import implicit_reward
+from rmlab.scorers.pairwise import pairwise
 
 __all__ = [
-    "Classifier",
-    "ImplicitReward",
+    "EncodeOptions",
     "PairScorer",
-    "Pairwise",
     "Scorer",
     "Text",
     "classifier",

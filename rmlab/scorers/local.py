@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rmlab.inference.backbone import Backbone
-    from rmlab.scorers.readout import AnyReadout, LoadedModel, Places
+    from rmlab.scorers.readout import AnswerReadout, LoadedModel, Places, Readout
 
-R = TypeVar("R", bound="AnyReadout")
+R = TypeVar("R", bound="Readout | AnswerReadout")
 Options = ParamSpec("Options")
 Made = TypeVar("Made", bound="LocalScorer")
 

@@ -4,7 +4,8 @@ This file loads torch; import it inside a function.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -40,20 +41,7 @@ class Places(NamedTuple):
     targets: Sequence[Ids] = ()
 
 
-class AnyReadout(Protocol):
-    """What a scorer asks of a readout."""
-
-    def locate(self, encoder: "TextEncoder", encoded: "Encoded", texts: Ints) -> Places:
-        """Return where these texts are read."""
-
-    def read(self, batch: "Batch", places: Places) -> torch.Tensor:
-        """Return the outputs for a batch of the located texts, still on the device."""
-
-    def score(self, outputs: Floats, places: Places, texts: Ints) -> Floats:
-        """Return the scores of the located texts number `texts` from their outputs."""
-
-
-AR = TypeVar("AR", bound=AnyReadout)
+AR = TypeVar("AR", bound="Readout | AnswerReadout")
 
 
 class LoadedModel(NamedTuple, Generic[AR]):
@@ -63,7 +51,8 @@ class LoadedModel(NamedTuple, Generic[AR]):
     readout: AR
 
 
-class Readout(nn.Module):
+@dataclass
+class Readout:
     """A head, and where it looks.
 
     Parameters
@@ -76,19 +65,9 @@ class Readout(nn.Module):
         The score is the sum of weight times label; the first label without weights.
     """
 
-    label_weights: torch.Tensor | None
-
-    def __init__(
-        self,
-        head: Callable[[torch.Tensor], torch.Tensor],
-        reads: tuple[Read, ...],
-        label_weights: Floats | None = None,
-    ) -> None:
-        super().__init__()
-        self.head = head
-        self.reads = reads
-        weights = None if label_weights is None else torch.as_tensor(label_weights)
-        self.register_buffer("label_weights", weights)
+    head: Callable[[torch.Tensor], torch.Tensor]
+    reads: tuple[Read, ...]
+    label_weights: Floats | None = None
 
     def locate(self, encoder: "TextEncoder", encoded: "Encoded", texts: Ints) -> Places:
         """Return where these texts are read."""
@@ -102,26 +81,19 @@ class Readout(nn.Module):
             counts[row] = [len(read) for read in by_read]
         return Places(positions, counts)
 
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """Return the outputs (texts, labels) for states (texts, reads, hidden)."""
-        outputs: torch.Tensor = self.head(states)
-        return outputs
-
     @torch.inference_mode()
     def read(self, batch: "Batch", places: Places) -> torch.Tensor:
         """Return the outputs for a batch of the located texts, still on the device."""
         counts = places.counts[batch.texts]
         has_one_each = bool((counts == 1).all())
         states = batch.stacked() if has_one_each else pool_states(batch, counts)
-        outputs: torch.Tensor = self(states)
-        return outputs
+        return self.head(states)
 
     def score(self, outputs: Floats, places: Places, texts: Ints) -> Floats:
         """Return the scores of texts with these outputs; labels mix in float64."""
         if self.label_weights is None:
             return outputs[:, 0]
-        weights: Floats = self.label_weights.numpy()
-        return outputs @ weights
+        return outputs @ self.label_weights
 
 
 def pool_states(batch: "Batch", counts: Ints) -> torch.Tensor:
@@ -143,7 +115,8 @@ def pool_states(batch: "Batch", counts: Ints) -> torch.Tensor:
     return means.view(*counts.shape, -1)
 
 
-class AnswerReadout(nn.Module):
+@dataclass
+class AnswerReadout:
     """Log-probabilities of an answer's tokens, made one number.
 
     Parameters
@@ -154,10 +127,8 @@ class AnswerReadout(nn.Module):
         "sum", "mean", or "norm" (minus the Euclidean norm).
     """
 
-    def __init__(self, vocabulary: "Vocabulary", mode: str) -> None:
-        super().__init__()
-        self.vocabulary = vocabulary
-        self.mode = mode
+    vocabulary: "Vocabulary"
+    mode: str
 
     def locate(self, encoder: "TextEncoder", encoded: "Encoded", texts: Ints) -> Places:
         """Return the positions whose states predict the answers, and these tokens."""

@@ -1,4 +1,4 @@
-"""Small changes of an answer's style, one step at a time, without its substance."""
+"""Small changes of an answer's style, without its substance."""
 
 import re
 from collections.abc import Callable
@@ -29,6 +29,7 @@ _BLOCK = re.compile(
 )
 _LONG_WORD = re.compile(r"(?<![\w*`$\\/<@.-])[^\W\d_]{4,}(?![:.]?[\w*`$\\/>@-])")
 
+_MOST = 5  # places of a text that a change takes
 _TITLES = ("Answer", "Explanation", "Details", "Further details", "In more depth")
 FILLERS = (
     "I hope that this is of use to you.",
@@ -80,27 +81,24 @@ _ChangePart = Callable[[str, int], str]
 
 @dataclass(frozen=True)
 class Transform:
-    """A change of style, called with a text and a number of steps.
+    """A change of style, called with a text.
 
-    `steps` is the most that it can take. `null`: a control that changes neither
-    substance nor what readers call style. Code blocks are never touched, and a text
-    that offers no place for the change comes back as it was.
+    `null`: a control that changes neither substance nor what readers call style. Code
+    blocks are never touched, and a text that offers no place for the change comes back
+    as it was.
     """
 
     name: str
-    change: Callable[[str, int], str]
-    steps: int = 5
+    change: Callable[[str], str]
     null: bool = False
 
-    def __call__(self, text: str, steps: int | None = None) -> str:
-        """The text after `steps` of the change, by default all of them."""
-        if steps is None:
-            steps = self.steps
-        return self.change(text, steps) if steps else text
+    def __call__(self, text: str) -> str:
+        """The text after the change."""
+        return self.change(text)
 
 
-def _change_paragraphs(text: str, steps: int, change: _ChangePart) -> str:
-    """Change the first `steps` paragraphs of running text.
+def _change_paragraphs(text: str, change: _ChangePart, most: int = _MOST) -> str:
+    """Change the first paragraphs of running text.
 
     Headings, lists, tables and code stay as they are.
     """
@@ -111,7 +109,7 @@ def _change_paragraphs(text: str, steps: int, change: _ChangePart) -> str:
 
     n_changed = 0
     for i, piece in enumerate(pieces):
-        if n_changed < steps and _is_running_text(piece):
+        if n_changed < most and _is_running_text(piece):
             paragraph = piece.strip()
             pieces[i] = piece.replace(paragraph, change(paragraph, n_changed), 1)
             n_changed += 1
@@ -124,29 +122,24 @@ def _is_running_text(piece: str) -> bool:
     return not any(_BLOCK.match(line) for line in piece.split("\n"))
 
 
-def _change_all_paragraphs(text: str, change: _ChangePart) -> str:
-    return _change_paragraphs(text, len(text), change)
-
-
-def _change_sentences(text: str, steps: int, change: _ChangePart) -> str:
-    """Change the first `steps` sentences of running text."""
+def _change_sentences(text: str, change: _ChangePart) -> str:
+    """Change the first sentences of running text that the change has a place in."""
     n_changed = 0
 
     def change_paragraph(paragraph: str, _: int) -> str:
         nonlocal n_changed
         sentences = _SENTENCE_END.split(paragraph)
         for i, sentence in enumerate(sentences):
-            if n_changed < steps and sentence.strip():
+            if n_changed < _MOST and sentence.strip():
                 sentences[i] = change(sentence, n_changed)
                 n_changed += sentences[i] != sentence
         return "".join(sentences)
 
-    return _change_all_paragraphs(text, change_paragraph)
+    return _change_paragraphs(text, change_paragraph, len(text))
 
 
 def _change_matches(
     text: str,
-    _: int,
     pattern: re.Pattern[str],
     replacement: str | Callable[[re.Match[str]], str],
 ) -> str:
@@ -155,11 +148,7 @@ def _change_matches(
     def change_paragraph(paragraph: str, _: int) -> str:
         return pattern.sub(replacement, paragraph)
 
-    return _change_all_paragraphs(text, change_paragraph)
-
-
-def _strip_markdown(text: str, _: int) -> str:
-    return plain(text)
+    return _change_paragraphs(text, change_paragraph, len(text))
 
 
 def _add_title(paragraph: str, i: int) -> str:
@@ -185,9 +174,8 @@ def _list_sentences(paragraph: str, _: int) -> str:
     return "\n".join(items)
 
 
-def _pad(text: str, steps: int) -> str:
-    fillers = " ".join(FILLERS[:steps])
-    return f"{text.rstrip()}\n\n{fillers}"
+def _pad(text: str) -> str:
+    return f"{text.rstrip()}\n\n{' '.join(FILLERS)}"
 
 
 def _append_phrase(phrases: tuple[str, ...]) -> _ChangePart:
@@ -200,7 +188,7 @@ def _swap_synonym(word: re.Match[str]) -> str:
     return synonym.capitalize() if word[0][0].isupper() else synonym
 
 
-def _end_line(text: str, _: int) -> str:
+def _end_line(text: str) -> str:
     return text + "\n"
 
 
@@ -216,7 +204,7 @@ _swap_synonyms = partial(
 _double_spaces = partial(_change_matches, pattern=_SENTENCE_SPACE, replacement="  ")
 
 _TRANSFORMS = (
-    Transform("strip_markdown", _strip_markdown, steps=1),
+    Transform("strip_markdown", plain),
     Transform("headings", _add_titles),
     Transform("bold", _mark_words),
     Transform("bullets", _list_paragraphs),
@@ -224,9 +212,9 @@ _TRANSFORMS = (
     Transform("hedging", _hedge),
     Transform("confidence", _assure),
     Transform("emoji", _add_emoji),
-    Transform("synonyms", _swap_synonyms, steps=1, null=True),
-    Transform("spacing", _double_spaces, steps=1, null=True),
-    Transform("final_newline", _end_line, steps=1, null=True),
+    Transform("synonyms", _swap_synonyms, null=True),
+    Transform("spacing", _double_spaces, null=True),
+    Transform("final_newline", _end_line, null=True),
 )
 TRANSFORMS: dict[str, Transform] = {
     transform.name: transform for transform in _TRANSFORMS

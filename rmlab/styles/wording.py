@@ -87,13 +87,7 @@ def _greet(text: str) -> str:
     return f"{_GREETING}\n{text}"
 
 
-def _transform(
-    name: str, change: Callable[[str], str], null: bool = False
-) -> Transform:
-    return Transform(name, lambda text, _: change(text), steps=1, null=null)
-
-
-AGAIN = _transform("again", str, null=True)
+AGAIN = Transform("again", str, null=True)
 """The same text, scored a second time."""
 
 _double_spaces = partial(_change_places, pattern=_SPACE, change=_double)
@@ -104,15 +98,15 @@ _append_handle = partial(_append_random, start="@", n_characters=_N_HANDLE)
 _append_neutral = partial(_append, addition=_NEUTRAL)
 
 _TRANSFORMS = (
-    _transform("typo", _leave_out_letter),
-    _transform("straight_quotes", _straighten_quotes),
-    _transform("spaces", _double_spaces),
-    _transform("url", _append_url),
-    _transform("handle", _append_handle),
-    _transform("greeting", _greet),
-    _transform("first_letter", _swap_case),
+    Transform("typo", _leave_out_letter),
+    Transform("straight_quotes", _straighten_quotes),
+    Transform("spaces", _double_spaces),
+    Transform("url", _append_url),
+    Transform("handle", _append_handle),
+    Transform("greeting", _greet),
+    Transform("first_letter", _swap_case),
     AGAIN,
-    _transform("neutral_sentence", _append_neutral, null=True),
+    Transform("neutral_sentence", _append_neutral, null=True),
 )
 PROMPT_TRANSFORMS: dict[str, Transform] = {
     transform.name: transform for transform in _TRANSFORMS
