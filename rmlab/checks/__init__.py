@@ -85,7 +85,7 @@ def doctor(
     >>> rmlab.doctor(brevity, rmlab.load("mini"))[["check", "status"]]
             check status
     0         nan   pass
-    1  saturation   pass
+    1  saturation   warn
     """
     responses = tables.check_responses(responses)
     if responses.empty:

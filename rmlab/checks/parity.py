@@ -11,7 +11,7 @@ import pandas as pd
 
 from rmlab import scoring, tables
 from rmlab.findings import Finding, check_rate, findings_table, grade
-from rmlab.scorers.base import Floats, PlainScorer, Scorer, Text
+from rmlab.scorers.base import Floats, Ids, PlainScorer, Scorer, Text
 from rmlab.scorers.score_checks import label_margins
 from rmlab.tables import KEY, DataError
 
@@ -81,6 +81,20 @@ def parity(
     DataError
         If a table has several models or missing scores, or if fewer than four texts are
         in both.
+
+    Examples
+    --------
+    >>> import rmlab
+    >>> scores = rmlab.score(rmlab.load("mini"), "longest", progress=False)
+    >>> twice = scores.assign(score=2 * scores["score"])
+    >>> rmlab.parity(scores, twice)[["check", "status"]]
+          check status
+    0     texts   pass
+    1     error   fail
+    2      line   warn
+    3     flips   pass
+    4  settings   pass
+    5  excluded   fail
     """
     runs = (_score_run(a, responses), _score_run(b, responses))
     items = parity_items(runs[0].scores, runs[1].scores)
@@ -160,9 +174,8 @@ def _score_run(run: "ScoresOrModel", responses: pd.DataFrame | None) -> _Run:
     else:
         scores = scoring.score(responses, run)
     about = scores.attrs.get("provenance", {})
-    models = scores["model"].unique()
-    provenance = about.get(models[0], {}) if len(models) == 1 else {}
-    return _Run(scores, provenance, run)
+    model = next(iter(scores["model"]), "")
+    return _Run(scores, about.get(model, {}), run)
 
 
 def _scores(items: pd.DataFrame) -> tuple[Floats, Floats]:
@@ -259,11 +272,10 @@ def _check_ids(
     return Finding("fail", f"{detail}: {place}", remedy, len(different))
 
 
-def _token_ids(run: _Run, texts: list[Text]) -> "list[np.ndarray] | None":
+def _token_ids(run: _Run, texts: list[Text]) -> list[Ids] | None:
     if not isinstance(run.scorer, Scorer):
         return None
-    ids = run.scorer.token_ids(texts)
-    return None if ids is None else list(ids)
+    return run.scorer.token_ids(texts)
 
 
 def _first_difference(left: np.ndarray, right: np.ndarray) -> str:

@@ -113,13 +113,15 @@ class PairEncoder(TextEncoder):
         first, second = cast("tuple[Sequence[str], Sequence[str]]", answers)
         require_one_of_each(prompts, first, second)
         require_unicode(prompts, first, second)
-        has_no_text = [
-            not all(isinstance(text, str) and text.strip() for text in pair)
-            for pair in zip(first, second, strict=True)
-        ]
+        has_no_text = np.array([_has_no_text(answer) for answer in first], bool)
+        has_no_text |= np.array([_has_no_text(answer) for answer in second], bool)
         problem = "have an answer that is no text, or an empty one"
         _refuse(has_no_text, first, second, problem, "fill them in")
         return self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
+
+
+def _has_no_text(answer: Response) -> bool:
+    return not isinstance(answer, str) or not answer.strip()
 
 
 def _refuse(

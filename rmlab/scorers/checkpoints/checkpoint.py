@@ -226,9 +226,8 @@ def find(
     argument = "model" if with_weights else "tokenizer"
     snapshot = _find_folder(argument, model, revision, setting_files + weight_files)
 
-    adapter = None
-    if (snapshot.folder / ADAPTER).is_file():
-        adapter = read_object(snapshot.folder / ADAPTER)
+    adapter_file = snapshot.folder / ADAPTER
+    adapter = read_object(adapter_file) if adapter_file.is_file() else None
     has_configuration = (snapshot.folder / "config.json").is_file()
     # A tokenizer beside a configuration needs no base.
     is_complete = has_configuration and base is None and not with_weights
