@@ -417,6 +417,25 @@ def test_a_judge_is_right_where_both_orders_sum_to_more_than_nothing(tmp_path):
     )
 
 
+def test_the_margin_of_two_scored_judgments_is_their_mean_in_the_original_order(
+    tmp_path,
+):
+    """The second judgment shows B first, so its scores come in that order."""
+    rows = judge_rows(n=12)
+    margins = []
+    for i, row in enumerate(rows):
+        of_a, of_b, of_a_again = 0.5 * (i % 4), 0.25 * i, 0.75 * (i % 3)
+        row["judgments"] = [
+            {"judgment": {"scores": [of_a, of_b]}, "decision": "A>B"},
+            {"judgment": {"scores": [of_b, of_a_again]}, "decision": "B>A"},
+        ]
+        margin = ((of_a - of_b) + (of_a_again - of_b)) / 2
+        margins.append(margin if row["label"] == "A>B" else -margin)
+    name = "response_model=gpt-4o,judge_name=reward_model,judge_model=me_rm.jsonl"
+    pairs = rmlab.read_pairs(write(tmp_path / name, rows))
+    assert pairs["margin"].tolist() == pytest.approx(margins)
+
+
 HELP, HARM = "Helpfulness/Chat/Discussion", "Harmlessness/S1"
 
 

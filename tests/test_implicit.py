@@ -436,7 +436,9 @@ def test_fingerprint_and_provenance(models):
         implicit_reward(models[0], mode="sum"),
         implicit_reward(models[0]),
     )
-    assert len({both.fingerprint, alone.fingerprint, mean.fingerprint}) == 3
+    turned = implicit_reward(*models[::-1])
+    kinds = (both, alone, mean, turned)
+    assert len({scorer.fingerprint for scorer in kinds}) == len(kinds)
     both(PROMPTS, RESPONSES)
     about = json.loads(json.dumps(both.provenance()))
     assert about["reference"] == models[1]

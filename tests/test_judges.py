@@ -110,6 +110,20 @@ def test_strengths_are_averaged_over_samples_and_one_order_has_its_own():
     assert set(pairs["verdict"]) <= {"win", "loss"}
 
 
+def test_opposed_votes_of_several_samples_are_a_flip_and_a_tie():
+    """Three samples an order: +1 where it is shown first, -1/3 where it is second."""
+    said = ["AAAAAB", "AAABBB", "ABBBBB", "AABABB"]
+    answers = (f"[[{letter}]]" for letter in "".join(said))
+    judge = pair_judge(lambda *_: next(answers), template="three", samples=3)
+    pairs = prefer(judge, len(said))
+    votes = pairs[["vote_first", "vote_second"]].to_numpy()
+    is_opposed = votes[:, 0] * votes[:, 1] < 0
+    assert (pairs["verdict"] == "flip").tolist() == is_opposed.tolist()
+    assert (pairs["outcome"] == "tie")[is_opposed].all()
+    assert is_opposed.any()
+    assert not is_opposed.all()
+
+
 def question(tmp_path, words):
     file = tmp_path / "question.txt"
     file.write_text(f"{{prompt}}\n\nA: {{answer_a}}\n\nB: {{answer_b}}\n\n{words}\n")

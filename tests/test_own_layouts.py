@@ -390,6 +390,23 @@ def test_pools_of_several_models_are_numbered_by_content():
         rmlab.load_pool(frame.drop(columns="response"))
 
 
+def test_models_that_scored_different_answers_have_one_slot_for_each_text(tmp_path):
+    """The slots were places among the model's own answers."""
+    scored = [("A", "abcd"), ("B", "dbc")]
+    rows = [
+        (model, "p", text, text in "ab", ord(text))
+        for model, texts in scored
+        for text in texts
+    ]
+    path = tmp_path / "x.csv"
+    names = ["model", "prompt", "response", "label", "score"]
+    pd.DataFrame(rows, columns=names).to_csv(path, index=False)
+    texts = rmlab.load_preferences(path)[[*rmlab.tables.KEY, "response"]]
+    scores = rmlab.read_scores(path).merge(texts, on=rmlab.tables.KEY)
+    assert len(scores) == 7
+    assert scores["response"].map(ord).tolist() == scores["score"].tolist()
+
+
 def test_a_pool_is_read_from_a_file(tmp_path):
     frame = pd.DataFrame(
         {"question": ["p"] * 2, "response": ["a", "b"], "correct": [1, 0]}

@@ -761,7 +761,7 @@ def test_texts_of_another_file_are_found_by_their_keys(tmp_path):
     scores = rmlab.read_scores(write(rewards, tmp_path / "rewards.csv"))
     responses = load_preferences(write(texts, tmp_path / "pairs.csv"))
     page = rmlab.write_report(
-        scores, tmp_path / "r.html", responses=responses, texts=True, cluster="source"
+        scores, tmp_path / "r.html", responses=responses, texts=True
     )
     assert "bad and long" in page.read_text("utf-8")
     rmlab.bias.length_controlled(scores, rmlab.styles.features(responses))

@@ -226,9 +226,9 @@ def read_table(
     """
     layout = find_layout(table, mapping)
     layout.prepare(table)
-    is_rated = layout.name == "battles"
-    if layout.name not in ("pairs", "battles"):
-        is_rated = find_mark(table) not in ("label", "labels")
+    is_rated = layout.marks != LABELS
+    if is_rated:
+        is_rated = find_mark(table, layout.marks) not in ("label", "labels")
 
     answers: list[_Answer] = []
     errors = []
@@ -257,7 +257,7 @@ def read_table(
 def _group_rows(table: OwnTable, layout: OwnLayout) -> Iterable[Sequence[int]]:
     """The rows of each prompt: one, or those of one id, or of one text and context."""
     if not layout.is_grouped:
-        return [[row] for row in range(len(table.source))]
+        return [(row,) for row in range(len(table.source))]
     name = "id" if table.has("id") else "prompt"
     if not table.has(name):
         problem = f"{table.source.place}: answers a row need a column for their prompt"

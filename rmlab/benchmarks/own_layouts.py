@@ -35,6 +35,9 @@ _MARK_OF_LABEL = {
 }
 _MARKS_OF_WINNER = {"a": (1.0, 0.0), "b": (0.0, 1.0), "tie": (0.0, 0.0)}
 _RIVAL = {"a": "b", "b": "a"}
+# The first of these that is there says which answers are better.
+_ANSWER_MARKS = ("label", "rating", "rank")
+_LIST_MARKS = ("labels", "ratings", "responses")
 _TEXT_FIELDS = ("response", "answer", "text", "content", "completion", "output")
 _RATING_FIELDS = ("overall_score", "score", "rating")
 
@@ -87,7 +90,7 @@ def explode_battle(table: OwnTable, row: int) -> list[Answer]:
 
 def explode_answer(table: OwnTable, row: int) -> list[Answer]:
     """One answer, with a label, a rating or a rank."""
-    role = find_mark(table)
+    role = find_mark(table, _ANSWER_MARKS)
     mark = _read_mark(table, row, role, table.cells(role)[row])
     text = table.cells("response")[row]
     return [Answer("response", text, mark, _read_number(table, row, "score"))]
@@ -103,7 +106,7 @@ def explode_list(table: OwnTable, row: int) -> list[Answer]:
     if not parts:
         table.left_out["no answer"] += 1
     scores = flatten(table.cells("scores")[row]) if table.has("scores") else []
-    role = find_mark(table)
+    role = find_mark(table, _LIST_MARKS)
     texts = parts
     if role == "responses":
         texts = [_find_field(part, _TEXT_FIELDS, part) for part in parts]
@@ -115,11 +118,8 @@ def explode_list(table: OwnTable, row: int) -> list[Answer]:
     return _combine(table, row, roles, texts, marks, scores)
 
 
-def find_mark(table: OwnTable) -> str:
-    """The role of the column that says which answers are better."""
-    roles = ("label", "rating", "rank")
-    if table.has("responses") and not table.has("response"):
-        roles = ("labels", "ratings", "responses")
+def find_mark(table: OwnTable, roles: Sequence[str]) -> str:
+    """The first role that the data have, of those that say which answers are better."""
     return next(role for role in roles if table.has(role))
 
 
@@ -390,11 +390,13 @@ def prepare_pairs(table: OwnTable) -> None:
 
 
 class OwnLayout(NamedTuple):
-    """A layout: its name, the roles that show it (any group of them), and its functions
-    of the table and of a row; and whether a prompt has several rows.
+    """A layout: its name, the roles that say which answers are better, the roles that
+    show it (any group of them), its functions of the table and of a row, and whether a
+    prompt has several rows.
     """
 
     name: str
+    marks: Sequence[str]
     needs: Sequence[Sequence[str]]
     prepare: Callable[[OwnTable], None]
     explode: Callable[[OwnTable, int], list[Answer]]
@@ -405,9 +407,10 @@ class OwnLayout(NamedTuple):
 _SHARED = {"response", "score", "scores", "score_a", "score_b"}
 SCORED_PAIR = ("chosen_score", "rejected_score")
 LAYOUTS = (
-    OwnLayout("pairs", (LABELS, SCORED_PAIR), prepare_pairs, explode_pair),
+    OwnLayout("pairs", LABELS, (LABELS, SCORED_PAIR), prepare_pairs, explode_pair),
     OwnLayout(
         "battles",
+        ("winner", "winner_a"),
         (
             ("a", "b", "winner"),
             ("a", "b", "winner_a"),
@@ -418,6 +421,7 @@ LAYOUTS = (
     ),
     OwnLayout(
         "answers",
+        _ANSWER_MARKS,
         (
             *(("response", "label"), ("score", "label")),
             *(("response", "rating"), ("response", "rank")),
@@ -426,8 +430,10 @@ LAYOUTS = (
         explode_answer,
         is_grouped=True,
     ),
-    OwnLayout("lists of answers", (("responses",),), prepare_marks, explode_list),
-    OwnLayout("pairs", (("scores",),), prepare_pairs, explode_pair),
+    OwnLayout(
+        "lists of answers", _LIST_MARKS, (("responses",),), prepare_marks, explode_list
+    ),
+    OwnLayout("pairs", LABELS, (("scores",),), prepare_pairs, explode_pair),
 )
 
 

@@ -166,12 +166,14 @@ class OwnTable:
 
     def names(self, role: str) -> list[str | None]:
         """Names such as those of domains; None where a cell is empty."""
-        names: list[str | None] = []
+        names: list[str | None] = [None] * len(self.source)
+        if not self.has(role):
+            return names
         for row, value in enumerate(self.cells(role)):
             if isinstance(value, list | dict):
                 self.refuse(row, role, "one name", "write a string, or leave it empty")
-            is_empty = value is None or value == ""
-            names.append(None if is_empty else name_value(value))
+            if value is not None and value != "":
+                names[row] = name_value(value)
         return names
 
 

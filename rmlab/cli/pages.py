@@ -134,9 +134,9 @@ def _load_all(names: list[str], n_prompts: int | None) -> list[pd.DataFrame]:
 
     loaded = []
     problems = []
-    for name, place in places.items():
+    for name, folder in places.items():
         try:
-            responses = load(name, path=place)
+            responses = load(name, path=folder)
         except (DataError, TypeError) as error:
             problems.append(f"{name} ({error})")
             continue

@@ -68,6 +68,7 @@ def plot_best_of(table: pd.DataFrame) -> "Figure":
         table = metrics.best_of_curve(table, references=is_pool)
     needed = ["model", "n", "accuracy", "low", "high", "chance"]
     curve = canvas.table_to_draw(table, metrics.best_of_curve, needed, "accuracy")
+    is_pool = "kind" in curve
     curve = _add_chance(curve.assign(domain=curve.get("domain", "")))
     is_model = curve["kind"] == "model"
     styles = canvas.series_styles(curve.loc[is_model, "model"])
@@ -91,7 +92,8 @@ def plot_best_of(table: pd.DataFrame) -> "Figure":
         sizes = sorted(curve["n"].unique())
         ax.set_xticks(sizes, [str(n) for n in sizes])
         ax.set_xticks([], minor=True)
-        ax.set_ylim(0, 1.05)
+        if not is_pool:  # whose shares stand close together
+            ax.set_ylim(0, 1.05)
         ax.set_xlabel("answers (n)")
         ax.set_ylabel("share of prompts solved")
         ax.set_title(canvas.escape_name(domain), fontsize="medium")

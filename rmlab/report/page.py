@@ -143,8 +143,9 @@ def _section(
 
     style_column = "style" if "style" in table else "chosen_style"
     has_styles = bool(table[style_column].notna().all())
-    if not has_styles and benchmark.needs == "pairs" and responses is not None:
-        table = _add_length(table, data)
+    needs_pairs = benchmark.needs == "pairs"
+    if not has_styles and needs_pairs and data.responses is not None:
+        table = _add_length(table, data.responses, data)
     missing = ""
     figures = []
     if board["overall"].isna().all():
@@ -180,12 +181,15 @@ def _scoring_dates(provenance: Mapping[str, Provenance]) -> str:
     return " to ".join(dict.fromkeys(days[:1] + days[-1:]))
 
 
-def _add_length(table: pd.DataFrame, data: Comparisons) -> pd.DataFrame:
+def _add_length(
+    table: pd.DataFrame, responses: pd.DataFrame, data: Comparisons
+) -> pd.DataFrame:
     """Pairs with a column `length`: whether the chosen answer is shorter or longer.
 
-    Lengths within a quarter of each other are equal.
+    Lengths within a quarter of each other are equal. `responses`: those of the rows of
+    `data.answers`.
     """
-    n_characters = data.responses["response"].str.len().to_numpy()
+    n_characters = responses["response"].str.len().to_numpy()
     ratio = n_characters[data.chosen] / n_characters[data.rejected]
     names = ["shorter", "equal", "longer"]
     length = pd.cut(ratio, [0, 1 / 1.25, 1.25, np.inf], labels=names)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from glob import glob, has_magic
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import pandas as pd
 
@@ -38,13 +38,8 @@ _PROVENANCE = [
 ]
 # Letters of a value in the table of provenance.
 _LONGEST = 200
-Source: TypeAlias = (
-    str
-    | PathLike[str]
-    | Sequence[str | PathLike[str]]
-    | pd.DataFrame
-    | Sequence[pd.DataFrame]
-)
+Entry: TypeAlias = str | PathLike[str] | pd.DataFrame
+Source: TypeAlias = Entry | Sequence[Entry]
 """Where results are: files, a table, or several tables."""
 
 
@@ -62,15 +57,18 @@ class Results(NamedTuple):
 
 def read_results(source: Source) -> Results:
     """All results in folders, globs, files, or tables of scores or pairs."""
-    is_single = isinstance(source, str | PathLike | pd.DataFrame)
-    entries = [source] if is_single else list(source)
-    if any(isinstance(entry, pd.DataFrame) for entry in entries):
-        checked = [check_table(table) for table in entries]
-        return Results(_tables_by_benchmark(checked), [], {})
-
+    is_entry = isinstance(source, str | PathLike | pd.DataFrame)
+    entries = cast("Sequence[Entry]", [source] if is_entry else source)
+    checked: list[pd.DataFrame] = []
     paths: list[Path] = []
     for entry in entries:
-        paths += _result_files(entry)
+        if isinstance(entry, pd.DataFrame):
+            checked.append(check_table(entry))
+        else:
+            paths += _result_files(entry)
+    if checked:
+        return Results(_tables_by_benchmark(checked), [], {})
+
     frames = [_read_results_file(path) for path in paths]
     tables = _tables_by_benchmark(frames)
     texts = _read_texts(paths, frames)
