@@ -875,7 +875,7 @@ def check(exercise: str, answer: object) -> Verdict:
     fault = _find_fault(question, answer)
     if fault is not None and question.earlier and isinstance(answer, FunctionType):
         # A wrong answer to an earlier question does not make this one wrong.
-        names = answer.__globals__ | question.earlier
+        names = {**answer.__globals__, **question.earlier}
         with_right_ones = FunctionType(
             answer.__code__,
             names,
