@@ -467,7 +467,7 @@ def _number_answers(reading: Reading, frame: pd.DataFrame) -> IntArray:
         last = last.groupby(key, dropna=False).transform("max")
         is_other = last["slot"] > last["own"]
         if is_other.any():
-            row = frame["row"][is_other].iloc[-1]
+            row = frame["row"][is_other].iloc[0]
             remedy = "give them an id of their own"
             table.refuse(row, "id", "that of the same answers for all models", remedy)
     return slots
