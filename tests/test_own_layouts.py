@@ -919,7 +919,7 @@ def test_columns_that_differ_by_model_do_not_tell_answers_apart(tmp_path):
     path = tmp_path / "x.csv"
     both.to_csv(path, index=False)
     margins = rmlab.pairs(rmlab.read_scores(path)).pivot(
-        index="id", columns="model", values="margin"
+        index=rmlab.tables.ITEM, columns="model", values="margin"
     )
     assert margins.to_numpy().tolist() == [[1, 1], [-1, -1], [1, 1]]
 
@@ -939,6 +939,21 @@ def test_rows_of_scores_without_ids_pair_by_a_column_that_tells_them(tmp_path, o
     repeated.assign(key=range(12)).to_csv(path, index=False)
     with pytest.raises(DataError, match=r"columns=\{'id'"):
         rmlab.read_scores(path, **options)
+
+
+@pytest.mark.parametrize("name", ["item", "family"])
+def test_files_of_scores_whose_names_have_another_order_are_refused(tmp_path, name):
+    frame = pd.DataFrame({name: [*"xyz"], "chosen_score": [1.0, 2, 3]})
+    frame["rejected_score"] = 2.0
+    for model, rows in (("A", frame), ("B", frame[::-1]), ("C", frame)):
+        (tmp_path / model).mkdir()
+        rows.to_csv(tmp_path / model / "x.csv", index=False)
+    with pytest.raises(DataError, match="give each row an id"):
+        rmlab.read_scores(str(tmp_path / "*/x.csv"))
+    scores = rmlab.read_scores(str(tmp_path / "*/x.csv"), columns={"id": name})
+    margins = rmlab.pairs(scores).pivot(index="id", columns="model", values="margin")
+    assert (margins.sub(margins["A"], axis=0) == 0).all(axis=None)
+    assert len(rmlab.read_scores(str(tmp_path / "[AC]/x.csv"))) == 12
 
 
 @pytest.mark.parametrize("layout", ["pairs", "pool"])
@@ -1010,3 +1025,49 @@ def test_cells_of_winners_that_are_not_read_are_named():
 def test_a_winner_whose_name_ends_as_a_number_is_found():
     rows = battles("winner", ["m-2.0", "m-2"], model_a="m-2.0", model_b="m-2")
     assert rmlab.load_preferences(rows)["response"].tolist() == ["x", "y", "y", "x"]
+
+
+def test_the_line_says_where_the_middle_is(caplog):
+    rmlab.load_preferences(battles("winner", [1, 2, 3]), better="b")
+    assert "middle 2, scale 1 to 3" in caplog.text
+
+
+def test_the_line_has_no_empty_brackets(caplog):
+    rows = [{"prompt": "p", "chosen": "a", "rejected": text} for text in "bc"]
+    rmlab.load_preferences(rows)
+    assert "pairs, 2 comparisons; 1 families" in caplog.text
+
+
+def test_steps_that_are_read_as_answers_are_told(caplog):
+    row = {"prompt": "p", "completions": ["a", "b"], "labels": [True, False]}
+    rmlab.load_preferences([row])
+    assert "steps" in caplog.text
+
+
+def test_a_tensor_in_an_extra_column_is_ignored():
+    """It was a RuntimeError."""
+    torch = pytest.importorskip("torch")
+    row = {"prompt": "p", "chosen": "a", "rejected": "b"}
+    responses = rmlab.load_preferences([row | {"logits": torch.zeros(2)}])
+    assert responses.attrs["understood"]["ignored"] == ["logits"]
+
+
+@pytest.mark.parametrize("text", ["[3, 1, 2]", "[[1], [2]]"])
+def test_a_prompt_that_is_a_list_of_numbers_stays_text(text):
+    rows = [{"prompt": text, "chosen": "a", "rejected": "b"}]
+    assert set(rmlab.load_preferences(rows)["prompt"]) == {text}
+
+
+def test_nulls_that_arrow_adds_are_no_part_of_tools():
+    row = {"prompt": "p", "chosen": "a", "rejected": "b"}
+    tools = [{"name": "add", "a": 1}, {"name": "sub", "b": 1}]
+    [prompt, _] = rmlab.load_preferences(
+        pa.Table.from_pylist([row | {"tools": tools}])
+    )["prompt"]
+    assert json.loads(prompt[0]["content"]) == tools
+
+
+def test_candidates_with_ids_of_their_own_belong_to_the_named_prompt():
+    """Each was a prompt of its own."""
+    rows = long_rows((1, "p", "x", 1, "math"), (2, "p", "y", 0, "math"))
+    assert rmlab.load_pool(rows, prompt="prompt")["n_candidates"].tolist() == [2, 2]

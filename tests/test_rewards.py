@@ -67,6 +67,7 @@ def test_a_reward_is_the_score_of_the_same_text():
         ("answer", np.nan, [1]),
         ("answer", pd.NA, [1]),
         ("answer", "", [1]),
+        ("answer", " \n", [1]),
         ("question", None, [1]),
         # An empty prompt is one.
         ("question", "", []),

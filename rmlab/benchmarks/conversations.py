@@ -55,7 +55,7 @@ def _read_message(item: object) -> Message | None:
     if not isinstance(item, dict):
         return None
     try:
-        message = _drop_nulls(item)
+        message = _drop_fields(item)
     except RecursionError:
         return None
     if isinstance(message.get("from"), str) and "value" in message:
@@ -93,18 +93,19 @@ def _join_parts(parts: Sequence[object]) -> str | None:
     return "".join(texts)
 
 
-def _drop_nulls(item: Message) -> Message:
+def _drop_fields(item: Message) -> Message:
     """An object without the fields that are null, also those of objects inside."""
     return {
-        name: _drop_inner(value) for name, value in item.items() if value is not None
+        name: drop_nulls(value) for name, value in item.items() if value is not None
     }
 
 
-def _drop_inner(value: object) -> object:
+def drop_nulls(value: object) -> object:
+    """A value without the fields of objects that are null, which Arrow adds."""
     if isinstance(value, dict):
-        return _drop_nulls(value)
+        return _drop_fields(value)
     if isinstance(value, list):
-        return [_drop_inner(part) for part in value]
+        return [drop_nulls(part) for part in value]
     return value
 
 

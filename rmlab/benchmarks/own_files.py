@@ -181,11 +181,28 @@ def load_scores(
     reading = read_table(table, columns)
     benchmark = records.file_stem(data.place)
     scores = hash_texts(list_rows(reading, benchmark), by_number=not table.has("id"))
+    if not table.has("id") and scores[[*TEXTS]].isna().all(axis=None):
+        names = _find_names(table)
+        scores[TEXTS[0]] = scores["id"].astype(int).map(dict(enumerate(names)))
     _describe(reading, scores)
     scores["model"] = scores["model"].fillna(name or benchmark)
     if model is not None:
         scores["model"] = model
     return scores
+
+
+def _find_names(table: OwnTable) -> Cells:
+    """What names the rows of a table without texts and ids: their families, or the
+    first column of texts or whole numbers that do not repeat; else nothing.
+    """
+    if table.has("family"):
+        return [*table.names("family")]
+    for name in list_extra(table):
+        cells = table.source.columns[name]
+        is_name = all(isinstance(cell, str | int) for cell in cells)
+        if is_name and len({*map(str, cells)}) == len(cells):
+            return [*map(str, cells)]
+    return []
 
 
 def hash_texts(answers: pd.DataFrame, *, by_number: bool) -> pd.DataFrame:
@@ -485,7 +502,7 @@ def _describe_rows(
     for name in [*table.roles["family"], *list_extra(table, keep_all=True)]:
         cells = pd.Series(table.source.columns[name], dtype=object).map(repr)
         values = frame[["model", *key]].assign(
-            value=cells.take(frame["row"]).to_numpy()
+            value=cells.take(frame["row"].to_numpy()).to_numpy()
         )
         copies = values.groupby([*values], dropna=False).cumcount()
         together = values.assign(copy=copies).drop(columns="model").drop_duplicates()
@@ -599,7 +616,7 @@ def _describe(reading: Reading, answers: pd.DataFrame) -> dict[str, object]:
         "ignored": [column for column in table.source.columns if column not in used],
     }
     n_items = len(answers.drop_duplicates(PROMPT))
-    notes = []
+    notes = [*table.notes]
     left_out = +table.left_out
     if left_out:
         understood["left_out"] = dict(left_out)
@@ -616,7 +633,8 @@ def _describe(reading: Reading, answers: pd.DataFrame) -> dict[str, object]:
     if notes or (others and reading.layout.name != "pairs"):
         named = ", ".join(f"{role}={names[0]!r}" for role, names in others.items())
         counts = f"{n_items} comparisons"
-        line = f"{table.source.place}: {reading.layout.name} ({named}), {counts}"
+        layout = f"{reading.layout.name} ({named})" if named else reading.layout.name
+        line = f"{table.source.place}: {layout}, {counts}"
         # A report reads the same file for its scores and for its texts.
         warn = _log.warning if table.source.place == IN_MEMORY else _warn_once
         warn("; ".join([line, *notes]))

@@ -332,6 +332,8 @@ def _read_scale(
         remedy = "subtract the middle, so that 0 is a tie, and call the column"
         remedy = f"{remedy} 'preference_strength', which is read so"
         raise DataError(f"{scale}, and its middle is not known", remedy)
+    ends = f"scale {min(numbers):g} to {max(numbers):g}"
+    table.notes.append(f"middle {middle:g}, {ends}")
 
     cells = table.cells("winner")
     verdicts: Cells = []
@@ -377,6 +379,9 @@ def refuse_minus_one(place: object, numbers: set[float]) -> None:
 
 def prepare_marks(table: OwnTable) -> None:
     """Raise DataError for ranks that are given as ratings: the best has the lowest."""
+    if table.has("labels") and table.is_called("responses", "completions"):
+        # trl writes the steps of one answer so.
+        table.notes.append("completions are read as rival answers, not as steps")
     for role in ("rating", "ratings"):
         for name in table.roles[role]:
             if "rank" in name.lower():

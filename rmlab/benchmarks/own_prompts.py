@@ -8,6 +8,7 @@ from rmlab.benchmarks.conversations import (
     Messages,
     Prompt,
     Turns,
+    drop_nulls,
     read_messages,
     split_answers,
     to_messages,
@@ -43,7 +44,7 @@ def read_prompt(table: OwnTable, row: int) -> Prompt | None:
     before: Messages = []
     if context["tools"]:
         # The first message holds them as JSON, for the chat template.
-        tools = context["tools"]
+        tools = drop_nulls(context["tools"])
         if not isinstance(tools, str):
             tools = json.dumps(tools, ensure_ascii=False, default=str)
         before.append({"role": "tools", "content": tools})
@@ -110,7 +111,8 @@ def list_answers(
     table = match_roles(read_source(frame), {"prompt": prompt, "response": response})
     for row, cell in enumerate(table.cells("response")):
         asked = read_prompt(table, row)
-        if cell is None or cell == "" or (asked is None and prompt is not None):
+        is_blank = cell is None or (isinstance(cell, str) and not cell.strip())
+        if is_blank or (asked is None and prompt is not None):
             continue
         answer = read_answer(table, row, "response", cell)
         split = split_answers(asked, [answer])

@@ -111,6 +111,11 @@ def read_pool(
     if not table.has("response") and not (prompt is None and table.has("id")):
         mapping |= {"id": next(iter(table.roles["prompt"]), None), "prompt": None}
         table = match_roles(data, mapping, is_scored=is_scored)
+    if prompt is not None and table.has("id", "response"):
+        names = pd.DataFrame({role: table.cells(role) for role in ("model", "id")})
+        if not names.map(repr).duplicated().any():
+            # An id of each candidate, not of their prompt.
+            table = match_roles(data, mapping | {"id": None}, is_scored=is_scored)
     table.require("label", "score" if is_scored else "response")
     if is_scored and model is None and not table.has("model"):
         problem = f"{data.place}: scores without a column 'model'"

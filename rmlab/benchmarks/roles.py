@@ -103,7 +103,7 @@ class OwnTable:
     `is_scored`: scores are read, not texts alone. `better`: the side that larger
     numbers of a winner favour. `added` holds columns that the data lack, `left_out`
     counts rows and comparisons without a winner, and `used` names the roles that were
-    read.
+    read. `notes` are said in the line on what was understood.
     """
 
     source: Source
@@ -113,6 +113,7 @@ class OwnTable:
     added: dict[str, Cells] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     used: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
 
     def has(self, *roles: str) -> bool:
         """Whether the data have a column for each of the roles."""
@@ -273,6 +274,10 @@ def _are_numbers(cells: Cells) -> bool:
     return all(isinstance(cell, int | float) for cell in cells)
 
 
+def _is_texts(cell: object) -> bool:
+    return isinstance(cell, list) and all(isinstance(part, str) for part in cell)
+
+
 def _unpack_columns(
     columns: dict[str, Cells], roles: Mapping[str, Sequence[str]]
 ) -> None:
@@ -284,7 +289,7 @@ def _unpack_columns(
             if cells is columns[name]:
                 continue
             are_messages = all(cell is None or read_messages(cell) for cell in cells)
-            are_lists = all(cell is None or isinstance(cell, list) for cell in cells)
+            are_lists = all(cell is None or _is_texts(cell) for cell in cells)
             if role == "prompt":
                 if not are_messages and not are_lists:
                     continue

@@ -9,7 +9,6 @@ from os import PathLike
 from pathlib import Path
 from typing import NoReturn
 
-import numpy as np
 import pandas as pd
 
 from rmlab import records
@@ -217,10 +216,10 @@ def _list_plain(cells: Iterable[object]) -> Cells:
 
 
 def _strip(cell: object) -> object:
-    """A cell without NumPy and pandas around it; None where it is missing."""
+    """A cell without NumPy, torch and pandas around it; None where it is missing."""
     if isinstance(cell, str) or cell is None:
         return cell
-    if isinstance(cell, np.ndarray | np.generic):
+    if hasattr(cell, "tolist"):  # An array, a tensor or one of their numbers.
         cell = cell.tolist()
     if isinstance(cell, list | tuple):
         return _list_plain(cell)
