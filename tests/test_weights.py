@@ -350,7 +350,7 @@ DAMAGE = {
         "model.safetensors",
     ),
     "weights empty": ("model.safetensors", b"", "model.safetensors"),
-    "adapter null": ("adapter_config.json", b"null", None),
+    "adapter null": ("adapter_config.json", b"null", "adapter_config"),
     "tokenizer configuration null": ("tokenizer_config.json", b"null", "tokenizer"),
     "tokenizer null": ("tokenizer.json", b"null", "tokenizer"),
 }
@@ -364,12 +364,7 @@ def test_damaged_folders_are_refused_in_one_sentence(tmp_path, name):
         shard = folder / "model-00001-of-00001.safetensors"
         (folder / "model.safetensors").rename(shard)
     (folder / file).write_bytes(content)
-    if message is None:
-        assert np.isfinite(classifier(folder)(PROMPTS, RESPONSES)).all(), (
-            "beside whole weights it is not read"
-        )
-    else:
-        assert message in refused(folder)
+    assert message in refused(folder)
 
 
 NONSENSE = {
