@@ -555,9 +555,15 @@ def battles(column, cells, **fields):
     ]
 
 
-@pytest.mark.parametrize("column", ["overall_preference", "preference_strength"])
-@pytest.mark.parametrize("grades", [[1, 2], [-2, -1]])
-def test_graded_columns_are_signed_whatever_values_occur(column, grades):
+@pytest.mark.parametrize(
+    ("column", "grades"),
+    [
+        ("preference_strength", [1, 2]),
+        ("preference_strength", [-2, -1]),
+        ("overall_preference", [-2, -1]),
+    ],
+)
+def test_graded_columns_are_signed(column, grades):
     """1 was the first answer and 2 the second, or the middle a tie."""
     rows = battles(column, grades)
     with pytest.raises(DataError, match="better"):
@@ -840,3 +846,167 @@ def test_scores_by_model_id_and_label_need_no_slot(tmp_path):
     path.write_text("\n".join([*twice, "n,chosen,x,2", "n,rejected,x,1"]))
     with pytest.raises(DataError, match="tells them apart"):
         rmlab.read_scores(path)
+
+
+def test_an_overall_preference_may_begin_at_one():
+    """All rows chose one side: the column's name made the grades signed."""
+    unclear = battles("overall_preference", [1, 2, 3])
+    with pytest.raises(DataError, match="'preference_strength'"):
+        rmlab.load_preferences(unclear, better="b")
+    responses = rmlab.load_preferences(
+        battles("overall_preference", [1, 2, 3, 4, 5]), better="b"
+    )
+    assert responses["response"].tolist() == ["x", "y"] * 2 + ["y", "x"] * 2
+    assert responses.attrs["understood"]["left_out"] == {"tie": 1}
+
+
+LISTED = {
+    "ratings by row": [
+        {"model": m, "prompt": "x", "response": r, "rating": "abc".index(r)}
+        | {"score": float(ord(r))}
+        for m, order in (("A", "abc"), ("B", "cab"))
+        for r in order
+    ],
+    "labels in lists": [
+        {"model": m, "id": "1", "prompt": "x", "responses": [*order]}
+        | {"labels": [int(r == "b") for r in order]}
+        | {"scores": [float(ord(r)) for r in order]}
+        for m, order in (("A", "bac"), ("B", "cab"))
+    ],
+    "lists without ids": [
+        {"model": m, "prompt": "x", "responses": [*order]}
+        | {"ratings": [ord(r) for r in order], "scores": [float(ord(r)) for r in order]}
+        for m, order in (("A", "bac"), ("B", "cab"))
+    ],
+    "rejected": [
+        {"model": m, "id": "1", "prompt": "x", "chosen": "b", "rejected": [*order]}
+        | {"chosen_score": 98.0, "rejected_score": [float(ord(r)) for r in order]}
+        for m, order in (("A", "ac"), ("B", "ca"))
+    ],
+    "sides": [
+        {"model": m, "prompt": "x", "response_a": a, "response_b": b}
+        | {"winner": "a" if a == "b" else "b"}
+        | {"score_a": float(ord(a)), "score_b": float(ord(b))}
+        for m, (a, b) in (("A", "ba"), ("B", "ab"))
+    ],
+}
+
+
+@pytest.mark.parametrize("layout", LISTED)
+def test_answers_of_models_pair_by_content_whatever_their_order(tmp_path, layout):
+    """Places in a list, rows and sides were taken for the answers themselves."""
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join(map(json.dumps, LISTED[layout])))
+    scores = rmlab.read_scores(path)
+    margins = rmlab.pairs(scores).pivot(
+        index=rmlab.tables.ITEM, columns="model", values="margin"
+    )
+    assert margins["A"].tolist() == margins["B"].tolist()
+    responses = rmlab.load_preferences(path)
+    assert len(responses) == len(scores) / 2
+    texts = responses.set_index(rmlab.tables.KEY)["response"]
+    keys = pd.MultiIndex.from_frame(scores[rmlab.tables.KEY])
+    assert texts.reindex(keys).map(ord).tolist() == scores["score"].tolist()
+
+
+def test_columns_that_differ_by_model_do_not_tell_answers_apart(tmp_path):
+    """Models with a column of seconds shared nothing."""
+    frame = pd.DataFrame(
+        {"id": [*"xxyyzz"], "label": [1, 0] * 3, "score": [2.0, 1, 1, 2, 2, 1]}
+    )
+    models = [frame.assign(model="A"), frame[::-1].assign(model="B")]
+    both = pd.concat(models).assign(seconds=np.arange(12) / 7)
+    path = tmp_path / "x.csv"
+    both.to_csv(path, index=False)
+    margins = rmlab.pairs(rmlab.read_scores(path)).pivot(
+        index="id", columns="model", values="margin"
+    )
+    assert margins.to_numpy().tolist() == [[1, 1], [-1, -1], [1, 1]]
+
+
+@pytest.mark.parametrize("options", [{}, {"columns": {"family": "item"}}])
+def test_rows_of_scores_without_ids_pair_by_a_column_that_tells_them(tmp_path, options):
+    """They were paired by the order of rows, without a word."""
+    frame = pd.DataFrame({"item": [*"xyz"], "chosen_score": [1.0, 2, 3]})
+    frame = frame.assign(rejected_score=2.0, model="A")
+    other = frame[::-1].assign(model="B")
+    path = tmp_path / "x.csv"
+    pd.concat([frame, other]).to_csv(path, index=False)
+    pairs = rmlab.pairs(rmlab.read_scores(path, **options))
+    margins = pairs.pivot(index="id", columns="model", values="margin")
+    assert margins["A"].tolist() == margins["B"].tolist() == [-1, 0, 1]
+    repeated = pd.concat([frame, frame, other, other.iloc[[1, 0, 2]]])
+    repeated.assign(key=range(12)).to_csv(path, index=False)
+    with pytest.raises(DataError, match=r"columns=\{'id'"):
+        rmlab.read_scores(path, **options)
+
+
+@pytest.mark.parametrize("layout", ["pairs", "pool"])
+def test_files_whose_rows_have_another_order_are_refused(tmp_path, layout):
+    """They were paired by the numbers of their rows."""
+    frame = pd.DataFrame({"prompt": [*"pqr"], "chosen": "c", "rejected": "r"})
+    frame = frame.assign(chosen_score=[0.0, 1, 2], rejected_score=0.5)
+    if layout == "pool":
+        frame = pd.DataFrame({"prompt": [*"ppqq"], "response": [*"abcd"]})
+        frame = frame.assign(score=[0.0, 1, 2, 3], correct=[1, 0, 1, 0])
+    for name, rows in (("A", frame), ("B", frame[::-1])):
+        (tmp_path / name).mkdir()
+        rows.to_csv(tmp_path / name / "x.csv", index=False)
+    with pytest.raises(DataError, match="'model'"):
+        rmlab.read_scores(str(tmp_path / "*/x.csv"))
+    # Both next steps lead on.
+    for folder in tmp_path.iterdir():
+        rows = pd.read_csv(folder / "x.csv")
+        rows.assign(id=rows["prompt"]).to_csv(folder / "x.csv", index=False)
+    scores = rmlab.read_scores(str(tmp_path / "*/x.csv"))
+    models = [frame.assign(model="A"), frame[::-1].assign(model="B")]
+    pd.concat(models).to_csv(tmp_path / "x.csv", index=False)
+    for read in (scores, rmlab.read_scores(tmp_path / "x.csv")):
+        wide = read.pivot(index=rmlab.tables.KEY, columns="model", values="score")
+        assert wide["A"].tolist() == wide["B"].tolist()
+        assert not {"(prompt)", "(response)"} & {*read}
+
+
+@pytest.mark.parametrize("load", [rmlab.load_preferences, rmlab.load_pool])
+def test_ids_that_restart_by_subset_beside_a_domain_are_refused(load):
+    rows = long_rows((1, "p", "x", 1, "math"), (1, "p", "y", 0, "math"))
+    with pytest.raises(DataError, match="into one column"):
+        load([row | {"subset": f"s{n}"} for n, row in enumerate(rows)])
+
+
+def test_only_load_preferences_speaks_of_dropping_rows(tmp_path):
+    rows = long_rows((1, "p", "x", "?", "math"))
+    (tmp_path / "x.jsonl").write_text(json.dumps(rows[0] | {"score": 1}))
+    for load, source in (
+        (rmlab.load_pool, rows),
+        (rmlab.read_scores, tmp_path / "x.jsonl"),
+    ):
+        with pytest.raises(DataError) as caught:
+            load(source)
+        assert "on_bad_rows" not in str(caught.value)
+
+
+@pytest.mark.parametrize("model", [["m", None], [None, None], ["", "m"]])
+def test_joined_scores_without_a_model_are_refused(model):
+    """Rows without one were dropped; without any there was a raw error."""
+    row = {"id": "1", "prompt": "p", "chosen": "a", "rejected": "b"}
+    responses = rmlab.load_preferences([row])
+    plain = pd.DataFrame({"id": "1", "label": ["chosen", "rejected"], "score": 1.0})
+    plain["model"] = pd.Series(model, dtype=object)
+    with pytest.raises(DataError, match="model="):
+        rmlab.io.join(responses, plain)
+    assert len(rmlab.io.join(responses, plain, model="m")) == 2
+
+
+def test_cells_of_winners_that_are_not_read_are_named():
+    rows = battles("winner_a", ["yes", 1, 0.7, 0], winner_b=0)
+    responses = rmlab.load_preferences(rows)
+    assert responses["id"].unique().tolist() == ["1"]
+    left_out = responses.attrs["understood"]["left_out"]
+    assert left_out.pop("tie") == 1
+    assert sum(left_out.values()) == len(left_out) == 2
+
+
+def test_a_winner_whose_name_ends_as_a_number_is_found():
+    rows = battles("winner", ["m-2.0", "m-2"], model_a="m-2.0", model_b="m-2")
+    assert rmlab.load_preferences(rows)["response"].tolist() == ["x", "y", "y", "x"]

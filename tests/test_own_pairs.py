@@ -641,7 +641,7 @@ def test_other_answers_under_one_id_are_refused(tmp_path):
         for i in range(3)
     ]
     scored = pd.DataFrame(rows).assign(chosen_score=1.0, rejected_score=0.0)
-    with pytest.raises(DataError, match="'0'"):
+    with pytest.raises(DataError, match="id 0"):
         load_preferences(scored)
 
 

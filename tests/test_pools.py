@@ -478,7 +478,7 @@ def test_a_figure_of_pools_draws_curves_bands_and_references(pool_of_two):
         "b",
         "any right (pass@n)",
         "majority of answers",
-        "chance",
+        "random (chance)",
     ]
     for model in "ab":
         points = table[(table["model"] == model) & (table["kind"] == "model")]

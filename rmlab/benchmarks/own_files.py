@@ -13,6 +13,7 @@ from rmlab import records, tables
 from rmlab.benchmarks.conversations import (
     Prompt,
     Response,
+    hash_prompt,
     name_family,
     split_answers,
 )
@@ -42,6 +43,9 @@ from rmlab.text import short
 _log = logging.getLogger(__name__)
 
 BadRows = Literal["refuse", "drop"]
+
+TEXTS = ("(prompt)", "(response)")
+"""Columns by which `read_scores` finds files whose rows have different orders."""
 
 _RESERVED = {*ROLES, *tables.RESPONSES, *tables.SCORES, *tables.PAIRS}
 # Characters; a longer cell is a text, and texts stay in prompt and response.
@@ -176,12 +180,29 @@ def load_scores(
             raise DataError(error.problem, remedy) from None
     reading = read_table(table, columns)
     benchmark = records.file_stem(data.place)
-    scores = list_rows(reading, benchmark).drop(columns=["prompt", "response"])
+    scores = hash_texts(list_rows(reading, benchmark), by_number=not table.has("id"))
     _describe(reading, scores)
     scores["model"] = scores["model"].fillna(name or benchmark)
     if model is not None:
         scores["model"] = model
     return scores
+
+
+def hash_texts(answers: pd.DataFrame, *, by_number: bool) -> pd.DataFrame:
+    """Answers with hashes as `TEXTS` in place of their texts, where rows or the answers
+    of a label are numbered.
+    """
+    last_slots = answers.groupby([*PROMPT, "label"])["slot"].transform("max")
+    is_numbered = (last_slots > 0) | by_number
+    hashed = answers.drop(columns=["prompt", "response"])
+    for name, column in zip(TEXTS, ("prompt", "response"), strict=True):
+        texts = answers[column].where(is_numbered)
+        hashed[name] = texts.map(_hash_text, na_action="ignore").astype("str")
+    return hashed
+
+
+def _hash_text(text: object) -> str:
+    return hash_prompt(str(text).strip())
 
 
 class _Answer(NamedTuple):
@@ -246,7 +267,10 @@ def read_table(
         problem = first.problem
         if len(errors) > 1:
             problem = f"{problem} ({len(errors)} such prompts)"
-        raise DataError(problem, f"{first.remedy}, or pass on_bad_rows='drop'")
+        remedy = first.remedy
+        if compares and not table.is_scored:
+            remedy = f"{remedy}, or pass on_bad_rows='drop'"
+        raise DataError(problem, remedy)
     frame = pd.DataFrame(answers, columns=_Answer._fields, dtype=object)
     frame = frame.astype({"prompt_number": int, "row": int, "mark": float})
     if is_rated:
@@ -280,11 +304,15 @@ def _read_prompt(
 ) -> list[_Answer]:
     """The answers of a prompt, which stand in one or several rows."""
     asked = table.cells("prompt")
+    subsets = table.cells("subset")
     answers: list[tuple[int, Answer]] = []
     for row in rows:
         if table.has("id") and asked[row] != asked[rows[0]]:
             remedy = f"or pass {name_column('family', table.roles['id'][0])}"
             table.refuse(row, "id", "that of one prompt", remedy)
+        if table.has("id", "subset") and subsets[row] != subsets[rows[0]]:
+            remedy = "write subset and id into one column"
+            table.refuse(row, "id", "that of one subset in a domain", remedy)
         answers += [(row, answer) for answer in layout.explode(table, row)]
     prompt = read_prompt(table, rows[0])
     responses: Sequence[Response | None] = [None] * len(answers)
@@ -380,9 +408,15 @@ def _name_prompts(reading: Reading, frame: pd.DataFrame) -> pd.Series:
     if reading.table.has("model"):
         content = frame["prompt"].map(repr)
         if not reading.layout.is_grouped:
-            content += frame["response"].map(repr)
-            content = content.groupby(numbers).transform("".join)
+            # In one order, whatever the order of lists and of sides.
+            answers = (
+                frame["mark"].map(repr) + frame["response"].map(repr)
+            ).sort_values()
+            content += answers.groupby(numbers).transform("".join)
         prompts = frame.assign(content=content).drop_duplicates("prompt_number")
+        if frame["response"].isna().all() and not reading.layout.is_grouped:
+            prompts["content"] += _describe_rows(reading.table, prompts, PROMPT[:-1])
+            _refuse_unknown(reading.table, prompts[["model", *PROMPT[:-1], "content"]])
         codes, first_rows = _match_content(prompts, PROMPT[:-1])
         of_prompt = prompts["prompt_number"]
         firsts = of_prompt.iloc[first_rows].to_numpy()[codes]
@@ -419,19 +453,49 @@ def _number_answers(reading: Reading, frame: pd.DataFrame) -> IntArray:
     """
     table = reading.table
     key = PROMPT if reading.is_rated else [*PROMPT, "mark"]
-    content = frame.groupby("prompt_number").cumcount().astype("str")
-    if reading.layout.is_grouped:
-        content = frame["response"].map(repr)
-        if not table.has("response"):
-            columns = pd.DataFrame(table.source.columns, dtype=object)
-            columns = columns[list_extra(table, keep_all=True)]
-            cells = columns.to_numpy()[frame["row"]].tolist()
-            content = pd.Series([*map(repr, cells)], dtype="str")
-            _refuse_unknown(table, frame[["model", *key]].assign(content=content))
+    content = frame["response"].map(repr)
+    if reading.layout.is_grouped and not table.has("response"):
+        content = _describe_rows(table, frame, PROMPT)
+        _refuse_unknown(table, frame[["model", *key]].assign(content=content))
     numbered = frame.assign(content=content)
     codes, first_rows = _match_content(numbered, key)
     places = numbered.iloc[first_rows].groupby(key, sort=False, dropna=False).cumcount()
-    return np.asarray(places, np.intp)[codes]
+    slots = np.asarray(places, np.intp)[codes]
+    if not reading.layout.is_grouped:
+        own = frame.groupby(["model", *key], dropna=False).cumcount()
+        last = frame[key].assign(slot=slots, own=own)
+        last = last.groupby(key, dropna=False).transform("max")
+        is_other = last["slot"] > last["own"]
+        if is_other.any():
+            row = frame["row"][is_other].iloc[0]
+            remedy = "give them an id of their own"
+            table.refuse(row, "id", "that of the same answers for all models", remedy)
+    return slots
+
+
+def _describe_rows(
+    table: OwnTable, frame: pd.DataFrame, key: Sequence[str]
+) -> pd.Series:
+    """What tells rows without texts apart for all models: the first column that does,
+    or all columns that are the same for the models.
+    """
+    n_rows = frame.groupby(["model", *key], dropna=False).size()
+    n_most = n_rows.groupby([*key], dropna=False).max().sum()
+    content = pd.Series("", frame.index, dtype="str")
+    for name in [*table.roles["family"], *list_extra(table, keep_all=True)]:
+        cells = pd.Series(table.source.columns[name], dtype=object).map(repr)
+        values = frame[["model", *key]].assign(
+            value=cells.take(frame["row"]).to_numpy()
+        )
+        copies = values.groupby([*values], dropna=False).cumcount()
+        together = values.assign(copy=copies).drop(columns="model").drop_duplicates()
+        # A model may lack a few rows; seconds and tokens differ in most.
+        if len(together) > 1.1 * n_most:
+            continue
+        if not copies.any():
+            return values["value"]
+        content += values["value"]
+    return content
 
 
 def _refuse_unknown(table: OwnTable, frame: pd.DataFrame) -> None:
@@ -440,8 +504,8 @@ def _refuse_unknown(table: OwnTable, frame: pd.DataFrame) -> None:
         part.iloc[:, 1:].to_numpy().tolist() for _, part in frame.groupby("model")
     ]
     if frame.duplicated().any() and any(order != orders[0] for order in orders):
-        problem = f"{table.source.place}: a model's answers repeat"
-        remedy = "add a column that tells them apart, such as the answer's number"
+        problem = f"{table.source.place}: the models' rows have different orders"
+        remedy = f"add a column that tells them apart, or pass {name_column('id')}"
         raise DataError(problem, remedy)
 
 
@@ -450,8 +514,9 @@ def _compare_ratings(frame: pd.DataFrame, left_out: Counter[str]) -> pd.DataFram
     out.
     """
     answers = frame[["prompt_number", "mark", "slot"]].reset_index(names="row")
+    answers["last_slot"] = frame.groupby(PROMPT)["slot"].transform("max").to_numpy()
     pairs = answers.merge(answers, on="prompt_number", suffixes=("_a", "_b"))
-    pairs = pairs[pairs["row_a"] < pairs["row_b"]]
+    pairs = pairs[pairs["slot_a"] < pairs["slot_b"]]
     difference = pairs["mark_a"] - pairs["mark_b"]
     n_answers = frame["prompt_number"].value_counts()
     left_out["tie"] += int((difference == 0).sum())
@@ -468,7 +533,7 @@ def _compare_ratings(frame: pd.DataFrame, left_out: Counter[str]) -> pd.DataFram
     compared["slot"] = 0
     # Of several pairs of a prompt each has a name.
     names = ":" + pairs["slot_a"].astype("str") + "-" + pairs["slot_b"].astype("str")
-    names = names.where(pairs["prompt_number"].map(n_answers) > 2, "")
+    names = names.where(pairs["last_slot_a"] > 1, "")
     compared["id"] += np.repeat(names.to_numpy(object), 2)
     return compared
 

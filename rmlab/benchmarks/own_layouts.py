@@ -227,8 +227,9 @@ def prepare_battles(table: OwnTable) -> None:
     if not table.has("winner"):
         sides = [map(_normalise, table.cells(f"winner_{side}")) for side in "ab"]
         verdict_of = {("1", "0"): "a", ("0", "1"): "b"}
-        verdicts = [verdict_of.get(cells, "tie") for cells in zip(*sides, strict=True)]
-        table.added["verdict"] = [*verdicts]
+        verdict_of |= dict.fromkeys((("0", "0"), ("1", "1")), "tie")
+        pairs = zip(*sides, strict=True)
+        table.added["verdict"] = [verdict_of.get(pair, str(pair)) for pair in pairs]
         return
     cells = table.cells("winner")
     words = [_normalise(cell) for cell in cells]
@@ -271,7 +272,8 @@ def _normalise(cell: object) -> str:
     text = "" if cell is None else str(cell).strip().lower()
     if text in ("true", "false"):
         return "1" if text == "true" else "0"
-    return re.sub(r"\s*([<>=])\1*\s*", r"\1", text.removesuffix(".0"))
+    whole = re.fullmatch(r"(-?\d+)\.0", text)
+    return whole[1] if whole else re.sub(r"\s*([<>=])\1*\s*", r"\1", text)
 
 
 def _to_grade(table: OwnTable, word: str) -> float | None:
@@ -280,14 +282,19 @@ def _to_grade(table: OwnTable, word: str) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-def _is_signed(table: OwnTable) -> bool:
-    """Whether the column of the winner holds signed grades, whatever values occur."""
-    return table.is_called("winner", "overall_preference", "preference_strength")
+def _is_signed(table: OwnTable, numbers: set[float]) -> bool:
+    """Whether the column of the winner holds signed grades: by its name, or where the
+    name is used for both kinds of scale, by a value below 1.
+    """
+    if table.is_called("winner", "overall_preference"):
+        return any(number < 1 for number in numbers)
+    return table.is_called("winner", "preference_strength")
 
 
 def _find_sides(table: OwnTable, numbers: set[float]) -> dict[float, str] | None:
     """The sides that numbers mean; None where they are a scale."""
-    if not numbers or table.better or _is_signed(table):
+    is_grade = table.is_called("winner", "overall_preference", "preference_strength")
+    if not numbers or table.better or is_grade:
         return None
     is_label = table.is_called("winner", "label", "labels")
     columns = [
@@ -315,12 +322,15 @@ def _read_scale(
         reason = "(--better b) where larger values favour the second answer"
         raise DataError(scale, f"{remedy} {reason}")
     middle: float | None = 0.0
-    if not _is_signed(table):
+    if not _is_signed(table, numbers):
         refuse_minus_one(place, numbers)
         middle = _find_middle(numbers)
+        # These may also be the grades above 0 of a scale from -3 to 3.
+        if table.is_called("winner", "overall_preference") and max(numbers) <= 3:
+            middle = None
     if middle is None:
-        remedy = "subtract the middle, so that 0 is a tie; a column"
-        remedy = f"{remedy} 'preference_strength' is read so whatever its values"
+        remedy = "subtract the middle, so that 0 is a tie, and call the column"
+        remedy = f"{remedy} 'preference_strength', which is read so"
         raise DataError(f"{scale}, and its middle is not known", remedy)
 
     cells = table.cells("winner")

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks.own_files import list_rows, read_table
+from rmlab.benchmarks.own_files import TEXTS, hash_texts, list_rows, read_table
 from rmlab.benchmarks.ppe import PPE_CORRECTNESS, fetch_candidates
 from rmlab.benchmarks.roles import match_roles
 from rmlab.benchmarks.sources import IN_MEMORY, read_source
@@ -76,6 +76,22 @@ def load_pool(
     1  0    chosen     1     four             3
     2  0  rejected     0        5             3
     """
+    pool = read_pool(source, prompt, response, correct, name, model)
+    if "score" not in pool:
+        return tables.check_responses(pool)
+    pool = pool.drop(columns=[*TEXTS])
+    return tables.check_scores(pool, allow_missing=allow_missing)
+
+
+def read_pool(
+    source: object,
+    prompt: str | None = None,
+    response: str | None = None,
+    correct: str | None = None,
+    name: str | None = None,
+    model: str | None = None,
+) -> pd.DataFrame:
+    """What `load_pool` returns, not checked yet; scores have hashes of their texts."""
     if isinstance(source, str) and source == PPE_CORRECTNESS.name:
         source = fetch_candidates()
     data = read_source(source)
@@ -115,8 +131,7 @@ def load_pool(
     key = [column for column in ("model", *PROMPT) if column in pool]
     pool[N_CANDIDATES] = pool.groupby(key, sort=False)["slot"].transform("size")
     if not is_scored:
-        return tables.check_responses(pool)
+        return pool
     if table.has("response"):
         pool["characters"] = pool["response"].str.len()
-    pool = pool.drop(columns=["prompt", "response"])
-    return tables.check_scores(pool, allow_missing=allow_missing)
+    return hash_texts(pool, by_number=not table.has("id"))

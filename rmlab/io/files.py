@@ -8,12 +8,13 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks.own_files import load_scores
-from rmlab.benchmarks.pools import load_pool
+from rmlab.benchmarks.own_files import TEXTS, load_scores
+from rmlab.benchmarks.pools import read_pool
 from rmlab.benchmarks.roles import OwnColumns
 from rmlab.benchmarks.sources import read_source
 from rmlab.io import matrix, native, results, runners
 from rmlab.tables import DataError, check_option, nearest
+from rmlab.text import short
 
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 """A file, a folder, a glob, or several of them."""
@@ -268,11 +269,29 @@ def _read_files(
     merged = pd.concat(frames, ignore_index=True)
     if len(frames) > 1:
         tables.refuse_repeats(merged, key, table)
+        _refuse_other_texts(merged)
+    merged = merged.drop(columns=[*TEXTS], errors="ignore")
     if len(frames) == 1 and provenance:
         (merged.attrs["provenance"],) = provenance.values()
     elif provenance:
         merged.attrs["provenance"] = {"files": provenance}
     return merged
+
+
+def _refuse_other_texts(scores: pd.DataFrame) -> None:
+    """Raise DataError where files have other texts under one key, as they do where
+    their rows are numbered and have different orders.
+    """
+    for name in TEXTS:
+        if name not in scores:
+            continue
+        n_texts = scores.groupby(tables.KEY, observed=True)[name].transform("nunique")
+        if (n_texts > 1).any():
+            row = scores[n_texts > 1].iloc[0]
+            problem = f"files have different texts as {row['label']} {row['slot']}"
+            remedy = "give each row an id and keep the order of a prompt's answers"
+            remedy = f"{remedy}, or join the files as one with a column 'model'"
+            raise DataError(f"{problem} of {short(row['id'])}", remedy)
 
 
 def _read_file(
@@ -299,7 +318,7 @@ def _read_file(
         frame = native.read_frame(path, sidecar)
         has_model = "model" in {column.strip().lower() for column in header}
         pool_model = model if has_model else name or path.stem
-        return load_pool(frame, name=path.stem, model=pool_model, allow_missing=True)
+        return read_pool(frame, name=path.stem, model=pool_model)
     format = format or results.find_runner(data)
     if format is not None:
         return results.read_results(data, format, model)

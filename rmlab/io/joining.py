@@ -80,6 +80,9 @@ def join(
         plain[name] = _to_text(name, plain[name])
     if model is not None or "model" not in plain:
         plain["model"] = model or place.stem
+    is_unnamed = plain["model"].isna() | (plain["model"] == "")
+    fault = "scores have no model"
+    _refuse(plain, is_unnamed.to_numpy(), fault, "fill it in, or pass model=")
     parts = []
     for _, of_model in plain.groupby("model", sort=False):
         parts.append(_join_model(responses, of_model, key))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab.benchmarks import benchmarks_by_name
-from rmlab.benchmarks.own_files import load_scores
+from rmlab.benchmarks.own_files import TEXTS, load_scores
 from rmlab.benchmarks.sources import Source
 from rmlab.records import refuse_rows
 from rmlab.tables import DataError
@@ -69,6 +69,7 @@ def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
     known = prompts.astype(object).where(prompts.notna(), None)
     listed = Source(data.place, {str(name): known[name].tolist() for name in known})
     scores = load_scores(listed, {"prompt": None, "family": None}, model)
+    scores = scores.drop(columns=[*TEXTS])
     if benchmark.styles:
         scores["style"] = scores["slot"].map(dict(enumerate(benchmark.styles)))
     return scores
