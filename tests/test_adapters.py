@@ -462,11 +462,11 @@ def plan_row(main, folder):
 
 
 def test_the_plan_needs_no_weights_of_an_adapter(zoo, tmp_path, main):
-    """Texts as its own template writes them, and the bytes of its base."""
+    """Texts as its own template writes them."""
     base = zoo(task="causal")
     folder = train(base, tmp_path / "adapter")
     (folder / "adapter_model.safetensors").unlink()
-    columns = ["texts", "tokens", "minimum", "bytes_16_bits", "bytes_32_bits"]
+    columns = ["texts", "tokens", "passes"]
     of_base = plan_row(main, base)
     assert plan_row(main, folder)[columns].equals(of_base[columns])
     assert plan_row(main, folder)["model"] == "adapter"

@@ -626,9 +626,12 @@ def test_a_gap_compares_easy_and_hard_of_the_same_prompts():
     partial.loc[lacks, ["margin", "outcome"]] = [np.nan, None]
     gap = style_gap(partial).iloc[0]
     whole = style_gap(pairs[pairs["id"].astype(int) >= 10]).iloc[0]
-    names = ["easy", "hard", "gap", "se", "low", "high", "n_prompts", "n_ties"]
+    names = ["gap", "se", "low", "high", "n_prompts", "n_ties"]
     assert gap[names].tolist() == pytest.approx(whole[names].tolist())
-    assert gap["missing"] == 10 * 6
+    # Easy and hard were those of the whole prompts: not the summary's.
+    summary = metrics.summary(partial).iloc[0]
+    assert gap[["easy", "hard"]].tolist() == summary[["easy", "hard"]].tolist()
+    assert gap["missing"] == 10 * 2
 
 
 def test_scores_that_vary_in_one_prompt_only_have_no_interval():

@@ -1,5 +1,6 @@
 """The commands as the shell sees them: exit codes, what is named, what is written."""
 
+import csv
 import io
 import os
 import subprocess
@@ -15,6 +16,7 @@ from fakes import Streaming
 
 import rmlab
 from rmlab.inference import plan
+from rmlab.scorers.checkpoints.checkpoint import find
 
 
 @cache
@@ -196,6 +198,38 @@ def test_a_dry_run_counts_texts_tokens_and_passes(main, zoo):
     passes = plan(encoded.ids, encoded.groups)
     numbers = (len(passes.copies), passes.tokens, len(passes.parts))
     assert row.split(",")[1:] == [*map(str, numbers)]
+
+
+def test_a_dry_run_counts_the_texts_of_what_has_no_tokenizer(main):
+    """A baseline's name was looked up on the hub."""
+    code, out, err = main("score", "mini", "longest", "--dry-run")
+    assert code == 0, err
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert row == {"model": "longest", "texts": "384", "tokens": "", "passes": ""}
+
+
+def test_a_dry_run_of_a_served_model_takes_its_tokenizer(main, zoo):
+    folder = zoo()
+    words = ["--dry-run", "--url", "http://127.0.0.1:9", "--kind", "vllm"]
+    code, out, err = main("score", "mini", "my-rm", *words, "--tokenizer", folder)
+    assert code == 0, err
+    name, *counts = out.split()[-1].split(",")
+    expected = main("score", "mini", folder, "--dry-run")[1].split()[-1]
+    assert name == "my-rm"
+    assert counts == expected.split(",")[1:]
+
+
+def test_a_dry_run_reads_the_revision(main, zoo, monkeypatch):
+    folder, revisions = zoo(), []
+
+    def find_local(model, *, revision, **options):
+        revisions.append(revision)
+        return find(folder, **options)
+
+    monkeypatch.setattr("rmlab.scorers.checkpoints.checkpoint.find", find_local)
+    words = ["--dry-run", "--revision", "step-100"]
+    assert main("score", "mini", "owner/name", *words)[0] == 0
+    assert revisions == ["step-100"]
 
 
 def test_the_demo_has_the_numbers_of_the_baselines(main, tmp_path):

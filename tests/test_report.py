@@ -92,6 +92,18 @@ def test_a_leaderboard_and_a_comparison_are_tables_of_papers(
     assert re.search(rf"a\\_1 & b\\&c & .*{re.escape(cell)}", report.to_latex(one))
 
 
+def test_tables_of_papers_keep_the_names_of_their_rows(make_scores):
+    """A matrix was printed without the styles of its rows."""
+    table = rmlab.matrix(make_scores(models=["a"]))
+    latex, markdown = report.to_latex(table), report.to_markdown(table)
+    for style, row in zip(table.index, latex.splitlines()[-6:-3], strict=True):
+        assert row.startswith(f"{style} & ")
+    assert [line.split()[1] for line in markdown.splitlines()[2:]] == [*table.index]
+    header, *rows = report.to_csv(table).splitlines()
+    assert header == "chosen_style,concise,plain,markdown"
+    assert [row.split(",")[0] for row in rows] == [*table.index]
+
+
 def test_a_caption_may_be_latex_and_columns_may_be_chosen(board):
     caption = r"\textbf{Ours} $> 0.5$, see \cref{fig:one}"
     columns = ["model", "hard", "overall"]

@@ -92,8 +92,8 @@ def style_gap(
     -------
     DataFrame
         One row per combination of the `by` columns: these, easy, hard (those of
-        `summary`), gap (-1 to 1), se (clustered by prompt), low, high, n_prompts,
-        n_ties, missing (of the easy and hard comparisons), average, reason. A model
+        `summary`), gap (-1 to 1), its se (clustered by prompt), low, high, n_prompts
+        and n_ties, missing (of the easy and hard comparisons), average, reason. A model
         that style does not move has a gap of 0, one that only looks at style a gap of
         1.
 
@@ -106,7 +106,8 @@ def style_gap(
     -----
     The gap is one number of `rmlab.estimation.estimate`: a prompt's easy and hard
     comparisons are in one cluster, so that what makes a whole prompt hard drops out of
-    the error; a prompt with a missing comparison of a model is left out of its gap.
+    the error. A prompt with a missing comparison of a model is left out of its gap, not
+    of easy and hard: where comparisons are missing, the gap is not their difference.
 
     Examples
     --------
@@ -135,7 +136,6 @@ def style_gap(
         problem = f"by: {by} has no 'model', but the table has {len(items.models)}"
         raise DataError(problem, "add 'model'")
 
-    items = _complete_prompts(items)
     # One mean per group and level; the levels of a group stand next to each other.
     groups, levels = group_numbers(items, [*columns, "level"])
     easy = levels[LEVELS.index("easy") :: len(LEVELS)]
@@ -143,10 +143,11 @@ def style_gap(
     gaps = [subtract(*sides) for sides in zip(easy, hard, strict=True)]
     groups = groups[columns].iloc[:: len(LEVELS)].reset_index(drop=True)
 
-    frame = estimate_frame(items, groups, estimate(items, gaps, confidence), "gap")
+    paired = estimate(_complete_prompts(items), gaps, confidence)
+    frame = estimate_frame(items, groups, paired, "gap")
     frame["easy"] = estimate(items, easy).value.ravel()
     frame["hard"] = estimate(items, hard).value.ravel()
-    frame["gap"] = frame["easy"] - frame["hard"]
+    frame["missing"] = estimate(items, gaps).missing.ravel()
     return copy_provenance(table, frame[[*by, *_GAP_RESULTS]])
 
 

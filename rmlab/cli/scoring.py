@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import pandas as pd
 from typer import Argument, Exit, Option
 
-from rmlab import checks, io, metrics, scorers, scoring, servers
+from rmlab import checks, io, metrics, scorers, scoring, servers, tables
 from rmlab.cli import options as shared
 from rmlab.cli.terminal import say, say_aligned, say_table
-from rmlab.scoring.walk import Model
+from rmlab.scoring.texts import list_texts
+from rmlab.scoring.walk import Model, ready_scorers
 from rmlab.text import line
 
 
@@ -67,7 +68,10 @@ class Score(shared.ModelOptions, shared.RunOptions, shared.TextOptions):
         responses = self.load_responses(self.benchmark)
         if self.dry_run:
             rows = [self._forecast(model, responses) for model in self.models]
-            say_table(pd.DataFrame(rows))
+            columns = ["model", "texts", "tokens", "passes"]
+            forecast = pd.DataFrame(rows, columns=columns)
+            counts = dict.fromkeys(columns[1:], "Int64")  # some may be missing
+            say_table(forecast.astype(counts))
             return
 
         models: list[Model] = list(self.models)
@@ -93,7 +97,14 @@ class Score(shared.ModelOptions, shared.RunOptions, shared.TextOptions):
             write_table(scores, self.out)
 
     def _forecast(self, model: str, responses: pd.DataFrame) -> dict[str, object]:
-        """Count texts, tokens and passes; the model's weights are not needed."""
+        """Count texts, and tokens and passes where there is a tokenizer; the model's
+        weights are not needed.
+        """
+        source = self.tokenizer if self.url else model
+        if source is None or model in ready_scorers():
+            texts = list_texts(responses, tables.KEY, lists=False)
+            return {"model": model, "texts": len(texts.distinct)}
+
         from rmlab.inference.chat_formats import read_template
         from rmlab.inference.encoding import encode
         from rmlab.inference.planning import Packing, plan
@@ -101,7 +112,12 @@ class Score(shared.ModelOptions, shared.RunOptions, shared.TextOptions):
         from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
         from rmlab.scorers.models.loading import encodes, window
 
-        checkpoint = find(model, with_weights=False)
+        checkpoint = find(
+            source,
+            revision=self.revision,
+            trust_remote_code=self.trust_remote_code,
+            with_weights=False,
+        )
         encoded = encode(
             load_tokenizer(checkpoint),
             responses["prompt"].tolist(),
@@ -113,7 +129,7 @@ class Score(shared.ModelOptions, shared.RunOptions, shared.TextOptions):
         packing = Packing(None, causal=not encodes(checkpoint.config))
         passes = plan(encoded.ids, encoded.groups, packing=packing)
         return {
-            "model": checkpoint.title,
+            "model": model if self.url else checkpoint.title,
             "texts": len(passes.copies),
             "tokens": passes.tokens,
             "passes": len(passes.parts),

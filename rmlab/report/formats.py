@@ -50,10 +50,10 @@ def to_markdown(table: pd.DataFrame) -> str:
     Returns
     -------
     str
-        Rounded numbers with their intervals; names are escaped, and empty columns are
-        left out.
+        Rounded numbers with their intervals, behind row labels that are not plain row
+        numbers; names are escaped, and empty columns are left out.
     """
-    cells = print_cells(table).map(escape_markdown)
+    cells = print_cells(_keep_labels(table)).map(escape_markdown)
     header = [escape_markdown(name) for name in cells.columns]
     rule = ["---"] * len(header)
     rows = [header, rule, *cells.to_numpy().tolist()]
@@ -101,6 +101,7 @@ def to_latex(
     >>> print(latex.splitlines()[7])
     random draw (baseline) & 0.544 (0.476 to 0.609) \\
     """
+    table = _keep_labels(table)
     cells = print_cells(table, columns)
     if caption is None:
         caption = escape_latex(describe(table))
@@ -138,7 +139,7 @@ def to_csv(table: pd.DataFrame, path: str | Path | None = None) -> str:
         The text. A name that a spreadsheet would run as a formula gets a quote before
         it.
     """
-    text = format_csv(table)
+    text = format_csv(_keep_labels(table))
     if path is not None:
         write_file(Path(path), text)
     return text
@@ -198,11 +199,7 @@ def show(table: pd.DataFrame) -> ShownTable:
      long 0.123 12
     short        7
     """
-    if table.index.name is not None or not is_integer_dtype(table.index.dtype):
-        labels = []
-        for name in table.index.names:
-            labels.append("" if name is None else name)
-        table = table.reset_index(names=labels, allow_duplicates=True)
+    table = _keep_labels(table)
     caption = describe(table)
     if len(table.columns) <= _MOST_COLUMNS:
         return ShownTable(_format_cells(table), caption)
@@ -218,6 +215,14 @@ def show(table: pd.DataFrame) -> ShownTable:
     if "group" in hidden:
         caption = caption.replace(_LETTERS, "")
     return ShownTable(cells.drop(columns=hidden), caption)
+
+
+def _keep_labels(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with its row labels as columns, unless they are plain row numbers."""
+    if table.index.names == [None] and is_integer_dtype(table.index.dtype):
+        return table
+    labels = ["" if name is None else name for name in table.index.names]
+    return table.reset_index(names=labels, allow_duplicates=True)
 
 
 def print_cells(
