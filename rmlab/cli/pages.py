@@ -106,8 +106,7 @@ def write_report(
     source: Any = results
     if benchmarks:
         source = _score_benchmarks(results, _load_all(benchmarks, sample), store)
-        table = report.compare_benchmarks(source).set_index("model").T
-        say_aligned(table.rename_axis("").reset_index())
+        say(report.to_markdown(report.compare_benchmarks(source)))
     else:
         refuse({"sample": sample, "store": store}, "goes with --benchmarks")
     file = report.write_report(
@@ -128,9 +127,10 @@ def _load_all(names: list[str], n_prompts: int | None) -> list[pd.DataFrame]:
     places: dict[str, str | None] = {}
     for given in names:
         name, _, place = given.partition("=")
-        known = SEVEN_BENCHMARKS if name == "all" else [name]
-        places = dict.fromkeys(known, None) | places | {name: place or None}
-    places.pop("all", None)
+        if name == "all":
+            places = dict.fromkeys(SEVEN_BENCHMARKS) | places
+        else:
+            places[name] = place or None
 
     loaded = []
     problems = []
