@@ -22,7 +22,7 @@ from rmlab.bias.firth import fit_curve
 from rmlab.bias.gap import style_gap, style_preference
 from rmlab.bias.least_squares import fit_without_clusters
 from rmlab.estimation.items import credit
-from rmlab.tables import DataError, check_pairs, check_scores
+from rmlab.tables import KEY, DataError, check_pairs, check_scores
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "performance"))
 import length_worlds
@@ -615,6 +615,13 @@ BAD = [
 def test_bad_input_is_named(function, tables, options, error, message):
     with pytest.raises(error, match=message):
         function(*tables, **options)
+
+
+def test_features_without_counts_are_told_what_is_needed():
+    """The responses themselves were answered with "allowed: ;"."""
+    with pytest.raises(DataError, match="'characters'") as error:
+        length_controlled(SCORES, FEATURES[KEY])
+    assert "allowed: ;" not in str(error.value)
 
 
 def test_a_gap_compares_easy_and_hard_of_the_same_prompts():

@@ -266,6 +266,8 @@ def test_any_scorer_is_examined_by_its_scores():
         return [len(response) for response in responses]
 
     assert examine(count, RESPONSES).index.tolist() == ["nan", "saturation"]
+    # A baseline's name was looked up on the hub.
+    assert examine("longest", RESPONSES).index.tolist() == ["nan", "saturation"]
 
     class Doubtful(Scorer):
         name = "doubtful"
@@ -320,6 +322,10 @@ def test_flips_ties_and_distances():
         assert finding.status == status
     assert "1 of 8" in grade_precision(same, one_flip).detail
     assert "2 tied comparisons" in saturation(tied).detail
+    # A function has no dtype to change.
+    for dtype, advised in (("bfloat16", True), ("float32", False), (None, False)):
+        remedy = saturation(replace(tied, dtype=dtype)).remedy
+        assert ("dtype" in remedy) == advised
 
 
 def test_an_error_becomes_a_finding_by_its_parts_and_not_by_its_punctuation():

@@ -44,7 +44,7 @@ def test_graded_preferences_say_their_direction():
         }
         for n in (-3, -1, 0, 1, 2)
     ]
-    with pytest.raises(DataError, match="better='b'"):
+    with pytest.raises(DataError, match="better='b' where"):
         rmlab.load_preferences(rows)
     responses = rmlab.load_preferences(rows, better="b")
     assert answers(responses) == {

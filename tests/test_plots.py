@@ -317,7 +317,7 @@ def test_other_tables_and_options_are_refused(drawings, pairs, good):
         ("plot_forest", summary, {"value": "chta"}, "chta"),
         ("plot_scatter", summary, {"x": "esay"}, "esay"),
         ("plot_matrix", drawings["plot_matrix"][0] * 100, {}, "share"),
-        ("plot_matrix", pairs, {}, "3"),
+        ("plot_matrix", pairs, {}, "one model.*plot_matrices"),
         ("plot_margins", pairs, {}, "3 models"),
         ("plot_margins", good.assign(margin=np.nan), {}, "margin"),
         ("plot_calibration", pd.concat(many), {}, "'m8'"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from fakes import Streaming
 from test_benchmarks import FOUR, ONE, judge_rows, write_rmb
 
 import rmlab
@@ -304,3 +305,25 @@ def test_a_printed_number_outside_the_interval_is_named():
     assert row["outside"] == "rm-bench"
     near = scores.assign(model="another")
     assert rmlab.report.compare_benchmarks(near)["outside"].tolist() == [""]
+
+
+def test_a_text_of_two_benchmarks_is_forwarded_once_and_a_stopped_run_resumes(tmp_path):
+    mini = load("mini")
+    both = pd.concat([mini, mini.assign(benchmark="rm-bench")], ignore_index=True)
+    scorer = Streaming()
+    scores = rmlab.score(both, scorer, store=tmp_path, progress=False)
+    assert len(scorer.forwarded) == len(mini.drop_duplicates(["prompt", "response"]))
+    again = Streaming()
+    assert rmlab.score(both, again, store=tmp_path, progress=False).equals(scores)
+    assert again.forwarded == []
+
+
+def test_a_mean_over_benchmarks_is_missing_where_one_of_them_is():
+    mini = load("mini")
+    two = rmlab.score(mini, ["longest", "shortest"], progress=False)
+    other = by_length(mini).assign(benchmark="rm-bench")
+    board = rmlab.report.compare_benchmarks([two, other]).set_index("model")
+    ours = board.loc["longest", ["mini", "rm-bench"]].mean()
+    assert board.loc["longest", "mean"] == pytest.approx(ours)
+    assert np.isnan(board.loc["shortest", "mean"])
+    assert "rm-bench" in board.loc["shortest", "reason"]

@@ -319,7 +319,7 @@ def _read_scale(
     scale = f"{place} holds numbers from {min(numbers):g} to {max(numbers):g}"
     if table.better is None:
         remedy = "write 'a' and 'b' into it; load_preferences also takes better='b'"
-        reason = "(--better b) where larger values favour the second answer"
+        reason = "where larger values favour the second answer"
         raise DataError(scale, f"{remedy} {reason}")
     middle: float | None = 0.0
     if not _is_signed(table, numbers):

@@ -111,7 +111,9 @@ def look_up(keys: pd.DataFrame, features: pd.DataFrame | None, name: str) -> Flo
     require_columns(features, KEY, "features")
     counts = count_columns(features)
     if name not in counts:
-        problem = f"features: no counts {name!r}; {nearest(name, counts)}"
+        problem = f"features: no counts {name!r}"
+        if counts:
+            problem = f"{problem}; {nearest(name, counts)}"
         raise DataError(problem, "use rmlab.styles.features(responses)")
     features = adopt_name(features, keys)
     refuse_repeats(features, KEY, "features")

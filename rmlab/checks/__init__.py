@@ -12,6 +12,7 @@ from rmlab import scorers, tables
 from rmlab.checks.parity import parity, parity_items
 from rmlab.findings import STATUS, findings_table, refusal
 from rmlab.scorers.base import PlainScorer, Scorer, as_pair_scorer, as_scorer
+from rmlab.scoring.walk import ready_scorers
 from rmlab.servers import remote
 from rmlab.tables import DataError
 
@@ -37,9 +38,10 @@ def doctor(
     Parameters
     ----------
     scorer : str, Path or scorer
-        A model id or folder (for `rmlab.classifier`), the address of a server
-        ("http://...", for `rmlab.remote`), or a scorer: what `rmlab.classifier`,
-        `implicit_reward`, `pairwise`, `remote` or `judge` returned, or a function.
+        A model id or folder (for `rmlab.classifier`), the name of a baseline, the
+        address of a server ("http://...", for `rmlab.remote`), or a scorer: what
+        `rmlab.classifier`, `implicit_reward`, `pairwise`, `remote` or `judge` returned,
+        or a function.
     responses : DataFrame
         The texts that are to be scored.
     sample : int
@@ -116,6 +118,8 @@ def _open(
     """The scorer that a string names, or the scorer itself."""
     if isinstance(scorer, str) and scorer.startswith(("http://", "https://")):
         return remote(scorer, **options, examine=False)
+    if isinstance(scorer, str) and scorer in ready_scorers():
+        scorer = ready_scorers()[scorer]
     if isinstance(scorer, str | Path):
         return _open_model(scorer, options)
     if options:

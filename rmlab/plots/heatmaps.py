@@ -77,6 +77,10 @@ def plot_matrix(
     'style of the rejected answer'
     """
     if canvas.is_items(table):
+        models = table["model"].unique()
+        if len(models) > 1:
+            problem = f"table: a matrix shows one model, not {models[:5].tolist()}"
+            raise DataError(problem, "keep one of them, or use plot_matrices")
         table = metrics.accuracy(table, by=_CELL)
     cells = _read_cells(table)
     canvas.refuse_blank(

@@ -242,11 +242,13 @@ def _check_saturation(sample: Sample) -> Finding:
     n_distinct = distinct.nunique()
     n_tied = int((sample.margins(sample.together) == 0).sum())
     counts = f"{n_distinct} distinct scores for {n} distinct {_unit(sample)}"
-    raw = "read raw logits, never a sigmoid; count ties with the results"
+    remedy = "read raw logits, never a sigmoid; count ties with the results"
+    if sample.dtype not in (None, "float32"):
+        remedy = f"score with dtype='float32'; {remedy}"
     return Finding(
         grade(n_distinct == n, n_distinct > n // 2),
         f"{counts}, {n_tied} tied comparisons",
-        f"score with dtype='float32'; {raw}",
+        remedy,
     )
 
 
