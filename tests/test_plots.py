@@ -351,7 +351,10 @@ def test_colours_and_texts_are_those_of_each_cell(lopsided):
         matrix = metrics.matrix(one)
         assert len(set(matrix.to_numpy().ravel())) == 9
         cells = metrics.estimates(one).query("quantity == 'cell'")
-        for ax in (panel, *map(plots.plot_matrix, (matrix, one, cells))):
+        by_name = plots.plot_matrices({model: matrix}).axes[0]
+        assert by_name.get_title() == model
+        alone = map(plots.plot_matrix, (matrix, one, cells))
+        for ax in (panel, by_name, *alone):
             ax.figure.canvas.draw()
             mesh = ax.collections[0]
             corners = mesh.get_coordinates()[:-1, :-1] + 0.5

@@ -1,6 +1,7 @@
 """Heatmaps: the style-substance matrix."""
 
 import textwrap
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -115,7 +116,7 @@ def plot_matrix(
 
 
 def plot_matrices(
-    table: pd.DataFrame,
+    table: pd.DataFrame | Mapping[str, pd.DataFrame],
     *,
     by: str = "model",
     average: Average = "benchmark",
@@ -125,9 +126,10 @@ def plot_matrices(
 
     Parameters
     ----------
-    table : DataFrame
+    table : DataFrame or mapping of DataFrame
         Scores or pairs, or the table beside the figure: `rmlab.accuracy(table, by=[by,
-        "chosen_style", "rejected_style"])`.
+        "chosen_style", "rejected_style"])`. Or 3x3 matrices by name, such as printed
+        ones.
     by : str
         The column with a panel for each value, such as "domain" for one model.
     average
@@ -153,18 +155,16 @@ def plot_matrices(
     >>> [ax.get_title() for ax in figure.axes[:2]]
     ['longest', 'shortest']
     """
-    if canvas.is_items(table):
-        table = metrics.accuracy(table, by=[by, *_CELL], average=average)
-    needed = [by, *_CELL, "accuracy"]
-    table = canvas.table_to_draw(table, metrics.accuracy, needed, "accuracy")
-    panels = list(table.groupby(by, sort=False, observed=True))
+    if isinstance(table, Mapping):
+        panels = [(name, _read_cells(matrix)) for name, matrix in table.items()]
+    else:
+        panels = _split_panels(table, by, average)
 
     # Titles and names stand above and below each row, and leave less for squares.
     figure, axes = canvas.new_panels(
         len(panels), columns, (2.5, 3.2), layout="compressed"
     )
-    for ax, (name, rows) in zip(axes, panels, strict=True):
-        cells = _read_cells(rows)
+    for ax, (name, cells) in zip(axes, panels, strict=True):
         mesh = _draw_shares(ax, cells)
         _write_shares(ax, cells, [""] * len(cells), "small")
         if cells["accuracy"].isna().all():
@@ -181,11 +181,24 @@ def plot_matrices(
         mesh, ax=axes, ticks=_SHARE_TICKS, location="top", shrink=0.6, aspect=25
     )
     label = "share of comparisons won"
-    if (table["n_ties"] >= _HATCHED * table["n_pairs"]).any():
+    drawn = pd.concat([cells for _, cells in panels])
+    if (drawn["n_ties"] >= _HATCHED * drawn["n_pairs"]).any():
         label += " (hatched: ties)"
     bar.set_label(label)
     bar.outline.set_visible(False)
     return figure
+
+
+def _split_panels(
+    table: pd.DataFrame, by: str, average: Average
+) -> list[tuple[object, pd.DataFrame]]:
+    """Name and cells of each panel."""
+    if canvas.is_items(table):
+        table = metrics.accuracy(table, by=[by, *_CELL], average=average)
+    needed = [by, *_CELL, "accuracy"]
+    table = canvas.table_to_draw(table, metrics.accuracy, needed, "accuracy")
+    groups = table.groupby(by, sort=False, observed=True)
+    return [(name, _read_cells(rows)) for name, rows in groups]
 
 
 def _draw_shares(ax: "Axes", cells: pd.DataFrame) -> "Collection":
