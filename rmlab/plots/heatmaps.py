@@ -191,14 +191,14 @@ def plot_matrices(
 
 def _split_panels(
     table: pd.DataFrame, by: str, average: Average
-) -> list[tuple[object, pd.DataFrame]]:
+) -> list[tuple[str, pd.DataFrame]]:
     """Name and cells of each panel."""
     if canvas.is_items(table):
         table = metrics.accuracy(table, by=[by, *_CELL], average=average)
     needed = [by, *_CELL, "accuracy"]
     table = canvas.table_to_draw(table, metrics.accuracy, needed, "accuracy")
     groups = table.groupby(by, sort=False, observed=True)
-    return [(name, _read_cells(rows)) for name, rows in groups]
+    return [(str(name), _read_cells(rows)) for name, rows in groups]
 
 
 def _draw_shares(ax: "Axes", cells: pd.DataFrame) -> "Collection":
