@@ -264,6 +264,23 @@ def test_the_explorer_is_one_file(main, tmp_path, monkeypatch):
     assert "With the texts of all 64 prompts" in (tmp_path / "e.html").read_text()
 
 
+def test_own_pairs_are_explored_with_their_own_columns(main, tmp_path):
+    """Failed: the benchmark of own data was looked up among the published."""
+    pairs = {"question": ["a?", "b?"], "better": ["x1", "y1"], "worse": ["x22", "y22"]}
+    file = tmp_path / "mine.csv"
+    pd.DataFrame(pairs).to_csv(file, index=False)
+    words = ["--column", "chosen=better", "--column", "rejected=worse"]
+    scores, page = tmp_path / "scores.csv", tmp_path / "page.html"
+    assert main("score", file, "longest", *words, "-o", scores)[0] == 0
+
+    there = ["-o", page, "--no-open"]
+    assert main("explore", scores, "--responses", file, *words, *there)[0] == 0
+    assert "x22" in page.read_text()
+    assert main("report", scores, "--texts", file, *words, "-o", page)[0] == 0
+    code, _, error = main("explore", scores, *there)
+    assert (code, "--responses" in error) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("options", "code", "verdict"),
     [

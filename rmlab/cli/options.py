@@ -32,18 +32,18 @@ class DataclassCommand(TyperCommand):
 
 
 class Column(NamedTuple):
-    """name=column."""
+    """A column of a file of pairs, and what it is."""
 
-    name: str
+    role: str
     column: str
 
 
 def parse_column(text: str) -> Column:
-    """Split name=column."""
-    name, _, column = text.partition("=")
-    if not (name and column):
+    """Split role=column."""
+    role, _, column = text.partition("=")
+    if not (role and column):
         raise BadParameter(f"{text!r}; write for example chosen=better")
-    return Column(name, column)
+    return Column(role, column)
 
 
 Benchmark = Annotated[
@@ -60,6 +60,14 @@ Truncate = Annotated[
 Results = Annotated[
     list[str], Argument(help="Folders, files or globs of scores and pairs.")
 ]
+Columns = Annotated[
+    list[Column] | None,
+    Option(
+        "--column",
+        parser=parse_column,
+        help="chosen=better: columns of a file of pairs; repeat.",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,26 +78,16 @@ class TextOptions:
         Path | None,
         Option(help="Benchmark file or folder; else it is downloaded."),
     ] = None
-    column: Annotated[
-        list[Column] | None,
-        Option(
-            parser=parse_column,
-            help="chosen=better: columns of a file of pairs; repeat.",
-        ),
-    ] = None
+    column: Columns = None
 
     def load_responses(self, benchmark: str) -> pd.DataFrame:
         """Return the responses of a benchmark by its name, or of a file of pairs."""
         file = Path(benchmark)
         is_file = file.is_file() or file.suffix.lower() in SUFFIXES
-        if not is_file or self.path is not None:
-            refuse({"column": self.column}, "is for a file of pairs")
-            return benchmarks.load(benchmark, path=self.path)
-
-        columns: dict[str, list[str]] = {}
-        for name, column in self.column or ():
-            columns.setdefault(name, []).append(column)
-        return benchmarks.load_preferences(benchmark, columns=columns)
+        if is_file and self.path is None:
+            return load_pairs(benchmark, self.column)
+        refuse({"column": self.column}, "is for a file of pairs")
+        return benchmarks.load(benchmark, path=self.path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,6 +225,14 @@ class ModelOptions(ServerOptions, ClassifierOptions, EncodingOptions):
             return encoding | served
         refuse(served, "give --url with it")
         return encoding | local
+
+
+def load_pairs(file: str, given: list[Column] | None) -> pd.DataFrame:
+    """The texts of a file of pairs; a role may have several columns."""
+    columns: dict[str, list[str]] = {}
+    for role, column in given or ():
+        columns.setdefault(role, []).append(column)
+    return benchmarks.load_preferences(file, columns=columns)
 
 
 def pick_given(command: object, group: type) -> Options:

@@ -9,13 +9,13 @@ import pandas as pd
 from typer import Option
 
 from rmlab import metrics, report, scoring
-from rmlab.benchmarks import load
+from rmlab.benchmarks import benchmarks_by_name, load
 from rmlab.benchmarks import sample as draw_sample
-from rmlab.cli.options import Results, TextOptions, refuse
+from rmlab.cli.options import Columns, Results, TextOptions, load_pairs, refuse
 from rmlab.cli.terminal import say, say_aligned
 from rmlab.papers.printed import SEVEN_BENCHMARKS
 from rmlab.report.page import write_explorer
-from rmlab.report.sources import read_results
+from rmlab.report.sources import match_texts, read_results
 from rmlab.tables import DataError
 
 
@@ -57,6 +57,7 @@ def write_report(
             "on; repeat."
         ),
     ] = None,
+    column: Columns = None,
     include_texts: Annotated[
         bool,
         Option(
@@ -101,7 +102,8 @@ def write_report(
     matplotlib.use("Agg")
     responses = None
     if texts:
-        frames = [TextOptions().load_responses(name) for name in texts]
+        options = TextOptions(column=column)
+        frames = [options.load_responses(name) for name in texts]
         responses = pd.concat(frames, ignore_index=True)
     source: Any = results
     if benchmarks:
@@ -168,8 +170,10 @@ def _score_benchmarks(
 def explore(
     scores: Results,
     responses: Annotated[
-        Path | None, Option(help="The benchmark's files; else loaded by name.")
+        Path | None,
+        Option(help="The benchmark's files or a file of pairs; else loaded by name."),
     ] = None,
+    column: Columns = None,
     out: Annotated[Path, Option("--out", "-o", help="HTML file to write.")] = Path(
         "explorer.html"
     ),
@@ -183,6 +187,7 @@ def explore(
     Examples:
       rmlab explore scores
       rmlab explore scores.csv --responses data/rm-bench -o rm-bench.html --no-open
+      rmlab explore scores.csv --responses my-pairs.csv --column chosen=better
     """
     import webbrowser
 
@@ -192,7 +197,14 @@ def explore(
         raise DataError(problem, "give those of one")
     ((benchmark, table),) = results.tables.items()
     texts = results.texts.get(benchmark)
-    if responses is not None or texts is None:
+    is_own = benchmark not in benchmarks_by_name()
+    if responses is not None and is_own:
+        own = load_pairs(str(responses), column)
+        texts = match_texts(own, results.tables)[benchmark]
+    elif texts is None and is_own:
+        problem = f"no texts of {benchmark!r} beside its scores"
+        raise DataError(problem, "give its file of pairs: --responses FILE")
+    elif responses is not None or texts is None:
         texts = load(benchmark, path=responses)
     file = write_explorer(table, texts, out, title=f"{benchmark}: rmlab explorer")
     _say_file(file)
