@@ -572,24 +572,6 @@ def keep(options: argparse.Namespace, table: pd.DataFrame) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     table.round(3).rename_axis("way").to_csv(options.out / f"{name}.csv")
     print(table.round(2).to_string(), flush=True)
-    draw(table, options.out / f"{name}.png", name)
-
-
-def draw(table: pd.DataFrame, path: Path, title: str) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    shown = table.filter(like="times rmlab, ").dropna()[::-1]
-    shown.columns = shown.columns.str.removeprefix("times rmlab, ")
-    figure, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-    shown.plot.barh(ax=ax, color=["#2166ac", "#92c5de"][: shown.shape[1]], width=0.8)
-    for bars in ax.containers:
-        ax.bar_label(bars, fmt="%.2f", padding=3)
-    ax.set(xlabel="time, relative to rmlab", ylabel="", title=title.replace("_", " "))
-    ax.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=130)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every speed that rmlab claims, by the clock, on one thread and on all: three tables,
+"""Every speed that rmlab claims, by the clock, on one thread and on all: two tables,
 written into README.md.
 
 For a machine without other work; about twelve minutes on two cores. On one thread two
@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-import host_costs
 import long_prompts
 import numpy as np
 import pandas as pd
@@ -39,7 +38,7 @@ CLAIMS = [
 """Architecture, size and prompts of the models that are timed at once."""
 
 ROUNDS = {WAYS[0]: 1, WAYS[1]: 1, WAYS[4]: 3, "rmlab": 3, "product": 3}
-PARTS = ("host", "claims", "long")
+PARTS = ("claims", "long")
 LENGTHS = {
     "llama": [20, 400, 3500, 6000, 12000, 16000],
     "modernbert": [20, 400, 3500, 6000, 7700],
@@ -70,8 +69,6 @@ def main() -> None:
     parser.add_argument("--size", default="32m", help="of long prompts")
     options = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    if "host" in options.parts:
-        keep("host costs", host_costs.table().round(0).astype(int, errors="ignore"))
     if "claims" in options.parts:
         keep("claims", claims(options))
     if "long" in options.parts:
