@@ -116,7 +116,7 @@ def _explain(
 
 def _list_parts(number: Number, selected: BoolArray) -> Iterator[tuple[int, str]]:
     """Models with the names of their selected parts, each once."""
-    for model in np.flatnonzero(selected.any(axis=1)):
+    for model in np.flatnonzero(selected.any(axis=1)).tolist():
         pools = np.flatnonzero(selected[model])
         names = dict.fromkeys(number.parts[pool] for pool in pools)
         yield model, ", ".join(names)
