@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from test_template import encoder_words
 
 from rmlab import toy
-from rmlab.checks import STATUS, doctor
-from rmlab.findings import Check, Finding, findings_table, refusal, run_checks
+from rmlab.checks import doctor
+from rmlab.findings import STATUS, Check, Finding, findings_table, refusal, run_checks
 from rmlab.judges.questions import Completion
 from rmlab.scorers.base import PairScorer, Scorer, Text, as_scorer
 from rmlab.scorers.classifier import classifier
