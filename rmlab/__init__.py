@@ -11,7 +11,8 @@ every figure is a function of these three tables.
 
 These are the names of a first day. All else is one dot deeper, in a module named for
 the job: `rmlab.metrics`, `.stats`, `.bias`, `.styles`, `.plots`, `.scorers`, `.papers`,
-`.widgets`, `.report`, `.io`, `.tables`, `.toy`; `.training` when it is first asked for.
+`.widgets`, `.report`, `.io`, `.tables`, `.toy`, `.judges`, `.benchmarks`, `.scoring`,
+`.servers`, `.inference`; `.training` when it is first asked for.
 """
 
 from importlib import import_module
@@ -94,6 +95,33 @@ __all__ = [
     "write_report",
     "write_scores",
 ]
+
+
+_MODULES = [
+    "benchmarks",
+    "bias",
+    "inference",
+    "io",
+    "judges",
+    "metrics",
+    "papers",
+    "plots",
+    "report",
+    "scorers",
+    "scoring",
+    "servers",
+    "stats",
+    "styles",
+    "tables",
+    "toy",
+    "training",
+    "widgets",
+]
+
+
+def __dir__() -> list[str]:
+    """What tab completion shows: the names above and the modules of the docstring."""
+    return sorted({*__all__, *_MODULES})
 
 
 def __getattr__(name: str) -> ModuleType:

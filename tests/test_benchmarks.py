@@ -12,7 +12,8 @@ from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
 
 import rmlab
 from rmlab import metrics, report
-from rmlab.benchmarks import benchmark_of, load, named
+from rmlab.benchmarks import load, named
+from rmlab.benchmarks.registry import benchmark_of
 from rmlab.benchmarks.rm_bench import SUBSETS as RM_BENCH
 from rmlab.tables import STYLES, DataError, check_pairs
 

@@ -9,7 +9,7 @@ from served_models import sigmoid
 
 import rmlab
 from rmlab import toy
-from rmlab.checks import parity_items
+from rmlab.checks.parity import parity_items
 
 TEXTS = toy_responses(prompts=12, slots=2)
 

@@ -4,14 +4,12 @@ from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.layout import Layout
 from rmlab.benchmarks.own_files import load_preferences
 from rmlab.benchmarks.pools import load_pool
-from rmlab.benchmarks.registry import benchmark_of, benchmarks_by_name, load, named
+from rmlab.benchmarks.registry import load, named
 from rmlab.benchmarks.sampling import sample
 
 __all__ = [
     "Benchmark",
     "Layout",
-    "benchmark_of",
-    "benchmarks_by_name",
     "load",
     "load_pool",
     "load_preferences",

@@ -9,14 +9,14 @@ from typing import Any
 import pandas as pd
 
 from rmlab import scorers, tables
-from rmlab.checks.parity import parity, parity_items
-from rmlab.findings import STATUS, findings_table, refusal
+from rmlab.checks.parity import parity
+from rmlab.findings import findings_table, refusal
 from rmlab.scorers.base import PlainScorer, Scorer, as_pair_scorer, as_scorer
 from rmlab.scoring.walk import ready_scorers
 from rmlab.servers import remote
 from rmlab.tables import DataError
 
-__all__ = ["STATUS", "doctor", "parity", "parity_items"]
+__all__ = ["doctor", "parity"]
 
 # Options of a model that say where its files are, and which may be read.
 _FILE_OPTIONS = ("base", "revision", "allow_pickle", "trust_remote_code")

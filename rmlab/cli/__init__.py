@@ -18,7 +18,7 @@ from rmlab.tables import DataError
 from rmlab.text import line
 from rmlab.version import __version__
 
-__all__ = ["app", "main"]
+__all__ = ["main"]
 
 app = typer.Typer(
     name="rmlab",

@@ -9,8 +9,9 @@ import pandas as pd
 from typer import Option
 
 from rmlab import metrics, report, scoring
-from rmlab.benchmarks import benchmarks_by_name, load
+from rmlab.benchmarks import load
 from rmlab.benchmarks import sample as draw_sample
+from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.cli.options import Columns, Results, TextOptions, load_pairs, refuse
 from rmlab.cli.terminal import say, say_aligned
 from rmlab.papers.printed import SEVEN_BENCHMARKS

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmlab.benchmarks import benchmarks_by_name
 from rmlab.benchmarks.own_files import TEXTS, load_scores
+from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.benchmarks.sources import Source
 from rmlab.records import refuse_rows
 from rmlab.tables import DataError

@@ -7,8 +7,7 @@ import pandas as pd
 
 from rmlab import baselines, scoring, tables
 from rmlab.baselines import is_baseline
-from rmlab.benchmarks import benchmark_of
-from rmlab.benchmarks.registry import adopt_name
+from rmlab.benchmarks.registry import adopt_name, benchmark_of
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.weights import Average
 from rmlab.metrics import pairs

@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import metrics, plots
-from rmlab.benchmarks import benchmark_of
-from rmlab.benchmarks.registry import benchmarks_by_name
+from rmlab.benchmarks.registry import benchmark_of, benchmarks_by_name
 from rmlab.estimation.items import require_item_columns
 from rmlab.estimation.ties import TIES
 from rmlab.io.native import sha256

@@ -11,9 +11,8 @@ from typing import NamedTuple, TypeAlias, cast
 import pandas as pd
 
 from rmlab import io
-from rmlab.benchmarks import benchmarks_by_name
 from rmlab.benchmarks.own_files import load_preferences
-from rmlab.benchmarks.registry import adopt_name
+from rmlab.benchmarks.registry import adopt_name, benchmarks_by_name
 from rmlab.io.native import SIDECAR
 from rmlab.metrics.pairing import as_pairs
 from rmlab.records import SUFFIXES, expand_path

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import metrics, styles, tables
-from rmlab.benchmarks import benchmark_of
-from rmlab.benchmarks.registry import adopt_name
+from rmlab.benchmarks.registry import adopt_name, benchmark_of
 from rmlab.estimation.items import (
     CREDIT_OF_TIE,
     DESCRIBED,
