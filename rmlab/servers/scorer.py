@@ -1,5 +1,6 @@
 """A reward model behind a server, as a scorer that keeps checking its server."""
 
+import math
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -326,8 +327,9 @@ class Remote(Scorer):
             problem = f"{sorted(widths)} values for different texts of one model"
             raise DataError(f"{self.client.url}: {problem}")
         values = np.concatenate([part.values for part in scored])
-        n_tokens = [part.tokens for part in scored]
-        return Scored(values, None if None in n_tokens else sum(n_tokens))
+        n_tokens = [part.tokens for part in scored if part.tokens is not None]
+        is_counted = len(n_tokens) == len(scored)
+        return Scored(values, sum(n_tokens) if is_counted else None)
 
     def _recheck(self) -> None:
         """Ask for the known texts again; raise DataError where the server gives them
@@ -376,10 +378,12 @@ class Remote(Scorer):
                 self._check_reply(scored, prepared, rows, self.known)
             return scored
 
-        # The budget must be enough for the last check.
+        # The budget must be enough for the last check: the known texts together, and
+        # one by one.
         reserve = 0
         if self.known is not None and prepared is not self.known.prepared:
-            reserve = 2 * len(self.known.prepared.texts)
+            n_known = len(self.known.prepared.texts)
+            reserve = n_known + math.ceil(n_known / self.batch)
         return self.client.stream(
             requests(), read, reserve=reserve, refusals=(400, 413, 422)
         )
