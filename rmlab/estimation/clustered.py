@@ -8,7 +8,6 @@ docs/statistics.md). Clusters that share pools, directly or through others, form
 stratum.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -73,8 +72,7 @@ class ClusterSums(NamedTuple):
         return lowest, highest
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Numbers with errors and intervals, in arrays of one shape.
 
     Attributes
@@ -151,24 +149,48 @@ def group_means(
             weight=np.ones((1, 1)),
             bounds=np.array([bounds]),
         )
-        counts = [sums.n_clusters[:, 0], sums.n_values[:, 0]]
-        means.append([sums.value, *interval(sums, confidence), *counts])
+        n_clusters = sums.n_clusters[:, 0]
+        reason = "nothing in group"
+        if n_clusters:
+            reason = TOO_FEW if n_clusters < MIN_PROMPTS else ""
+        mean = make_estimate(
+            sums,
+            confidence,
+            n_prompts=n_clusters,
+            n_ties=np.zeros(1, np.intp),
+            missing=len(rows) - sums.n_values[:, 0],
+            reason=np.array([reason], object),
+        )
+        means.append(mean)
+    return Estimate(*map(np.concatenate, zip(*means, strict=True)))
 
-    numbers, se, df, low, high, p, n_clusters, n_values = np.concatenate(means, axis=1)
-    reason = np.where(n_clusters < MIN_PROMPTS, TOO_FEW, "").astype(object)
-    reason[n_values == 0] = "nothing in group"
+
+def make_estimate(
+    sums: ClusterSums,
+    confidence: float,
+    *,
+    n_prompts: IntArray,
+    n_ties: IntArray,
+    missing: IntArray,
+    reason: NDArray[np.object_],
+) -> Estimate:
+    """Numbers with errors and intervals, (rows,); without these where there is a
+    reason.
+    """
+    se, df, low, high, p = interval(sums, confidence)
     withheld = np.where(reason == "", 0.0, np.nan)
+    n_pairs = sums.n_values.sum(axis=1)
     return Estimate(
-        value=numbers,
+        value=sums.value,
         se=se + withheld,
         df=df,
         low=low + withheld,
         high=high + withheld,
         p=p + withheld,
-        n_prompts=n_clusters.astype(np.intp),
-        n_pairs=n_values.astype(np.intp),
-        n_ties=np.zeros(n_groups, np.intp),
-        missing=np.bincount(group, minlength=n_groups) - n_values.astype(np.intp),
+        n_prompts=n_prompts,
+        n_pairs=np.broadcast_to(n_pairs, sums.value.shape),
+        n_ties=n_ties,
+        missing=missing,
         reason=reason,
     )
 
@@ -253,20 +275,28 @@ def sum_clusters(
     return sums._replace(value=np.clip(sums.value, *sums.limits()))
 
 
-def subtract_rows(sums: ClusterSums, row: int, others: IntArray) -> ClusterSums:
-    """A row less each of others that observe the same values with the same weights, by
-    stratum; what belongs to a cluster stays the row's own.
+def subtract_rows(sums: ClusterSums, first: IntArray, second: IntArray) -> ClusterSums:
+    """Rows less others that observe the same values with the same weights, by stratum;
+    what belongs to a cluster stays as it is.
     """
-    gap = sums.influence[others] - sums.influence[row]
-    in_stratum = indicator(sums.stratum, sums.part.shape[1])
+    variance = np.zeros((len(first), sums.variance.shape[1]))
+    for stratum in range(variance.shape[1]):
+        influence = sums.influence[:, sums.stratum == stratum]
+        # One product serves all pairs, where pairs by clusters would not fit.
+        product = influence @ influence.T
+        squares = np.diag(product)
+        separate = squares[first] + squares[second]
+        paired = separate - 2 * product[first, second]
+        is_noise = paired <= ROUNDING * separate
+        variance[:, stratum] = np.where(is_noise, 0.0, paired)
     return sums._replace(
-        value=sums.value[row] - sums.value[others],
-        part=sums.part[row] - sums.part[others],
-        variance=np.square(gap, out=gap) @ in_stratum,
-        df=sums.df[others],
-        n_effective=sums.n_effective[others],
-        low=sums.low[row] - sums.high[others],
-        high=sums.high[row] - sums.low[others],
+        value=sums.value[first] - sums.value[second],
+        part=sums.part[first] - sums.part[second],
+        variance=variance,
+        df=sums.df[second],
+        n_effective=sums.n_effective[second],
+        low=sums.low[first] - sums.high[second],
+        high=sums.high[first] - sums.low[second],
     )
 
 

@@ -1,6 +1,6 @@
 """Every number of every model, with an error clustered by prompt and an interval."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,17 +12,12 @@ from rmlab.estimation.clustered import (
     ClusterSums,
     Estimate,
     indicator,
-    interval,
+    make_estimate,
     sum_clusters,
 )
 from rmlab.estimation.items import MISSING, TIE, Items
 from rmlab.estimation.weights import Number
-from rmlab.tables import BoolArray, IntArray
-
-_COLUMNS = [
-    *("value", "se", "df", "low", "high", "p"),
-    *("n_prompts", "n_pairs", "n_ties", "missing", "reason"),
-]
+from rmlab.tables import BoolArray
 
 
 def estimate(
@@ -59,12 +54,9 @@ def estimate(
     coverage.
     """
     measured = [_measure(items, number, confidence) for number in numbers]
-    shape = (len(numbers), len(items.models))
-    columns = {}
-    for name in _COLUMNS:
-        values = np.array([number[name] for number in measured])
-        columns[name] = values.reshape(shape).T
-    return Estimate(**columns)
+    return Estimate(
+        *(np.stack(column, axis=1) for column in zip(*measured, strict=True))
+    )
 
 
 def sum_number(items: Items, number: Number) -> ClusterSums:
@@ -76,73 +68,55 @@ def sum_number(items: Items, number: Number) -> ClusterSums:
     return sum_clusters(credit, number.pool, cluster, number.weight, bounds)
 
 
-def _measure(
-    items: Items, number: Number, confidence: float
-) -> dict[str, NDArray[np.generic]]:
-    """The columns of a number, (models,) each."""
+def _measure(items: Items, number: Number, confidence: float) -> Estimate:
+    """A number of every model, (models,)."""
     sums = sum_number(items, number)
     no_value, reason = _explain(number, sums, len(items.models))
-    withheld = np.where(reason == "", 0.0, np.nan)
-    se, df, low, high, p = interval(sums, confidence)
-
-    rows = number.rows
     # A prior set may weigh nothing for a model.
     counts = (number.weight != 0)[:, number.pool]
-    outcome = items.outcome[:, rows]
+    outcome = items.outcome[:, number.rows]
     if items.cluster is items.prompt:  # every cluster with a share is a prompt
         n_prompts = np.count_nonzero(sums.share, axis=1)
     else:
-        is_observed = ~np.isnan(items.credit[:, rows]) & counts
-        n_prompts = _count_prompts(is_observed, items.prompt[rows])
-    return {
-        "value": np.where(no_value == "", sums.value, np.nan),
-        "se": se + withheld,
-        "df": df,
-        "low": low + withheld,
-        "high": high + withheld,
-        "p": p + withheld,
-        "n_prompts": np.asarray(n_prompts, np.intp),
-        "n_pairs": np.broadcast_to(sums.n_values.sum(axis=1), len(items.models)),
-        "n_ties": ((outcome == TIE) & counts).sum(axis=1),
-        "missing": ((outcome == MISSING) & counts).sum(axis=1),
-        "reason": reason,
-    }
-
-
-def _count_prompts(observed: BoolArray, prompt: IntArray) -> IntArray:
-    codes, prompts = pd.factorize(prompt)
-    n_observed = observed @ indicator(codes, len(prompts))
-    return np.asarray((n_observed > 0).sum(axis=1), np.intp)
+        is_observed = ~np.isnan(items.credit[:, number.rows]) & counts
+        code, prompts = pd.factorize(items.prompt[number.rows])
+        n_observed = is_observed @ indicator(code, len(prompts))
+        n_prompts = np.count_nonzero(n_observed, axis=1)
+    result = make_estimate(
+        sums,
+        confidence,
+        n_prompts=n_prompts,
+        n_ties=((outcome == TIE) & counts).sum(axis=1),
+        missing=((outcome == MISSING) & counts).sum(axis=1),
+        reason=reason,
+    )
+    return result._replace(value=np.where(no_value == "", sums.value, np.nan))
 
 
 def _explain(
     number: Number, sums: ClusterSums, n_models: int
 ) -> tuple[NDArray[np.object_], NDArray[np.object_]]:
     """Why each model has no value, and why it has no interval, else ""."""
-    by_model = (n_models, len(number.parts))
-    is_empty = (number.weight != 0) & (sums.n_values == 0)
-    is_empty = np.broadcast_to(is_empty, by_model)
-    is_small = (number.weight != 0) & (sums.n_clusters < MIN_PROMPTS)
-    lacks_prompts = np.broadcast_to(is_small, by_model)
-
+    has_weight = np.broadcast_to(number.weight != 0, (n_models, len(number.parts)))
     no_value = np.full(n_models, "" if number.parts else "nothing there", object)
-    for model in np.flatnonzero(is_empty.any(axis=1)):
-        no_value[model] = f"nothing in {_name_parts(number, is_empty[model])}"
-    for row, text in number.reasons.items():
-        earlier = no_value[row]
-        no_value[row] = f"{earlier}; {text}" if earlier else text
+    for model, names in _list_parts(number, has_weight & (sums.n_values == 0)):
+        no_value[model] = f"nothing in {names}"
+    for model, text in number.reasons.items():
+        earlier = no_value[model]
+        no_value[model] = f"{earlier}; {text}" if earlier else text
 
     no_interval = no_value.copy()
     has_parts = len(set(number.parts)) > 1
-    for model in np.flatnonzero(lacks_prompts.any(axis=1) & (no_value == "")):
-        no_interval[model] = TOO_FEW
-        if has_parts:
-            names = _name_parts(number, lacks_prompts[model])
-            no_interval[model] = f"{names}: {TOO_FEW}"
+    is_small = has_weight & (sums.n_clusters < MIN_PROMPTS)
+    for model, names in _list_parts(number, is_small):
+        if not no_value[model]:
+            no_interval[model] = f"{names}: {TOO_FEW}" if has_parts else TOO_FEW
     return no_value, no_interval
 
 
-def _name_parts(number: Number, selected: BoolArray) -> str:
-    """Names of the parts of the selected pools, each once."""
-    names = [number.parts[pool] for pool in np.flatnonzero(selected)]
-    return ", ".join(dict.fromkeys(names))
+def _list_parts(number: Number, selected: BoolArray) -> Iterator[tuple[int, str]]:
+    """Models with the names of their selected parts, each once."""
+    for model in np.flatnonzero(selected.any(axis=1)).tolist():
+        pools = np.flatnonzero(selected[model])
+        names = dict.fromkeys(number.parts[pool] for pool in pools)
+        yield model, ", ".join(names)

@@ -166,38 +166,34 @@ def group_letters(differ: NDArray[np.bool_]) -> list[str]:
 
 def _clear_leads(items: Items, models: IntArray, confidence: float) -> NDArray[np.intp]:
     """A square: 1 where the row's model is clearly better, -1 clearly worse, else 0."""
-    number = overall_number(items)
-    sums = sum_number(items, number)
+    row, column = np.triu_indices(len(models), 1)
+    first = models[row]
+    second = models[column]
+    # Models that lack the same, whose differences need no items of their own.
     lacks = np.isnan(items.credit) & items.counts
     has_part = np.broadcast_to(
         items.parts.weight != 0, (len(lacks), len(items.parts.names))
     )
-    _, pattern = np.unique(np.hstack([lacks, has_part]), axis=0, return_inverse=True)
+    patterns = [lack.tobytes() for lack in np.hstack([lacks, has_part])]
+    pattern = pd.factorize(np.array(patterns, object))[0]
+    is_alike = pattern[first] == pattern[second]
 
-    n_models = len(models)
-    difference = np.zeros((n_models, n_models))
-    p = np.full((n_models, n_models), np.nan)
-    for place, model in enumerate(models[:-1]):
-        later = np.arange(place + 1, n_models)
-        has_same = pattern[models[later]] == pattern[model]
-        alike = later[has_same]
-        pairs = subtract_rows(sums, model, models[alike])
-        difference[place, alike] = pairs.value
-        *_, p[place, alike] = interval(pairs, confidence)
-        apart = later[~has_same]
-        if len(apart):
-            first = np.full(len(apart), model)
-            pairs_of_items = items.subtract(first, models[apart])
-            tested = estimate(
-                pairs_of_items, [overall_number(pairs_of_items)], confidence
-            )
-            difference[place, apart] = tested.value[:, 0]
-            p[place, apart] = tested.p[:, 0]
+    difference = np.zeros(len(row))
+    p = np.zeros(len(row))
+    sums = sum_number(items, overall_number(items))
+    alike = subtract_rows(sums, first[is_alike], second[is_alike])
+    difference[is_alike] = alike.value
+    *_, p[is_alike] = interval(alike, confidence)
+    for model in np.unique(first[~is_alike]):
+        pairs = np.flatnonzero(~is_alike & (first == model))
+        apart = items.subtract(first[pairs], second[pairs])
+        tested = estimate(apart, [overall_number(apart)], confidence)
+        difference[pairs] = tested.value[:, 0]
+        p[pairs] = tested.p[:, 0]
 
-    is_pair = np.triu_indices(n_models, 1)
-    is_clear = holm(p[is_pair]) < 1 - confidence
-    lead = np.zeros((n_models, n_models), np.intp)
-    lead[is_pair] = np.where(is_clear, np.sign(difference[is_pair]), 0)
+    is_clear = holm(p) < 1 - confidence
+    lead = np.zeros((len(models), len(models)), np.intp)
+    lead[row, column] = np.where(is_clear, np.sign(difference), 0)
     return lead - lead.T
 
 
