@@ -136,9 +136,7 @@ def test_pairrm_cuts_only_when_told(pairrm):
 def test_pairrm_without_its_markers_is_refused(pairrm):
     folder = pairrm[0]
     toy.tokenizer(chat_template=None).save_pretrained(folder)
-    with pytest.raises(
-        DataError, match=r"does not write <\|source\|> as the token"
-    ):
+    with pytest.raises(DataError, match=r"does not write <\|source\|> as the token"):
         pairwise(folder).prefer(PROMPTS, FIRST, SECOND)
 
 
