@@ -71,10 +71,6 @@ class Checkpoint:
     # Around a pass; what is loaded for scoring is in evaluation already.
     evaluating = nullcontext
 
-    def describe(self) -> str:
-        """An adapter in a sentence, for people; empty for others."""
-        return ""
-
     @property
     def n_weights(self) -> int:
         """The number of values in all weights."""
