@@ -260,8 +260,8 @@ def _write_shares(ax: "Axes", cells: pd.DataFrame, notes: list[str], size: str) 
             ax.add_patch(hatching)
         if share < 0.5:
             right = column + 1
-            corner = [(right - _CORNER, row), (right, row), (right, row + _CORNER)]
-            ax.add_patch(Polygon(corner, color=ax.get_facecolor(), linewidth=0))
+            cut = [(right - _CORNER, row), (right, row), (right, row + _CORNER)]
+            ax.add_patch(Polygon(cut, color=ax.get_facecolor(), linewidth=0))
         if not np.isnan(share):
             # The outline keeps hatching away from the strokes of the digits.
             outline = withStroke(linewidth=2.5, foreground=colour)
