@@ -202,7 +202,7 @@ def test_servers_are_refused_by_the_check_that_finds_them(zoo, folder, words):
         (
             "a softmax",
             two_outputs,
-            tokenizer | {"label_weights": [1, 0]},
+            {"tokenizer": words, "label_weights": [1, 0]},
             ["activation"],
         ),
         (
@@ -530,7 +530,8 @@ def test_scores_of_a_faulty_server_do_not_outlive_a_run_that_is_stopped(
     folder, words, tmp_path, monkeypatch, error
 ):
     """Of 384 scores 88 were wrong after the server was mended and the run resumed."""
-    monkeypatch.setattr(scorer, "MOST_REQUESTS", 10)
+    monkeypatch.setattr(scorer, "RECHECK_SECONDS", 0)
+    monkeypatch.setattr(scorer, "RECHECK_REQUESTS", 10)
     frame, respond = fake_responses(64), Vllm(number, words)
     read_scores = scorer.Remote._scores
     n_read = itertools.count(1)
@@ -610,7 +611,8 @@ def test_equal_scores_of_texts_that_are_sent_alike_are_right(folder, words):
 def test_confirmed_scores_of_a_server_that_stays_away_are_kept(
     folder, words, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(scorer, "MOST_REQUESTS", 10)
+    monkeypatch.setattr(scorer, "RECHECK_SECONDS", 0)
+    monkeypatch.setattr(scorer, "RECHECK_REQUESTS", 10)
     frame, respond, requests = (
         fake_responses(64),
         Vllm(number, words),

@@ -477,14 +477,20 @@ def test_a_scorer_on_a_cluster_reads_what_is_stored_as_it_does_alone(tmp_path):
     assert again["score"].tolist() == (first["score"] + 1).tolist()
 
 
-def test_merge_copies_the_tables_of_baselines(tmp_path):
-    score(responses(2), longest, store=tmp_path / "one")
-    assert merge_stores(tmp_path / "one", tmp_path / "into").empty
-    names = ["longest.fake.csv", "longest.fake.csv.provenance.json"]
-    for name in names:
-        assert (tmp_path / "into" / name).read_bytes() == (
-            tmp_path / "one" / name
-        ).read_bytes()
+def test_merge_copies_tables_and_leaves_those_of_the_target_as_they_are(tmp_path):
+    one, two, into = (Store(tmp_path / name) for name in ("one", "two", "into"))
+    score(responses(2), longest, store=one.root)
+    table = "longest.fake.csv"
+    two.write_table(table, b"other")
+    two.write_table("more.fake.csv", b"more")
+    into.write_table("more.fake.csv", b"mine")
+    assert merge_stores([one.root, two.root], into.root).empty
+    for name in (table, f"{table}.provenance.json"):
+        assert into.read_table(name) == one.read_table(name), "the first source's"
+    assert into.read_table("more.fake.csv") == b"mine"
+    merge_stores(one.root, two.root)
+    assert two.tables() == [table, "more.fake.csv"], "no provenance of other bytes"
+    assert two.read_table(table) == b"other"
 
 
 def test_merging_makes_few_objects_of_many(objects):
