@@ -2,13 +2,10 @@
 what the model then says.
 """
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from fakes import toy_responses
-from safetensors.torch import load_file, save_file
 from test_heads import gating_layers, named, publish, same
 
 from rmlab import toy
@@ -261,87 +258,3 @@ def test_the_doctor_does_not_mistake_a_convention_for_a_fault(tmp_path):
         doctor(implicit_reward(folder), frame).set_index("check").loc["bos", "status"]
         == "pass"
     )
-
-
-OASST = {
-    "as published": {},
-    "in half precision": {"dtype": torch.float16},
-    "with a bias": {"bias": True},
-    "without a prefix": {"prefix": ""},
-    "with its masks and rotary frequencies": {"buffers": True},
-    "under GPT-NeoX's own model type": {"kind": "gpt_neox"},
-}
-"""Layouts in which OASST's Pythia models are published, or saved again."""
-
-
-def publish_oasst(
-    folder,
-    *,
-    dtype=torch.float32,
-    bias=False,
-    prefix="gpt_neox.",
-    buffers=False,
-    kind=None,
-):
-    """A GPT-NeoX under a model type of its own, with one linear layer on the last
-    token; and that layer.
-    """
-    head, words = torch.nn.Linear(32, 1, bias=bias), toy.tokenizer(chat_template=None)
-    weights = named(head, "out_proj.")
-    if buffers:
-        weights[f"{prefix}layers.0.attention.bias"] = torch.ones(1, 1, 8, 8)
-        weights[f"{prefix}layers.1.attention.rotary_emb.inv_freq"] = torch.ones(4)
-    settings = {
-        "model_type": kind or "gpt_neox_reward_model",
-        "architectures": ["GPTNeoXRewardModel"],
-        "pooling": "last",
-    }
-    publish(
-        folder,
-        weights,
-        architecture="gpt_neox",
-        prefix=prefix,
-        settings=settings,
-        words=words,
-    )
-    path = folder / "model.safetensors"
-    save_file({key: tensor.to(dtype) for key, tensor in load_file(path).items()}, path)
-    return folder, head
-
-
-@pytest.mark.parametrize("layout", OASST)
-def test_oasst_s_layouts_are_not_turned_away(tmp_path, layout):
-    scorer = classifier(
-        publish_oasst(tmp_path / "m", **OASST[layout])[0], template="oasst"
-    )
-    assert np.isfinite(scorer(PROMPTS, RESPONSES)).all()
-    assert scorer.head.name == "projection"
-
-
-def test_oasst_pythia(tmp_path):
-    folder, head = publish_oasst(tmp_path / "m", bias=True)
-    scorer = classifier(folder, template="oasst")
-    turns = zip(
-        ["What is the capital of France?", "Two and two?"], RESPONSES, strict=True
-    )
-    texts = [
-        f"<|prompter|>{prompt}<|endoftext|><|assistant|>{answer}<|endoftext|>"
-        for prompt, answer in turns
-    ]
-    with torch.no_grad():
-        same(
-            scorer(PROMPTS, RESPONSES),
-            head(
-                states(
-                    folder,
-                    scorer.tokenizer(texts).input_ids,
-                    "gpt_neox",
-                    scorer.tokenizer,
-                )
-            ),
-        )
-    assert scorer.head.name == "projection"
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"pooling": "mean"}))
-    with pytest.raises(DataError, match="pooling='mean'"):
-        classifier(folder, template="oasst")(PROMPTS, RESPONSES)

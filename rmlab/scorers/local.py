@@ -28,8 +28,8 @@ from rmlab.scorers.base import (
 )
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.encoder import Ids, TextEncoder
-from rmlab.scorers.examination import examine_model
 from rmlab.scorers.in_memory import ModelInMemory, Source
+from rmlab.scorers.model_checks import examine_model
 from rmlab.scorers.models import loading
 
 if TYPE_CHECKING:

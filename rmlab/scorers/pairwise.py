@@ -161,7 +161,7 @@ class PairEncoder(TextEncoder):
         """Return the comparisons in the order given, however long."""
         require_one_of_each(prompts, *answers)
         require_unicode(prompts, *answers)
-        comparisons = []
+        comparisons: list[Comparison] = []
         for prompt, first, second in zip(prompts, *answers, strict=True):
             texts = []
             for answer in (first, second):
