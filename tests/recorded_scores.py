@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import torch
 from faulty_server import FaultyServer
-from pairwise_models import save_pairrm, save_steamshp
+from pairwise_models import save_pairrm
 from safetensors.torch import load_file, save_file
 from served_models import Vllm, oracle
 from test_template import CLOCK, R1
@@ -30,9 +30,9 @@ import rmlab
 from rmlab import toy
 from rmlab.inference.chat_formats import FORMATS
 from rmlab.scorers.base import SCORING_VERSION
-from rmlab.scorers.forms import FORMS
 from rmlab.scorers.implicit import MODES
 from rmlab.scorers.models.heads import HEADS
+from rmlab.scorers.pairwise import FORMS
 
 TABLE = Path(__file__).parent / "recorded" / "scores.json"
 TOLERANCE = 1e-5  # standard deviations
@@ -90,11 +90,6 @@ HEAD_WEIGHTS = {
         GATING | {"gating.logit_scale": (1,)} | stack("gating.layers", 32, 24, 5),
         {"num_objectives": 5},
     ),
-    "distribution": (
-        stack("regression_layer.network", 32, 24, 60)
-        | stack("gating_layer.network", 32, 24, 6),
-        {"num_objectives": 60, "softmax": True, "temperature": 2.0},
-    ),
     "attributes": (linear("score", 32, 10) | stack("weights.fc", 32, 32, 5), {}),
     "attribute_means": (linear("score", 32, 10), {}),
     "value_stack": (stack("v_head.summary", 32, 16, 1), {}),
@@ -111,7 +106,6 @@ HEAD_WEIGHTS = {
         {"architectures": ["Qwen2ForTokenClassification"]},
     ),
     "score_head": (linear("score_head", 32, 1), {"score_type": "reward"}),
-    "projection": (linear("out_proj", 32, 1), {"pooling": "last"}),
     "score_stack": (stack("score", 32, 32, 1), {}),
 }
 # Heads with settings that change what they compute.
@@ -127,10 +121,6 @@ SETTINGS = {
     "score_head, cost": (
         "score_head",
         {"score_type": "cost", "do_normalize": True, "mean": [0.2], "var": [4.0]},
-    ),
-    "distribution, no softmax": (
-        "distribution",
-        {"num_objectives": 60, "softmax": False},
     ),
 }
 
@@ -254,8 +244,8 @@ def score_pairs(folder, form, **options):
     if form == "letters":
         save(folder, task="causal")
     else:
-        (save_steamshp if form == "steamshp" else save_pairrm)(folder)
-        fill(folder, size=0.3 if form == "steamshp" else 1.0)
+        save_pairrm(folder)
+        fill(folder, size=1.0)
     return rmlab.pairwise(folder, form=form, **options).prefer(
         PROMPTS, RESPONSES, OTHERS
     )
@@ -356,9 +346,6 @@ def list_cases():
     )
     for form in FORMS:
         cases[f"pairwise {form}"] = partial(score_pairs, form=form)
-    cases["pairwise better-pairrm, of the runner"] = partial(
-        score_pairs, form="better-pairrm", **runner
-    )
     cases["judge"] = score_judge
     cases["remote"] = score_served
     return cases

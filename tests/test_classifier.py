@@ -548,17 +548,6 @@ def test_a_class_that_counts_its_positions_down_is_scored_as_it_is(zoo, monkeypa
     assert np.abs(alone(scorer) - logits).max() <= 1e-5 * logits.std()
 
 
-def test_code_in_another_repository_is_refused(zoo, tmp_path):
-    folder = tmp_path / "m"
-    shutil.copytree(zoo(), folder)
-    path = folder / "config.json"
-    settings = json.loads(path.read_text())
-    settings["auto_map"] = {"AutoConfig": "owner/name--configuration.Config"}
-    path.write_text(json.dumps(settings))
-    with pytest.raises(DataError, match="another repository"):
-        classifier(folder, trust_remote_code=True)
-
-
 @pytest.mark.parametrize(
     "kind", ["roberta", "camembert", "xmod", "mpnet", "longformer", "luke", "ibert"]
 )

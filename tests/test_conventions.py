@@ -2,19 +2,15 @@
 what the model then says.
 """
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from fakes import toy_responses
-from pairwise_models import save_pairrm
-from safetensors.torch import load_file, save_file
 from test_heads import gating_layers, named, publish, same
 
 from rmlab import toy
 from rmlab.checks import doctor
-from rmlab.scorers import classifier, implicit_reward, pairwise
+from rmlab.scorers import classifier, implicit_reward
 from rmlab.tables import DataError
 
 PROMPTS = [
@@ -182,45 +178,6 @@ def test_implicit_rewards_as_its_runner_counts_them(tmp_path, mode):
     assert plain.provenance()["convention"] is None
 
 
-def test_better_pairrm_with_the_separator_of_its_runner(tmp_path):
-    folder, _, words = save_pairrm(tmp_path / "m")
-    turns = [("user", "Hi?"), ("assistant", "Yes."), ("user", "So?")]
-    chat = [{"role": role, "content": text} for role, text in turns]
-    own, runner = (
-        pairwise(folder, form="better-pairrm", convention=convention).prepare(
-            [chat], ["a"], ["b"]
-        )
-        for convention in (None, "reward-bench")
-    )
-    between = "\n    \n    "
-    text = f"USER: Hi?{between}ASSISTANT: Yes.{between}USER: So?{between}ASSISTANT: "
-    # The runner encodes the marker and the conversation one by one.
-    source = [*words.encode("<|source|>"), *words.encode(text)]
-    assert words.encode("<|source|>" + text) != source
-    assert runner.ids[0][: len(source)].tolist() == source
-    assert own.ids[0].tolist() != runner.ids[0].tolist()
-    assert (
-        pairwise(folder, convention="reward-bench").provenance()["convention"]
-        == "reward-bench"
-    )
-
-
-def test_better_pairrm_of_its_runner_keeps_the_end_of_a_long_conversation(tmp_path):
-    folder, _, words = save_pairrm(tmp_path / "m")
-    runner = pairwise(
-        folder, form="better-pairrm", convention="reward-bench", truncate="right"
-    )
-    texts = runner.prepare(["Paris is a city. " * 1500], ["a"], ["b"])
-    source, marker = texts.ids[0][: texts.reads[0][1] - 1], words.encode("<|source|>")
-    whole = words.encode(
-        f"USER: {('Paris is a city. ' * 1500).strip()}\n    \n    ASSISTANT: "
-    )
-    n_text = 2030 - len(marker) - 1
-    assert len(source) == 2030
-    assert source.tolist() == [*marker, whole[0], *whole[-n_text:]]
-    assert texts.truncated.tolist() == [True]
-
-
 @pytest.mark.parametrize("model", ["Eurus", "InternLM2"])
 def test_a_value_head_as_its_runner_asks_it(tmp_path, model):
     """Eurus-RM has two beginning tokens; InternLM2's own code adds the reward token and
@@ -274,9 +231,6 @@ def test_the_day_that_a_template_writes_is_recorded(tmp_path, convention, clock,
     ):
         scorer.prepare(PROMPTS, RESPONSES)
         assert scorer.provenance()["date_string"] == date
-    letters = pairwise(policy, convention=convention)
-    letters.prepare(PROMPTS, RESPONSES, RESPONSES[::-1])
-    assert letters.provenance()["date_string"] == date
 
 
 def test_conventions_have_names(tmp_path):
@@ -285,7 +239,6 @@ def test_conventions_have_names(tmp_path):
     for make, model in (
         (classifier, scoring),
         (implicit_reward, folder),
-        (pairwise, folder),
     ):
         with pytest.raises(DataError, match="convention='reward-bench-2'"):
             make(model, convention="reward-bench-2")
@@ -305,87 +258,3 @@ def test_the_doctor_does_not_mistake_a_convention_for_a_fault(tmp_path):
         doctor(implicit_reward(folder), frame).set_index("check").loc["bos", "status"]
         == "pass"
     )
-
-
-OASST = {
-    "as published": {},
-    "in half precision": {"dtype": torch.float16},
-    "with a bias": {"bias": True},
-    "without a prefix": {"prefix": ""},
-    "with its masks and rotary frequencies": {"buffers": True},
-    "under GPT-NeoX's own model type": {"kind": "gpt_neox"},
-}
-"""Layouts in which OASST's Pythia models are published, or saved again."""
-
-
-def publish_oasst(
-    folder,
-    *,
-    dtype=torch.float32,
-    bias=False,
-    prefix="gpt_neox.",
-    buffers=False,
-    kind=None,
-):
-    """A GPT-NeoX under a model type of its own, with one linear layer on the last
-    token; and that layer.
-    """
-    head, words = torch.nn.Linear(32, 1, bias=bias), toy.tokenizer(chat_template=None)
-    weights = named(head, "out_proj.")
-    if buffers:
-        weights[f"{prefix}layers.0.attention.bias"] = torch.ones(1, 1, 8, 8)
-        weights[f"{prefix}layers.1.attention.rotary_emb.inv_freq"] = torch.ones(4)
-    settings = {
-        "model_type": kind or "gpt_neox_reward_model",
-        "architectures": ["GPTNeoXRewardModel"],
-        "pooling": "last",
-    }
-    publish(
-        folder,
-        weights,
-        architecture="gpt_neox",
-        prefix=prefix,
-        settings=settings,
-        words=words,
-    )
-    path = folder / "model.safetensors"
-    save_file({key: tensor.to(dtype) for key, tensor in load_file(path).items()}, path)
-    return folder, head
-
-
-@pytest.mark.parametrize("layout", OASST)
-def test_oasst_s_layouts_are_not_turned_away(tmp_path, layout):
-    scorer = classifier(
-        publish_oasst(tmp_path / "m", **OASST[layout])[0], template="oasst"
-    )
-    assert np.isfinite(scorer(PROMPTS, RESPONSES)).all()
-    assert scorer.head.name == "projection"
-
-
-def test_oasst_pythia(tmp_path):
-    folder, head = publish_oasst(tmp_path / "m", bias=True)
-    scorer = classifier(folder, template="oasst")
-    turns = zip(
-        ["What is the capital of France?", "Two and two?"], RESPONSES, strict=True
-    )
-    texts = [
-        f"<|prompter|>{prompt}<|endoftext|><|assistant|>{answer}<|endoftext|>"
-        for prompt, answer in turns
-    ]
-    with torch.no_grad():
-        same(
-            scorer(PROMPTS, RESPONSES),
-            head(
-                states(
-                    folder,
-                    scorer.tokenizer(texts).input_ids,
-                    "gpt_neox",
-                    scorer.tokenizer,
-                )
-            ),
-        )
-    assert scorer.head.name == "projection"
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"pooling": "mean"}))
-    with pytest.raises(DataError, match="pooling='mean'"):
-        classifier(folder, template="oasst")(PROMPTS, RESPONSES)

@@ -84,7 +84,8 @@ def run(home, kind, url, *, n=None, store=None, pause=0.0, **options):
         judge = rmlab.judge("m", url, concurrency=1, name="judge")
         return rmlab.prefer(table(kind, n), judge, **options)
     if kind == "served":
-        scorer_module.MOST_REQUESTS = 10
+        scorer_module.RECHECK_SECONDS = 0
+        scorer_module.RECHECK_REQUESTS = 10
         served = rmlab.remote(
             url,
             kind="vllm",

@@ -22,8 +22,8 @@ from rmlab.findings import STATUS, Check, Finding, findings_table, refusal, run_
 from rmlab.judges.questions import Completion
 from rmlab.scorers.base import PairScorer, Scorer, Text, as_scorer
 from rmlab.scorers.classifier import classifier
-from rmlab.scorers.examination import grade_precision
 from rmlab.scorers.implicit import implicit_reward
+from rmlab.scorers.model_checks import grade_precision
 from rmlab.scorers.pairwise import pairwise
 from rmlab.scorers.score_checks import SCORE_CHECKS, Sample
 from rmlab.tables import DataError
@@ -31,8 +31,6 @@ from rmlab.tables import DataError
 TEXT_CHECKS = ["template", "truncated", "bos", "read", "pad"]
 CHECKS = [
     "head",
-    "packs",
-    "tokenizer",
     *TEXT_CHECKS,
     "nan",
     "alone",
@@ -233,8 +231,7 @@ def test_an_implicit_reward_is_read_at_every_token_of_the_answer(tmp_path):
     report = examine(implicit_reward(folder), RESPONSES)
     assert report.loc["read", "status"] == "pass"
     assert "every token of the answer" in report.loc["read", "found"]
-    assert report.loc["pad", "status"] == "warn"
-    assert "24 of 24 texts hold" in report.loc["pad", "found"]
+    assert "pad" not in report.index
 
 
 def test_a_pad_token_that_ends_no_text_is_no_reason_to_warn(tmp_path):
@@ -245,18 +242,12 @@ def test_a_pad_token_that_ends_no_text_is_no_reason_to_warn(tmp_path):
 
 
 def test_a_template_may_open_every_turn_with_the_beginning_token(tmp_path):
-    """SmolLM2's does, as ChatML without a beginning token of its own; the token in a
-    prompt or an answer is a fault.
-    """
+    """SmolLM2's does, as ChatML without a beginning token of its own."""
     tokenizer = toy.tokenizer(chat_template="chatml")
     tokenizer.bos_token = "<|im_start|>"
     folder = toy.save_model(tmp_path / "m", words=tokenizer)
     report = examine(folder, RESPONSES)
     assert report.loc["bos", "status"] == "pass", report.loc["bos", "found"]
-
-    answers = RESPONSES["response"].where(RESPONSES["slot"] > 0, "a <|im_start|> b")
-    report = examine(folder, RESPONSES.assign(response=answers))
-    assert report.loc["bos", "status"] == "warn"
 
 
 def test_any_scorer_is_examined_by_its_scores():
@@ -353,8 +344,7 @@ def test_nothing_more_is_checked_after_a_failure_that_the_others_need():
 
 PAIRS = toy_responses(prompts=6, slots=2)
 TOKENS = {
-    "pairrm": ["markers"],
-    "steamshp": ["bos", "read"],
+    "pairrm": [],
     "letters": ["bos", "read"],
 }
 
@@ -372,7 +362,7 @@ def test_a_sound_pairwise_model_and_its_position_bias(pairwise_models, kind):
     """Against an oracle that swaps the answers by hand."""
     model = pairwise(pairwise_models[kind])
     report = examine(model, PAIRS)
-    checks = ["head", "packs", "tokenizer", "template", "truncated", *TOKENS[kind]]
+    checks = ["head", "template", "truncated", *TOKENS[kind]]
     assert report.index.tolist() == [
         *checks,
         "nan",
@@ -381,9 +371,8 @@ def test_a_sound_pairwise_model_and_its_position_bias(pairwise_models, kind):
         "saturation",
         "dtype",
     ]
-    # Random weights prefer a place. The tiny T5's preference is a thousand times its
-    # margins, which shows in rounding.
-    sound = report.drop(["position", "alone"] if kind == "steamshp" else ["position"])
+    # Random weights prefer a place.
+    sound = report.drop("position")
     assert set(sound["status"]) == {"pass"}
     assert set(sound["remedy"]) == {""}
     assert report.loc["alone", "status"] != "fail"

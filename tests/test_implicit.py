@@ -366,13 +366,6 @@ def test_the_backbone_of_llama_4_is_found(tmp_path, monkeypatch):
     np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, rtol=1e-5)
 
 
-def test_a_reformer_cannot_be_a_policy(tmp_path, monkeypatch):
-    settings = {"attn_layers": ["local"], "axial_pos_embds": False, "is_decoder": True}
-    folder = save_architecture(tmp_path, monkeypatch, "reformer", **settings)
-    with pytest.raises(DataError, match="attention at random"):
-        implicit_reward(folder)(PROMPTS, RESPONSES)
-
-
 def test_half_precision_sums_are_not_rounded(models):
     """A sum in bfloat16 steps by 16 near -4000; this one is as fine as its float32
     parts.

@@ -28,8 +28,8 @@ from rmlab.scorers.base import (
 )
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.encoder import Ids, TextEncoder
-from rmlab.scorers.examination import examine_model
 from rmlab.scorers.in_memory import ModelInMemory, Source
+from rmlab.scorers.model_checks import examine_model
 from rmlab.scorers.models import loading
 
 if TYPE_CHECKING:
@@ -315,7 +315,9 @@ class ReadoutScorer(LocalScorer, Generic[R]):
         scores = np.empty(len(texts))
         for row, text in enumerate(texts):
             outputs, places = self._read_alone(parts, encoded, text)
-            (scores[row],) = parts.readout.score(outputs, places, np.zeros(1, np.intp))
+            values = parts.readout.score(outputs, places, np.zeros(1, np.intp))
+            # Of a process model the steps' scores stand behind it.
+            scores[row] = values.flat[0]
         return scores
 
     def read_alone(self, encoded: Encoded, text: int) -> Floats:

@@ -30,7 +30,6 @@ _HEADS = ("score.", "classifier.")
 _CLASSES = {
     "SEQ_CLS": "AutoModelForSequenceClassification",
     "CAUSAL_LM": "AutoModelForCausalLM",
-    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
 }
 # Ways to begin that change the base when the adapter is put on it.
 _CHANGED_BASE = ("pissa", "olora", "loftq", "corda", "lora_ga")
@@ -106,17 +105,6 @@ class Adapted(Checkpoint):
         if of_base or any(key.startswith(_HEADS) for key in self.own_keys):
             return _CLASSES["SEQ_CLS"]
         return _CLASSES["CAUSAL_LM"]
-
-    def describe(self) -> str:
-        """The adapter in a sentence, for people."""
-        settings = self.adapter
-        kind = "DoRA" if settings.get("use_dora") else settings["peft_type"]
-        if settings.get("r"):
-            kind += f" of rank {settings['r']}"
-        head = "its head is the base's, untrained by it"
-        if any(key.startswith((*_HEADS, "v_head.")) for key in self.own_keys):
-            head = "its trained head is in the adapter"
-        return f"{kind} over {self.base_model.name}; {head}"
 
     def refuse_task(self, *tasks: str) -> None:
         """Raise DataError for an adapter that was trained for none of the tasks."""

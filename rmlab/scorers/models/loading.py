@@ -101,7 +101,7 @@ def window(config: "PreTrainedConfig") -> int | None:
 
     None where positions are only relative.
     """
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    text = config.get_text_config()
     has_biased_input = getattr(text, "position_biased_input", True)
     if getattr(text, "relative_attention", False) and not has_biased_input:
         return None
@@ -298,16 +298,13 @@ def _read_weights(
     prefix = ""
     if loader == "AutoModel":
         prefix = _stored_prefix(checkpoint, empty)
-    # The prefix of its class transformers takes off itself, and must find.
-    is_renamed = prefix not in ("", f"{empty.base_model_prefix}.")
 
     folder: Path | None = checkpoint.folder
-    # Transformers 4 loses its way where the file has a copy under its own prefix too.
-    is_lost = is_renamed and transformers.__version__.startswith("4.")
-    if checkpoint.has_safetensors and not is_lost:
+    if checkpoint.has_safetensors:
         options["use_safetensors"] = True
         options["trust_remote_code"] = checkpoint.trust_remote_code
-        if is_renamed:
+        # The prefix of its class transformers takes off itself, and must find.
+        if prefix not in ("", f"{empty.base_model_prefix}."):
             options["key_mapping"] = {f"^{re.escape(prefix)}": ""}
     else:
         # An Auto class wants a folder even where it is given the weights; the class it
