@@ -180,8 +180,9 @@ def judge(
     published = None
     if convention is not None:
         published = _choose("convention", convention, CONVENTIONS)
-        is_changed = mode not in (None, published.mode) or temperature not in (None, 0)
-        if is_changed or samples != 1 or reader is not None or scale != (1, 10):
+        is_asked = mode in (None, published.mode) and temperature in (None, 0)
+        is_read = reader is None and scale == (1, 10)
+        if samples != 1 or not (is_asked and is_read):
             fixed = f"mode={published.mode!r} with samples=1, temperature=0"
             problem = f"convention={convention!r} is {fixed}, a reader and a scale"
             raise DataError(problem, "leave these out")
@@ -211,7 +212,7 @@ def judge(
         reading = {"reader": published.reader, "unread": published.unread}
         ties_reading = {"reader": PUBLISHED_RATING, "unread": -1.0}
         ties_words = "rating-ties-number"
-    elif ties_template is None and kind is AnswerJudge:
+    elif ties_template is None and mode == "rating":
         # A caller's own rating is one of Ties as well.
         ties_words = template or ties_words
     elif ties_template is None:
@@ -225,7 +226,7 @@ def judge(
         return kind(title, respondent, question, samples, seed, **reading, **further)
 
     words_of_caller = template or words
-    if kind is PairJudge:
+    if kind.shows == "pair":
         further = {"letters": bool(choices), "one_order": published is not None}
         return make(kind, words_of_caller, reading, **further)
     ties_judge = make(AnswerJudge, ties_template or ties_words, ties_reading)

@@ -208,7 +208,8 @@ class Judge(Scorer):
                         rows.append(self._read(asked_about, said))
                         if np.isnan(rows[-1][0]):
                             self.unscored[position] = rows[-1][-1]
-                    yield np.array(finished, np.intp), np.stack(rows)
+                    values = np.array(rows, object)
+                    yield np.array(finished, np.intp), values
                     finished = []
                     yielded_at = time.monotonic()
         self._warn_of_models()

@@ -272,13 +272,14 @@ def pair_vote(
         if scale is not None and abs(verdict) > scale[1] - scale[0]:
             raise OutsideScale
         return Vote(float(verdict), is_score=True)
-    scores = verdict
     if isinstance(verdict, str):
         text = _NUMBERED.sub(lambda name: "AB"[int(name[1]) - 1], verdict)
         strength = _strength(_clean(text), draw)
         if strength is not None:
             return Vote(float(strength))
         scores = _read_two(text)
+    else:
+        scores = verdict
     if scale is None or scores is None:
         return None
     first, second = scores
