@@ -378,11 +378,11 @@ def test_a_policy_and_its_base_are_one_model_in_memory(zoo, tmp_path):
         scorer = rmlab.implicit_reward(folder, reference, device="cpu")
         found = scorer(PROMPTS, RESPONSES)
         np.testing.assert_allclose(found, expected, atol=1e-5 * expected.std())
-        policy, of_base = scorer.models
+        policy, of_base = scorer.policy, scorer.reference
         assert policy.backbone.model is of_base.backbone.model
         # A store finds the base's sums whoever asks for them.
         other = train(base, tmp_path / "other", task="CAUSAL_LM", r=2)
-        of_other = rmlab.implicit_reward(other, reference, device="cpu").models[1]
+        of_other = rmlab.implicit_reward(other, reference, device="cpu").reference
         assert of_base.fingerprint == of_other.fingerprint
     scorer.free_memory()
     assert not policy.loaded

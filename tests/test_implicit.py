@@ -95,14 +95,20 @@ def test_two_segments_are_told_apart_as_the_policys_tokenizer_does(tmp_path):
 
 
 @pytest.fixture(params=[True, False])
-def together(request, monkeypatch):
-    """Whether both models fit on the device."""
-    monkeypatch.setattr(loading, "fits", lambda *_, **__: request.param)
+def together(request):
+    """Whether both models stay on the device."""
     return request.param
 
 
-def test_policy_minus_reference(models, together):
+def make_reward(models, together):
     reward = implicit_reward(*models)
+    for _, model in reward.terms:
+        model.stays = together
+    return reward
+
+
+def test_policy_minus_reference(models, together):
+    reward = make_reward(models, together)
     prepared = reward.prepare(PROMPTS, RESPONSES)
     policy, reference = (log_probs(folder, prepared) for folder in models)
     expected = np.array(
@@ -112,7 +118,7 @@ def test_policy_minus_reference(models, together):
     np.testing.assert_allclose(
         reward.forward_alone(prepared, np.arange(5)), expected, atol=1e-4
     )
-    assert [model.loaded for model in reward.models] == [together] * 2, (
+    assert [model.loaded for _, model in reward.terms] == [together] * 2, (
         "one after the other leaves nothing behind"
     )
 
@@ -143,20 +149,19 @@ def test_a_run_loads_each_model_once_and_a_rerun_none(
     models, work, tmp_path, monkeypatch, together
 ):
     frame = responses(20)
-    reward = implicit_reward(*models)
+    reward = make_reward(models, together)
     stored = score(frame, reward, store=tmp_path)
     assert work == {
         (what, name): n
         for what, n in (("load", 1), ("forward", 120))
         for name in ("policy", "reference")
     }
-    assert [model.loaded for model in reward.models] == [together] * 2
+    assert [model.loaded for _, model in reward.terms] == [together] * 2
     direct = implicit_reward(*models)(
         frame["prompt"].tolist(), frame["response"].tolist()
     )
     np.testing.assert_allclose(stored["score"], direct, atol=1e-4)
     work.clear()
-    monkeypatch.setattr(loading, "fits", lambda *_, **__: not together)
     again = score(frame, implicit_reward(*models), store=tmp_path)
     assert not work
     pd.testing.assert_frame_equal(again, stored, check_exact=True)

@@ -16,7 +16,7 @@ from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.stored_weights import as_float32
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, complete_options
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
-from rmlab.scorers.local import Placement, ReadoutScorer, place, remakeable
+from rmlab.scorers.local import LocalScorer, Placement, place, remakeable
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import COUNTED_POSITIONS, with_arguments
 from rmlab.scorers.models.classification import head_keys, label_weights, split
@@ -150,7 +150,7 @@ class ChosenHead(NamedTuple):
     label_weights: Floats | None
 
 
-class Classifier(ReadoutScorer["Readout"]):
+class Classifier(LocalScorer["Readout"]):
     """A loaded-on-demand reward model: encoder, backbone and readout; made by
     `classifier`.
     """

@@ -445,10 +445,8 @@ def fits(
     checkpoint: Checkpoint,
     device: "torch.device",
     dtype: "torch.dtype",
-    *,
-    share: float = 0.85,
 ) -> bool:
-    """Whether the weights fill at most `share` of the memory that is free on a GPU.
+    """Whether the weights leave some of the memory that is free on a GPU.
 
     Always true on other devices.
     """
@@ -458,7 +456,7 @@ def fits(
         return True
     n_bytes = checkpoint.n_weights * dtype.itemsize
     free_bytes, _ = torch.cuda.mem_get_info(device)
-    return n_bytes <= share * free_bytes
+    return n_bytes <= 0.85 * free_bytes
 
 
 def empty_model(
