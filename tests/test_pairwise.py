@@ -208,7 +208,7 @@ def test_a_text_is_a_comparison_in_one_order(model):
     np.testing.assert_allclose(
         model.forward_alone(both, np.arange(6)), np.r_[there, back], atol=1e-6
     )
-    exact = pairwise(model.checkpoint.folder, dtype="bfloat16").in_float32()
+    exact = pairwise(model.checkpoint.folder, dtype="bfloat16").remake(dtype="float32")
     np.testing.assert_allclose(
         exact.forward_alone(exact.prepare(PROMPTS, FIRST, SECOND), every),
         there,

@@ -344,8 +344,9 @@ class ImplicitReward(Scorer):
         self.name = policy.name
         self.policy = policy
         self.reference = reference
+        self.models = [policy, reference]
         self.terms = [(1.0, policy), (-1.0, reference)]
-        for number, (_, model) in enumerate(self.terms):
+        for number, model in enumerate(self.models):
             # A GPU may have no room for two sets of weights.
             model.stays = reference.adapted is not None or model.device.type != "cuda"
             model.remake = partial(_remake_term, self, number)
@@ -399,7 +400,7 @@ class ImplicitReward(Scorer):
         turn.
         """
         by_model = []
-        for _, model in self.terms:
+        for model in self.models:
             try:
                 by_model.append(values(model))
             finally:
@@ -422,7 +423,7 @@ class ImplicitReward(Scorer):
 
     def free_memory(self) -> None:
         """Free the memory of both models; the next text loads them again."""
-        for _, model in self.terms:
+        for model in self.models:
             model.unload()
 
     def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
@@ -433,7 +434,7 @@ class ImplicitReward(Scorer):
         """Hash of all that decides a reward; None for models in memory that nobody has
         named.
         """
-        fingerprints = [model.fingerprint for _, model in self.terms]
+        fingerprints = [model.fingerprint for model in self.models]
         if None in fingerprints:
             return None
         return hash_parts({"policy minus reference": fingerprints})
@@ -442,7 +443,7 @@ class ImplicitReward(Scorer):
         """Where the rewards come from: as of the policy, with a list of revisions and
         one of contents.
         """
-        checkpoints = [model.checkpoint for _, model in self.terms]
+        checkpoints = [model.checkpoint for model in self.models]
         return {
             **self.policy.provenance(),
             "fingerprint": self.fingerprint,
@@ -453,4 +454,4 @@ class ImplicitReward(Scorer):
 
 
 def _remake_term(owner: ImplicitReward, number: int) -> LanguageModel:
-    return owner.terms[number][1]
+    return owner.models[number]

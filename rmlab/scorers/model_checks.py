@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -37,7 +37,7 @@ class Examined:
     stand and, of comparisons, exchanged.
     """
 
-    scorer: "LocalScorer"
+    scorer: "LocalScorer[Any]"
     rows: pd.DataFrame
     orders: list[list[Text]]
     size: int
@@ -250,7 +250,9 @@ def count_leading(ids: Ids, token: int | None) -> int:
     return int((np.append(ids, -1) != token).argmax())
 
 
-def _check_precision(scorer: "LocalScorer | ImplicitReward", sample: Sample) -> Finding:
+def _check_precision(
+    scorer: "LocalScorer[Any] | ImplicitReward", sample: Sample
+) -> Finding:
     """How far half precision is from float32, and how many comparisons it turns."""
     if sample.dtype == "float32":
         return Finding("pass", "float32: there is nothing more exact to compare with")
@@ -288,8 +290,8 @@ _TOKEN_CHECKS: Checks[Examined] = {
 
 
 def examine_model(
-    scorer: "LocalScorer | ImplicitReward",
-    model: "LocalScorer",
+    scorer: "LocalScorer[Any] | ImplicitReward",
+    model: "LocalScorer[Any]",
     responses: pd.DataFrame,
     size: int,
 ) -> Iterator[tuple[str, Finding]]:
