@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
+from rmlab.benchmarks.benchmark import Benchmark, own_domains, refuse_strange
 from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout, all_files
 from rmlab.benchmarks.reward_bench import SECTIONS, find_task
@@ -103,7 +103,7 @@ M_REWARD_BENCH = Benchmark(
     title="M-RewardBench",
     source="arXiv 2410.15522; analysis/plot_utils.py of its repository",
     cluster=("task",),
-    subsets={name: name for name in _COUNTS},
+    subsets=own_domains(_COUNTS),
     sections={name: tuple(section) for name, section in SECTIONS.items()},
     columns=tuple(SECTIONS),
     layout=Layout(

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import records
-from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
+from rmlab.benchmarks.benchmark import Benchmark, own_domains, refuse_strange
 from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout
 from rmlab.benchmarks.rows import FileRow, read_answers
@@ -204,7 +204,7 @@ REWARD_BENCH = Benchmark(
     name="reward-bench",
     title="RewardBench 1",
     source="arXiv 2403.13787, section 4; rewardbench/constants.py of its repository",
-    subsets={name: name for name in (*SUBSETS, *UNCOUNTED)},
+    subsets=own_domains((*SUBSETS, *UNCOUNTED)),
     sections={
         **{name: tuple(section) for name, section in SECTIONS.items()},
         "prior_sets": PRIOR_SETS,

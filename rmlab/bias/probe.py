@@ -131,7 +131,7 @@ def probe(
     frames = []
     for change, version, after in zip(changes, versions[1:], scores_after, strict=True):
         altered = [new != old for new, old in zip(version, original, strict=True)]
-        if change is AGAIN:
+        if change.name == AGAIN:
             after = _score_versions(scorer, [original])[0]
             altered = [True] * len(original)
         if target == "prompt":
