@@ -65,9 +65,9 @@ def doctor(
         in all texts), `pad` (not the end token, which other programs would take for
         padding), and `dtype` (noise against float32). A server also: the checks of
         `rmlab.remote`, then `texts`. A judge, which is asked some questions twice:
-        `answers`, `model`, `verdict` (can be read), `length` (not cut), `truncated`
-        (questions read to their end), `repeat` (the same verdict again), `spread` (of
-        ratings), `position` and `cost` (of all responses).
+        `answers`, `verdict` (can be read), `length` (not cut), `truncated` (questions
+        read to their end), `repeat` (the same verdict again), `spread` (of ratings) and
+        `position`.
 
     Raises
     ------
