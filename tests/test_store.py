@@ -464,7 +464,7 @@ DRIVER = """
 import json, random, sys, time
 from crashes import kill, start
 from fakes import Streaming, responses
-from rmlab.scorers import Text
+from rmlab.scorers.base import Text
 from rmlab.scoring import score
 from rmlab.store import Store
 url, seed = sys.argv[1:]
