@@ -81,14 +81,6 @@ def gated(weights, last, gate_states, settings):
     return (mix * objectives).sum()
 
 
-def distribution(weights, last, settings):
-    shares = stack(weights, "regression_layer.network", last, F.leaky_relu)
-    shares = torch.softmax(shares.unflatten(-1, (-1, 10)), -1)
-    mix = stack(weights, "gating_layer.network", last, F.leaky_relu)
-    mix = torch.softmax(mix / settings["temperature"], -1)
-    return (mix @ shares) @ torch.linspace(0, 1, 10)
-
-
 def reward(head, weights, states, gate, settings):
     """The reward of a text by a head's published formula."""
     last = states[-1]
@@ -96,7 +88,6 @@ def reward(head, weights, states, gate, settings):
         "value": "v_head",
         "regression": "regression_head",
         "score_head": "score_head",
-        "projection": "out_proj",
     }
     if head in names:
         score = linear(weights, names[head], last)[0]
@@ -110,8 +101,6 @@ def reward(head, weights, states, gate, settings):
     if head == "attributes":
         means = linear(weights, "score", last)[:5]
         return stack(weights, "weights.fc", last, F.selu) @ means
-    if head == "distribution":
-        return distribution(weights, last, settings)
     return gated(weights, last, states[gate], settings)
 
 
@@ -124,8 +113,7 @@ def save(folder, row):
         return toy.save_model(folder, backbone, words=words, seed=1), {}, {}
     toy.save_model(folder, backbone, task="backbone", words=words)
     path = folder / "model.safetensors"
-    prefix = "gpt_neox" if backbone == "gpt_neox" else "model"
-    tensors = {f"{prefix}.{key}": tensor for key, tensor in load_file(path).items()}
+    tensors = {f"model.{key}": tensor for key, tensor in load_file(path).items()}
     save_file(tensors, path, metadata={"format": "pt"})
     shapes = {"lm_head.weight": (len(words), 32)}
     settings = {}
