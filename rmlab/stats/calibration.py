@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.estimation.clustered import Estimate, group_means
-from rmlab.estimation.items import cluster_columns
+from rmlab.estimation.items import number_clusters
 from rmlab.metrics.pairing import as_pairs
 from rmlab.tables import DataError, FloatArray, IntArray, group_codes
 
@@ -222,7 +222,6 @@ def _predict_outcomes(
     if not has_margin.any():
         problem = f"pairs: no margin in any of {len(pairs)} rows"
         raise DataError(problem, "use scores; a judge has outcomes only")
-    cluster_of_pair, _ = group_codes(pairs, cluster_columns(pairs, cluster))
     model_of_pair, first_rows = group_codes(pairs, ["model"])
     models = pairs[["model"]].iloc[first_rows].reset_index(drop=True)
     models["missing"] = np.bincount(model_of_pair[~has_margin], minlength=len(models))
@@ -240,7 +239,7 @@ def _predict_outcomes(
         models=models,
         model=model,
         group=bins * model + bin_number,
-        cluster=cluster_of_pair[has_margin],
+        cluster=number_clusters(pairs, cluster)[has_margin],
         probability=probability,
         correct=0.5 + 0.5 * np.sign(margin),
         log_loss=np.logaddexp(0, -log_odds),
