@@ -563,7 +563,7 @@ def _type_column(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
     if is_object and (column in CLOSED or column in _STRINGS):
         is_scalar = [pd.api.types.is_scalar(value) for value in values]
         _require(frame, is_scalar, table, column, "a text or a number")
-    if is_object and column not in CLOSED:
+    if is_object and column not in CLOSED and is_broken(values.tolist()):
         is_text = [not is_broken(value) for value in values]
         _require(frame, is_text, table, column, "text that UTF-8 can hold")
 

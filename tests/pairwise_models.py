@@ -54,38 +54,8 @@ def save_pairrm(folder):
     return folder, head, words
 
 
-def save_steamshp(folder, *, tied=False, size=1.0):
-    """An encoder-decoder as SteamSHP is, `size` being that of its weights; returns its
-    folder and tokenizer.
-    """
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    words = toy.tokenizer(chat_template=None)
-    special = {
-        "decoder_start_token_id": words.pad_token_id,
-        "pad_token_id": words.pad_token_id,
-    }
-    sizes = {
-        "d_model": HIDDEN,
-        "d_kv": 8,
-        "d_ff": 48,
-        "num_layers": 2,
-        "num_heads": 4,
-        "vocab_size": len(words),
-    }
-    options = {
-        "feed_forward_proj": "gated-gelu",
-        "tie_word_embeddings": tied,
-        "initializer_factor": size,
-    }
-    config = T5Config(**sizes, **options, **special)
-    T5ForConditionalGeneration(config).save_pretrained(folder)
-    words.save_pretrained(folder)
-    return folder, words
-
-
 def save(kind, folder):
-    """The folder of a new model of this kind: pairrm, steamshp or letters."""
+    """The folder of a new model of this kind: pairrm or letters."""
     if kind == "letters":
         return toy.save_model(folder, task="causal")
-    return (save_pairrm if kind == "pairrm" else save_steamshp)(folder)[0]
+    return save_pairrm(folder)[0]

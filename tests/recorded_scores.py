@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import torch
 from faulty_server import FaultyServer
-from pairwise_models import save_pairrm, save_steamshp
+from pairwise_models import save_pairrm
 from safetensors.torch import load_file, save_file
 from served_models import Vllm, oracle
 from test_template import CLOCK, R1
@@ -30,9 +30,9 @@ import rmlab
 from rmlab import toy
 from rmlab.inference.chat_formats import FORMATS
 from rmlab.scorers.base import SCORING_VERSION
-from rmlab.scorers.forms import FORMS
 from rmlab.scorers.implicit import MODES
 from rmlab.scorers.models.heads import HEADS
+from rmlab.scorers.pairwise import FORMS
 
 TABLE = Path(__file__).parent / "recorded" / "scores.json"
 TOLERANCE = 1e-5  # standard deviations
@@ -254,8 +254,8 @@ def score_pairs(folder, form, **options):
     if form == "letters":
         save(folder, task="causal")
     else:
-        (save_steamshp if form == "steamshp" else save_pairrm)(folder)
-        fill(folder, size=0.3 if form == "steamshp" else 1.0)
+        save_pairrm(folder)
+        fill(folder, size=1.0)
     return rmlab.pairwise(folder, form=form, **options).prefer(
         PROMPTS, RESPONSES, OTHERS
     )
@@ -356,9 +356,6 @@ def list_cases():
     )
     for form in FORMS:
         cases[f"pairwise {form}"] = partial(score_pairs, form=form)
-    cases["pairwise better-pairrm, of the runner"] = partial(
-        score_pairs, form="better-pairrm", **runner
-    )
     cases["judge"] = score_judge
     cases["remote"] = score_served
     return cases

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 from fakes import toy_responses
-from pairwise_models import save_pairrm
 from safetensors.torch import load_file, save_file
 from test_heads import gating_layers, named, publish, same
 
 from rmlab import toy
 from rmlab.checks import doctor
-from rmlab.scorers import classifier, implicit_reward, pairwise
+from rmlab.scorers import classifier, implicit_reward
 from rmlab.tables import DataError
 
 PROMPTS = [
@@ -182,45 +181,6 @@ def test_implicit_rewards_as_its_runner_counts_them(tmp_path, mode):
     assert plain.provenance()["convention"] is None
 
 
-def test_better_pairrm_with_the_separator_of_its_runner(tmp_path):
-    folder, _, words = save_pairrm(tmp_path / "m")
-    turns = [("user", "Hi?"), ("assistant", "Yes."), ("user", "So?")]
-    chat = [{"role": role, "content": text} for role, text in turns]
-    own, runner = (
-        pairwise(folder, form="better-pairrm", convention=convention).prepare(
-            [chat], ["a"], ["b"]
-        )
-        for convention in (None, "reward-bench")
-    )
-    between = "\n    \n    "
-    text = f"USER: Hi?{between}ASSISTANT: Yes.{between}USER: So?{between}ASSISTANT: "
-    # The runner encodes the marker and the conversation one by one.
-    source = [*words.encode("<|source|>"), *words.encode(text)]
-    assert words.encode("<|source|>" + text) != source
-    assert runner.ids[0][: len(source)].tolist() == source
-    assert own.ids[0].tolist() != runner.ids[0].tolist()
-    assert (
-        pairwise(folder, convention="reward-bench").provenance()["convention"]
-        == "reward-bench"
-    )
-
-
-def test_better_pairrm_of_its_runner_keeps_the_end_of_a_long_conversation(tmp_path):
-    folder, _, words = save_pairrm(tmp_path / "m")
-    runner = pairwise(
-        folder, form="better-pairrm", convention="reward-bench", truncate="right"
-    )
-    texts = runner.prepare(["Paris is a city. " * 1500], ["a"], ["b"])
-    source, marker = texts.ids[0][: texts.reads[0][1] - 1], words.encode("<|source|>")
-    whole = words.encode(
-        f"USER: {('Paris is a city. ' * 1500).strip()}\n    \n    ASSISTANT: "
-    )
-    n_text = 2030 - len(marker) - 1
-    assert len(source) == 2030
-    assert source.tolist() == [*marker, whole[0], *whole[-n_text:]]
-    assert texts.truncated.tolist() == [True]
-
-
 @pytest.mark.parametrize("model", ["Eurus", "InternLM2"])
 def test_a_value_head_as_its_runner_asks_it(tmp_path, model):
     """Eurus-RM has two beginning tokens; InternLM2's own code adds the reward token and
@@ -274,9 +234,6 @@ def test_the_day_that_a_template_writes_is_recorded(tmp_path, convention, clock,
     ):
         scorer.prepare(PROMPTS, RESPONSES)
         assert scorer.provenance()["date_string"] == date
-    letters = pairwise(policy, convention=convention)
-    letters.prepare(PROMPTS, RESPONSES, RESPONSES[::-1])
-    assert letters.provenance()["date_string"] == date
 
 
 def test_conventions_have_names(tmp_path):
@@ -285,7 +242,6 @@ def test_conventions_have_names(tmp_path):
     for make, model in (
         (classifier, scoring),
         (implicit_reward, folder),
-        (pairwise, folder),
     ):
         with pytest.raises(DataError, match="convention='reward-bench-2'"):
             make(model, convention="reward-bench-2")

@@ -219,7 +219,7 @@ def make_run(kind, folder, **options):
 
 
 @pytest.mark.parametrize(
-    "kind", ["classifier", "labels", "implicit", "pairrm", "letters", "steamshp"]
+    "kind", ["classifier", "labels", "implicit", "pairrm", "letters"]
 )
 def test_scores_become_float64_on_the_host(tmp_path, kind):
     run = make_run(kind, tmp_path / "m")

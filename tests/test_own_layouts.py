@@ -386,8 +386,12 @@ def test_pools_of_several_models_are_numbered_by_content():
     pool = rmlab.load_pool(frame)
     wide = pool.pivot(index=rmlab.tables.KEY, columns="model", values="score")
     assert wide.eq(wide["m0"], axis=0).all(axis=None)
-    with pytest.raises(DataError, match="tells them apart"):
-        rmlab.load_pool(frame.drop(columns="response"))
+    numbered = frame.drop(columns="response")
+    with pytest.raises(DataError, match="'candidate'"):
+        rmlab.load_pool(numbered)
+    pool = rmlab.load_pool(numbered.assign(candidate=frame["response"]))
+    again = pool.pivot(index=rmlab.tables.KEY, columns="model", values="score")
+    assert again.to_numpy().tolist() == wide.to_numpy().tolist()
 
 
 def test_models_that_scored_different_answers_have_one_slot_for_each_text(tmp_path):
@@ -430,6 +434,19 @@ def test_files_of_one_name_are_models_by_the_part_that_differs(tmp_path):
     assert scores["model"].unique().tolist() == ["rm-a", "rm-b"]
     assert scores["id"].unique().tolist() == ["x", "y"]
     assert rmlab.summary(scores)["missing"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("end", ["", "_outputs", "_all"])
+def test_files_called_after_models_are_of_one_benchmark(tmp_path, end):
+    """Each model had a benchmark of its own, and nothing could be compared."""
+    rows = [{"prompt": "p", "scores_chosen": 1.5, "scores_rejected": 0.5}]
+    rows[0] |= {"results": 1, "text_chosen": "<s>p", "text_rejected": "<s>p"}
+    for name in ("m1", "m2"):
+        (tmp_path / f"{name}{end}.jsonl").write_text(json.dumps(rows[0]))
+    scores = rmlab.read_scores(str(tmp_path / "*.jsonl"))
+    assert scores["model"].unique().tolist() == ["m1", "m2"]
+    assert set(scores["benchmark"]) == {tmp_path.name}
+    assert rmlab.pairs(scores)["outcome"].tolist() == ["win", "win"]
 
 
 def test_files_of_reward_bench_runners(tmp_path):
@@ -658,8 +675,10 @@ def test_columns_of_a_pool_may_have_capitals(tmp_path):
 
 
 @pytest.mark.parametrize("text", ['["a", "b"]', '{"a": 1}'])
-def test_an_answer_that_is_json_stays_text(text):
-    row = {"prompt": "Write JSON.", "chosen": text, "rejected": "[]"}
+@pytest.mark.parametrize("prompt", ["Write JSON.", json.dumps([user("JSON?")])])
+def test_an_answer_that_is_json_stays_text(text, prompt):
+    """Beside packed prompts a list became two rival answers."""
+    row = {"prompt": prompt, "chosen": text, "rejected": "[]"}
     responses = rmlab.load_preferences([row])
     assert responses["response"].tolist() == [text, "[]"]
 
@@ -844,7 +863,7 @@ def test_scores_by_model_id_and_label_need_no_slot(tmp_path):
     assert pairs["outcome"].to_dict() == {"m": "win", "n": "loss"}
     twice = [*lines, "m,rejected,x,0", "n,rejected,x,0"]
     path.write_text("\n".join([*twice, "n,chosen,x,2", "n,rejected,x,1"]))
-    with pytest.raises(DataError, match="tells them apart"):
+    with pytest.raises(DataError, match="'candidate'"):
         rmlab.read_scores(path)
 
 
@@ -924,33 +943,31 @@ def test_columns_that_differ_by_model_do_not_tell_answers_apart(tmp_path):
     assert margins.to_numpy().tolist() == [[1, 1], [-1, -1], [1, 1]]
 
 
-@pytest.mark.parametrize("options", [{}, {"columns": {"family": "item"}}])
-def test_rows_of_scores_without_ids_pair_by_a_column_that_tells_them(tmp_path, options):
+@pytest.mark.parametrize("name", ["item", "row"])
+def test_rows_of_scores_of_several_models_need_ids(tmp_path, name):
     """They were paired by the order of rows, without a word."""
-    frame = pd.DataFrame({"item": [*"xyz"], "chosen_score": [1.0, 2, 3]})
+    frame = pd.DataFrame({name: [*"xyz"], "chosen_score": [1.0, 2, 3]})
     frame = frame.assign(rejected_score=2.0, model="A")
-    other = frame[::-1].assign(model="B")
     path = tmp_path / "x.csv"
-    pd.concat([frame, other]).to_csv(path, index=False)
-    pairs = rmlab.pairs(rmlab.read_scores(path, **options))
+    pd.concat([frame, frame[::-1].assign(model="B")]).to_csv(path, index=False)
+    if name == "row":
+        with pytest.raises(DataError, match=r"columns=\{'id'"):
+            rmlab.read_scores(path)
+    columns = None if name == "item" else {"id": name}
+    pairs = rmlab.pairs(rmlab.read_scores(path, columns=columns))
     margins = pairs.pivot(index="id", columns="model", values="margin")
     assert margins["A"].tolist() == margins["B"].tolist() == [-1, 0, 1]
-    repeated = pd.concat([frame, frame, other, other.iloc[[1, 0, 2]]])
-    repeated.assign(key=range(12)).to_csv(path, index=False)
-    with pytest.raises(DataError, match=r"columns=\{'id'"):
-        rmlab.read_scores(path, **options)
 
 
-@pytest.mark.parametrize("name", ["item", "family"])
-def test_files_of_scores_whose_names_have_another_order_are_refused(tmp_path, name):
-    frame = pd.DataFrame({name: [*"xyz"], "chosen_score": [1.0, 2, 3]})
+def test_files_of_scores_whose_families_have_another_order_are_refused(tmp_path):
+    frame = pd.DataFrame({"family": [*"xyz"], "chosen_score": [1.0, 2, 3]})
     frame["rejected_score"] = 2.0
     for model, rows in (("A", frame), ("B", frame[::-1]), ("C", frame)):
         (tmp_path / model).mkdir()
         rows.to_csv(tmp_path / model / "x.csv", index=False)
     with pytest.raises(DataError, match="give each row an id"):
         rmlab.read_scores(str(tmp_path / "*/x.csv"))
-    scores = rmlab.read_scores(str(tmp_path / "*/x.csv"), columns={"id": name})
+    scores = rmlab.read_scores(str(tmp_path / "*/x.csv"), columns={"id": "family"})
     margins = rmlab.pairs(scores).pivot(index="id", columns="model", values="margin")
     assert (margins.sub(margins["A"], axis=0) == 0).all(axis=None)
     assert len(rmlab.read_scores(str(tmp_path / "[AC]/x.csv"))) == 12

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 import torch
 from as_alone import EAGER
-from pairwise_models import MARKS, save, save_pairrm, save_steamshp
+from pairwise_models import MARKS, save, save_pairrm
 from safetensors.torch import load_file, save_file
 from test_template import CLOCK, ThatDay
 
 from rmlab import toy
-from rmlab.inference.encoding import content_key
-from rmlab.scorers.classifier import classifier
 from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError
 
@@ -26,7 +24,7 @@ TURNS = [
 PROMPTS = ["What is the capital of France?", "What is the capital of France?", TURNS]
 FIRST = ["Paris, a city on the river Seine.", "I am sorry, no.", "Because 7 + 8 = 15."]
 SECOND = ["Rome.", "The capital of France is Paris.", "I cannot help with that."]
-KINDS = ["pairrm", "steamshp", "letters"]
+KINDS = ["pairrm", "letters"]
 
 
 @pytest.fixture(autouse=True)
@@ -119,24 +117,11 @@ def test_pairrm_is_half_the_difference_of_both_orders(pairrm):
     np.testing.assert_allclose(model.prefer(PROMPTS, SECOND, FIRST), -found, atol=1e-6)
 
 
-def test_better_pairrm_asks_in_its_own_words(pairrm):
-    source = (
-        "USER: Add two numbers.\n\n\nASSISTANT: 7 + 8 = 15\n\n\nUSER: Why?\n\n\n"
-        "ASSISTANT: "
-    )
-    found = pairwise(pairrm[0], form="better-pairrm").prefer(
-        [TURNS], FIRST[2:], SECOND[2:]
-    )
-    np.testing.assert_allclose(
-        found, [pairrm_margin(pairrm, source, FIRST[2], SECOND[2])], atol=1e-5
-    )
-
-
 def test_pairrm_cuts_only_when_told(pairrm):
     model, long = pairwise(pairrm[0]), "Paris is a city. " * 1500
     named = (
-        r"2 of 4 texts .*first number 1, 'I am sorry, no. before Paris is a.* longer "
-        r"than pairrm reads.*'right'"
+        r"2 of 4 comparisons .*first number 1\) are longer than the model reads.*"
+        r"'right'"
     )
     with pytest.raises(DataError, match=named):
         model.prefer(PROMPTS[:2], FIRST[:2], ["Rome.", long])
@@ -151,9 +136,7 @@ def test_pairrm_cuts_only_when_told(pairrm):
 def test_pairrm_without_its_markers_is_refused(pairrm):
     folder = pairrm[0]
     toy.tokenizer(chat_template=None).save_pretrained(folder)
-    with pytest.raises(
-        DataError, match=r"does not write <\|source\|> as the token source_prefix_id"
-    ):
+    with pytest.raises(DataError, match=r"does not write <\|source\|> as the token"):
         pairwise(folder).prefer(PROMPTS, FIRST, SECOND)
 
 
@@ -206,61 +189,6 @@ def test_letters_give_the_log_odds_of_the_mean_probability(tmp_path, architectur
     found = model.prefer(PROMPTS, FIRST, SECOND)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     np.testing.assert_allclose(model.prefer(PROMPTS, SECOND, FIRST), -found, atol=1e-6)
-
-
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")
-@pytest.mark.parametrize("adapted", [False, True])
-def test_steamshp_compares_the_first_generated_letter(tmp_path, tied, adapted):
-    from transformers import AutoModelForSeq2SeqLM
-
-    folder = tmp_path / "m"
-    words = save_steamshp(folder, tied=tied, size=1.8)[1]
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    if adapted:
-        # Of the output layer too, as peft's own model has it.
-        peft = pytest.importorskip("peft")
-        folder = tmp_path / "adapter"
-        config = peft.LoraConfig(
-            task_type="SEQ_2_SEQ_LM",
-            target_modules=["lm_head", "q"],
-            init_lora_weights=False,
-        )
-        model = peft.get_peft_model(model, config).eval()
-        model.save_pretrained(folder)
-    pair = [words.encode(letter, add_special_tokens=False)[0] for letter in "AB"]
-    greedy = {
-        "max_new_tokens": 1,
-        "output_scores": True,
-        "return_dict_in_generate": True,
-        "do_sample": False,
-    }
-    expected = []
-    for post, a, b in zip(
-        [*PROMPTS[:2], "Add two numbers. 7 + 8 = 15 Why?"], FIRST, SECOND, strict=True
-    ):
-        odds = []
-        for x, y in ((a, b), (b, a)):
-            text = (
-                f"POST: {post} \n\n RESPONSE A: {x}\n\n RESPONSE B: {y}\n\n Which "
-                "response is better? RESPONSE"
-            )
-            out = model.generate(input_ids=torch.tensor([words.encode(text)]), **greedy)
-            odds.append(out.scores[0][0, pair].double().softmax(0).numpy())
-        expected.append(log_odds((odds[0][0] + odds[1][1]) / 2))
-    steam = pairwise(folder, max_batch_tokens=200)
-    # Weights of this size make float32 round the fifth digit.
-    np.testing.assert_allclose(
-        steam.prefer(PROMPTS, FIRST, SECOND), expected, rtol=1e-4, atol=1e-5
-    )
-    assert np.std(expected) > 1e-3
-    with pytest.raises(DataError, match="longer than 512 tokens"):
-        steam.prefer(PROMPTS, FIRST, ["Rome, Paris, Madrid, " * 100, *SECOND[1:]])
-    with pytest.raises(
-        DataError, match=r"pairwise one \(SteamSHP\) goes to rmlab.pairwise"
-    ):
-        classifier(tmp_path / "m")
 
 
 def test_streaming_in_any_order_gives_each_text_once(zoo):
@@ -376,16 +304,6 @@ def test_both_orders_of_a_prompt_share_its_beginning(zoo):
     assert shapes[-1] == (1, len(ids[0]) + len(ids[1]) - shared)
 
 
-def test_texts_with_the_same_tokens_read_elsewhere_have_anothercontent_key():
-    ids = np.arange(5, dtype=np.int32)
-    assert content_key(ids, np.array([0, 2, 3])) != content_key(
-        ids, np.array([0, 1, 3])
-    )
-    assert content_key(ids, np.array([0, 2, 3])) == content_key(
-        ids.copy(), np.array([0, 2, 3], np.int64)
-    )
-
-
 @pytest.mark.parametrize("lost", ["head_layer.4", "head_layer.1.bias"])
 def test_a_head_that_lacks_weights_is_refused(pairrm, lost):
     path = pairrm[0] / "model.safetensors"
@@ -445,13 +363,6 @@ def test_letters_are_asked_on_a_pinned_day(asked_by_letter, monkeypatch):
         )
 
 
-def test_letters_without_a_clock_have_no_date(asked_by_letter):
-    model = asked_by_letter(toy.models.CHAT_TEMPLATES["chatml"])
-    assert len(model.prepare(PROMPTS, FIRST, SECOND).keys) == 3
-    assert model.provenance()["date_string"] is None
-    assert model.prepare([], [], []).keys == []
-
-
 def test_what_is_no_pairwise_model(zoo):
     folder = zoo()
     with pytest.raises(DataError, match="is not a pairwise model"):
@@ -477,7 +388,7 @@ def test_fingerprint_and_provenance(zoo):
             ask(PROMPTS[:2], FIRST[:1], SECOND)
     with pytest.raises(
         DataError,
-        match=r"1 of 1 texts .*first number 0, '  before Rome\.'.* no text",
+        match=r"comparison 0: the answer ' ' is no text",
     ):
         model.prepare(PROMPTS[:1], [" "], ["Rome."])
 

@@ -404,7 +404,7 @@ def real_steps():
 
 def real_pool(table, how):
     score = metrics.combine_steps(table["steps"], how)
-    columns = ["model", "problem", "answer", "characters", "correct"]
+    columns = ["model", "problem", "candidate", "answer", "characters", "correct"]
     return rmlab.load_pool(table[columns].assign(score=score), prompt="problem")
 
 

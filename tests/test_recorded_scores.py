@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-import transformers
 from recorded_scores import (
     HEAD_WEIGHTS,
     TABLE,
@@ -25,8 +24,6 @@ REMEDY = "raise SCORING_VERSION and record anew: python tests/recorded_scores.py
 
 @pytest.mark.parametrize("name", list_cases())
 def test_no_score_moves_under_the_same_version(tmp_path, name):
-    if name == "pairwise steamshp" and transformers.__version__.startswith("4."):
-        pytest.skip("transformers before 5 draws other random weights for a T5")
     assert name in RECORDED["scores"], "record it: python tests/recorded_scores.py"
     recorded = np.array(RECORDED["scores"][name])
     assert np.std(recorded) > 1e-3 * np.abs(recorded).max()
@@ -36,4 +33,6 @@ def test_no_score_moves_under_the_same_version(tmp_path, name):
 def test_the_table_is_that_of_this_version_and_whole():
     assert RECORDED["version"] == SCORING_VERSION, REMEDY
     assert set(RECORDED["scores"]) == set(list_cases())
-    assert {head.name for head in HEADS} == {*HEAD_WEIGHTS, "first_logit", "labels"}
+    # Of process models tests/test_steps.py holds the scores.
+    outcome_heads = {head.name for head in HEADS if head.steps is None}
+    assert outcome_heads == {*HEAD_WEIGHTS, "first_logit", "labels"}

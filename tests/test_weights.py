@@ -113,24 +113,14 @@ def test_a_head_s_bias_is_never_dropped(tmp_path):
         )
 
 
-PROCESS = ["Qwen2ForProcessRewardModel", "Llama31ForPRM"]
-
-
-@pytest.mark.parametrize("name", PROCESS)
 @pytest.mark.parametrize("make", [classifier, implicit_reward, pairwise])
-def test_process_reward_models_are_refused_by_their_name_at_once(tmp_path, name, make):
-    head = torch.nn.Sequential(
-        torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2)
-    )
-    folder = publish(
-        tmp_path / "m", named(head, "score."), settings={"architectures": [name]}
-    )
+def test_an_unknown_process_reward_model_is_refused_by_its_name(tmp_path, make):
+    head = torch.nn.Linear(32, 2)
+    settings = {"architectures": ["Llama31ForPRM"]}
+    folder = publish(tmp_path / "m", named(head, "score."), settings=settings)
     policy = toy.save_model(tmp_path / "policy", task="causal")
     for load in (lambda: make(folder), lambda: implicit_reward(policy, folder)):
-        with pytest.raises(
-            DataError,
-            match=rf"is a {name}, a process reward model",
-        ):
+        with pytest.raises(DataError, match="Llama31ForPRM"):
             load()
 
 

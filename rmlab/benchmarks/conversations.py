@@ -132,14 +132,10 @@ def unwrap_prompt(messages: Messages) -> Prompt:
 
 
 class SplitAnswers(NamedTuple):
-    """The prompt of some answers, None where there is none, and their responses.
-
-    `is_split`: the prompt was a part of the answers.
-    """
+    """The prompt of some answers, None where there is none, and their responses."""
 
     prompt: Prompt | None
     responses: list[Response]
-    is_split: bool
 
 
 def split_answers(
@@ -162,7 +158,7 @@ def split_answers(
     `prompt`.
     """
     are_texts = not any(is_conversation(answer) for answer in answers)
-    plain = SplitAnswers(prompt, cast("list[Response]", list(answers)), is_split=False)
+    plain = SplitAnswers(prompt, cast("list[Response]", list(answers)))
     talks = []
     for answer in answers:
         turns = _list_turns(answer, is_transcript=are_texts)
@@ -176,7 +172,7 @@ def split_answers(
         before = talks[0][:-1]
         shared = unwrap_prompt(before) if before else None
         responses = [read_response(turns[-1]) for turns in talks]
-        return SplitAnswers(shared, responses, is_split=True)
+        return SplitAnswers(shared, responses)
     if are_texts and prompt is not None:
         return plain  # They only look like transcripts.
     return None

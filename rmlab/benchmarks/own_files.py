@@ -4,7 +4,8 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,6 @@ import pandas as pd
 from rmlab import records, tables
 from rmlab.benchmarks.conversations import (
     Prompt,
-    Response,
     hash_prompt,
     name_family,
     split_answers,
@@ -21,20 +21,22 @@ from rmlab.benchmarks.own_layouts import (
     SCORED_PAIR,
     Answer,
     OwnLayout,
+    ReadRow,
     find_layout,
     find_mark,
     refuse_minus_one,
 )
-from rmlab.benchmarks.own_prompts import CONTEXT, read_answer, read_prompt
+from rmlab.benchmarks.own_prompts import read_answer, read_prompt
 from rmlab.benchmarks.registry import looks_like
 from rmlab.benchmarks.roles import (
+    CONTEXT,
     ROLES,
     SCORE_ROLES,
     OwnColumns,
     OwnTable,
     match_roles,
     name_column,
-    name_value,
+    strip_prompts,
 )
 from rmlab.benchmarks.sources import IN_MEMORY, Cells, Source, read_source
 from rmlab.tables import LABELS, PROMPT, DataError, IntArray, check_option, group_codes
@@ -148,16 +150,16 @@ def load_preferences(
         mapping["winner"] = winner
 
     table = match_roles(data, mapping, better)
-    reading = read_table(table, mapping, drop_bad=on_bad_rows == "drop")
+    answers = read_table(table, mapping, benchmark, drop_bad=on_bad_rows == "drop")
     first_row = {column: cells[0] for column, cells in data.columns.items()}
     for like in looks_like(data.place, first_row):
         message = f"{data.place}: may be a file of {like.title}"
         _warn_once(f"{message}; load({like.name!r}, path=...) knows its rules")
-    answers = list_rows(reading, benchmark).drop(columns=["model", "score"])
+    answers = answers.drop(columns=["model", "score"])
     spelled = answers["response"].map(str)
     is_copy = answers[tables.KEY].assign(spelled=spelled).duplicated()
     responses = tables.check_responses(answers[~is_copy])
-    responses.attrs["understood"] = _describe(reading, responses)
+    responses.attrs["understood"] = _describe(table, responses)
     return responses
 
 
@@ -168,7 +170,8 @@ def load_scores(
     not checked yet.
 
     The benchmark is called after the file; so is the model where neither `model` nor a
-    column nor `name` says otherwise. Texts are not needed.
+    column nor `name` says otherwise. Files that are called after their models are of a
+    benchmark that is called after their folder. Texts are not needed.
     """
     table = match_roles(data, columns, is_scored=True)
     if not any(map(table.has, SCORE_ROLES)):
@@ -178,31 +181,26 @@ def load_scores(
             score = f"rmlab score {data.place} MODEL"
             remedy = f"{error.remedy}, or score the texts: {score}"
             raise DataError(error.problem, remedy) from None
-    reading = read_table(table, columns)
-    benchmark = records.file_stem(data.place)
-    scores = hash_texts(list_rows(reading, benchmark), by_number=not table.has("id"))
-    if not table.has("id") and scores[[*TEXTS]].isna().all(axis=None):
-        names = _find_names(table)
-        scores[TEXTS[0]] = scores["id"].astype(int).map(dict(enumerate(names)))
-    _describe(reading, scores)
-    scores["model"] = scores["model"].fillna(name or benchmark)
+    is_named = table.has("model") or model is not None
+    benchmark = name_benchmark(data.place, None if is_named else name)
+    scores = read_table(table, columns, benchmark)
+    _describe(table, scores)
+    scores["model"] = scores["model"].fillna(name or name_model(data.place))
     if model is not None:
         scores["model"] = model
-    return scores
+    return hash_texts(scores, by_number=not table.has("id"))
 
 
-def _find_names(table: OwnTable) -> Cells:
-    """What names the rows of a table without texts and ids: their families, or the
-    first column of texts or whole numbers that do not repeat; else nothing.
-    """
-    if table.has("family"):
-        return [*table.names("family")]
-    for name in list_extra(table):
-        cells = table.source.columns[name]
-        is_name = all(isinstance(cell, str | int) for cell in cells)
-        if is_name and len({*map(str, cells)}) == len(cells):
-            return [*map(str, cells)]
-    return []
+def name_model(place: Path) -> str:
+    """The model that a file is called after, as reward-bench writes them, too."""
+    return records.file_stem(place).removesuffix("_outputs").removesuffix("_all")
+
+
+def name_benchmark(place: Path, model: str | None) -> str:
+    """The file's name, or its folder's where the file is called after its model."""
+    if model is not None and model == name_model(place):
+        return place.resolve().parent.name
+    return records.file_stem(place)
 
 
 def hash_texts(answers: pd.DataFrame, *, by_number: bool) -> pd.DataFrame:
@@ -212,9 +210,11 @@ def hash_texts(answers: pd.DataFrame, *, by_number: bool) -> pd.DataFrame:
     last_slots = answers.groupby([*PROMPT, "label"])["slot"].transform("max")
     is_numbered = (last_slots > 0) | by_number
     hashed = answers.drop(columns=["prompt", "response"])
-    for name, column in zip(TEXTS, ("prompt", "response"), strict=True):
-        texts = answers[column].where(is_numbered)
-        hashed[name] = texts.map(_hash_text, na_action="ignore").astype("str")
+    # A file without texts may name its prompts by their families.
+    prompts = answers["prompt"].fillna(answers.get("family", np.nan))
+    for name, texts in zip(TEXTS, (prompts, answers["response"]), strict=True):
+        numbered = texts.where(is_numbered)
+        hashed[name] = numbered.map(_hash_text, na_action="ignore").astype("str")
     return hashed
 
 
@@ -223,76 +223,112 @@ def _hash_text(text: object) -> str:
 
 
 class _Answer(NamedTuple):
-    """An answer of a prompt, with the number of the prompt and its row in the data.
-
-    `is_split`: the prompt was a part of the answer.
-    """
+    """An answer of a prompt, with the number of the prompt and its row in the data."""
 
     prompt_number: int
     row: int
     prompt: Prompt | None
-    response: Response | None
+    response: object
     mark: float
     score: float
-    is_split: bool
-
-
-class Reading(NamedTuple):
-    """The answers of some data, how these were understood, and how many prompts could
-    not be read.
-
-    `is_rated`: marks are ratings, not labels.
-    """
-
-    table: OwnTable
-    layout: OwnLayout
-    answers: pd.DataFrame
-    is_rated: bool
-    n_bad: int
 
 
 def read_table(
     table: OwnTable,
     mapping: OwnColumns,
+    benchmark: str,
     *,
     drop_bad: bool = False,
     compares: bool = True,
-) -> Reading:
-    """The answers of people's own data, by the layout that its columns show.
+) -> pd.DataFrame:
+    """A row per answer of all comparisons of people's own data, by the layout that its
+    columns show; not checked yet.
 
-    `compares`: a prompt without a chosen or without a rejected answer is bad.
+    `compares`: a prompt without a chosen or without a rejected answer is bad. Without
+    it columns of lists and of long texts stay, too.
     """
+    table = strip_prompts(table)
     layout = find_layout(table, mapping)
-    layout.prepare(table)
-    is_rated = layout.marks != LABELS
+    table.understood["layout"] = layout.name
+    mark_role = find_mark(table, layout.marks) if layout.marks != LABELS else "label"
+    is_rated = mark_role not in ("label", "labels")
+    needs_labels = compares and not is_rated
+    frame, errors = _list_answers(table, layout, needs_labels)
+    if errors and (not drop_bad or frame.empty):
+        _refuse_all(errors, may_drop=compares and not table.is_scored)
+    if errors:
+        table.understood["bad_rows"] = len(errors)
     if is_rated:
-        is_rated = find_mark(table, layout.marks) not in ("label", "labels")
+        refuse_minus_one(table.source.place, {*frame["mark"]})
 
+    for role in ("model", *PROMPT[:-1], "subset", "family"):
+        names = pd.Series(table.names(role), dtype="str")
+        frame[role] = names.take(frame["row"].to_numpy()).to_numpy()
+    frame["benchmark"] = frame["benchmark"].fillna(benchmark)
+    frame["domain"] = frame["domain"].fillna(frame["subset"]).fillna(frame["benchmark"])
+    frame["subset"] = frame["subset"].fillna(frame["domain"])
+    frame["id"] = _name_prompts(table, layout, frame)
+    key = PROMPT if is_rated else [*PROMPT, "mark"]
+    frame["slot"] = _number_answers(table, layout, frame, key)
+    if is_rated:
+        frame = _compare_ratings(frame, table.left_out)
+    else:
+        frame["label"] = np.where(frame["mark"] > 0, *LABELS)
+    if frame.empty:
+        counts = dict(+table.left_out)
+        problem = f"{table.source.place}: no winner, no two different ratings"
+        remedy = "allowed: a, b, A>B, tie, 1, 2"
+        raise DataError(f"{problem}; left out: {counts}", remedy)
+
+    families = frame["prompt"].map(name_family, na_action="ignore")
+    frame["family"] = frame["family"].fillna(families.astype("str"))
+    n_prompts = len(frame.drop_duplicates(PROMPT))
+    if not table.has("family") and frame["family"].nunique() in (0, n_prompts):
+        frame = frame.drop(columns="family")
+    added = {
+        name: table.source.columns[name] for name in list_extra(table, not compares)
+    }
+    if "strength" in table.added:
+        added["strength"] = table.added["strength"]
+    extra = pd.DataFrame(added, index=range(len(table.source)))
+    extra = extra.take(frame["row"].to_numpy()).set_axis(frame.index)
+    return pd.concat(
+        [frame.drop(columns=["row", "prompt_number", "mark"]), extra], axis=1
+    )
+
+
+def _list_answers(
+    table: OwnTable, layout: OwnLayout, needs_labels: bool
+) -> tuple[pd.DataFrame, list[DataError]]:
+    """The answers of all prompts, and the errors of those that cannot be read."""
+    read_row = layout.read(table)
     answers: list[_Answer] = []
     errors = []
     for number, rows in enumerate(_group_rows(table, layout)):
         try:
-            of_prompt = _read_prompt(table, layout, number, rows)
-            if compares and not is_rated:
-                _require_labels(table, of_prompt)
+            of_prompt = _read_prompt(table, read_row, number, rows)
+            if needs_labels and len({answer.mark for answer in of_prompt}) == 1:
+                role = "label" if table.has("label") else "prompt"
+                allowed = "a chosen and a rejected answer to each prompt"
+                remedy = "load single answers with load_pool"
+                table.refuse(rows[0], role, allowed, remedy)
         except DataError as error:
             errors.append(error)
         else:
             answers += of_prompt
-    if errors and (not drop_bad or not answers):
-        first = errors[0]
-        problem = first.problem
-        if len(errors) > 1:
-            problem = f"{problem} ({len(errors)} such prompts)"
-        remedy = first.remedy
-        if compares and not table.is_scored:
-            remedy = f"{remedy}, or pass on_bad_rows='drop'"
-        raise DataError(problem, remedy)
     frame = pd.DataFrame(answers, columns=_Answer._fields, dtype=object)
-    frame = frame.astype({"prompt_number": int, "row": int, "mark": float})
-    if is_rated:
-        refuse_minus_one(table.source.place, {*frame["mark"]})
-    return Reading(table, layout, frame, is_rated, len(errors))
+    return frame.astype({"prompt_number": int, "row": int, "mark": float}), errors
+
+
+def _refuse_all(errors: Sequence[DataError], *, may_drop: bool) -> NoReturn:
+    """Raise the first error, with their number."""
+    problem = errors[0].problem
+    if len(errors) > 1:
+        problem = f"{problem} ({len(errors)} such prompts)"
+    remedy = errors[0].remedy
+    if may_drop:
+        remedy = f"{remedy}, or pass on_bad_rows='drop'"
+    raise DataError(problem, remedy)
 
 
 def _group_rows(table: OwnTable, layout: OwnLayout) -> Iterable[Sequence[int]]:
@@ -317,133 +353,78 @@ def _group_rows(table: OwnTable, layout: OwnLayout) -> Iterable[Sequence[int]]:
 
 
 def _read_prompt(
-    table: OwnTable, layout: OwnLayout, number: int, rows: Sequence[int]
+    table: OwnTable, read_row: ReadRow, number: int, rows: Sequence[int]
 ) -> list[_Answer]:
     """The answers of a prompt, which stand in one or several rows."""
-    asked = table.cells("prompt")
-    subsets = table.cells("subset")
-    answers: list[tuple[int, Answer]] = []
-    for row in rows:
-        if table.has("id") and asked[row] != asked[rows[0]]:
+    for row in rows[1:]:
+        prompts = table.cells("prompt")
+        if table.has("id") and prompts[row] != prompts[rows[0]]:
             remedy = f"or pass {name_column('family', table.roles['id'][0])}"
             table.refuse(row, "id", "that of one prompt", remedy)
-        if table.has("id", "subset") and subsets[row] != subsets[rows[0]]:
+        subsets = table.cells("subset")
+        if table.has("id") and subsets[row] != subsets[rows[0]]:
             remedy = "write subset and id into one column"
             table.refuse(row, "id", "that of one subset in a domain", remedy)
-        answers += [(row, answer) for answer in layout.explode(table, row)]
+    answers: list[tuple[int, Answer]] = []
+    for row in rows:
+        answers += [(row, answer) for answer in read_row(row)]
     prompt = read_prompt(table, rows[0])
-    responses: Sequence[Response | None] = [None] * len(answers)
-    is_split = False
-    has_texts = any(map(table.has, ("chosen", "a", "response", "responses")))
-    if has_texts and answers:
+    candidates = table.cells("candidate")
+    responses = [candidates[row] for row, _ in answers]
+    if table.has_texts and answers:
         turns = [read_answer(table, row, *answer[:2]) for row, answer in answers]
         split = split_answers(prompt, turns)
         role = answers[-1][1].role
         if split is None:
             allowed = "conversations with one prompt, each ending with the assistant's"
             table.refuse(rows[-1], role, f"{allowed} answer")
-        if split.prompt is None and not table.is_scored:
+        prompt = split.prompt
+        responses = [*split.responses]
+        if prompt is None and not table.is_scored:
             table.refuse(rows[0], "prompt", "given, or begin the answers", "fill it in")
-        if not all(map(tables.is_response, split.responses)):
+        if not all(map(tables.is_response, responses)):
             table.refuse(rows[-1], role, "an answer that is not empty")
-        prompt, responses, is_split = split
     return [
-        _Answer(number, row, prompt, response, answer.mark, answer.score, is_split)
+        _Answer(number, row, prompt, response, answer.mark, answer.score)
         for (row, answer), response in zip(answers, responses, strict=True)
     ]
 
 
-def _require_labels(table: OwnTable, answers: Sequence[_Answer]) -> None:
-    marks = {answer.mark for answer in answers}
-    if len(marks) == 1:
-        role = "label" if table.has("label") else "prompt"
-        allowed = "a chosen and a rejected answer to each prompt"
-        remedy = "load single answers with load_pool"
-        table.refuse(answers[0].row, role, allowed, remedy)
-
-
-def list_rows(
-    reading: Reading, benchmark: str, *, keep_all: bool = False
-) -> pd.DataFrame:
-    """A row per answer of all comparisons, not checked yet.
-
-    `keep_all`: also columns of lists and of long texts stay.
-    """
-    table = reading.table
-    frame = _add_names(reading, benchmark)
-    frame["id"] = _name_prompts(reading, frame)
-    _refuse_repeated_ids(table, frame)
-    frame["slot"] = _number_answers(reading, frame)
-    if reading.is_rated:
-        frame = _compare_ratings(frame, table.left_out)
-    else:
-        frame["label"] = np.where(frame["mark"] > 0, *LABELS)
-    if frame.empty:
-        counts = dict(+table.left_out)
-        problem = f"{table.source.place}: no winner, no two different ratings"
-        raise DataError(
-            f"{problem}; left out: {counts}", "allowed: a, b, A>B, tie, 1, 2"
-        )
-
-    if not frame["is_split"].any():
-        texts = _strip_prompts(frame["prompt"], frame["response"].tolist())
-        frame["response"] = pd.Series(texts, dtype=object)
-    families = frame["prompt"].map(name_family, na_action="ignore")
-    frame["family"] = frame["family"].fillna(families.astype("str"))
-    n_prompts = len(frame.drop_duplicates(PROMPT))
-    if not table.has("family") and frame["family"].nunique() in (0, n_prompts):
-        frame = frame.drop(columns="family")
-    added = {name: table.source.columns[name] for name in list_extra(table, keep_all)}
-    if "strength" in table.added:
-        added["strength"] = table.added["strength"]
-    extra = pd.DataFrame(added, index=range(len(table.source)))
-    extra = extra.take(frame["row"].to_numpy()).set_axis(frame.index)
-    frame = frame.drop(columns=["row", "prompt_number", "mark", "is_split"])
-    return pd.concat([frame, extra], axis=1)
-
-
-def _add_names(reading: Reading, benchmark: str) -> pd.DataFrame:
-    """The answers with their model, benchmark, domain, subset and family."""
-    frame = reading.answers.copy()
-    for role in ("model", "benchmark", "domain", "subset", "family"):
-        names = pd.Series(reading.table.names(role), dtype="str")
-        frame[role] = names.take(frame["row"].to_numpy()).to_numpy()
-    frame["benchmark"] = frame["benchmark"].fillna(benchmark)
-    frame["domain"] = frame["domain"].fillna(frame["subset"]).fillna(frame["benchmark"])
-    frame["subset"] = frame["subset"].fillna(frame["domain"])
-    return frame
-
-
-def _name_prompts(reading: Reading, frame: pd.DataFrame) -> pd.Series:
+def _name_prompts(table: OwnTable, layout: OwnLayout, frame: pd.DataFrame) -> pd.Series:
     """The id of each answer's prompt: the cell of its column, or its number. Prompts
     with the same content have the number of the first, whatever the models' orders.
     """
-    if reading.table.has("id"):
-        names = [_read_id(reading.table, row) for row in frame["row"]]
-        return pd.Series(names, dtype="str")
     numbers = frame["prompt_number"]
-    if reading.table.has("model"):
+    prompts = frame.drop_duplicates("prompt_number")
+    if table.has("id"):
+        ids = {row: table.read_id(row) for row in prompts["row"]}
+        prompts = prompts.assign(id=prompts["row"].map(ids))
+        is_repeated = prompts.duplicated(["model", *PROMPT])
+        if is_repeated.any():
+            first = short(prompts["id"][is_repeated].iloc[0])
+            problem = f"{table.source.place}: 'id' {first} occurs twice in a domain"
+            family = name_column("family", table.roles["id"][0])
+            remedy = f"repair the ids, or take them for families of prompts: {family}"
+            raise DataError(problem, remedy)
+        names = dict(zip(prompts["prompt_number"], prompts["id"], strict=True))
+        return numbers.map(names).astype("str")
+
+    if len(frame["model"].unique()) > 1:
+        if not table.has_texts and not table.has_prompt:
+            problem = f"{table.source.place}: rows of several models have no id"
+            raise DataError(problem, f"pass {name_column('id')}")
         content = frame["prompt"].map(repr)
-        if not reading.layout.is_grouped:
+        if not layout.is_grouped:
             # In one order, whatever the order of lists and of sides.
-            answers = (
-                frame["mark"].map(repr) + frame["response"].map(repr)
-            ).sort_values()
-            content += answers.groupby(numbers).transform("".join)
-        prompts = frame.assign(content=content).drop_duplicates("prompt_number")
-        if frame["response"].isna().all() and not reading.layout.is_grouped:
-            prompts["content"] += _describe_rows(reading.table, prompts, PROMPT[:-1])
-            _refuse_unknown(reading.table, prompts[["model", *PROMPT[:-1], "content"]])
-        codes, first_rows = _match_content(prompts, PROMPT[:-1])
-        of_prompt = prompts["prompt_number"]
-        firsts = of_prompt.iloc[first_rows].to_numpy()[codes]
-        numbers = numbers.map(dict(zip(of_prompt, firsts, strict=True)))
+            answers = frame["mark"].map(repr) + frame["response"].map(repr)
+            content += answers.sort_values().groupby(numbers).transform("".join)
+        codes, first_rows = _match_content(prompts.assign(content=content), PROMPT[:-1])
+        firsts = prompts["prompt_number"].iloc[first_rows].to_numpy()[codes]
+        numbers = numbers.map(dict(zip(prompts["prompt_number"], firsts, strict=True)))
     return numbers.astype("str")
 
 
-def _match_content(
-    frame: pd.DataFrame, key: Sequence[str]
-) -> tuple[IntArray, IntArray]:
+def _match_content(frame: pd.DataFrame, key: list[str]) -> tuple[IntArray, IntArray]:
     """Number the distinct contents of each key, and the first row of each number; the
     n-th of equal ones of a model is the n-th of the others'.
     """
@@ -453,34 +434,25 @@ def _match_content(
     return group_codes(copies, [*columns, "copy"])
 
 
-def _refuse_repeated_ids(table: OwnTable, frame: pd.DataFrame) -> None:
-    prompts = frame.drop_duplicates("prompt_number")
-    is_repeated = prompts.duplicated(["model", *PROMPT])
-    if is_repeated.any():
-        first = short(prompts["id"][is_repeated].iloc[0])
-        problem = f"{table.source.place}: 'id' {first} occurs twice in a domain"
-        family = name_column("family", table.roles["id"][0])
-        remedy = f"repair the ids, or take them for families of prompts: {family}"
-        raise DataError(problem, remedy)
-
-
-def _number_answers(reading: Reading, frame: pd.DataFrame) -> IntArray:
+def _number_answers(
+    table: OwnTable, layout: OwnLayout, frame: pd.DataFrame, key: list[str]
+) -> IntArray:
     """The place of each answer among those of its prompt and label, by content, so that
     it is the same for all models.
     """
-    table = reading.table
-    key = PROMPT if reading.is_rated else [*PROMPT, "mark"]
-    content = frame["response"].map(repr)
-    if reading.layout.is_grouped and not table.has("response"):
-        content = _describe_rows(table, frame, PROMPT)
-        _refuse_unknown(table, frame[["model", *key]].assign(content=content))
-    numbered = frame.assign(content=content)
+    own_places = frame.groupby(["model", *key], dropna=False).cumcount()
+    if len(frame["model"].unique()) < 2:
+        return np.asarray(own_places, np.intp)
+    has_content = table.has_texts or table.has("candidate")
+    if own_places.any() and layout.is_grouped and not has_content:
+        problem = f"{table.source.place}: nothing tells the answers of a prompt apart"
+        raise DataError(problem, "number them in a column 'candidate'")
+    numbered = frame.assign(content=frame["response"].map(repr))
     codes, first_rows = _match_content(numbered, key)
     places = numbered.iloc[first_rows].groupby(key, sort=False, dropna=False).cumcount()
     slots = np.asarray(places, np.intp)[codes]
-    if not reading.layout.is_grouped:
-        own = frame.groupby(["model", *key], dropna=False).cumcount()
-        last = frame[key].assign(slot=slots, own=own)
+    if not layout.is_grouped:
+        last = frame[key].assign(slot=slots, own=own_places)
         last = last.groupby(key, dropna=False).transform("max")
         is_other = last["slot"] > last["own"]
         if is_other.any():
@@ -488,42 +460,6 @@ def _number_answers(reading: Reading, frame: pd.DataFrame) -> IntArray:
             remedy = "give them an id of their own"
             table.refuse(row, "id", "that of the same answers for all models", remedy)
     return slots
-
-
-def _describe_rows(
-    table: OwnTable, frame: pd.DataFrame, key: Sequence[str]
-) -> pd.Series:
-    """What tells rows without texts apart for all models: the first column that does,
-    or all columns that are the same for the models.
-    """
-    n_rows = frame.groupby(["model", *key], dropna=False).size()
-    n_most = n_rows.groupby([*key], dropna=False).max().sum()
-    content = pd.Series("", frame.index, dtype="str")
-    for name in [*table.roles["family"], *list_extra(table, keep_all=True)]:
-        cells = pd.Series(table.source.columns[name], dtype=object).map(repr)
-        values = frame[["model", *key]].assign(
-            value=cells.take(frame["row"].to_numpy()).to_numpy()
-        )
-        copies = values.groupby([*values], dropna=False).cumcount()
-        together = values.assign(copy=copies).drop(columns="model").drop_duplicates()
-        # A model may lack a few rows; seconds and tokens differ in most.
-        if len(together) > 1.1 * n_most:
-            continue
-        if not copies.any():
-            return values["value"]
-        content += values["value"]
-    return content
-
-
-def _refuse_unknown(table: OwnTable, frame: pd.DataFrame) -> None:
-    """Raise DataError where answers of several models cannot be told apart."""
-    orders = [
-        part.iloc[:, 1:].to_numpy().tolist() for _, part in frame.groupby("model")
-    ]
-    if frame.duplicated().any() and any(order != orders[0] for order in orders):
-        problem = f"{table.source.place}: the models' rows have different orders"
-        remedy = f"add a column that tells them apart, or pass {name_column('id')}"
-        raise DataError(problem, remedy)
 
 
 def _compare_ratings(frame: pd.DataFrame, left_out: Counter[str]) -> pd.DataFrame:
@@ -564,57 +500,24 @@ def list_extra(table: OwnTable, keep_all: bool = False) -> list[str]:
 
 
 def _is_short(cells: Cells) -> bool:
-    for cell in cells:
-        if cell is None or isinstance(cell, bool | float):
-            continue
-        if not pd.api.types.is_scalar(cell) or len(short(cell, 300)) > _LONGEST_EXTRA:
-            return False
-    return True
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    are_plain = {*map(type, cells)} <= {str, bool, int, float, type(None)}
+    are_scalars = are_plain or all(map(pd.api.types.is_scalar, cells))
+    return are_scalars and max(map(len, texts), default=0) <= _LONGEST_EXTRA
 
 
-def _read_id(table: OwnTable, row: int) -> str:
-    """A whole number or a non-empty string."""
-    value = table.cells("id")[row]
-    is_number = isinstance(value, int) or (
-        isinstance(value, float) and value.is_integer()
-    )
-    if isinstance(value, bool) or not (is_number or (value and isinstance(value, str))):
-        allowed = "a whole number or a non-empty string"
-        table.refuse(row, "id", allowed, "number the rows")
-    return name_value(value)
-
-
-def _strip_prompts(prompts: Iterable[object], responses: Cells) -> Cells:
-    """Cut the prompt off the answers if every answer of every row begins with it."""
-    endings: Cells = []
-    for prompt, response in zip(prompts, responses, strict=True):
-        if not isinstance(prompt, str) or not prompt.strip():
-            return responses
-        if not isinstance(response, str) or not response.startswith(prompt):
-            return responses
-        ending = response.removeprefix(prompt).lstrip()
-        if not ending:
-            return responses
-        endings.append(ending)
-    return endings
-
-
-def _describe(reading: Reading, answers: pd.DataFrame) -> dict[str, object]:
+def _describe(table: OwnTable, answers: pd.DataFrame) -> dict[str, object]:
     """What was understood, which is also said in one line where it is not obvious."""
-    table = reading.table
-    columns = {
-        role: list(names)
-        for role, names in table.roles.items()
-        if names and role in table.used
-    }
+    columns = {}
+    for role, names in table.roles.items():
+        if names and role in table.used:
+            columns[role] = list(names)
     extra = [name for name in list_extra(table, keep_all=True) if name in answers]
     used = set(extra).union(*columns.values())
-    understood: dict[str, object] = {
-        "layout": reading.layout.name,
-        "columns": columns,
-        "extra": extra,
-        "ignored": [column for column in table.source.columns if column not in used],
-    }
+    ignored = [column for column in table.source.columns if column not in used]
+    understood = table.understood
+    understood |= {"columns": columns, "extra": extra, "ignored": ignored}
+
     n_items = len(answers.drop_duplicates(PROMPT))
     notes = [*table.notes]
     left_out = +table.left_out
@@ -622,19 +525,19 @@ def _describe(reading: Reading, answers: pd.DataFrame) -> dict[str, object]:
         understood["left_out"] = dict(left_out)
         counts = ", ".join(f"{word}: {n}" for word, n in left_out.most_common(5))
         notes.append(f"left out, as they name no winner: {counts}")
-    if reading.n_bad:
-        understood["bad_rows"] = reading.n_bad
-        notes.append(f"left out, as they cannot be read: {reading.n_bad}")
+    if "bad_rows" in understood:
+        notes.append(f"left out, as they cannot be read: {understood['bad_rows']}")
     if "family" in answers:
         n_families = answers["family"].nunique()
         understood |= {"prompts": n_items, "families": n_families}
         notes.append(f"{n_families} families, which intervals and n_prompts count")
     others = {role: names for role, names in columns.items() if names != [role]}
-    if notes or (others and reading.layout.name != "pairs"):
+    layout = str(understood["layout"])
+    if notes or (others and layout != "pairs"):
         named = ", ".join(f"{role}={names[0]!r}" for role, names in others.items())
-        counts = f"{n_items} comparisons"
-        layout = f"{reading.layout.name} ({named})" if named else reading.layout.name
-        line = f"{table.source.place}: {layout}, {counts}"
+        if named:
+            layout = f"{layout} ({named})"
+        line = f"{table.source.place}: {layout}, {n_items} comparisons"
         # A report reads the same file for its scores and for its texts.
         warn = _log.warning if table.source.place == IN_MEMORY else _warn_once
         warn("; ".join([line, *notes]))

@@ -14,18 +14,17 @@ from rmlab.benchmarks.conversations import (
     to_messages,
     unwrap_prompt,
 )
-from rmlab.benchmarks.roles import OwnTable, match_roles
+from rmlab.benchmarks.roles import CONTEXT, OwnTable, match_roles
 from rmlab.benchmarks.sources import read_source
 from rmlab.tables import is_response
-
-CONTEXT = ("tools", "system", "history")
-"""Roles of columns that belong to the prompt."""
 
 
 def read_prompt(table: OwnTable, row: int) -> Prompt | None:
     """The prompt of a row as text, or as messages where it has a context; None where
     the row has none.
     """
+    if not table.has_prompt:
+        return None
     cell = table.cells("prompt")[row]
     context = {role: table.cells(role)[row] for role in CONTEXT}
     if cell is None and isinstance(context["history"], str):

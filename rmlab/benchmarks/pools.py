@@ -3,7 +3,7 @@
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks.own_files import TEXTS, hash_texts, list_rows, read_table
+from rmlab.benchmarks.own_files import TEXTS, hash_texts, read_table
 from rmlab.benchmarks.ppe import PPE_CORRECTNESS, fetch_candidates
 from rmlab.benchmarks.roles import match_roles
 from rmlab.benchmarks.sources import IN_MEMORY, read_source
@@ -34,7 +34,8 @@ def load_pool(
         also none of one kind.
     prompt : str, optional
         The column of the prompt: its text or messages, or its name where there are no
-        texts (default: `prompt`, `question` or `problem`, else `id`).
+        texts (default: `prompt`, `question` or `problem`, else `id`). Where it is
+        named, a column `id` is not read.
     response : str, optional
         The column of the candidates' texts (default: `response`, `completion` or
         `answer`); it may be missing where there are scores.
@@ -57,7 +58,7 @@ def load_pool(
         the prompt. Other columns stay, such as `answer`, `n_steps` and `characters`,
         which `best_of_curve` compares with; of scored texts only the length stays,
         as `characters`. Equal candidates of several models have one slot, whatever the
-        order of the rows.
+        order of the rows; without texts a column `candidate` tells them apart.
 
     Raises
     ------
@@ -95,27 +96,21 @@ def read_pool(
     if isinstance(source, str) and source == PPE_CORRECTNESS.name:
         source = fetch_candidates()
     data = read_source(source)
-    mapping: dict[str, str | None] = {"label": correct, "prompt": prompt}
-    mapping = {role: column for role, column in mapping.items() if column is not None}
     spelled = {column.strip().lower(): column for column in data.columns}
     is_scored = "score" in spelled
-    if "correct" in spelled:
-        mapping.setdefault("label", spelled["correct"])
-    if response is not None:
-        mapping["response"] = response
-    elif is_scored and "response" not in spelled:
-        mapping["response"] = None  # "answer" is the answer extracted from it
+    mapping = {"label": correct or spelled.get("correct"), "response": response}
+    mapping = {role: column for role, column in mapping.items() if column is not None}
+    if is_scored and response is None and "response" not in spelled:
+        mapping["response"] = None  # "answer" is the answer extracted from it.
     if not is_scored:
         mapping["model"] = None  # It wrote the candidate.
     table = match_roles(data, mapping, is_scored=is_scored)
-    if not table.has("response") and not (prompt is None and table.has("id")):
-        mapping |= {"id": next(iter(table.roles["prompt"]), None), "prompt": None}
-        table = match_roles(data, mapping, is_scored=is_scored)
-    if prompt is not None and table.has("id", "response"):
-        names = pd.DataFrame({role: table.cells(role) for role in ("model", "id")})
-        if not names.map(repr).duplicated().any():
-            # An id of each candidate, not of their prompt.
-            table = match_roles(data, mapping | {"id": None}, is_scored=is_scored)
+    if prompt is not None:
+        mapping |= {"prompt": prompt, "id": None}
+    if not table.has("response") and (prompt is not None or not table.has("id")):
+        names = table.roles["prompt"] if prompt is None else [prompt]
+        mapping |= {"id": next(iter(names), None), "prompt": None}
+    table = match_roles(data, mapping, is_scored=is_scored)
     table.require("label", "score" if is_scored else "response")
     if is_scored and model is None and not table.has("model"):
         problem = f"{data.place}: scores without a column 'model'"
@@ -126,8 +121,7 @@ def read_pool(
     if name is None:
         is_file = data.place != IN_MEMORY
         name = records.file_stem(data.place) if is_file else "pool"
-    reading = read_table(table, {"label": correct or "label"}, compares=False)
-    pool = list_rows(reading, name, keep_all=True)
+    pool = read_table(table, {"label": "label"}, name, compares=False)
     pool = pool.drop(columns="family", errors="ignore")
     if model is not None:
         pool["model"] = model

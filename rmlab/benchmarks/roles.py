@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NoReturn
 
 from rmlab.benchmarks.conversations import read_messages
@@ -17,10 +18,13 @@ OwnColumns = Mapping[str, str | Sequence[str] | None]
 """Roles to the columns of a file."""
 
 _SIDE_WORDS = (
-    *("", "response", "response_", "answer_", "completion_"),
+    *("response", "response_", "answer_", "completion_"),
     *("output_", "conversation_", "human_ref_"),
 )
-_SIDE_NAMES = (("a", "b"), ("1", "2"), ("0", "1"))
+_SIDES = [("a", "b")]
+"""Names of two columns side by side."""
+for _word in _SIDE_WORDS:
+    _SIDES += [(f"{_word}{a}", f"{_word}{b}") for a, b in ("ab", "12", "01")]
 
 
 def _score_names(name: str) -> tuple[str, ...]:
@@ -38,7 +42,8 @@ ROLES: dict[str, tuple[str, ...]] = {
     "history": ("history",),
     "tools": ("tools",),
     "images": ("images", "image"),
-    "id": ("id", "item_id", "prompt_id", "question_id"),
+    "id": ("id", "item_id", "prompt_id", "question_id", "item"),
+    "candidate": ("candidate", "candidate_id", "sample_id"),
     "family": ("family",),
     "model": ("model",),
     "benchmark": ("benchmark",),
@@ -78,6 +83,9 @@ SCORE_ROLES = (
 SCORE_COLUMNS = set[str]().union(*map(ROLES.__getitem__, SCORE_ROLES))
 """Usual names of columns with scores."""
 
+CONTEXT = ("tools", "system", "history")
+"""Roles of columns that belong to the prompt."""
+
 # Of these one column is read, though several may be there.
 _FIRST = {"prompt", "id", "domain", "subset", "rating", "system", "images"}
 # Columns of these roles hold lists and objects, which files may have as text.
@@ -103,7 +111,8 @@ class OwnTable:
     `is_scored`: scores are read, not texts alone. `better`: the side that larger
     numbers of a winner favour. `added` holds columns that the data lack, `left_out`
     counts rows and comparisons without a winner, and `used` names the roles that were
-    read. `notes` are said in the line on what was understood.
+    read. `notes` are said in the line on what was understood, and `understood` holds
+    more of it.
     """
 
     source: Source
@@ -114,6 +123,17 @@ class OwnTable:
     left_out: Counter[str] = field(default_factory=Counter)
     used: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    understood: dict[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def has_texts(self) -> bool:
+        """Whether the data have texts of answers."""
+        return any(map(self.has, ("chosen", "a", "response", "responses")))
+
+    @cached_property
+    def has_prompt(self) -> bool:
+        """Whether the data have a prompt, or what belongs to it."""
+        return any(map(self.has, ("prompt", "images", *CONTEXT)))
 
     def has(self, *roles: str) -> bool:
         """Whether the data have a column for each of the roles."""
@@ -177,6 +197,17 @@ class OwnTable:
                 names[row] = name_value(value)
         return names
 
+    def read_id(self, row: int) -> str:
+        """A whole number or a non-empty string."""
+        value = self.cells("id")[row]
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        is_id = isinstance(value, int | str) and not isinstance(value, bool)
+        if not is_id or value == "":
+            allowed = "a whole number or a non-empty string"
+            self.refuse(row, "id", allowed, "number the rows")
+        return str(value)
+
 
 def name_value(value: object) -> str:
     """An id or a name as text: 7 and 7.0 are "7"."""
@@ -211,7 +242,9 @@ def match_roles(
     for role, usual in ROLES.items():
         present = [spelled[name] for name in usual if name in spelled]
         roles[role] = present[:1] if role in _FIRST else present
-    roles |= _match_sides(spelled)
+    sides = [names for names in _SIDES if spelled.keys() >= {*names}]
+    roles["a"] = [spelled[first] for first, _ in sides]
+    roles["b"] = [spelled[second] for _, second in sides]
     if roles["a"] and not roles["winner"] and not roles["winner_a"]:
         roles["winner"] = roles["label"][:1] or roles["labels"]  # as in SHP
     if "prompt" not in mapped:
@@ -242,18 +275,6 @@ def _list_names(role: str, names: str | Sequence[str] | None) -> list[str]:
     return [names] if isinstance(names, str) else list(names or ())
 
 
-def _match_sides(spelled: Mapping[str, str]) -> dict[str, list[str]]:
-    """Columns of two answers side by side: response_a and response_b, or numbered."""
-    sides: dict[str, list[str]] = {"a": [], "b": []}
-    for word in _SIDE_WORDS:
-        for first, second in _SIDE_NAMES:
-            is_name = word != "" or first == "a"
-            if is_name and word + first in spelled and word + second in spelled:
-                sides["a"].append(spelled[word + first])
-                sides["b"].append(spelled[word + second])
-    return sides
-
-
 def _refuse_two_prompts(source: Source, spelled: Mapping[str, str]) -> None:
     """Raise DataError where a context or an input stands beside the question."""
     names = [spelled[name] for name in _QUESTIONS if name in spelled]
@@ -274,26 +295,57 @@ def _are_numbers(cells: Cells) -> bool:
     return all(isinstance(cell, int | float) for cell in cells)
 
 
-def _is_texts(cell: object) -> bool:
-    return isinstance(cell, list) and all(isinstance(part, str) for part in cell)
+def _count_texts(cell: object) -> int:
+    """The number of texts of a list of texts; 0 for anything else."""
+    if isinstance(cell, list) and all(isinstance(part, str) for part in cell):
+        return len(cell)
+    return 0
 
 
 def _unpack_columns(
     columns: dict[str, Cells], roles: Mapping[str, Sequence[str]]
 ) -> None:
-    """Unpack the columns that hold lists and objects as text."""
-    has_packed_prompts = False
+    """Unpack the columns that hold lists and objects as text.
+
+    A prompt or an answer may be a text that looks like a list: it is unpacked where the
+    column holds messages. Lists of texts are the turns of conversations where prompts
+    are packed so, too, and have as many.
+    """
+    n_turns: list[int] = []
     for role in (*_NESTED, *_ANSWERS):
         for name in roles[role]:
             cells = unpack_texts(columns[name])
             if cells is columns[name]:
                 continue
-            are_messages = all(cell is None or read_messages(cell) for cell in cells)
-            are_lists = all(cell is None or _is_texts(cell) for cell in cells)
-            if role == "prompt":
-                if not are_messages and not are_lists:
+            if role == "prompt" or role in _ANSWERS:
+                counts = [*map(_count_texts, cells)]
+                is_text = any(isinstance(cell, str) for cell in columns[name])
+                if role == "prompt" and is_text and all(counts):
+                    n_turns = counts
+                are_messages = all(
+                    cell is None or read_messages(cell) for cell in cells
+                )
+                if not are_messages and counts != n_turns:
                     continue
-                has_packed_prompts |= any(isinstance(c, str) for c in columns[name])
-            elif role in _ANSWERS and not are_messages and not has_packed_prompts:
-                continue  # An answer may be a list in text, where JSON is asked for.
             columns[name] = cells
+
+
+def strip_prompts(table: OwnTable) -> OwnTable:
+    """Cut the prompt off the answers if every answer of every row begins with it."""
+    columns = dict(table.source.columns)
+    for role in _ANSWERS:
+        for name in table.roles[role]:
+            pairs = zip(table.cells("prompt"), columns[name], strict=True)
+            columns[name] = [_cut_prompt(prompt, cell) for prompt, cell in pairs]
+            if None in columns[name]:
+                return table
+    return replace(table, source=replace(table.source, columns=columns))
+
+
+def _cut_prompt(prompt: object, answer: object) -> str | None:
+    """An answer without the prompt that it begins with; None for another one."""
+    if not isinstance(prompt, str) or not isinstance(answer, str):
+        return None
+    if not prompt.strip() or not answer.startswith(prompt):
+        return None
+    return answer.removeprefix(prompt).lstrip() or None

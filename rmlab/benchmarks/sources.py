@@ -212,6 +212,10 @@ def _list_frame(frame: pd.DataFrame) -> dict[str, Cells]:
 
 
 def _list_plain(cells: Iterable[object]) -> Cells:
+    """A column's cells without NumPy, torch and pandas around them."""
+    cells = list(cells)
+    if {*map(type, cells)} <= {str, int, bool, type(None)}:
+        return cells
     return [_strip(cell) for cell in cells]
 
 
@@ -219,6 +223,8 @@ def _strip(cell: object) -> object:
     """A cell without NumPy, torch and pandas around it; None where it is missing."""
     if isinstance(cell, str) or cell is None:
         return cell
+    if type(cell) is float:
+        return None if cell != cell else cell
     if hasattr(cell, "tolist"):  # An array, a tensor or one of their numbers.
         cell = cell.tolist()
     if isinstance(cell, list | tuple):

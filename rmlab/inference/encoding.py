@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -37,6 +37,7 @@ from rmlab.inference.tokenised import (
     tokenise,
     tokenise_as_reward_bench_dpo,
     tokenise_segments,
+    tokenise_steps,
 )
 from rmlab.inference.truncation import limit_lengths
 from rmlab.tables import DataError, is_response, nearest
@@ -127,6 +128,7 @@ def encode(
     max_length: int | None = None,
     truncate: str | None = None,
     convention: str | None = None,
+    separator: str | None = None,
 ) -> Encoded:
     """Token ids of each prompt with its response, as the chat template writes them.
 
@@ -163,6 +165,9 @@ def encode(
         (cut the end of the answer).
     convention : str, optional
         One of CONVENTIONS, which repeat RewardBench's runners.
+    separator : str, optional
+        Stands behind each step of responses that are lists of steps. The tokenizer gets
+        the prompt, each step and the separator apart.
 
     Returns
     -------
@@ -193,9 +198,15 @@ def encode(
     if system is not None:
         _require_system(system, prompt_texts)
     bare = [prompt_texts[group] for group in numbered.groups]
-    contents = [_content(response) for response in responses]
+    contents = []
+    if separator is None:
+        contents = [_content(response) for response in responses]
 
-    if has_segments(tokenizer, template):
+    if separator is not None:
+        steps = cast("Sequence[list[str]]", responses)
+        texts = tokenise_steps(tokenizer, bare, steps, separator)
+        texts = set_special_tokens(tokenizer, texts, None, bos)
+    elif has_segments(tokenizer, template):
         if bos is not None:
             problem = f"bos={bos} with template='raw'"
             remedy = "leave bos out: two segments begin as the tokenizer writes them"

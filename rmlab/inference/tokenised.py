@@ -113,6 +113,27 @@ def tokenise_segments(
     return texts
 
 
+def tokenise_steps(
+    tokenizer: "PreTrainedTokenizerBase",
+    prompts: list[str],
+    answers: Sequence[Sequence[str]],
+    separator: str,
+) -> list[TokenisedText]:
+    """Prompt, steps and the separator behind each step, every one tokenised by itself,
+    as trl trains process reward models.
+    """
+    texts = []
+    for prompt, steps in zip(prompts, answers, strict=True):
+        pieces = [prompt, separator, *steps]
+        rows = call(tokenizer, pieces, add_special_tokens=False)["input_ids"]
+        prompt_ids, separator_ids, *step_rows = rows
+        ids = [*prompt_ids]
+        for step_ids in step_rows:
+            ids += [*step_ids, *separator_ids]
+        texts.append(TokenisedText(np.array(ids, np.int32), len(prompt_ids)))
+    return texts
+
+
 def tokenise_as_reward_bench_dpo(
     tokenizer: "PreTrainedTokenizerBase", prompts: list[str], texts: list[str]
 ) -> list[TokenisedText]:

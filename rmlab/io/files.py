@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks.own_files import TEXTS, load_scores
+from rmlab.benchmarks.own_files import TEXTS, load_scores, name_benchmark, name_model
 from rmlab.benchmarks.pools import read_pool
 from rmlab.benchmarks.roles import OwnColumns
 from rmlab.benchmarks.sources import read_source
@@ -317,8 +317,9 @@ def _read_file(
     if format == "pool" or (format is None and _is_pool(header)):
         frame = native.read_frame(path, sidecar)
         has_model = "model" in {column.strip().lower() for column in header}
-        pool_model = model if has_model else name or path.stem
-        return read_pool(frame, name=path.stem, model=pool_model)
+        named = model if has_model else model or name or path.stem
+        benchmark = name_benchmark(path, None if has_model or model else name)
+        return read_pool(frame, name=benchmark, model=named)
     format = format or results.find_runner(data)
     if format is not None:
         return results.read_results(data, format, model)
@@ -341,12 +342,11 @@ def _is_pool(header: Sequence[str]) -> bool:
 
 def _name_models(files: Sequence[Path]) -> dict[Path, str]:
     """The models of several files: the part of their paths that differs."""
-    stems = [records.file_stem(path) for path in files]
-    if len({*stems}) == len(files):
+    if len(files) == 1:
         return {}
-    parts = [(*path.parts[:-1], stem) for path, stem in zip(files, stems, strict=True)]
+    parts = [(*path.parts[:-1], name_model(path)) for path in files]
     shortest = min(map(len, parts))
-    for place in range(2, shortest + 1):
+    for place in range(1, shortest + 1):
         names = [path[-place] for path in parts]
         if len({*names}) == len(files):
             return dict(zip(files, names, strict=True))

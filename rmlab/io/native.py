@@ -5,7 +5,7 @@ provenance beside them.
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -191,9 +191,11 @@ def _describe(frame: pd.DataFrame, suffix: str) -> dict[str, object]:
         return content
 
     extra = frame.drop(columns=[*tables.SCORES, *tables.PAIRS], errors="ignore")
-    kinds = {}
+    kinds: dict[Hashable, str] = {}
     for name, values in extra.items():
         kind = pd.api.types.infer_dtype(values.astype(object), skipna=True)
+        if kind == "mixed" and name == "steps":
+            kinds["steps"] = "lists"
         if kind == "string":
             kinds[name] = "text or missing" if values.hasnans else "text"
     if kinds:
@@ -216,6 +218,8 @@ def _parse_column(texts: pd.Series, kind: str | None) -> pd.Series:
         return texts
     is_present = texts != ""
     values = texts.where(is_present)
+    if kind == "lists":
+        return values.map(json.loads, na_action="ignore")
     if kind is not None:
         return values
 

@@ -4,13 +4,14 @@ read.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack, get_args
 
 import numpy as np
 
 from rmlab.inference.encoding import Encoded, encode
 from rmlab.inference.forward import Batch
-from rmlab.scorers.base import Floats
+from rmlab.metrics.steps import StepRule
+from rmlab.scorers.base import Floats, Provenance
 from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.stored_weights import as_float32
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, complete_options
@@ -21,7 +22,7 @@ from rmlab.scorers.models.arguments import COUNTED_POSITIONS, with_arguments
 from rmlab.scorers.models.classification import head_keys, label_weights, split
 from rmlab.scorers.models.heads import Head, choose
 from rmlab.scorers.reads import ENDS, Read, find_ends
-from rmlab.tables import DataError, nearest
+from rmlab.tables import DataError, check_option, nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -41,6 +42,7 @@ def classifier(
     head: str | None = None,
     weights: Mapping[str, float] | Sequence[float] | None = None,
     pooling: str | None = None,
+    combine: StepRule | None = None,
     base: str | Path | None = None,
     dtype: str | None = None,
     device: str | None = None,
@@ -75,6 +77,10 @@ def classifier(
         vLLM does; "before_pad", the last that is not the pad token. They differ where
         the pad token is the end token. By default as the model's class: transformers'
         read before the pad token.
+    combine : str, optional
+        How a process reward model's scores of the steps become one: "last" (by
+        default), "min", "mean" or "product"; see `rmlab.metrics.combine_steps`, which
+        changes the rule afterwards.
     base : str or Path, optional
         Where configuration and tokenizer are, if not beside the weights. Of an adapter:
         the model that it changes, by default the one that it names.
@@ -119,11 +125,17 @@ def classifier(
         trust_remote_code=trust_remote_code,
     )
     chosen = _choose_head(checkpoint, head, weights)
+    check_option("combine", combine or "last", get_args(StepRule))
+    if combine is not None and chosen.row.steps is None:
+        head_name = chosen.row.name
+        problem = f"combine={combine!r}, but its head {head_name!r} reads no steps"
+        raise checkpoint.error(problem, "leave combine out")
     return Classifier(
         checkpoint,
         _make_encoder(checkpoint, chosen.row, options, pooling),
         place(checkpoint, device, dtype, max_batch_tokens),
         head=chosen,
+        combine=combine or "last",
         name=name,
     )
 
@@ -150,23 +162,30 @@ class Classifier(ReadoutScorer["Readout"]):
         placement: Placement,
         *,
         head: ChosenHead,
+        combine: StepRule,
         name: str | None,
     ) -> None:
         mix = None
         if head.label_weights is not None:
             mix = head.label_weights.tolist()
+        details: Provenance = {
+            "head": head.row.name,
+            "mix": mix,
+            "end": encoder.end,
+            "pooling": encoder.pooling,
+        }
+        if head.row.steps is not None:
+            details["combine"] = combine
+            self.columns = ("steps",)
+            self.has_objects = True
         super().__init__(
             checkpoint,
             encoder,
             placement,
-            details={
-                "head": head.row.name,
-                "mix": mix,
-                "end": encoder.end,
-                "pooling": encoder.pooling,
-            },
+            details=details,
             name=name,
         )
+        self.combine = combine
         self.head = head.row
         self.head_keys = head.keys
         self.label_weights = head.label_weights
@@ -180,7 +199,7 @@ class Classifier(ReadoutScorer["Readout"]):
 
     def load(self) -> "LoadedModel[Readout]":
         """Return the backbone and the head; loads the weights."""
-        from rmlab.scorers.readout import LoadedModel, Readout
+        from rmlab.scorers.readout import LoadedModel, Readout, StepReadout
 
         row = self.head
         loader = "AutoModel"
@@ -204,11 +223,16 @@ class Classifier(ReadoutScorer["Readout"]):
             # backbone was asked for.
             base = loading.base_model(model)
             stored = self.checkpoint.tensors(self.head_keys)
-            weights = as_float32(stored, base.device, row.rows)
+            rows: int | list[int] | None = row.rows
+            if row.steps is not None and row.steps.verdicts:
+                rows = [self.encoder.last_token(word) for word in row.steps.verdicts]
+            weights = as_float32(stored, base.device, rows)
             run = row.make(weights, self.checkpoint.settings)
             reads = row.reads
         reads = self._pool(reads)
         backbone = with_arguments(base, self.encoder, loader)
+        if row.steps is not None:
+            return LoadedModel(backbone, StepReadout(run, reads, combine=self.combine))
         return LoadedModel(backbone, Readout(run, reads, self.label_weights))
 
     def _pool(self, reads: tuple[Read, ...]) -> tuple[Read, ...]:
@@ -231,7 +255,8 @@ class Classifier(ReadoutScorer["Readout"]):
         """
         backbone, readout = self.parts
         with self.checkpoint.evaluating():
-            if Read.MEAN in readout.reads or not _is_causal(backbone):
+            is_whole = set(readout.reads) & {Read.MEAN, Read.STEPS}
+            if is_whole or not _is_causal(backbone):
                 return None
             ids = encoded.ids[text]
             start = int(encoded.response_start[text])
@@ -261,7 +286,8 @@ def _read_rows(readout: "Readout", batch: Batch) -> Floats:
     places = Places(batch.where, counts)
     texts = np.arange(n_texts)
     outputs = readout.read(batch._replace(texts=texts), places)
-    return readout.score(outputs.cpu().double().numpy(), places, texts)
+    scores = readout.score(outputs.cpu().double().numpy(), places, texts)
+    return scores.astype(np.float64)
 
 
 def _choose_head(
@@ -294,12 +320,12 @@ def _choose_head(
 def _refuse_steps(checkpoint: Source, row: Head) -> None:
     """Raise DataError for a token classifier that scores more than the whole answer."""
     architectures = str(checkpoint.settings.get("architectures"))
-    if "ForTokenClassification" not in architectures:
+    if "ForTokenClassification" not in architectures or row.steps is not None:
         return
     is_of_row = row.architecture == "ForTokenClassification"
     if not is_of_row or checkpoint.weights[row.parts[0]].shape[0] > 1:
         problem = "it classifies tokens, as process reward models do"
-        raise checkpoint.error(problem, "use an outcome reward model")
+        raise checkpoint.error(problem, "of trl's PRMTrainer: head='step_labels'")
 
 
 def _make_encoder(
@@ -308,6 +334,9 @@ def _make_encoder(
     """The encoder of a model with this head, with the tokens that its texts get beside
     those of its template.
     """
+    if row.steps is not None:
+        options = {**options, "template": options["template"] or row.steps.template}
+        return TextEncoder(checkpoint, options, steps=row.steps)
     settings = checkpoint.settings
     end_token = row.end_token(settings)
     if options["convention"] is not None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rmlab.scorers.in_memory import Source
+    from rmlab.scorers.models.heads import Steps
 
 Ids = NDArray[np.int32]
 
@@ -117,6 +118,9 @@ class TextEncoder:
         Tokens of the window that a convention fills, the masked ones among them.
     pooling : str, optional
         Where the head reads, if not as the model's class.
+    steps : Steps, optional
+        How a process reward model gets the steps of an answer; each has a mark behind
+        it, whose positions are `reads` of the texts.
     """
 
     # Of each text.
@@ -133,6 +137,7 @@ class TextEncoder:
         n_masked: int = 0,
         n_reserved: int = 0,
         pooling: str | None = None,
+        steps: "Steps | None" = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.readers = [checkpoint, *readers]
@@ -145,6 +150,7 @@ class TextEncoder:
         self.n_masked = n_masked
         self.n_added = n_reserved + int(end is not None)
         self.pooling = pooling
+        self.steps = steps
 
     @cached_property
     def tokenizer(self) -> "PreTrainedTokenizerBase":
@@ -173,7 +179,7 @@ class TextEncoder:
     ) -> Encoded:
         """Return the texts as token ids; refuse or cut those that are too long."""
         options = self.options | {"max_length": self.longest}
-        encoded = encode(self.tokenizer, prompts, *answers, **options)
+        encoded = self.write_texts(prompts, answers, options)
         if self.end is not None:
             encoded = replace(encoded, ids=self.append_end(encoded.ids))
         return encoded
@@ -183,8 +189,51 @@ class TextEncoder:
     ) -> Encoded:
         """Return the texts as token ids, however long."""
         options = self.options | {"max_length": None, "truncate": None}
-        encoded = encode(self.tokenizer, prompts, *answers, **options)
+        encoded = self.write_texts(prompts, answers, options)
         return replace(encoded, ids=self.append_end(encoded.ids))
+
+    def write_texts(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[Response]],
+        options: EncodeOptions,
+    ) -> Encoded:
+        """Return the texts as token ids, written with these options."""
+        if self.steps is None:
+            return encode(self.tokenizer, prompts, *answers, **options)
+        (responses,) = answers
+        steps = [self.steps.split(response) for response in responses]
+        mark = self.steps.mark
+        if self.steps.is_apart:
+            encoded = encode(self.tokenizer, prompts, steps, **options, separator=mark)
+        else:
+            marked = ["".join(step + mark for step in row) for row in steps]
+            encoded = encode(self.tokenizer, prompts, marked, **options)
+        return replace(encoded, reads=self._find_marks(encoded, mark, steps))
+
+    def _find_marks(
+        self, encoded: Encoded, mark: str, steps: list[list[str]]
+    ) -> list[NDArray[np.intp]]:
+        """The position of the mark behind each step of each text; DataError where there
+        are more or fewer.
+        """
+        mark_id = self.last_token(mark.strip() or mark)
+        positions = []
+        for text, ids in enumerate(encoded.ids):
+            start = encoded.response_start[text]
+            of_text = start + np.flatnonzero(ids[start:] == mark_id)
+            n_steps = len(steps[text])
+            if len(of_text) != n_steps:
+                problem = f"text {text}: {n_steps} steps, {len(of_text)} marks {mark!r}"
+                remedy = "keep the mark out of answers, and do not cut them"
+                raise DataError(problem, remedy)
+            positions.append(of_text)
+        return positions
+
+    def last_token(self, text: str) -> int:
+        """Return the last token of a text by itself."""
+        (ids,) = call(self.tokenizer, [text], add_special_tokens=False)["input_ids"]
+        return int(ids[-1])
 
     def append_end(self, ids: Sequence[Ids]) -> list[Ids]:
         """Return token ids that end with the token that the head reads, if there is

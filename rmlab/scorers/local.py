@@ -315,7 +315,9 @@ class ReadoutScorer(LocalScorer, Generic[R]):
         scores = np.empty(len(texts))
         for row, text in enumerate(texts):
             outputs, places = self._read_alone(parts, encoded, text)
-            (scores[row],) = parts.readout.score(outputs, places, np.zeros(1, np.intp))
+            values = parts.readout.score(outputs, places, np.zeros(1, np.intp))
+            # Of a process model the steps' scores stand behind it.
+            scores[row] = values.flat[0]
         return scores
 
     def read_alone(self, encoded: Encoded, text: int) -> Floats:

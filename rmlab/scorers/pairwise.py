@@ -1,27 +1,27 @@
 """Pairwise models: which of two answers to a prompt is better, asked in both orders."""
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmlab.inference.backbone import Backbone
-from rmlab.inference.passes import Passes
-from rmlab.inference.planning import Packing
-from rmlab.scorers.base import Floats, PairScorer
+from rmlab.inference.chat_formats import choose_template
+from rmlab.inference.encoding import Encoded, Response, require_unicode
+from rmlab.inference.rendering import pinned_date, render
+from rmlab.inference.tokenizer_calls import call
+from rmlab.scorers.base import Floats, PairScorer, Prompt, require_one_of_each
 from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.checkpoints.stored_weights import as_float32
-from rmlab.scorers.encoder import EncodeOptions, complete_options
-from rmlab.scorers.forms import Form, PairEncoder, choose_form, letters
+from rmlab.scorers.encoder import EncodeOptions, TextEncoder, complete_options
 from rmlab.scorers.local import Placement, ReadoutScorer, place, remakeable
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.heads import Function, layers
-from rmlab.scorers.models.vocabulary import Vocabulary, output_layer
-from rmlab.tables import DataError
+from rmlab.scorers.models.vocabulary import Vocabulary
+from rmlab.scorers.reads import MARKERS, Read
+from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,6 @@ def pairwise(
     device: str | None = None,
     max_length: int | None = None,
     truncate: str | None = None,
-    convention: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     revision: str | None = None,
@@ -58,16 +57,12 @@ def pairwise(
         Folder or id with the tokenizer and the configuration, where the model has none;
         of an adapter, the model that it changes.
     form : str, optional
-        How it is asked: "pairrm", "better-pairrm", "steamshp", or "letters" (a language
-        model that answers A or B). By default what its keys and configuration show.
+        How it is asked: "pairrm", or "letters" (a language model that answers A or B,
+        such as RLHFlow's pair-preference models). By default what its weights show.
     max_length : int, optional
-        The longest text in tokens. By default the model's window (SteamSHP: the 512
-        tokens it was trained on).
+        The longest text in tokens. By default the model's window.
     truncate : str, optional
-        "right" cuts long texts as PairRM's authors do. The other forms only refuse
-        them.
-    convention : str, optional
-        "reward-bench" asks as its runner does, where that differs (Better-PairRM).
+        "right" cuts long texts as PairRM's authors do. Otherwise they are refused.
     dtype, device, trust_remote_code, allow_pickle, revision, max_batch_tokens, name
         As in `rmlab.classifier`.
 
@@ -92,20 +87,115 @@ def pairwise(
         trust_remote_code=trust_remote_code,
     )
     if isinstance(checkpoint, Adapted):
-        checkpoint.refuse_task("CAUSAL_LM", "SEQ_2_SEQ_LM")
-    texts = EncodeOptions(
-        max_length=max_length, truncate=truncate, convention=convention
-    )
-    options = complete_options(texts)
-    encoder = PairEncoder(
-        checkpoint, options, choose_form(checkpoint, form, convention)
-    )
+        checkpoint.refuse_task("CAUSAL_LM")
+    options = complete_options(EncodeOptions(max_length=max_length, truncate=truncate))
     return Pairwise(
         checkpoint,
-        encoder,
+        PairEncoder(checkpoint, options, _choose_form(checkpoint, form)),
         place(checkpoint, device, dtype, max_batch_tokens),
         name=name,
     )
+
+
+class Comparison(NamedTuple):
+    """A prompt and two answers as token ids, and the positions that the head reads."""
+
+    ids: list[int]
+    reads: list[int]
+    is_cut: bool = False
+
+
+class Form(NamedTuple):
+    """One way to ask.
+
+    `loader`: the transformers class that loads the model. `write`: from a prompt and
+    two answers to tokens. `make_head`: from the loaded model to the function that gives
+    the logit of the answer written first, over states at `reads`. `keys`: the head's
+    weights in the checkpoint.
+    """
+
+    name: str
+    loader: str
+    write: "Callable[[PairEncoder, list[dict[str, str]], str, str], Comparison]"
+    make_head: "Callable[[Pairwise, PreTrainedModel], Function]"
+    reads: tuple[Read, ...]
+    keys: tuple[str, ...] = ()
+
+
+class PairEncoder(TextEncoder):
+    """Writes a prompt with two answers as a form asks for it; one text is one
+    comparison in one order.
+    """
+
+    n_answers = 2
+    checkpoint: Checkpoint
+
+    def __init__(
+        self, checkpoint: Checkpoint, options: EncodeOptions, form: Form
+    ) -> None:
+        super().__init__(checkpoint, options)
+        self.form = form
+
+    def encode(
+        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
+    ) -> Encoded:
+        """Return the comparisons in the order given; refuse those that are too long."""
+        encoded = self.encode_uncut(prompts, *answers)
+        longest = self.longest or np.inf
+        is_long = np.array([len(ids) > longest for ids in encoded.ids], bool)
+        remedy = "leave them out, or raise max_length where the model can read more"
+        if self.options["truncate"] is None:
+            is_long |= encoded.truncated
+            remedy += "; truncate='right' cuts them as PairRM's authors do"
+        if is_long.any():
+            problem = (
+                f"{is_long.sum()} of {len(is_long)} comparisons (in one order each, "
+                f"first number {is_long.argmax()}) are longer than the model reads"
+            )
+            raise DataError(problem, remedy)
+        return encoded
+
+    def encode_uncut(
+        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
+    ) -> Encoded:
+        """Return the comparisons in the order given, however long."""
+        require_one_of_each(prompts, *answers)
+        require_unicode(prompts, *answers)
+        comparisons = []
+        for prompt, first, second in zip(prompts, *answers, strict=True):
+            texts = []
+            for answer in (first, second):
+                if not isinstance(answer, str) or not answer.strip():
+                    number = len(comparisons)
+                    problem = f"comparison {number}: the answer {answer!r} is no text"
+                    raise DataError(problem, "fill it in, or leave the pair out")
+                texts.append(answer)
+            comparisons.append(self.form.write(self, _list_turns(prompt), *texts))
+
+        written_prompts = [repr(prompt) for prompt in prompts]
+        _, groups = np.unique(written_prompts, return_inverse=True)
+        date = None
+        if self.tokenizer.chat_template:
+            date = pinned_date(choose_template(self.tokenizer, None).jinja)
+        return Encoded(
+            ids=[np.array(text.ids, np.int32) for text in comparisons],
+            response_start=np.zeros(len(comparisons), np.intp),
+            groups=groups,
+            truncated=np.array([text.is_cut for text in comparisons], bool),
+            date=date,
+            reads=[np.array(text.reads, np.intp) for text in comparisons],
+        )
+
+
+def _list_turns(prompt: Prompt) -> list[dict[str, str]]:
+    """The messages of a prompt; DataError for a role that no form has."""
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    for turn in prompt:
+        if turn["role"] not in ("system", "user", "assistant"):
+            problem = f"a pairwise model reads no message of role {turn['role']!r}"
+            raise DataError(problem, "leave these prompts out")
+    return prompt
 
 
 class Pairwise(ReadoutScorer["Readout"], PairScorer):
@@ -125,16 +215,15 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
         *,
         name: str | None,
     ) -> None:
-        form = encoder.form
+        self.form = encoder.form
         super().__init__(
             checkpoint,
             encoder,
             placement,
-            details={"form": form.name},
+            details={"form": self.form.name},
             name=name,
         )
-        self.form: Form = form
-        self.read_at = "markers" if form.markers else "end"
+        self.read_at = "markers" if self.form.reads == MARKERS else "end"
 
     def average(self, forward: Floats, exchanged: Floats) -> Floats:
         """Margins in favour of the answer that is first in `forward`, shape (n,).
@@ -143,16 +232,14 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
         Models that answer A or B: the log-odds of the mean probability. A margin is NaN
         where either logit is.
         """
-        if self.form.markers:
+        if self.form.reads == MARKERS:
             return super().average(forward, exchanged)
         return mean_log_odds(forward, exchanged)
 
     @property
     def head_title(self) -> str:
         """The form and its head, for people."""
-        marked = "head_layer in the checkpoint"
-        read = marked if self.form.markers else "logits of A and B"
-        return f"{self.form.name}: {read}"
+        return f"{self.form.name}: {', '.join(self.form.keys) or 'logits of A and B'}"
 
     def load(self) -> "LoadedModel[Readout]":
         """Return the backbone, and the readout that gives the logit that the answer
@@ -160,47 +247,100 @@ class Pairwise(ReadoutScorer["Readout"], PairScorer):
         """
         from rmlab.scorers.readout import LoadedModel, Readout
 
-        if self.form.markers:
-            backbone, head = self._load_marked()
-        else:
-            backbone, head = self._load_lettered()
-        return LoadedModel(backbone, Readout(head, self.form.reads))
-
-    def _load_model(self, head: Sequence[str]) -> "PreTrainedModel":
-        return loading.load(
+        form = self.form
+        model = loading.load(
             self.checkpoint,
-            self.form.task,
+            form.loader,
             device=self.device,
             dtype=self.dtype,
-            head=head,
+            head=form.keys,
         )
-
-    def _load_marked(self) -> tuple[Backbone, Function]:
-        """PairRM's encoder and its head."""
-        model = self._load_model(_HEAD_KEYS)
-        backbone = with_arguments(model, self.encoder, self.form.task)
-        weights = as_float32(self.checkpoint.tensors(_HEAD_KEYS), backbone.device)
-        return backbone, _marked_head(weights)
-
-    def _load_lettered(self) -> tuple[Backbone, Function]:
-        """A language model, and its logit of A minus that of B."""
-        model = self._load_model(())
-        first, second = letters(self.tokenizer, self.checkpoint.name)
-        if self.form.generates:
-            weight = output_layer(model).weight[[first, second]].float()
-            difference = weight[:1] - weight[1:]
-            return FirstToken(model), lambda states: states[:, 0] @ difference.T
-        vocabulary = Vocabulary(model, self.checkpoint.name)
-
-        def prefer_first(states: "torch.Tensor") -> "torch.Tensor":
-            logits = vocabulary.logits(states[:, 0], [first, second])
-            return logits[:, :1] - logits[:, 1:]
-
+        head = form.make_head(self, model)
         base = loading.base_model(model)
-        return with_arguments(base, self.encoder, self.form.task), prefer_first
+        backbone = with_arguments(base, self.encoder, form.loader)
+        return LoadedModel(backbone, Readout(head, form.reads))
 
 
-_HEAD_KEYS = (
+def _choose_form(checkpoint: Checkpoint, name: str | None) -> Form:
+    """The form called `name`, or the one whose weights the checkpoint has."""
+    if name is not None and name not in FORMS:
+        raise DataError(f"form={name!r}", nearest(name, list(FORMS)))
+    if name is not None:
+        return FORMS[name]
+    if any(key.startswith("head_layer.") for key in checkpoint.weights):
+        return FORMS["pairrm"]
+    is_tied = getattr(checkpoint.config, "tie_word_embeddings", False)
+    is_decoder = not getattr(checkpoint.config, "is_encoder_decoder", False)
+    if is_decoder and (is_tied or "lm_head.weight" in checkpoint.weights):
+        return FORMS["letters"]
+    remedy = "a model that scores single answers goes to rmlab.classifier"
+    raise checkpoint.error("it is not a pairwise model", remedy)
+
+
+class Marker(NamedTuple):
+    """A token of PairRM's texts, and the setting that holds its id."""
+
+    text: str
+    setting: str
+
+
+_MARKERS = (
+    Marker("<|source|>", "source_prefix_id"),
+    Marker("<|candidate1|>", "cand1_prefix_id"),
+    Marker("<|candidate2|>", "cand2_prefix_id"),
+)
+# The limits of LLM-Blender's own code, and its misspelt word: the model was trained
+# with it.
+_SOURCE_LONGEST = 1224
+_LONGEST = 2048
+_TASK = (
+    "Finish the following coversation in each i-th turn by filling in <Response i> "
+    "with your response."
+)
+
+
+def _write_pairrm(
+    encoder: PairEncoder, turns: list[dict[str, str]], *answers: str
+) -> Comparison:
+    """The conversation with the assistant's turns left open, then two candidates that
+    fill them in; each with a marker and special tokens.
+    """
+    questions: list[str] = []
+    earlier = []
+    for turn in turns:
+        if turn["role"] == "assistant":
+            earlier.append(turn["content"])
+        else:
+            slot = f"<Response {len(questions) + 1}>"
+            questions.append(f"USER: {turn['content']}\nAssistant: {slot}")
+    texts = [_TASK + "\n".join(questions)]
+    for answer in answers:
+        filled = enumerate([*earlier, answer], 1)
+        texts.append("\n".join(f"<Response {i}>: {text}" for i, text in filled))
+
+    ids: list[int] = []
+    reads = []
+    is_cut = False
+    longest = _SOURCE_LONGEST
+    for marker, text in zip(_MARKERS, texts, strict=True):
+        segment = encoder.tokenizer.encode(marker.text + text)
+        if len(segment) > longest:
+            # The closing token stays.
+            segment = [*segment[: longest - 1], segment[-1]]
+            is_cut = True
+        token = encoder.checkpoint.settings.get(marker.setting)
+        if token not in segment[:3]:
+            problem = f"its tokenizer does not write {marker.text} as the token {token}"
+            remedy = "use the files that were published together"
+            raise encoder.checkpoint.error(problem, remedy)
+        reads.append(len(ids) + segment.index(token))
+        ids += segment
+        if marker is _MARKERS[0]:
+            longest = (_LONGEST - len(ids)) // 2
+    return Comparison(ids, reads, is_cut)
+
+
+_PAIRRM_KEYS = (
     "head_layer.1.weight",
     "head_layer.1.bias",
     "head_layer.4.weight",
@@ -208,12 +348,13 @@ _HEAD_KEYS = (
 )
 
 
-def _marked_head(weights: "dict[str, torch.Tensor]") -> Function:
-    """PairRM's head: each candidate's marker beside the source's, through two layers;
-    the mean over its tasks.
+def _pairrm_head(scorer: Pairwise, model: "PreTrainedModel") -> Function:
+    """Each candidate's marker beside the source's, through two layers; the mean over
+    its tasks.
     """
     import torch
 
+    weights = as_float32(scorer.checkpoint.tensors(_PAIRRM_KEYS), model.device)
     run = layers(weights, "head_layer", "tanh")
 
     def prefer_first(states: "torch.Tensor") -> "torch.Tensor":
@@ -225,34 +366,56 @@ def _marked_head(weights: "dict[str, torch.Tensor]") -> Function:
     return prefer_first
 
 
-class FirstToken(Backbone):
-    """An encoder with a decoder, read at the decoder's first position."""
+def _write_letters(
+    encoder: PairEncoder, turns: list[dict[str, str]], first: str, second: str
+) -> Comparison:
+    """RLHFlow's question: one user turn that holds the conversation and both answers;
+    no beginning token.
+    """
+    tokenizer = encoder.tokenizer
+    context = ""
+    for turn in turns:
+        role = "assistant" if turn["role"] == "assistant" else "user"
+        context += f"\n<turn> {role}\n {turn['content']}"
+    answers = f"[RESPONSE A] {first} [RESPONSE B] {second}"
+    question = f"[CONTEXT] \n{context}\n {answers} \n"
+    chat = [{"role": "user", "content": question}]
+    jinja = choose_template(tokenizer, None).jinja
+    (text,) = render(tokenizer, jinja, [chat], header=False)
+    plain = text.replace(tokenizer.bos_token or "", "", 1)
+    ids = call(tokenizer, plain, add_special_tokens=False)["input_ids"]
+    return Comparison(ids, [len(ids) - 1])
 
-    def __init__(self, model: "PreTrainedModel") -> None:
-        super().__init__(model)
-        self.passes = _FirstTokenPasses(model)
 
-    @cached_property
-    def packing(self) -> Packing:
-        """Texts go together in padded batches."""
-        return Packing("the model has an encoder and a decoder")
+def _letters_head(scorer: Pairwise, model: "PreTrainedModel") -> Function:
+    """The logit of "A" minus that of "B"."""
+    letters = []
+    for letter in "AB":
+        ids = scorer.tokenizer.encode(letter, add_special_tokens=False)
+        if len(ids) != 1:
+            problem = f"its tokenizer splits {letter!r} into {len(ids)} tokens"
+            raise scorer.checkpoint.error(problem, "one token each is needed")
+        letters += ids
+    vocabulary = Vocabulary(model, scorer.checkpoint.name)
+
+    def prefer_first(states: "torch.Tensor") -> "torch.Tensor":
+        logits = vocabulary.logits(states[:, 0], letters)
+        return logits[:, :1] - logits[:, 1:]
+
+    return prefer_first
 
 
-class _FirstTokenPasses(Passes):
-    def forward(self, **inputs: "torch.Tensor") -> "torch.Tensor":
-        """The states that enter the output layer for the first token, (texts, 1,
-        hidden).
-        """
-        model = self.model
-        begin = int(model.config.decoder_start_token_id)
-        start = inputs["input_ids"].new_full((len(inputs["input_ids"]), 1), begin)
-        states: list[torch.Tensor] = []
-        hook = model.get_output_embeddings().register_forward_pre_hook(
-            lambda _, arguments: states.append(arguments[0])
-        )
-        with hook:
-            model(**inputs, decoder_input_ids=start, use_cache=False)
-        return states.pop()
+_ALL_FORMS = (
+    Form("pairrm", "AutoModel", _write_pairrm, _pairrm_head, MARKERS, _PAIRRM_KEYS),
+    Form(
+        "letters",
+        "AutoModelForCausalLM",
+        _write_letters,
+        _letters_head,
+        (Read.LAST,),
+    ),
+)
+FORMS = {form.name: form for form in _ALL_FORMS}
 
 
 def mean_log_odds(forward: Floats, exchanged: Floats) -> Floats:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from rmlab.inference.memory import upload
+from rmlab.metrics.steps import StepRule, combine_steps
+from rmlab.scorers.base import Rows
 from rmlab.scorers.reads import Read, read_positions
 from rmlab.tables import DataError
 
@@ -89,11 +91,42 @@ class Readout:
         states = batch.stacked() if has_one_each else pool_states(batch, counts)
         return self.head(states)
 
-    def score(self, outputs: Floats, places: Places, texts: Ints) -> Floats:
+    def score(self, outputs: Floats, places: Places, texts: Ints) -> Rows:
         """Return the scores of texts with these outputs; labels mix in float64."""
         if self.label_weights is None:
             return outputs[:, 0]
         return outputs @ self.label_weights
+
+
+@dataclass
+class StepReadout(Readout):
+    """A head that is read behind each step of an answer.
+
+    `combine`: the rule of `rmlab.metrics.combine_steps` that makes the steps' scores
+    one.
+    """
+
+    combine: StepRule = "last"
+
+    @torch.inference_mode()
+    def read(self, batch: "Batch", places: Places) -> torch.Tensor:
+        """Return the scores of all steps, one text's behind the other's, still on the
+        device.
+        """
+        rows = {"rows": np.concatenate(batch.where)}
+        states = batch.rows[upload(rows, batch.rows.device)["rows"]]
+        return self.head(states[:, None])[:, 0]
+
+    def score(self, outputs: Floats, places: Places, texts: Ints) -> Rows:
+        """Return each text's score and its list of step scores."""
+        ends = np.cumsum(places.counts[texts, 0])
+        steps = [part.tolist() for part in np.split(outputs, ends[:-1])]
+        rows = np.empty((len(texts), 2), object)
+        rows[:, 0] = combine_steps(steps, self.combine)
+        # A list of lists would become columns.
+        for row, step_scores in zip(rows, steps, strict=True):
+            row[1] = step_scores
+        return rows
 
 
 def pool_states(batch: "Batch", counts: Ints) -> torch.Tensor:

@@ -20,7 +20,8 @@ class Read(Enum):
     pad token, where transformers' classes read. BEFORE_FIRST_PAD: the token before the
     first pad token, where older ones read. MEAN: the mean over all tokens.
     PROMPT_END: the last token before the answer. GATE: the token that closes the user's
-    turn before the answer's header, such as `<|eot_id|>`. SOURCE, CANDIDATE_1,
+    turn before the answer's header, such as `<|eot_id|>`. STEPS: the mark behind each
+    step of the answer. SOURCE, CANDIDATE_1,
     CANDIDATE_2: the markers of a text that compares two answers.
     """
 
@@ -31,6 +32,7 @@ class Read(Enum):
     MEAN = "mean"
     PROMPT_END = "prompt end"
     GATE = "gate"
+    STEPS = "every step"
     SOURCE = "source"
     CANDIDATE_1 = "first candidate"
     CANDIDATE_2 = "second candidate"
@@ -48,9 +50,11 @@ def read_positions(
     """Return the positions of a text that a read needs; the states of several are
     averaged.
     """
-    n_tokens = len(encoded.ids[text])
     if read is Read.MEAN:
-        return np.arange(n_tokens)
+        return np.arange(len(encoded.ids[text]))
+    if read is Read.STEPS:
+        assert encoded.reads is not None
+        return encoded.reads[text]
     if read is Read.FIRST:
         position = 0
     elif read is Read.PROMPT_END:

@@ -30,7 +30,6 @@ _HEADS = ("score.", "classifier.")
 _CLASSES = {
     "SEQ_CLS": "AutoModelForSequenceClassification",
     "CAUSAL_LM": "AutoModelForCausalLM",
-    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
 }
 # Ways to begin that change the base when the adapter is put on it.
 _CHANGED_BASE = ("pissa", "olora", "loftq", "corda", "lora_ga")

@@ -8,8 +8,8 @@ from typing import Any
 
 from rmlab.tables import DataError
 
-# Classes of models that score the steps of an answer.
-_STEPWISE = re.compile(r"ForProcessReward|PRM|ForPrm")
+# Classes of models that score the steps of an answer in a way that is not known here.
+_STEPWISE = re.compile(r"PRM")
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -26,16 +26,15 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def refuse_settings(name: str, settings: Mapping[str, object]) -> None:
-    """Raise DataError for a configuration of another kind of model.
-
-    Models that score the steps of an answer have no score of the whole, and a Reformer
-    draws its attention at random.
+    """Raise DataError for a process reward model of an unknown kind, and for a
+    Reformer, which draws its attention at random.
     """
     architectures = settings.get("architectures")
     for kind in architectures if isinstance(architectures, list) else []:
         if _STEPWISE.search(str(kind)):
             problem = f"model={name!r} is a {kind}, a process reward model"
-            raise DataError(problem, "use an outcome reward model")
+            remedy = "use one whose class is in the table of docs/heads.md"
+            raise DataError(problem, remedy)
 
     if settings.get("model_type") == "reformer":
         problem = f"model={name!r}: a Reformer draws its attention at random"

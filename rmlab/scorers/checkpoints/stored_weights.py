@@ -136,13 +136,14 @@ def read_file(path: Path, names: Iterable[str]) -> Iterator[tuple[str, "torch.Te
 def as_float32(
     tensors: Iterable[tuple[str, "torch.Tensor"]],
     device: "torch.device",
-    rows: int | None = None,
+    rows: int | list[int] | None = None,
 ) -> dict[str, "torch.Tensor"]:
-    """Weights (their first `rows` rows) on a device, numbers in float32."""
+    """Weights (their first `rows` rows, or these) on a device, numbers in float32."""
+    chosen = rows if isinstance(rows, list) else slice(rows)
     weights = {}
     for name, tensor in tensors:
         if tensor.ndim:
-            tensor = tensor[:rows]
+            tensor = tensor[chosen]
         if tensor.is_floating_point():
             tensor = tensor.float()
         weights[name] = tensor.to(device)

@@ -50,8 +50,7 @@ def head_keys(checkpoint: Checkpoint) -> list[str]:
 
     if getattr(checkpoint.config, "is_encoder_decoder", False):
         raise checkpoint.error(
-            "it has an encoder and a decoder",
-            "a pairwise one (SteamSHP) goes to rmlab.pairwise",
+            "it has an encoder and a decoder", "use a decoder or an encoder alone"
         )
     model = loading.empty_model(checkpoint, AutoModelForSequenceClassification)
     prefix = f"{model.base_model_prefix}."

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from rmlab.plug_ins import load_plug_ins
 from rmlab.scorers.reads import Read
-from rmlab.tables import DataError, nearest
+from rmlab.tables import DataError, nearest, response_text
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from rmlab.inference.encoding import Response
     from rmlab.scorers.encoder import TextEncoder
 
 Weights = Mapping[str, "Tensor"]
@@ -63,6 +64,32 @@ class EndToken:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """How a process reward model gets the steps of an answer.
+
+    `mark`: stands behind each step; its last token is read. `template`: Jinja text, or
+    the name of a format; None is the tokenizer's own template. `is_apart`: whether the
+    tokenizer gets the prompt and each step by itself. `verdicts`: two words whose last
+    tokens the head compares, the good one first.
+    """
+
+    mark: str
+    template: str | None = None
+    is_apart: bool = False
+    verdicts: tuple[str, ...] = ()
+
+    def split(self, response: "Response") -> list[str]:
+        """The steps of an answer: a list's own, else what stands between blank lines,
+        or between line breaks where a line break is the mark.
+        """
+        if isinstance(response, list):
+            return response
+        gap = r"\n" if self.mark == "\n" else r"\n\s*\n"
+        steps = re.split(gap, response_text(response))
+        return [step for step in steps if step.strip()]
+
+
+@dataclass(frozen=True)
 class Head:
     """One kind of head.
 
@@ -73,7 +100,7 @@ class Head:
     `explicit_only`: used only if `head=` names it.
     `rows`: how many rows of the weights are read. `runner`: what RewardBench's runner
     writes for these models (`convention="reward-bench"`). `end_tokens`: models that
-    read a token of their own.
+    read a token of their own. `steps`: how process reward models get their steps.
     """
 
     name: str
@@ -88,6 +115,7 @@ class Head:
     rows: int | None = None
     runner: str = _ONCE
     end_tokens: tuple[EndToken, ...] = ()
+    steps: Steps | None = None
 
     def keys(self, checkpoint: Iterable[str]) -> list[str]:
         """The weights of this head among the checkpoint's keys; empty where a part is
@@ -190,6 +218,22 @@ def _stack(
         return lambda states: run(states[:, 0])
 
     return make
+
+
+def _good_share(prefix: str, good: int) -> Callable[[Weights, Settings], Function]:
+    """A process reward: the probability of label `good` of two."""
+
+    def make(weights: Weights, _: Settings) -> Function:
+        run = layers(weights, prefix, "relu")
+        return lambda states: run(states[:, 0]).softmax(1)[:, [good]]
+
+    return make
+
+
+def _value_share(weights: Weights, _: Settings) -> Function:
+    """Skywork-o1-PRM: a value, made a probability."""
+    run = layers(weights, "v_head.summary", "relu")
+    return lambda states: run(states[:, 0]).sigmoid()
 
 
 def _normalized(weights: Weights, settings: Settings) -> Function:
@@ -328,6 +372,15 @@ _LABELS = Head(
 _GATING = ("regression_layer.weight", "gating.layers")
 _GATING_EXTRA = ("gating.logit_scale", "reward_transform_matrix")
 
+# Conversations of process reward models: Skywork's, and Math-Shepherd's.
+_BEGUN_LINES = (
+    "{{ bos_token }}{% for m in messages %}{{ m['content'] + '\n' }}{% endfor %}"
+)
+_SPACED = (
+    "{% for m in messages %}{{ m['content'] }}"
+    "{% if add_generation_prompt or not loop.last %}{{ ' ' }}{% endif %}{% endfor %}"
+)
+
 # Every head, the more particular first.
 HEADS: tuple[Head, ...] = (
     Head(
@@ -369,6 +422,44 @@ HEADS: tuple[Head, ...] = (
         _stack("classifier"),
         extra=("classifier.bias",),
         architecture="ForTokenClassification",
+    ),
+    Head(
+        "steps",
+        "Qwen2.5-Math-PRM",
+        ("score.0", "score.2"),
+        _good_share("score", 1),
+        (Read.STEPS,),
+        architecture="ForProcessReward",
+        steps=Steps("<extra_0>"),
+    ),
+    Head(
+        "step_values",
+        "Skywork-o1-Open-PRM",
+        ("v_head.summary",),
+        _value_share,
+        (Read.STEPS,),
+        architecture="ForPrm",
+        steps=Steps("\n", _BEGUN_LINES, is_apart=True),
+    ),
+    Head(
+        "step_labels",
+        "process models of trl's PRMTrainer",
+        ("score.weight",),
+        _good_share("score", 1),
+        (Read.STEPS,),
+        ("score.bias",),
+        explicit_only=True,
+        steps=Steps("\n", "raw", is_apart=True),
+    ),
+    Head(
+        "step_verdicts",
+        "Math-Shepherd",
+        ("lm_head.weight",),
+        _good_share("lm_head", 0),
+        (Read.STEPS,),
+        explicit_only=True,
+        rows=2,
+        steps=Steps(" ки\n", _SPACED, verdicts=("+", "-")),
     ),
     Head("attributes", "URM", ("score", "weights.fc"), _attribute_means),
     Head(
