@@ -61,7 +61,7 @@ def best_of(scores: pd.DataFrame, ties: SharedCredit = "share") -> pd.DataFrame:
     is_missing = np.bincount(prompt, np.isnan(score), n_prompts) > 0
 
     share = n_right / np.maximum(n_highest, 1)  # no answer may have a score
-    credit_of_tie = {"share": share, "loss": 0.0, "win": 1.0}
+    credit_of_tie = {"share": share, "loss": 0 * share, "win": np.ones(n_prompts)}
     places = [is_missing, n_right == 0, n_right < n_highest]
     outcome = np.select(places, [MISSING, LOSS, TIE], WIN)
     columns = {

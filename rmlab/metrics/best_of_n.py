@@ -4,6 +4,7 @@ choice gains.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -271,7 +272,8 @@ def best_of_gain(
     pools = group_pools(scores, cluster)
     sizes = sizes or pools.default_sizes()
     names = pools.prompts["model"].unique()
-    table = pd.DataFrame(_list_contrasts(len(names), sizes), columns=_GAIN[:5])
+    contrasts = list(_list_contrasts(len(names), sizes))
+    table = pd.DataFrame(contrasts, columns=_Contrast._fields)
     if table.empty:
         return table.reindex(columns=_GAIN)
 
@@ -279,9 +281,8 @@ def best_of_gain(
     curves = pd.DataFrame({n: _mean_rows(credits[n]) for n in sizes})
     # Of equal ones the smallest.
     peaks = curves.fillna(-1).idxmax(axis=1).where(curves.notna().any(axis=1))
-    rows = list(table.itertuples())
-    credit_a = np.array([credits[row.n_a][row.model_a] for row in rows])
-    credit_b = np.array([credits[row.n_b][row.model_b] for row in rows])
+    credit_a = np.array([credits[row.n_a][row.model_a] for row in contrasts])
+    credit_b = np.array([credits[row.n_b][row.model_b] for row in contrasts])
     difference = credit_a - credit_b
     n_rows, n_prompts = difference.shape
     _, first_rows = group_codes(pools.prompts.drop(columns="model"), PROMPT)
@@ -318,21 +319,29 @@ def best_of_gain(
     return table[_GAIN]
 
 
-def _list_contrasts(
-    n_models: int, sizes: Sequence[int]
-) -> Iterator[tuple[str, int, int, int, int]]:
-    """What is compared, with the two models and their n."""
+class _Contrast(NamedTuple):
+    """What is compared, with the numbers of the two models and their n."""
+
+    comparison: str
+    model_a: int
+    model_b: int
+    n_a: int
+    n_b: int
+
+
+def _list_contrasts(n_models: int, sizes: Sequence[int]) -> Iterator[_Contrast]:
+    """The rows of a table of gains."""
     for model in range(n_models):
         for n in sizes:
             if n > 1:
-                yield "n and 1", model, model, n, 1
+                yield _Contrast("n and 1", model, model, n, 1)
     for model in range(n_models):
         for n in sizes:
             if n % 2 == 0:
-                yield "n and n / 2", model, model, n, n // 2
+                yield _Contrast("n and n / 2", model, model, n, n // 2)
     for n in sizes:
         for first, second in combinations(range(n_models), 2):
-            yield "models", first, second, n, n
+            yield _Contrast("models", first, second, n, n)
 
 
 def _lay_out_credits(pools: Pools, sizes: Iterable[int]) -> dict[int, FloatArray]:
