@@ -593,7 +593,7 @@ BAD = [
         "template.* missing",
     ),
     (debias, FEW, {}, DataError, "4 prompts"),
-    (debias, (SCORES, None), {}, DataError, "features: None"),
+    (debias, (SCORES, None), {}, DataError, "'characters'"),
     (
         length_controlled,
         (PLAIN, FEATURES),
@@ -617,8 +617,57 @@ def test_bad_input_is_named(function, tables, options, error, message):
         function(*tables, **options)
 
 
+def test_responses_in_place_of_features_are_counted():
+    """Length was left out without a word."""
+    responses = rmlab.load("mini")
+    scores = rmlab.score(responses, "longest")
+    features = rmlab.styles.features(responses)
+    with_tokens = responses.assign(tokens=features["characters"] // 4)
+    for function, options in (
+        (style_effects, {}),
+        (exchange_rate, {}),
+        (length_controlled, {}),
+        (style_controlled, {"controls": "markdown"}),
+        (debias, {"on": "words"}),
+    ):
+        expected = function(scores, features, **options)
+        for table in (responses, with_tokens):
+            pd.testing.assert_frame_equal(function(scores, table, **options), expected)
+    assert style_effects(scores, with_tokens, terms=["tokens"])["effect"].item() > 0
+
+
+def test_a_rate_needs_a_term_beside_correctness():
+    """Without styles and features the table was empty."""
+    with pytest.raises(DataError, match="features"):
+        exchange_rate(NO_STYLE)
+
+
+def test_the_limits_of_a_rate_have_the_fewer_degrees_of_freedom():
+    """Right answers differ in few prompts only, steps in all: Fieller by hand."""
+    scores, _ = world(60, skill=4.0, style=1.0, seed=3)
+    few = scores["id"].astype(int) < 8
+    scores = scores[few | (scores["label"] == "chosen")]
+    terms = ["correct", "step"]
+    row = exchange_rate(scores, terms=terms).iloc[0]
+
+    prompt = pd.factorize(scores["id"])[0]
+    right = (scores["label"] == "chosen").to_numpy(float)
+    x = demean(np.column_stack([right, scores["slot"]]).astype(float), prompt)
+    y = demean(scores["score"].to_numpy(), prompt)
+    fit = fit_without_clusters(y, x, prompt, 60)
+    assert fit.df[0] < 8 < fit.df[1]
+    deviation = fit.without - fit.effect
+    (v00, v01), (_, v11) = 59 / 60 * deviation.T @ deviation
+    t = scipy.stats.t.ppf(0.975, fit.df[0])
+    e0, e1 = fit.effect
+    limits = np.roots(
+        [e0**2 - t**2 * v00, -2 * (e0 * e1 - t**2 * v01), e1**2 - t**2 * v11]
+    )
+    assert sorted(limits) == pytest.approx([row["low"], row["high"]], rel=1e-9)
+
+
 def test_features_without_counts_are_told_what_is_needed():
-    """The responses themselves were answered with "allowed: ;"."""
+    """Keys alone were answered with "allowed: ;"."""
     with pytest.raises(DataError, match="'characters'") as error:
         length_controlled(SCORES, FEATURES[KEY])
     assert "allowed: ;" not in str(error.value)

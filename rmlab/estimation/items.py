@@ -374,11 +374,16 @@ def count_labels(scores: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntA
     return n_chosen, n_rejected
 
 
-def number_clusters(table: pd.DataFrame, cluster: str | None) -> IntArray:
-    """Cluster of each row; default: the prompt, or its family."""
+def cluster_columns(table: pd.DataFrame, cluster: str | None) -> list[str]:
+    """The columns that define a cluster; DataError for one that is not there."""
     columns = tables.default_cluster(table) if cluster is None else [cluster]
     require_item_columns(table, [], columns)
-    return _cluster_codes(table, columns, PROMPT)
+    return columns
+
+
+def number_clusters(table: pd.DataFrame, cluster: str | None) -> IntArray:
+    """Cluster of each row; default: the prompt, or its family."""
+    return _cluster_codes(table, cluster_columns(table, cluster), PROMPT)
 
 
 def _cluster_codes(
