@@ -58,18 +58,16 @@ def doctor(
 
         Every scorer: `nan`, `alone` (texts alone come out as together), `position` (of
         comparisons: winners that change with the order of the answers) and `saturation`
-        (distinct scores, ties). A model on this machine also: `adapter` (of one: its
-        base, and whether its head was trained with it), `head` (its weights are in the
-        checkpoint), `packs` (how texts go together), `tokenizer` (as its file says),
-        `template`, `truncated`, `bos` (the beginning token stands once: twice is
-        another input than in training), `read` (the token that the head reads, or the
-        tokens of the answer of an implicit reward: the last is the same in all texts),
-        `pad` (not the end token, which other programs would take for padding), PairRM's
-        `markers`, and `dtype` (noise against float32). A server also: the checks of
+        (distinct scores, ties). A model on this machine also: `head` (its weights are
+        in the checkpoint), `template`, `truncated`, `bos` (the beginning token stands
+        once: twice is another input than in training), `read` (the token that the head
+        reads, or the tokens of the answer of an implicit reward: the last is the same
+        in all texts), `pad` (not the end token, which other programs would take for
+        padding), and `dtype` (noise against float32). A server also: the checks of
         `rmlab.remote`, then `texts`. A judge, which is asked some questions twice:
-        `answers`, `model`, `verdict` (can be read), `length` (not cut), `truncated`
-        (questions read to their end), `repeat` (the same verdict again), `spread` (of
-        ratings), `position` and `cost` (of all responses).
+        `answers`, `verdict` (can be read), `length` (not cut), `truncated` (questions
+        read to their end), `repeat` (the same verdict again), `spread` (of ratings) and
+        `position`.
 
     Raises
     ------
