@@ -253,3 +253,16 @@ def test_the_table_is_whole():
     counts = Counter(row["call"] for row in ROWS)
     calls = {"classifier", "implicit_reward", "pairwise", "judge", "refused"}
     assert counts.keys() == calls
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_doctor_says_what_keeps_gemma_2s_cap(tmp_path, mini, dtype):
+    # The cap, window and scale of Gemma 2 27B.
+    settings = {"attn_logit_softcapping": 50.0, "query_pre_attn_scalar": 144}
+    folder = toy.save_model(tmp_path / "m", "gemma2", sliding_window=4096, **settings)
+    checks = rmlab.doctor(str(folder), mini, dtype=dtype, sample=6).set_index("check")
+    assert "eager" in checks["found"]["attention"]
+    assert "50" in checks["found"]["attention"]
+    assert checks["status"]["alone"] == "pass"
+    plain = rmlab.doctor(toy.save_model(tmp_path / "l"), mini, sample=6)
+    assert "attention" not in set(plain["check"])

@@ -104,6 +104,16 @@ def _check_head(examined: Examined) -> Finding:
     return Finding("pass", examined.scorer.head_title)
 
 
+def _check_attention(examined: Examined) -> Finding | None:
+    """Which attention runs, of a model with a cap on its logits (Gemma 2)."""
+    config = examined.scorer.backbone.model.config
+    cap = getattr(config.get_text_config(), "attn_logit_softcapping", None)
+    if cap is None:
+        return None
+    detail = f"{config._attn_implementation}, in packs rmlab's own: both keep the cap"
+    return Finding("pass", f"{detail} {cap:g} of its logits, which sdpa drops")
+
+
 def _check_template(examined: Examined) -> Finding:
     """Where the chat template comes from."""
     encoded = examined.encoded
@@ -279,6 +289,7 @@ def grade_precision(sample: Sample, exact: Floats) -> Finding:
 
 _TEXT_CHECKS: Checks[Examined] = {
     "head": Check(_check_head, is_needed=True),
+    "attention": Check(_check_attention),
     "template": Check(_check_template, is_needed=True),
     "truncated": Check(_check_length),
 }
