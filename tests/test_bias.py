@@ -330,6 +330,13 @@ def test_a_planted_effect_of_length_is_taken_off_whole():
     assert slope == pytest.approx(0.8, rel=0.05)
 
 
+def test_a_single_step_of_style_is_taken_off_alone():
+    scores, _ = world(400, style=0.0, seed=1)
+    scores["score"] += 0.8 * (scores["style"] == "markdown")
+    removed = debias(scores, on="step_markdown").groupby("style")["removed"].mean()
+    assert removed.tolist() == pytest.approx([0, 0, 0.8], abs=0.1)
+
+
 def test_what_debiasing_changes_is_the_comparison_of_two_models():
     scores, features = world(60, length=0.6, style=0.0, seed=9)
     scores = check_scores(scores)
@@ -439,6 +446,16 @@ def test_what_cannot_be_fitted_has_its_reason():
             varies = "vary" not in reason
             assert row[["controlled", "se", "low", "high"]].isna().all() == varies
             assert np.isnan(row.filter(regex="effect").astype(float)).all()
+
+
+def test_a_control_that_always_differs_by_the_same_has_no_accuracy_at_none():
+    """The accuracy of concise over plain stood as that at equal style."""
+    pairs = metrics.pairs(world(40, style=1.0, seed=5)[0])
+    is_one_step = (pairs["chosen_style"] == "concise") & (pairs["level"] == "hard")
+    is_one_step &= pairs["rejected_style"] == "plain"
+    row = style_controlled(pairs[is_one_step], controls="style").iloc[0]
+    assert np.isnan(row["controlled"])
+    assert "style differs the same way" in row["reason"]
 
 
 def with_headings(won, chosen, rejected, seed=0):

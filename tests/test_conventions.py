@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fakes import toy_responses
-from test_heads import gating_layers, named, publish, same
+from test_heads import named, publish, same
 
 from rmlab import toy
 from rmlab.checks import doctor
@@ -103,39 +103,6 @@ def test_a_doubled_beginning_token_is_repeated_where_its_runner_doubles_it(
     assert (twice - once).abs().max() > 0.01 * once.std()
     assert scorer.provenance()["convention"] == "reward-bench-twice"
     assert scorer.fingerprint != classifier(folder).fingerprint
-
-
-def test_armo_rm_reads_both_of_its_places_behind_two_beginning_tokens(tmp_path):
-    gate, regression, transform = (
-        gating_layers(False),
-        torch.nn.Linear(32, 5, bias=False),
-        torch.randn(5, 5),
-    )
-    weights = named(gate, "gating.layers.") | named(regression, "regression_layer.")
-    weights |= {
-        "reward_transform_matrix": transform,
-        "gating.logit_scale": torch.tensor([1.5]),
-    }
-    settings = {"num_objectives": 5, "gating_temperature": 10}
-    scorer = classifier(
-        publish(tmp_path / "m", weights, settings=settings), convention="reward-bench"
-    )
-    words, backbone, expected = scorer.tokenizer, backbone_of(tmp_path / "m"), []
-    with torch.no_grad():
-        for prompt, whole in rendered(words):
-            before, ids = (words(text)["input_ids"] for text in (prompt, whole))
-            assert ids[:2] == [words.bos_token_id] * 2
-            found = backbone(torch.tensor([ids])).last_hidden_state[0]
-            x = found[len(before) - 1]
-            for i, part in enumerate(gate):
-                x = torch.relu(part(x)) if i < len(gate) - 1 else part(x)
-            expected.append(
-                (
-                    torch.softmax(x / 10, 0) * 1.5 * (regression(found[-1]) @ transform)
-                ).sum()
-            )
-    same(scorer(PROMPTS, RESPONSES), torch.stack(expected))
-    assert scorer.provenance()["convention"] == "reward-bench-twice"
 
 
 def test_the_default_pipeline_masks_the_second_beginning_token(tmp_path):

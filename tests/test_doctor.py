@@ -313,10 +313,6 @@ def test_flips_ties_and_distances():
         assert finding.status == status
     assert "1 of 8" in grade_precision(same, one_flip).detail
     assert "2 tied comparisons" in saturation(tied).detail
-    # A function has no dtype to change.
-    for dtype, advised in (("bfloat16", True), ("float32", False), (None, False)):
-        remedy = saturation(replace(tied, dtype=dtype)).remedy
-        assert ("dtype" in remedy) == advised
 
 
 def test_an_error_becomes_a_finding_by_its_parts_and_not_by_its_punctuation():

@@ -613,9 +613,14 @@ def test_nemotron_reads_the_first_logit_of_the_next_token(tmp_path):
         assert score == pytest.approx(out.scores[0][0, 0].item(), abs=1e-5)
 
 
-def test_a_head_stored_in_float32_is_not_rounded_by_a_half_precision_backbone(tmp_path):
+@pytest.mark.parametrize("prefix", ["regression_head.", "score."])
+def test_a_head_stored_in_float32_is_not_rounded_by_a_half_precision_backbone(
+    tmp_path, prefix
+):
+    """Read apart from the class, or by the class itself."""
     layer = nn.Linear(HIDDEN, 1, bias=False)
-    folder = publish(tmp_path / "m", named(layer, "regression_head."))
+    settings = {"architectures": ["LlamaForSequenceClassification"], "num_labels": 1}
+    folder = publish(tmp_path / "m", named(layer, prefix), settings=settings)
     head = classifier(folder, dtype="bfloat16")
     run = head.readout.head
     rows = torch.randn(4, 1, HIDDEN)

@@ -253,6 +253,5 @@ class Benchmark:
     def lowest_chance(self) -> float:
         """What random scores earn in the subset where they earn least."""
         if isinstance(self.chance, Mapping):
-            chances = self.chance.values()
-            return min(chance for chance in chances if not math.isnan(chance))
+            return float(np.nanmin(list(self.chance.values())))
         return self.chance

@@ -25,7 +25,7 @@ _SIDES = {
 _TIES = ("tie", "tie (bothbad)")
 _N_LANGUAGES = 6
 _SETS = ("MMLU-Pro", "MATH", "GPQA", "MBPP-Plus", "IFEval")
-SETS = tuple(name.lower() for name in _SETS)
+SETS = tuple(map(str.lower, _SETS))
 _CORRECTNESS_HUB = HubPlace(
     [f"lmarena-ai/PPE-{name}-Best-of-K" for name in _SETS], "main"
 )
@@ -122,7 +122,7 @@ def _find_set(file: Path) -> str:
 def _read_marks(row: FileRow) -> list[bool]:
     """Whether each candidate is right."""
     marks = row.cells.get("scores")
-    if not isinstance(marks, list) or not all(isinstance(mark, bool) for mark in marks):
+    if not isinstance(marks, list) or not {*map(type, marks)} <= {bool}:
         row.refuse("scores", "a list of true and false, one for each response")
     return marks
 

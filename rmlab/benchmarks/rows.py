@@ -60,7 +60,7 @@ class FileRow:
     def read_subset(self, subsets: Sequence[str], column: str = "subset") -> str:
         """One of the benchmark's subsets as it spells them, whatever the case."""
         value = str(self.cells.get(column))
-        subset_of_spelling = {name.lower(): name for name in subsets}
+        subset_of_spelling = dict(zip(map(str.lower, subsets), subsets, strict=True))
         subset = subset_of_spelling.get(value.lower())
         if subset is None:
             similar = tables.nearest(value, subsets)

@@ -46,7 +46,7 @@ class Source:
         head, _, path = name.partition(".")
         if path and head in self.columns:
             cells = [_walk(cell, path) for cell in self.columns[head]]
-            if any(cell is not None for cell in cells):
+            if cells.count(None) < len(cells):
                 return cells
         problem = f"{self.place}: columns[{role!r}]: no column {short(name)}"
         raise DataError(problem, nearest(name, list(self.columns)))

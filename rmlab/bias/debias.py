@@ -34,7 +34,7 @@ def debias(
         Columns of `features`, which enter as log2 (log2(1 + count) where they can be
         0), or "step": concise 0, plain 1, markdown 2. A liking for Markdown alone does
         not lie on a straight line through the three: name what is liked ("headings",
-        say) where you know it.
+        say) where you know it, or one step ("step_plain", "step_markdown").
 
     Returns
     -------

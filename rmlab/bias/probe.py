@@ -48,7 +48,7 @@ _BOUNDS = {"accuracy": (0.0, 1.0), "accuracy_change": (-1.0, 1.0), "flips": (0.0
 def probe(
     responses: pd.DataFrame,
     scorer: "PlainScorer",
-    transforms: Sequence[str | Change] | None = None,
+    transforms: str | Sequence[str | Change] | None = None,
     *,
     target: Literal["response", "prompt"] = "response",
     by: str | Sequence[str] = ("transform", "domain"),
@@ -67,7 +67,7 @@ def probe(
         A table of responses.
     scorer : callable
         Takes prompts and responses and returns their scores.
-    transforms : sequence, optional
+    transforms : str or sequence, optional
         Functions from text to text, or names; default: all names. Of answers:
         strip_markdown, headings, bold, bullets, padding, hedging, confidence, emoji,
         and the controls synonyms, spacing, final_newline. Of prompts: typo,
@@ -150,13 +150,13 @@ def probe(
 
 
 def _resolve_transforms(
-    transforms: Sequence[str | Change] | None, known: Mapping[str, Transform]
+    transforms: str | Sequence[str | Change] | None, known: Mapping[str, Transform]
 ) -> list[Transform]:
     """Transforms from names and functions; default: all known ones."""
     if transforms is None:
         return list(known.values())
     changes = []
-    for item in transforms:
+    for item in [transforms] if isinstance(transforms, str) else transforms:
         if isinstance(item, Transform):
             changes.append(item)
         elif callable(item):

@@ -202,7 +202,7 @@ def _split_panels(
 def _explain(cells: pd.DataFrame) -> str:
     """What colours mean, and the marks that some cells have."""
     marks = []
-    if (cells["accuracy"] < 0.5).any():
+    if (cells["accuracy"].round(2) < 0.5).any():
         marks.append("corner cut: below 0.5")
     if (cells["n_ties"] >= _HATCHED * cells["n_pairs"]).any():
         marks.append("hatched: ties")
@@ -258,7 +258,7 @@ def _write_shares(ax: "Axes", cells: pd.DataFrame, notes: list[str], size: str) 
             )
             hatching.set(linewidth=0, edgecolor=ink)
             ax.add_patch(hatching)
-        if share < 0.5:
+        if round(share, 2) < 0.5:  # as it is written
             right = column + 1
             cut = [(right - _CORNER, row), (right, row), (right, row + _CORNER)]
             ax.add_patch(Polygon(cut, color=ax.get_facecolor(), linewidth=0))

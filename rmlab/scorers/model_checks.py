@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,7 @@ from rmlab.scorers.score_checks import (
 
 if TYPE_CHECKING:
     from rmlab.inference.encoding import Encoded
+    from rmlab.scorers.implicit import ImplicitReward
     from rmlab.scorers.local import LocalScorer
 
 _TIMES = {0: "not at all", 1: "once", 2: "twice"}
@@ -36,7 +37,7 @@ class Examined:
     stand and, of comparisons, exchanged.
     """
 
-    scorer: "LocalScorer"
+    scorer: "LocalScorer[Any]"
     rows: pd.DataFrame
     orders: list[list[Text]]
     size: int
@@ -249,7 +250,9 @@ def count_leading(ids: Ids, token: int | None) -> int:
     return int((np.append(ids, -1) != token).argmax())
 
 
-def _check_precision(scorer: "LocalScorer", sample: Sample) -> Finding:
+def _check_precision(
+    scorer: "LocalScorer[Any] | ImplicitReward", sample: Sample
+) -> Finding:
     """How far half precision is from float32, and how many comparisons it turns."""
     if sample.dtype == "float32":
         return Finding("pass", "float32: there is nothing more exact to compare with")
@@ -257,7 +260,7 @@ def _check_precision(scorer: "LocalScorer", sample: Sample) -> Finding:
         detail = f"{sample.dtype} not compared: the model is in memory"
         return Finding("warn", detail, "save it and examine the folder")
     # A copy that does not fit beside it waits in host memory.
-    exact = scorer.in_float32().score_alone(sample.texts)
+    exact = scorer.remake(dtype="float32").score_alone(sample.texts)
     return grade_precision(sample, exact)
 
 
@@ -287,20 +290,23 @@ _TOKEN_CHECKS: Checks[Examined] = {
 
 
 def examine_model(
-    scorer: "LocalScorer", responses: pd.DataFrame, size: int
+    scorer: "LocalScorer[Any] | ImplicitReward",
+    model: "LocalScorer[Any]",
+    responses: pd.DataFrame,
+    size: int,
 ) -> Iterator[tuple[str, Finding]]:
-    """Yield the findings on a model on this machine; about `size` of the texts that it
-    can read are scored.
+    """Yield the findings on a scorer whose texts go through `model`; about `size` of
+    the texts that it can read are scored.
     """
     rows, orders = list_orders(scorer, responses)
-    examined = Examined(scorer, rows, orders, size)
+    examined = Examined(model, rows, orders, size)
     can_score = yield from run_checks(_TEXT_CHECKS, examined)
     if not can_score or examined.is_long.all():
         return
     yield from run_checks(_TOKEN_CHECKS, examined)
 
     # The provenance has it too, but hashes all weights.
-    dtype = str(scorer.dtype).removeprefix("torch.")
+    dtype = str(model.dtype).removeprefix("torch.")
     sampled_rows = rows.iloc[examined.sampled]
     sample = take_sample(scorer, sampled_rows, examined.texts, dtype)
     if (yield from run_checks(SCORE_CHECKS, sample)):

@@ -187,12 +187,11 @@ def _check_finite(sample: Sample) -> Finding:
         return Finding("pass", f"{n} of {n} scores are finite")
 
     first = sample.rows.iloc[int(is_bad.argmax())]
-    columns = [*KEY[1:], "chosen_slot", "rejected_slot"]
-    values = [f"{column} {first[column]}" for column in columns if column in first]
+    place = f"{first['domain']}, id {first['id']}"
     count = f"{is_bad.sum()} of {n} scores are not finite"
     download = "if it stays, the weights themselves hold NaN: download them again"
     remedy = f"score with dtype='float32'; {download}"
-    return Finding("fail", f"{count}, first: {', '.join(values)}", remedy)
+    return Finding("fail", f"{count}, first: {place}", remedy)
 
 
 def _check_company(sample: Sample) -> Finding | None:
@@ -242,14 +241,9 @@ def _check_saturation(sample: Sample) -> Finding:
     n_distinct = distinct.nunique()
     n_tied = int((sample.margins(sample.together) == 0).sum())
     counts = f"{n_distinct} distinct scores for {n} distinct {_unit(sample)}"
+    detail = f"{counts}, {n_tied} tied comparisons"
     remedy = "read raw logits, never a sigmoid; count ties with the results"
-    if sample.dtype not in (None, "float32"):
-        remedy = f"score with dtype='float32'; {remedy}"
-    return Finding(
-        grade(n_distinct == n, n_distinct > n // 2),
-        f"{counts}, {n_tied} tied comparisons",
-        remedy,
-    )
+    return Finding(grade(n_distinct == n, n_distinct > n // 2), detail, remedy)
 
 
 SCORE_CHECKS: Checks[Sample] = {

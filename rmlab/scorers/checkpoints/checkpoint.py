@@ -259,10 +259,7 @@ def find(
         revision=snapshot.commit,
         weights=weights,
         settings=settings,
-        # Beside an adapter's file transformers would read that one.
-        has_safetensors=".safetensors" in suffixes
-        and not is_renamed
-        and not (snapshot.folder / ADAPTER).is_file(),
+        has_safetensors=".safetensors" in suffixes and not is_renamed,
         trust_remote_code=trust_remote_code,
     )
 

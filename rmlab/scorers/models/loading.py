@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rmlab.inference.passes import Passes, takes_argument
+from rmlab.inference.passes import Passes
 from rmlab.scorers.checkpoints.adapters import (
     PREFIX,
     Adapted,
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
-# Settings that hold the longest text; the last two are Whisper's decoder's and MPT's.
+# Settings that hold the longest text; the last is MPT's.
 _WINDOWS = (
     "max_position_embeddings",
     "n_positions",
-    "max_target_positions",
     "max_seq_len",
 )
 
@@ -274,14 +273,9 @@ def _load_whole(
     refuse_unused_weights(checkpoint.name, report["unexpected_keys"], read_keys)
 
     model.eval().requires_grad_(False)
-    # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
-    # ask it to go without a cache.
-    if not takes_argument(model.base_model, "use_cache"):
-        model.config.use_cache = False
     if "device_map" not in options:
         model.to(device)
-    if not getattr(model.config, "is_encoder_decoder", False):
-        _try_backbone(model, checkpoint, str(dtype).removeprefix("torch."))
+    _try_backbone(model, checkpoint, str(dtype).removeprefix("torch."))
     return cast("PreTrainedModel", model)
 
 
@@ -445,10 +439,8 @@ def fits(
     checkpoint: Checkpoint,
     device: "torch.device",
     dtype: "torch.dtype",
-    *,
-    share: float = 0.85,
 ) -> bool:
-    """Whether the weights fill at most `share` of the memory that is free on a GPU.
+    """Whether the weights leave some of the memory that is free on a GPU.
 
     Always true on other devices.
     """
@@ -458,7 +450,7 @@ def fits(
         return True
     n_bytes = checkpoint.n_weights * dtype.itemsize
     free_bytes, _ = torch.cuda.mem_get_info(device)
-    return n_bytes <= share * free_bytes
+    return n_bytes <= 0.85 * free_bytes
 
 
 def empty_model(
