@@ -397,17 +397,13 @@ def test_the_last_token_reward_is_the_score(zoo, architecture):
 
 
 def test_token_rewards_are_the_scores_of_the_texts_so_far(tiny):
-    from rmlab.inference.forward import Batch
-
     table = token_rewards(tiny, "Why?", "Because it is.")
     prepared = tiny.prepare(["Why?"], ["Because it is."])
     ids, start = prepared.ids[0], int(prepared.response_start[0])
     for k, end in enumerate(range(start, len(ids))):
         row = tiny.backbone.alone(ids[: end + 1], np.array([end]))
-        reward = tiny.read_head(
-            Batch(np.zeros(1, np.intp), row, [np.zeros(1, np.intp)])
-        )
-        assert table["reward"].iloc[k] == pytest.approx(reward[0], abs=1e-5)
+        reward = float(tiny.readout.head(row[None]))
+        assert table["reward"].iloc[k] == pytest.approx(reward, abs=1e-5)
 
 
 def test_occlusion_says_what_each_sentence_is_worth():

@@ -14,7 +14,7 @@ from fakes import responses
 from test_template import R1
 
 from rmlab import toy
-from rmlab.scorers import Text
+from rmlab.scorers.base import Text
 from rmlab.scorers.implicit import LanguageModel, implicit_reward
 from rmlab.scorers.models import loading, vocabulary
 from rmlab.scoring import score

@@ -19,7 +19,7 @@ from rmlab.judges.readers import (
     Reader,
     choose_reader,
 )
-from rmlab.scorers import Text
+from rmlab.scorers.base import Text
 from rmlab.tables import DataError
 
 URL = "http://127.0.0.1:9/v1"

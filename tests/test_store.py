@@ -8,7 +8,6 @@ import subprocess
 import sys
 import warnings
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from hypothesis import strategies as st
 import rmlab
 from rmlab import store as store_module
 from rmlab.baselines import longest
-from rmlab.records import check_writable
 from rmlab.scoring import merge_stores, score
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -247,16 +245,6 @@ def test_what_a_damaged_line_held_is_written_again(folder):
     assert read(f"{folder}-copy") == TRUTH
 
 
-def test_another_layout_is_refused_by_its_number(folder):
-    fs, path = fill(folder)
-    content = fs.cat_file(path).split(b"\n", 1)[1]
-    fs.pipe_file(
-        path, store_module.encode_line({"rmlab_store": 3, "run": {}}, "f1") + content
-    )
-    with pytest.raises(DataError, match=r"layout 3\b.* layout 2\b"):
-        read(folder)
-
-
 def test_lines_of_another_fingerprint_are_refused(folder):
     fs, path = fill(folder)
     fs.makedirs(f"{folder}/f2")
@@ -293,22 +281,6 @@ def test_bad_arguments_are_named(folder, tmp_path):
 def test_addresses_that_cannot_be_used_are_refused(place, message):
     with pytest.raises(DataError, match=f"store: {message}"):
         Store(place)
-
-
-@pytest.mark.parametrize(
-    "place", ["~nobody-of-this-name", "~nobody-of-this-name/x.csv"]
-)
-def test_a_home_folder_of_nobody_is_refused(place):
-    """It was a RuntimeError of pathlib."""
-    for use in (
-        Store,
-        rmlab.read_scores,
-        rmlab.load_preferences,
-        check_writable,
-        partial(rmlab.io.join, responses(2)),
-    ):
-        with pytest.raises(DataError, match=place):
-            use(place)
 
 
 def test_a_stored_value_that_is_no_score_of_the_scorer_is_refused(tmp_path):
@@ -492,7 +464,7 @@ DRIVER = """
 import json, random, sys, time
 from crashes import kill, start
 from fakes import Streaming, responses
-from rmlab.scorers import Text
+from rmlab.scorers.base import Text
 from rmlab.scoring import score
 from rmlab.store import Store
 url, seed = sys.argv[1:]

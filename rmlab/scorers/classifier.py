@@ -245,10 +245,6 @@ class Classifier(LocalScorer["Readout"]):
             raise self.checkpoint.error(problem, "leave pooling out")
         return tuple(_POOLING[pooling] if read in ENDS else read for read in reads)
 
-    def read_head(self, batch: Batch) -> Floats:
-        """The rewards of a batch's rows, with one row for each read of a text."""
-        return _read_rows(self.parts.readout, batch)
-
     def token_rewards(self, encoded: Encoded, text: int) -> tuple[Ids, Floats] | None:
         """Token ids of an answer, and the score if the text ended at each; None where a
         model sees what follows.

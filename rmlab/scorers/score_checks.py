@@ -17,7 +17,7 @@ from rmlab.findings import (
     run_checks,
 )
 from rmlab.metrics.pairing import cross_answers, describe_pairs
-from rmlab.scorers.base import Floats, Ints, PairScorer, Scorer, Text, check_rows
+from rmlab.scorers.base import Floats, Ints, PairScorer, Scorer, Text, collect_scores
 from rmlab.tables import KEY, PROMPT, DataError, group_codes
 
 
@@ -113,10 +113,7 @@ def take_sample(
     scorer: Scorer, rows: pd.DataFrame, texts: list[Text], dtype: str | None = None
 ) -> Sample:
     """Score the texts of some rows, together and alone."""
-    together = np.full(len(texts), np.nan)
-    for positions, values in scorer.stream(texts):
-        scores = check_rows(values, len(positions), scorer, scorer.name)
-        together[positions] = scores[:, 0]
+    together = collect_scores(scorer, texts)
     alone = scorer.score_alone(texts)
     rows = rows.reset_index(drop=True)
     return Sample(scorer, rows, texts, together, alone, dtype)

@@ -399,7 +399,8 @@ class Sender(Generic[K, T]):
             now = time.monotonic()
             turn = max(now, self._next_turn)
             self._next_turn = turn + 1 / (self._client.rate or math.inf)
-        self._stop.wait(turn - now)
+        if turn > now:
+            self._stop.wait(turn - now)
         with _CHANGED:
             while spent.open and self._missing(n_tokens) and not self._stop.is_set():
                 _CHANGED.wait()
