@@ -4,7 +4,7 @@ judges are asked in both orders.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -120,8 +120,10 @@ def _mean_margin(judgments: Sequence[object]) -> float:
 
 def _list_scores(judgment: object) -> list[float]:
     """Scores of the answers in the order shown, none where a judgment has none."""
-    inner = judgment.get("judgment") if isinstance(judgment, Mapping) else None
-    scores = inner.get("scores") if isinstance(inner, Mapping) else None
+    try:
+        scores = judgment["judgment"]["scores"]  # type: ignore[index]
+    except (TypeError, KeyError):
+        return []
     return scores if isinstance(scores, list) and len(scores) == 2 else []
 
 

@@ -250,8 +250,9 @@ def read_table(
     table = strip_prompts(table)
     layout = find_layout(table, mapping)
     table.understood["layout"] = layout.name
-    mark_role = find_mark(table, layout.marks) if layout.marks != LABELS else "label"
-    is_rated = mark_role not in ("label", "labels")
+    is_rated = False
+    if layout.marks:
+        is_rated = find_mark(table, layout.marks) not in ("label", "labels")
     needs_labels = compares and not is_rated
     frame, errors = _list_answers(table, layout, needs_labels)
     if errors and (not drop_bad or frame.empty):

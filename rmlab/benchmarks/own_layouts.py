@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat, starmap
 from typing import NamedTuple
 
+import numpy as np
+
 from rmlab.benchmarks.conversations import read_messages
 from rmlab.benchmarks.roles import OwnColumns, OwnTable, name_column, spell
 from rmlab.tables import LABELS, DataError
@@ -233,7 +235,9 @@ def _read_mark(table: OwnTable, row: int, role: str, cell: object) -> float:
     """A label as 1 or 0, a rating as it is, and a rank so that the first is largest."""
     if role not in ("label", "labels"):
         mark = _to_score(table, row, role, cell)
-        return -mark if role == "rank" else mark
+        if role == "rank":
+            mark = -mark
+        return mark
     word = str(cell).strip().lower()
     if word not in _MARK_OF_WORD:
         table.refuse(row, role, "chosen or rejected, 1 or 0, true or false")
@@ -285,9 +289,7 @@ def _list_verdicts(table: OwnTable) -> list[str]:
 
 def _normalise(cell: object) -> str:
     """A winner's cell as text: 1.0 is "1", and "A >> B" is "a>b"."""
-    text = "" if cell is None else str(cell).strip().lower()
-    if text in ("true", "false"):
-        return "1" if text == "true" else "0"
+    text = {"true": "1", "false": "0"}.get(spell(cell), spell(cell))
     whole = re.fullmatch(r"(-?\d+)\.0", text)
     return whole[1] if whole else re.sub(r"\s*([<>=])\1*\s*", r"\1", text)
 
@@ -336,9 +338,8 @@ def _name_numbers(
         raise DataError(f"{scale}, and its middle is not known", remedy)
     table.notes.append(f"middle {middle:g}, scale {low:g} to {high:g}")
 
-    table.added["strength"] = [
-        None if grade is None else abs(grade - middle) for grade in grades
-    ]
+    distances = np.abs(np.array(grades, float) - middle)
+    table.added["strength"] = distances.tolist()
     verdict_of: dict[float | None, str] = {}
     for number in numbers:
         verdict_of[number] = _RIVAL[table.better]
@@ -402,14 +403,14 @@ class OwnLayout(NamedTuple):
     """A layout: its name, the roles that show it (any group of them), and what reads
     its rows.
 
-    `marks`: of these the first that is there says which answers are better.
+    `marks`: of these roles the first that is there says which answers are better.
     `is_grouped`: a prompt has several rows.
     """
 
     name: str
     needs: Sequence[Sequence[str]]
     read: Callable[[OwnTable], ReadRow]
-    marks: Sequence[str] = LABELS
+    marks: Sequence[str] = ()
     is_grouped: bool = False
 
 
@@ -445,6 +446,8 @@ def find_layout(table: OwnTable, mapping: OwnColumns) -> OwnLayout:
     for layout in chosen or LAYOUTS:
         if any(starmap(table.has, layout.needs)):
             return layout
-    wanted = LABELS if not table.is_scored else SCORED_PAIR
-    table.require(*(chosen[0].needs[0] if chosen else wanted))
+    wanted: Sequence[str] = SCORED_PAIR if table.is_scored else LABELS
+    if chosen:
+        wanted = chosen[0].needs[0]
+    table.require(*wanted)
     raise AssertionError

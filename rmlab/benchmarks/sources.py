@@ -122,15 +122,19 @@ def unpack_texts(cells: Cells) -> Cells:
     """
     unpacked: Cells = []
     for cell in cells:
-        value = _parse_text(cell) if isinstance(cell, str) else cell
+        value = _parse_text(cell)
         if value is not None and not isinstance(value, list | dict):
             return cells
         unpacked.append(value)
     return unpacked
 
 
-def _parse_text(text: str) -> object:
-    """The list or object that a text spells, None for an empty one, else the text."""
+def _parse_text(text: object) -> object:
+    """The list or object that a text spells, None for an empty one; anything else as it
+    is.
+    """
+    if not isinstance(text, str):
+        return text
     text = text.strip()
     if not text:
         return None

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, stdtr
+import scipy
 
 from rmlab import tables
 from rmlab.bias.answers import look_up_sides, read_counts, style_steps
@@ -128,8 +128,8 @@ def length_controlled(
         return _length_columns(lengths[group.rows], y, group.cluster)
 
     difference = lengths[:, :1] - lengths[:, 1:]
-    control = _Control([measure], ["effect"], difference, make_columns)
-    return _fit_outcomes(pairs, control, by, ties, cluster, confidence, is_near)
+    control = _Control([measure], ["effect"], difference, make_columns, is_near)
+    return _fit_outcomes(pairs, control, by, ties, cluster, confidence)
 
 
 def style_controlled(
@@ -218,12 +218,14 @@ class _Control(NamedTuple):
     make_columns: gives the columns of a regression, all zero where the answers do not
     differ, and below them those of the differences whose effects are reported, (rows +
     controls, k). It takes the outcomes, their group, and the controls that it may use.
+    is_near: whether both answers are nearly alike, where the result shows those alone.
     """
 
     names: list[str]
     effects: list[str]
     differences: FloatArray
     make_columns: Callable[[FloatArray, Group, BoolArray], FloatArray]
+    is_near: BoolArray | None = None
 
 
 def _fit_outcomes(
@@ -233,7 +235,6 @@ def _fit_outcomes(
     ties: Ties,
     cluster: str | None,
     confidence: float,
-    is_near: BoolArray | None = None,
 ) -> pd.DataFrame:
     """One row per group."""
     earned = credit(pairs, ties=ties)
@@ -243,17 +244,17 @@ def _fit_outcomes(
         y = earned[answered.rows]
         points, reasons = _fit_points(y, answered, control)
         log_odds = estimate(points.value, points.se, points.df, confidence)
-        share = expit(log_odds.value[0])
+        share = scipy.special.expit(log_odds.value[0])
         numbers: Numbers = {
             "accuracy": estimate_mean(y, answered, confidence).value,
             "controlled": share,
             "se": share * (1 - share) * log_odds.se[0],  # by the delta method
             # Limits of odds keep those of a share between 0 and 1.
-            "low": expit(log_odds.low[0]),
-            "high": expit(log_odds.high[0]),
+            "low": scipy.special.expit(log_odds.low[0]),
+            "high": scipy.special.expit(log_odds.high[0]),
         }
-        if is_near is not None:
-            close = is_near[answered.rows]
+        if control.is_near is not None:
+            close = control.is_near[answered.rows]
             near, reason = _look_near(y, answered, close, points, confidence)
             numbers |= near
             reasons.append(reason)
@@ -342,12 +343,12 @@ def _look_near(
     # Both come from the same prompts: the error of their difference is paired.
     cluster = np.unique(group.cluster, return_inverse=True)[1]
     residual = np.where(is_near, y - mean.value, 0.0) / is_near.sum()
-    share = expit(points.value[0])
+    share = scipy.special.expit(points.value[0])
     influence = share * (1 - share) * points.influence[:, 0]
     influence = influence - np.bincount(cluster, residual)
     t = abs(share - mean.value[0]) / np.sqrt((influence**2).sum())
     n_clusters = len(np.unique(close.cluster))
-    if 2 * stdtr(n_clusters - 1, -t) < _DISAGREES:
+    if 2 * scipy.special.stdtr(n_clusters - 1, -t) < _DISAGREES:
         return near, _DISAGREEMENT
     return near, ""
 

@@ -1,6 +1,7 @@
 """Effects of correctness, style and length on the score, and their exchange rate."""
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -164,6 +165,15 @@ def exchange_rate(
     return rates
 
 
+class _Rows(NamedTuple):
+    """Scores of a group that count, with the terms' columns, prompts and clusters."""
+
+    y: FloatArray
+    design: FloatArray
+    prompt: IntArray
+    cluster: IntArray
+
+
 class _Fit(NamedTuple):
     """Terms of one group's fit: their effects (k,), the same without each cluster of
     the model (clusters, k), degrees of freedom (k,), and why each is missing (k,).
@@ -218,18 +228,13 @@ def _fit_models(
         # A lone score tells no difference.
         n_scores = np.bincount(prompt, observed)
         answered = group.select(observed & (n_scores[prompt] > 1))
-        rows = answered.rows
-        fitted = _fit_terms(
-            y[rows],
-            design[rows],
-            prompts[rows],
-            answered,
-            spreads[models[group.rows[0]]],
-            terms,
-        )
+        at = answered.rows
+        rows = _Rows(y[at], design[at], prompts[at], answered.cluster)
+        spread = spreads[models[group.rows[0]]]
+        fitted = _fit_terms(rows, terms, spread, answered.few)
         counts: Numbers = {
             "n_prompts": answered.n_prompts,
-            "n": len(rows),
+            "n": len(at),
             "missing": (~observed).sum(),
         }
         return show(fitted._replace(counts=counts), confidence)
@@ -257,24 +262,17 @@ def _design(
     return terms, np.column_stack(columns)
 
 
-def _fit_terms(
-    y: FloatArray,
-    design: FloatArray,
-    prompt: IntArray,
-    group: Group,
-    spread: Spread,
-    terms: list[str],
-) -> _Fit:
+def _fit_terms(rows: _Rows, terms: list[str], spread: Spread, few: str) -> _Fit:
     """Least squares with an intercept for every prompt (docs/statistics.md, Style)."""
     # Without the prompts' means the intercept of each prompt is out of the regression
     # (Frisch, Waugh and Lovell).
-    x = demean(design, prompt)
-    if not len(y):
+    x = demean(rows.design, rows.prompt)
+    if not len(x):
         reasons = ["no prompt with two scores"] * len(terms)
-    elif np.isnan(measure_spread(y, prompt, prompt).value):
+    elif np.isnan(measure_spread(rows.y, rows.prompt, rows.prompt).value):
         reasons = ["scores do not vary within a prompt"] * len(terms)
     else:
-        reasons = dependence_reasons(x, terms, design, "within a prompt")
+        reasons = dependence_reasons(x, terms, rows.design, "within a prompt")
 
     n_clusters = len(spread.clusters)
     effect = np.full(len(terms), np.nan)
@@ -284,46 +282,40 @@ def _fit_terms(
     misfit = ""
     is_fitted = reason == ""
     if is_fitted.any():
-        y = demean(y, prompt) / spread.value
-        cluster = np.searchsorted(spread.clusters, group.cluster)
+        y = demean(rows.y, rows.prompt) / spread.value
+        cluster = np.searchsorted(spread.clusters, rows.cluster)
         fit = fit_without_clusters(y, x[:, is_fitted], cluster, n_clusters)
         effect[is_fitted] = fit.effect
         without[:, is_fitted] = fit.without
-        no_interval = group.few
-        if not no_interval and np.isnan(spread.without).any():
-            no_interval = "scores vary in one prompt only"
-        reason[is_fitted] = no_interval
-        if not no_interval:
+        if not few and np.isnan(spread.without).any():
+            few = "scores vary in one prompt only"
+        reason[is_fitted] = few
+        if not few:
             df[is_fitted] = fit.df
             decided = np.where(fit.is_decided, "one prompt alone decides it", "")
             reason[is_fitted] = decided
-            names = [name for name in terms if not reasons[terms.index(name)]]
-            counts = design[:, is_fitted]
-            misfit = _find_misfit(y, counts, prompt, cluster, names)
+            fitted = rows._replace(design=rows.design[:, is_fitted], cluster=cluster)
+            misfit = _find_misfit(fitted, [*compress(terms, is_fitted)])
     return _Fit(terms, effect, without, df, reason, spread, misfit, {})
 
 
-def _find_misfit(
-    y: FloatArray,
-    design: FloatArray,
-    prompt: IntArray,
-    cluster: IntArray,
-    terms: list[str],
-) -> str:
+def _find_misfit(rows: _Rows, terms: list[str]) -> str:
     """Say which counts have an effect that is not linear, else "".
 
     Their squares enter one at a time, beside all terms.
     """
+    y = demean(rows.y, rows.prompt)
+    n_clusters = int(rows.cluster.max()) + 1
     counts = [name for name in terms if name not in ("correct", *STEPS)]
     bent = []
     for name in counts:
-        count = design[:, terms.index(name)]
+        count = rows.design[:, terms.index(name)]
         square = (count - count.mean()) ** 2
-        raw = np.column_stack([design, square])
-        columns = demean(raw, prompt)
+        raw = np.column_stack([rows.design, square])
+        columns = demean(raw, rows.prompt)
         if dependence_reasons(columns, [*terms, "square"], raw)[-1]:
             continue
-        fit = fit_without_clusters(y, columns, cluster, int(cluster.max()) + 1)
+        fit = fit_without_clusters(y, columns, rows.cluster, n_clusters)
         se = np.sqrt(np.diag(jackknife(fit.without, fit.effect)))
         p = estimate(fit.effect, se, fit.df, 0.95).p[-1]
         if p * len(counts) < _MISFIT:

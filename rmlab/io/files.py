@@ -311,7 +311,9 @@ def _read_file(
     header = native.read_header(path)
     if format == "rmlab" or (format is None and _is_native(header)):
         frame = native.read_frame(path, sidecar)
-        return frame if model is None else frame.assign(model=model)
+        if model is not None:
+            frame["model"] = model
+        return frame
 
     data = read_source(path)
     if format == "pool" or (format is None and _is_pool(header)):
@@ -369,8 +371,8 @@ def _find_files(source: Paths, *, pairs: bool) -> list[Path]:
         else:
             paths += _match_files(str(path))
     if not paths:
-        table = "pairs" if pairs else "scores"
-        raise DataError(f"source: no file of {table} in {source!r}", "name the files")
+        problem = f"source: no file of scores or pairs in {source!r}"
+        raise DataError(problem, "name the files")
     return list(dict.fromkeys(paths))
 
 

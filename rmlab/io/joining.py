@@ -98,10 +98,12 @@ def _read_plain(data: Source, columns: Mapping[str, str] | None) -> pd.DataFrame
     plain = pd.DataFrame(dict(data.columns))
     if columns:
         plain = select_columns(data, columns)
-    names = "'id' or 'response'" if "score" in plain else "'score'"
     if "score" not in plain or {"id", "response"}.isdisjoint(plain):
-        problem = f"scores: no column {names}; found: {short(list(plain))}"
-        raise DataError(problem, "name it: columns={'score': ...}")
+        needed = "'score', and 'id' or 'response'"
+        problem = (
+            f"scores: the columns {needed} are needed; found: {short(list(plain))}"
+        )
+        raise DataError(problem, "name them: columns={'score': ...}")
     if data.comma == ",":
         plain["score"] = plain["score"].map(data.to_number)
     return plain

@@ -36,7 +36,9 @@ def find_runner(data: Source) -> str | None:
         score = data.columns.get("score_chosen", [[]])[0]
         if present and isinstance(score, list):
             return name
-    return "reward-bench" if data.columns.keys() >= {*_JUDGED.values()} else None
+    if data.columns.keys() >= {*_JUDGED.values()}:
+        return "reward-bench"
+    return None
 
 
 def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
