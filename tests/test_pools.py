@@ -457,12 +457,12 @@ def test_a_curve_takes_a_fifth_of_the_time_of_a_plain_loop(real_steps):
     sizes = (1, 2, 4, 8, 16, 32)
     seconds = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         curve = metrics.best_of_curve(pool, sizes=sizes, by="model")
-        seconds.append(time.perf_counter() - start)
-    start = time.perf_counter()
+        seconds.append(time.process_time() - start)
+    start = time.process_time()
     expected = plain_loop(pool, sizes)
-    loop = time.perf_counter() - start
+    loop = time.process_time() - start
     assert curve["accuracy"].tolist() == pytest.approx(expected.tolist())
     assert min(seconds) <= 0.2 * loop
 
