@@ -1,5 +1,6 @@
 """Sphinx configuration; `make docs` builds the pages into docs/_build/html."""
 
+import csv
 import re
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ import live
 import shared_parameters
 
 from rmlab import __version__
+from rmlab.records import shipped
 from rmlab.scorers.models.heads import HEADS
 
 logger = logging.getLogger(__name__)
@@ -89,10 +91,35 @@ def _heads() -> str:
     return "\n".join(["| head | models | weights | read |", "|---|---|---|---|", *rows])
 
 
+def _models() -> str:
+    """The table of published models, from the file that the doctor reads."""
+    lines = [
+        "| model | class | head, form or reader | call | points | layout from |",
+        "|---|---|---|---|---|---|",
+    ]
+    with shipped("models.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            options = f", {row['options']}" if row["options"] else ""
+            call = f"`rmlab.{row['call']}(model{options})`"
+            if row["call"] == "refused":
+                call = "refused"
+            cells = [
+                f"[{row['model']}](https://huggingface.co/{row['model']})",
+                row["architecture"] or row["backbone"],
+                f"`{row['head']}`" if row["call"] != "refused" else "-",
+                call,
+                row["notes"],
+                row["source"],
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 gallery.refresh()
 live.refresh()
 myst_substitutions = {
     "heads": _heads(),
+    "models": _models(),
     "thumbnails": gallery.thumbnails(),
     **lessons.tables(),
     **instruments.tables(),

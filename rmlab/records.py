@@ -124,11 +124,11 @@ def read_json(path: Path) -> object:
 
 def unique_fields(fields: list[tuple[str, object]]) -> Row:
     """An object of JSON; ValueError where it names a field twice."""
-    row = dict(fields)
-    if len(row) < len(fields):
-        counts = Counter(name for name, _ in fields)
-        (repeated, _), *_ = counts.most_common(1)
-        raise ValueError(f"an object names the field {short(repeated)} twice")
+    row: Row = {}
+    for name, value in fields:
+        if name in row:
+            raise ValueError(f"an object names the field {short(name)} twice")
+        row[name] = value
     return row
 
 
@@ -142,20 +142,15 @@ def read_csv_lines(path: Path) -> tuple[list[str], list[list[str]]]:
     is as long as the header.
     """
     header, *lines = _read_lines(path)
-    _refuse_repeated(path, Counter(header))
+    for name, count in Counter(header).items():
+        if count > 1:
+            problem = f"{path}: the column {short(name)} stands there twice"
+            raise DataError(problem, "keep one of them")
     for number, line in enumerate(lines):
         if len(line) != len(header):
             cells = f"{len(line)} cells, the header has {len(header)}"
             raise DataError(f"{path}: row {number} has {cells}", "repair the row")
     return header, lines
-
-
-def _refuse_repeated(path: Path, names: Counter[str]) -> None:
-    """Raise DataError where a file names a column twice."""
-    for name, count in names.items():
-        if count > 1:
-            problem = f"{path}: the column {short(name)} stands there twice"
-            raise DataError(problem, "keep one of them")
 
 
 def has_decimal_commas(path: Path) -> bool:
@@ -193,14 +188,11 @@ def read_parquet(
 
     try:
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            names = Counter(file.schema_arrow.names)
-            result = convert(file)
+            return convert(file)
     # A damaged file raises errors of Arrow, of Unicode and of JSON.
     except Exception as error:
         problem = f"{path}: cannot be read as Parquet ({short(str(error))})"
         raise DataError(problem, "write it again") from None
-    _refuse_repeated(path, names)
-    return result
 
 
 def _read_text(path: Path) -> str:
@@ -235,22 +227,16 @@ def _require_file(path: Path) -> None:
         suffixes = ", ".join(SUFFIXES)
         raise DataError(f"{path}: is a folder", f"name a file with one of {suffixes}")
     if not path.exists():
-        names = []
-        if path.parent.is_dir():
-            names = sorted(file.name for file in path.parent.iterdir())
+        names = [file.name for file in path.parent.glob("*")]
         remedy = f"check the path from {Path.cwd()}"
         if get_close_matches(path.name, names):
-            remedy = nearest(path.name, names)
+            remedy = nearest(path.name, sorted(names))
         raise DataError(f"{path}: no such file", remedy)
 
 
 def expand_path(path: str | os.PathLike[str]) -> Path:
-    """The path with the home folder in place of `~`; DataError for an unknown user."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        problem = f"{path}: no such user has a home folder"
-        raise DataError(problem, f"write ./{path}") from None
+    """The path with the home folder in place of `~`."""
+    return Path(os.path.expanduser(path))
 
 
 def fail(

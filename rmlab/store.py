@@ -181,9 +181,7 @@ class Store:
                 if content is None:
                     n_damaged += 1
                 elif "rmlab_store" in content:
-                    _require_layout(path, content)
-                    run = content.get("run", {})
-                    runs[writer] = dict(run)  # type: ignore[call-overload]
+                    runs[writer] = dict(content["run"])  # type: ignore[call-overload]
                 else:
                     n_records[writer] += 1
                     yield Record(writer, str(content["key"]), content["value"])
@@ -239,14 +237,7 @@ class Store:
 
     def fingerprints(self) -> list[str]:
         """Fingerprints with records, sorted."""
-        names = self.list_files("")
-        return [
-            name
-            for name in names
-            if _FINGERPRINT.fullmatch(name)
-            and not _TABLE.search(name)
-            and self._list_records(name)
-        ]
+        return [name for name in self.list_files("") if self._list_records(name)]
 
     def tables(self) -> list[str]:
         """Names of the finished tables, and of the provenance beside them."""
@@ -297,7 +288,11 @@ class Store:
         self, fingerprint: str, name: str, lines: list[bytes], run: WriterRun
     ) -> None:
         """Append lines to a file, or put a new object; new ones begin with a header."""
-        path = f"{self._folder(fingerprint)}/{name}"
+        if not _FINGERPRINT.fullmatch(fingerprint):
+            problem = f"fingerprint: {fingerprint!r} cannot name a folder"
+            allowed = "allowed: up to 128 letters, digits, '.', '_', '-'"
+            raise DataError(problem, allowed)
+        path = f"{self.root}/{fingerprint}/{name}"
         content = b"".join(lines)
         if not (self.is_local and os.path.exists(path)):
             header = {"rmlab_store": VERSION, "run": run}
@@ -320,13 +315,6 @@ class Store:
             self._n_files[fingerprint] += 1
             raise write_error(error, Path(path)) from error
 
-    def _folder(self, fingerprint: str) -> str:
-        if not _FINGERPRINT.fullmatch(fingerprint):
-            problem = f"fingerprint: {fingerprint!r} cannot name a folder"
-            allowed = "allowed: up to 128 letters, digits, '.', '_', '-'"
-            raise DataError(problem, allowed)
-        return f"{self.root}/{fingerprint}"
-
     def _open_files(self, fingerprint: str) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Names of the files with records, and their lines."""
         names = self._list_records(fingerprint)
@@ -344,7 +332,6 @@ class Store:
 
     def _list_records(self, fingerprint: str) -> list[str]:
         """Names of the files with records."""
-        self._folder(fingerprint)
         names = self.list_files(fingerprint)
         return [name for name in names if name.endswith(SUFFIX)]
 
@@ -365,15 +352,6 @@ def _open_url(url: str) -> tuple["AbstractFileSystem", str]:
     if not root or any(sign in root for sign in "*?["):
         raise DataError(f"store: {url!r} names no single folder", remedy)
     return fs, root
-
-
-def _require_layout(path: str, header: Mapping[str, object]) -> None:
-    layout = header["rmlab_store"]
-    if layout != VERSION:
-        file = f"{path} has layout {layout}"
-        remedy = "give store= a new folder, or use the rmlab that wrote this one"
-        problem = f"store: {file}, and this rmlab reads layout {VERSION}"
-        raise DataError(problem, remedy)
 
 
 def _warn_of_damage(path: str, n_damaged: int, n_records: int) -> None:

@@ -90,11 +90,6 @@ HEAD_WEIGHTS = {
         GATING | {"gating.logit_scale": (1,)} | stack("gating.layers", 32, 24, 5),
         {"num_objectives": 5},
     ),
-    "distribution": (
-        stack("regression_layer.network", 32, 24, 60)
-        | stack("gating_layer.network", 32, 24, 6),
-        {"num_objectives": 60, "softmax": True, "temperature": 2.0},
-    ),
     "attributes": (linear("score", 32, 10) | stack("weights.fc", 32, 32, 5), {}),
     "attribute_means": (linear("score", 32, 10), {}),
     "value_stack": (stack("v_head.summary", 32, 16, 1), {}),
@@ -111,7 +106,6 @@ HEAD_WEIGHTS = {
         {"architectures": ["Qwen2ForTokenClassification"]},
     ),
     "score_head": (linear("score_head", 32, 1), {"score_type": "reward"}),
-    "projection": (linear("out_proj", 32, 1), {"pooling": "last"}),
     "score_stack": (stack("score", 32, 32, 1), {}),
 }
 # Heads with settings that change what they compute.
@@ -127,10 +121,6 @@ SETTINGS = {
     "score_head, cost": (
         "score_head",
         {"score_type": "cost", "do_normalize": True, "mean": [0.2], "var": [4.0]},
-    ),
-    "distribution, no softmax": (
-        "distribution",
-        {"num_objectives": 60, "softmax": False},
     ),
 }
 

@@ -4,6 +4,7 @@ tables, refusals, fields.
 
 import json
 from collections import defaultdict
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -60,50 +61,37 @@ def test_rm_bench_from_files_of_domains_and_from_the_total_file(
     assert len(responses) == 5 * 2 * 6
     assert responses["subset"].drop_duplicates().tolist() == list(RM_BENCH)
     assert (responses["domain"] == responses["subset"].str.split("-").str[0]).all()
-    assert [set(responses["benchmark"]), set(responses["source"])] == [
-        {"rm-bench"},
-        {"here"},
-    ]
+    assert set(responses["benchmark"]) == {"rm-bench"}
+    assert set(responses["source"]) == {"here"}
     first = responses[:6]
     assert first["label"].tolist() == ["chosen"] * 3 + ["rejected"] * 3
     assert first["slot"].tolist() == [0, 1, 2] * 2
     assert first["style"].tolist() == list(STYLES) * 2
     assert first["response"].tolist() == row(0)["chosen"] + row(0)["rejected"]
-    assert first["prompt"].tolist() == [row(0)["prompt"]] * 6
-    assert responses["id"].tolist()[::6] == [
-        str(10 * place + i) for place in range(5) for i in (0, 2)
-    ]
+    assert set(first["prompt"]) == {row(0)["prompt"]}
+    ids = [str(10 * place + i) for place in range(5) for i in (0, 2)]
+    assert responses["id"].tolist()[::6] == ids
     assert responses.attrs == {"missing_domains": []}
-    rows = [
-        {**r, "id": f"{subset}/{r['id']}", "domain": subset}
-        for subset in sorted(RM_BENCH)
-        for r in json.loads((folder / f"{subset}_filtered.json").read_text("utf-8"))
-    ]
+
+    rows = []
+    for subset in sorted(RM_BENCH):
+        of_file = json.loads((folder / f"{subset}_filtered.json").read_text("utf-8"))
+        rows += [r | {"id": f"{subset}/{r['id']}", "domain": subset} for r in of_file]
     total = write(tmp_path / "one" / "total_dataset.json", rows)
     lines = "\n".join(json.dumps(r, ensure_ascii=False) for r in rows)
     (tmp_path / "lines.json").write_text(lines, encoding="utf-8", newline="")
     (tmp_path / "marked.json").write_bytes(b"\xef\xbb\xbf" + total.read_bytes())
-    for path in (
-        total,
-        str(total.parent),
-        tmp_path / "lines.json",
-        tmp_path / "marked.json",
-    ):
+    paths = [tmp_path / "lines.json", tmp_path / "marked.json"]
+    for path in (total, str(total.parent), *paths):
         pd.testing.assert_frame_equal(load("rm-bench", path=path), responses)
-    slashed = write(
-        tmp_path / "one" / "x.json",
-        [row(domain="chat", id="chat/a/b", note=7, error="e")],
-    )
-    assert load("rm-bench", path=slashed).loc[0, ["id", "note", "error"]].tolist() == [
-        "a/b",
-        "7",
-        "e",
-    ]
+    slashed = [row(domain="chat", id="chat/a/b", note=7, error="e")]
+    read = load("rm-bench", path=write(tmp_path / "one" / "x.json", slashed))
+    assert [*read.loc[0, ["id", "note", "error"]]] == ["a/b", "7", "e"]
+
     for subset in ("math", "safety-refuse"):
         (folder / f"{subset}_filtered.json").unlink()
     caplog.clear()
     partial = load("rm-bench", path=folder)
-    assert "rm-bench" in caplog.text
     assert "math, safety-refuse" in caplog.text
     assert partial.attrs["missing_domains"] == ["math", "safety-refuse"]
     assert set(partial["subset"]) == {"chat", "code", "safety-response"}
@@ -136,16 +124,13 @@ READ = {
 @pytest.mark.parametrize("name", READ)
 def test_reward_bench_from_files(tmp_path, name):
     responses = load(name, path=write(tmp_path / "x.json", READ[name]))
-    sides = [(r, label) for r in READ[name] for label in ("chosen", "rejected")]
-    answers = [
-        (str(r["id"]), r["subset"], label, *item)
-        for r, label in sides
-        for item in enumerate(r[label])
-    ]
-    columns = ["id", "subset", "label", "slot", "response"]
-    assert responses[columns].replace("Ties", "ties").values.tolist() == [
-        *map(list, answers)
-    ]
+    expected = []
+    for r in READ[name]:
+        for label in ("chosen", "rejected"):
+            for slot, text in enumerate(r[label]):
+                expected.append([str(r["id"]), r["subset"], label, slot, text])
+    columns = responses[["id", "subset", "label", "slot", "response"]]
+    assert columns.replace("Ties", "ties").values.tolist() == expected
     assert responses["subset"].tolist() == responses["domain"].tolist()
     assert responses["style"].isna().all()
 
@@ -317,111 +302,71 @@ def judge_rows(n=40, model=SPLITS[0]):
     ]
 
 
-def test_judgebench_reads_both_splits_and_its_numbers_are_the_shares_of_a_plain_loop(
+def test_judgebench_reads_both_splits_and_its_numbers_are_those_of_a_plain_loop(
     tmp_path,
 ):
-    rows = {row["pair_id"]: row for model in SPLITS for row in judge_rows(model=model)}
+    rows = {}
     for model in SPLITS:
-        write(
-            tmp_path / "data" / f"dataset=judgebench,response_model={model}.jsonl",
-            judge_rows(model=model),
-        )
+        of_split = judge_rows(model=model)
+        rows |= {row["pair_id"]: row for row in of_split}
+        name = f"dataset=judgebench,response_model={model}.jsonl"
+        write(tmp_path / "data" / name, of_split)
     responses = load("judgebench", path=tmp_path / "data")
     assert len(responses) == 2 * len(rows)
-    right = defaultdict(list)
     for answer in responses.itertuples():
         row = rows[answer.id]
-        assert (
-            answer.response
-            == row[f"response_{row['label'][0 if answer.label == 'chosen' else 2]}"]
-        )
-        assert [answer.source, answer.response_model] == [
-            row["source"],
-            row["response_model"],
-        ]
+        side = row["label"][0 if answer.label == "chosen" else 2]
+        assert answer.response == row[f"response_{side}"]
+        assert answer.source == row["source"]
+        assert answer.response_model == row["response_model"]
+    right = defaultdict(list)
     for row in rows.values():
         margin = len(row["response_A"]) - len(row["response_B"])
-        right[DOMAIN[row["source"]]].append(
-            (margin if row["label"] == "A>B" else -margin) > 0
-        )
+        is_right = margin > 0 if row["label"] == "A>B" else margin < 0
+        right[DOMAIN[row["source"]]].append(is_right)
     scores = rmlab.score(responses, "longest")
-    assert (
-        len(np.unique(named("judgebench").items(rmlab.pairs(scores)).cluster)) == 20
-    ), "a question of both splits is one cluster"
+    # A question of both splits is one cluster.
+    cluster = named("judgebench").items(rmlab.pairs(scores)).cluster
+    assert len(np.unique(cluster)) == 20
     summary = rmlab.summary(scores).iloc[0]
-    assert {domain: summary[domain] for domain in right} == pytest.approx(
-        {d: np.mean(w) for d, w in right.items()}
-    )
-    assert summary["overall"] == pytest.approx(
-        np.mean([win for wins in right.values() for win in wins])
-    )
+    shares = {domain: np.mean(wins) for domain, wins in right.items()}
+    assert summary[[*shares]].to_dict() == pytest.approx(shares)
+    assert summary["overall"] == pytest.approx(np.concatenate([*right.values()]).mean())
     by_domain = rmlab.summary(scores, average="domains")["overall"].item()
-    assert by_domain == pytest.approx(
-        np.mean([np.mean(wins) for wins in right.values()])
-    )
+    assert by_domain == pytest.approx(np.mean([*shares.values()]))
+
+
+JUDGED_FILE = "response_model=gpt-4o,judge_name={},judge_model={}.jsonl"
 
 
 def test_a_judge_is_right_where_both_orders_sum_to_more_than_nothing(tmp_path):
-    """And two equal scores of a reward model are a tie, whatever the file decides."""
-    decisions, flip = (
-        ["A>B", "B>A", "A=B", None, "unreadable"],
-        {"A>B": "B>A", "B>A": "A>B"},
-    )
-    rows, counters = judge_rows(n=25), []
-    for row, (first, second) in zip(
-        rows, [(a, b) for a in decisions for b in decisions], strict=True
-    ):
-        row["judgments"] = [
-            {"judgment": {"text": "..."}, "decision": first},
-            second and {"decision": second},
-        ]
+    decisions = ["A>B", "B>A", "A=B", None, "unreadable"]
+    flip = {"A>B": "B>A", "B>A": "A>B"}
+    rows = judge_rows(n=25)
+    expected = []
+    for row, (first, second) in zip(rows, product(decisions, decisions), strict=True):
+        judged = {"judgment": {"text": "..."}, "decision": first}
+        row["judgments"] = [judged, second and {"decision": second}]
         votes = (first, flip.get(second, second))
-        counters.append(votes.count(row["label"]) - votes.count(flip[row["label"]]))
-    path = (
-        tmp_path
-        / "response_model=gpt-4o,judge_name=arena_hard,judge_model=o1-mini.jsonl"
-    )
-    pairs = rmlab.read_pairs(write(path, rows))
+        lead = votes.count(row["label"]) - votes.count(flip[row["label"]])
+        expected.append("win" if lead > 0 else "loss" if lead < 0 else "tie")
+    path = write(tmp_path / JUDGED_FILE.format("arena_hard", "o1-mini"), rows)
+    pairs = rmlab.read_pairs(path)
     assert set(pairs["model"]) == {"o1-mini (arena_hard)"}
-    expected = [
-        "win" if counter > 0 else "loss" if counter < 0 else "tie"
-        for counter in counters
-    ]
     assert pairs["outcome"].tolist() == expected
-    assert rmlab.summary(pairs)["overall"].item() == pytest.approx(
-        np.mean(np.array(counters) > 0)
-    )
+    overall = rmlab.summary(pairs)["overall"].item()
+    assert overall == pytest.approx(expected.count("win") / 25)
     with pytest.raises(DataError, match="read_pairs"):
         rmlab.read_scores(path)
-    rows = judge_rows(n=30)
-    for i, row in enumerate(rows):
-        row["judgments"] = [
-            {
-                "judgment": {"scores": [0.5 * (i % 4), 0.5]},
-                "decision": "A>B" if i % 4 > 1 else "B>A",
-            }
-        ]
-    path = write(
-        tmp_path
-        / "response_model=gpt-4o,judge_name=reward_model,judge_model=me_rm.jsonl",
-        rows,
-    )
-    pairs = rmlab.read_pairs(path)
-    margins = [
-        (0.5 * (i % 4) - 0.5) * (1 if row["label"] == "A>B" else -1)
-        for i, row in enumerate(rows)
-    ]
-    assert pairs["margin"].tolist() == margins
-    assert set(pairs["model"]) == {"me_rm"}
-    assert rmlab.summary(pairs)["overall"].item() == pytest.approx(
-        np.mean(np.array(margins) > 0)
-    )
 
 
-def test_the_margin_of_two_scored_judgments_is_their_mean_in_the_original_order(
-    tmp_path,
+@pytest.mark.parametrize("n_orders", [1, 2])
+def test_the_margin_of_scored_judgments_is_their_mean_in_the_original_order(
+    tmp_path, n_orders
 ):
-    """The second judgment shows B first, so its scores come in that order."""
+    """The second judgment shows B first, so its scores come in that order. Two equal
+    scores are a tie, whatever the file decides.
+    """
     rows = judge_rows(n=12)
     margins = []
     for i, row in enumerate(rows):
@@ -429,12 +374,15 @@ def test_the_margin_of_two_scored_judgments_is_their_mean_in_the_original_order(
         row["judgments"] = [
             {"judgment": {"scores": [of_a, of_b]}, "decision": "A>B"},
             {"judgment": {"scores": [of_b, of_a_again]}, "decision": "B>A"},
-        ]
-        margin = ((of_a - of_b) + (of_a_again - of_b)) / 2
+        ][:n_orders]
+        margin = np.mean([of_a - of_b, of_a_again - of_b][:n_orders])
         margins.append(margin if row["label"] == "A>B" else -margin)
-    name = "response_model=gpt-4o,judge_name=reward_model,judge_model=me_rm.jsonl"
-    pairs = rmlab.read_pairs(write(tmp_path / name, rows))
+    path = write(tmp_path / JUDGED_FILE.format("reward_model", "me_rm"), rows)
+    pairs = rmlab.read_pairs(path)
     assert pairs["margin"].tolist() == pytest.approx(margins)
+    assert set(pairs["model"]) == {"me_rm"}
+    overall = rmlab.summary(pairs)["overall"].item()
+    assert overall == pytest.approx(np.mean(np.array(margins) > 0))
 
 
 HELP, HARM = "Helpfulness/Chat/Discussion", "Harmlessness/S1"

@@ -123,21 +123,26 @@ def test_preference_equals_the_nested_loops(make_scores):
     )
 
 
-def test_families_of_prompts_widen_the_interval():
+@pytest.mark.parametrize(
+    ("function", "value", "options"),
+    [
+        (style_gap, "gap", {}),
+        (style_preference, "preference", {"by": "model"}),
+        (style_effects, "effect", {"terms": ["step"]}),
+    ],
+)
+def test_families_of_prompts_widen_the_interval(function, value, options):
     scores, _ = world(60, seed=3)
     family = scores["id"].astype(int) // 4
-    shift = (
-        np.random.default_rng(0).normal(0, 2, 15)[family] * scores["slot"]
-    )  # style is worth the same in a family
+    # Style is worth the same in a family.
+    shift = np.random.default_rng(0).normal(0, 2, 15)[family] * scores["slot"]
     scores = scores.assign(score=scores["score"] + shift, template=family.astype(str))
-    for function in (style_gap, style_preference):
-        apart, together = (
-            function(scores, "model"),
-            function(scores, "model", cluster="template"),
-        )
-        assert together["se"].item() > 1.3 * apart["se"].item()
-        with pytest.raises(DataError, match="families"):
-            function(scores, cluster="families")
+    apart = function(scores, **options)
+    together = function(scores, cluster="template", **options)
+    assert together["se"].item() > 1.3 * apart["se"].item()
+    assert together[value].item() == pytest.approx(apart[value].item())
+    with pytest.raises(DataError, match="families"):
+        function(scores, cluster="families", **options)
 
 
 def test_few_prompts_and_ties_have_a_reason():
@@ -203,36 +208,31 @@ def test_a_count_that_varies_in_six_prompts_is_covered():
     assert ((rows["low"] <= 0) & (rows["high"] >= 0)).mean() > 0.9
 
 
-def test_families_widen_effects():
-    scores, _ = world(60, seed=3)
-    family = scores["id"].astype(int) // 4
-    shift = np.random.default_rng(0).normal(0, 2, 15)[family] * scores["slot"]
-    scores = scores.assign(score=scores["score"] + shift, template=family.astype(str))
-    apart = style_effects(scores, terms=["step"]).iloc[0]
-    together = style_effects(scores, terms=["step"], cluster="template").iloc[0]
-    assert together["se"] > 1.3 * apart["se"]
-    assert together["effect"] == pytest.approx(apart["effect"])
-
-
-def test_the_limits_of_a_rate_are_where_the_test_of_its_contrast_is_at_the_edge():
+@pytest.mark.parametrize("n_right", [25, 8])
+def test_the_limits_of_a_rate_are_where_the_test_of_its_contrast_is_at_the_edge(
+    n_right,
+):
     """y = e0 (right + r step) + (e1 - r e0) step: at a limit r the last effect is just
-    not significant.
+    not significant, with the fewer degrees of freedom of the two: here those of "right"
+    where right and wrong answers meet in eight prompts only.
     """
-    scores, _ = world(25, skill=1.0, style=0.6, seed=12)
-    terms = ["correct", "step"]
-    row = exchange_rate(scores, terms=terms).iloc[0]
+    scores, _ = world(25, skill=3.0, style=0.6, seed=12)
+    has_both = scores["id"].astype(int) < n_right
+    scores = scores[has_both | (scores["label"] == "chosen")]
+    row = exchange_rate(scores, terms=["correct", "step"]).iloc[0]
     prompt = scores["id"].astype(int).to_numpy()
     right = (scores["label"] == "chosen").to_numpy().astype(float)
     steps = scores["slot"].to_numpy().astype(float)
     y = demean(scores["score"].to_numpy(), prompt)
     both = demean(np.column_stack([right, steps]), prompt)
-    df = fit_without_clusters(y, both, prompt, 25).df.min()
+    df = fit_without_clusters(y, both, prompt, 25).df
+    assert n_right == 25 or df[0] < 8 < df[1]
     for rate in (row["low"], row["high"]):
         columns = both + rate * both[:, 1:] * [1, 0]
         fit = fit_without_clusters(y, columns, prompt, 25)
         deviation = fit.without[:, 1] - fit.effect[1]
         t = fit.effect[1] / np.sqrt(24 / 25 * (deviation**2).sum())
-        assert abs(t) == pytest.approx(scipy.stats.t.ppf(0.975, df), rel=1e-6)
+        assert abs(t) == pytest.approx(scipy.stats.t.ppf(0.975, df.min()), rel=1e-6)
 
 
 def test_a_preference_linear_in_characters_has_a_caveat_a_logarithmic_one_has_none():
@@ -330,6 +330,13 @@ def test_a_planted_effect_of_length_is_taken_off_whole():
     assert slope == pytest.approx(0.8, rel=0.05)
 
 
+def test_a_single_step_of_style_is_taken_off_alone():
+    scores, _ = world(400, style=0.0, seed=1)
+    scores["score"] += 0.8 * (scores["style"] == "markdown")
+    removed = debias(scores, on="step_markdown").groupby("style")["removed"].mean()
+    assert removed.tolist() == pytest.approx([0, 0, 0.8], abs=0.1)
+
+
 def test_what_debiasing_changes_is_the_comparison_of_two_models():
     scores, features = world(60, length=0.6, style=0.0, seed=9)
     scores = check_scores(scores)
@@ -421,16 +428,34 @@ def test_style_control_takes_the_style_out():
 def test_what_cannot_be_fitted_has_its_reason():
     scores, features = world(30, seed=4)
     longest = scores.assign(score=features["characters"])
+    won = np.array([1.0, -1.0] * 10)[:, None]
+    longer_by_two = np.stack([np.arange(20.0) + 5, np.arange(20.0) + 3])[..., None]
     for table, lengths, reason in (
         (longest, features, "separation"),
         (scores.assign(score=1.0), features, "ends alike"),
         (scores, features.assign(characters=100), "characters does not vary"),
         (*planted(200, 0.7, 1.0, seed=4, shift=6000.0), "characters differs"),
+        (*pairs_and_features(won, longer_by_two), "characters differs"),
     ):
-        row = length_controlled(table, lengths).iloc[0]
-        assert reason in row["reason"]
-        assert row[["se", "low", "high"]].isna().all() or "vary" in reason
-        assert np.isnan(row["controlled"]) or reason != "separation"
+        for function, options in (
+            (length_controlled, {}),
+            (style_controlled, {"controls": "characters"}),
+        ):
+            row = function(table, lengths, **options).iloc[0]
+            assert reason in row["reason"]
+            varies = "vary" not in reason
+            assert row[["controlled", "se", "low", "high"]].isna().all() == varies
+            assert np.isnan(row.filter(regex="effect").astype(float)).all()
+
+
+def test_a_control_that_always_differs_by_the_same_has_no_accuracy_at_none():
+    """The accuracy of concise over plain stood as that at equal style."""
+    pairs = metrics.pairs(world(40, style=1.0, seed=5)[0])
+    is_one_step = (pairs["chosen_style"] == "concise") & (pairs["level"] == "hard")
+    is_one_step &= pairs["rejected_style"] == "plain"
+    row = style_controlled(pairs[is_one_step], controls="style").iloc[0]
+    assert np.isnan(row["controlled"])
+    assert "style differs the same way" in row["reason"]
 
 
 def with_headings(won, chosen, rejected, seed=0):
@@ -456,15 +481,6 @@ def test_the_penalised_fit_is_the_maximum_of_the_penalised_likelihood():
 
     best = scipy.optimize.minimize(penalised, np.zeros(3), tol=1e-10)
     np.testing.assert_allclose(fit_curve(y, columns).coefficients, best.x, atol=1e-4)
-
-
-def test_style_control_has_no_number_under_separation():
-    scores, features = world(60, seed=3)
-    longest = metrics.pairs(scores.assign(score=features["characters"]))
-    row = style_controlled(longest, features, controls=["characters", "markdown"])
-    numbers = ["controlled", "low", "high", "effect_characters", "effect_markdown"]
-    assert row[numbers].isna().all(axis=None)
-    assert "separation" in row["reason"].item()
 
 
 def test_an_effect_of_few_prompts_has_no_interval():
@@ -511,15 +527,6 @@ def test_a_bump_at_equal_length_is_named():
         tables = length_worlds.tables_of(margin[None, :, None], lengths)
         row = length_controlled(*tables).iloc[0]
         assert ("disagree" in row["reason"]) == is_named
-
-
-def test_lengths_that_all_differ_by_the_same_have_no_accuracy_at_equal_length():
-    """A bare RuntimeWarning: division by zero."""
-    won = np.array([1.0, -1.0] * 10)
-    lengths = np.stack([np.arange(20.0) + 5, np.arange(20.0) + 3])
-    row = length_controlled(*pairs_and_features(won[:, None], lengths[..., None]))
-    assert row["controlled"].isna().item()
-    assert row["reason"].item()
 
 
 def test_a_curve_of_the_lengths_themselves_is_part_of_the_fit():
@@ -593,7 +600,7 @@ BAD = [
         "template.* missing",
     ),
     (debias, FEW, {}, DataError, "4 prompts"),
-    (debias, (SCORES, None), {}, DataError, "features: None"),
+    (debias, (SCORES, None), {}, DataError, "'characters'"),
     (
         length_controlled,
         (PLAIN, FEATURES),
@@ -617,8 +624,33 @@ def test_bad_input_is_named(function, tables, options, error, message):
         function(*tables, **options)
 
 
+def test_responses_in_place_of_features_are_counted():
+    """Length was left out without a word."""
+    responses = rmlab.load("mini")
+    scores = rmlab.score(responses, "longest")
+    features = rmlab.styles.features(responses)
+    with_tokens = responses.assign(tokens=features["characters"] // 4)
+    for function, options in (
+        (style_effects, {}),
+        (exchange_rate, {}),
+        (length_controlled, {}),
+        (style_controlled, {"controls": "markdown"}),
+        (debias, {"on": "words"}),
+    ):
+        expected = function(scores, features, **options)
+        for table in (responses, with_tokens):
+            pd.testing.assert_frame_equal(function(scores, table, **options), expected)
+    assert style_effects(scores, with_tokens, terms=["tokens"])["effect"].item() > 0
+
+
+def test_a_rate_needs_a_term_beside_correctness():
+    """Without styles and features the table was empty."""
+    with pytest.raises(DataError, match="features"):
+        exchange_rate(NO_STYLE)
+
+
 def test_features_without_counts_are_told_what_is_needed():
-    """The responses themselves were answered with "allowed: ;"."""
+    """Keys alone were answered with "allowed: ;"."""
     with pytest.raises(DataError, match="'characters'") as error:
         length_controlled(SCORES, FEATURES[KEY])
     assert "allowed: ;" not in str(error.value)

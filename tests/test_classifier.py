@@ -504,23 +504,6 @@ def test_a_text_longer_than_the_window_or_empty_is_refused(zoo):
             scorer(["What?"], [response])
 
 
-def test_the_runner_of_reward_bench_masks_a_beginning_token_that_gpt2_counts(zoo):
-    """Two beginning tokens, the first one masked: learned positions begin at 1 all the
-    same.
-    """
-    folder = zoo("gpt2")
-    scorer = classifier(folder, convention="reward-bench")
-    rows = runner_rows(scorer.tokenizer)
-    assert all(row["attention_mask"][0, 0] == 0 for row in rows)
-    reference = own_logits(folder, rows)[:, 0]
-    assert np.abs(scorer(*TEXTS) - reference).max() <= 1e-5 * np.std(reference)
-    assert np.abs(alone(scorer) - reference).max() <= 1e-5 * np.std(reference)
-    assert scorer.encoder.longest == scorer.backbone.model.config.n_positions - 1
-    assert np.abs(classifier(folder)(*TEXTS) - reference).max() > 1e-3 * np.std(
-        reference
-    )
-
-
 def test_a_class_that_counts_its_positions_down_is_scored_as_it_is(zoo, monkeypatch):
     """Without a mask transformers would take such positions for several texts."""
     from transformers import GPT2Model
@@ -546,17 +529,6 @@ def test_a_class_that_counts_its_positions_down_is_scored_as_it_is(zoo, monkeypa
     logits = own_logits(folder, rows)[:, 0]
     assert np.abs(scorer(*TEXTS) - logits).max() <= 1e-5 * logits.std()
     assert np.abs(alone(scorer) - logits).max() <= 1e-5 * logits.std()
-
-
-def test_code_in_another_repository_is_refused(zoo, tmp_path):
-    folder = tmp_path / "m"
-    shutil.copytree(zoo(), folder)
-    path = folder / "config.json"
-    settings = json.loads(path.read_text())
-    settings["auto_map"] = {"AutoConfig": "owner/name--configuration.Config"}
-    path.write_text(json.dumps(settings))
-    with pytest.raises(DataError, match="another repository"):
-        classifier(folder, trust_remote_code=True)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,11 @@
 what the model then says.
 """
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from fakes import toy_responses
-from safetensors.torch import load_file, save_file
-from test_heads import gating_layers, named, publish, same
+from test_heads import named, publish, same
 
 from rmlab import toy
 from rmlab.checks import doctor
@@ -106,39 +103,6 @@ def test_a_doubled_beginning_token_is_repeated_where_its_runner_doubles_it(
     assert (twice - once).abs().max() > 0.01 * once.std()
     assert scorer.provenance()["convention"] == "reward-bench-twice"
     assert scorer.fingerprint != classifier(folder).fingerprint
-
-
-def test_armo_rm_reads_both_of_its_places_behind_two_beginning_tokens(tmp_path):
-    gate, regression, transform = (
-        gating_layers(False),
-        torch.nn.Linear(32, 5, bias=False),
-        torch.randn(5, 5),
-    )
-    weights = named(gate, "gating.layers.") | named(regression, "regression_layer.")
-    weights |= {
-        "reward_transform_matrix": transform,
-        "gating.logit_scale": torch.tensor([1.5]),
-    }
-    settings = {"num_objectives": 5, "gating_temperature": 10}
-    scorer = classifier(
-        publish(tmp_path / "m", weights, settings=settings), convention="reward-bench"
-    )
-    words, backbone, expected = scorer.tokenizer, backbone_of(tmp_path / "m"), []
-    with torch.no_grad():
-        for prompt, whole in rendered(words):
-            before, ids = (words(text)["input_ids"] for text in (prompt, whole))
-            assert ids[:2] == [words.bos_token_id] * 2
-            found = backbone(torch.tensor([ids])).last_hidden_state[0]
-            x = found[len(before) - 1]
-            for i, part in enumerate(gate):
-                x = torch.relu(part(x)) if i < len(gate) - 1 else part(x)
-            expected.append(
-                (
-                    torch.softmax(x / 10, 0) * 1.5 * (regression(found[-1]) @ transform)
-                ).sum()
-            )
-    same(scorer(PROMPTS, RESPONSES), torch.stack(expected))
-    assert scorer.provenance()["convention"] == "reward-bench-twice"
 
 
 def test_the_default_pipeline_masks_the_second_beginning_token(tmp_path):
@@ -261,87 +225,3 @@ def test_the_doctor_does_not_mistake_a_convention_for_a_fault(tmp_path):
         doctor(implicit_reward(folder), frame).set_index("check").loc["bos", "status"]
         == "pass"
     )
-
-
-OASST = {
-    "as published": {},
-    "in half precision": {"dtype": torch.float16},
-    "with a bias": {"bias": True},
-    "without a prefix": {"prefix": ""},
-    "with its masks and rotary frequencies": {"buffers": True},
-    "under GPT-NeoX's own model type": {"kind": "gpt_neox"},
-}
-"""Layouts in which OASST's Pythia models are published, or saved again."""
-
-
-def publish_oasst(
-    folder,
-    *,
-    dtype=torch.float32,
-    bias=False,
-    prefix="gpt_neox.",
-    buffers=False,
-    kind=None,
-):
-    """A GPT-NeoX under a model type of its own, with one linear layer on the last
-    token; and that layer.
-    """
-    head, words = torch.nn.Linear(32, 1, bias=bias), toy.tokenizer(chat_template=None)
-    weights = named(head, "out_proj.")
-    if buffers:
-        weights[f"{prefix}layers.0.attention.bias"] = torch.ones(1, 1, 8, 8)
-        weights[f"{prefix}layers.1.attention.rotary_emb.inv_freq"] = torch.ones(4)
-    settings = {
-        "model_type": kind or "gpt_neox_reward_model",
-        "architectures": ["GPTNeoXRewardModel"],
-        "pooling": "last",
-    }
-    publish(
-        folder,
-        weights,
-        architecture="gpt_neox",
-        prefix=prefix,
-        settings=settings,
-        words=words,
-    )
-    path = folder / "model.safetensors"
-    save_file({key: tensor.to(dtype) for key, tensor in load_file(path).items()}, path)
-    return folder, head
-
-
-@pytest.mark.parametrize("layout", OASST)
-def test_oasst_s_layouts_are_not_turned_away(tmp_path, layout):
-    scorer = classifier(
-        publish_oasst(tmp_path / "m", **OASST[layout])[0], template="oasst"
-    )
-    assert np.isfinite(scorer(PROMPTS, RESPONSES)).all()
-    assert scorer.head.name == "projection"
-
-
-def test_oasst_pythia(tmp_path):
-    folder, head = publish_oasst(tmp_path / "m", bias=True)
-    scorer = classifier(folder, template="oasst")
-    turns = zip(
-        ["What is the capital of France?", "Two and two?"], RESPONSES, strict=True
-    )
-    texts = [
-        f"<|prompter|>{prompt}<|endoftext|><|assistant|>{answer}<|endoftext|>"
-        for prompt, answer in turns
-    ]
-    with torch.no_grad():
-        same(
-            scorer(PROMPTS, RESPONSES),
-            head(
-                states(
-                    folder,
-                    scorer.tokenizer(texts).input_ids,
-                    "gpt_neox",
-                    scorer.tokenizer,
-                )
-            ),
-        )
-    assert scorer.head.name == "projection"
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"pooling": "mean"}))
-    with pytest.raises(DataError, match="pooling='mean'"):
-        classifier(folder, template="oasst")(PROMPTS, RESPONSES)

@@ -20,10 +20,7 @@ import rmlab
 from rmlab.servers import scorer as scorer_module
 from rmlab.servers.examination import LONG_LINES, known_texts
 
-pytestmark = [
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
-    pytest.mark.long,
-]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 WRITERS, ROUNDS, BATCH = 4, 15, 4
 # Texts or questions of a round before the kill: more than twice of what all writers may
@@ -84,7 +81,8 @@ def run(home, kind, url, *, n=None, store=None, pause=0.0, **options):
         judge = rmlab.judge("m", url, concurrency=1, name="judge")
         return rmlab.prefer(table(kind, n), judge, **options)
     if kind == "served":
-        scorer_module.MOST_REQUESTS = 10
+        scorer_module.RECHECK_SECONDS = 0
+        scorer_module.RECHECK_REQUESTS = 10
         served = rmlab.remote(
             url,
             kind="vllm",
@@ -103,7 +101,14 @@ def run(home, kind, url, *, n=None, store=None, pause=0.0, **options):
     return rmlab.score(table(kind, n), scorer, **options)
 
 
-@pytest.mark.parametrize("kind", MOST_LOST)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("judge", marks=pytest.mark.long),
+        pytest.param("served", marks=pytest.mark.long),
+        "local",
+    ],
+)
 def test_four_writers_killed_fifteen_times_lose_a_batch_each(zoo, tmp_path, kind):
     (tmp_path / "m").symlink_to(zoo(initializer_range=0.5))
     (tmp_path / "log").touch()

@@ -22,8 +22,8 @@ from rmlab.findings import STATUS, Check, Finding, findings_table, refusal, run_
 from rmlab.judges.questions import Completion
 from rmlab.scorers.base import PairScorer, Scorer, Text, as_scorer
 from rmlab.scorers.classifier import classifier
-from rmlab.scorers.examination import grade_precision
 from rmlab.scorers.implicit import implicit_reward
+from rmlab.scorers.model_checks import grade_precision
 from rmlab.scorers.pairwise import pairwise
 from rmlab.scorers.score_checks import SCORE_CHECKS, Sample
 from rmlab.tables import DataError
@@ -31,8 +31,6 @@ from rmlab.tables import DataError
 TEXT_CHECKS = ["template", "truncated", "bos", "read", "pad"]
 CHECKS = [
     "head",
-    "packs",
-    "tokenizer",
     *TEXT_CHECKS,
     "nan",
     "alone",
@@ -233,8 +231,7 @@ def test_an_implicit_reward_is_read_at_every_token_of_the_answer(tmp_path):
     report = examine(implicit_reward(folder), RESPONSES)
     assert report.loc["read", "status"] == "pass"
     assert "every token of the answer" in report.loc["read", "found"]
-    assert report.loc["pad", "status"] == "warn"
-    assert "24 of 24 texts hold" in report.loc["pad", "found"]
+    assert "pad" not in report.index
 
 
 def test_a_pad_token_that_ends_no_text_is_no_reason_to_warn(tmp_path):
@@ -245,18 +242,12 @@ def test_a_pad_token_that_ends_no_text_is_no_reason_to_warn(tmp_path):
 
 
 def test_a_template_may_open_every_turn_with_the_beginning_token(tmp_path):
-    """SmolLM2's does, as ChatML without a beginning token of its own; the token in a
-    prompt or an answer is a fault.
-    """
+    """SmolLM2's does, as ChatML without a beginning token of its own."""
     tokenizer = toy.tokenizer(chat_template="chatml")
     tokenizer.bos_token = "<|im_start|>"
     folder = toy.save_model(tmp_path / "m", words=tokenizer)
     report = examine(folder, RESPONSES)
     assert report.loc["bos", "status"] == "pass", report.loc["bos", "found"]
-
-    answers = RESPONSES["response"].where(RESPONSES["slot"] > 0, "a <|im_start|> b")
-    report = examine(folder, RESPONSES.assign(response=answers))
-    assert report.loc["bos", "status"] == "warn"
 
 
 def test_any_scorer_is_examined_by_its_scores():
@@ -322,10 +313,6 @@ def test_flips_ties_and_distances():
         assert finding.status == status
     assert "1 of 8" in grade_precision(same, one_flip).detail
     assert "2 tied comparisons" in saturation(tied).detail
-    # A function has no dtype to change.
-    for dtype, advised in (("bfloat16", True), ("float32", False), (None, False)):
-        remedy = saturation(replace(tied, dtype=dtype)).remedy
-        assert ("dtype" in remedy) == advised
 
 
 def test_an_error_becomes_a_finding_by_its_parts_and_not_by_its_punctuation():
@@ -353,7 +340,7 @@ def test_nothing_more_is_checked_after_a_failure_that_the_others_need():
 
 PAIRS = toy_responses(prompts=6, slots=2)
 TOKENS = {
-    "pairrm": ["markers"],
+    "pairrm": [],
     "letters": ["bos", "read"],
 }
 
@@ -371,7 +358,7 @@ def test_a_sound_pairwise_model_and_its_position_bias(pairwise_models, kind):
     """Against an oracle that swaps the answers by hand."""
     model = pairwise(pairwise_models[kind])
     report = examine(model, PAIRS)
-    checks = ["head", "packs", "tokenizer", "template", "truncated", *TOKENS[kind]]
+    checks = ["head", "template", "truncated", *TOKENS[kind]]
     assert report.index.tolist() == [
         *checks,
         "nan",
@@ -442,13 +429,12 @@ def some(share, bad):
 @pytest.mark.parametrize(
     ("choose", "check", "status"),
     [
-        (longer, "cost", "pass"),
+        (longer, "repeat", "pass"),
         (some(0.2, None), "answers", "warn"),
         (some(0.95, None), "answers", "fail"),
         (some(0.95, "hm"), "verdict", "fail"),
         (lambda *_: "[[A]]", "position", "fail"),
         (some(0.4, Completion("[[A>B]]", "length")), "length", "warn"),
-        (some(0.5, Completion("[[A=B]]", model="another")), "model", "warn"),
         (
             lambda first, second, question: (
                 "[[A=B]]" if question.base_seed else longer(first, second)
@@ -471,15 +457,12 @@ def test_each_fault_of_a_judge_is_named(choose, check, status):
     if status == "pass":
         assert report.index.tolist() == [
             "answers",
-            "model",
             "verdict",
             "length",
             "repeat",
             "position",
-            "cost",
         ]
         assert set(report["status"]) == {"pass"}
-        assert "40 questions in all" in report.loc["cost", "found"]
         assert len(questions) == 2 * len(set(questions)) == 40, (
             "ten of twenty prompts, both orders, each twice"
         )
@@ -502,11 +485,9 @@ def test_a_judge_that_rates_all_answers_alike_is_named(rating, status):
     assert report.loc["spread", "status"] == status
     assert report.index.tolist() == [
         "answers",
-        "model",
         "verdict",
         "length",
         "repeat",
         "spread",
-        "cost",
     ]
     assert report.loc["repeat", "status"] == "pass"

@@ -158,6 +158,28 @@ def test_what_is_missing_is_missing_never_lost(make_scores):
     assert "math" in data["reasons"][0]
 
 
+def test_only_what_both_models_answered_can_flip(make_scores):
+    scores = make_scores(models=("a", "b"), seed=3)
+    scores.loc[scores.index[-1], "score"] = np.nan  # one answer of b
+    outcomes = rmlab.pairs(scores).pivot(
+        index=["domain", "id", "chosen_slot", "rejected_slot"],
+        columns="model",
+        values="outcome",
+    )
+    flips = {}
+    for (domain, id, *_), row in outcomes.astype(object).iterrows():
+        is_flip = row.notna().all() and row["a"] != row["b"]
+        flips[domain, id] = flips.get((domain, id), 0) + is_flip
+    assert outcomes["b"].isna().sum() == 3
+
+    frame = explore(scores, texts_of(scores)).select(models=("a", "b")).frame
+    assert frame.set_index(["domain", "id"])["flips"].to_dict() == flips
+    flipped = explore(scores, texts_of(scores)).select(
+        models=("a", "b"), outcome="flip"
+    )
+    assert flipped.frame["n_pairs"].sum() == sum(flips.values())
+
+
 def test_page_and_kernel_share_selection_and_notes_and_the_page_is_told_of_errors(
     scores, mini
 ):
@@ -375,17 +397,13 @@ def test_the_last_token_reward_is_the_score(zoo, architecture):
 
 
 def test_token_rewards_are_the_scores_of_the_texts_so_far(tiny):
-    from rmlab.inference.forward import Batch
-
     table = token_rewards(tiny, "Why?", "Because it is.")
     prepared = tiny.prepare(["Why?"], ["Because it is."])
     ids, start = prepared.ids[0], int(prepared.response_start[0])
     for k, end in enumerate(range(start, len(ids))):
         row = tiny.backbone.alone(ids[: end + 1], np.array([end]))
-        reward = tiny.read_head(
-            Batch(np.zeros(1, np.intp), row, [np.zeros(1, np.intp)])
-        )
-        assert table["reward"].iloc[k] == pytest.approx(reward[0], abs=1e-5)
+        reward = float(tiny.readout.head(row[None]))
+        assert table["reward"].iloc[k] == pytest.approx(reward, abs=1e-5)
 
 
 def test_occlusion_says_what_each_sentence_is_worth():

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import strange_files
 from fakes import Difference
-from test_own_layouts import PUBLIC
+from test_own_files import PUBLIC
 
 import rmlab
 from rmlab import io, report

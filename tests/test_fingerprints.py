@@ -82,8 +82,8 @@ def test_a_reference_is_known_by_the_policy_s_tokenizer(zoo, tmp_path):
         rmlab.implicit_reward(folder, reference)
         for folder in (zoo(task="causal"), other)
     )
-    assert first.models[1].checkpoint.content == second.models[1].checkpoint.content
-    assert first.models[1].fingerprint != second.models[1].fingerprint
+    assert first.reference.checkpoint.content == second.reference.checkpoint.content
+    assert first.reference.fingerprint != second.reference.fingerprint
 
 
 def test_a_tokenizer_in_memory_is_known_by_what_it_holds(zoo):

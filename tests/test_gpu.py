@@ -30,7 +30,6 @@ from rmlab.inference.memory import (
 )
 from rmlab.inference.planning import Packing, Part, lay_out, pack, plan
 from rmlab.scorers.classifier import classifier
-from rmlab.scorers.examination import check_packs
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.scorers.models import loading
 from rmlab.scorers.pairwise import pairwise
@@ -684,24 +683,18 @@ def test_scorers_launch_ahead(tmp_path, monkeypatch, kind, cuda_events):
     assert log == ["launch", *["launch", "read"] * (packs - 1), "read"]
 
 
-def test_the_doctor_says_which_way_packs_go_and_why(
-    load_backbone, as_on_a_gpu, monkeypatch, tmp_path
+def test_the_provenance_says_which_way_packs_go_and_why(
+    load_backbone, as_on_a_gpu, monkeypatch
 ):
-    found = check_packs(load_backbone("llama"))
-    assert found[:2] == ("pass", "texts with shared beginnings; flex attention")
+    def find_way(architecture, *options):
+        backbone = load_backbone(architecture, *options)
+        _ = backbone.packing
+        return backbone.way
+
+    assert find_way("llama") == "texts with shared beginnings; flex attention"
     monkeypatch.setattr(flex, "compiled", Compiler(lambda rows: True))
-    backbone = load_backbone("llama", torch.bfloat16)
-    status, found, remedy, _ = check_packs(backbone)
-    assert status == "warn"
-    assert found == (
-        "texts with shared beginnings; run by run (no kernel for 80 rows on cpu: NotImplementedError: no room for "
-        "this kernel)"
-    )
-    assert "install a C compiler" in remedy
-    assert backbone.way == found, "the provenance says it too"
-    assert check_packs(load_backbone("deberta-v2")).detail.startswith(
-        "batches of similar length, no packs: its attention does not go"
-    )
+    assert "run by run (no kernel for 80 rows" in find_way("llama", torch.bfloat16)
+    assert "does not go" in find_way("deberta-v2")
 
 
 def test_the_check_for_a_users_gpu(capsys):

@@ -570,33 +570,6 @@ def test_a_gating_head_needs_the_header_it_reads_before(tmp_path):
     assert "leave template out" not in str(caught.value)
 
 
-@pytest.mark.parametrize("softmax", [False, True])
-def test_ldl_with_its_heads_in_files_of_their_own(tmp_path, softmax):
-    objectives = 6
-    wide = [nn.Linear(HIDDEN, 24), nn.LeakyReLU(), nn.Linear(24, 24), nn.LeakyReLU()]
-    regression = nn.Sequential(*wide, nn.Linear(24, 60))
-    layers = [
-        (nn.Linear(width, 24), nn.LeakyReLU(), nn.Dropout(0.0))
-        for width in (HIDDEN, 24)
-    ]
-    gate = nn.Sequential(*layers[0], *layers[1], nn.Linear(24, objectives))
-    settings = {"num_objectives": 60, "softmax": softmax, "temperature": 2.0}
-    folder = publish(
-        tmp_path / "m", {}, architecture="gemma2", prefix="", settings=settings
-    )
-    torch.save(named(regression, "network."), folder / "regression_layer.pt")
-    torch.save(named(gate, "network."), folder / "gating_layer.pt")
-    x = states(folder, "gemma2")
-    mix = torch.softmax(gate(x) / 2, 1) if softmax else gate(x)
-    shares = torch.softmax(regression(x).reshape(3, objectives, 10), 2)
-    expected = (torch.einsum("no,nok->nk", mix, shares) * torch.linspace(0, 1, 10)).sum(
-        1
-    )
-    same(scores(folder, allow_pickle=True), expected)
-    with pytest.raises(DataError, match="not in the checkpoint"):
-        classifier(folder)
-
-
 @pytest.mark.parametrize("gated", [False, True])
 def test_urm(tmp_path, gated):
     score = nn.Linear(HIDDEN, 10)
@@ -640,9 +613,14 @@ def test_nemotron_reads_the_first_logit_of_the_next_token(tmp_path):
         assert score == pytest.approx(out.scores[0][0, 0].item(), abs=1e-5)
 
 
-def test_a_head_stored_in_float32_is_not_rounded_by_a_half_precision_backbone(tmp_path):
+@pytest.mark.parametrize("prefix", ["regression_head.", "score."])
+def test_a_head_stored_in_float32_is_not_rounded_by_a_half_precision_backbone(
+    tmp_path, prefix
+):
+    """Read apart from the class, or by the class itself."""
     layer = nn.Linear(HIDDEN, 1, bias=False)
-    folder = publish(tmp_path / "m", named(layer, "regression_head."))
+    settings = {"architectures": ["LlamaForSequenceClassification"], "num_labels": 1}
+    folder = publish(tmp_path / "m", named(layer, prefix), settings=settings)
     head = classifier(folder, dtype="bfloat16")
     run = head.readout.head
     rows = torch.randn(4, 1, HIDDEN)

@@ -12,7 +12,7 @@ from judge_fakes import responses
 import rmlab
 from rmlab import toy
 from rmlab.judges.questions import Question, Section, Template
-from rmlab.scorers import Text
+from rmlab.scorers.base import Text
 from rmlab.tables import DataError
 
 

@@ -379,6 +379,10 @@ def test_the_budget_is_known_before_the_first_question(tmp_path):
         prefer(responses(5), capped, store=tmp_path)
         with pytest.raises(DataError, match="2 are left"):
             prefer(table, capped, store=tmp_path)
+        again = prefer(responses(5), capped, store=tmp_path)
+        about = again.attrs["provenance"][capped.name]
+        assert "requests" not in about, "the client has sent them in earlier runs"
+        assert about["asked"] == 0
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import torch
 from as_alone import EAGER
 from pairwise_models import MARKS, save, save_pairrm
 from safetensors.torch import load_file, save_file
-from test_template import CLOCK, ThatDay
 
 from rmlab import toy
 from rmlab.scorers.pairwise import pairwise
@@ -191,59 +190,6 @@ def test_letters_give_the_log_odds_of_the_mean_probability(tmp_path, architectur
     np.testing.assert_allclose(model.prefer(PROMPTS, SECOND, FIRST), -found, atol=1e-6)
 
 
-def test_streaming_in_any_order_gives_each_text_once(zoo):
-    model = pairwise(zoo(task="causal"), max_batch_tokens=128)
-    prompts, n = [f"Question {i // 9}?" for i in range(36)], 36
-    first, second = (
-        [f"answer {i % 3} " * 4 for i in range(n)],
-        [f"other {i // 3 % 3} " * 4 for i in range(n)],
-    )
-    prepared = model.prepare(prompts, first, second)
-    whole = model.forward_alone(prepared, np.arange(n))
-    wanted = np.random.default_rng(0).permutation(n)[:20]
-    streamed = list(model.forward(prepared, wanted))
-    assert len(streamed) > 1
-    assert sorted(np.concatenate([texts for texts, _ in streamed])) == sorted(wanted)
-    for texts, values in streamed:
-        np.testing.assert_allclose(values, whole[texts], atol=1e-5)
-    assert len(set(prepared.keys)) == n
-
-
-def test_out_of_memory_halves_the_budget_and_goes_on(model, caplog):
-    model.max_batch_tokens = 2000
-    whole = model.prefer(*many())
-
-    def small(_, inputs, named):
-        if named["input_ids"].numel() > 210:
-            raise torch.OutOfMemoryError
-
-    model.backbone.model.register_forward_pre_hook(small, with_kwargs=True)
-    np.testing.assert_allclose(model.prefer(*many()), whole, atol=1e-5)
-    assert "out of memory" in caplog.text
-
-
-def test_alone_each_text_is_forwarded_by_itself(model):
-    prepared = model.prepare(*many())
-    together = dict(
-        zip(
-            *map(
-                np.concatenate,
-                zip(*model.forward(prepared, np.arange(12)), strict=True),
-            ),
-            strict=True,
-        )
-    )
-    shapes, wanted = forwarded(model), np.array([7, 2, 11])
-    np.testing.assert_allclose(
-        model.forward_alone(prepared, wanted), [together[i] for i in wanted], atol=1e-5
-    )
-    assert sorted(shapes) == sorted(
-        (1, len(ids)) for ids in model.places(prepared, wanted)[0]
-    )
-    assert len(shapes) == 3
-    assert model.forward_alone(prepared, wanted[:0]).shape == (0,)
-
-
 def test_a_text_is_a_comparison_in_one_order(model):
     """The margins are the averages of logits that each order has by itself, in whatever
     company it is asked.
@@ -262,7 +208,7 @@ def test_a_text_is_a_comparison_in_one_order(model):
     np.testing.assert_allclose(
         model.forward_alone(both, np.arange(6)), np.r_[there, back], atol=1e-6
     )
-    exact = pairwise(model.checkpoint.folder, dtype="bfloat16").in_float32()
+    exact = pairwise(model.checkpoint.folder, dtype="bfloat16").remake(dtype="float32")
     np.testing.assert_allclose(
         exact.forward_alone(exact.prepare(PROMPTS, FIRST, SECOND), every),
         there,
@@ -332,35 +278,6 @@ def asked_by_letter(tmp_path_factory):
         return pairwise(folder)
 
     return ask
-
-
-def test_letters_are_asked_on_a_pinned_day(asked_by_letter, monkeypatch):
-    model = asked_by_letter(CLOCK + toy.models.CHAT_TEMPLATES["chatml"])
-    ids = [one.tolist() for one in model.prepare(PROMPTS, FIRST, SECOND).ids]
-    words = model.tokenizer
-    assert (
-        model.prepare(PROMPTS, FIRST, SECOND).keys
-        == model.prepare(PROMPTS, FIRST, SECOND).keys
-    )
-    assert model.provenance()["date_string"] == "26 Jul 2024"
-    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", ThatDay)
-    for (prompt, *answers), found in zip(
-        zip(PROMPTS, FIRST, SECOND, strict=True), ids, strict=True
-    ):
-        turns = (
-            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        )
-        said = "".join(f"\n<turn> {turn['role']}\n {turn['content']}" for turn in turns)
-        asked = (
-            f"[CONTEXT] \n{said}\n [RESPONSE A] {answers[0]} [RESPONSE B] {answers[1]} "
-            "\n"
-        )
-        text = words.apply_chat_template(
-            [{"role": "user", "content": asked}], tokenize=False
-        )
-        assert found == words.encode(
-            text.replace(words.bos_token, ""), add_special_tokens=False
-        )
 
 
 def test_what_is_no_pairwise_model(zoo):

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from benchmark_worlds import reward_bench_2_scores
 from matplotlib.collections import PathCollection
+from matplotlib.patches import Polygon, Rectangle
 from matplotlib.text import Text
 from style_worlds import world
 
@@ -363,6 +364,9 @@ def test_colours_and_texts_are_those_of_each_cell(lopsided):
                 assert names in (list(tables.STYLES), [])  # none inside a grid
             faces = mesh.get_facecolors().reshape(3, 3, 4)
             written = {text.get_position(): text.get_text()[:4] for text in ax.texts}
+            cut = [p.get_xy()[1] for p in ax.patches if isinstance(p, Polygon)]
+            below = np.argwhere(matrix.to_numpy().round(2) < 0.5)[:, ::-1]
+            np.testing.assert_allclose(cut, np.add(below, [1, 0]))
             for i, chosen in enumerate(tables.STYLES):
                 for j, rejected in enumerate(tables.STYLES):
                     share = matrix.loc[chosen, rejected]
@@ -379,6 +383,7 @@ def test_matrix_writes_the_level_and_the_ties_of_every_cell(tied, good):
         hatched = {
             (round(p.get_y() + p.get_height()) - 1, p.get_x()): p.get_height()
             for p in ax.patches
+            if isinstance(p, Rectangle)
         }
         texts = [text.get_text().split("\n") for text in ax.texts]
         for place, (row, lines) in enumerate(

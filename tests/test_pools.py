@@ -3,8 +3,6 @@ and differences, against brute force.
 """
 
 import itertools
-import time
-from math import comb
 
 import numpy as np
 import pandas as pd
@@ -260,38 +258,21 @@ def test_negative_rewards_weigh_no_votes():
 
 
 def test_a_pool_with_texts_is_scored_as_any_responses():
-    frame = pd.DataFrame({"question": ["q", "q", "r", "r", "r"], "text": list("abcde")})
-    frame["text"] *= 3
-    frame["right"] = [1, 1, 0, 1, 0]
-    frame["source"] = ["s", "s", "t", "t", "t"]
-    pool = rmlab.load_pool(frame, prompt="question", response="text", correct="right")
-    assert pool["id"].tolist() == ["0", "0", "1", "1", "1"]
-    assert pool["label"].tolist() == [
-        "chosen",
-        "chosen",
-        "rejected",
-        "chosen",
-        "rejected",
-    ]
+    frame = pd.DataFrame({"question": [*"qqrrr"], "right": [1, 1, 0, 1, 0]})
+    frame["text"] = [letter * 3 for letter in "abcde"]
+    names = {"prompt": "question", "response": "text", "correct": "right"}
+    pool = rmlab.load_pool(frame, **names)
+    assert pool["id"].tolist() == [*"00111"]
+    assert pool["label"].str[0].tolist() == [*"ccrcr"]
     assert pool["slot"].tolist() == [0, 1, 0, 0, 1]
     assert pool["n_candidates"].tolist() == [2, 2, 3, 3, 3]
     scores = rmlab.score(pool, ["longest"])
     table = metrics.best_of_curve(scores, sizes=(2,), by="model")
     assert table["accuracy"].iloc[0] == pytest.approx((1 + 1 / 3) / 2)
     messages = [[{"role": "user", "content": name}] for name in frame["question"]]
-    talked = rmlab.load_pool(
-        frame.assign(question=messages),
-        prompt="question",
-        response="text",
-        correct="right",
-    )
+    talked = rmlab.load_pool(frame.assign(question=messages), **names)
     assert talked["id"].tolist() == pool["id"].tolist()
-    both = rmlab.load_pool(
-        frame.assign(model="m", score=1.0),
-        prompt="question",
-        response="text",
-        correct="right",
-    )
+    both = rmlab.load_pool(frame.assign(model="m", score=1.0), **names)
     assert both["characters"].tolist() == [3] * 5
     assert "response" not in both
 
@@ -408,7 +389,7 @@ def real_pool(table, how):
     return rmlab.load_pool(table[columns].assign(score=score), prompt="problem")
 
 
-def test_the_curves_of_real_pools_are_those_of_a_plain_loop(real_steps):
+def test_the_curves_of_real_pools(real_steps):
     """Three that rise, stand and fall after the last step, one that falls by the
     lowest.
     """
@@ -431,40 +412,6 @@ def test_the_curves_of_real_pools_are_those_of_a_plain_loop(real_steps):
     assert [*gains.loc[[("n and 1", best, 32)], "peak"]] == [32]
     worst = "math-shepherd-mistral-7b-prm"
     assert [*gains.loc[[("n and 1", worst, 32)], "direction"]] == ["open"]
-
-
-def plain_loop(scores, sizes):
-    rows = []
-    for (model, _), prompt in scores.groupby(["model", "id"]):
-        score = prompt["score"].to_numpy()
-        right = (prompt["label"] == "chosen").to_numpy()
-        size = len(prompt)
-        for n in sizes:
-            share = 0.0
-            for value in np.unique(score):
-                above = int((score > value).sum())
-                level = score == value
-                ways = comb(size - above, n) - comb(size - above - int(level.sum()), n)
-                share += ways / comb(size, n) * right[level].mean()
-            rows.append((model, n, share))
-    table = pd.DataFrame(rows, columns=["model", "n", "share"])
-    return table.groupby(["model", "n"], sort=False)["share"].mean()
-
-
-def test_a_curve_takes_a_fifth_of_the_time_of_a_plain_loop(real_steps):
-    one = real_steps[real_steps["model"] == "internlm2-7b-reward"]
-    pool = real_pool(one, "last")
-    sizes = (1, 2, 4, 8, 16, 32)
-    seconds = []
-    for _ in range(3):
-        start = time.process_time()
-        curve = metrics.best_of_curve(pool, sizes=sizes, by="model")
-        seconds.append(time.process_time() - start)
-    start = time.process_time()
-    expected = plain_loop(pool, sizes)
-    loop = time.process_time() - start
-    assert curve["accuracy"].tolist() == pytest.approx(expected.tolist())
-    assert min(seconds) <= 0.2 * loop
 
 
 def test_a_figure_of_pools_draws_curves_bands_and_references(pool_of_two):

@@ -19,7 +19,7 @@ from rmlab.judges.readers import (
     Reader,
     choose_reader,
 )
-from rmlab.scorers import Text
+from rmlab.scorers.base import Text
 from rmlab.tables import DataError
 
 URL = "http://127.0.0.1:9/v1"
@@ -52,6 +52,11 @@ READINGS = [
                 r"So \boxed{A>B}",
                 "[[A]]",
                 "A",
+                "［［A］］",
+                "【【A】】",
+                "[A]",
+                "[[a>b]]",
+                "[[model_a]]",
             ],
             0: ["[[A=B]]", r"\boxed{[[A=B]]}", "[[tie]]", "[[Tie]]"],
             -1: [
@@ -63,6 +68,9 @@ READINGS = [
                 "[[Assistant B]]",
                 "Talk.\n\nVerdict: **B**",
                 "[[A]] at first.\n\nB",
+                "The verdict is B.",
+                "Better: B",
+                "[[A]]\nAnswer: b",
             ],
             -2: ["[[B>>A]]", "[[A>>B]] at first, then [[B>>A]]. See [[1]], [[note]]."],
             None: [
@@ -76,6 +84,10 @@ READINGS = [
                 "[[yes]]",
                 r"\boxed{}",
                 "A or B",
+                "【A】",
+                "A is better than B, so B",
+                "[[A>B>A]]",
+                "[[Neither]]",
             ],
         },
     ),
@@ -120,6 +132,7 @@ READINGS = [
             -1: [
                 "<think>[[A]]</think>e <answer>[[B]]</answer>",
                 "<answer>Assistant 1: 8, Assistant 2: 9</answer>",
+                "<answer>score of A: 6, score of B: 7</answer>",
             ],
             1.5: ["<think>...</think>\n<answer>8 6.5</answer>"],
             -5: ["<answer>3</answer><answer>8</answer>"],
@@ -139,8 +152,15 @@ READINGS = [
                 "I take Output (b). Output (b) is short.",
                 "[[A]] at first ... \nAnswer: B",
                 "Answer: A\nNo: [[B]], all in all.",
+                "The answer is B\nIt is short.",
+                "Answer: [B]\nIt is short.",
+                "Answer - b\nIt is short.",
             ],
-            None: ["A is better than B", "Output (a) is better than Output (b)."],
+            None: [
+                "A is better than B",
+                "Answer: A or B",
+                "Output (a) is better than Output (b).",
+            ],
         },
     ),
     (
@@ -155,14 +175,22 @@ READINGS = [
     # Selene and Prometheus 2
     (
         ("two", "result"),
-        {1: ["Fine. [RESULT] A"], -1: ["**Reasoning:** good\n\n**Result:** B"]},
+        {
+            1: ["Fine. [RESULT] A", "Result: A", "[result] a"],
+            -1: ["**Reasoning:** [RESULT] A at first\n\n**Result:** B"],
+            None: ["[RESULT] A or B"],
+        },
     ),
     (
         ("rating", "result", (1, 5)),
         {
-            4: ["Feedback: clear. [RESULT] 4"],
+            4: [
+                "Feedback: clear. [RESULT] 4",
+                "[RESULT] Score: 4",
+                "[RESULT] 4 out of 5",
+            ],
             2: ["**Reasoning:** good\n\n**Result:** 2"],
-            None: ["Feedback: clear. [RESULT] 6"],
+            None: ["Feedback: clear. [RESULT] 6", "**Result:** -4"],
         },
     ),
     # R3, LMUnit
@@ -181,7 +209,14 @@ READINGS = [
     # NVIDIA's GenRM: scores of both answers, then a score of the ranking
     (
         ("two", "boxed", (1, 5)),
-        {2: [r"Scores \boxed{4, 2} Ranking \boxed{1}"], None: [r"\boxed{4, 7}"]},
+        {
+            2: [
+                r"Scores \boxed{4, 2} Ranking \boxed{1}",
+                r"\boxed{4 \text{ and } 2}",
+                r"\boxed{4,\ 2}",
+            ],
+            None: [r"\boxed{4, 7}", r"\boxed{4} and \boxed{2}"],
+        },
     ),
     (
         ("two", "boxed"),
@@ -200,9 +235,10 @@ READINGS = [
         ("rating", "scores"),
         {
             8: ["I give it 8 out of 10, for 3 reasons.", "It took 3 tries.\n\n**8**"],
-            9: ["It says\n4\nwhich is right. **Score: 9**"],
+            9: ["It says\n4\nwhich is right. **Score: 9**", "Score of 9"],
             None: [
                 "Score: 80",
+                "Score: 8/5",
                 "It took 3 tries of 10 minutes",
                 "Score: 5\nRather: Score: 11",
             ],
@@ -223,6 +259,7 @@ READINGS = [
                 "1: 8\n2: 6",
                 "8, 6",
                 "8\n6",
+                "| A | 8 |\n| B | 6 |",
             ],
             -2: ["Assistant A: 6/10\nAssistant B: 8/10"],
             5: ["Response 1: 9\nResponse 2: 4"],

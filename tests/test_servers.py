@@ -5,8 +5,8 @@ key where it may be read.
 import gc
 import gzip
 import itertools
-import math
 import pickle
+import re
 import socket
 import ssl
 import sys
@@ -33,11 +33,15 @@ SHARES = {
 }
 
 
+def right(path, body, headers):
+    """A server that doubles numbers."""
+    numbers = enumerate(body["numbers"])
+    return {"data": [{"index": i, "value": 2 * n} for i, n in numbers]}
+
+
 def double(path, body, headers):
-    """A server that doubles numbers, and one time in twenty leaves some out or puts
-    them in another order.
-    """
-    numbers = [{"index": i, "value": 2 * n} for i, n in enumerate(body["numbers"])]
+    """One that now and then leaves some out or puts them in another order."""
+    numbers = right(path, body, headers)["data"]
     luck = hash((tuple(body["numbers"]), time.monotonic_ns())) % 20
     return {"data": {0: numbers[1:], 1: numbers[::-1]}.get(luck, numbers)}
 
@@ -101,35 +105,35 @@ def test_a_rate_is_kept_over_all_tries_and_the_time_that_a_server_asks_for_is_gi
         assert time.monotonic() - start >= (len(server.log) - 1) / 200
 
 
-@pytest.mark.parametrize("is_date", [False, True])
-def test_a_server_is_left_alone_for_as_long_as_it_asks(is_date):
-    """A date was taken for no pause."""
+def test_a_server_is_left_alone_for_as_long_as_it_asks():
     arrivals = []
 
     def busy(path, body, headers):
-        arrivals.append(time.time())
-        # Dates have whole seconds.
-        date = formatdate(math.floor(arrivals[0]) + 2, usegmt=True)
-        headers = {"retry-after": date if is_date else "0.3"}
-        return (429, headers, {}) if len(arrivals) == 1 else {}
+        arrivals.append(time.monotonic())
+        return (429, {"retry-after": "0.3"}, {}) if len(arrivals) == 1 else {}
 
     with FaultyServer(busy) as server:
         assert ask(client(server.url)).reason == ""
-    end = math.floor(arrivals[0]) + 2 if is_date else arrivals[0] + 0.3
-    assert arrivals[1] >= end - 0.01
+    assert arrivals[1] >= arrivals[0] + 0.29
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404])
-@pytest.mark.parametrize("n_answered", [0, 20])
+def test_a_date_in_retry_after_is_understood():
+    """A date was taken for no pause."""
+    date = formatdate(time.time() + 1200, usegmt=True)
+    with FaultyServer(lambda *_: (429, {"retry-after": date}, {})) as server:
+        reason = ask(client(server.url)).reason
+    (seconds,) = re.findall(r"wait (\d+) seconds", reason)
+    assert 1000 < int(seconds) <= 1200
+
+
+@pytest.mark.parametrize(("status", "n_answered"), [(400, 20), (401, 0), (404, 20)])
 def test_after_many_failures_in_a_row_the_rest_is_not_sent(status, n_answered):
     """An account that was exhausted after answers, status 400, was asked to the end."""
     arrivals = itertools.count()
 
     def respond(path, body, headers):
-        if next(arrivals) < n_answered:
-            numbers = enumerate(body["numbers"])
-            return {"data": [{"index": i, "value": 2 * n} for i, n in numbers]}
-        return status, {}, b"who are you?"
+        is_served = next(arrivals) < n_answered
+        return right(path, body, headers) if is_served else (status, {}, b"who?")
 
     with FaultyServer(respond) as server:
         answers = [
@@ -140,42 +144,28 @@ def test_after_many_failures_in_a_row_the_rest_is_not_sent(status, n_answered):
     reasons = [answer.reason for answer in answers if answer.value is None]
     assert len(answers) == 500
     assert len(reasons) == 500 - n_answered
-    assert all("who are you?" in reason for reason in reasons)
+    assert all("who?" in reason for reason in reasons)
     assert sum(answer.stopped for answer in answers) > 330
 
 
 @pytest.mark.parametrize("status", [413, 422])
-def test_refusals_of_single_requests_do_not_end_a_run_that_has_an_answer(status):
-    def choosy(path, body, headers):
-        if 1 <= body["numbers"][0] // 3 <= 200:
-            return status, {}, b"too long"
-        return {
-            "data": [
-                {"index": i, "value": 2 * n} for i, n in enumerate(body["numbers"])
-            ]
-        }
-
-    with FaultyServer(choosy) as server:
-        answers = [a for _, a in stream(client(server.url, concurrency=1), 202)]
-    assert [answer.stopped for answer in answers] == [False] * 202
-    assert all("too long" in answer.reason for answer in answers[1:-1])
-    assert answers[-1].value == [1206, 1208, 1210]
-
-
-def test_refusals_of_single_requests_between_faults_do_not_hide_them():
+@pytest.mark.parametrize("has_faults", [False, True])
+def test_refusals_of_single_requests_neither_end_a_run_nor_hide_faults(
+    status, has_faults
+):
     arrivals = itertools.count()
 
-    def broken(path, body, headers):
+    def choosy(path, body, headers):
         n = next(arrivals)
         if n == 0:
-            return {"data": [{"index": i, "value": 0} for i in range(3)]}
-        return (413 if n % 2 else 500), {}, b"no"
+            return right(path, body, headers)
+        return (500 if has_faults and n % 2 else status), {}, b"too long"
 
-    with FaultyServer(broken) as server:
+    with FaultyServer(choosy) as server:
         alone = client(server.url, concurrency=1, retries=0)
-        answers = [a for _, a in stream(alone, 300)]
-        assert len(server.log) < 80
-    assert answers[-1].stopped
+        answers = [a for _, a in stream(alone, 150)]
+    assert answers[-1].stopped == has_faults
+    assert all("too long" in answer.reason for answer in answers[1:])
 
 
 def test_no_more_requests_are_sent_than_the_budget_has():
@@ -331,34 +321,27 @@ def test_the_key_goes_to_its_server_and_nowhere_else(monkeypatch, caplog, capsys
     assert "[key]" in repr(answers)
 
 
-def test_a_key_that_is_not_set_is_said_before_anything_is_asked(monkeypatch):
+@pytest.mark.parametrize("value", ["", " ", KEY + "\nx-other: 1"])
+def test_a_key_that_cannot_be_sent_is_said_before_anything_is_asked(monkeypatch, value):
     """Requests went without it, and the server's refusals said nothing of the
     variable.
     """
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.delenv("MY_KEY", raising=False)
-    with FaultyServer(double) as server:
-        for value in (None, " "):
-            if value:
-                monkeypatch.setenv("MY_KEY", value)
-            with pytest.raises(DataError, match="MY_KEY"):
-                ask(client(server.url, key="MY_KEY"))
+    monkeypatch.setenv("MY_KEY", value)
+    with (
+        FaultyServer(double) as server,
+        pytest.raises(DataError, match="MY_KEY") as caught,
+    ):
+        ask(client(server.url, key="MY_KEY"))
+    assert KEY not in str(caught.value)
     assert server.log == []
 
 
-@pytest.mark.parametrize("value", ["1", "EMPTY", "data", KEY + "\nx-other: 1"])
-def test_a_short_key_leaves_replies_as_they_are_and_a_broken_one_is_not_sent(
-    monkeypatch, value
-):
-    """A short key was replaced in every reply."""
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+@pytest.mark.parametrize("value", ["1", "EMPTY", "data"])
+def test_a_short_key_leaves_replies_as_they_are(monkeypatch, value):
+    """It was replaced in every reply."""
     monkeypatch.setenv("MY_KEY", value)
     with FaultyServer(lambda *_: {"data": ["EMPTY", 1, 11]}) as server:
-        if KEY in value:
-            with pytest.raises(DataError, match="MY_KEY") as caught:
-                ask(client(server.url, key="MY_KEY"))
-            assert KEY not in str(caught.value)
-            return
         assert ask(client(server.url, key="MY_KEY")).value == {"data": ["EMPTY", 1, 11]}
     assert server.log[0].headers.get("authorization") == f"Bearer {value}"
 
@@ -366,53 +349,25 @@ def test_a_short_key_leaves_replies_as_they_are_and_a_broken_one_is_not_sent(
 # Outages.
 
 
-def restarting(after, seconds):
-    """A server that is away for `seconds` from its `after`-th request on, and the times
-    of all requests.
-    """
-    arrivals = []
-
-    def respond(path, body, headers):
-        arrivals.append(time.monotonic())
-        is_away = (
-            len(arrivals) >= after and arrivals[-1] - arrivals[after - 1] < seconds
-        )
-        return (503, {}, b"restarting") if is_away else double(path, body, headers)
-
-    return respond, arrivals
-
-
 def test_a_server_that_is_away_is_waited_for_and_costs_nothing(capsys):
-    respond, _ = restarting(20, 0.3)
-    with FaultyServer(respond) as first:
-        waiting = client(first.url, retries=9, outage=60, concurrency=16)
+    arrivals = itertools.count()
+
+    def leave(path, body, headers):
+        is_away = next(arrivals) >= 100
+        return (503, {}, b"restarting") if is_away else right(path, body, headers)
+
+    with FaultyServer(leave) as first:
+        waiting = client(first.url, outage=60, concurrency=16)
         answers = stream(waiting, 200)
         received = [next(answers) for _ in range(100)]
-    n_before = len(first.log)
-    with FaultyServer(double, port=first.port) as second:
+    with FaultyServer(right, port=first.port) as second:
         received += answers
     assert sorted(index for index, _ in received) == list(range(200))
     assert not [answer.reason for _, answer in received if answer.reason]
-    n_refused = waiting.spent.requests - len(second.log)
-    assert n_refused < n_before, "tries of a server that was away"
+    # Connections that the first server cut may have been charged.
+    assert waiting.spent.requests <= 200 + 16, "tries of a server that was away"
+    assert len(second.log) == 100
     assert capsys.readouterr().err.count("outage=") <= 1
-
-
-def test_a_few_refusals_among_many_answers_are_no_outage(capsys):
-    """One 503 in twenty made every sender stop each time."""
-    arrivals = itertools.count(1)
-
-    def respond(path, body, headers):
-        return (
-            double(path, body, headers) if next(arrivals) % 20 else (503, {}, b"busy")
-        )
-
-    with FaultyServer(respond) as server:
-        start = time.monotonic()
-        patient = client(server.url, retries=9, outage=600)
-        assert all(answer.value for _, answer in stream(patient, 400))
-        assert time.monotonic() - start < 60, "a sender stopped"
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("retries", [0, 5])

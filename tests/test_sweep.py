@@ -52,11 +52,6 @@ _MAMBA = {
 }
 _MAMBA |= {"mamba_dt_rank": 4, "use_mamba_kernels": False}
 _CHUNKS = {"lsh_attn_chunk_length": 16, "local_attn_chunk_length": 16, "num_buckets": 4}
-_REFORMER = {
-    "attention_head_size": 8,
-    "attn_layers": ["local", "lsh"],
-    "feed_forward_size": 48,
-}
 _LAYERS = {"num_layers": 2, "num_heads": 4}
 _D_MODEL = {"d_model": 32, "n_head": 4, "d_inner": 48}
 
@@ -128,7 +123,6 @@ ENCODERS = _by_name(
             "local_transformer_stride": 16,
         },
     ),
-    ("reformer", _ENCODER | _REFORMER | _CHUNKS | {"axial_pos_embds": False}),
     ("xlnet", _D_MODEL | {"n_layer": 2}),
 )
 QUICK = ["llama", "gpt2", "gemma2", "qwen3", "modernbert", "jamba"]
@@ -142,7 +136,6 @@ REFUSED = {
         r"CanineForSequenceClassification gives short texts other logits .* standard "
         r"deviations"
     ),
-    "reformer": "draws its attention at random",
 }
 """With a sentence, since what their classes read is not known here, or not what their
 backbones give out.

@@ -44,6 +44,11 @@ def refuse_strange(
         raise DataError(problem, remedy)
 
 
+def own_domains(names: Iterable[str]) -> dict[str, str]:
+    """Subsets that are domains of their own."""
+    return {name: name for name in names}
+
+
 def count_prompts_alike(items: Items, options: Mapping[str, str]) -> Parts:
     """One part, in which all prompts count alike."""
     return domain_parts(items.frame, "prompts")
@@ -248,6 +253,5 @@ class Benchmark:
     def lowest_chance(self) -> float:
         """What random scores earn in the subset where they earn least."""
         if isinstance(self.chance, Mapping):
-            chances = self.chance.values()
-            return min(chance for chance in chances if not math.isnan(chance))
+            return float(np.nanmin(list(self.chance.values())))
         return self.chance

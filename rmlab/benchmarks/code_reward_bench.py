@@ -4,10 +4,10 @@ aspects?
 
 import pandas as pd
 
-from rmlab.benchmarks.benchmark import Benchmark
+from rmlab.benchmarks.benchmark import Benchmark, own_domains
 from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout
-from rmlab.benchmarks.rows import FileRow, read_renamed
+from rmlab.benchmarks.rows import FileRow, read_answers
 from rmlab.records import Row
 
 ASPECTS = (
@@ -23,16 +23,12 @@ def read(files: Files) -> pd.DataFrame:
     """Responses of rows with a chosen and a rejected program; the aspect is the domain,
     `source` the file's own subset.
     """
-    return read_renamed(files, "code-reward-bench", _rename, 1)
+    return read_answers(files, "code-reward-bench", _rename, 1, names_question=True)
 
 
 def _rename(row: FileRow) -> Row:
     return {
-        "id": row.read_id(),
         "domain": row.read_subset(ASPECTS, "aspect"),
-        "prompt": row.read_prompt(),
-        "chosen": row.read_texts("chosen", 1),
-        "rejected": row.read_texts("rejected", 1),
         "language": row.read_name("language"),
         "source": row.read_name("subset"),
     }
@@ -43,7 +39,7 @@ CODE_REWARD_BENCH = Benchmark(
     title="Themis-CodeRewardBench",
     source="arXiv 2605.00754",
     cluster=("question",),
-    subsets={name: name for name in ASPECTS},
+    subsets=own_domains(ASPECTS),
     columns=ASPECTS,
     layout=Layout(
         read=read,

@@ -4,9 +4,9 @@ file of it ships with rmlab.
 
 import pandas as pd
 
-from rmlab.benchmarks.benchmark import Benchmark
+from rmlab.benchmarks.benchmark import Benchmark, own_domains
 from rmlab.benchmarks.layout import Files, Layout
-from rmlab.benchmarks.rows import FileRow, read_renamed
+from rmlab.benchmarks.rows import FileRow, read_answers
 from rmlab.records import Row
 
 KINDS = (
@@ -17,7 +17,7 @@ KINDS = (
     "nested instruction",
     "familiar knowledge preference bias",
 )
-_SIDES = {1: ("response1", "response2"), 2: ("response2", "response1")}
+_SIDES = {"1": ("response1", "response2"), "2": ("response2", "response1")}
 
 
 def read(files: Files) -> pd.DataFrame:
@@ -28,23 +28,18 @@ def read(files: Files) -> pd.DataFrame:
             for rows in kinds.values():
                 if isinstance(rows, list):
                     lists.append((file, rows))
-    return read_renamed(lists, "evalbiasbench", _rename, 1)
+    return read_answers(lists, "evalbiasbench", _rename, 1, names_question=True)
 
 
 def _rename(row: FileRow) -> Row:
     kind = str(row.cells.get("bias")).replace("_", " ")
     if kind not in KINDS:
         row.refuse("bias", f"one of {', '.join(KINDS)}")
-    label = row.cells.get("label")
-    if not isinstance(label, int) or label not in _SIDES:
-        row.refuse("label", "1 or 2, the number of the better response")
-    better, worse = _SIDES[label]
     return {
+        **row.read_sides("label", _SIDES),
         "id": str(row.number),
         "domain": kind,
         "prompt": row.read_prompt("instruction"),
-        "chosen": row.read_texts(better, 1),
-        "rejected": row.read_texts(worse, 1),
     }
 
 
@@ -53,7 +48,7 @@ EVAL_BIAS_BENCH = Benchmark(
     title="EvalBiasBench",
     source="arXiv 2407.06551, section 4",
     cluster=("question",),
-    subsets={name: name for name in KINDS},
+    subsets=own_domains(KINDS),
     columns=KINDS,
     layout=Layout(read=read, shipped="evalbiasbench"),
     variants={"all kinds count alike, not all pairs": {"average": "domains"}},

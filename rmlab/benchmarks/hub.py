@@ -1,10 +1,10 @@
 """Files of hub datasets at a revision, downloaded once and verified by checksum."""
 
+import fnmatch
 import hashlib
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pandas as pd
@@ -64,8 +64,7 @@ def fetch_benchmark(place: HubPlace, remedy: str) -> list[Path]:
     """
 
     def choose_file(names: list[str]) -> list[str]:
-        matches = [name for name in names if fnmatch(name, place.file or "")]
-        return matches or names
+        return fnmatch.filter(names, place.file or "") or names
 
     repos = [place.repo] if isinstance(place.repo, str) else place.repo
     paths = []
@@ -248,8 +247,10 @@ def _list_checksums(repo: str, revision: str, is_online: bool) -> dict[str, str 
 
 def _list_paths(folder: Path) -> list[str]:
     """Files of a folder and those inside, as paths in it."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return [path.relative_to(folder).as_posix() for path in files]
+    names = []
+    for path in filter(Path.is_file, folder.rglob("*")):
+        names.append(path.relative_to(folder).as_posix())
+    return names
 
 
 def _verify(path: Path, name: str, expected: str) -> None:

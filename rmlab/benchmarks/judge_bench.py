@@ -4,17 +4,17 @@ judges are asked in both orders.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from rmlab import tables
-from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
+from rmlab.benchmarks.benchmark import Benchmark, own_domains, refuse_strange
 from rmlab.benchmarks.conversations import hash_prompt
 from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout, all_files
-from rmlab.benchmarks.rows import FileRow, read_renamed
+from rmlab.benchmarks.rows import FileRow, read_answers
 from rmlab.estimation.items import Items, comparison_items
 from rmlab.records import Row, refuse_rows
 
@@ -38,7 +38,7 @@ def read(files: Files) -> pd.DataFrame:
     """Responses of JudgeBench rows; `question` is the same for the rows of one
     question, also of both splits.
     """
-    return read_renamed(files, "judgebench", _rename, 1)
+    return read_answers(files, "judgebench", _rename, 1, names_question=True)
 
 
 def _rename(row: FileRow) -> Row:
@@ -46,16 +46,11 @@ def _rename(row: FileRow) -> Row:
     domain = _find_domain(source)
     if domain is None:
         row.refuse("source", _SOURCES)
-    label = str(row.cells.get("label"))
-    if label not in _SIDES:
-        row.refuse("label", _LABELS)
-    better, worse = _SIDES[label]
     return {
+        **row.read_sides("label", _SIDES),
         "id": row.read_id("pair_id"),
         "domain": domain,
         "prompt": row.read_prompt("question"),
-        "chosen": row.read_texts(better, 1),
-        "rejected": row.read_texts(worse, 1),
         "source": source,
         "response_model": row.read_name("response_model"),
     }
@@ -125,8 +120,10 @@ def _mean_margin(judgments: Sequence[object]) -> float:
 
 def _list_scores(judgment: object) -> list[float]:
     """Scores of the answers in the order shown, none where a judgment has none."""
-    inner = judgment.get("judgment") if isinstance(judgment, Mapping) else None
-    scores = inner.get("scores") if isinstance(inner, Mapping) else None
+    try:
+        scores = judgment["judgment"]["scores"]  # type: ignore[index]
+    except (TypeError, KeyError):
+        return []
     return scores if isinstance(scores, list) and len(scores) == 2 else []
 
 
@@ -154,7 +151,7 @@ JUDGE_BENCH = Benchmark(
     title="JudgeBench",
     source="arXiv 2410.12784; utils/metrics.py of its repository",
     cluster=("question",),
-    subsets={name: name for name in DOMAINS},
+    subsets=own_domains(DOMAINS),
     columns=DOMAINS,
     layout=Layout(
         read=read,

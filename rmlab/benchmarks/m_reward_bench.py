@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
+from rmlab.benchmarks.benchmark import Benchmark, own_domains, refuse_strange
 from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout, all_files
-from rmlab.benchmarks.reward_bench import SECTIONS, find_task
+from rmlab.benchmarks.reward_bench import SECTIONS, SUBSETS_OF_SECTION, find_task
 from rmlab.benchmarks.rows import FileRow, read_answers
 from rmlab.estimation.items import Items, Parts, comparison_items
 from rmlab.estimation.weights import weighted_parts
@@ -92,7 +92,7 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     """Sections alike, subsets inside them by their counts; languages are pooled."""
     weight = {}
     for section in SECTIONS.values():
-        total = sum(_COUNTS[subset] for subset in section)
+        total = sum(map(_COUNTS.__getitem__, section))
         for subset in section:
             weight[subset] = _COUNTS[subset] / total
     return weighted_parts(items.frame["subset"], weight)
@@ -103,8 +103,8 @@ M_REWARD_BENCH = Benchmark(
     title="M-RewardBench",
     source="arXiv 2410.15522; analysis/plot_utils.py of its repository",
     cluster=("task",),
-    subsets={name: name for name in _COUNTS},
-    sections={name: tuple(section) for name, section in SECTIONS.items()},
+    subsets=own_domains(_COUNTS),
+    sections=SUBSETS_OF_SECTION,
     columns=tuple(SECTIONS),
     layout=Layout(
         read=read,

@@ -250,8 +250,9 @@ def read_table(
     table = strip_prompts(table)
     layout = find_layout(table, mapping)
     table.understood["layout"] = layout.name
-    mark_role = find_mark(table, layout.marks) if layout.marks != LABELS else "label"
-    is_rated = mark_role not in ("label", "labels")
+    is_rated = False
+    if layout.marks:
+        is_rated = find_mark(table, layout.marks) not in ("label", "labels")
     needs_labels = compares and not is_rated
     frame, errors = _list_answers(table, layout, needs_labels)
     if errors and (not drop_bad or frame.empty):
@@ -334,7 +335,7 @@ def _refuse_all(errors: Sequence[DataError], *, may_drop: bool) -> NoReturn:
 def _group_rows(table: OwnTable, layout: OwnLayout) -> Iterable[Sequence[int]]:
     """The rows of each prompt: one, or those of one id, or of one text and context."""
     if not layout.is_grouped:
-        return [(row,) for row in range(len(table.source))]
+        return zip(range(len(table.source)))
     name = "id" if table.has("id") else "prompt"
     if not table.has(name):
         problem = f"{table.source.place}: answers a row need a column for their prompt"
@@ -397,8 +398,7 @@ def _name_prompts(table: OwnTable, layout: OwnLayout, frame: pd.DataFrame) -> pd
     numbers = frame["prompt_number"]
     prompts = frame.drop_duplicates("prompt_number")
     if table.has("id"):
-        ids = {row: table.read_id(row) for row in prompts["row"]}
-        prompts = prompts.assign(id=prompts["row"].map(ids))
+        prompts = prompts.assign(id=prompts["row"].map(table.read_id))
         is_repeated = prompts.duplicated(["model", *PROMPT])
         if is_repeated.any():
             first = short(prompts["id"][is_repeated].iloc[0])
@@ -512,7 +512,7 @@ def _describe(table: OwnTable, answers: pd.DataFrame) -> dict[str, object]:
     for role, names in table.roles.items():
         if names and role in table.used:
             columns[role] = list(names)
-    extra = [name for name in list_extra(table, keep_all=True) if name in answers]
+    extra = list(filter(answers.__contains__, list_extra(table, keep_all=True)))
     used = set(extra).union(*columns.values())
     ignored = [column for column in table.source.columns if column not in used]
     understood = table.understood

@@ -3,11 +3,13 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from itertools import repeat, starmap
 from typing import NamedTuple
 
+import numpy as np
+
 from rmlab.benchmarks.conversations import read_messages
-from rmlab.benchmarks.roles import OwnColumns, OwnTable, name_column
+from rmlab.benchmarks.roles import OwnColumns, OwnTable, name_column, spell
 from rmlab.tables import LABELS, DataError
 from rmlab.text import short
 
@@ -51,10 +53,9 @@ _RATING_FIELDS = ("overall_score", "score", "rating")
 
 def read_pairs(table: OwnTable) -> ReadRow:
     """One or several answers of each label, and their scores."""
-    present = {name.strip().lower() for name in table.source.columns}
+    present = {*map(spell, table.source.columns)}
     for name in table.roles["chosen"]:
-        cells = table.source.columns[name]
-        if all(str(cell).strip().lower() in present for cell in cells):
+        if present.issuperset(map(spell, table.source.columns[name])):
             problem = f"{table.source.place}: {name!r} holds names of columns, no texts"
             raise DataError(problem, f"pass {name_column('winner', name)}")
     has_texts = table.has(*LABELS)
@@ -164,7 +165,7 @@ def read_lists(table: OwnTable) -> ReadRow:
             table.left_out["no answer"] += 1
         cells = table.cells(role)[row]
         if role == "responses":
-            cells = [_find_rating(part) for part in texts]
+            cells = [*map(_find_rating, texts)]
             texts = [_find_field(part, _TEXT_FIELDS, part) for part in texts]
         marks = [_read_mark(table, row, role, cell) for cell in _flatten(cells)]
         if len(marks) != len(texts):
@@ -178,7 +179,7 @@ def read_lists(table: OwnTable) -> ReadRow:
 
 def find_mark(table: OwnTable, roles: Sequence[str]) -> str:
     """The first role that the data have, of those that say which answers are better."""
-    return next(role for role in roles if table.has(role))
+    return next(filter(table.has, roles))
 
 
 def _refuse_ranks(table: OwnTable, role: str) -> None:
@@ -234,7 +235,9 @@ def _read_mark(table: OwnTable, row: int, role: str, cell: object) -> float:
     """A label as 1 or 0, a rating as it is, and a rank so that the first is largest."""
     if role not in ("label", "labels"):
         mark = _to_score(table, row, role, cell)
-        return -mark if role == "rank" else mark
+        if role == "rank":
+            mark = -mark
+        return mark
     word = str(cell).strip().lower()
     if word not in _MARK_OF_WORD:
         table.refuse(row, role, "chosen or rejected, 1 or 0, true or false")
@@ -268,7 +271,7 @@ def _list_verdicts(table: OwnTable) -> list[str]:
 
     verdict_of_word = dict.fromkeys(_TIES, "tie")
     for side, rival in _RIVAL.items():
-        columns = [name.strip().lower() for name in table.roles[side]]
+        columns = map(spell, table.roles[side])
         forms = (side, f"model_{side}", f"{side}>{rival}", f"{rival}<{side}")
         verdict_of_word |= dict.fromkeys((*forms, *columns), side)
     cells = table.cells("winner")
@@ -286,9 +289,7 @@ def _list_verdicts(table: OwnTable) -> list[str]:
 
 def _normalise(cell: object) -> str:
     """A winner's cell as text: 1.0 is "1", and "A >> B" is "a>b"."""
-    text = "" if cell is None else str(cell).strip().lower()
-    if text in ("true", "false"):
-        return "1" if text == "true" else "0"
+    text = {"true": "1", "false": "0"}.get(spell(cell), spell(cell))
     whole = re.fullmatch(r"(-?\d+)\.0", text)
     return whole[1] if whole else re.sub(r"\s*([<>=])\1*\s*", r"\1", text)
 
@@ -337,13 +338,14 @@ def _name_numbers(
         raise DataError(f"{scale}, and its middle is not known", remedy)
     table.notes.append(f"middle {middle:g}, scale {low:g} to {high:g}")
 
-    table.added["strength"] = [
-        None if grade is None else abs(grade - middle) for grade in grades
-    ]
-    verdict_of: dict[float | None, str] = {middle: "tie"}
-    verdict_of |= {number: table.better for number in numbers if number > middle}
-    worse = _RIVAL[table.better]
-    return verdict_of | {number: worse for number in numbers if number < middle}
+    distances = np.abs(np.array(grades, float) - middle)
+    table.added["strength"] = distances.tolist()
+    verdict_of: dict[float | None, str] = {}
+    for number in numbers:
+        verdict_of[number] = _RIVAL[table.better]
+        if number > middle:
+            verdict_of[number] = table.better
+    return verdict_of | {middle: "tie"}
 
 
 def _find_sides(table: OwnTable, numbers: set[float]) -> dict[float | None, str] | None:
@@ -378,7 +380,7 @@ def _find_middle(table: OwnTable, numbers: set[float]) -> float | None:
     # The numbers above 0 of a scale from -3 to 3 look like one from 1.
     if high <= 3 and table.is_called("winner", *_GRADES):
         return None
-    is_odd = low == 1 < high and high % 2 == 1 and all(n % 1 == 0 for n in numbers)
+    is_odd = low == 1 < high and high % 2 == 1 and all(map(float.is_integer, numbers))
     if is_odd or (low, high) in ((0, 1), (1, 2)):
         return (low + high) / 2
     return None
@@ -390,8 +392,8 @@ _GRADES = ("overall_preference", "preference_strength")
 def refuse_minus_one(place: object, numbers: set[float]) -> None:
     """Raise DataError where -1 stands beside the numbers of a scale from 1."""
     others = numbers - {-1.0}
-    is_scale = all(number >= 1 and number % 1 == 0 for number in others)
-    if -1.0 in numbers and is_scale and max(others, default=0) >= 3:
+    is_scale = min(others, default=0) >= 1 and all(map(float.is_integer, others))
+    if -1.0 in numbers and is_scale and max(others) >= 3:
         problem = f"{place}: a scale from 1 to {max(others):g}, and some values are -1"
         remedy = "leave the cell empty if it is missing; add 2 to all if it is a grade"
         raise DataError(problem, remedy)
@@ -401,14 +403,14 @@ class OwnLayout(NamedTuple):
     """A layout: its name, the roles that show it (any group of them), and what reads
     its rows.
 
-    `marks`: of these the first that is there says which answers are better.
+    `marks`: of these roles the first that is there says which answers are better.
     `is_grouped`: a prompt has several rows.
     """
 
     name: str
     needs: Sequence[Sequence[str]]
     read: Callable[[OwnTable], ReadRow]
-    marks: Sequence[str] = LABELS
+    marks: Sequence[str] = ()
     is_grouped: bool = False
 
 
@@ -439,11 +441,13 @@ def find_layout(table: OwnTable, mapping: OwnColumns) -> OwnLayout:
     """The layout of a role that a user names, or the first whose columns are there;
     DataError where there is none.
     """
-    named = {role for role, names in mapping.items() if names} - _SHARED
+    named = {*filter(mapping.get, mapping)} - _SHARED
     chosen = [layout for layout in LAYOUTS if named & set().union(*layout.needs)]
     for layout in chosen or LAYOUTS:
-        if any(table.has(*needs) for needs in layout.needs):
+        if any(starmap(table.has, layout.needs)):
             return layout
-    wanted = LABELS if not table.is_scored else SCORED_PAIR
-    table.require(*(chosen[0].needs[0] if chosen else wanted))
+    wanted: Sequence[str] = SCORED_PAIR if table.is_scored else LABELS
+    if chosen:
+        wanted = chosen[0].needs[0]
+    table.require(*wanted)
     raise AssertionError

@@ -5,7 +5,7 @@ import pandas as pd
 from rmlab import records, tables
 from rmlab.benchmarks.own_files import TEXTS, hash_texts, read_table
 from rmlab.benchmarks.ppe import PPE_CORRECTNESS, fetch_candidates
-from rmlab.benchmarks.roles import match_roles
+from rmlab.benchmarks.roles import match_roles, spell_names
 from rmlab.benchmarks.sources import IN_MEMORY, read_source
 from rmlab.estimation.best_of import N_CANDIDATES
 from rmlab.tables import PROMPT, DataError
@@ -96,7 +96,7 @@ def read_pool(
     if isinstance(source, str) and source == PPE_CORRECTNESS.name:
         source = fetch_candidates()
     data = read_source(source)
-    spelled = {column.strip().lower(): column for column in data.columns}
+    spelled = spell_names(data.columns)
     is_scored = "score" in spelled
     mapping = {"label": correct or spelled.get("correct"), "response": response}
     mapping = {role: column for role, column in mapping.items() if column is not None}
@@ -127,7 +127,7 @@ def read_pool(
         pool["model"] = model
     if not is_scored:
         pool = pool.drop(columns=["model", "score"])
-    key = [column for column in ("model", *PROMPT) if column in pool]
+    key = pool.columns.intersection(["model", *PROMPT]).tolist()
     pool[N_CANDIDATES] = pool.groupby(key, sort=False)["slot"].transform("size")
     if not is_scored:
         return pool

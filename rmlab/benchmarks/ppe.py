@@ -9,10 +9,10 @@ import pandas as pd
 
 from rmlab import records
 from rmlab.benchmarks import hub
-from rmlab.benchmarks.benchmark import Benchmark
+from rmlab.benchmarks.benchmark import Benchmark, own_domains
 from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout, all_files
-from rmlab.benchmarks.rows import FileRow, read_renamed
+from rmlab.benchmarks.rows import FileRow, read_answers
 from rmlab.estimation.items import Items, Parts
 from rmlab.estimation.weights import weighted_parts
 from rmlab.records import Row
@@ -25,7 +25,7 @@ _SIDES = {
 _TIES = ("tie", "tie (bothbad)")
 _N_LANGUAGES = 6
 _SETS = ("MMLU-Pro", "MATH", "GPQA", "MBPP-Plus", "IFEval")
-SETS = tuple(name.lower() for name in _SETS)
+SETS = tuple(map(str.lower, _SETS))
 _CORRECTNESS_HUB = HubPlace(
     [f"lmarena-ai/PPE-{name}-Best-of-K" for name in _SETS], "main"
 )
@@ -55,17 +55,15 @@ def read_preference(files: Files) -> pd.DataFrame:
 
     def rename(row: FileRow) -> Row:
         language = str(row.cells.get("language"))
-        better, worse = _SIDES[str(row.cells["winner"])]
         return {
+            **row.read_sides("winner", _SIDES),
             "id": row.read_id("question_id"),
             "domain": language if language in largest else "other",
             "prompt": row.read_prompt(),
-            "chosen": row.read_texts(better, 1),
-            "rejected": row.read_texts(worse, 1),
             "language": language,
         }
 
-    return read_renamed(decided, "ppe-preference", rename, 1)
+    return read_answers(decided, "ppe-preference", rename, 1, names_question=True)
 
 
 def read_correctness(files: Files) -> pd.DataFrame:
@@ -78,7 +76,9 @@ def read_correctness(files: Files) -> pd.DataFrame:
         for row in _number_rows(file, rows):
             of_file += _list_pairs(row)
         pairs.append((file, of_file))
-    return read_renamed(pairs, "ppe-correctness", lambda row: row.cells, 1)
+    return read_answers(
+        pairs, "ppe-correctness", lambda row: dict(row.cells), 1, names_question=True
+    )
 
 
 def fetch_candidates() -> list[Row]:
@@ -122,7 +122,7 @@ def _find_set(file: Path) -> str:
 def _read_marks(row: FileRow) -> list[bool]:
     """Whether each candidate is right."""
     marks = row.cells.get("scores")
-    if not isinstance(marks, list) or not all(isinstance(mark, bool) for mark in marks):
+    if not isinstance(marks, list) or not {*map(type, marks)} <= {bool}:
         row.refuse("scores", "a list of true and false, one for each response")
     return marks
 
@@ -174,7 +174,7 @@ PPE_CORRECTNESS = Benchmark(
     title="PPE Correctness",
     source="arXiv 2410.14872",
     cluster=("question",),
-    subsets={name: name for name in SETS},
+    subsets=own_domains(SETS),
     columns=SETS,
     layout=Layout(
         read=read_correctness,

@@ -221,7 +221,7 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
     if n_missing:
         problem = f"table: benchmark is missing in {n_missing} of {len(column)} rows"
         raise DataError(problem, "fill it in")
-    names = sorted(str(name) for name in column.unique())
+    names = sorted(map(str, column.unique()))
     if len(names) > 1:
         problem = f"table: {len(names)} benchmarks {short(names, 200)}"
         raise DataError(problem, "keep one of them")

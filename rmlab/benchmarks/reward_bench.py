@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import records
-from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
+from rmlab.benchmarks.benchmark import Benchmark, own_domains, refuse_strange
 from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout
 from rmlab.benchmarks.rows import FileRow, read_answers
@@ -48,6 +48,7 @@ SECTIONS: dict[str, dict[str, int]] = {
         **dict.fromkeys([f"hep-{language}" for language in _LANGUAGES], 164),
     },
 }
+SUBSETS_OF_SECTION = dict(zip(SECTIONS, map(tuple, SECTIONS.values()), strict=True))
 SWAPPED = {"xstest-should-refuse": 250, "xstest-should-respond": 154}
 PRIOR_SETS = ("anthropic_helpful", "anthropic_hhh", "shp", "summarize")
 # In the files, in no section.
@@ -182,7 +183,8 @@ def _weigh_subsets(rule: str) -> dict[str, float]:
         if rule == "alike":
             count = dict.fromkeys(section, 1)
         elif rule == "published-before-2024-09":
-            count |= {name: n for name, n in SWAPPED.items() if name in section}
+            for name in SWAPPED.keys() & section:
+                count[name] = SWAPPED[name]
         total = sum(count.values())
         for subset, n in count.items():
             weight[subset] = n / total
@@ -204,11 +206,8 @@ REWARD_BENCH = Benchmark(
     name="reward-bench",
     title="RewardBench 1",
     source="arXiv 2403.13787, section 4; rewardbench/constants.py of its repository",
-    subsets={name: name for name in (*SUBSETS, *UNCOUNTED)},
-    sections={
-        **{name: tuple(section) for name, section in SECTIONS.items()},
-        "prior_sets": PRIOR_SETS,
-    },
+    subsets=own_domains((*SUBSETS, *UNCOUNTED)),
+    sections={**SUBSETS_OF_SECTION, "prior_sets": PRIOR_SETS},
     columns=(*SECTIONS, "prior_sets"),
     options={
         "weights": ("published", "counts", "published-before-2024-09", "alike"),

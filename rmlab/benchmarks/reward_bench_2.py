@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
+from rmlab.benchmarks.benchmark import Benchmark, own_domains, refuse_strange
 from rmlab.benchmarks.hub import HubPlace
 from rmlab.benchmarks.layout import Files, Layout
 from rmlab.benchmarks.rows import FileRow, read_answers
@@ -146,7 +146,7 @@ REWARD_BENCH_2 = Benchmark(
     title="RewardBench 2",
     source="arXiv 2506.01937, table 3; rewardbench/utils.py of its repository",
     needs="scores",
-    subsets={name: name for name in NAMES},
+    subsets=own_domains(NAMES),
     columns=tuple(NAMES.values()),
     subset_names=NAMES,
     ties=SHARED_CREDIT,

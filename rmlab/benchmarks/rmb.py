@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.benchmarks.benchmark import Benchmark, refuse_strange
+from rmlab.benchmarks.benchmark import Benchmark, own_domains, refuse_strange
 from rmlab.benchmarks.layout import Files, Layout, all_files
-from rmlab.benchmarks.rows import FileRow, as_list, read_renamed
+from rmlab.benchmarks.rows import FileRow, as_list, read_answers
 from rmlab.estimation.items import (
     CREDIT_OF_OUTCOME,
     WIN,
@@ -42,7 +42,7 @@ def read(files: Files) -> pd.DataFrame:
 
     A scenario that one of the two sets has and the other lacks is named in a warning.
     """
-    responses = read_renamed(files, "rmb", _rename)
+    responses = read_answers(files, "rmb", _rename, names_question=True)
     places = responses[["domain", "scenario"]].drop_duplicates().astype("str")
     places["name"] = places["domain"].str.split("_").str[0] + "/" + places["scenario"]
     in_one_set = ~places.duplicated("name", keep=False)
@@ -156,7 +156,7 @@ RMB = Benchmark(
     title="RMB",
     source="arXiv 2410.09893, table 3",
     cluster=("question",),
-    subsets={name: name for name in DOMAINS},
+    subsets=own_domains(DOMAINS),
     columns=DOMAINS,
     chance={
         "helpfulness_pairs": 0.5,

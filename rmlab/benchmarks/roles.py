@@ -3,10 +3,11 @@ gives.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import filterfalse, repeat
 from typing import NoReturn
 
 from rmlab.benchmarks.conversations import read_messages
@@ -24,13 +25,16 @@ _SIDE_WORDS = (
 _SIDES = [("a", "b")]
 """Names of two columns side by side."""
 for _word in _SIDE_WORDS:
-    _SIDES += [(f"{_word}{a}", f"{_word}{b}") for a, b in ("ab", "12", "01")]
+    for _first, _second in ("ab", "12", "01"):
+        _SIDES.append((f"{_word}{_first}", f"{_word}{_second}"))
+_SCORE_FORMS = (
+    *("{}_score", "{}_reward", "{}_rewards"),
+    *("score_{}", "scores_{}", "reward_{}", "scores.{}"),
+)
 
 
 def _score_names(name: str) -> tuple[str, ...]:
-    before = [f"{word}_{name}" for word in ("score", "scores", "reward")]
-    after = [f"{name}_{word}" for word in ("score", "reward", "rewards")]
-    return (*after, *before, f"scores.{name}")
+    return tuple(map(str.format, _SCORE_FORMS, repeat(name)))
 
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -165,7 +169,7 @@ class OwnTable:
     def is_called(self, role: str, *names: str) -> bool:
         """Whether the first column of a role has one of the names."""
         columns = self.roles[role]
-        return bool(columns) and columns[0].strip().lower() in names
+        return bool(columns) and spell(columns[0]) in names
 
     def refuse(
         self, row: int, role: str, allowed: str, remedy: str = "repair the row"
@@ -178,7 +182,7 @@ class OwnTable:
 
     def require(self, *roles: str) -> None:
         """Raise DataError where the data lack a role."""
-        missing = [role for role in roles if not self.has(role)]
+        missing = list(filterfalse(self.has, roles))
         if missing:
             columns = short(list(self.source.columns), 400)
             problem = f"{self.source.place}: no column for {' and '.join(missing)}"
@@ -236,15 +240,15 @@ def match_roles(
         with suppress(DataError):
             columns[f"scores.{label}"] = source.find(f"scores.{label}", label)
 
-    spelled = {name.strip().lower(): name for name in columns}
-    spelled |= {name: name for name in columns}
+    spelled = spell_names(columns) | dict(zip(columns, columns, strict=True))
     roles: dict[str, list[str]] = {}
     for role, usual in ROLES.items():
         present = [spelled[name] for name in usual if name in spelled]
         roles[role] = present[:1] if role in _FIRST else present
-    sides = [names for names in _SIDES if spelled.keys() >= {*names}]
-    roles["a"] = [spelled[first] for first, _ in sides]
-    roles["b"] = [spelled[second] for _, second in sides]
+    for first, second in _SIDES:
+        if first in spelled and second in spelled:
+            roles["a"].append(spelled[first])
+            roles["b"].append(spelled[second])
     if roles["a"] and not roles["winner"] and not roles["winner_a"]:
         roles["winner"] = roles["label"][:1] or roles["labels"]  # as in SHP
     if "prompt" not in mapped:
@@ -263,8 +267,20 @@ def match_roles(
     if not any(map(roles.get, SCORE_ROLES)) and "model" not in mapped:
         roles["model"] = []  # The model that wrote the answer, not one that scores.
     if not is_scored:
-        roles |= {role: [] for role in SCORE_ROLES}
+        for role in SCORE_ROLES:
+            roles[role] = []
     return OwnTable(replace(source, columns=columns), roles, is_scored, better)
+
+
+def spell(name: object) -> str:
+    """A name without capitals, and without space around it."""
+    return str(name).strip().lower()
+
+
+def spell_names(names: Iterable[str]) -> dict[str, str]:
+    """Names by their spelling without capitals."""
+    listed = list(names)
+    return dict(zip(map(spell, listed), listed, strict=True))
 
 
 def _list_names(role: str, names: str | Sequence[str] | None) -> list[str]:
@@ -277,27 +293,27 @@ def _list_names(role: str, names: str | Sequence[str] | None) -> list[str]:
 
 def _refuse_two_prompts(source: Source, spelled: Mapping[str, str]) -> None:
     """Raise DataError where a context or an input stands beside the question."""
-    names = [spelled[name] for name in _QUESTIONS if name in spelled]
+    present = list(filter(spelled.__contains__, _QUESTIONS))
     for part in _PARTS:
-        name = spelled.get(part)
-        if len(names) < 2 or name is None:
+        others = [name for name in present if name != part]
+        if part not in spelled or not others:
             continue
-        if any(cell not in (None, "") for cell in source.columns[name]):
-            question = next(other for other in names if other != name)
-            problem = (
-                f"{source.place}: the prompt may be {question!r}, {name!r} or both"
-            )
+        question = spelled[others[0]]
+        name = spelled[part]
+        if not {*map(str, source.columns[name])} <= {"None", ""}:
+            both = f"{question!r}, {name!r} or both"
+            problem = f"{source.place}: the prompt may be {both}"
             remedy = f"name one: {name_column('prompt', question)}"
             raise DataError(problem, f"{remedy}, or join them in a column first")
 
 
 def _are_numbers(cells: Cells) -> bool:
-    return all(isinstance(cell, int | float) for cell in cells)
+    return {*map(type, cells)} <= {bool, int, float}
 
 
 def _count_texts(cell: object) -> int:
     """The number of texts of a list of texts; 0 for anything else."""
-    if isinstance(cell, list) and all(isinstance(part, str) for part in cell):
+    if isinstance(cell, list) and {*map(type, cell)} == {str}:
         return len(cell)
     return 0
 
@@ -319,8 +335,8 @@ def _unpack_columns(
                 continue
             if role == "prompt" or role in _ANSWERS:
                 counts = [*map(_count_texts, cells)]
-                is_text = any(isinstance(cell, str) for cell in columns[name])
-                if role == "prompt" and is_text and all(counts):
+                is_packed = str in map(type, columns[name])
+                if role == "prompt" and is_packed and all(counts):
                     n_turns = counts
                 are_messages = all(
                     cell is None or read_messages(cell) for cell in cells

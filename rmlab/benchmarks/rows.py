@@ -60,12 +60,23 @@ class FileRow:
     def read_subset(self, subsets: Sequence[str], column: str = "subset") -> str:
         """One of the benchmark's subsets as it spells them, whatever the case."""
         value = str(self.cells.get(column))
-        subset_of_spelling = {name.lower(): name for name in subsets}
+        subset_of_spelling = dict(zip(map(str.lower, subsets), subsets, strict=True))
         subset = subset_of_spelling.get(value.lower())
         if subset is None:
             similar = tables.nearest(value, subsets)
             self.refuse(column, f"a {column} of this benchmark", similar)
         return subset
+
+    def read_sides(self, column: str, sides: Mapping[str, Sequence[str]]) -> Row:
+        """The better and the worse of two answers, whose columns a cell names."""
+        value = str(self.cells.get(column))
+        if value not in sides:
+            self.refuse(column, f"one of {', '.join(sides)}")
+        better, worse = sides[value]
+        return {
+            "chosen": self.read_texts(better, 1),
+            "rejected": self.read_texts(worse, 1),
+        }
 
     def read_prompt(self, column: str = "prompt") -> Prompt:
         """A string, or messages."""
@@ -101,62 +112,45 @@ def read_answers(
     benchmark: str,
     describe: Callable[[FileRow], Row],
     n_texts: int | None = None,
+    *,
+    names_question: bool = False,
 ) -> pd.DataFrame:
-    """Responses of rows with id, prompt, and `n_texts` chosen and rejected answers.
+    """Responses of rows with a prompt, and `n_texts` chosen and rejected answers.
 
-    `describe` gives the domain of a row, and further columns of its prompt.
+    `describe` gives the domain of a row, further columns of its prompt, and its id,
+    prompt, chosen and rejected where the file has other names for them.
+    `names_question`: the column `question` is the same for equal prompts.
     """
     answers: list[Row] = []
-    prompts_of_key: dict[tuple[object, object], list[Prompt]] = {}
+    prompts_of_key: dict[tuple[object, object], list[object]] = {}
     for file, rows in files:
         for number, cells in enumerate(rows):
             row = FileRow(file, number, cells)
-            prompt: Row = {"benchmark": benchmark, "id": row.read_id()}
-            prompt |= describe(row)
-            prompt["prompt"] = row.read_prompt()
+            described = describe(row)
+            item = described.pop("id", None) or row.read_id()
+            asked = described.pop("prompt", None) or row.read_prompt()
+            texts: dict[str, list[object]] = {}
+            for label in tables.LABELS:
+                own = described.pop(label, None)
+                texts[label] = as_list(own or row.read_texts(label, n_texts))
 
-            key = (prompt["domain"], prompt["id"])
+            key = (described["domain"], item)
             prompts = prompts_of_key.setdefault(key, [])
-            if prompt["prompt"] in prompts:
-                allowed = f"unique within the domain {prompt['domain']!r}"
+            if asked in prompts:
+                allowed = f"unique within the domain {key[0]!r}"
                 row.refuse("id", allowed, "give each row an id of its own")
-            if prompts:
-                prompt["id"] = f"{row.read_id()}#{len(prompts) + 1}"
-            prompts.append(row.read_prompt())
-
-            texts = {label: row.read_texts(label, n_texts) for label in tables.LABELS}
-            answers += list_answers(prompt, texts)
+            prompts.append(asked)
+            if len(prompts) > 1:
+                item = f"{item}#{len(prompts)}"
+            prompt: Row = {"benchmark": benchmark, "id": item, **described}
+            prompt["prompt"] = asked
+            if names_question:
+                prompt["question"] = hash_prompt(asked)
+            answers += _list_answers(prompt, texts)
     return tables.check_responses(pd.DataFrame(answers))
 
 
-def read_renamed(
-    files: Files,
-    benchmark: str,
-    rename: Callable[[FileRow], Row],
-    n_texts: int | None = None,
-) -> pd.DataFrame:
-    """Responses of rows with names of their own.
-
-    `rename` gives a row its id, domain, prompt, chosen and rejected, and extra columns.
-    The column `question` is the same for equal prompts.
-    """
-    renamed = []
-    for file, rows in files:
-        numbered = [FileRow(file, number, cells) for number, cells in enumerate(rows)]
-        renamed.append((file, [rename(row) for row in numbered]))
-    return read_answers(renamed, benchmark, _keep_extra_cells, n_texts)
-
-
-def _keep_extra_cells(row: FileRow) -> Row:
-    """Domain and extra columns of a renamed row, and the name of its prompt."""
-    cells = dict(row.cells)
-    for name in ("id", "prompt", *tables.LABELS):
-        cells.pop(name, None)
-    cells["question"] = hash_prompt(row.read_prompt())
-    return cells
-
-
-def list_answers(prompt: Row, texts: Mapping[str, Sequence[str]]) -> list[Row]:
+def _list_answers(prompt: Row, texts: Mapping[str, Sequence[object]]) -> list[Row]:
     """A row per answer, from what all answers to a prompt share and the texts of each
     label.
     """

@@ -46,7 +46,7 @@ class Source:
         head, _, path = name.partition(".")
         if path and head in self.columns:
             cells = [_walk(cell, path) for cell in self.columns[head]]
-            if any(cell is not None for cell in cells):
+            if cells.count(None) < len(cells):
                 return cells
         problem = f"{self.place}: columns[{role!r}]: no column {short(name)}"
         raise DataError(problem, nearest(name, list(self.columns)))
@@ -122,15 +122,19 @@ def unpack_texts(cells: Cells) -> Cells:
     """
     unpacked: Cells = []
     for cell in cells:
-        value = _parse_text(cell) if isinstance(cell, str) else cell
+        value = _parse_text(cell)
         if value is not None and not isinstance(value, list | dict):
             return cells
         unpacked.append(value)
     return unpacked
 
 
-def _parse_text(text: str) -> object:
-    """The list or object that a text spells, None for an empty one, else the text."""
+def _parse_text(text: object) -> object:
+    """The list or object that a text spells, None for an empty one; anything else as it
+    is.
+    """
+    if not isinstance(text, str):
+        return text
     text = text.strip()
     if not text:
         return None

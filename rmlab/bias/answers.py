@@ -1,10 +1,13 @@
-"""Columns of a regression: features and steps of style of answers, the scores' unit."""
+"""Columns of a regression: counts and steps of style of answers, the scores' spread."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rmlab.benchmarks.registry import adopt_name
-from rmlab.bias.groups import split_rows
+from rmlab.styles.counts import FEATURES, features
 from rmlab.tables import (
     KEY,
     PROMPT,
@@ -13,11 +16,45 @@ from rmlab.tables import (
     FloatArray,
     IntArray,
     answer_index,
-    group_codes,
     nearest,
     refuse_repeats,
     require_columns,
 )
+
+# The step of style that a name asks for; 0: their mean.
+STEPS = {"step": 0, "step_plain": 1, "step_markdown": 2}
+
+
+class Spread(NamedTuple):
+    """Standard deviation of a model's scores around their prompts' means, NaN where
+    they do not vary, and what it is without each of `clusters`, as a share of it: NaN
+    where scores vary in one cluster alone.
+    """
+
+    value: float
+    without: FloatArray
+    clusters: IntArray
+
+
+def measure_spread(score: FloatArray, prompt: IntArray, cluster: IntArray) -> Spread:
+    """The spread of scores within a prompt, pooled over prompts."""
+    observed = ~np.isnan(score)
+    score = score[observed]
+    prompt = np.unique(prompt[observed], return_inverse=True)[1]
+    clusters, cluster = np.unique(cluster[observed], return_inverse=True)
+
+    deviation = demean(score, prompt)
+    # Means of equal scores may miss them by a last digit.
+    is_rounding = np.abs(deviation) <= 1e-12 * np.abs(score).max(initial=0.0)
+    squares = np.bincount(cluster, np.where(is_rounding, 0.0, deviation**2))
+    df = np.bincount(cluster, 1 - 1 / np.bincount(prompt)[prompt])
+    total = squares.sum()
+    rest = total - squares
+    rest[rest <= 1e-12 * total] = np.nan
+    with np.errstate(divide="ignore", invalid="ignore"):
+        variance = total / df.sum()
+        without = rest / (df.sum() - df) / variance
+    return Spread(np.sqrt(variance) or np.nan, np.sqrt(without), clusters)
 
 
 def demean(values: FloatArray, prompt: IntArray) -> FloatArray:
@@ -27,53 +64,68 @@ def demean(values: FloatArray, prompt: IntArray) -> FloatArray:
     return values - means.reshape(values.shape)
 
 
-def within_spread(score: FloatArray, prompt: IntArray) -> float:
-    """Standard deviation of scores around their prompt's mean: the unit of effects.
-
-    Pooled over prompts. Zero where scores differ in no prompt, NaN without a prompt
-    that has two scores.
+def read_counts(table: pd.DataFrame | None, keys: pd.DataFrame) -> pd.DataFrame:
+    """Counts of each answer, by its key: `table` holds features, or responses, whose
+    features are then counted. Without a table there are none.
     """
-    observed = ~np.isnan(score)
-    score = score[observed]
-    prompt = prompt[observed]
-
-    df = len(score) - len(np.unique(prompt))
-    if df == 0:
-        return float("nan")
-    deviation = demean(score, prompt)
-    # Means of equal scores may miss them by a last digit.
-    if np.abs(deviation).max() <= 1e-12 * np.abs(score).max():
-        return 0.0
-    return float(np.sqrt((deviation**2).sum() / df))
-
-
-def standardize_models(scores: pd.DataFrame) -> FloatArray:
-    """Scores in units of their model's `within_spread`; NaN where there is none."""
-    score = scores["score"].to_numpy()
-    prompt = group_codes(scores, PROMPT)[0]
-    units = np.full(len(score), np.nan)
-    for rows in split_rows(scores, ["model"]):
-        spread = within_spread(score[rows], prompt[rows])
-        units[rows] = score[rows] / (spread or np.nan)
-    return units
+    if table is None:
+        return pd.DataFrame()
+    require_columns(table, KEY, "features")
+    if "response" in table and "characters" not in table:
+        counts = features(table)[list(FEATURES)]
+        table = pd.concat([table.reset_index(drop=True), counts], axis=1)
+    table = adopt_name(table, keys)
+    refuse_repeats(table, KEY, "features")
+    numeric = table.select_dtypes("number").columns
+    names = [name for name in numeric if name not in KEY]
+    return table[names].set_axis(answer_index(table))
 
 
-def count_columns(features: pd.DataFrame) -> list[str]:
-    """Columns of `features` with numbers that are not part of the key."""
-    numeric = features.select_dtypes("number").columns
-    return [column for column in numeric if column not in KEY]
-
-
-def answer_column(
-    scores: pd.DataFrame, features: pd.DataFrame | None, name: str
+def look_up(
+    counts: pd.DataFrame, keys: pd.DataFrame, names: Sequence[str]
 ) -> FloatArray:
-    """Regressor of each answer.
+    """Counts of the answers in `keys`, (rows, names).
 
-    "step" (concise 0, plain 1, markdown 2), or log2 of a column of `features`.
+    Raises DataError where an answer or a name is not there.
     """
-    if name == "step":
-        return style_steps(scores["style"])
-    count = look_up(scores, features, name)
+    for name in names:
+        if name not in counts:
+            problem = f"features: no counts {name!r}"
+            if not counts.columns.empty:
+                problem = f"{problem}; {nearest(name, [*map(str, counts)])}"
+            raise DataError(problem, "pass rmlab.styles.features(responses)")
+    wanted = answer_index(keys)
+    row = counts.index.get_indexer(wanted)
+    values = counts[[*names]].to_numpy(np.float64)[row]
+    is_absent = (row < 0) | ~np.isfinite(values).all(axis=1)
+    if is_absent.any():
+        first = wanted[int(is_absent.argmax())]
+        some = f"{is_absent.sum()} of {len(keys)} texts, first {first}"
+        problem = f"features: no finite {', '.join(names)} for {some}"
+        raise DataError(problem, "count the responses that were scored")
+    return values
+
+
+def look_up_sides(
+    counts: pd.DataFrame, pairs: pd.DataFrame, names: Sequence[str]
+) -> tuple[FloatArray, FloatArray]:
+    """Counts of the chosen and of the rejected answers of pairs, (rows, names) each."""
+    sides = []
+    for label in ("chosen", "rejected"):
+        keys = pairs[PROMPT].assign(label=label, slot=pairs[f"{label}_slot"])
+        sides.append(look_up(counts, keys, names))
+    return sides[0], sides[1]
+
+
+def answer_column(scores: pd.DataFrame, counts: pd.DataFrame, name: str) -> FloatArray:
+    """Regressor of each answer: a step of style, or log2 of a count."""
+    if name in STEPS:
+        steps = style_steps(scores["style"])
+        # One step each, not one style each: Markdown has taken both, so that
+        # "step_markdown" is what it adds to plain.
+        at_least = STEPS[name]
+        return (steps >= at_least).astype(np.float64) if at_least else steps
+    count = look_up(counts, scores, [name])[:, 0]
     # One rule for the whole column, or equal counts would differ.
     if count.min(initial=1.0) < 1:
         count = 1 + count
@@ -87,44 +139,3 @@ def style_steps(style: pd.Series) -> FloatArray:
         problem = "steps of style need styles, but some answers have none"
         raise DataError(problem, "name columns of features")
     return steps
-
-
-def look_up_sides(
-    pairs: pd.DataFrame, features: pd.DataFrame | None, name: str
-) -> FloatArray:
-    """A feature of the chosen and the rejected answer of each pair, (rows, 2)."""
-    sides = []
-    for label in ("chosen", "rejected"):
-        keys = pairs[PROMPT].assign(label=label, slot=pairs[f"{label}_slot"])
-        sides.append(look_up(keys, features, name))
-    return np.column_stack(sides)
-
-
-def look_up(keys: pd.DataFrame, features: pd.DataFrame | None, name: str) -> FloatArray:
-    """A feature of the answers in `keys`, (rows,).
-
-    Raises DataError where an answer or the column is not there.
-    """
-    if features is None:
-        problem = f"features: None, but {name!r} needs them"
-        raise DataError(problem, "pass rmlab.styles.features(responses)")
-    require_columns(features, KEY, "features")
-    counts = count_columns(features)
-    if name not in counts:
-        problem = f"features: no counts {name!r}"
-        if counts:
-            problem = f"{problem}; {nearest(name, counts)}"
-        raise DataError(problem, "use rmlab.styles.features(responses)")
-    features = adopt_name(features, keys)
-    refuse_repeats(features, KEY, "features")
-
-    wanted = answer_index(keys)
-    row = answer_index(features).get_indexer(wanted)
-    values = features[name].to_numpy(dtype=np.float64)[row]
-    is_absent = (row < 0) | ~np.isfinite(values)
-    if is_absent.any():
-        first_absent = wanted[int(is_absent.argmax())]
-        n_absent = f"{is_absent.sum()} of {len(keys)} texts"
-        problem = f"features: no finite {name!r} for {n_absent}, first {first_absent}"
-        raise DataError(problem, "count the responses that were scored")
-    return values

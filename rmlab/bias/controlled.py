@@ -1,14 +1,15 @@
 """Accuracy at equal length or style: a logistic curve per model, at no difference."""
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, stdtr
+import scipy
 
 from rmlab import tables
-from rmlab.bias.answers import look_up_sides, style_steps
+from rmlab.bias.answers import look_up_sides, read_counts, style_steps
 from rmlab.bias.firth import Points, fit_curve, read_points
 from rmlab.bias.groups import (
     Estimate,
@@ -17,13 +18,12 @@ from rmlab.bias.groups import (
     count_outcomes,
     estimate,
     estimate_mean,
-    explain_few,
     fit_groups,
     join_texts,
+    list_names,
     name_limits,
 )
 from rmlab.bias.least_squares import dependence_reasons
-from rmlab.estimation.clustered import MIN_PROMPTS
 from rmlab.estimation.items import Ties, credit
 from rmlab.metrics.pairing import as_pairs
 from rmlab.tables import BoolArray, FloatArray, IntArray
@@ -39,6 +39,13 @@ _MIN_TELLING = 4
 _WITHIN_A_QUARTER = np.log(1.25)
 _MIN_NEAR = 10  # prompts of nearly equal length below which a row says so
 _DISAGREES = 0.05  # p of the difference from near below which a row says so
+_DISAGREEMENT = (
+    "controlled and near disagree: the curve may miss the preference's shape"
+)
+_OUTSIDE = (
+    "differs the same way in every comparison: answers that are equal lie outside the"
+    " data"
+)
 _SEPARATION = (
     "perfect separation: the differences alone decide every comparison;"
     " no finite answer"
@@ -62,7 +69,7 @@ def length_controlled(
     table : DataFrame
         Scores or pairs.
     features : DataFrame
-        Counts of each answer, from `rmlab.styles.features(responses)`.
+        Counts of each answer, from `rmlab.styles.features(responses)`, or responses.
     measure : str
         The column of `features` that is the length.
     by : str or sequence of str
@@ -112,16 +119,17 @@ def length_controlled(
     Dubois and others (arXiv 2404.04475) for the idea; Firth (1993) for the penalty.
     """
     pairs = as_pairs(table)
-    lengths = look_up_sides(pairs, features, measure)
+    sides = look_up_sides(read_counts(features, pairs), pairs, [measure])
+    lengths = np.hstack(sides)
     log_ratio = np.log1p(lengths[:, 0]) - np.log1p(lengths[:, 1])
     is_near = np.abs(log_ratio) <= _WITHIN_A_QUARTER
 
-    def make_design(y: FloatArray, group: Group) -> _Design:
-        return _length_design(lengths[group.rows], measure, y, group.cluster)
+    def make_columns(y: FloatArray, group: Group, _: BoolArray) -> FloatArray:
+        return _length_columns(lengths[group.rows], y, group.cluster)
 
-    return _fit_outcomes(
-        pairs, make_design, ["effect"], by, ties, cluster, confidence, is_near
-    )
+    difference = lengths[:, :1] - lengths[:, 1:]
+    control = _Control([measure], ["effect"], difference, make_columns, is_near)
+    return _fit_outcomes(pairs, control, by, ties, cluster, confidence)
 
 
 def style_controlled(
@@ -142,7 +150,7 @@ def style_controlled(
     table, by, ties, cluster, confidence
         As in `length_controlled`.
     features : DataFrame, optional
-        Counts of each answer; not needed for the control "style".
+        Counts of each answer, or responses; not needed for the control "style".
     controls : sequence of str
         Columns of `features`, which enter as (c - r) / (c + r + 1) for the counts c and
         r of the chosen and the rejected answer; "style" is the difference in steps
@@ -180,118 +188,135 @@ def style_controlled(
     the penalty.
     """
     tables.check_option("form", form, ("spline", "linear"))
-    names = [controls] if isinstance(controls, str) else list(controls)
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"controls: {names}; name at least one, each once")
+    names = list_names("controls", controls)
     pairs = as_pairs(table)
-    columns = [_compare_control(pairs, features, name) for name in names]
+    counts = read_counts(features, pairs)
+    columns = [_compare_control(pairs, counts, name) for name in names]
     differences = np.column_stack(columns)
 
-    def make_design(y: FloatArray, group: Group) -> _Design:
-        return _style_design(differences[group.rows], names, form, y, group.cluster)
+    def make_columns(y: FloatArray, group: Group, is_kept: BoolArray) -> FloatArray:
+        rows = differences[group.rows]
+        # The last rows: a standard deviation of one control, nothing of the others.
+        columns = np.vstack([rows, np.diag(rows.std(axis=0))])[:, is_kept]
+        if form == "linear":
+            return columns
+        n_bearable = _count_bearable(y, group.cluster) // len(names)
+        curves = [_style_curve(c, y, group.cluster, n_bearable) for c in columns.T]
+        return np.hstack(curves)
 
     effects = [f"effect_{name}" for name in names]
-    return _fit_outcomes(pairs, make_design, effects, by, ties, cluster, confidence)
+    control = _Control(names, effects, differences, make_columns)
+    return _fit_outcomes(pairs, control, by, ties, cluster, confidence)
 
 
-class _Design(NamedTuple):
-    """Columns of a regression, all zero where the answers do not differ.
+class _Control(NamedTuple):
+    """What is to be alike in both answers.
 
-    columns (rows, k); effects (effects, k): the differences whose effects are reported;
-    reasons (effects,): why a control was left out, else ""; outside: why zero
-    difference lies outside the data.
+    names, effects: of the controls, and of their effects in the result; differences:
+    chosen less rejected, (rows, controls).
+
+    make_columns: gives the columns of a regression, all zero where the answers do not
+    differ, and below them those of the differences whose effects are reported, (rows +
+    controls, k). It takes the outcomes, their group, and the controls that it may use.
+    is_near: whether both answers are nearly alike, where the result shows those alone.
     """
 
-    columns: FloatArray
-    effects: FloatArray
-    reasons: list[str]
-    outside: str = ""
+    names: list[str]
+    effects: list[str]
+    differences: FloatArray
+    make_columns: Callable[[FloatArray, Group, BoolArray], FloatArray]
+    is_near: BoolArray | None = None
 
 
 def _fit_outcomes(
     pairs: pd.DataFrame,
-    make_design: Callable[[FloatArray, Group], _Design],
-    effects: list[str],
+    control: _Control,
     by: str | Sequence[str],
     ties: Ties,
     cluster: str | None,
     confidence: float,
-    is_near: BoolArray | None = None,
 ) -> pd.DataFrame:
     """One row per group."""
-    results = ["accuracy", "controlled", "se", "low", "high"]
-    if is_near is not None:
-        results += ["near", "near_low", "near_high", "n_near"]
-    for name in effects:
-        results += [name, f"{name}_low", f"{name}_high"]
-    results += ["n_pairs", "n_prompts", "n_ties", "missing", "reason"]
     earned = credit(pairs, ties=ties)
 
     def fit(group: Group) -> Numbers:
-        outcome = pairs["outcome"].iloc[group.rows]
-        group = group.select(~np.isnan(earned[group.rows]))
-        y = earned[group.rows]
-        numbers = count_outcomes(outcome, group)
-        if not len(y):
-            return numbers | {"reason": "no outcome"}
-
-        numbers["accuracy"] = y.mean()
-        points, reasons = _fit_points(y, group, make_design, effects)
-        if points is not None:
-            log_odds = estimate(points.value, points.se, points.df, confidence)
-            share = expit(log_odds.value[0])
-            numbers["controlled"] = share
-            numbers["se"] = share * (1 - share) * log_odds.se[0]  # by the delta method
+        answered = group.select(~np.isnan(earned[group.rows]))
+        y = earned[answered.rows]
+        points, reasons = _fit_points(y, answered, control)
+        log_odds = estimate(points.value, points.se, points.df, confidence)
+        share = scipy.special.expit(log_odds.value[0])
+        numbers: Numbers = {
+            "accuracy": estimate_mean(y, answered, confidence).value,
+            "controlled": share,
+            "se": share * (1 - share) * log_odds.se[0],  # by the delta method
             # Limits of odds keep those of a share between 0 and 1.
-            numbers["low"] = expit(log_odds.low[0])
-            numbers["high"] = expit(log_odds.high[0])
-            for place, name in enumerate(effects, start=1):
-                effect = Estimate(*(part[place] for part in log_odds))
-                numbers |= name_limits(name, effect)
-        if is_near is not None:
-            near, reason = _look_near(y, group, is_near[group.rows], points, confidence)
+            "low": scipy.special.expit(log_odds.low[0]),
+            "high": scipy.special.expit(log_odds.high[0]),
+        }
+        if control.is_near is not None:
+            close = control.is_near[answered.rows]
+            near, reason = _look_near(y, answered, close, points, confidence)
             numbers |= near
             reasons.append(reason)
+        for place, name in enumerate(control.effects, start=1):
+            numbers |= name_limits(name, Estimate(*(part[place] for part in log_odds)))
+        numbers |= count_outcomes(pairs["outcome"].iloc[group.rows], answered)
         return numbers | {"reason": join_texts(reasons)}
 
-    return fit_groups(pairs, by, cluster, fit, results)
+    return fit_groups(pairs, by, cluster, fit)
 
 
 def _fit_points(
-    y: FloatArray,
-    group: Group,
-    make_design: Callable[[FloatArray, Group], _Design],
-    effects: Sequence[str],
-) -> tuple[Points | None, list[str]]:
-    """Log-odds at no difference and of each effect, where they can be fitted, and why
-    numbers are missing.
+    y: FloatArray, group: Group, control: _Control
+) -> tuple[Points, list[str]]:
+    """Log-odds at no difference and of each effect, NaN where they cannot be fitted,
+    and why numbers are missing.
     """
+    n_points = 1 + len(control.names)
+    no_value, no_se, no_df = np.full((3, n_points), np.nan)
+    missing = Points(no_value, no_se, no_df, influence=np.zeros((1, n_points)))
+    if not len(y):
+        return missing, ["no outcome"]
     if not np.ptp(y):
-        return None, ["every comparison ends alike: nothing to fit"]
-    design = make_design(y, group)
-    reasons = [design.outside, *design.reasons, explain_few(group.n_clusters)]
-    if design.outside:
-        return None, reasons
-    curve = fit_curve(y, design.columns)
+        return missing, ["every comparison ends alike: nothing to fit"]
+    differences = control.differences[group.rows]
+    is_outside = (differences.min(axis=0) > 0) | (differences.max(axis=0) < 0)
+    outside = [f"{name} {_OUTSIDE}" for name in compress(control.names, is_outside)]
+    terms = np.column_stack([np.ones(len(y)), differences])
+    reasons = dependence_reasons(terms, ["", *control.names], terms)[1:]
+    if outside:
+        return missing, [*outside, *reasons, group.few]
+
+    is_kept = np.array([reason == "" for reason in reasons])
+    columns = np.zeros((len(terms) + len(reasons), 0))
+    if is_kept.any():
+        columns = control.make_columns(y, group, is_kept)
+    effects = columns[len(y) :]
+    for place in np.flatnonzero(is_kept & ~effects.any(axis=1)):
+        # A curve is constant beyond the data: zero where the chosen answer never has
+        # more.
+        reasons[place] = f"{control.names[place]} is never larger in the chosen answer"
+    reasons.append(group.few)
+    curve = fit_curve(y, columns[: len(y)])
     lowest_win = curve.log_odds[y > 0.5].min(initial=np.inf)
     highest_loss = curve.log_odds[y < 0.5].max(initial=-np.inf)
     if lowest_win > highest_loss:
-        return None, [_SEPARATION, *reasons]
+        return missing, [_SEPARATION, *reasons]
 
-    intercept = np.eye(1, curve.x.shape[1])
-    at_points = np.vstack([intercept, np.pad(design.effects, ((0, 0), (1, 0)))])
+    # The first point is no difference: the intercept alone.
+    at_points = np.eye(n_points, 1 + columns.shape[1])
+    at_points[1:] = np.pad(effects, ((0, 0), (1, 0)))
     cluster = np.unique(group.cluster, return_inverse=True)[1]
     points = read_points(y, curve, at_points, cluster)
-    is_left_out = np.array([False, *map(bool, design.reasons)])
+    is_reported = np.array([True, *(reason == "" for reason in reasons[:-1])])
     has_interval = points.df >= _MIN_TELLING - 1
-    if group.n_clusters < MIN_PROMPTS:
+    if group.few:
         has_interval[:] = False
     else:
-        for place in np.flatnonzero(~has_interval & ~is_left_out):
-            name = ["controlled", *effects][place]
-            few = f"supported by fewer than {_MIN_TELLING} effective prompts"
-            reasons.append(f"{name}: {few}")
-    value = np.where(is_left_out, np.nan, points.value)
+        few = f"supported by fewer than {_MIN_TELLING} effective prompts"
+        unsure = compress(["controlled", *control.effects], is_reported & ~has_interval)
+        reasons += [f"{name}: {few}" for name in unsure]
+    value = np.where(is_reported, points.value, np.nan)
     df = np.where(has_interval, points.df, 0.0)
     return points._replace(value=value, df=df), reasons
 
@@ -300,35 +325,32 @@ def _look_near(
     y: FloatArray,
     group: Group,
     is_near: BoolArray,
-    points: Points | None,
+    points: Points,
     confidence: float,
 ) -> tuple[Numbers, str]:
     """The accuracy of pairs of nearly equal length, and what speaks against the
     curve.
     """
     close = group.select(is_near)
-    mean = estimate_mean(y[is_near], close.cluster, confidence)
+    mean = estimate_mean(y[is_near], close, confidence)
     near = name_limits("near", mean) | {"n_near": close.n_prompts}
     if close.n_prompts < _MIN_NEAR:
         return near, (
             f"equal length is hardly observed: {close.n_prompts} prompts have lengths"
             " within a quarter of each other"
         )
-    if points is None:
-        return near, ""
 
     # Both come from the same prompts: the error of their difference is paired.
     cluster = np.unique(group.cluster, return_inverse=True)[1]
     residual = np.where(is_near, y - mean.value, 0.0) / is_near.sum()
-    share = expit(points.value[0])
+    share = scipy.special.expit(points.value[0])
     influence = share * (1 - share) * points.influence[:, 0]
     influence = influence - np.bincount(cluster, residual)
     t = abs(share - mean.value[0]) / np.sqrt((influence**2).sum())
-    if 2 * stdtr(close.n_clusters - 1, -t) >= _DISAGREES:
-        return near, ""
-    return near, (
-        "controlled and near disagree: the curve may miss the preference's shape"
-    )
+    n_clusters = len(np.unique(close.cluster))
+    if 2 * scipy.special.stdtr(n_clusters - 1, -t) < _DISAGREES:
+        return near, _DISAGREEMENT
+    return near, ""
 
 
 def _count_bearable(y: FloatArray, cluster: IntArray) -> int:
@@ -340,82 +362,42 @@ def _count_bearable(y: FloatArray, cluster: IntArray) -> int:
     return min(n_won, n_lost) // _OUTCOMES_PER_COLUMN
 
 
-def _length_design(
-    lengths: FloatArray, measure: str, y: FloatArray, cluster: IntArray
-) -> _Design:
+def _length_columns(
+    lengths: FloatArray, y: FloatArray, cluster: IntArray
+) -> FloatArray:
     """Columns of m(log l_c) - m(log l_r) + g(tanh((l_c - l_r) / sd)).
 
     docs/statistics.md, Style: accuracy at equal length. `lengths` holds l_c and l_r,
     those of the chosen and of the rejected answer, (comparisons, 2).
     """
-    n_rows = len(lengths)
-    difference = lengths[:, 0] - lengths[:, 1]
-    outside = _outside(difference, measure)
-    if outside or not difference.any():
-        no_columns = np.empty((n_rows, 0))
-        reasons = ["" if outside else f"{measure} does not vary"]
-        return _Design(no_columns, no_columns[:1], reasons, outside)
-
     # The last row: one answer twice as long as the other, at the typical sum of both.
     typical_sum = np.expm1(np.log(lengths.sum(axis=1) + 2).mean()) - 1
     doubled = typical_sum * np.array([2 / 3, 1 / 3])
     l_c, l_r = np.vstack([lengths, doubled]).T
-    logs = np.log1p(lengths).ravel()
-    bent = np.tanh((l_c - l_r) / difference.std())
+    difference = l_c - l_r
+    bent = np.tanh(difference / difference[:-1].std())
 
     n_knots = min(2 + _count_bearable(y, cluster), _MAX_KNOTS["length"])
+    logs = np.log1p(lengths).ravel()
     m = _spline_change(logs, n_knots, np.log1p(l_c), np.log1p(l_r))
-    g = _spline_change(bent[:n_rows], n_knots, bent, np.zeros(1))
-    columns = np.hstack([m, g])
-    return _Design(columns[:n_rows], columns[n_rows:], [""])
+    g = _spline_change(bent[:-1], n_knots, bent, np.zeros(1))
+    return np.hstack([m, g])
 
 
-def _style_design(
-    differences: FloatArray,
-    controls: list[str],
-    form: str,
-    y: FloatArray,
-    cluster: IntArray,
-) -> _Design:
-    """For the relative difference of each control, (rows, controls)."""
-    n_rows = len(differences)
-    columns = np.column_stack([np.ones(n_rows), differences])
-    scale = np.linalg.norm(columns, axis=0)
-    reasons = dependence_reasons(columns, ["", *controls], scale=scale)[1:]
-    places = [place for place, reason in enumerate(reasons) if not reason]
-    outside = [_outside(differences[:, place], controls[place]) for place in places]
-
-    # The last rows: a standard deviation of one control, nothing of the others.
-    deviations = np.diag(differences.std(axis=0))
-    columns = np.vstack([differences, deviations])[:, places]
-    if form == "spline":
-        n_bearable = _count_bearable(y, cluster) // len(controls)
-        curves = [columns[:, :0]]
-        for column in columns.T:
-            # Comparisons that do not differ in a control say nothing of its effect.
-            differs = column[:n_rows] != 0
-            n_told = _count_bearable(y[differs], cluster[differs])
-            curves.append(_style_curve(column, n_rows, min(n_bearable, n_told)))
-        columns = np.hstack(curves)
-    effects = columns[n_rows:]
-    for place, name in enumerate(controls):
-        # A curve is constant beyond the data: zero where the chosen answer never has
-        # more.
-        if not reasons[place] and not effects[place].any():
-            reasons[place] = f"{name} is never larger in the chosen answer"
-    return _Design(columns[:n_rows], effects, reasons, join_texts(outside))
-
-
-def _style_curve(column: FloatArray, n_rows: int, n_bearable: int) -> FloatArray:
+def _style_curve(
+    column: FloatArray, y: FloatArray, cluster: IntArray, n_bearable: int
+) -> FloatArray:
     """A curve with up to so many columns, less its value at zero: equal answers get no
-    effect.
-
-    The first `n_rows` rows are the data.
+    effect. The first rows of `column` are the data.
     """
-    n_values = 1 + n_bearable
+    data = column[: len(y)]
+    # Comparisons that do not differ in a control say nothing of its effect.
+    differs = data != 0
+    n_told = _count_bearable(y[differs], cluster[differs])
+    n_values = 1 + min(n_bearable, n_told)
     n_knots = min(max(n_values, 2), _MAX_KNOTS["style"])
     few = min(n_values, _FEW_VALUES)
-    return _spline_change(column[:n_rows], n_knots, column, np.zeros(1), few)
+    return _spline_change(data, n_knots, column, np.zeros(1), few)
 
 
 def _spline_change(
@@ -445,23 +427,13 @@ def _spline_change(
 
 
 def _compare_control(
-    pairs: pd.DataFrame, features: pd.DataFrame | None, name: str
+    pairs: pd.DataFrame, counts: pd.DataFrame, name: str
 ) -> FloatArray:
     """Relative difference of a control, (rows,)."""
     if name == "style":
         # Steps are no counts: no ratio.
         return style_steps(pairs["chosen_style"]) - style_steps(pairs["rejected_style"])
-    chosen, rejected = look_up_sides(pairs, features, name).T
+    chosen, rejected = look_up_sides(counts, pairs, [name])
     # With 1 in the denominator, two answers without a heading differ by 0, not by
     # 0 / 0.
-    return np.asarray((chosen - rejected) / (chosen + rejected + 1))
-
-
-def _outside(difference: FloatArray, name: str) -> str:
-    """Why answers that are equal lie outside the data, else ""."""
-    if difference.min() <= 0 <= difference.max():
-        return ""
-    return (
-        f"{name} differs the same way in every comparison:"
-        " answers that are equal lie outside the data"
-    )
+    return ((chosen - rejected) / (chosen + rejected + 1))[:, 0]

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.bias.answers import answer_column, demean
-from rmlab.bias.groups import split_rows
+from rmlab.bias.answers import answer_column, demean, read_counts
+from rmlab.bias.groups import join_texts, list_names, split_rows
 from rmlab.bias.least_squares import dependence_reasons, fit_without_clusters
 from rmlab.estimation.clustered import MIN_PROMPTS
-from rmlab.tables import PROMPT, DataError, FloatArray, IntArray, copy_provenance
+from rmlab.tables import PROMPT, DataError, FloatArray, copy_provenance
 
 _FOLDS = 5
 
@@ -28,13 +28,13 @@ def debias(
     scores : DataFrame
         A table of scores.
     features : DataFrame, optional
-        Counts of each answer, from `rmlab.styles.features(responses)`; not needed for
-        `on="step"`.
+        Counts of each answer, from `rmlab.styles.features(responses)`, or responses;
+        not needed for `on="step"`.
     on : str or sequence of str
         Columns of `features`, which enter as log2 (log2(1 + count) where they can be
         0), or "step": concise 0, plain 1, markdown 2. A liking for Markdown alone does
         not lie on a straight line through the three: name what is liked ("headings",
-        say) where you know it.
+        say) where you know it, or one step ("step_plain", "step_markdown").
 
     Returns
     -------
@@ -71,18 +71,16 @@ def debias(
     [['longest', 0.58], ['longest debiased', 0.01]]
     """
     scores = tables.check_scores(scores, allow_missing=True)
-    names = [on] if isinstance(on, str) else list(on)
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"on: {names}; name at least one column, each once")
-    columns = [answer_column(scores, features, name) for name in names]
+    names = list_names("on", on)
+    counts = read_counts(features, scores)
+    columns = [answer_column(scores, counts, name) for name in names]
     x = np.column_stack(columns)
     y = scores["score"].to_numpy()
 
     removed = np.zeros(len(scores))
     # Model by model: scores of different models have no scale in common.
     for rows in split_rows(scores, ["model"]):
-        prompt = _number_prompts(scores.iloc[rows])
-        slopes = _fit_other_folds(y[rows], x[rows], prompt, names)
+        slopes = _fit_other_folds(y[rows], x[rows], scores.iloc[rows], names)
         removed[rows] = (x[rows] * slopes).sum(axis=1)
     debiased = scores.assign(
         model=scores["model"] + " debiased",
@@ -92,21 +90,18 @@ def debias(
     return copy_provenance(scores, debiased)
 
 
-def _number_prompts(scores: pd.DataFrame) -> IntArray:
-    """Number of each row's prompt by its key; the order of rows does not matter."""
-    number = scores.groupby(PROMPT, sort=True).ngroup().to_numpy().astype(np.intp)
-    n_prompts = int(number.max(initial=-1)) + 1
+def _fit_other_folds(
+    y: FloatArray, x: FloatArray, scores: pd.DataFrame, names: list[str]
+) -> FloatArray:
+    """Slopes for each row of a model's scores, (rows, columns), fitted on the folds
+    without its prompt.
+    """
+    # By key: the order of rows does not matter.
+    prompt = scores.groupby(PROMPT, sort=True).ngroup().to_numpy().astype(np.intp)
+    n_prompts = int(prompt.max()) + 1
     if n_prompts < MIN_PROMPTS:
         problem = f"scores: {n_prompts} prompts of model {scores['model'].iloc[0]!r}"
         raise DataError(problem, f"debias needs {MIN_PROMPTS}")
-    return number
-
-
-def _fit_other_folds(
-    y: FloatArray, x: FloatArray, prompt: IntArray, names: list[str]
-) -> FloatArray:
-    """Slopes for each row, (rows, columns), fitted on the folds without its prompt."""
-    n_prompts = int(prompt.max()) + 1
     fold_of_prompt = np.empty(n_prompts, np.intp)
     order = np.random.default_rng(0).permutation(n_prompts)
     fold_of_prompt[order] = np.arange(n_prompts) % _FOLDS
@@ -116,13 +111,11 @@ def _fit_other_folds(
     if not observed.any():
         return np.zeros_like(x)
     prompt = prompt[observed]
-    centered = demean(x[observed], prompt)
-    scale = np.linalg.norm(x[observed], axis=0)
-    reasons = dependence_reasons(centered, names, scale=scale, where="within a prompt")
+    x = x[observed]
+    centered = demean(x, prompt)
+    reasons = dependence_reasons(centered, names, x, "within a prompt")
     if any(reasons):
-        problem = f"on: {next(filter(None, reasons))}"
+        problem = f"on: {join_texts(reasons)}"
         raise DataError(problem, "choose other columns")
-    fit = fit_without_clusters(
-        demean(y[observed], prompt), centered, fold[observed], _FOLDS
-    )
-    return fit.without[fold]
+    y = demean(y[observed], prompt)
+    return fit_without_clusters(y, centered, fold[observed], _FOLDS).without[fold]

@@ -1,6 +1,7 @@
 """Effects of correctness, style and length on the score, and their exchange rate."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -9,19 +10,22 @@ from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.bias.answers import (
+    STEPS,
+    Spread,
     answer_column,
-    count_columns,
     demean,
-    within_spread,
+    measure_spread,
+    read_counts,
 )
 from rmlab.bias.groups import (
     Group,
     Numbers,
     estimate,
-    explain_few,
     fit_groups,
     join_texts,
+    list_names,
     number_clusters,
+    require_model,
     split_rows,
 )
 from rmlab.bias.least_squares import (
@@ -30,18 +34,10 @@ from rmlab.bias.least_squares import (
     jackknife,
 )
 from rmlab.estimation.clustered import t_quantile
-from rmlab.tables import PROMPT, BoolArray, DataError, FloatArray, IntArray, group_codes
+from rmlab.tables import PROMPT, DataError, FloatArray, IntArray, group_codes
 
-_DEFAULT_COUNTS = ("characters", "markdown")
 _LENGTHS = {"characters", "tokens", "words", "sentences"}
-# The step that a term asks for; 0: their mean.
-_STEPS = {"step": 0, "step_plain": 1, "step_markdown": 2}
 _MISFIT = 0.01  # p of the test of fit below which a table says so
-_OF_EFFECT = ("effect", "se", "low", "high", "p")
-_OF_RATE = ("rate", "rate_low", "rate_high")
-_COUNTS = ("n_prompts", "n", "missing")
-_EFFECT_TEXTS = ("caveat", "reason")
-_RATE_TEXTS = ("rate_caveat", "rate_reason")
 _UNBOUNDED = "unbounded: the effect of correctness may be zero"
 _NO_LENGTH = (
     "length is not in the fit, so 'correct' also takes up any length difference of"
@@ -65,9 +61,10 @@ def style_effects(
     scores : DataFrame
         A table of scores.
     features : DataFrame, optional
-        Counts of each answer, from `rmlab.styles.features(responses)`. Give them:
-        without length among the terms, "correct" holds the price of the length in which
-        right and wrong answers differ, and `caveat` says so.
+        Counts of each answer, from `rmlab.styles.features(responses)`, or the responses
+        themselves, which are then counted. Give them: without length among the terms,
+        "correct" holds the price of the length in which right and wrong answers differ,
+        and `caveat` says so.
     terms : sequence of str, optional
         "correct" (chosen against rejected), "step_plain" (plain against concise),
         "step_markdown" (Markdown against plain), "step" (0, 1, 2: the mean step), and
@@ -116,9 +113,7 @@ def style_effects(
     ----------
     Efron (1982) for the jackknife; Bell and McCaffrey (2002) for degrees of freedom.
     """
-
-    table = _fit_models(scores, features, terms, by, cluster, confidence)
-    return table.drop(columns=[*_OF_RATE, *_RATE_TEXTS])
+    return _fit_models(scores, features, terms, by, cluster, confidence, _show_effects)
 
 
 def exchange_rate(
@@ -147,7 +142,12 @@ def exchange_rate(
         n_prompts, n, missing, caveat (what the effect of "correct" holds), reason. At a
         rate of 0.5 two steps of style buy as much reward as being right. Where the
         effect of correctness may be zero the interval is unbounded: low and high are
-        -inf and inf, and `reason` names the rates that are excluded, if any.
+        -inf and inf, and `reason` says so.
+
+    Raises
+    ------
+    DataError
+        As `style_effects`, and where "correct" is the only term.
 
     References
     ----------
@@ -157,22 +157,44 @@ def exchange_rate(
         raise ValueError(
             f"terms: {list(terms)} must hold 'correct', the unit of the rate"
         )
+    table = _fit_models(scores, features, terms, by, cluster, confidence, _show_rates)
+    rates = table[table["term"] != "correct"].reset_index(drop=True)
+    if rates.empty:
+        problem = "scores: without styles and features no term has a rate"
+        raise DataError(problem, "pass features=rmlab.styles.features(responses)")
+    return rates
 
-    table = _fit_models(scores, features, terms, by, cluster, confidence)
-    table = table[table["term"] != "correct"].reset_index(drop=True)
-    table = table.drop(columns=[*_OF_EFFECT, *_EFFECT_TEXTS])
-    return table.rename(columns=lambda name: name.removeprefix("rate_"))
+
+class _Rows(NamedTuple):
+    """Scores of a group that count, with the terms' columns, prompts and clusters."""
+
+    y: FloatArray
+    design: FloatArray
+    prompt: IntArray
+    cluster: IntArray
 
 
-class _Unit(NamedTuple):
-    """Spread of a model's scores within a prompt, 0 where no score differs, and what
-    the spread without each of `clusters` is of it: NaN where scores vary in one cluster
-    alone, without which there is no spread.
+class _Fit(NamedTuple):
+    """Terms of one group's fit: their effects (k,), the same without each cluster of
+    the model (clusters, k), degrees of freedom (k,), and why each is missing (k,).
+
+    spread is the model's; misfit names the counts whose effect is not linear.
     """
 
-    clusters: IntArray
-    spread: float
+    terms: list[str]
+    effect: FloatArray
     without: FloatArray
+    df: FloatArray
+    reason: NDArray[np.object_]
+    spread: Spread
+    misfit: str
+    counts: Numbers
+
+    @property
+    def caveat(self) -> str:
+        """What the effect of "correct" holds besides, else ""."""
+        no_length = "" if _LENGTHS & set(self.terms) else _NO_LENGTH
+        return join_texts([no_length, self.misfit])
 
 
 def _fit_models(
@@ -182,241 +204,181 @@ def _fit_models(
     by: str | Sequence[str],
     cluster: str | None,
     confidence: float,
+    show: Callable[[_Fit, float], Numbers],
 ) -> pd.DataFrame:
-    """Effects and rates of every group, one row per term."""
+    """What `show` makes of each group's fit, one row per term."""
     scores = tables.check_scores(scores, allow_missing=True)
-    models, model = np.unique(scores["model"].to_numpy(), return_inverse=True)
+    models = scores["model"].to_numpy()
     by = [by] if isinstance(by, str) else by
-    if "model" not in by and len(models) > 1:
-        problem = f"by: {by} has no 'model', but the table has {len(models)}"
-        raise DataError(problem, "add 'model'")
-    terms, design = _design(scores, features, terms)
+    require_model(by, models)
+    terms, design = _design(scores, read_counts(features, scores), terms)
     prompts = group_codes(scores, PROMPT)[0]
     clusters = number_clusters(scores, cluster)
     y = scores["score"].to_numpy()
     # One unit for each model, whatever `by` is: its rows can then be compared with one
     # another.
-    units = {}
+    spreads = {}
     for rows in split_rows(scores, ["model"]):
-        units[model[rows[0]]] = _measure_unit(y[rows], prompts[rows], clusters[rows])
+        spread = measure_spread(y[rows], prompts[rows], clusters[rows])
+        spreads[models[rows[0]]] = spread
 
     def fit(group: Group) -> Numbers:
-        unit = units[model[group.rows[0]]]
         observed = ~np.isnan(y[group.rows])
         prompt = prompts[group.rows]
         # A lone score tells no difference.
         n_scores = np.bincount(prompt, observed)
         answered = group.select(observed & (n_scores[prompt] > 1))
-        rows = answered.rows
-        values = (y[rows], design[rows], prompts[rows])
-        numbers = _fit_terms(*values, answered, unit, terms, confidence)
-        return numbers | {
-            "term": np.array(terms, object),
+        at = answered.rows
+        rows = _Rows(y[at], design[at], prompts[at], answered.cluster)
+        spread = spreads[models[group.rows[0]]]
+        fitted = _fit_terms(rows, terms, spread, answered.few)
+        counts: Numbers = {
             "n_prompts": answered.n_prompts,
-            "n": len(rows),
+            "n": len(at),
             "missing": (~observed).sum(),
         }
+        return show(fitted._replace(counts=counts), confidence)
 
-    numbers = ("term", *_OF_EFFECT, *_OF_RATE, *_COUNTS)
-    results = (*numbers, *_EFFECT_TEXTS, *_RATE_TEXTS)
-    return fit_groups(scores, by, cluster, fit, results)
-
-
-def _measure_unit(y: FloatArray, prompt: IntArray, cluster: IntArray) -> _Unit:
-    observed = ~np.isnan(y)
-    y = y[observed]
-    prompt = np.unique(prompt[observed], return_inverse=True)[1]
-    clusters, cluster = np.unique(cluster[observed], return_inverse=True)
-    spread = within_spread(y, prompt)
-    if not spread > 0:
-        return _Unit(clusters, 0.0, np.ones(len(clusters)))
-
-    squares = np.bincount(cluster, demean(y, prompt) ** 2)
-    if squares.max() > (1 - 1e-12) * squares.sum():
-        return _Unit(clusters, spread, np.full(len(clusters), np.nan))
-    df = np.bincount(cluster, 1 - 1 / np.bincount(prompt)[prompt])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        variance = (squares.sum() - squares) / (df.sum() - df)
-    return _Unit(clusters, spread, np.sqrt(variance) / spread)
+    return fit_groups(scores, by, cluster, fit)
 
 
-def _fit_terms(
-    y: FloatArray,
-    design: FloatArray,
-    prompt: IntArray,
-    group: Group,
-    unit: _Unit,
-    terms: list[str],
-    confidence: float,
-) -> Numbers:
+def _design(
+    scores: pd.DataFrame, counts: pd.DataFrame, terms: Sequence[str] | None
+) -> tuple[list[str], FloatArray]:
+    """The terms, and their columns (rows, terms)."""
+    if terms is None:
+        terms = ["correct"]
+        if scores["style"].notna().all():
+            terms += ["step_plain", "step_markdown"]
+        default_counts = [name for name in ("characters", "markdown") if name in counts]
+        terms += default_counts or [*map(str, counts)]
+    terms = list_names("terms", terms)
+    columns = []
+    for term in terms:
+        if term == "correct":
+            columns.append(np.where(scores["label"] == "chosen", 1.0, 0.0))
+        else:
+            columns.append(answer_column(scores, counts, term))
+    return terms, np.column_stack(columns)
+
+
+def _fit_terms(rows: _Rows, terms: list[str], spread: Spread, few: str) -> _Fit:
     """Least squares with an intercept for every prompt (docs/statistics.md, Style)."""
     # Without the prompts' means the intercept of each prompt is out of the regression
     # (Frisch, Waugh and Lovell).
-    x = demean(design, prompt)
-    # Measured by the column before its means went off: what varies only between prompts
-    # leaves rounding behind.
-    scale = np.linalg.norm(design, axis=0)
-    if not len(y):
+    x = demean(rows.design, rows.prompt)
+    if not len(x):
         reasons = ["no prompt with two scores"] * len(terms)
-    elif not within_spread(y, prompt):
+    elif np.isnan(measure_spread(rows.y, rows.prompt, rows.prompt).value):
         reasons = ["scores do not vary within a prompt"] * len(terms)
     else:
-        reasons = dependence_reasons(x, terms, scale=scale, where="within a prompt")
+        reasons = dependence_reasons(x, terms, rows.design, "within a prompt")
 
+    n_clusters = len(spread.clusters)
     effect = np.full(len(terms), np.nan)
-    without = np.full((len(unit.clusters), len(terms)), np.nan)
+    without = np.full((n_clusters, len(terms)), np.nan)
     df = np.zeros(len(terms))
-    misfit = ""
-    is_fitted = np.array([reason == "" for reason in reasons])
-    no_interval = explain_few(group.n_clusters)
-    if not no_interval and np.isnan(unit.without).any():
-        no_interval = "scores vary in one prompt only"
     reason = np.array(reasons, object)
+    misfit = ""
+    is_fitted = reason == ""
     if is_fitted.any():
-        y = demean(y, prompt) / unit.spread
-        cluster = np.searchsorted(unit.clusters, group.cluster)
-        fit = fit_without_clusters(y, x[:, is_fitted], cluster, len(unit.clusters))
+        y = demean(rows.y, rows.prompt) / spread.value
+        cluster = np.searchsorted(spread.clusters, rows.cluster)
+        fit = fit_without_clusters(y, x[:, is_fitted], cluster, n_clusters)
         effect[is_fitted] = fit.effect
         without[:, is_fitted] = fit.without
-        reason[is_fitted] = no_interval
-        if not no_interval:
+        if not few and np.isnan(spread.without).any():
+            few = "scores vary in one prompt only"
+        reason[is_fitted] = few
+        if not few:
             df[is_fitted] = fit.df
             decided = np.where(fit.is_decided, "one prompt alone decides it", "")
             reason[is_fitted] = decided
-            misfit = _find_misfit(y, x, design, prompt, cluster, terms, is_fitted)
-
-    se = np.sqrt(np.diag(jackknife(without / unit.without[:, None], effect)))
-    estimates = estimate(effect, se, df, confidence)
-    no_length = "" if _LENGTHS & set(terms) else _NO_LENGTH
-    caveat = join_texts([no_length, misfit])
-    numbers: Numbers = {
-        **estimates._asdict(),
-        "effect": effect,
-        "caveat": [caveat if term == "correct" else misfit for term in terms],
-        "reason": reason,
-    }
-    if "correct" in terms:
-        place = terms.index("correct")
-        t = t_quantile(np.minimum(df, df[place]), confidence)
-        rate, low, high, unbounded = fieller(
-            effect, jackknife(without, effect), t, place
-        )
-        no_rate = np.where(reason == "", reason[place], reason)
-        numbers |= {
-            "rate": rate,
-            "rate_low": low,
-            "rate_high": high,
-            "rate_caveat": caveat,
-            "rate_reason": np.where(no_rate == "", unbounded, no_rate),
-        }
-    return numbers
+            fitted = rows._replace(design=rows.design[:, is_fitted], cluster=cluster)
+            misfit = _find_misfit(fitted, [*compress(terms, is_fitted)])
+    return _Fit(terms, effect, without, df, reason, spread, misfit, {})
 
 
-def _find_misfit(
-    y: FloatArray,
-    x: FloatArray,
-    design: FloatArray,
-    prompt: IntArray,
-    cluster: IntArray,
-    terms: Sequence[str],
-    is_fitted: BoolArray,
-) -> str:
+def _find_misfit(rows: _Rows, terms: list[str]) -> str:
     """Say which counts have an effect that is not linear, else "".
 
     Their squares enter one at a time, beside all terms.
     """
-    no_counts = ("correct", *_STEPS)
-    counts = []
-    for place, term in enumerate(terms):
-        if is_fitted[place] and term not in no_counts:
-            counts.append(place)
+    y = demean(rows.y, rows.prompt)
+    n_clusters = int(rows.cluster.max()) + 1
+    counts = [name for name in terms if name not in ("correct", *STEPS)]
     bent = []
-    for place in counts:
-        centered = design[:, place] - design[:, place].mean()
-        square = demean(centered**2, prompt)
-        columns = np.column_stack([x[:, is_fitted], square])
-        names = [""] * columns.shape[1]
-        scale = np.linalg.norm(columns, axis=0)
-        if dependence_reasons(columns, names, scale=scale)[-1]:
+    for name in counts:
+        count = rows.design[:, terms.index(name)]
+        square = (count - count.mean()) ** 2
+        raw = np.column_stack([rows.design, square])
+        columns = demean(raw, rows.prompt)
+        if dependence_reasons(columns, [*terms, "square"], raw)[-1]:
             continue
-        fit = fit_without_clusters(y, columns, cluster, int(cluster.max()) + 1)
+        fit = fit_without_clusters(y, columns, rows.cluster, n_clusters)
         se = np.sqrt(np.diag(jackknife(fit.without, fit.effect)))
         p = estimate(fit.effect, se, fit.df, 0.95).p[-1]
         if p * len(counts) < _MISFIT:
-            bent.append(terms[place])
+            bent.append(name)
     if not bent:
         return ""
     named = ", ".join(bent)
     return f"the effect of {named} is not linear; other terms may absorb part of it"
 
 
-def _design(
-    scores: pd.DataFrame, features: pd.DataFrame | None, terms: Sequence[str] | None
-) -> tuple[list[str], FloatArray]:
-    """The terms, and their columns (rows, terms)."""
-    counts = [] if features is None else count_columns(features)
-    if terms is None:
-        terms = _default_terms(scores, counts)
-    terms = [terms] if isinstance(terms, str) else list(terms)
-    if not terms or len(set(terms)) < len(terms):
-        raise ValueError(f"terms: {terms}; name at least one term, each once")
-    known_terms = ["correct", *_STEPS, *counts]
-    columns = []
-    for term in terms:
-        if term not in known_terms:
-            allowed = tables.nearest(term, known_terms)
-            raise DataError(f"terms: {term!r}", allowed)
-        columns.append(_term_column(scores, features, term))
-    return terms, np.column_stack(columns)
+def _show_effects(fit: _Fit, confidence: float) -> Numbers:
+    in_units = fit.without / fit.spread.without[:, None]
+    se = np.sqrt(np.diag(jackknife(in_units, fit.effect)))
+    value, se, low, high, p = estimate(fit.effect, se, fit.df, confidence)
+    caveats = dict.fromkeys(fit.terms, fit.misfit) | {"correct": fit.caveat}
+    return {
+        "term": np.array(fit.terms, object),
+        "effect": value,
+        "se": se,
+        "low": low,
+        "high": high,
+        "p": p,
+        **fit.counts,
+        "caveat": np.array([caveats[term] for term in fit.terms], object),
+        "reason": fit.reason,
+    }
 
 
-def _default_terms(scores: pd.DataFrame, counts: list[str]) -> list[str]:
-    terms = ["correct"]
-    if scores["style"].notna().all():
-        terms += ["step_plain", "step_markdown"]
-    default_counts = [count for count in _DEFAULT_COUNTS if count in counts]
-    return terms + (default_counts or counts)
-
-
-def _term_column(
-    scores: pd.DataFrame, features: pd.DataFrame | None, term: str
-) -> FloatArray:
-    if term == "correct":
-        return (scores["label"] == "chosen").to_numpy().astype(np.float64)
-    if term not in _STEPS:
-        return answer_column(scores, features, term)
-    step = answer_column(scores, features, "step")
-    if term == "step":
-        return step
-    # One step each, not one style each: Markdown has taken both, so that
-    # "step_markdown" is what it adds to plain.
-    return (step >= _STEPS[term]).astype(np.float64)
+def _show_rates(fit: _Fit, confidence: float) -> Numbers:
+    place = fit.terms.index("correct")
+    t = t_quantile(np.minimum(fit.df, fit.df[place]), confidence)
+    covariance = jackknife(fit.without, fit.effect)
+    rate, low, high = fieller(fit.effect, covariance, t, place)
+    reason = np.where(fit.reason == "", fit.reason[place], fit.reason)
+    unbounded = np.where(np.isinf(low), _UNBOUNDED, "")
+    return {
+        "term": np.array(fit.terms, object),
+        "rate": rate,
+        "low": low,
+        "high": high,
+        **fit.counts,
+        "caveat": fit.caveat,
+        "reason": np.where(reason == "", unbounded, reason),
+    }
 
 
 def fieller(
     effects: FloatArray, covariance: FloatArray, t: FloatArray, place: int
-) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.object_]]:
-    """Ratios e1 / e0 of effects to the one at `place`, their limits, and why these are
-    not bounded: all r with (e1 - r e0)^2 <= t^2 var(e1 - r e0).
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Ratios e1 / e0 of effects to the one at `place`, and their limits: all r with
+    (e1 - r e0)^2 <= t^2 var(e1 - r e0); infinite where these are not bounded.
 
     docs/statistics.md, Style: exchange rate.
     """
-    divisor = effects[place] or np.nan
     # a r^2 - 2 b r + c <= 0, a parabola in the ratio r.
     a = effects[place] ** 2 - t**2 * covariance[place, place]
     b = effects[place] * effects - t**2 * covariance[place]
     c = effects**2 - t**2 * np.diag(covariance)
     # a > 0: the denominator differs from zero, the parabola opens upwards, and all
-    # ratios between its zeros belong. Else it opens downwards: all ratios but those
-    # between its zeros, or all of them.
-    discriminant = b**2 - a * c
+    # ratios between its zeros belong. Else it opens downwards.
+    a[a <= 0] = 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        half = np.sqrt(np.maximum(discriminant, 0.0)) / np.abs(a)  # below 0 by rounding
-        low = b / a - half
-        high = b / a + half
-    reason = np.where(a <= 0, _UNBOUNDED, "").astype(object)
-    for i in np.flatnonzero((a < 0) & (discriminant > 0)):
-        reason[i] += f"; only rates between {low[i]:.3g} and {high[i]:.3g} are excluded"
-    low[a <= 0] = -np.inf
-    high[a <= 0] = np.inf
-    return effects / divisor, low, high, reason
+        half = np.sqrt(np.maximum(b**2 - a * c, 0.0)) / a  # below 0 by rounding
+        low = np.where(a == 0, -np.inf, b / a - half)
+        high = np.where(a == 0, np.inf, b / a + half)
+        return effects / effects[place], low, high

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
+import scipy
 
 from rmlab.estimation.clustered import indicator
 from rmlab.tables import FloatArray, IntArray
@@ -56,7 +56,7 @@ def fit_curve(y: FloatArray, columns: FloatArray) -> Curve:
     basis = left[:, sizes > _DEPENDENT * sizes[0]]
     likelihood = _log_likelihood(y, basis, x @ coefficients)
     for _ in range(_MAX_STEPS):
-        p = expit(x @ coefficients)
+        p = scipy.special.expit(x @ coefficients)
         weight = p * (1 - p)
         information = (x * weight[:, None]).T @ x
         # A pseudo-inverse, so that columns that repeat each other share one effect.
@@ -83,7 +83,7 @@ def fit_curve(y: FloatArray, columns: FloatArray) -> Curve:
 
 def _log_likelihood(y: FloatArray, basis: FloatArray, log_odds: FloatArray) -> float:
     """The log-likelihood with Firth's penalty, but for a constant."""
-    p = expit(log_odds)
+    p = scipy.special.expit(log_odds)
     information = (basis * (p * (1 - p))[:, None]).T @ basis
     penalty = np.linalg.slogdet(information)[1] / 2
     return float(y @ log_odds - np.logaddexp(0, log_odds).sum() + penalty)
@@ -100,7 +100,7 @@ def read_points(
     """
     sensitivity = curve.inverse @ points.T
     leverage = curve.x @ sensitivity
-    p = expit(curve.log_odds)
+    p = scipy.special.expit(curve.log_odds)
     in_cluster = indicator(cluster, int(cluster.max()) + 1).T
     influence = in_cluster @ (leverage * (y - p)[:, None])
 

@@ -2,19 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.bias.answers import standardize_models
+from rmlab.bias.answers import measure_spread
 from rmlab.bias.groups import (
     Group,
     Numbers,
     count_outcomes,
     estimate_mean,
     fit_groups,
+    require_model,
+    split_rows,
 )
 from rmlab.estimation.clustered import indicator
 from rmlab.estimation.estimate import estimate
@@ -22,9 +23,9 @@ from rmlab.estimation.items import (
     MISSING,
     Items,
     Ties,
+    cluster_columns,
     credit,
     refuse_result_names,
-    require_item_columns,
 )
 from rmlab.estimation.weights import Average, subtract
 from rmlab.metrics.prepare import prepare
@@ -32,25 +33,11 @@ from rmlab.metrics.summaries import estimate_frame, group_numbers
 from rmlab.tables import (
     LEVELS,
     PROMPT,
-    STYLE,
-    STYLES,
     DataError,
     copy_provenance,
-    default_cluster,
+    group_codes,
 )
 
-_PREFERENCES = (
-    "preference",
-    "se",
-    "low",
-    "high",
-    "difference",
-    "n_pairs",
-    "n_prompts",
-    "n_ties",
-    "missing",
-    "reason",
-)
 _GAP_RESULTS = (
     "easy",
     "hard",
@@ -132,9 +119,7 @@ def style_gap(
     if not items.has_levels:
         remedy = "easy and hard need a benchmark whose answers have styles"
         raise DataError("table: level is missing", remedy)
-    if "model" not in by and len(items.models) > 1:
-        problem = f"by: {by} has no 'model', but the table has {len(items.models)}"
-        raise DataError(problem, "add 'model'")
+    require_model(by, items.models)
 
     # One mean per group and level; the levels of a group stand next to each other.
     groups, levels = group_numbers(items, [*columns, "level"])
@@ -207,57 +192,53 @@ def style_preference(
     if scores["style"].isna().all():
         remedy = "a preference needs a benchmark with styles"
         raise DataError("scores: style is missing in every row", remedy)
-    named_columns = default_cluster(scores) if cluster is None else [cluster]
-    extra = [name for name in named_columns if name not in PROMPT]
-    require_item_columns(scores, [], extra)
+    extra = [name for name in cluster_columns(scores, cluster) if name not in PROMPT]
     versions = _cross_styles(scores, extra)
     earned = credit(versions, ties=ties)
-    difference = versions["difference"].to_numpy()
 
     def fit(group: Group) -> Numbers:
-        answered = group.select(~np.isnan(earned[group.rows]))
-        share = estimate_mean(earned[answered.rows], answered.cluster, confidence)
-        units = difference[group.rows]
-        units = units[~np.isnan(units)]
-        reasons = [*share.reason]
-        if not len(answered.rows):
-            reasons = ["no outcome"]
-        if not len(units):
-            reasons.append("scores do not vary within a prompt")
+        rows = versions.iloc[group.rows]
+        won = earned[group.rows]
+        share = estimate_mean(won, group, confidence)
+        difference = rows["difference"].mean()
+        flat = "scores do not vary within a prompt" if np.isnan(difference) else ""
         numbers: Numbers = {
             "preference": share.value,
             "se": share.se,
             "low": share.low,
             "high": share.high,
-            "difference": units.mean() if len(units) else np.nan,
-            "reason": next(filter(None, reasons), ""),
+            "difference": difference,
         }
-        outcome = versions["outcome"].iloc[group.rows]
-        return numbers | count_outcomes(outcome, answered)
+        numbers |= count_outcomes(rows["outcome"], group.select(~np.isnan(won)))
+        return numbers | {"reason": share.reason.item() or flat}
 
-    table = fit_groups(versions, by, cluster, fit, _PREFERENCES)
-    return copy_provenance(scores, table)
+    return copy_provenance(scores, fit_groups(versions, by, cluster, fit))
 
 
 def _cross_styles(scores: pd.DataFrame, extra: list[str]) -> pd.DataFrame:
     """One row per two answers of a prompt with the same label and different styles."""
+    prompt = group_codes(scores, PROMPT)[0]
+    score = scores["score"].to_numpy()
+    unit = np.full(len(scores), np.nan)
+    for rows in split_rows(scores, ["model"]):
+        spread = measure_spread(score[rows], prompt[rows], prompt[rows])
+        unit[rows] = score[rows] / spread.value
+
     # The label is in the key: right meets right and wrong meets wrong, so correctness
     # cannot decide.
     key = ["model", *PROMPT, "label"]
-    answers = scores[[*key, "subset", *extra, "score"]]
-    answers = answers.assign(unit=standardize_models(scores))
-    by_style = {style: answers[scores["style"] == style] for style in STYLES}
-    frames = []
-    for plainer, fancier in combinations(STYLES, 2):
-        fancier_side = by_style[fancier][[*key, "score", "unit"]]
-        merged = by_style[plainer].merge(
-            fancier_side, on=key, suffixes=("_plainer", "_fancier")
-        )
-        frames.append(merged.assign(plainer=plainer, fancier=fancier))
-    crossed = pd.concat(frames, ignore_index=True)
-
-    margin = crossed["score_fancier"] - crossed["score_plainer"]
+    answers = scores[[*key, "style", "score"]].assign(unit=unit)
+    answers = answers[answers["style"].notna()]
+    plainer = answers.join(scores[["subset", *extra]]).rename(
+        columns={"style": "plainer"}
+    )
+    fancier = answers.rename(columns={"style": "fancier"})
+    crossed = plainer.merge(fancier, on=key, suffixes=("", "_fancier"))
+    crossed = crossed[crossed["plainer"] < crossed["fancier"]]
+    crossed = crossed.sort_values(
+        ["plainer", "fancier"], kind="stable", ignore_index=True
+    )
+    margin = crossed["score_fancier"] - crossed["score"]
     crossed["outcome"] = tables.outcome(margin.to_numpy())
-    crossed["difference"] = crossed["unit_fancier"] - crossed["unit_plainer"]
-    columns = [*key, "subset", *extra, "plainer", "fancier", "outcome", "difference"]
-    return crossed[columns].astype({"plainer": STYLE, "fancier": STYLE})
+    crossed["difference"] = crossed["unit_fancier"] - crossed["unit"]
+    return crossed

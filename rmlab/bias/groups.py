@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy
 from numpy.typing import ArrayLike
-from scipy.special import stdtr
 
 from rmlab.estimation import clustered
 from rmlab.estimation.clustered import (
@@ -58,9 +58,9 @@ class Group(NamedTuple):
         return len(np.unique(self.prompt))
 
     @property
-    def n_clusters(self) -> int:
-        """How many clusters have a row."""
-        return len(np.unique(self.cluster))
+    def few(self) -> str:
+        """Why there are too few clusters for an interval, else ""."""
+        return TOO_FEW if len(np.unique(self.cluster)) < MIN_PROMPTS else ""
 
 
 class Estimate(NamedTuple):
@@ -78,7 +78,6 @@ def fit_groups(
     by: str | Sequence[str],
     cluster: str | None,
     fit: Callable[[Group], Numbers],
-    results: Sequence[str],
 ) -> pd.DataFrame:
     """Fit each group of rows of a table.
 
@@ -87,20 +86,17 @@ def fit_groups(
     table : DataFrame
         Scores, pairs, or other rows that belong to prompts.
     by : str or sequence of str
-        Columns that define the groups.
+        Columns that define the groups. None may be named like a number of `fit`.
     cluster : str, optional
         Column that names a cluster of prompts; default: the prompt.
     fit : callable
         Takes a `Group` and returns its numbers, as arrays where a group has several
         rows.
-    results : sequence of str
-        Columns of the result; what `fit` does not return is missing. None of `by` may
-        have such a name.
 
     Returns
     -------
     DataFrame
-        The rows of each group: the columns `by` and `results`.
+        The rows of each group: the columns `by`, and the numbers.
     """
     columns = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     if not columns:
@@ -108,7 +104,6 @@ def fit_groups(
     if table.empty:
         raise DataError("table: no rows", "look at the selection that it comes from")
     require_item_columns(table, columns, [])
-    refuse_result_names(columns, results)
     prompts = group_codes(table, default_cluster(table))[0]
     clusters = number_clusters(table, cluster)
 
@@ -120,9 +115,10 @@ def fit_groups(
         frames.append(pd.DataFrame(dict(zip(numbers, arrays, strict=True))))
         first_rows += [rows[0]] * len(frames[-1])
     keys = table[columns].iloc[first_rows].reset_index(drop=True)
-    fitted = pd.concat(frames, ignore_index=True).reindex(columns=list(results))
-    texts = [name for name in results if name.endswith(_TEXTS)]
-    fitted[texts] = fitted[texts].astype(object).fillna("").astype("str")
+    fitted = pd.concat(frames, ignore_index=True)
+    refuse_result_names(columns, fitted.columns)
+    texts = [name for name in fitted if str(name).endswith(_TEXTS)]
+    fitted = fitted.astype(dict.fromkeys(texts, "str"))
     return copy_provenance(table, pd.concat([keys, fitted], axis=1))
 
 
@@ -137,6 +133,24 @@ def number_clusters(table: pd.DataFrame, cluster: str | None) -> IntArray:
     return cluster_codes(table, cluster_columns(table, cluster), PROMPT)
 
 
+def require_model(by: str | Sequence[str], models: Iterable[str]) -> None:
+    """Raise DataError where a row would hold several models, whose scores have no
+    common unit.
+    """
+    n_models = len(set(models))
+    if "model" not in by and n_models > 1:
+        problem = f"by: {by} has no 'model', but the table has {n_models}"
+        raise DataError(problem, "add 'model'")
+
+
+def list_names(argument: str, names: str | Sequence[str]) -> list[str]:
+    """A name or several as a list; ValueError where one repeats, or without any."""
+    names = [names] if isinstance(names, str) else list(names)
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"{argument}: {names}; name at least one, each once")
+    return names
+
+
 def estimate(
     value: FloatArray, se: FloatArray, df: FloatArray, confidence: float
 ) -> Estimate:
@@ -146,7 +160,7 @@ def estimate(
     half = t_quantile(df, confidence) * se
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.abs(value) / se
-        p = 2 * stdtr(df, -t)
+        p = 2 * scipy.special.stdtr(df, -t)
     return Estimate(
         value=value,
         se=np.where(np.isnan(half), np.nan, se),
@@ -158,13 +172,15 @@ def estimate(
 
 def estimate_mean(
     values: FloatArray,
-    cluster: IntArray,
+    group: Group,
     confidence: float,
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> clustered.Estimate:
-    """Mean of values that come in clusters, (1,); a missing value counts nowhere."""
-    group = np.zeros(len(values), np.intp)
-    return group_means(values, group, cluster, 1, bounds=bounds, confidence=confidence)
+    """Mean of the values of a group's rows, (1,); a missing value counts nowhere."""
+    one = np.zeros(len(values), np.intp)
+    return group_means(
+        values, one, group.cluster, 1, bounds=bounds, confidence=confidence
+    )
 
 
 def name_limits(name: str, estimates: Estimate | clustered.Estimate) -> Numbers:
@@ -184,11 +200,6 @@ def count_outcomes(outcome: "pd.Series[str]", answered: Group) -> Numbers:
         "n_ties": (outcome == "tie").sum(),
         "missing": outcome.isna().sum(),
     }
-
-
-def explain_few(n_clusters: int) -> str:
-    """Why a group of so many clusters has no interval, else ""."""
-    return TOO_FEW if n_clusters < MIN_PROMPTS else ""
 
 
 def join_texts(texts: Iterable[str]) -> str:

@@ -84,23 +84,23 @@ def jackknife(without: FloatArray, value: FloatArray) -> FloatArray:
 
 
 def dependence_reasons(
-    x: FloatArray, names: Sequence[str], *, scale: FloatArray, where: str = ""
+    x: FloatArray, names: Sequence[str], raw: FloatArray, where: str = ""
 ) -> list[str]:
     """Why each column of `x` has no effect of its own, else "".
 
-    A column does not vary if its length is nothing beside `scale`; it repeats if it is
-    a sum of the columns before it.
+    A column does not vary if its length is nothing beside that of `raw`, from which it
+    was made; it repeats if it is a sum of the columns before it.
     """
+    length = np.linalg.norm(x, axis=0)
+    does_vary = length > _DEPENDENT * np.linalg.norm(raw, axis=0)
     reasons: list[str] = []
     independent: list[int] = []
     for place, name in enumerate(names):
-        column = x[:, place]
         basis = x[:, independent]
-        residual = column - basis @ np.linalg.lstsq(basis, column)[0]
-        length = float(np.linalg.norm(column))
-        if length <= _DEPENDENT * max(float(scale[place]), 1e-300):
+        left = x[:, place] - basis @ np.linalg.lstsq(basis, x[:, place])[0]
+        if not does_vary[place]:
             reasons.append(f"{name} does not vary {where}".rstrip())
-        elif np.linalg.norm(residual) <= _DEPENDENT * length:
+        elif np.linalg.norm(left) <= _DEPENDENT * length[place]:
             reasons.append(f"{name} cannot be told from the terms before it")
         else:
             reasons.append("")

@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.bias.answers import within_spread
+from rmlab.bias.answers import measure_spread
 from rmlab.bias.groups import (
     Group,
     Numbers,
     estimate,
     estimate_mean,
     fit_groups,
+    list_names,
     name_limits,
 )
 from rmlab.estimation.clustered import Estimate
@@ -36,8 +37,8 @@ from rmlab.tables import (
 )
 
 Change: TypeAlias = Transform | Callable[[str], str]
-_Version: TypeAlias = list[tuple[Prompt, str]]
-"""Prompts with their answers, one entry per row of the responses."""
+_Entry: TypeAlias = tuple[Prompt, str]
+"""A prompt with its answer."""
 
 _KNOWN = {"response": TRANSFORMS, "prompt": PROMPT_TRANSFORMS}
 # The least and the most that a comparison's value can be.
@@ -47,7 +48,7 @@ _BOUNDS = {"accuracy": (0.0, 1.0), "accuracy_change": (-1.0, 1.0), "flips": (0.0
 def probe(
     responses: pd.DataFrame,
     scorer: "PlainScorer",
-    transforms: Sequence[str | Change] | None = None,
+    transforms: str | Sequence[str | Change] | None = None,
     *,
     target: Literal["response", "prompt"] = "response",
     by: str | Sequence[str] = ("transform", "domain"),
@@ -66,7 +67,7 @@ def probe(
         A table of responses.
     scorer : callable
         Takes prompts and responses and returns their scores.
-    transforms : sequence, optional
+    transforms : str or sequence, optional
         Functions from text to text, or names; default: all names. Of answers:
         strip_markdown, headings, bold, bullets, padding, hedging, confidence, emoji,
         and the controls synonyms, spacing, final_newline. Of prompts: typo,
@@ -119,17 +120,10 @@ def probe(
     tables.check_option("target", target, ("response", "prompt"))
     responses = tables.check_responses(responses)
     changes = _resolve_transforms(transforms, _KNOWN[target])
-    texts = list(responses["response"])
-    prompts = list(responses["prompt"])
-    original = list(zip(prompts, texts, strict=True))
+    original = list(zip(responses["prompt"], responses["response"], strict=True))
     versions = [original]
     for change in changes:
-        if target == "prompt":
-            changed_prompts = [_change_prompt(prompt, change) for prompt in prompts]
-            versions.append(list(zip(changed_prompts, texts, strict=True)))
-        else:
-            changed_texts = [_change_text(text, change) for text in texts]
-            versions.append(list(zip(prompts, changed_texts, strict=True)))
+        versions.append([_change(entry, change, target) for entry in original])
 
     before, *scores_after = _score_versions(scorer, versions)
     # Without the texts, which every transform would repeat.
@@ -137,7 +131,7 @@ def probe(
     frames = []
     for change, version, after in zip(changes, versions[1:], scores_after, strict=True):
         altered = [new != old for new, old in zip(version, original, strict=True)]
-        if change is AGAIN:
+        if change.name == AGAIN:
             after = _score_versions(scorer, [original])[0]
             altered = [True] * len(original)
         if target == "prompt":
@@ -147,7 +141,8 @@ def probe(
             frame = answers.assign(change=np.where(altered, after - before, np.nan))
         frames.append(frame.assign(transform=change.name, null=change.null))
 
-    spread = within_spread(before, group_codes(responses, PROMPT)[0])
+    prompt = group_codes(responses, PROMPT)[0]
+    spread = measure_spread(before, prompt, prompt).value
     frame = pd.concat(frames, ignore_index=True).astype({"transform": "str"})
     table = _tabulate_changes(frame, by, cluster, spread, confidence)
     table.insert(0, "model", name_of(scorer))
@@ -155,31 +150,41 @@ def probe(
 
 
 def _resolve_transforms(
-    transforms: Sequence[str | Change] | None, known: Mapping[str, Transform]
+    transforms: str | Sequence[str | Change] | None, known: Mapping[str, Transform]
 ) -> list[Transform]:
     """Transforms from names and functions; default: all known ones."""
     if transforms is None:
         return list(known.values())
-    if isinstance(transforms, str) or not len(transforms):
-        remedy = "give a list of names or functions, or leave it out for all"
-        raise DataError(f"transforms: {transforms!r}", remedy)
-    changes = [_as_transform(item, known) for item in transforms]
-    names = [change.name for change in changes]
-    if len(set(names)) < len(names):
-        raise DataError(f"transforms: {names} repeats a name", "leave one of them out")
+    changes = []
+    for item in [transforms] if isinstance(transforms, str) else transforms:
+        if isinstance(item, Transform):
+            changes.append(item)
+        elif callable(item):
+            changes.append(Transform(getattr(item, "__name__", repr(item)), item))
+        elif item in known:
+            changes.append(known[item])
+        else:
+            remedy = f"{nearest(item, list(known))}, or a function from text to text"
+            raise DataError(f"transforms: {item!r}", remedy)
+    list_names("transforms", [change.name for change in changes])
     return changes
 
 
-def _as_transform(item: str | Change, known: Mapping[str, Transform]) -> Transform:
-    if isinstance(item, Transform):
-        return item
-    if callable(item):
-        name = getattr(item, "__name__", type(item).__name__)
-        return Transform(name, item)
-    if item not in known:
-        remedy = f"{nearest(item, list(known))}, or a function from text to text"
-        raise DataError(f"transforms: {item!r}", remedy)
-    return known[item]
+def _change(entry: _Entry, change: Transform, target: str) -> _Entry:
+    """A prompt and its answer, one of them changed: of a conversation the last message
+    of the user.
+    """
+    prompt, text = entry
+    if target == "response":
+        return prompt, _change_text(text, change)
+    if isinstance(prompt, str):
+        return _change_text(prompt, change), text
+    turns = [dict(turn) for turn in prompt]
+    for turn in reversed(turns):
+        if turn["role"] == "user":
+            turn["content"] = _change_text(turn["content"], change)
+            break
+    return turns, text
 
 
 def _change_text(text: str, change: Transform) -> str:
@@ -190,19 +195,7 @@ def _change_text(text: str, change: Transform) -> str:
     return changed
 
 
-def _change_prompt(prompt: Prompt, change: Transform) -> Prompt:
-    """The changed prompt; of a conversation the last message of the user changes."""
-    if isinstance(prompt, str):
-        return _change_text(prompt, change)
-    turns = [dict(turn) for turn in prompt]
-    for turn in reversed(turns):
-        if turn["role"] == "user":
-            turn["content"] = _change_text(turn["content"], change)
-            break
-    return turns
-
-
-def _score_versions(scorer: PlainScorer, versions: list[_Version]) -> FloatArray:
+def _score_versions(scorer: PlainScorer, versions: list[list[_Entry]]) -> FloatArray:
     """Scores (versions, responses); each different prompt and text is scored once."""
     entries = list(chain.from_iterable(versions))
     # By the text of the prompt, as it may be a list of messages.
@@ -210,9 +203,8 @@ def _score_versions(scorer: PlainScorer, versions: list[_Version]) -> FloatArray
     first = np.unique(number, return_index=True)[1]
     # One call with all texts: a scorer that shares prefixes then forwards each prompt
     # once for all versions.
-    prompts = [entries[row][0] for row in first]
-    texts = [entries[row][1] for row in first]
-    scores = as_scorer(scorer)(prompts, texts)
+    prompts, texts = zip(*(entries[row] for row in first), strict=True)
+    scores = as_scorer(scorer)(list(prompts), list(texts))
     return scores[number].reshape(len(versions), -1)
 
 
@@ -251,37 +243,35 @@ def _tabulate_changes(
     """One row per group: the mean change with its test, and further means of
     comparisons.
     """
-    further = [name for name in _BOUNDS if name in changes]
-    results = ["null", "change", "se", "low", "high", "standardised", "p", "p_holm"]
-    for name in further:
-        results += [name, f"{name}_low", f"{name}_high"]
-    results += ["n", "untouched", "n_prompts", "reason"]
 
     def fit(group: Group) -> Numbers:
         rows = changes.iloc[group.rows]
         change = rows["change"].to_numpy()
         answered = group.select(~np.isnan(change))
-        mean = estimate_mean(change, group.cluster, confidence, (-np.inf, np.inf))
+        mean = estimate_mean(change, group, confidence, (-np.inf, np.inf))
         numbers: Numbers = {
             "null": rows["null"].all(),
             "change": mean.value,
             "se": mean.se,
             "low": mean.low,
             "high": mean.high,
-            "standardised": mean.value / (spread or np.nan),
+            "standardised": mean.value / spread,
             "p": _two_sided_p(mean),
+            "p_holm": np.nan,
+        }
+        for name in rows.columns.intersection(list(_BOUNDS)):
+            share = estimate_mean(
+                rows[name].to_numpy(), group, confidence, _BOUNDS[name]
+            )
+            numbers |= name_limits(name, share)
+        return numbers | {
             "n": len(answered.rows),
             "untouched": len(group.rows) - len(answered.rows),
             "n_prompts": answered.n_prompts,
             "reason": mean.reason if len(answered.rows) else "nothing was altered",
         }
-        for name in further:
-            values = rows[name].to_numpy()
-            mean = estimate_mean(values, group.cluster, confidence, _BOUNDS[name])
-            numbers |= name_limits(name, mean)
-        return numbers
 
-    table = fit_groups(changes, by, cluster, fit, results)
+    table = fit_groups(changes, by, cluster, fit)
     # Controls are no hypotheses: they are read, not tested.
     table["p_holm"] = holm(np.where(table["null"], np.nan, table["p"]))
     return table

@@ -2,15 +2,16 @@
 in seconds on a few texts.
 """
 
+import csv
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from rmlab import scorers, tables
+from rmlab import records, scorers, tables
 from rmlab.checks.parity import parity
-from rmlab.findings import findings_table, refusal
+from rmlab.findings import Finding, findings_table, refusal
 from rmlab.scorers.base import PlainScorer, Scorer, as_pair_scorer, as_scorer
 from rmlab.scoring.walk import ready_scorers
 from rmlab.servers import remote
@@ -56,20 +57,20 @@ def doctor(
         ordered categorical, pass < warn < fail, so that `.max()` sums it up. Checks
         that a failed one makes impossible are left out.
 
-        Every scorer: `nan`, `alone` (texts alone come out as together), `position` (of
+        `published`: the model's row in the table of published models, where it has one
+        (what to call, with which options, and what is special about it). Every scorer:
+        `nan`, `alone` (texts alone come out as together), `position` (of
         comparisons: winners that change with the order of the answers) and `saturation`
-        (distinct scores, ties). A model on this machine also: `adapter` (of one: its
-        base, and whether its head was trained with it), `head` (its weights are in the
-        checkpoint), `packs` (how texts go together), `tokenizer` (as its file says),
-        `template`, `truncated`, `bos` (the beginning token stands once: twice is
-        another input than in training), `read` (the token that the head reads, or the
-        tokens of the answer of an implicit reward: the last is the same in all texts),
-        `pad` (not the end token, which other programs would take for padding), PairRM's
-        `markers`, and `dtype` (noise against float32). A server also: the checks of
+        (distinct scores, ties). A model on this machine also: `head` (its weights are
+        in the checkpoint), `template`, `truncated`, `bos` (the beginning token stands
+        once: twice is another input than in training), `read` (the token that the head
+        reads, or the tokens of the answer of an implicit reward: the last is the same
+        in all texts), `pad` (not the end token, which other programs would take for
+        padding), and `dtype` (noise against float32). A server also: the checks of
         `rmlab.remote`, then `texts`. A judge, which is asked some questions twice:
-        `answers`, `model`, `verdict` (can be read), `length` (not cut), `truncated`
-        (questions read to their end), `repeat` (the same verdict again), `spread` (of
-        ratings), `position` and `cost` (of all responses).
+        `answers`, `verdict` (can be read), `length` (not cut), `truncated` (questions
+        read to their end), `repeat` (the same verdict again), `spread` (of ratings) and
+        `position`.
 
     Raises
     ------
@@ -99,9 +100,28 @@ def doctor(
         opened = _open(scorer, options)
     except _RefusedModel as refused:
         findings = [("head", refusal(refused.error))]
-        return findings_table(findings).drop(columns="value")
-    findings = list(opened.checks(responses, sample))
+    else:
+        findings = list(opened.checks(responses, sample))
+    name = getattr(scorer, "name", str(scorer))
+    published = _describe_published(str(name))
+    if published:
+        findings.insert(0, ("published", Finding("pass", published)))
     return findings_table(findings).drop(columns="value")
+
+
+def _describe_published(name: str) -> str:
+    """The row of a model in the table of published models; empty where it has none."""
+    short_name = Path(name).name.lower()
+    with records.shipped("models.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if Path(row["model"]).name.lower() == short_name:
+                call = f"rmlab.{row['call']}(model, {row['options']})"
+                if row["call"] == "refused":
+                    call = "not scored"
+                points = [row["head"], row["notes"]]
+                details = "; ".join(filter(None, points))
+                return f"{row['model']}: {call.replace(', )', ')')}; {details}"
+    return ""
 
 
 class _RefusedModel(Exception):

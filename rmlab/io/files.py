@@ -10,7 +10,7 @@ import pandas as pd
 from rmlab import records, tables
 from rmlab.benchmarks.own_files import TEXTS, load_scores, name_benchmark, name_model
 from rmlab.benchmarks.pools import read_pool
-from rmlab.benchmarks.roles import OwnColumns
+from rmlab.benchmarks.roles import OwnColumns, spell
 from rmlab.benchmarks.sources import read_source
 from rmlab.io import matrix, native, results, runners
 from rmlab.tables import DataError, check_option, nearest
@@ -311,12 +311,14 @@ def _read_file(
     header = native.read_header(path)
     if format == "rmlab" or (format is None and _is_native(header)):
         frame = native.read_frame(path, sidecar)
-        return frame if model is None else frame.assign(model=model)
+        if model is not None:
+            frame["model"] = model
+        return frame
 
     data = read_source(path)
     if format == "pool" or (format is None and _is_pool(header)):
         frame = native.read_frame(path, sidecar)
-        has_model = "model" in {column.strip().lower() for column in header}
+        has_model = "model" in map(spell, header)
         named = model if has_model else model or name or path.stem
         benchmark = name_benchmark(path, None if has_model or model else name)
         return read_pool(frame, name=benchmark, model=named)
@@ -335,7 +337,7 @@ def _is_native(header: Sequence[str]) -> bool:
 
 
 def _is_pool(header: Sequence[str]) -> bool:
-    names = {name.strip().lower() for name in header}
+    names = {*map(spell, header)}
     prompts = {"id", "prompt", "question", "problem"}
     return {"score", "correct"} <= names and not prompts.isdisjoint(names)
 
@@ -369,8 +371,8 @@ def _find_files(source: Paths, *, pairs: bool) -> list[Path]:
         else:
             paths += _match_files(str(path))
     if not paths:
-        table = "pairs" if pairs else "scores"
-        raise DataError(f"source: no file of {table} in {source!r}", "name the files")
+        problem = f"source: no file of scores or pairs in {source!r}"
+        raise DataError(problem, "name the files")
     return list(dict.fromkeys(paths))
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from os import PathLike
-from pathlib import Path
 
 import pandas as pd
 
 from rmlab import tables
 from rmlab.benchmarks.roles import name_value
-from rmlab.benchmarks.sources import read_source
+from rmlab.benchmarks.sources import Source, read_source
 from rmlab.io.results import select_columns
 from rmlab.tables import BoolArray, DataError, nearest
 from rmlab.text import short
@@ -71,15 +70,13 @@ def join(
     1  mine  7  rejected   -1.5
     """
     responses = tables.check_responses(responses)
-    plain, place = _read_plain(scores, columns)
-    _require_names(plain)
-
-    key = [name for name in _KEY if name in plain]
-    plain = plain.reset_index(drop=True)
+    data = read_source(scores)
+    plain = _read_plain(data, columns)
+    key = plain.columns.intersection([*_KEY], sort=False).tolist()
     for name in key:
         plain[name] = _to_text(name, plain[name])
     if model is not None or "model" not in plain:
-        plain["model"] = model or place.stem
+        plain["model"] = model or data.place.stem
     is_unnamed = plain["model"].isna() | (plain["model"] == "")
     fault = "scores have no model"
     _refuse(plain, is_unnamed.to_numpy(), fault, "fill it in, or pass model=")
@@ -90,32 +87,26 @@ def join(
     return tables.check_scores(joined, allow_missing=allow_missing)
 
 
-def _read_plain(
-    scores: pd.DataFrame | str | PathLike[str], columns: Mapping[str, str] | None
-) -> tuple[pd.DataFrame, Path]:
-    """The columns of a plain table under our names, and where it comes from."""
-    data = read_source(scores)
-    names = dict(columns or {})
-    for name in names:
+def _read_plain(data: Source, columns: Mapping[str, str] | None) -> pd.DataFrame:
+    """The columns of a plain table under our names; DataError where there are no
+    scores, or nothing that names answers.
+    """
+    for name in columns or ():
         if name not in _NAMES:
             problem = f"columns: {name!r} is not a name of rmlab"
             raise DataError(problem, nearest(name, _NAMES))
-    plain = select_columns(data, names or {name: name for name in data.columns})
-    if data.comma == "," and "score" in plain:
+    plain = pd.DataFrame(dict(data.columns))
+    if columns:
+        plain = select_columns(data, columns)
+    if "score" not in plain or {"id", "response"}.isdisjoint(plain):
+        needed = "'score', and 'id' or 'response'"
+        problem = (
+            f"scores: the columns {needed} are needed; found: {short(list(plain))}"
+        )
+        raise DataError(problem, "name them: columns={'score': ...}")
+    if data.comma == ",":
         plain["score"] = plain["score"].map(data.to_number)
-    return plain, data.place
-
-
-def _require_names(plain: pd.DataFrame) -> None:
-    """Raise DataError where a table has no scores, or nothing that names answers."""
-    needed = None
-    if "score" not in plain:
-        needed = "'score'"
-    elif "id" not in plain and "response" not in plain:
-        needed = "'id' or 'response'"
-    if needed is not None:
-        problem = f"scores: no column {needed}; found: {short(list(plain))}"
-        raise DataError(problem, "name it: columns={'score': ...}")
+    return plain
 
 
 def _to_text(column: str, values: pd.Series) -> pd.Series:
@@ -128,8 +119,8 @@ def _to_text(column: str, values: pd.Series) -> pd.Series:
 def _join_model(
     responses: pd.DataFrame, plain: pd.DataFrame, key: list[str]
 ) -> pd.DataFrame:
-    names = [name for name in tables.SCORES if name in responses]
-    names += tables.prompt_columns(responses, tables.SCORES)
+    own_names = responses.columns.intersection(tables.SCORES)
+    names = [*own_names, *tables.prompt_columns(responses, tables.SCORES)]
     scored = responses[names].assign(model=plain["model"].iloc[0])
     answers = pd.DataFrame({name: _to_text(name, responses[name]) for name in key})
     has_length = len(plain) == len(answers)
@@ -159,9 +150,9 @@ def _refuse_shared_names(
     prompt = responses.groupby([*tables.PROMPT, "label"], observed=True).ngroup()
     prompts_of_key = answers.assign(prompt=prompt).groupby(key)["prompt"]
     is_shared = prompts_of_key.transform("nunique") > 1
-    missing = [name for name in ("domain", "subset", "id", "label") if name not in key]
+    missing = pd.Index(["domain", "subset", "id", "label"]).difference(key)
     fault = "answers share their names with those of other prompts or labels"
-    remedy = f"add a column {short(missing)}"
+    remedy = f"add a column {short(missing.tolist())}"
     _refuse(answers, is_shared.to_numpy(), fault, remedy)
 
 

@@ -8,7 +8,6 @@ import pandas as pd
 from rmlab import records
 from rmlab.benchmarks.reward_bench import subset_of_item
 from rmlab.benchmarks.roles import SCORE_COLUMNS
-from rmlab.records import refuse_rows
 from rmlab.tables import DataError
 from rmlab.text import short
 
@@ -40,39 +39,36 @@ def read_matrix(
     order of the file.
     """
     header, lines = records.read_csv_lines(path)
+    matrix = pd.DataFrame(lines, columns=header)
     if header[0] in _ITEM_COLUMNS:
-        columns = [list(column) for column in zip(header, *lines, strict=True)]
-        header = ["model", *columns[0][1:]]
-        lines = columns[1:]
-    if header[0] != "model" or len(header) < 2:
+        matrix = matrix.set_index(header[0]).T.rename_axis("model").reset_index()
+    if matrix.columns[0] != "model" or len(matrix.columns) < 2:
         problem = f"{path}: not a matrix of models by items; found: {short(header)}"
         raise DataError(problem, "name the first column 'model', the others items")
-    matrix = pd.DataFrame(lines, columns=header)
-    items = header[1:]
 
-    subset_of = {item: subset_of_item(item) for item in items}
-    if subsets is not None:
-        subset_of = {item: subsets.get(item) for item in items}
-    elif not any(subset_of.values()):
+    pairs = matrix.melt("model", var_name="id", ignore_index=False)
+    pairs = pairs.rename_axis("row").sort_index(kind="stable").reset_index()
+    is_wrong = ~pairs["value"].isin(list(_OUTCOMES))
+    if is_wrong.any():
+        row, _, item, value = pairs[is_wrong].iloc[0]
+        allowed = "1, 0.5, 0 or an empty cell"
+        records.fail(path, row, {item: value}, item, allowed, "repair the row")
+    subset = pairs["id"].map(subset_of_item if subsets is None else subsets.get)
+    if subsets is None and subset.isna().all():
         # Items of custom data.
         benchmark = path.stem
-        subset_of = dict.fromkeys(items, path.stem)
-    without_subset = [item for item in items if subset_of[item] is None]
-    if without_subset:
-        counts = f"{len(without_subset)} of {len(items)} items have no subset"
-        problem = f"{path}: {counts}, first {short(without_subset[0])}"
+        subset = subset.fillna(path.stem)
+    if subset.isna().any():
+        items = pairs["id"][subset.isna()].unique()
+        counts = f"{len(items)} of {len(matrix.columns) - 1} items have no subset"
+        problem = f"{path}: {counts}, first {short(items[0])}"
         raise DataError(problem, "pass subsets={item: subset}")
 
-    for item in items:
-        is_wrong = ~matrix[item].isin(list(_OUTCOMES))
-        refuse_rows(path, matrix[item], is_wrong, "1, 0.5, 0 or an empty cell")
-    pairs = matrix.melt("model", var_name="id", ignore_index=False)
-    pairs = pairs.sort_index(kind="stable", ignore_index=True)
-    outcome = pairs.pop("value").map(_OUTCOMES)
-    return pairs.assign(
+    outcome = pairs["value"].map(_OUTCOMES)
+    return pairs.drop(columns=["row", "value"]).assign(
         model=pairs["model"].replace("", None),
         benchmark=benchmark,
-        domain=pairs["id"].map(subset_of),
+        domain=subset,
         chosen_slot=0,
         rejected_slot=0,
         outcome=outcome,

@@ -1,7 +1,6 @@
 """Result files of the benchmarks' own runners, read as scores or comparisons."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -37,7 +36,9 @@ def find_runner(data: Source) -> str | None:
         score = data.columns.get("score_chosen", [[]])[0]
         if present and isinstance(score, list):
             return name
-    return "reward-bench" if data.columns.keys() >= {*_JUDGED.values()} else None
+    if data.columns.keys() >= {*_JUDGED.values()}:
+        return "reward-bench"
+    return None
 
 
 def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
@@ -50,19 +51,17 @@ def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
     for ours, theirs in (("model", "model"), ("subset", "domain")):
         if theirs in data.columns:
             fields[ours] = theirs
-    cells = {theirs: data.columns[theirs] for theirs in fields.values()}
-    data = replace(data, columns=cells)
-    if len(data) == 1 and isinstance(cells[fields["id"]][0], list):
-        data = _unfold_lists(data)
     prompts = select_columns(data, fields)
+    if len(prompts) == 1 and isinstance(prompts["id"][0], list):
+        prompts = _unfold_lists(data.place, prompts)
     prompts = benchmark.layout.adapt_results(data.place, prompts)
     if "subset" in prompts:
-        spelling = {subset.lower(): subset for subset in benchmark.subsets}
-        prompts["subset"] = [
-            spelling.get(str(subset).lower(), subset) for subset in prompts["subset"]
-        ]
-    prompts = prompts.assign(benchmark=name)
-    prompts = prompts.assign(id=_number_repeats(prompts))
+        names = list(benchmark.subsets)
+        spelling = dict(zip(map(str.lower, names), names, strict=True))
+        prompts["subset"] = prompts["subset"].map(
+            lambda subset: spelling.get(str(subset).lower(), subset)
+        )
+    prompts = prompts.assign(benchmark=name, id=_number_repeats(prompts))
 
     if "outcome" in prompts:
         return _read_outcomes(data.place, prompts, model)
@@ -75,19 +74,17 @@ def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
     return scores
 
 
-def _unfold_lists(data: Source) -> Source:
+def _unfold_lists(place: Path, prompts: pd.DataFrame) -> pd.DataFrame:
     """The rows of one object of lists side by side; other values are the same in each
     row.
     """
-    cells = {name: values[0] for name, values in data.columns.items()}
-    lists = {name: cell for name, cell in cells.items() if isinstance(cell, list)}
-    lengths = {len(cell) for cell in lists.values()}
-    if len(lengths) > 1:
-        problem = f"{data.place}: the lists {short(list(lists))} differ in length"
-        raise DataError(problem, "the file may be cut off")
-    n_rows = lengths.pop()
-    columns = {name: lists.get(name, [cell] * n_rows) for name, cell in cells.items()}
-    return replace(data, columns=columns)
+    is_list = prompts.iloc[0].map(lambda cell: isinstance(cell, list))
+    lists = prompts.columns[is_list].tolist()
+    try:
+        return prompts.explode(lists, ignore_index=True)
+    except ValueError:
+        problem = f"{place}: the lists {short(lists)} differ in length"
+        raise DataError(problem, "the file may be cut off") from None
 
 
 def _read_outcomes(
@@ -104,7 +101,7 @@ def _read_outcomes(
 
 def _number_repeats(prompts: pd.DataFrame) -> pd.Series:
     """The ids, further ones of an id with a number: RewardBench 2 repeats some."""
-    key = [name for name in ("subset", "domain", "id") if name in prompts]
+    key = prompts.columns.intersection(["subset", "domain", "id"]).tolist()
     n_before = prompts[key].astype("str").groupby(key, sort=False).cumcount()
     repeated = prompts["id"].astype("str") + "#" + (n_before + 1).astype("str")
     return prompts["id"].where(n_before == 0, repeated)
@@ -114,14 +111,14 @@ def read_mapped_pairs(data: Source, columns: Mapping[str, str]) -> pd.DataFrame:
     """Comparisons of a file whose columns have other names, not checked yet."""
     frame = select_columns(data, columns)
     if "id" not in frame:
-        frame["id"] = [str(row) for row in range(len(frame))]
+        frame["id"] = frame.index.astype("str")
     return fill_names(data.place, frame, None)
 
 
 def select_columns(data: Source, columns: Mapping[str, str]) -> pd.DataFrame:
     """A frame with our names for some columns."""
     cells = {ours: data.find(theirs, ours) for ours, theirs in columns.items()}
-    return pd.DataFrame({ours: pd.Series(values) for ours, values in cells.items()})
+    return pd.DataFrame(cells)
 
 
 def fill_names(path: Path, pairs: pd.DataFrame, model: str | None) -> pd.DataFrame:

@@ -1,18 +1,16 @@
 """LLM judges: `rmlab.judge` makes one, `cost` counts what it will ask."""
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack, get_type_hints
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple, TypeVar, Unpack, get_type_hints
 
 from rmlab.estimation.ties import TIES
-from rmlab.judges.chat import OPENAI, Chat
+from rmlab.judges.chat import Chat, is_openai
 from rmlab.judges.costs import cost
 from rmlab.judges.kinds import AnswerJudge, Judge, ListJudge, PairJudge
 from rmlab.judges.local_model import Local
-from rmlab.judges.questions import Sampling, Template, load_template
+from rmlab.judges.questions import Sampling, load_template
 from rmlab.judges.readers import (
     PUBLISHED_LETTER,
     PUBLISHED_RATING,
@@ -24,93 +22,45 @@ from rmlab.judges.readers import (
 from rmlab.servers import Client, ClientOptions
 from rmlab.tables import DataError, check_option, nearest
 
-__all__ = [
-    "CONVENTIONS",
-    "Judge",
-    "RespondentOptions",
-    "cost",
-    "judge",
-    "load_template",
-]
+__all__ = ["Judge", "cost", "judge", "load_template"]
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class _Setup:
-    """Mode, what a question shows, and its words; `one_order`: a comparison in one
-    order only.
+_MODES: dict[str, tuple[type[Judge], str]] = {
+    "pairwise": (PairJudge, "five"),
+    "logprob": (PairJudge, "letter"),
+    "ranking": (ListJudge, "ranking"),
+    "rating": (AnswerJudge, "rating"),
+}
+"""The kind of a mode, and its template."""
+
+
+class _Convention(NamedTuple):
+    """A mode, its template, how replies are read, and what one that cannot be read
+    counts.
     """
 
     mode: str
-    shows: str
     template: str
-    ties_template: str = "rating-ties"
-    one_order: bool = False
-    # How a convention reads replies, and counts what it cannot read.
-    reader: Reader | None = None
-    unread: float = math.nan
+    reader: Reader
+    unread: float
 
 
-_MODES = {
-    "pairwise": _Setup("pairwise", "pair", "five"),
-    "logprob": _Setup("logprob", "pair", "letter"),
-    "ranking": _Setup("ranking", "list", "ranking"),
-    "rating": _Setup("rating", "answer", "rating"),
-}
-
+# How the runners of RewardBench 1 and 2 ask generative models and read them:
+# scripts/run_generative.py and run_generative_v2.py of
+# https://github.com/allenai/reward-bench.
 CONVENTIONS = {
-    "reward-bench": _Setup(
-        "pairwise", "pair", "two", one_order=True, reader=PUBLISHED_LETTER, unread=0.0
-    ),
-    "reward-bench-2": _Setup(
-        "ranking",
-        "list",
-        "ranking",
-        "rating-ties-number",
-        reader=PUBLISHED_LETTER,
-        unread=0.0,
-    ),
-    "reward-bench-2-ratings": _Setup(
-        "rating",
-        "answer",
-        "rating-number",
-        "rating-ties-number",
-        reader=PUBLISHED_RATING,
-        unread=-1.0,
+    "reward-bench": _Convention("pairwise", "two", PUBLISHED_LETTER, 0.0),
+    "reward-bench-2": _Convention("ranking", "ranking", PUBLISHED_LETTER, 0.0),
+    "reward-bench-2-ratings": _Convention(
+        "rating", "rating-number", PUBLISHED_RATING, -1.0
     ),
 }
-"""How the runners of RewardBench 1 and 2 ask generative models and read them, by name.
-
-Temperature 0, one answer to each question. "reward-bench": two letters without a draw,
-one order drawn by a coin; "reward-bench-2": the best of four, shuffled;
-"reward-bench-2-ratings": every answer rated. Ties are rated in both, by words that
-leave depth and detail out. Replies are read by the runners' own expressions: the first
-of [[A]], [[B]] ... that stands anywhere in the reply, and the integer from 1 to 10 at
-its end. Where nothing matches they count half a win (with `ties="half"`), a quarter
-among four answers, and a rating of -1.
-
-Two things are not the runners': the words of the questions are rmlab's (pass the
-published ones as `template=` and `ties_template=`), and the order of four answers is
-shuffled whole, where the runner swaps the right one with one other.
-scripts/run_generative.py and run_generative_v2.py of
-https://github.com/allenai/reward-bench.
-"""
 
 
 class RespondentOptions(ClientOptions, total=False):
-    """Options of the model that answers, for `rmlab.judge`.
-
-    Behind a server: `key` (the *name* of the environment variable that holds the key;
-    at OpenAI itself OPENAI_API_KEY, elsewhere none unless named), `version` (tells
-    answers in the store apart where the model behind the name changed), `extra`
-    (further fields of each request; None takes one out, as `{"temperature": None}` does
-    for models that refuse it), `concurrency`, `rate` (requests per second), `retries`,
-    `backoff`, `timeout` and `outage` (seconds for which a server that is away is waited
-    for), `max_requests` and `max_tokens` (the budget: a run that needs more is refused
-    before its first question, and no run exceeds it).
-
-    On this machine: `base` (the model that an adapter changes), `dtype`, `device`,
-    `batch` (questions at once), `revision`, `trust_remote_code`.
-    """
+    """Options of the model that answers; `judge` describes them."""
 
     version: str
     extra: Mapping[str, object]
@@ -186,9 +136,9 @@ def judge(
     system : str
         A system message before every question, such as the criterion to judge by. It
         stands before the template's own system message, or fills its {system}.
-    convention : str, optional
-        One of `rmlab.judges.CONVENTIONS`, which fixes mode, samples, temperature and
-        how replies are read.
+    convention : {"reward-bench", "reward-bench-2", "reward-bench-2-ratings"}, optional
+        Ask and read as the runners of RewardBench 1 and 2 do, which fixes mode,
+        samples, temperature and how replies are read.
     samples : int
         Answers to each question, of which the majority (ratings: the mean) counts.
     seed : int
@@ -202,7 +152,16 @@ def judge(
     template_options : mapping, optional
         Options of the model's chat template, such as {"enable_thinking": False}.
     **options
-        Options of the server or of the model: `rmlab.judges.RespondentOptions`.
+        Behind a server: `key` (the *name* of the environment variable that holds the
+        key; at OpenAI itself OPENAI_API_KEY, elsewhere none unless named), `version`
+        (tells answers in the store apart where the model behind the name changed),
+        `extra` (further fields of each request; None takes one out, as
+        `{"temperature": None}` does for models that refuse it), `concurrency`, `rate`
+        (requests per second), `retries`, `backoff`, `timeout` and `outage` (seconds for
+        which a server that is away is waited for), `max_requests` and `max_tokens` (the
+        budget: a run that needs more is refused before its first question, and no run
+        exceeds it). On this machine: `base` (the model that an adapter changes),
+        `dtype`, `device`, `batch` (questions at once), `revision`, `trust_remote_code`.
 
     Returns
     -------
@@ -218,94 +177,83 @@ def judge(
     ImportError
         Where httpx and tenacity, or transformers, are not installed.
     """
-    setup = _choose_setup(mode, convention)
-    choices = _choose_words(setup, reader, template)
-    if (convention or choices) and samples != 1:
-        problem = f"samples={samples!r}: {convention or mode} asks each question once"
+    published = None
+    if convention is not None:
+        published = _choose("convention", convention, CONVENTIONS)
+        is_asked = mode in (None, published.mode) and temperature in (None, 0)
+        is_read = reader is None and scale == (1, 10)
+        if samples != 1 or not (is_asked and is_read):
+            fixed = f"mode={published.mode!r} with samples=1, temperature=0"
+            problem = f"convention={convention!r} is {fixed}, a reader and a scale"
+            raise DataError(problem, "leave these out")
+        mode = published.mode
+    mode = mode or "pairwise"
+    kind, words = _choose("mode", mode, _MODES)
+    choices = _choose_choices(mode, reader, template)
+    if choices and samples != 1:
+        problem = f"samples={samples!r}: log-probabilities are read once"
         raise DataError(problem, "leave it out")
-    is_changed = mode not in (None, setup.mode) or temperature not in (None, 0)
-    if convention and (is_changed or reader is not None or scale != (1, 10)):
-        fixed = f"mode={setup.mode!r} with temperature=0, a reader and a scale"
-        raise DataError(f"convention={convention!r} is {fixed}", "leave these out")
     if not scale[0] < scale[1]:
         raise DataError(f"scale={scale!r}", "give the lowest and the highest score")
+    if samples < 1:
+        raise DataError(f"samples={samples!r}", "allowed: 1 or more")
 
     if answer_tokens is None:
         answer_tokens = 1 if choices else 1024
     if temperature is None:
         temperature = 0.0 if samples == 1 else 0.7
-    if samples < 1:
-        raise DataError(f"samples={samples!r}", "allowed: 1 or more")
     sampling = Sampling(temperature, answer_tokens, choices, seed)
     respondent = _open_respondent(model, url, sampling, template_options or {}, options)
-    common: dict[str, Any] = {
-        "name": name or respondent.title,
-        "respondent": respondent,
-        "samples": samples,
-        "seed": seed,
-    }
-    reading: dict[str, Any] = {
-        "reader": setup.reader or choose_reader(reader),
-        "scale": scale,
-        "unread": setup.unread,
-    }
-
-    def load(template: str | Path, shows: str) -> Template:
-        return replace(load_template(template, shows), system=system)
-
-    question = load(template or setup.template, setup.shows)
-    if setup.shows == "pair":
-        return PairJudge(
-            **common,
-            **reading,
-            template=question,
-            letters=bool(choices),
-            one_order=setup.one_order,
-        )
-
-    # A caller's own rating is one of Ties as well; a list's reader and scale are not.
-    is_rating = setup.shows == "answer"
-    ties_words: str | Path = ties_template or setup.ties_template
+    reading: dict[str, Any] = {"reader": choose_reader(reader), "scale": scale}
     ties_reading = reading
-    if convention is not None:
+    ties_words: str | Path = "rating-ties"
+    if published is not None:
+        words = published.template
+        reading = {"reader": published.reader, "unread": published.unread}
         ties_reading = {"reader": PUBLISHED_RATING, "unread": -1.0}
-    elif ties_template is None and is_rating:
+        ties_words = "rating-ties-number"
+    elif ties_template is None and mode == "rating":
+        # A caller's own rating is one of Ties as well.
         ties_words = template or ties_words
     elif ties_template is None:
         ties_reading = {}
-    ties_question = load(ties_words, "answer")
-    ties_judge = AnswerJudge(**common, **ties_reading, template=ties_question)
-    kind = AnswerJudge if is_rating else ListJudge
-    return kind(**common, **reading, template=question, by_subset={TIES: ties_judge})
+
+    def make(
+        kind: type[Judge], words: str | Path, reading: Mapping[str, Any], **further: Any
+    ) -> Judge:
+        question = replace(load_template(words, kind.shows), system=system)
+        title = name or respondent.title
+        return kind(title, respondent, question, samples, seed, **reading, **further)
+
+    words_of_caller = template or words
+    if kind.shows == "pair":
+        further = {"letters": bool(choices), "one_order": published is not None}
+        return make(kind, words_of_caller, reading, **further)
+    ties_judge = make(AnswerJudge, ties_template or ties_words, ties_reading)
+    return make(kind, words_of_caller, reading, by_subset={TIES: ties_judge})
 
 
-def _choose_words(
-    setup: _Setup, reader: object, template: str | Path | None
+def _choose(option: str, value: str, allowed: Mapping[str, T]) -> T:
+    if value not in allowed:
+        raise DataError(f"{option}={value!r}", nearest(value, list(allowed)))
+    return allowed[value]
+
+
+def _choose_choices(
+    mode: str, reader: object, template: str | Path | None
 ) -> tuple[str, ...]:
     """The words whose log-probabilities are read; none where the text is read."""
-    if setup.mode == "logprob" and reader not in (None, YES_NO):
+    if mode == "logprob" and reader not in (None, YES_NO):
         problem = f"reader={reader!r} with mode='logprob', which reads no text"
         raise DataError(problem, f"leave it out, or use {YES_NO!r}")
-    if reader == YES_NO:
-        if template is None:
-            problem = f"reader={reader!r} needs a question of Yes or No"
-            raise DataError(problem, "give template= its words")
-        if setup.shows == "list":
-            raise DataError(f"reader={reader!r} with mode='ranking'", "use 'rating'")
-        return ("Yes", "No")
-    return ("A", "B") if setup.mode == "logprob" else ()
-
-
-def _choose_setup(mode: str | None, convention: str | None) -> _Setup:
-    """The setup of a convention, or of a mode; raise DataError for unknown names."""
-    if mode is not None and mode not in _MODES:
-        raise DataError(f"mode={mode!r}", nearest(mode, list(_MODES)))
-    if convention is None:
-        return _MODES[mode or "pairwise"]
-    if convention not in CONVENTIONS:
-        allowed = nearest(convention, list(CONVENTIONS))
-        raise DataError(f"convention={convention!r}", allowed)
-    return CONVENTIONS[convention]
+    if reader != YES_NO:
+        return ("A", "B") if mode == "logprob" else ()
+    if template is None:
+        problem = f"reader={reader!r} needs a question of Yes or No"
+        raise DataError(problem, "give template= its words")
+    if mode == "ranking":
+        raise DataError(f"reader={reader!r} with mode='ranking'", "use 'rating'")
+    return ("Yes", "No")
 
 
 def _open_respondent(
@@ -329,7 +277,7 @@ def _open_respondent(
         extra = settings.pop("extra", {})
         version = settings.pop("version", "")
         client = Client(url, **settings)
-        if client.key is None and urlsplit(client.url).hostname == OPENAI:
+        if client.key is None and is_openai(client.url):
             client = replace(client, key="OPENAI_API_KEY")
         return Chat(str(model), client, sampling, extra, version, template_options)
 
@@ -339,9 +287,8 @@ def _open_respondent(
 
     if not isinstance(model, Path) and "/" not in model and not Path(model).exists():
         problem = f"model={model!r} is neither a folder nor a hub id ('owner/name')"
-        example = f"'https://{OPENAI}/v1'"
-        remedy = f"for a model behind a server give url=, such as {example}"
-        raise DataError(problem, remedy)
+        remedy = "for a model behind a server give url=, such as"
+        raise DataError(problem, f"{remedy} 'https://api.openai.com/v1'")
     device = loading.device(settings.pop("device", None))
     dtype = loading.dtype(settings.pop("dtype", None), device)
     batch = settings.pop("batch", 8)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rmlab.servers import Client
     from rmlab.servers.http import Json, Reply, Request
 
-OPENAI = "api.openai.com"
 PATH = "/chat/completions"
 
 # Alternatives that OpenAI and vLLM give at most.
@@ -67,8 +66,9 @@ class Chat:
         """Fields of each request beside model, messages and seed."""
         # OpenAI's own newer models refuse the older name; the servers that people run
         # know that one for certain.
-        is_openai = urlsplit(self.client.url).hostname == OPENAI
-        limit = "max_completion_tokens" if is_openai else "max_tokens"
+        limit = "max_tokens"
+        if is_openai(self.client.url):
+            limit = "max_completion_tokens"
         fields: dict[str, object] = {
             "temperature": self.sampling.temperature,
             limit: self.sampling.answer_tokens,
@@ -126,53 +126,52 @@ class Chat:
         """
         if not questions:
             return
-        self._check_budget(questions)
+        spent = self.client.spent
+        self._check_budget("max_requests", len(questions), spent.requests)
+        if self.client.max_tokens is not None:
+            self._check_budget("max_tokens", count_tokens(questions), spent.tokens)
 
         requests = ((question, self.request(question)) for question in questions)
         n_letterless = 0
         n_read = 0
         for question, result in self.client.stream(requests, self._read_reply):
-            if result.value is None:
-                yield question, result.reason
-            elif self.sampling.choices and len(result.value.top or {}) < 2:
-                n_letterless += 1
-                if n_letterless == _MAX_LETTERLESS and not n_read:
-                    raise DataError(f"model={self.title!r}: {_NO_LETTERS}")
-                yield question, _NO_LETTERS
-            else:
-                n_read += 1
-                yield question, result.value
+            answer: Completion | str = result.value or result.reason
+            if isinstance(answer, Completion):
+                if self.sampling.choices and len(answer.top or {}) < 2:
+                    answer = _NO_LETTERS
+                    n_letterless += 1
+                else:
+                    n_read += 1
+            if n_letterless == _MAX_LETTERLESS and not n_read:
+                raise DataError(f"model={self.title!r}: {_NO_LETTERS}")
+            yield question, answer
 
     def _read_reply(self, question: Question, reply: "Reply") -> Completion:
         return read_completion(reply.json(), self.sampling.choices)
 
-    def _check_budget(self, questions: Sequence[Question]) -> None:
+    def _check_budget(self, name: str, n_needed: int, n_spent: int) -> None:
         """Raise DataError where the questions need more than is left."""
-        spent = self.client.spent
-        needs = [("max_requests", len(questions), spent.requests)]
-        if self.client.max_tokens is not None:
-            needs.append(("max_tokens", count_tokens(questions), spent.tokens))
-        for name, n_needed, n_spent in needs:
-            budget = getattr(self.client, name)
-            if budget is None:
-                continue
-            n_left = budget - n_spent
-            if n_needed > n_left:
-                problem = f"{name}={budget}: {n_needed} are needed"
-                problem += f", {max(n_left, 0)} are left"
-                raise DataError(problem, "raise it, or pass shard=")
+        budget = getattr(self.client, name)
+        if budget is not None and n_needed > budget - n_spent:
+            left = f"{max(budget - n_spent, 0)} are left"
+            problem = f"{name}={budget}: {n_needed} are needed, {left}"
+            raise DataError(problem, "raise it, or pass shard=")
 
     def provenance(self) -> Provenance:
         """Return the model, the server and how it is asked."""
         server: Provenance = {
             "model": self.title,
             "url": self.client.url,
-            "requests": self.client.spent.requests,
             "sampling": self.fields | {"seed": self.sampling.seed},
         }
         if self.version:
             server["version"] = self.version
         return server
+
+
+def is_openai(url: str) -> bool:
+    """Whether an address is of OpenAI itself."""
+    return urlsplit(url).hostname == "api.openai.com"
 
 
 def read_completion(completion: "Json", choices: tuple[str, ...]) -> Completion:
@@ -189,14 +188,10 @@ def read_completion(completion: "Json", choices: tuple[str, ...]) -> Completion:
         finish=str(choice.get("finish_reason") or ""),
         reasoning=_join_content(reasoning),
         top=_top_logprobs(choice.get("logprobs"), choices),
-        prompt_tokens=_read_count(usage.get("prompt_tokens")),
-        answer_tokens=_read_count(usage.get("completion_tokens")),
+        prompt_tokens=int(usage.get("prompt_tokens") or 0) or None,
+        answer_tokens=int(usage.get("completion_tokens") or 0) or None,
         model=str(completion.get("model") or ""),
     )
-
-
-def _read_count(count: "Json") -> int | None:
-    return None if count is None else int(count)
 
 
 def _join_content(content: "Json") -> str:

@@ -1,5 +1,5 @@
 """Checks of a judge before a long run: whether it answers, whether its verdicts can be
-read, the order, the cost.
+read and stay the same, the order.
 """
 
 import warnings
@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from rmlab.findings import Check, Checks, Finding, check_rate, grade, run_checks
-from rmlab.judges.costs import cost, texts_by_judge
+from rmlab.judges.costs import texts_by_judge
 from rmlab.judges.kinds import FAILED, Judge, PairJudge
 from rmlab.judges.questions import Question
-from rmlab.scorers.base import Floats, Text
+from rmlab.scorers.base import Floats, Rows, Text
 from rmlab.scorers.score_checks import check_position
 from rmlab.tables import PROMPT
 
@@ -25,17 +25,6 @@ _MIN_TRUNCATED = 5
 _SIZE_FACTOR = 1.5
 
 
-def judge_sample(responses: pd.DataFrame, sample: int = 24) -> pd.DataFrame:
-    """Whole prompts with about `sample` answers, evenly from the table: those that a
-    judge is checked with.
-    """
-    prompts = responses[PROMPT].drop_duplicates()
-    share = sample / max(len(responses), 1)
-    n = min(len(prompts), max(1, round(share * len(prompts))))
-    rows = np.linspace(0, len(prompts) - 1, n).round().astype(int)
-    return responses.merge(prompts.iloc[rows], on=PROMPT)
-
-
 @dataclass(frozen=True)
 class _JudgeTrial:
     """Texts that a judge was asked about, by the judges of all subsets, and its rows:
@@ -43,9 +32,8 @@ class _JudgeTrial:
     """
 
     judge: Judge
-    responses: pd.DataFrame
     texts: list[tuple[Judge, list[Text]]]
-    rows: np.ndarray
+    rows: Rows
 
     @property
     def values(self) -> Floats:
@@ -55,38 +43,42 @@ class _JudgeTrial:
     @property
     def replies(self) -> list[tuple[Question, Mapping[str, Any]]]:
         """Each question with what was answered, as it is stored."""
-        questions: list[list[Question]] = []
-        for judge, texts in self.texts:
-            questions += [judge.questions(text) for text in texts]
         replies: list[tuple[Question, Mapping[str, Any]]] = []
-        for asked, answers in zip(questions, self.rows[:, -2], strict=True):
-            if answers is not None:
-                replies += zip(asked, answers, strict=True)
+        stored = iter(self.rows[:, -2])
+        for judge, texts in self.texts:
+            for text in texts:
+                answers = next(stored)
+                if answers is not None:
+                    replies += zip(judge.questions(text), answers, strict=True)
         return replies
 
 
 def examine_judge(
     judge: Judge, responses: pd.DataFrame, sample: int
 ) -> Iterator[tuple[str, Finding]]:
-    """Yield the findings on a judge. The questions about some `sample` answers are
-    asked twice; nothing is stored.
+    """Yield the findings on a judge. The questions about some `sample` answers, whole
+    prompts evenly from the table, are asked twice; nothing is stored.
     """
-    texts = texts_by_judge(judge, judge_sample(responses, sample))
-    trial = _JudgeTrial(judge, responses, texts, _ask(texts))
-    yield from run_checks(_CHECKS, trial)
+    prompts = responses[PROMPT].drop_duplicates()
+    n_prompts = max(1, round(sample * len(prompts) / max(len(responses), 1)))
+    n_prompts = min(len(prompts), n_prompts)
+    rows = np.linspace(0, len(prompts) - 1, n_prompts).round().astype(int)
+    sampled = responses.merge(prompts.iloc[rows], on=PROMPT)
+    texts = texts_by_judge(judge, sampled)
+    yield from run_checks(_CHECKS, _JudgeTrial(judge, texts, _ask(texts)))
 
 
-def _ask(texts_of: Sequence[tuple[Judge, list[Text]]]) -> np.ndarray:
+def _ask(texts_of: Sequence[tuple[Judge, list[Text]]]) -> Rows:
     """The rows of all texts in their order."""
-    parts = []
-    for judge, texts in texts_of:
-        n_columns = 1 + len(judge.columns + judge.hidden_columns)
-        rows = np.empty((len(texts), n_columns), object)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a check says it
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a check says it
+        parts = []
+        for judge, texts in texts_of:
+            columns = judge.columns + judge.hidden_columns
+            rows = np.empty((len(texts), 1 + len(columns)), object)
             for positions, values in judge.stream(texts):
                 rows[positions] = values
-        parts.append(rows)
+            parts.append(rows)
     return np.concatenate(parts)
 
 
@@ -100,17 +92,6 @@ def _check_answers(trial: _JudgeTrial) -> Finding:
     return check_rate(n_failed, len(is_failed), description, warn=0, fail=0.5)
 
 
-def _check_model(trial: _JudgeTrial) -> Finding:
-    """The model that the server says has answered."""
-    title = trial.judge.respondent.title
-    names = {reply.get("model", "") for _, reply in trial.replies} - {""}
-    if names <= {title}:
-        return Finding("pass", title)
-    listed = ", ".join(repr(name) for name in sorted(names))
-    status = grade(False, len(names) == 1)
-    return Finding(status, f"{listed} answered where {title!r} was asked")
-
-
 def _check_verdict(trial: _JudgeTrial) -> Finding:
     n = len(trial.values)
     n_silent = int(np.isnan(trial.values).sum())
@@ -120,12 +101,11 @@ def _check_verdict(trial: _JudgeTrial) -> Finding:
 
 def _check_length(trial: _JudgeTrial) -> Finding:
     longest = trial.judge.respondent.sampling.answer_tokens
-    n_cut = 0
-    for _, reply in trial.replies:
-        # Of a letter only one token is read.
-        n_cut += longest > 1 and reply.get("finish") == "length"
+    finishes = [reply.get("finish") for _, reply in trial.replies]
+    # Of a letter only one token is read.
+    n_cut = finishes.count("length") if longest > 1 else 0
     description = f"answers were cut at {longest} tokens"
-    return check_rate(n_cut, len(trial.replies), description, warn=0.02, fail=np.inf)
+    return check_rate(n_cut, len(finishes), description, warn=0.02, fail=np.inf)
 
 
 def _check_truncation(trial: _JudgeTrial) -> Finding | None:
@@ -165,11 +145,11 @@ def _check_spread(trial: _JudgeTrial) -> Finding | None:
     """Whether a judge that rates tells answers apart."""
     if trial.judge.mode != "rating":
         return None
-    ratings = trial.values[~np.isnan(trial.values)]
-    counts = Counter(ratings.tolist())
+    counts = Counter(trial.values[~np.isnan(trial.values)].tolist())
     n_commonest = max(counts.values(), default=0)
     description = f"ratings are the commonest of {len(counts)} different ones"
-    return check_rate(n_commonest, len(ratings), description, warn=0.5, fail=np.inf)
+    n_ratings = sum(counts.values())
+    return check_rate(n_commonest, n_ratings, description, warn=0.5, fail=np.inf)
 
 
 def _check_position(trial: _JudgeTrial) -> Finding | None:
@@ -178,29 +158,14 @@ def _check_position(trial: _JudgeTrial) -> Finding | None:
         return None
     ((_, texts),) = trial.texts
     vote_of = dict(zip([text.key for text in texts], trial.values, strict=True))
-    forward = []
-    exchanged = []
-    for text in texts:
-        swapped = Text(text.prompt, text.answers[::-1])
-        votes = (vote_of[text.key], vote_of[swapped.key])
-        # Each comparison once, in one of its orders.
-        if text.answers < swapped.answers and not np.isnan(votes).any():
-            forward.append(votes[0])
-            exchanged.append(votes[1])
-    if not forward:
-        return None
-    return check_position(np.array(forward), np.array(exchanged))
-
-
-def _describe_cost(trial: _JudgeTrial) -> Finding:
-    costs = cost(trial.judge, trial.responses).iloc[0]
-    n_written = [reply.get("answer_tokens", 0) for _, reply in trial.replies]
-    to_write = f"at most {costs['answer_tokens']:,}"
-    if any(n_written):
-        to_write = f"{np.mean(n_written) * costs['to_ask']:,.0f}"
-    to_ask = f"{costs['to_ask']:,} questions in all"
-    to_read = f"about {costs['prompt_tokens']:,} tokens to read"
-    return Finding("pass", f"{to_ask}, {to_read} and {to_write} to write")
+    # Each comparison once, in one of its orders.
+    ordered = [text for text in texts if text.answers < text.answers[::-1]]
+    swapped = [Text(text.prompt, text.answers[::-1]) for text in ordered]
+    forward = [vote_of[text.key] for text in ordered]
+    exchanged = [vote_of[text.key] for text in swapped]
+    orders = np.array([forward, exchanged])
+    orders = orders[:, ~np.isnan(orders).any(axis=0)]
+    return check_position(*orders) if orders.size else None
 
 
 _CHECKS: Checks[_JudgeTrial] = {
@@ -209,10 +174,6 @@ _CHECKS: Checks[_JudgeTrial] = {
         "look at the server's log; where it is busy, lower concurrency= or raise "
         "timeout=",
         is_needed=True,
-    ),
-    "model": Check(
-        _check_model,
-        "name the exact model and its date, or say version=, to tell answers apart",
     ),
     "verdict": Check(
         _check_verdict,
@@ -235,5 +196,4 @@ _CHECKS: Checks[_JudgeTrial] = {
         _check_position,
         "a flip counts as a tie, so the order cannot win; report the share of flips",
     ),
-    "cost": Check(_describe_cost),
 }

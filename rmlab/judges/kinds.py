@@ -46,6 +46,7 @@ from rmlab.tables import DataError
 
 FAILED = "failed"
 
+_COUNTS = ("questions", "asked", "failed", "cut", "prompt_tokens", "answer_tokens")
 # Opening the store's file takes longer than a request: fast answers share it.
 _BATCH_TEXTS = 8
 _BATCH_SECONDS = 0.5
@@ -95,6 +96,8 @@ class Judge(Scorer):
     by_subset: dict[str, Scorer] = field(default_factory=dict, kw_only=True)
 
     mode: ClassVar[str]
+    # What a question shows: a "pair", a "list", or an "answer".
+    shows: ClassVar[str]
     # The verdict on a text that has a score.
     read_word: ClassVar[str]
     has_objects = True
@@ -108,8 +111,7 @@ class Judge(Scorer):
 
     def _start_counts(self) -> None:
         self.unscored: dict[int, str] = {}
-        names = ("questions", "asked", "failed", "cut", "prompt_tokens")
-        self.counts: dict[str, Any] = dict.fromkeys((*names, "answer_tokens"), 0)
+        self.counts: dict[str, Any] = dict.fromkeys(_COUNTS, 0)
         self.counts["models"] = Counter()
 
     @property
@@ -125,10 +127,8 @@ class Judge(Scorer):
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the model and of the questions; how replies are read is not in it."""
-        identity = {
-            "model": self.respondent.fingerprint,
-            "question": self.template.identity,
-        }
+        model = self.respondent.fingerprint
+        identity = {"model": model, "question": self.template.identity}
         return hash_parts(identity | self.options)
 
     def provenance(self) -> Provenance:
@@ -147,8 +147,8 @@ class Judge(Scorer):
     def checks(
         self, responses: pd.DataFrame, sample: int = 24, /
     ) -> Iterator[tuple[str, Finding]]:
-        """Yield the checks of answers, verdicts and cost; about `sample` answers are
-        asked about, twice.
+        """Yield the checks of answers and verdicts; about `sample` answers are asked
+        about, twice.
         """
         # It builds on this class.
         from rmlab.judges.examination import examine_judge
@@ -183,12 +183,12 @@ class Judge(Scorer):
             for question in questions:
                 asked.setdefault(question.key, question)
                 positions_of[question.key].append(position)
+        self.counts["questions"] = len(asked)
 
         answers: dict[str, Completion | str] = {}
-        n_open = np.full(len(texts), self.samples)
+        n_open = [self.samples] * len(texts)
         finished: list[int] = []
         yielded_at = time.monotonic()
-        self.counts["questions"] = len(asked)
         with closing(self.respondent.respond(list(asked.values()))) as replies:
             for question, answer in replies:
                 self._count(answer)
@@ -197,18 +197,22 @@ class Judge(Scorer):
                     n_open[position] -= 1
                     if not n_open[position]:
                         finished.append(position)
+
                 is_late = time.monotonic() - yielded_at >= _BATCH_SECONDS
                 is_last = len(answers) == len(asked)
                 if finished and (len(finished) >= _BATCH_TEXTS or is_late or is_last):
-                    yield self._batch(finished, questions_of, answers)
+                    rows = []
+                    for position in finished:
+                        asked_about = questions_of[position]
+                        said = [answers[question.key] for question in asked_about]
+                        rows.append(self._read(asked_about, said))
+                        if np.isnan(rows[-1][0]):
+                            self.unscored[position] = rows[-1][-1]
+                    values = np.array(rows, object)
+                    yield np.array(finished, np.intp), values
                     finished = []
                     yielded_at = time.monotonic()
-
-        names = sorted({*self.counts["models"], *self.stored_models} - {""})
-        if len(names) > 1:
-            models = f"{len(names)} models: {', '.join(names)}"
-            message = f"judge {self.name!r}: answers of {models}; name each version="
-            warnings.warn(message, stacklevel=4)
+        self._warn_of_models()
 
     def _count(self, answer: Completion | str) -> None:
         if isinstance(answer, str):
@@ -221,58 +225,58 @@ class Judge(Scorer):
         if answer.model:
             self.counts["models"][answer.model] += 1
 
-    def _batch(
-        self,
-        positions: list[int],
-        questions_of: Sequence[list[Question]],
-        answers: dict[str, Completion | str],
-    ) -> tuple[Any, Rows]:
-        """The rows of texts whose questions are all answered."""
-        n_values = 1 + len(self.columns + self.hidden_columns)
-        rows = np.empty((len(positions), n_values), object)
-        for i, position in enumerate(positions):
-            questions = questions_of[position]
-            replies = [answers[question.key] for question in questions]
-            rows[i, :] = self._row(questions, replies)
-            if np.isnan(rows[i, 0]):
-                self.unscored[position] = rows[i, -1]
-        return np.array(positions, np.intp), rows
+    def _warn_of_models(self) -> None:
+        names = sorted({*self.counts["models"], *self.stored_models} - {""})
+        if len(names) > 1:
+            models = f"{len(names)} models: {', '.join(names)}"
+            message = f"judge {self.name!r}: answers of {models}; name each version="
+            warnings.warn(message, stacklevel=5)
 
-    def _row(
+    def restore(self, texts: Sequence[Text], rows: list[Rows], /) -> list[Rows]:
+        """Return the rows of texts whose replies a store has, read again."""
+        self._start_counts()
+        self.stored_models = set()
+        restored = []
+        for text, row in zip(texts, rows, strict=True):
+            replies = [Completion(**reply) for reply in row[-2]]
+            self.stored_models.update(reply.model for reply in replies)
+            restored.append(self._read(self.questions(text), replies))
+        return restored
+
+    def _read(
         self, questions: Sequence[Question], answers: Sequence[Completion | str]
-    ) -> list[object]:
-        """Score, verdict, replies and the reason for a missing score; no replies where
-        a question is to be asked again.
+    ) -> Rows:
+        """The row of a text: score, verdict, replies and the reason for a missing
+        score; no replies where a question is to be asked again.
         """
-        values: list[Any] = []
-        unread = []
+        values = []
+        replies: list[Completion] = []
         failures = []
         for question, answer in zip(questions, answers, strict=True):
             if isinstance(answer, str):
                 failures.append(answer)
                 continue
+            replies.append(answer)
             value = self.read_answer(answer, question)
-            if value is None:
-                unread.append(answer)
-            else:
+            if value is not None:
                 values.append(value)
 
-        replies = None
-        if not failures:
-            replies = [encode(answer) for answer in answers]  # type: ignore[arg-type]
-        score = np.nan
+        score = self.unread
+        verdict = UNPARSABLE
         reason = ""
         if values:
             score = self._score(values)
             verdict = self.read_word
         elif failures:
+            score = np.nan
             verdict = FAILED
             reason = failures[0]
         else:
-            score = self.unread
-            verdict = UNPARSABLE
-            reason = f"no verdict in {unread[0].text[-_SHOWN_CHARACTERS:]!r}"
-        return [score, verdict, *self._details(questions, values), replies, reason]
+            reason = f"no verdict in {replies[0].text[-_SHOWN_CHARACTERS:]!r}"
+        stored = None if failures else [encode(reply) for reply in replies]
+        row = np.empty(1 + len(self.columns + self.hidden_columns), object)
+        row[:] = [score, verdict, *self._details(questions, values), stored, reason]
+        return row
 
     def _score(self, values: Sequence[Any]) -> float:
         """The score of a text, from what its replies say."""
@@ -283,19 +287,6 @@ class Judge(Scorer):
     ) -> list[object]:
         """The columns behind the verdict."""
         return []
-
-    def restore(self, texts: Sequence[Text], rows: list[Rows], /) -> list[Rows]:
-        """Return the rows of texts whose replies a store has, read again."""
-        self._start_counts()
-        self.stored_models = set()
-        restored = []
-        for text, row in zip(texts, rows, strict=True):
-            replies = [Completion(**reply) for reply in row[-2]]
-            self.stored_models.update(reply.model for reply in replies)
-            new_row = np.empty(len(row), object)
-            new_row[:] = self._row(self.questions(text), replies)
-            restored.append(new_row)
-        return restored
 
 
 @dataclass(eq=False)
@@ -336,9 +327,8 @@ class PairJudge(Judge, PairScorer):
 
     letters: bool = False
     one_order: bool = False
-    # Whether votes say how much better an answer is; None: the replies decide.
-    has_strengths: bool | None = field(init=False, repr=False)
     mode = "pairwise"
+    shows = "pair"
     read_word = "read"
     # `place`: 1 where the first answer was shown second. `lean`: the mean of the votes'
     # signs. `n_scores`: replies with scores, less those with letters.
@@ -346,20 +336,19 @@ class PairJudge(Judge, PairScorer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.has_strengths = False
-        if self.letters:
-            return
-        text = self.template.text
-        if not self.reader.reads_scores:
+        words = self.template.text
+        if not (self.letters or self.reader.reads_scores):
 
             def read(verdict: str) -> Vote | None:
                 return self._read_vote(Completion(verdict))
 
-            readers.require_readable(text, read, self.template.name)
-        if self.reader.name == "strength" or readers.asks_strength(text):
+            readers.require_readable(words, read, self.template.name)
+        # Whether votes say how much better an answer is; None: the replies decide.
+        self.has_strengths: bool | None = None
+        if self.reader.name == "strength" or readers.asks_strength(words):
             self.has_strengths = True
-        elif self.reader.reads_scores:
-            self.has_strengths = None
+        elif self.letters or not self.reader.reads_scores:
+            self.has_strengths = self.letters
 
     def _start_counts(self) -> None:
         super()._start_counts()
@@ -385,14 +374,14 @@ class PairJudge(Judge, PairScorer):
         """Return the vote for the text's first answer: a strength, log-odds, or the
         difference of scores.
         """
-        if self.letters:
+        vote: Vote | None = None
+        if not self.letters:
+            vote = self._read_vote(answer)
+        else:
             choices = self.respondent.sampling.choices
             odds = readers.choice_odds(answer.top or {}, choices)
-            if odds is None:
-                return None
-            vote: Vote | None = Vote(odds)
-        else:
-            vote = self._read_vote(answer)
+            if odds is not None:
+                vote = Vote(odds)
         if vote is None or question.order[0] == 0:
             return vote
         return Vote(-vote.value, vote.is_score)
@@ -404,7 +393,7 @@ class PairJudge(Judge, PairScorer):
         return self.reader.read(answer, interpret)
 
     def _score(self, values: Sequence[Vote]) -> float:
-        if self.has_strengths is False and not self.letters:
+        if self.has_strengths is False:
             return _mean([np.sign(vote.value) for vote in values])
         return _mean([vote.value for vote in values])
 
@@ -418,19 +407,21 @@ class PairJudge(Judge, PairScorer):
 
     def average(self, forward: Floats, exchanged: Floats, /) -> Floats:
         """Return what both orders say together: margins, or 1, 0 and -1."""
-        has_strengths = self.has_strengths
-        if has_strengths is None:
-            has_strengths = self.n_scores > 0
-        return self._number(forward, -exchanged, has_strengths)
+        return self._number(forward, -exchanged)
+
+    @property
+    def _has_margins(self) -> bool:
+        if self.has_strengths is None:
+            return self.n_scores > 0
+        return self.has_strengths
 
     def compare(self, forward: Rows, exchanged: Rows | None, /) -> dict[str, ArrayLike]:
         """Return the columns of the pairs: margin, outcome, verdict and votes."""
         sides = np.array([side for side in (forward, exchanged) if side is not None])
-        has_strengths = self.has_strengths
-        if has_strengths is None:
-            has_strengths = sides[:, :, 4].sum() > 0
+        # Workers and stores have read replies, too.
+        self.n_scores = sides[:, :, 4].sum()
         words = sides[:, :, 1]
-        values = sides[:, :, 0 if self.letters or has_strengths else 3]
+        values = sides[:, :, 0 if self._has_margins else 3]
         values = np.where(words == self.read_word, values, np.nan).astype(np.float64)
 
         # Votes for the first answer by its place; NaN where nothing was read.
@@ -442,29 +433,23 @@ class PairJudge(Judge, PairScorer):
             shown_first = np.where(is_second, np.nan, values[0])
             shown_second = np.where(is_second, values[0], np.nan)
 
-        number = self._number(shown_first, shown_second, has_strengths)
-        is_failed = (words == FAILED).any(axis=0)
-        is_unread = is_failed | (words == UNPARSABLE).any(axis=0)
+        number = self._number(shown_first, shown_second)
         sign = np.sign(np.nan_to_num(number)).astype(int)
-        decided = np.array(["loss", "tie", "win"])[sign + 1]
         is_flip = shown_first * shown_second < 0
+        has_strengths = self._has_margins and not self.letters
         if has_strengths:
             is_flip = is_flip & (sign == 0)
-        verdict = np.select(
-            [is_failed, is_unread, is_flip], [FAILED, UNPARSABLE, "flip"], decided
-        )
+        is_failed = (words == FAILED).any(axis=0)
+        is_unread = is_failed | (words == UNPARSABLE).any(axis=0)
+        causes = [is_failed, is_unread, is_flip]
+        decided = np.array(["loss", "tie", "win"])[sign + 1]
+        verdict = np.select(causes, [FAILED, UNPARSABLE, "flip"], decided)
+        number = np.select(causes[:2], [np.nan, self.unread], number)
 
-        number = np.select([is_failed, is_unread], [np.nan, self.unread], number)
-        if self.letters:
-            shown_first = np.sign(shown_first)
-            shown_second = np.sign(shown_second)
-        margin = number
-        if not (self.letters or has_strengths):
-            margin = np.full(len(number), np.nan)
         columns: dict[str, ArrayLike] = {
-            "vote_first": shown_first,
-            "vote_second": shown_second,
-            "margin": margin,
+            "vote_first": np.sign(shown_first) if self.letters else shown_first,
+            "vote_second": np.sign(shown_second) if self.letters else shown_second,
+            "margin": number if self._has_margins else np.full(len(number), np.nan),
             "verdict": verdict.astype(str),
             "outcome": tables.outcome(number),
         }
@@ -472,20 +457,16 @@ class PairJudge(Judge, PairScorer):
             columns["strength"] = np.abs(number)
         return columns
 
-    def _number(
-        self, shown_first: Floats, shown_second: Floats, has_strengths: bool
-    ) -> Floats:
+    def _number(self, shown_first: Floats, shown_second: Floats) -> Floats:
         """Margins, or 1, 0 and -1, from the votes for the first answer by its place."""
         if self.letters and not self.one_order:
             # `mean_log_odds` takes the odds of the answer shown first.
             return mean_log_odds(shown_first, -shown_second)
         total = np.asarray(np.nansum([shown_first, shown_second], axis=0), np.float64)
-        if self.one_order and (self.letters or has_strengths):
-            return total
-        if has_strengths:
-            # Means of the samples in another order may differ in the last digit.
-            return np.round(total / 2, 9)
-        return np.where(shown_first * shown_second < 0, 0.0, np.sign(total))
+        if not self._has_margins:
+            return np.where(shown_first * shown_second < 0, 0.0, np.sign(total))
+        # Means of the samples in another order may differ in the last digit.
+        return total if self.one_order else np.round(total / 2, 9)
 
 
 @dataclass(eq=False)
@@ -500,6 +481,7 @@ class AnswerJudge(Judge):
     """
 
     mode = "rating"
+    shows = "answer"
     read_word = "rated"
 
     def read_answer(self, answer: Completion, question: Question) -> float | None:
@@ -525,6 +507,7 @@ class ListJudge(Judge):
     """
 
     mode = "ranking"
+    shows = "list"
     read_word = "ranked"
     lists_answers = True
 

@@ -3,7 +3,7 @@ transformers.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, cast
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-    from transformers.generation.utils import GenerateDecoderOnlyOutput
 
     from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 
@@ -92,11 +91,16 @@ class Local:
             allowed = f"{self.longest} beside answer_tokens="
             allowed += str(self.sampling.answer_tokens)
             yield question, f"the question has {len(ids)} tokens; allowed: {allowed}"
+
         encoded.sort(key=lambda pair: -len(pair[1]))
         # A drawn answer does not depend on the other questions of a batch.
         size = 1 if self.sampling.temperature else self.batch
+        read = self._read_choice if self.sampling.choices else self._read_text
         for start in range(0, len(encoded), size):
-            yield from self._answer_batch(encoded[start : start + size])
+            batch = encoded[start : start + size]
+            replies = self._generate([ids for _, ids in batch], batch[0][0].seed)
+            for (question, ids), reply in zip(batch, replies, strict=True):
+                yield question, replace(read(reply), prompt_tokens=len(ids))
 
     def provenance(self) -> Provenance:
         """Return the model and how it is asked."""
@@ -180,102 +184,70 @@ class Local:
         return choose_template(self.tokenizer, None)[1]
 
     @cached_property
-    def _ends(self) -> set[int]:
+    def _ends(self) -> list[int]:
         """Tokens that end an answer."""
-        ends = set()
-        end = self.model.generation_config.eos_token_id
-        if isinstance(end, list):
-            ends.update(end)
-        elif end is not None:
-            ends.add(end)
-        if self.tokenizer.eos_token_id is not None:
-            ends.add(self.tokenizer.eos_token_id)
-        return ends
+        ends = self.model.generation_config.eos_token_id
+        numbers = ends if isinstance(ends, list) else [ends]
+        return sorted({*numbers, self.tokenizer.eos_token_id} - {None})
 
-    def _answer_batch(self, batch: Sequence[tuple[Question, list[int]]]) -> Completions:
-        width = max(len(ids) for _, ids in batch)
-        output = self._generate(batch, width)
-        if output.logits is not None:
-            yield from self._read_choices(batch, output.logits[0])
-            return
-        rows = output.sequences[:, width:].tolist()
-        for (question, ids), row in zip(batch, rows, strict=True):
-            yield question, self._read_text(row, len(ids))
-
-    def _read_choices(
-        self, batch: Sequence[tuple[Question, list[int]]], logits: "Tensor"
-    ) -> Completions:
-        """Log-probabilities of the choices where an answer would begin."""
-        import torch
-
-        tokens = self.choice_tokens
-        logs = torch.log_softmax(logits.float(), -1)[:, list(tokens)]
-        rows = np.maximum(logs.double().cpu().numpy(), _MIN_LOGPROB).tolist()
-        for (question, ids), row in zip(batch, rows, strict=True):
-            top = dict(zip(tokens.values(), row, strict=True))
-            answer = Completion(
-                max(top, key=top.__getitem__),
-                "length",
-                top=top,
-                prompt_tokens=len(ids),
-                answer_tokens=1,
-            )
-            yield question, answer
-
-    def _generate(
-        self, batch: Sequence[tuple[Question, list[int]]], width: int
-    ) -> "GenerateDecoderOnlyOutput":
-        """The `sequences` of transformers' `generate` behind questions of `width`
-        tokens, and the raw `logits` of each step where choices are read.
+    def _generate(self, batch: Sequence[list[int]], seed: int) -> "Tensor":
+        """The tokens that transformers' `generate` writes behind the questions; the
+        logits of the first one where choices are read.
         """
         import torch
+        from torch.nn.utils.rnn import pad_sequence
         from transformers import GenerationConfig
 
         pad = self.tokenizer.pad_token_id
         if pad is None:
-            pad = next(iter(self._ends), 0)
-        rows = []
-        mask = []
-        for _, ids in batch:
-            n_padded = width - len(ids)
-            rows.append([int(pad)] * n_padded + ids)
-            mask.append([0] * n_padded + [1] * len(ids))
+            pad = (self._ends or [0])[0]
+        rows = [torch.tensor(ids, device=self.device) for ids in batch]
+        masks = [torch.ones_like(row) for row in rows]
+        rows_at_left = pad_sequence(rows, True, pad, "left")
 
         drawing: dict[str, Any] = {"do_sample": False}
         if self.sampling.temperature:
-            temperature = self.sampling.temperature
-            drawing = {"do_sample": True, "temperature": temperature}
             # All tokens, whatever the checkpoint's settings say.
-            drawing |= {"top_k": 0, "top_p": 1.0}
+            drawing = {"do_sample": True, "top_k": 0, "top_p": 1.0}
+            drawing["temperature"] = self.sampling.temperature
         config = GenerationConfig(
             max_new_tokens=self.sampling.answer_tokens,
             pad_token_id=int(pad),
-            eos_token_id=sorted(self._ends) or None,
+            eos_token_id=self._ends or None,
             return_dict_in_generate=True,
             output_logits=bool(self.sampling.choices),
             **drawing,
         )
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.inference_mode(), torch.random.fork_rng(devices):
-            torch.manual_seed(batch[0][0].seed)
+            torch.manual_seed(seed)
             # `PreTrainedModel` does not announce the method, which causal language
             # models have by a mixin.
-            return cast(Any, self.model).generate(  # type: ignore[no-any-return]
-                input_ids=torch.tensor(rows, device=self.device),
-                attention_mask=torch.tensor(mask, device=self.device),
+            output = cast(Any, self.model).generate(
+                input_ids=rows_at_left,
+                attention_mask=pad_sequence(masks, True, 0, "left"),
                 generation_config=config,
             )
+        if self.sampling.choices:
+            return cast("Tensor", output.logits[0])
+        return cast("Tensor", output.sequences[:, rows_at_left.shape[1] :])
 
-    def _read_text(self, row: list[int], prompt_tokens: int) -> Completion:
+    def _read_choice(self, logits: "Tensor") -> Completion:
+        """Log-probabilities of the choices where an answer would begin."""
+        tokens = self.choice_tokens
+        logs = logits.float().log_softmax(-1)[list(tokens)].double()
+        logs = logs.clamp(min=_MIN_LOGPROB)
+        top = dict(zip(tokens.values(), logs.tolist(), strict=True))
+        likeliest = max(top, key=top.__getitem__)
+        return Completion(likeliest, "length", top=top, answer_tokens=1)
+
+    def _read_text(self, tokens: "Tensor") -> Completion:
         """The text up to the token that ends it."""
         from rmlab.inference.tokenizer_calls import decode
 
+        row = tokens.tolist()
         ids = list(takewhile(lambda token: token not in self._ends, row))
         has_end = len(ids) < len(row)
+        text = decode(self.tokenizer, ids, skip_special_tokens=True)
         finish = "stop" if has_end else "length"
-        return Completion(
-            decode(self.tokenizer, ids, skip_special_tokens=True),
-            finish=finish,
-            prompt_tokens=prompt_tokens,
-            answer_tokens=len(ids) + has_end,
-        )
+        return Completion(text, finish, answer_tokens=len(ids) + has_end)

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from html import unescape
-from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -35,9 +34,35 @@ _MAX_VERDICT_LINE = 30
 _NAMES = "think|thinking|thought|reasoning"
 _OPENED = re.compile(rf"\s*(<(?:{_NAMES})>|\[THINK\])", re.IGNORECASE)
 _CLOSED = re.compile(rf"</(?:{_NAMES})>|\[/THINK\]", re.IGNORECASE)
-_MARKED = re.compile(
-    r"\[\[([^\[\]]{1,60})\]\]|\\boxed\s*\{((?:[^{}]|\{[^{}]*\}){1,120})\}"
+
+# Where verdicts stand. The brackets may be those of Chinese and Japanese.
+_BOX = r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\}){1,120})\}"
+_BOXED = re.compile(_BOX)
+_MARKED = re.compile(rf"[\[［【]{{2}}([^][［］【】]{{1,60}})[\]］】]{{2}}|{_BOX}")
+_INTRODUCED = re.compile(
+    r"^[ \t*_#.`>-]*(?:(?:the|final|my|overall)\s+)*"
+    r"(?:verdict|rating|score|judge?ment|choice|winner|better|best|answer)\b"
+    r"[ \t*_]*(?:is\b|[:=]|-(?=\s))?[ \t*_:]*(.{1,40})$",
+    re.IGNORECASE | re.MULTILINE,
 )
+_OUTPUT = re.compile(r"\boutput\s*\(([a-z])\)", re.IGNORECASE)
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
+_RESULT = re.compile(
+    r"(?:\[result\]|\bresult[ *]*:|\*\*\s*result\s*\*\*)[\s:*]*(?=(.{1,40}))",
+    re.IGNORECASE,
+)
+_SCORE = r"-?\d+(?:\.\d+)?"
+_OF = r"\s*(?:/|out of)\s*\d+"
+# One score, with the largest one, in bold, alone on its line, or introduced.
+_RATED = re.compile(
+    rf"(?<![\w.])({_SCORE}{_OF})|\*\*\s*\+?({_SCORE})\s*\*\*"
+    rf"|^[^\w\n-]*({_SCORE})[^\w\n]*$"
+    rf"|\b(?:score|rating)\b(?:\s+of\b)?[^\w\n-]*({_SCORE}(?:{_OF})?)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+_PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")
+
+# How verdicts are written.
 _WRAPPED = re.compile(
     r"\\(?:text|textbf|mathrm|mathbf|textrm|operatorname)\s*\{([^{}]*)\}"
 )
@@ -51,14 +76,13 @@ _LATEX = {
     r"\approx": "=",
 }
 _SIGN = re.compile("|".join(re.escape(name) + r"(?![a-zA-Z])" for name in _LATEX))
-_NOUN = re.compile(r"\b(?:assistant|answer|response|option|model)\b", re.IGNORECASE)
-_MARKS = re.compile(r"[*_$`\"'(){}\\]+|[\s.:,;]+(?!\d)|\s+")
-_INTRODUCED = re.compile(
-    r"(?:final\s+|my\s+|overall\s+)*"
-    r"(?:verdict|rating|score|judge?ment|choice|winner)"
-    r"\s*(?:is|:|=|-)?\s*(.{1,40})",
-    re.IGNORECASE,
+_ANSWER = r"(?:\b|(?<=_))(?:assistant|answer|response|option|model)"
+_NOUN = re.compile(
+    rf"{_ANSWER}(?:\b|(?=_))|\b(?:scores?|ratings?)\b(?:\s+of\b)?", re.IGNORECASE
 )
+# An answer that is named by its number, as "**Response 2**".
+_NUMBERED = re.compile(rf"{_ANSWER}[ *_`#]*([12])(?![\w/]|\.\d)", re.IGNORECASE)
+_MARKS = re.compile(r"[*_$`\"'(){}\\]+|[\s.:,;]+(?!\d)|\s+")
 # How much better A is, by the sign in "A>>B". A reply with another sign is unparsable,
 # and a question that asks for one is refused.
 _STRENGTHS = {
@@ -87,44 +111,19 @@ _PLACEHOLDER = re.compile(
 _NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:/(\d+))?")
 # Two numbers, which are not the parts of 7/10 or 7.5.
 _APART = re.compile(r"\d[^\d/]*[^\d/.][^\d/]*\d")
-_SCORE = r"-?\d+(?:\.\d+)?"
-# One score, with the largest one, in bold, alone on its line, or introduced.
-_RATED = re.compile(
-    rf"(?<![\w.])({_SCORE}\s*(?:/|out of)\s*\d+)|\*\*\s*\+?({_SCORE})\s*\*\*"
-    rf"|^[^\w\n-]*({_SCORE})[^\w\n]*$|\b(?:score|rating)\b[^\w\n-]*({_SCORE})\b",
-    re.IGNORECASE | re.MULTILINE,
-)
 _OUT_OF = re.compile(r"\s*out of\s*", re.IGNORECASE)
 _LARGEST = re.compile(rf"({_SCORE})/\d+")
-# A whole number: none of its digits or decimals is left over.
-_WHOLE = rf"{_SCORE}(?![\d.]*\d)"
-# The scores of two answers, with their names or without, and no other words.
+# The scores of two answers, with their names or without, and no other words. None of
+# a number's digits or decimals is left over.
 _NAMED_SCORE = (
-    rf"(?:\b([AB]|first|second|[12](?=\W+{_SCORE}))\b[\s:*_`]*|[\s*_`]*)({_WHOLE})"
+    rf"(?:\b([AB]|first|second|[12](?=\W+{_SCORE}))\b[\s:*_`|]*|[\s*_`|]*)"
+    rf"({_SCORE}(?![\d.]*\d))"
 )
 _TWO_SCORES = re.compile(
-    rf"[^\w-]*+{_NAMED_SCORE}[\s,;*_`]*(?:(?:and|vs\.?|to|-)\s+)?{_NAMED_SCORE}[^\w]*",
+    rf"[^\w-]*+{_NAMED_SCORE}[\s,;*_`|]*(?:(?:and|vs\.?|to|-)\s+)?{_NAMED_SCORE}[^\w]*",
     re.IGNORECASE,
 )
 _PLACES = {"a": 0, "first": 0, "1": 0, "b": 1, "second": 1, "2": 1}
-# The answers' names by number, as in "**Response 2**".
-_NUMBERED = re.compile(
-    r"\b(?:assistant|answer|response|option|model)[ *_`#]*([12])(?![\w/]|\.\d)",
-    re.IGNORECASE,
-)
-_SCORE_NOUN = re.compile(
-    r"\b(?:assistant|answer|response|option|model|scores?|ratings?)\b", re.IGNORECASE
-)
-_ANSWER_LINE = re.compile(
-    r"^\W*(?:final\s+)?answer\W*(?:is|:)\W*(.{1,20})$", re.IGNORECASE | re.MULTILINE
-)
-_OUTPUT = re.compile(r"\boutput\s*\(([a-z])\)", re.IGNORECASE)
-_BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\}){1,120})\}")
-_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
-_RESULT = re.compile(
-    r"(?:\*\*\s*result\s*:?\s*\*\*\s*:?|\[RESULT\])\s*(.{1,40})", re.IGNORECASE
-)
-_PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")
 
 
 def asks_strength(question: str) -> bool:
@@ -133,7 +132,7 @@ def asks_strength(question: str) -> bool:
     >>> asks_strength("Say A >> B, A > B or B > A."), asks_strength("[[A]] or [[B]]")
     (True, False)
     """
-    return _STRONG_PAIR.search(_replace_signs(unescape(question))) is not None
+    return _STRONG_PAIR.search(_replace_tex(question)) is not None
 
 
 def require_readable(
@@ -142,7 +141,8 @@ def require_readable(
     """Raise DataError where `read` cannot read a verdict that a question names in
     double brackets or boxes, but for one such as [[your verdict]].
     """
-    for verdict, _ in _list_marked(question):
+    for match in _MARKED.finditer(question):
+        verdict = _marked_text(match)
         if _PLACEHOLDER.fullmatch(verdict) or read(f"[[{verdict}]]") is not None:
             continue
         raise DataError(
@@ -205,15 +205,11 @@ class Reader:
         it is outside the scale.
         """
         text = answer.text if self.reads_all else verdict_text(answer)
-        for verdict in self.find(text):
-            if verdict is None:
-                continue
-            try:
-                value = interpret(verdict)
-            except OutsideScale:
-                return None
-            if value is not None:
-                return value
+        with suppress(OutsideScale):
+            for verdict in self.find(text):
+                value = None if verdict is None else interpret(verdict)
+                if value is not None:
+                    return value
         return None
 
 
@@ -225,13 +221,11 @@ def choose_reader(reader: "str | Callable[[str], Any] | None") -> Reader:
     >>> choose_reader(r"winner=(\w)").read(Completion("winner=A"), pair_vote)
     Vote(value=1.0, is_score=False)
     """
-    if reader is None:
-        return _BRACKETS
     if callable(reader):
         code = getattr(reader, "__name__", type(reader).__name__)
         return Reader(code, lambda text: [_convert(reader(text))])
-    if reader in _READERS:
-        return _READERS[reader]
+    if reader is None or reader in _READERS:
+        return _READERS[reader or "brackets"]
     if reader.startswith("json:") and reader != "json:":
         return Reader(reader, partial(_find_json, reader.removeprefix("json:")))
     with suppress(re.error):
@@ -250,12 +244,10 @@ def _convert(value: Any) -> Verdict | None:
     if value is None or isinstance(value, str):
         text: str | None = value
         return text
-    scores = np.asarray(value, np.float64).ravel()
-    if np.isnan(scores).any() or scores.size not in (1, 2):
+    scores = np.asarray(value, np.float64).ravel().tolist()
+    if len(scores) not in (1, 2) or any(np.isnan(scores)):
         return None
-    if scores.size == 1:
-        return float(scores[0])
-    return (float(scores[0]), float(scores[1]))
+    return scores[0] if len(scores) == 1 else (scores[0], scores[1])
 
 
 class Vote(NamedTuple):
@@ -281,45 +273,49 @@ def pair_vote(
             raise OutsideScale
         return Vote(float(verdict), is_score=True)
     if isinstance(verdict, str):
-        verdict = _name_numbers(verdict)
-        strength = _strength(_clean(verdict), draw)
+        text = _NUMBERED.sub(lambda name: "AB"[int(name[1]) - 1], verdict)
+        strength = _strength(_clean(text), draw)
         if strength is not None:
             return Vote(float(strength))
-        scores = _read_two(verdict)
+        scores = _read_two(text)
     else:
         scores = verdict
     if scale is None or scores is None:
         return None
     first, second = scores
-    if not (scale[0] <= min(scores) and max(scores) <= scale[1]):
+    if not scale[0] <= min(first, second) <= max(first, second) <= scale[1]:
         raise OutsideScale
     # 7.3 - 7.1 and 8.3 - 8.1 are the same.
     return Vote(round(float(first - second), 9), is_score=True)
 
 
-def _name_numbers(text: str) -> str:
-    """The answers that a text names by number, as "Response 2", by their letter."""
-    return _NUMBERED.sub(lambda name: "AB"[int(name[1]) - 1], text)
+def _strength(verdict: str, draw: str) -> int | None:
+    if verdict in ("A", "B"):
+        return 1 if verdict == "A" else -1
+    if verdict in ("TIE", "DRAW", "EQUAL") or (draw and verdict == draw):
+        return 0
+    pair = _PAIR.fullmatch(verdict)
+    if pair is None or pair[1] == pair[3]:
+        return None
+    strength = _STRENGTHS[pair[2]]
+    # B>A says what A<B says.
+    return strength if pair[1] == "A" else -strength
 
 
 def _read_two(text: str) -> tuple[float, float] | None:
     """The two scores that are all that a text says, that of A first; None where it says
     other things, or names one answer only.
     """
-    text = _LARGEST.sub(r"\1", _OUT_OF.sub("/", text))
-    match = _TWO_SCORES.fullmatch(_SCORE_NOUN.sub("", text).strip())
+    text = _LARGEST.sub(r"\1", _OUT_OF.sub("/", _replace_tex(text)))
+    match = _TWO_SCORES.fullmatch(_NOUN.sub("", text).strip())
     if match is None:
         return None
     name, score, other_name, other_score = match.groups()
     scores = (float(score), float(other_score))
-    if name is None and other_name is None:
-        return scores
     places = [_PLACES.get((word or "").lower()) for word in (name, other_name)]
     if places == [1, 0]:
         return scores[::-1]
-    if places == [0, 1]:
-        return scores
-    return None
+    return scores if places in ([0, 1], [None, None]) else None
 
 
 def rating(verdict: Verdict, *, scale: Scale) -> float | None:
@@ -331,9 +327,9 @@ def rating(verdict: Verdict, *, scale: Scale) -> float | None:
     if isinstance(verdict, tuple):
         return None
     if isinstance(verdict, str):
-        text = unescape(_OUT_OF.sub("/", verdict))
+        text = _OUT_OF.sub("/", verdict)
         number = _NUMBER.fullmatch(_clean(text))
-        if number is None or _APART.search(text):
+        if number is None or _APART.search(unescape(text)):
             return None
         if number[2] and float(number[2]) != scale[1]:
             return None
@@ -348,55 +344,57 @@ def chosen_letter(verdict: Verdict, *, answers: int) -> int | None:
     """Return the number of the chosen answer, from 0; None for a letter that was not
     shown.
     """
-    numbers = {letter: number for number, letter in enumerate(LETTERS[:answers])}
-    return numbers.get(_clean(str(verdict)))
+    letter = _clean(str(verdict))
+    is_shown = len(letter) == 1 and letter in LETTERS[:answers]
+    return LETTERS.index(letter) if is_shown else None
 
 
-Found = list[tuple[str, int]]
-"""Texts that may be a verdict, and where they begin."""
+def _clean(text: str) -> str:
+    """A verdict in capitals, without white space, TeX, Markdown, single brackets and
+    the words around the letter or the number.
+    """
+    words = _MARKS.sub("", _NOUN.sub("", _replace_tex(text))).strip(".").upper()
+    if re.fullmatch(r"\[[^][]*\]", words):
+        return words[1:-1]
+    return words
 
 
-def _list_marked(text: str) -> Found:
-    """Texts in double brackets or boxes."""
-    found = []
-    for match in _MARKED.finditer(text):
-        found.append(("".join(match.groups("")).strip("[] "), match.start()))
-    return found
+def _replace_tex(text: str) -> str:
+    """The signs of TeX and HTML as characters, and its texts without their command."""
+    text = _WRAPPED.sub(r"\1", unescape(text))
+    return _SIGN.sub(lambda sign: _LATEX[sign[0]], text).replace("\\ ", " ")
 
 
-def _list_brackets(text: str) -> Found:
-    """The same, and the last line."""
+def _marked_text(match: re.Match[str]) -> str:
+    return "".join(match.groups("")).strip("[] ")
+
+
+def _find_verdicts(text: str, *, in_any_line: bool = False) -> list[str]:
+    """Texts in double brackets or boxes, the last line, and what "Verdict:" or the like
+    introduces there, or `in_any_line`; then also `Output (a)`.
+    """
     text = text.rstrip()
-    start = text.rfind("\n") + 1
-    found = [*_list_marked(text), (text[start:], start)]
-    introduced = _INTRODUCED.fullmatch(text[start:].strip(" \t*_#.`"))
-    if introduced is not None:
-        found.append((introduced[1], start))
-    return found
+    last_line = text.rfind("\n") + 1
+    found = [(match.start(), _marked_text(match)) for match in _MARKED.finditer(text)]
+    found.append((last_line, text[last_line:]))
+    start = 0 if in_any_line else last_line
+    for match in _INTRODUCED.finditer(text, start):
+        found.append((match.start(1), match[1]))
 
-
-def _list_letters(text: str) -> Found:
-    """The same, and the forms `Answer: A` and `Output (a)`."""
-    found = _list_brackets(text)
-    found += [(match[1], match.start(1)) for match in _ANSWER_LINE.finditer(text)]
     # Where several are named, as in "Output (a) is better than Output (b)", none is
     # said to be the verdict.
-    outputs = [(match[1].upper(), match.start()) for match in _OUTPUT.finditer(text)]
-    if len({letter for letter, _ in outputs}) == 1:
+    outputs = [(match.start(), match[1].upper()) for match in _OUTPUT.finditer(text)]
+    if in_any_line and len({letter for _, letter in outputs}) == 1:
         found += outputs
-    return found
-
-
-def _find_last(list_texts: Callable[[str], Found], text: str) -> Iterator[str]:
-    found = sorted(list_texts(text), key=itemgetter(1), reverse=True)
-    return (verdict for verdict, _ in found)
+    found.sort(key=lambda place: place[0], reverse=True)
+    return [verdict for _, verdict in found]
 
 
 def _find_tagged(text: str) -> Iterator[str]:
     """The contents of <answer>, and two of them, which may hold a score each."""
     contents = _TAGGED.findall(text)
     for i in reversed(range(len(contents))):
-        yield from _find_last(_list_brackets, contents[i])
+        yield from _find_verdicts(contents[i])
         yield contents[i]
         yield ", ".join(contents[i - 1 : i + 1])
 
@@ -406,12 +404,10 @@ def _find_json(key: str, text: str) -> Iterator[str]:
     decoder = json.JSONDecoder(strict=False)
     values = []
     for start in re.finditer(r"\{", text):
-        try:
+        with suppress(ValueError, RecursionError):
             content, _ = decoder.raw_decode(text, start.start())
-        except (ValueError, RecursionError):
-            continue
-        if key in content:
-            values.append(content[key])
+            if key in content:
+                values.append(content[key])
     for value in reversed(values):
         yield ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
@@ -434,20 +430,6 @@ def _find_pattern(pattern: re.Pattern[str], text: str) -> Iterator[str]:
         yield ", ".join(group for group in match.groups() if group is not None)
 
 
-_find_brackets = partial(_find_last, _list_brackets)
-_BRACKETS = Reader("brackets", _find_brackets, reads_scores=False)
-_LETTER = Reader("letter", partial(_find_last, _list_letters), reads_scores=False)
-_READERS = {
-    "letter": _LETTER,
-    "strength": Reader("strength", _find_brackets, reads_scores=False),
-    "boxed": Reader("boxed", partial(_find_pattern, _BOXED)),
-    "tag": Reader("tag", _find_tagged),
-    "result": Reader("result", partial(_find_pattern, _RESULT)),
-    "scores": Reader("scores", _find_scores),
-    YES_NO: Reader(YES_NO, lambda text: ()),
-}
-
-
 def _find_published_letter(text: str) -> list[str]:
     """RewardBench's runners look for [[A]], then for [[B]] ..."""
     return [letter for letter in LETTERS if f"[[{letter}]]" in text]
@@ -460,6 +442,21 @@ def _find_published_rating(text: str) -> list[str]:
     return _PUBLISHED_RATING.findall(text.strip())
 
 
+_FINDERS: dict[str, Callable[[str], Iterable[str]]] = {
+    "brackets": _find_verdicts,
+    "letter": partial(_find_verdicts, in_any_line=True),
+    "strength": _find_verdicts,
+    "boxed": partial(_find_pattern, _BOXED),
+    "tag": _find_tagged,
+    "result": partial(_find_pattern, _RESULT),
+    "scores": _find_scores,
+    YES_NO: lambda text: (),
+}
+_ONLY_LETTERS = ("brackets", "letter", "strength")
+_READERS = {
+    name: Reader(name, find, reads_scores=name not in _ONLY_LETTERS)
+    for name, find in _FINDERS.items()
+}
 PUBLISHED_LETTER = Reader(
     "reward-bench letter", _find_published_letter, reads_scores=False, reads_all=True
 )
@@ -477,7 +474,10 @@ def choice_odds(top: Mapping[str, float], choices: tuple[str, ...]) -> float | N
     still, so the true log-odds are further from 0. A single token says nothing of the
     choice that it is not: None.
     """
-    logs = [_choice_log(top, choice) for choice in choices]
+    logs = []
+    for choice in choices:
+        spelled = [log for token, log in top.items() if is_choice(token, (choice,))]
+        logs.append(np.logaddexp.reduce([-np.inf, *spelled]))
     if len(top) < 2 or max(logs) == -np.inf:
         return None
     first, second = np.maximum(logs, min(top.values()))
@@ -490,37 +490,3 @@ def is_choice(token: str, choices: tuple[str, ...]) -> bool:
     """
     word = token.strip()
     return word in choices or (len(word) > 1 and word.title() in choices)
-
-
-def _choice_log(top: Mapping[str, float], choice: str) -> float:
-    """Log-probability of a choice, with or without spaces around it; -inf where it is
-    not named.
-    """
-    logs = [log for token, log in top.items() if is_choice(token, (choice,))]
-    return float(np.logaddexp.reduce([-np.inf, *logs]))
-
-
-def _clean(text: str) -> str:
-    """A verdict without white space, TeX, Markdown and the words around the letter."""
-    text = _replace_signs(_WRAPPED.sub(r"\1", unescape(text)))
-    return _MARKS.sub("", _NOUN.sub("", text)).strip(".")
-
-
-def _replace_signs(text: str) -> str:
-    """The signs of TeX as characters."""
-    return _SIGN.sub(lambda sign: _LATEX[sign[0]], text)
-
-
-def _strength(verdict: str, draw: str) -> int | None:
-    if verdict == "A":
-        return 1
-    if verdict == "B":
-        return -1
-    if verdict.lower() in ("tie", "draw", "equal") or (draw and verdict == draw):
-        return 0
-    pair = _PAIR.fullmatch(verdict)
-    if pair is None or pair[1] == pair[3]:
-        return None
-    strength = _STRENGTHS[pair[2]]
-    # B>A says what A<B says.
-    return {"A": strength, "B": -strength}[pair[1]]

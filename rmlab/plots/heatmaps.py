@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Red below chance, white at chance, blue above; safe for the common colour blindnesses.
+# In grey both ends are as dark, so that cells below chance lack a corner.
 _SHARE_COLOURS = "RdBu"
 _SHARE_TICKS = [0, 0.25, 0.5, 0.75, 1]
 _CELL = ["chosen_style", "rejected_style"]
 _CELLS = pd.MultiIndex.from_product([STYLES, STYLES], names=_CELL)
 _COUNTED = ["accuracy", "low", "high", "n_pairs", "n_ties"]
 _LEVELS = ("normal", "hard", "hard", "easy", "normal", "hard", "easy", "easy", "normal")
+_CORNER = 0.24  # of a cell's side
 _HATCHED = 0.05  # share of ties from which a cell is hatched; less is a sliver
 # Luminance on which black and white text have the same contrast, 4.58 to 1.
 _EQUAL_CONTRAST = 0.179
@@ -39,8 +41,9 @@ def plot_matrix(
     """Draw the heatmap of one model's style-substance matrix.
 
     Rows are the style of the chosen answer, columns that of the rejected one. The
-    colours run from 0 to 1 and are neutral at 0.5. Ties are hatched, as large a part of
-    a cell as they are of its comparisons, and counted in it.
+    colours run from 0 to 1 and are neutral at 0.5. A cell below 0.5 lacks a corner, so
+    that a grey print tells red from blue. Ties are hatched, as large a part of a cell
+    as they are of its comparisons, and counted in it.
 
     Parameters
     ----------
@@ -94,10 +97,9 @@ def plot_matrix(
     ax = canvas.new_axes(ax, (4.6, 3.8), layout="compressed")
     mesh = _draw_shares(ax, cells)
     if colorbar:
-        label = "share of comparisons won"
-        bar = ax.figure.colorbar(
-            mesh, ax=ax, ticks=_SHARE_TICKS, shrink=0.75, label=label
-        )
+        bar = ax.figure.colorbar(mesh, ax=ax, ticks=_SHARE_TICKS, shrink=0.75)
+        # The cells themselves name their ties.
+        bar.set_label(_explain(cells.assign(n_ties=0)))
         bar.outline.set_visible(False)
 
     notes = []
@@ -180,11 +182,7 @@ def plot_matrices(
     bar = figure.colorbar(
         mesh, ax=axes, ticks=_SHARE_TICKS, location="top", shrink=0.6, aspect=25
     )
-    label = "share of comparisons won"
-    drawn = pd.concat([cells for _, cells in panels])
-    if (drawn["n_ties"] >= _HATCHED * drawn["n_pairs"]).any():
-        label += " (hatched: ties)"
-    bar.set_label(label)
+    bar.set_label(_explain(pd.concat([cells for _, cells in panels])))
     bar.outline.set_visible(False)
     return figure
 
@@ -199,6 +197,17 @@ def _split_panels(
     table = canvas.table_to_draw(table, metrics.accuracy, needed, "accuracy")
     groups = table.groupby(by, sort=False, observed=True)
     return [(str(name), _read_cells(rows)) for name, rows in groups]
+
+
+def _explain(cells: pd.DataFrame) -> str:
+    """What colours mean, and the marks that some cells have."""
+    marks = []
+    if (cells["accuracy"].round(2) < 0.5).any():
+        marks.append("corner cut: below 0.5")
+    if (cells["n_ties"] >= _HATCHED * cells["n_pairs"]).any():
+        marks.append("hatched: ties")
+    label = "share of comparisons won"
+    return f"{label}\n({'; '.join(marks)})" if marks else label
 
 
 def _draw_shares(ax: "Axes", cells: pd.DataFrame) -> "Collection":
@@ -223,12 +232,12 @@ def _draw_shares(ax: "Axes", cells: pd.DataFrame) -> "Collection":
 
 
 def _write_shares(ax: "Axes", cells: pd.DataFrame, notes: list[str], size: str) -> None:
-    """Write the share and its note into every cell, and hatch the share of ties from
-    its bottom up.
+    """Write the share and its note into every cell, hatch the share of ties from its
+    bottom up, and cut the corner of a cell below chance.
 
     The ink is the one that the colour of the cell asks for.
     """
-    from matplotlib.patches import Rectangle
+    from matplotlib.patches import Polygon, Rectangle
     from matplotlib.patheffects import withStroke
     from seaborn.utils import relative_luminance
 
@@ -249,6 +258,10 @@ def _write_shares(ax: "Axes", cells: pd.DataFrame, notes: list[str], size: str) 
             )
             hatching.set(linewidth=0, edgecolor=ink)
             ax.add_patch(hatching)
+        if round(share, 2) < 0.5:  # as it is written
+            right = column + 1
+            cut = [(right - _CORNER, row), (right, row), (right, row + _CORNER)]
+            ax.add_patch(Polygon(cut, color=ax.get_facecolor(), linewidth=0))
         if not np.isnan(share):
             # The outline keeps hatching away from the strokes of the digits.
             outline = withStroke(linewidth=2.5, foreground=colour)

@@ -2,8 +2,8 @@
 per pair.
 """
 
-from rmlab.scorers.base import PairScorer, Scorer, Text
-from rmlab.scorers.checkpoints.gguf import from_gguf, smollm2
+from rmlab.scorers.base import PairScorer, Scorer
+from rmlab.scorers.checkpoints.gguf import smollm2
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.encoder import EncodeOptions
 from rmlab.scorers.implicit import implicit_reward
@@ -13,9 +13,7 @@ __all__ = [
     "EncodeOptions",
     "PairScorer",
     "Scorer",
-    "Text",
     "classifier",
-    "from_gguf",
     "implicit_reward",
     "pairwise",
     "smollm2",

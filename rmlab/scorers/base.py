@@ -321,12 +321,9 @@ def name_of(model: object) -> str:
                 "rmlab.classifier(model, tokenizer), or rmlab.implicit_reward(model, "
                 "tokenizer=...) for a language model"
             )
-        allowed = (
-            "a baseline's name, a model id, a folder, a function of (prompts, "
-            "responses), or one with a name"
-        )
         raise TypeError(
-            f"model: {type(model).__name__} is not a scorer; allowed: {allowed}"
+            f"model: {type(model).__name__} is not a scorer; allowed: a baseline's "
+            "name, a model id, a folder, a function of (prompts, responses)"
         )
     if hasattr(model, "stream") and not isinstance(model, Scorer):
         problem = f"model: {name!r} has `stream` and is no Scorer"
@@ -354,24 +351,29 @@ def hash_parts(parts: Mapping[str, object] | Sequence[object]) -> str:
     return sha256(body.encode()).hexdigest()[:32]
 
 
-def gather_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:
-    """Return the scores in the order of the texts; raise DataError where one is not
-    finite.
-    """
+def collect_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:
+    """Return the scores in the order of the texts; NaN where there is none."""
     scores = np.full(len(texts), np.nan)
     for positions, values in scorer.stream(texts):
         rows = check_rows(values, len(positions), scorer, scorer.name)
         scores[positions] = rows[:, 0]
+    return scores
 
+
+def gather_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:
+    """Return the scores in the order of the texts; raise DataError where one is not
+    finite.
+    """
+    scores = collect_scores(scorer, texts)
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
-        examples = "; ".join(f"text {i}: {texts[i].answers[0][:60]!r}" for i in bad[:3])
+        first = int(bad[0])
         problem = (
             f"model={scorer.name!r}: {len(bad)} of {len(scores)} scores are NaN or "
-            f"infinite ({examples})"
+            f"infinite (first, text {first}: {texts[first].answers[0][:60]!r})"
         )
         remedy = "half precision overflows: score with dtype='float32'"
-        reason = scorer.unscored.get(int(bad[0]))
+        reason = scorer.unscored.get(first)
         if reason:
             problem += f": {reason}"
             remedy = "fix the cause named above, or leave these texts out"

@@ -16,9 +16,9 @@ from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.stored_weights import as_float32
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, complete_options
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
-from rmlab.scorers.local import Placement, ReadoutScorer, place, remakeable
+from rmlab.scorers.local import LocalScorer, Placement, place, remakeable
 from rmlab.scorers.models import loading
-from rmlab.scorers.models.arguments import COUNTED_POSITIONS, with_arguments
+from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.classification import head_keys, label_weights, split
 from rmlab.scorers.models.heads import Head, choose
 from rmlab.scorers.reads import ENDS, Read, find_ends
@@ -150,7 +150,7 @@ class ChosenHead(NamedTuple):
     label_weights: Floats | None
 
 
-class Classifier(ReadoutScorer["Readout"]):
+class Classifier(LocalScorer["Readout"]):
     """A loaded-on-demand reward model: encoder, backbone and readout; made by
     `classifier`.
     """
@@ -244,10 +244,6 @@ class Classifier(ReadoutScorer["Readout"]):
             problem = f"pooling={pooling!r}, but its head reads {reads[0].value!r}"
             raise self.checkpoint.error(problem, "leave pooling out")
         return tuple(_POOLING[pooling] if read in ENDS else read for read in reads)
-
-    def read_head(self, batch: Batch) -> Floats:
-        """The rewards of a batch's rows, with one row for each read of a text."""
-        return _read_rows(self.parts.readout, batch)
 
     def token_rewards(self, encoded: Encoded, text: int) -> tuple[Ids, Floats] | None:
         """Token ids of an answer, and the score if the text ended at each; None where a
@@ -346,28 +342,17 @@ def _make_encoder(
     end = None
     if end_token is not None:
         end = end_token.find(settings, plain)
-    n_masked = 0
     n_reserved = 0
-    if options["convention"] == "reward-bench":
-        is_counted = checkpoint.config.model_type in COUNTED_POSITIONS
-        if is_counted or options["truncate"] == "right":
-            n_reserved = _count_masked(plain)
-        n_masked = n_reserved if is_counted else 0
+    if options["convention"] == "reward-bench" and options["truncate"] == "right":
+        n_reserved = _count_masked(plain)
     return TextEncoder(
-        checkpoint,
-        options,
-        end=end,
-        n_masked=n_masked,
-        n_reserved=n_reserved,
-        pooling=pooling,
+        checkpoint, options, end=end, n_reserved=n_reserved, pooling=pooling
     )
 
 
 def _count_masked(encoder: TextEncoder) -> int:
     """How many tokens RewardBench's runner masks before a text: the first of two
-    beginning tokens.
-
-    Some models count its position, and a cut at the right makes room for it.
+    beginning tokens, for which a cut at the right makes room.
     """
     options = encoder.options | {
         "max_length": None,

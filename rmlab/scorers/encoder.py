@@ -112,10 +112,8 @@ class TextEncoder:
         configuration does not say so.
     end : int, optional
         A token that is appended where a text does not end with it.
-    n_masked : int
-        Tokens before the text that are masked, and counted by the model all the same.
     n_reserved : int
-        Tokens of the window that a convention fills, the masked ones among them.
+        Tokens of the window that a convention fills.
     pooling : str, optional
         Where the head reads, if not as the model's class.
     steps : Steps, optional
@@ -134,7 +132,6 @@ class TextEncoder:
         readers: "Sequence[Source]" = (),
         window: int | None = None,
         end: int | None = None,
-        n_masked: int = 0,
         n_reserved: int = 0,
         pooling: str | None = None,
         steps: "Steps | None" = None,
@@ -147,7 +144,6 @@ class TextEncoder:
         }
         self.window = window
         self.end = end
-        self.n_masked = n_masked
         self.n_added = n_reserved + int(end is not None)
         self.pooling = pooling
         self.steps = steps

@@ -6,24 +6,30 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 import numpy as np
+import pandas as pd
 
+from rmlab.findings import Finding
 from rmlab.inference.encoding import Encoded, Response
 from rmlab.scorers.base import (
     Floats,
     Ints,
     Prompt,
     Provenance,
+    Scorer,
     Stream,
+    Text,
     fill,
     hash_parts,
+    list_columns,
 )
 from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, complete_options
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
-from rmlab.scorers.local import LocalScorer, Placement, ReadoutScorer, place, remakeable
+from rmlab.scorers.local import LocalScorer, Placement, place, remakeable
+from rmlab.scorers.model_checks import examine_model
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.vocabulary import Vocabulary
@@ -33,7 +39,6 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from rmlab.inference.backbone import Backbone
     from rmlab.scorers.readout import AnswerReadout, LoadedModel
 
 MODES = ("sum", "mean", "norm")
@@ -58,7 +63,7 @@ def implicit_reward(
     max_batch_tokens: int | None = None,
     name: str | None = None,
     **writing: Unpack[EncodeOptions],
-) -> "ImplicitReward":
+) -> "LanguageModel | ImplicitReward":
     """The implicit reward of a policy trained by preferences, such as DPO.
 
     With a reference it is the sum of log-probabilities of the response's tokens under
@@ -98,8 +103,9 @@ def implicit_reward(
 
     Returns
     -------
-    ImplicitReward
-        The weights are loaded when the first text is scored.
+    LanguageModel or ImplicitReward
+        Without and with a reference. The weights are loaded when the first text is
+        scored.
 
     Raises
     ------
@@ -115,38 +121,41 @@ def implicit_reward(
     find = partial(
         _open, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
     )
-    checkpoints = [find(policy, tokenizer, fingerprint, revision=revision, base=base)]
-    trained = checkpoints[0]
+    trained = find(policy, tokenizer, fingerprint, revision=revision, base=base)
+    first: Source | None = None
     if reference is not None:
-        reference_fingerprint = None
-        if fingerprint is not None:
-            reference_fingerprint = f"reference of {fingerprint}"
-        checkpoints.append(find(reference, tokenizer, reference_fingerprint))
-        _refuse_same(*checkpoints)
+        named = fingerprint and f"reference of {fingerprint}"
+        first = find(reference, tokenizer, named)
+        _refuse_same(trained, first)
     elif isinstance(trained, Adapted) and mode in (None, "sum"):
-        checkpoints.append(trained.base_model)
-    has_reference = len(checkpoints) == 2
-    reference_name = checkpoints[1].name if has_reference else None
+        first = trained.base_model
+    mode = _choose_mode(mode, has_reference=first is not None)
+    placement = place(trained, device, dtype, max_batch_tokens)
+    if first is None:
+        encoder = TextEncoder(trained, options)
+        return LanguageModel(trained, encoder, placement, mode=mode, name=name)
+
+    shares_base = _shares_base(trained, first)
     # With its adapter disabled, a policy reads its own tokens.
-    readers = [] if _shares_base(checkpoints) else checkpoints[1:]
-    return ImplicitReward(
-        checkpoints,
-        AnswerEncoder(trained, options, readers=readers),
-        [place(model, device, dtype, max_batch_tokens) for model in checkpoints],
-        mode=_choose_mode(mode, has_reference=has_reference),
-        reference=reference_name,
-        name=name,
+    encoder = AnswerEncoder(trained, options, readers=[] if shares_base else [first])
+    policy_model = LanguageModel(trained, encoder, placement, mode=mode, name=name)
+    reference_model = LanguageModel(
+        first,
+        encoder,
+        place(first, device, dtype, max_batch_tokens),
+        mode=mode,
+        adapted=policy_model if shares_base else None,
     )
+    return ImplicitReward(policy_model, reference_model)
 
 
-def _shares_base(checkpoints: Sequence[Source]) -> bool:
+def _shares_base(policy: Source, reference: Source) -> bool:
     """Whether the reference is the policy without its adapter.
 
     An adapter that has trained biases too leaves those in its base, and one with more
     tokens its rows of embeddings, unless it has those of the base beside them.
     """
-    policy, *references = checkpoints
-    if not isinstance(policy, Adapted) or references != [policy.base_model]:
+    if not isinstance(policy, Adapted) or reference != policy.base_model:
         return False
     if policy.adapter.get("bias", "none") != "none":
         return False
@@ -160,12 +169,9 @@ def _shares_base(checkpoints: Sequence[Source]) -> bool:
 
 def _refuse_same(policy: Source, reference: Source) -> None:
     """Raise DataError where the two are one model, whose rewards would all be 0."""
-    if isinstance(policy, ModelInMemory):
-        is_same = isinstance(reference, ModelInMemory) and (
-            reference.model is policy.model
-        )
-    else:
-        is_same = isinstance(policy, Adapted) and reference == policy
+    is_same = isinstance(policy, Adapted) and reference == policy
+    if isinstance(policy, ModelInMemory) and isinstance(reference, ModelInMemory):
+        is_same = reference.model is policy.model
     if is_same:
         problem = "reference: it is the policy itself, with its adapter"
         raise DataError(problem, "load the base anew, or pass the adapter's folder")
@@ -190,6 +196,7 @@ def _open(
     """One of the two models; the tokenizer belongs to those in memory."""
     if isinstance(model, str | Path):
         tokenizer = None
+        fingerprint = None
     source = open_model(model, tokenizer, fingerprint, **options)
     if isinstance(source, Adapted):
         source.refuse_task("CAUSAL_LM")
@@ -208,43 +215,38 @@ class AnswerEncoder(TextEncoder):
         otherwise.
         """
         encoded = super().encode(prompts, *answers)
-        if self._reference is not None:
-            self._require_shared_tokens(encoded.ids, self._reference)
+        tokenizer = self._reference_tokenizer
+        if tokenizer is None or not encoded.ids:
+            return encoded
+        tokens = np.unique(np.concatenate(encoded.ids)).tolist()
+        names = self.tokenizer.convert_ids_to_tokens(tokens)
+        reference_names = tokenizer.convert_ids_to_tokens(tokens)
+        for token, name, read in zip(tokens, names, reference_names, strict=True):
+            # Models may have more rows of weights than their tokenizer has tokens.
+            if read not in (name, None):
+                problem = (
+                    f"reference={self.readers[1].name!r}: token {token} is {read!r} "
+                    f"for it, and {name!r} for the policy"
+                )
+                raise DataError(problem, "pass the policy's first model")
         return encoded
 
     @cached_property
-    def _reference(self) -> TextEncoder | None:
-        """The reference's own encoder."""
+    def _reference_tokenizer(self) -> "PreTrainedTokenizerBase | None":
         if len(self.readers) == 1:
             return None
-        return TextEncoder(self.readers[1], self.options)
-
-    def _require_shared_tokens(self, ids: list[Ids], reference: TextEncoder) -> None:
-        """Raise DataError unless the reference reads the same tokens out of the
-        policy's ids.
-        """
-        size = reference.checkpoint.config.get_text_config().vocab_size
-        n_named = len(reference.tokenizer)
-        for token in np.unique(np.concatenate([np.zeros(0, np.int32), *ids])).tolist():
-            name = self.tokenizer.convert_ids_to_tokens(token)
-            reference_name = name
-            # Models may have more rows of weights than their tokenizer has tokens.
-            if token < n_named:
-                reference_name = reference.tokenizer.convert_ids_to_tokens(token)
-            if token >= size or name != reference_name:
-                problem = (
-                    f"reference={reference.checkpoint.name!r}: token {token} is "
-                    f"{reference_name!r} for it, and {name!r} for the policy"
-                )
-                raise DataError(problem, "pass the policy's first model")
+        return TextEncoder(self.readers[1], self.options).tokenizer
 
 
-class LanguageModel(ReadoutScorer["AnswerReadout"]):
-    """A causal language model as a scorer.
+class LanguageModel(LocalScorer["AnswerReadout"]):
+    """A causal language model as a scorer; made by `implicit_reward`.
 
     A text's score is the `mode` ("sum", "mean", "norm") of the log-probabilities of its
-    answer's tokens. `number`: which one it is of the models of its `owner`.
+    answer's tokens. `adapted`: the policy whose base this is, which shares its weights
+    with the adapter disabled.
     """
+
+    read_at = "answer"
 
     def __init__(
         self,
@@ -252,28 +254,21 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
         encoder: TextEncoder,
         placement: Placement,
         *,
-        owner: "ImplicitReward",
-        number: int,
-        name: str | None,
+        mode: str,
+        name: str | None = None,
+        adapted: "LanguageModel | None" = None,
     ) -> None:
-        details: Provenance = {"head": f"implicit {owner.mode}"}
-        policy = owner.checkpoint
-        is_disabled = bool(number) and owner.shares_base
-        if is_disabled and isinstance(policy, Adapted) and policy.own_keys:
+        details: Provenance = {"head": f"implicit {mode}"}
+        policy = adapted.checkpoint if adapted else None
+        if isinstance(policy, Adapted) and policy.own_keys:
             # Of the weights that an adapter has whole, some stay when it is disabled.
             details["without adapter"] = policy.content
-        super().__init__(
-            checkpoint,
-            encoder,
-            placement,
-            details=details,
-            name=name,
-        )
-        self.mode = owner.mode
-        self.owner = owner
-        self.number = number
-        # With its adapter, where that can be disabled.
-        self.adapted: PeftModel | None = None
+        super().__init__(checkpoint, encoder, placement, details=details, name=name)
+        self.mode = mode
+        self.adapted = adapted
+        # Whether the weights stay on the device for the next texts.
+        self.stays = False
+        self._peft_model: PeftModel | None = None
 
     @property
     def head_title(self) -> str:
@@ -284,23 +279,18 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
     def evaluating(self) -> Iterator[None]:
         """Around a pass: a reference that is the policy's base has no adapter."""
         with super().evaluating(), ExitStack() as stack:
-            if self._is_shared:
-                adapted = self.owner.policy.load_adapted()
-                stack.enter_context(adapted.disable_adapter())
+            if self.adapted is not None:
+                peft_model = self.adapted.load_adapted()
+                stack.enter_context(peft_model.disable_adapter())
             yield
-
-    @property
-    def _is_shared(self) -> bool:
-        return self.owner.shares_base and self is not self.owner.policy
 
     def load(self) -> "LoadedModel[AnswerReadout]":
         """Return the base model and the output layer; loads the weights."""
         from rmlab.scorers.readout import AnswerReadout, LoadedModel
 
-        _ = self.owner.models_stay  # decided now, while the memory is still free
-        if self.owner.shares_base:
-            adapted = self.owner.policy.load_adapted()
-            model = cast("PreTrainedModel", adapted.get_base_model())
+        policy = self.adapted or self
+        if isinstance(policy.checkpoint, Adapted):
+            model = cast("PreTrainedModel", policy.load_adapted().get_base_model())
         else:
             model = loading.load(
                 self.checkpoint, _LOADER, device=self.device, dtype=self.dtype
@@ -313,136 +303,21 @@ class LanguageModel(ReadoutScorer["AnswerReadout"]):
     def load_adapted(self) -> "PeftModel":
         """Return the base with the adapter in it, loaded once."""
         assert isinstance(self.checkpoint, Adapted)
-        if self.adapted is None:
-            self.adapted = loading.load_adapted(
+        if self._peft_model is None:
+            self._peft_model = loading.load_adapted(
                 self.checkpoint, _LOADER, device=self.device, dtype=self.dtype
             )
-        return self.adapted
-
-    def __reduce__(self) -> tuple[Callable[..., "LanguageModel"], tuple[object, ...]]:
-        return _remake_model, (self.owner.remake, self.number)
+        return self._peft_model
 
     def free_memory(self) -> None:
-        """Free the memory, unless there is room for all the models that belong
-        together.
-        """
-        if self.loaded and not self.owner.models_stay:
+        """Free the memory, unless the weights stay for the next texts."""
+        if not self.stays:
             self.unload()
 
     def unload(self) -> None:
         """Free the memory."""
-        self.adapted = None
+        self._peft_model = None
         super().free_memory()
-
-
-class ImplicitReward(LocalScorer):
-    """A policy, and a reference or none; made by `implicit_reward`.
-
-    `models`: policy and reference, each with its own weights and place in a store;
-    `terms`: the two with their signs, where there is a reference. `mode`: how
-    log-probabilities become one number.
-    """
-
-    read_at = "answer"
-
-    def __init__(
-        self,
-        checkpoints: list[Source],
-        encoder: AnswerEncoder,
-        placements: list[Placement],
-        *,
-        mode: str,
-        reference: str | None,
-        name: str | None,
-    ) -> None:
-        details: Provenance = {"head": f"implicit {mode}"}
-        if reference is not None:
-            details["reference"] = reference
-        super().__init__(
-            checkpoints[0],
-            encoder,
-            placements[0],
-            details=details,
-            name=name,
-        )
-        self.mode = mode
-        self.checkpoints = checkpoints
-        self.shares_base = _shares_base(checkpoints)
-        self.models: list[LanguageModel] = []
-        for number, checkpoint in enumerate(checkpoints):
-            model = LanguageModel(
-                checkpoint,
-                encoder,
-                placements[number],
-                owner=self,
-                number=number,
-                # A reference has its own name.
-                name=self.name if number == 0 else None,
-            )
-            self.models.append(model)
-        if reference is not None:
-            self.terms = list(zip((1.0, -1.0), self.models, strict=True))
-
-    @property
-    def head_title(self) -> str:
-        """What is read, for people."""
-        subject = "policy and reference" if self.terms else "policy alone"
-        return f"log-probabilities of the answer, {subject}, {self.mode}"
-
-    @cached_property
-    def models_stay(self) -> bool:
-        """Whether all models stay on the device; asked first while its memory is
-        free.
-        """
-        if self.shares_base or len(self.models) == 1:
-            return True
-        for model in self.models:
-            checkpoint = model.checkpoint
-            if isinstance(checkpoint, ModelInMemory):
-                continue
-            if not loading.fits(checkpoint, model.device, model.dtype, share=0.85 / 2):
-                return False
-        return True
-
-    @property
-    def policy(self) -> LanguageModel:
-        """The model that is scored."""
-        return self.models[0]
-
-    @property
-    def backbone(self) -> "Backbone":
-        """The policy's base model; loads the weights."""
-        return self.policy.backbone
-
-    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
-        """Return the texts as tokens, which the models share."""
-        return self.policy.prepare(prompts, *answers)
-
-    def places(self, encoded: Encoded, texts: Ints) -> tuple[list[Ids], list[Ints]]:
-        """Token ids of the texts, and the positions whose states predict the answer."""
-        from rmlab.scorers.readout import locate_answers
-
-        ids = [encoded.ids[text] for text in texts]
-        return ids, locate_answers(encoded, texts).positions
-
-    def forward(self, encoded: Encoded, texts: Ints) -> Stream:
-        """Yield numbers and rewards of the texts with these numbers, as they come."""
-        if not self.terms:
-            yield from self.policy.forward(encoded, texts)
-            return
-        n_texts = len(encoded.ids)
-        yield (
-            texts,
-            self._sum_models(
-                lambda model: fill(model.forward(encoded, texts), n_texts)[texts]
-            ),
-        )
-
-    def forward_alone(self, encoded: Encoded, texts: Ints) -> Floats:
-        """Return rewards of the texts, each forwarded by itself: the reference for
-        everything faster.
-        """
-        return self._sum_models(lambda model: model.forward_alone(encoded, texts))
 
     def token_rewards(self, encoded: Encoded, text: int) -> tuple[Ids, Floats]:
         """Token ids of a text's answer, and the reward of the answer up to and
@@ -450,52 +325,133 @@ class ImplicitReward(LocalScorer):
         """
         from rmlab.scorers.readout import summarize
 
-        log_probs = self._sum_models(lambda model: model.read_alone(encoded, text))
+        log_probs, _ = self.read_alone(encoded, text)
         values = log_probs**2 if self.mode == "norm" else log_probs
         sums = np.cumsum(values)
         ids = encoded.ids[text][encoded.response_start[text] :]
         return ids, summarize(sums, np.arange(1, len(sums) + 1), self.mode)
 
-    def _sum_models(self, values: Callable[[LanguageModel], Floats]) -> Floats:
-        """The sum of sign times each model's values; each leaves the device after its
+
+class ImplicitReward(Scorer):
+    """A policy minus its reference; made by `implicit_reward`. A store keeps the scores
+    of each.
+    """
+
+    # Set by `remakeable`.
+    remake: Callable[..., Self]
+
+    def __init__(self, policy: LanguageModel, reference: LanguageModel) -> None:
+        self.name = policy.name
+        self.policy = policy
+        self.reference = reference
+        self.models = [policy, reference]
+        self.terms = [(1.0, policy), (-1.0, reference)]
+        for number, model in enumerate(self.models):
+            # A GPU may have no room for two sets of weights.
+            model.stays = reference.adapted is not None or model.device.type != "cuda"
+            model.remake = partial(_remake_term, self, number)
+
+    @property
+    def travels(self) -> bool:  # type: ignore[override]
+        """Whether copies may score on other machines: not those of models in memory."""
+        return self.policy.travels
+
+    @property
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
+        """The policy's tokenizer."""
+        return self.policy.tokenizer
+
+    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+        """Return the texts as tokens, which the models share."""
+        return self.policy.prepare(prompts, *answers)
+
+    def stream(self, texts: Sequence[Text], /) -> Stream:
+        """Yield positions in `texts` and their rewards, all at once."""
+        if texts:
+            every = np.arange(len(texts))
+            encoded = self.prepare(*list_columns(texts))
+            yield (
+                every,
+                self._subtract(
+                    lambda model: fill(model.forward(encoded, every), len(texts))
+                ),
+            )
+
+    def score_alone(self, texts: Sequence[Text], /) -> Floats:
+        """Return the rewards of the texts, each forwarded by itself."""
+        encoded = self.prepare(*list_columns(texts))
+        return self.forward_alone(encoded, np.arange(len(texts)))
+
+    def forward_alone(self, encoded: Encoded, texts: Ints, /) -> Floats:
+        """Return rewards of the texts, each forwarded by itself: the reference for
+        everything faster.
+        """
+        return self._subtract(lambda model: model.forward_alone(encoded, texts))
+
+    def token_rewards(self, encoded: Encoded, text: int) -> tuple[Ids, Floats]:
+        """Token ids of a text's answer, and the reward of the answer up to and
+        including each of them.
+        """
+        ids = encoded.ids[text][encoded.response_start[text] :]
+        return ids, self._subtract(lambda model: model.token_rewards(encoded, text)[1])
+
+    def _subtract(self, values: Callable[[LanguageModel], Floats]) -> Floats:
+        """The policy's values minus the reference's; each leaves the device after its
         turn.
         """
-        total: Floats | float = 0.0
-        for sign, model in zip((1.0, -1.0), self.models, strict=False):
+        by_model = []
+        for model in self.models:
             try:
-                total = total + sign * values(model)
+                by_model.append(values(model))
             finally:
                 model.free_memory()
-        return np.asarray(total, np.float64)
+        return by_model[0] - by_model[1]
+
+    def count_cut(self, texts: Sequence[Text], /) -> Provenance:
+        """Return how many of a run's texts were cut."""
+        return self.policy.count_cut(texts)
+
+    def checks(
+        self, responses: pd.DataFrame, sample: int = 24, /
+    ) -> Iterator[tuple[str, Finding]]:
+        """Yield the checks of the policy's weights and tokens, and of the rewards."""
+        return examine_model(self, self.policy, responses, sample)
+
+    def token_ids(self, texts: Sequence[Text], /) -> list[Ids]:
+        """Return the token ids of the texts."""
+        return self.policy.token_ids(texts)
 
     def free_memory(self) -> None:
-        """Free the memory of all models; the next text loads them again."""
+        """Free the memory of both models; the next text loads them again."""
         for model in self.models:
             model.unload()
 
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
+        return self.remake, ()
+
     @cached_property
     def fingerprint(self) -> str | None:
-        """Hash of all that decides a reward; rewards with the same fingerprint and text
-        key are the same.
+        """Hash of all that decides a reward; None for models in memory that nobody has
+        named.
         """
         fingerprints = [model.fingerprint for model in self.models]
         if None in fingerprints:
             return None
-        if len(fingerprints) == 1:
-            return fingerprints[0]
         return hash_parts({"policy minus reference": fingerprints})
 
     def provenance(self) -> Provenance:
-        """Where the rewards come from: as of other models, with a list of revisions and
+        """Where the rewards come from: as of the policy, with a list of revisions and
         one of contents.
         """
+        checkpoints = [model.checkpoint for model in self.models]
         return {
-            **super().provenance(),
-            **self.policy.progress,
-            "revision": [model.revision for model in self.checkpoints],
-            "content": [model.content for model in self.checkpoints],
+            **self.policy.provenance(),
+            "fingerprint": self.fingerprint,
+            "reference": self.reference.checkpoint.name,
+            "revision": [checkpoint.revision for checkpoint in checkpoints],
+            "content": [checkpoint.content for checkpoint in checkpoints],
         }
 
 
-def _remake_model(remake: Callable[[], ImplicitReward], number: int) -> LanguageModel:
-    return remake().models[number]
+def _remake_term(owner: ImplicitReward, number: int) -> LanguageModel:
+    return owner.models[number]

@@ -102,10 +102,6 @@ class ModelInMemory:
         for key in keys:
             yield key, state[key].detach()
 
-    def describe(self) -> str:
-        """An adapter in a sentence: of what is in memory nothing is known."""
-        return ""
-
     def error(self, problem: str, remedy: str = "") -> DataError:
         """Return an error that names the model."""
         return DataError(f"model={self.name!r}: {problem}", remedy)

@@ -28,8 +28,8 @@ from rmlab.scorers.base import (
 )
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.encoder import Ids, TextEncoder
-from rmlab.scorers.examination import examine_model
 from rmlab.scorers.in_memory import ModelInMemory, Source
+from rmlab.scorers.model_checks import examine_model
 from rmlab.scorers.models import loading
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Readout | AnswerReadout")
 Options = ParamSpec("Options")
-Made = TypeVar("Made", bound="LocalScorer")
+Made = TypeVar("Made", bound=Scorer)
 
 
 class Placement(NamedTuple):
@@ -74,19 +74,22 @@ def remakeable(make: Callable[Options, Made]) -> Callable[Options, Made]:
     @wraps(make)
     def made_anew(*args: Options.args, **options: Options.kwargs) -> Made:
         scorer = make(*args, **options)
-        scorer.remake = partial(made_anew, *args, **options)
+        # To a worker of a cluster the options travel: the weights are loaded there, on
+        # the device that is there.
+        scorer.remake = partial(made_anew, *args, **options)  # type: ignore[attr-defined]
         return scorer
 
     return made_anew
 
 
-class LocalScorer(Scorer):
-    """A model on this machine, whose weights are loaded when the first text is scored.
+class LocalScorer(Scorer, Generic[R]):
+    """A model on this machine: a text encoder, a backbone and a readout. Its weights
+    are loaded when the first text is scored.
 
     Parameters
     ----------
     checkpoint : Checkpoint or ModelInMemory
-        The model, or the first of several.
+        The model.
     encoder : TextEncoder
         How texts become tokens.
     placement : Placement
@@ -101,6 +104,7 @@ class LocalScorer(Scorer):
     read_at: str = "head"
     # Makes the scorer anew elsewhere, or with changed options; set by `remakeable`.
     remake: Callable[..., Self]
+    _parts: "LoadedModel[R] | None" = None
 
     def __init__(
         self,
@@ -122,6 +126,15 @@ class LocalScorer(Scorer):
         self.progress: Provenance = {"attention": None, "packs": None}
 
     @property
+    @abstractmethod
+    def head_title(self) -> str:
+        """What is read, for people."""
+
+    @abstractmethod
+    def load(self) -> "LoadedModel[R]":
+        """Return the backbone and the readout; loads the weights."""
+
+    @property
     def travels(self) -> bool:  # type: ignore[override]
         """Whether copies may score on other machines: not those of models in memory."""
         return all(isinstance(model, Checkpoint) for model in self.encoder.readers)
@@ -131,113 +144,9 @@ class LocalScorer(Scorer):
         """The transformers tokenizer."""
         return self.encoder.tokenizer
 
-    @property
-    @abstractmethod
-    def head_title(self) -> str:
-        """What is read, for people."""
-
-    @property
-    @abstractmethod
-    def backbone(self) -> "Backbone":
-        """What is forwarded; loads the weights."""
-
-    @abstractmethod
-    def places(self, encoded: Encoded, texts: Ints, /) -> tuple[list[Ids], list[Ints]]:
-        """Return token ids of the texts and the positions that are read in each."""
-
-    @abstractmethod
-    def forward(self, encoded: Encoded, texts: Ints, /) -> Stream:
-        """Yield numbers and scores of the texts with these numbers, as the batches
-        come.
-        """
-
-    @abstractmethod
-    def forward_alone(self, encoded: Encoded, texts: Ints, /) -> Floats:
-        """Return scores of the texts, each forwarded by itself: the reference for
-        everything faster.
-        """
-
-    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
-        """Return the texts as tokens, which needs no weights; the provenance then says
-        how many were cut.
-        """
-        encoded = self.encoder.encode(prompts, *answers)
-        if encoded.ids:
-            self.progress["truncated"] = int(np.sum(encoded.truncated))
-        return encoded
-
-    def stream(self, texts: Sequence[Text], /) -> Stream:
-        """Yield positions in `texts` and their scores, as the batches come."""
-        if texts:
-            encoded = self.prepare(*list_columns(texts))
-            yield from self.forward(encoded, np.arange(len(texts)))
-
-    def score_alone(self, texts: Sequence[Text], /) -> Floats:
-        """Return the scores of the texts, each forwarded by itself."""
-        encoded = self.prepare(*list_columns(texts))
-        return self.forward_alone(encoded, np.arange(len(texts)))
-
-    def count_cut(self, texts: Sequence[Text], /) -> Provenance:
-        """Return how many of a run's texts were cut, also of those that this scorer did
-        not score now.
-        """
-        if self.encoder.options["truncate"] is None:
-            return {}
-        encoded = self.encoder.encode(*list_columns(texts))
-        return {"truncated": int(np.sum(encoded.truncated))}
-
-    def checks(
-        self, responses: pd.DataFrame, sample: int = 24, /
-    ) -> Iterator[tuple[str, Finding]]:
-        """Yield the checks of weights, tokens and scores."""
-        return examine_model(self, responses, sample)
-
-    def token_ids(self, texts: Sequence[Text], /) -> list[Ids]:
-        """Return the token ids of the texts."""
-        return self.encoder.encode(*list_columns(texts)).ids
-
-    def in_float32(self) -> Self:
-        """Return the same model with float32 weights, which are loaded anew, to see
-        what half precision costs.
-        """
-        return self.remake(dtype="float32")
-
-    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
-        # To a worker of a cluster the options travel: the weights are loaded there, on
-        # the device that is there.
-        return self.remake, ()
-
-    def provenance(self) -> Provenance:
-        """Where the scores come from: checkpoint, head, number type, device, versions,
-        and how texts were encoded.
-        """
-        return {
-            "model": self.checkpoint.name,
-            "revision": self.checkpoint.revision,
-            "content": self.checkpoint.content,
-            **self.checkpoint.origin,
-            **self.details,
-            "fingerprint": self.fingerprint,
-            "dtype": str(self.dtype).removeprefix("torch."),
-            "device": str(self.device),
-            "versions": versions(),
-            **self.encoder.provenance(),
-            **self.progress,
-        }
-
-
-class ReadoutScorer(LocalScorer, Generic[R]):
-    """A local model that is one backbone and one readout."""
-
-    _parts: "LoadedModel[R] | None" = None
-
     def evaluating(self) -> AbstractContextManager[None]:
         """Around a pass: what puts the model into evaluation."""
         return self.checkpoint.evaluating()
-
-    @abstractmethod
-    def load(self) -> "LoadedModel[R]":
-        """Return the backbone and the readout; loads the weights."""
 
     @property
     def parts(self) -> "LoadedModel[R]":
@@ -279,6 +188,26 @@ class ReadoutScorer(LocalScorer, Generic[R]):
             self._parts = None
             torch.cuda.empty_cache()  # does nothing where there is no GPU
 
+    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+        """Return the texts as tokens, which needs no weights; the provenance then says
+        how many were cut.
+        """
+        encoded = self.encoder.encode(prompts, *answers)
+        if encoded.ids:
+            self.progress["truncated"] = int(np.sum(encoded.truncated))
+        return encoded
+
+    def stream(self, texts: Sequence[Text], /) -> Stream:
+        """Yield positions in `texts` and their scores, as the batches come."""
+        if texts:
+            encoded = self.prepare(*list_columns(texts))
+            yield from self.forward(encoded, np.arange(len(texts)))
+
+    def score_alone(self, texts: Sequence[Text], /) -> Floats:
+        """Return the scores of the texts, each forwarded by itself."""
+        encoded = self.prepare(*list_columns(texts))
+        return self.forward_alone(encoded, np.arange(len(texts)))
+
     def places(self, encoded: Encoded, texts: Ints, /) -> tuple[list[Ids], list[Ints]]:
         """Return token ids of the texts and the positions that are read in each."""
         backbone, readout = self.parts
@@ -311,32 +240,26 @@ class ReadoutScorer(LocalScorer, Generic[R]):
         """Return scores of the texts, each forwarded by itself: the reference for
         everything faster.
         """
-        parts = self.parts
         scores = np.empty(len(texts))
         for row, text in enumerate(texts):
-            outputs, places = self._read_alone(parts, encoded, text)
-            values = parts.readout.score(outputs, places, np.zeros(1, np.intp))
+            outputs, places = self.read_alone(encoded, text)
+            values = self.readout.score(outputs, places, np.zeros(1, np.intp))
             # Of a process model the steps' scores stand behind it.
             scores[row] = values.flat[0]
         return scores
 
-    def read_alone(self, encoded: Encoded, text: int) -> Floats:
+    def read_alone(self, encoded: Encoded, text: int) -> "tuple[Floats, Places]":
         """Return the readout's outputs for one text, forwarded by itself with the
-        model's own attention.
+        model's own attention, and where it was read.
         """
-        outputs, _ = self._read_alone(self.parts, encoded, text)
-        return outputs
-
-    def _read_alone(
-        self, parts: "LoadedModel[R]", encoded: Encoded, text: int
-    ) -> "tuple[Floats, Places]":
-        places = parts.readout.locate(self.encoder, encoded, np.array([text]))
+        backbone, readout = self.parts
+        places = readout.locate(self.encoder, encoded, np.array([text]))
         (positions,) = places.positions
-        (ids,) = self._known_ids(parts.backbone, encoded, [text])
+        (ids,) = self._known_ids(backbone, encoded, [text])
         with self.evaluating():
-            rows = parts.backbone.alone(ids, positions)
+            rows = backbone.alone(ids, positions)
         batch = Batch(np.zeros(1, np.intp), rows, [np.arange(len(positions))])
-        outputs = parts.readout.read(batch, places)
+        outputs = readout.read(batch, places)
         return outputs.cpu().double().numpy(), places
 
     def _known_ids(
@@ -358,6 +281,28 @@ class ReadoutScorer(LocalScorer, Generic[R]):
             raise self.checkpoint.error(problem, remedy)
         return ids
 
+    def count_cut(self, texts: Sequence[Text], /) -> Provenance:
+        """Return how many of a run's texts were cut, also of those that this scorer did
+        not score now.
+        """
+        if self.encoder.options["truncate"] is None:
+            return {}
+        encoded = self.encoder.encode(*list_columns(texts))
+        return {"truncated": int(np.sum(encoded.truncated))}
+
+    def checks(
+        self, responses: pd.DataFrame, sample: int = 24, /
+    ) -> Iterator[tuple[str, Finding]]:
+        """Yield the checks of weights, tokens and scores."""
+        return examine_model(self, self, responses, sample)
+
+    def token_ids(self, texts: Sequence[Text], /) -> list[Ids]:
+        """Return the token ids of the texts."""
+        return self.encoder.encode(*list_columns(texts)).ids
+
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
+        return self.remake, ()
+
     @cached_property
     def fingerprint(self) -> str | None:
         """Hash of all that decides a score; scores with the same fingerprint and text
@@ -373,6 +318,24 @@ class ReadoutScorer(LocalScorer, Generic[R]):
             "texts": self.encoder.fingerprint,
         }
         return hash_parts(parts | self.details)
+
+    def provenance(self) -> Provenance:
+        """Where the scores come from: checkpoint, head, number type, device, versions,
+        and how texts were encoded.
+        """
+        return {
+            "model": self.checkpoint.name,
+            "revision": self.checkpoint.revision,
+            "content": self.checkpoint.content,
+            **self.checkpoint.origin,
+            **self.details,
+            "fingerprint": self.fingerprint,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": str(self.device),
+            "versions": versions(),
+            **self.encoder.provenance(),
+            **self.progress,
+        }
 
 
 @cache

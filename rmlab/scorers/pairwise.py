@@ -15,7 +15,7 @@ from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.checkpoints.stored_weights import as_float32
 from rmlab.scorers.encoder import EncodeOptions, TextEncoder, complete_options
-from rmlab.scorers.local import Placement, ReadoutScorer, place, remakeable
+from rmlab.scorers.local import LocalScorer, Placement, place, remakeable
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.heads import Function, layers
@@ -161,7 +161,7 @@ class PairEncoder(TextEncoder):
         """Return the comparisons in the order given, however long."""
         require_one_of_each(prompts, *answers)
         require_unicode(prompts, *answers)
-        comparisons = []
+        comparisons: list[Comparison] = []
         for prompt, first, second in zip(prompts, *answers, strict=True):
             texts = []
             for answer in (first, second):
@@ -198,7 +198,7 @@ def _list_turns(prompt: Prompt) -> list[dict[str, str]]:
     return prompt
 
 
-class Pairwise(ReadoutScorer["Readout"], PairScorer):
+class Pairwise(LocalScorer["Readout"], PairScorer):
     """A pairwise model; made by `pairwise`. The weights are loaded when the first pair
     is compared.
 

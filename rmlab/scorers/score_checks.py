@@ -17,7 +17,7 @@ from rmlab.findings import (
     run_checks,
 )
 from rmlab.metrics.pairing import cross_answers, describe_pairs
-from rmlab.scorers.base import Floats, Ints, PairScorer, Scorer, Text, check_rows
+from rmlab.scorers.base import Floats, Ints, PairScorer, Scorer, Text, collect_scores
 from rmlab.tables import KEY, PROMPT, DataError, group_codes
 
 
@@ -113,10 +113,7 @@ def take_sample(
     scorer: Scorer, rows: pd.DataFrame, texts: list[Text], dtype: str | None = None
 ) -> Sample:
     """Score the texts of some rows, together and alone."""
-    together = np.full(len(texts), np.nan)
-    for positions, values in scorer.stream(texts):
-        scores = check_rows(values, len(positions), scorer, scorer.name)
-        together[positions] = scores[:, 0]
+    together = collect_scores(scorer, texts)
     alone = scorer.score_alone(texts)
     rows = rows.reset_index(drop=True)
     return Sample(scorer, rows, texts, together, alone, dtype)
@@ -187,12 +184,11 @@ def _check_finite(sample: Sample) -> Finding:
         return Finding("pass", f"{n} of {n} scores are finite")
 
     first = sample.rows.iloc[int(is_bad.argmax())]
-    columns = [*KEY[1:], "chosen_slot", "rejected_slot"]
-    values = [f"{column} {first[column]}" for column in columns if column in first]
+    place = f"{first['domain']}, id {first['id']}"
     count = f"{is_bad.sum()} of {n} scores are not finite"
     download = "if it stays, the weights themselves hold NaN: download them again"
     remedy = f"score with dtype='float32'; {download}"
-    return Finding("fail", f"{count}, first: {', '.join(values)}", remedy)
+    return Finding("fail", f"{count}, first: {place}", remedy)
 
 
 def _check_company(sample: Sample) -> Finding | None:
@@ -242,14 +238,9 @@ def _check_saturation(sample: Sample) -> Finding:
     n_distinct = distinct.nunique()
     n_tied = int((sample.margins(sample.together) == 0).sum())
     counts = f"{n_distinct} distinct scores for {n} distinct {_unit(sample)}"
+    detail = f"{counts}, {n_tied} tied comparisons"
     remedy = "read raw logits, never a sigmoid; count ties with the results"
-    if sample.dtype not in (None, "float32"):
-        remedy = f"score with dtype='float32'; {remedy}"
-    return Finding(
-        grade(n_distinct == n, n_distinct > n // 2),
-        f"{counts}, {n_tied} tied comparisons",
-        remedy,
-    )
+    return Finding(grade(n_distinct == n, n_distinct > n // 2), detail, remedy)
 
 
 SCORE_CHECKS: Checks[Sample] = {

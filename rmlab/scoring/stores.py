@@ -192,8 +192,11 @@ def merge_stores(
     for source in sources:
         for fingerprint in source.fingerprints():
             rows.append(_merge_fingerprint(source, target, fingerprint))
-        for name in set(source.tables()) - set(target.tables()):
-            target.write_table(name, source.read_table(name))
+        target_tables = target.tables()
+        for name in source.tables():
+            # Provenance of another table would be that of the wrong scores.
+            if name.removesuffix(SIDECAR) not in target_tables:
+                target.write_table(name, source.read_table(name))
     return pd.DataFrame(rows, columns=_MERGED)
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import numpy as np
 
 from rmlab.scorers.base import Floats
-from rmlab.scorers.encoder import EncodeOptions
+from rmlab.scorers.encoder import EncodeOptions, complete_options
 from rmlab.servers.client import Answer, Client, ClientOptions
 from rmlab.servers.http import Reply, Request
 from rmlab.servers.kinds.base import Scored, ServerKind, find_kind
 from rmlab.servers.payloads import Writer
 from rmlab.servers.scorer import Remote
-from rmlab.tables import DataError, check_option, nearest
+from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -121,18 +121,17 @@ def remote(
     """
     if batch < 1:
         raise DataError(f"batch={batch}", "allowed: 1 text or more in a request")
-    client_options: dict[str, Any] = {"concurrency": 16}
-    encoding: dict[str, Any] = {}
-    for option, value in options.items():
-        check_option("options", option, list(RemoteOptions.__annotations__))
-        is_client = option in ClientOptions.__annotations__
-        (client_options if is_client else encoding)[option] = value
-    client = Client(url, **client_options)
-
+    asking: dict[str, Any] = {"concurrency": 16}
+    writing: dict[str, Any] = dict(options)
+    for option in ClientOptions.__annotations__.keys() & writing.keys():
+        asking[option] = writing.pop(option)
+    encoding = complete_options(cast(EncodeOptions, writing))
+    client = Client(url, **asking)
     server = find_kind(kind, client.url)
+    writer, labels = _open_writer(server, tokenizer or weights, encoding)
     model = model or server.usual_model
-    source = tokenizer or weights
-    writer, labels = _open_writer(server, source, encoding)
+    if not model and server.model_path:
+        model = client.ask(server.model_path, None, server.read_model)
     scorer = Remote(
         client=client,
         kind=server,
@@ -140,17 +139,18 @@ def remote(
         writer=writer,
         version=version,
         batch=batch,
+        name=name or (model or kind).rstrip("/").rpartition("/")[2],
         bounded=bounded,
     )
 
-    labels = server.name_outputs(labels, scorer.count_outputs)
+    if server.form:
+        labels = server.name_outputs(scorer.count_outputs())
+    elif server.sorts_outputs:
+        labels = sorted(labels)
     if isinstance(label_weights, str):
         label_weights = server.named_weights.get(label_weights)
     outputs, mix = _weigh_outputs(labels, label_weights, list(server.named_weights))
-    if not model and server.model_path:
-        model = client.ask(server.model_path, None, server.read_model)
-    title = name or (model or kind).rstrip("/").rpartition("/")[2]
-    scorer = replace(scorer, model=model, name=title, outputs=outputs, mix=mix)
+    scorer = replace(scorer, outputs=outputs, mix=mix)
     if weights is not None:
         from rmlab.scorers.classifier import classifier
 
@@ -180,22 +180,22 @@ def _require_sound(scorer: Remote) -> None:
 
 def _open_writer(
     kind: ServerKind,
-    tokenizer: "str | Path | PreTrainedTokenizerBase | None",
-    encoding: Mapping[str, Any],
+    source: "str | Path | PreTrainedTokenizerBase | None",
+    options: EncodeOptions,
 ) -> tuple[Writer, Sequence[str]]:
     """The writer of the texts, and the names of the model's labels where they are
     known.
     """
     if kind.form:
-        for option, value in {"tokenizer": tokenizer, **encoding}.items():
+        for option, value in {"tokenizer": source, **options}.items():
             if value and option not in kind.form_options:
                 problem = f"{option}: not for kind={kind.name!r}"
                 raise DataError(problem, "its server has the tokenizer")
-        return Writer(kind, cast(EncodeOptions, encoding)), []
-    if kind.length_option and encoding.get("max_length") is None:
+        return Writer(kind, options), ()
+    if kind.length_option and options["max_length"] is None:
         problem = f"max_length: a server of kind={kind.name!r} cuts long texts silently"
         raise DataError(problem, f"pass its {kind.length_option}")
-    if tokenizer is None:
+    if source is None:
         remedy = "pass the folder or hub id that has it, whose template writes texts"
         raise DataError("tokenizer: not given", remedy)
 
@@ -204,14 +204,13 @@ def _open_writer(
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
     from rmlab.scorers.in_memory import hash_saved
 
-    template = read_template(encoding.get("template"))
-    options = cast(EncodeOptions, {**encoding, "template": template})
-    if not isinstance(tokenizer, str | Path):
-        return Writer(kind, options, tokenizer, hash_saved(tokenizer)), []
-    checkpoint = find(tokenizer, with_weights=False)
-    loaded = load_tokenizer(checkpoint)
-    writer = Writer(kind, options, loaded, checkpoint.tokenizer_content)
-    return writer, [str(label) for label in (checkpoint.config.id2label or {}).values()]
+    options["template"] = read_template(options["template"])
+    if not isinstance(source, str | Path):
+        return Writer(kind, options, source, hash_saved(source)), ()
+    checkpoint = find(source, with_weights=False)
+    tokenizer = load_tokenizer(checkpoint)
+    writer = Writer(kind, options, tokenizer, checkpoint.tokenizer_content)
+    return writer, list((checkpoint.config.id2label or {}).values())
 
 
 def _weigh_outputs(
@@ -227,12 +226,8 @@ def _weigh_outputs(
             raise DataError(problem, f"give the weight of each, by name: {choices}")
         return tuple(labels) or ("score",), np.ones(1)
 
-    if len(labels) < 2:
-        # They are not known here.
-        labels = [f"output_{i}" for i in range(len(weights))]
-        if isinstance(weights, Mapping):
-            labels = sorted(weights)
     if not isinstance(weights, Mapping):
+        labels = labels or [f"output_{i}" for i in range(len(weights))]
         if len(labels) != len(weights):
             counts = f"{len(weights)} values for {len(labels)} labels {labels}"
             raise DataError(f"label_weights: {counts}", "give all")

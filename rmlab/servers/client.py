@@ -6,15 +6,14 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Container, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from dataclasses import dataclass, field
+from email.utils import mktime_tz, parsedate_tz
 from importlib.util import find_spec
 from itertools import islice
-from queue import Empty, LifoQueue, SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 
 from rmlab.records import install_command
@@ -46,9 +45,6 @@ _LEAST = {
     "rate": 0.001,
     "timeout": 0.001,
 }
-# A shorter key, such as "EMPTY", may be a part of an ordinary reply, which must stay as
-# it is.
-_MIN_KEY_IN_REPLY = 16
 # Seconds that a server may ask for; more than this is a refusal for the day.
 _LONGEST_RETRY_AFTER = 600.0
 _SHOWN_CHARACTERS = 300
@@ -169,7 +165,7 @@ class Client:
                 f"asking a server needs httpx and tenacity: run {command}"
             )
         object.__setattr__(self, "url", check_url(self.url))
-        if self.key is not None and not self.key.isidentifier():
+        if self.key and not self.key.isidentifier():
             raise DataError(
                 "key: not the name of an environment variable",
                 "give a name such as 'OPENAI_API_KEY'",
@@ -186,7 +182,7 @@ class Client:
         read: Callable[[K, Reply], T],
         *,
         reserve: int = 0,
-        may_refuse_all: bool = False,
+        refusals: Container[int] = (413, 422),
     ) -> Generator[tuple[K, Answer[T]], None, None]:
         """Yield each item with its answer, as they arrive: a value or a reason, exactly
         once.
@@ -206,12 +202,13 @@ class Client:
             TypeError the reply is not an answer, and the request is tried again.
         reserve
             Requests of the budget that this stream leaves for later.
-        may_refuse_all
-            Whether status 400 is about one text, so that any number of them in a row
-            does not end the stream, as 32 other failures do.
+        refusals
+            Statuses that are about one request, whose text is too long say: once the
+            server has answered, any number of them in a row does not end the stream, as
+            32 other failures do.
         """
         pending = iter(items)
-        with closing(Sender(self, read, reserve, may_refuse_all)) as sender:
+        with closing(Sender(self, read, reserve, refusals)) as sender:
             while True:
                 for key, request in islice(
                     pending, 2 * self.concurrency - sender.n_open
@@ -246,19 +243,15 @@ class Sender(Generic[K, T]):
         client: Client,
         read: Callable[[K, Reply], T],
         reserve: int,
-        may_refuse_all: bool,
+        refusals: Container[int],
     ) -> None:
         import tenacity
 
         self._client = client
         self._read = read
         self._reserve = reserve
-        # Statuses of servers that work and refuse one request, whose text is too long.
-        self._refused = {413, 422}
-        if may_refuse_all:
-            self._refused.add(400)
+        self._refusals = refusals
         self._key = read_key(client.key) if client.key else ""
-        self._interval = 1 / client.rate if client.rate else 0.0
         self._next_turn = 0.0
         self._n_failures = 0
         # Why nothing more is sent.
@@ -269,9 +262,7 @@ class Sender(Generic[K, T]):
         self._notice = threading.Lock()
         is_stopped = tenacity.stop_when_event_set(self._stop)
         self._retry = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(
-                lambda error: isinstance(error, Failure) and error.again
-            ),
+            retry=tenacity.retry_if_exception(lambda e: getattr(e, "again", False)),
             stop=tenacity.stop_after_attempt(client.retries + 1) | is_stopped,
             wait=tenacity.wait_random_exponential(client.backoff, max=_LONGEST_PAUSE),
             sleep=tenacity.sleep_using_event(self._stop),
@@ -279,21 +270,18 @@ class Sender(Generic[K, T]):
         )
         # A server that is away is waited for; other failures have a number of tries.
         self._retry_away = self._retry.copy(
-            retry=tenacity.retry_if_exception(
-                lambda error: isinstance(error, Failure) and error.away
-            ),
+            retry=tenacity.retry_if_exception(lambda e: getattr(e, "away", False)),
             stop=tenacity.stop_after_delay(client.outage) | is_stopped,
             before_sleep=self._note_outage,
         )
 
-        self._connections: list[Connection] = []
-        # Used last is used first: a connection that waits is closed by its server.
-        self._free: LifoQueue[Connection] = LifoQueue()
         proxy = find_proxy(client.url)
+        self._connections = []
         for _ in range(client.concurrency):
             connection = Connection(client.url, self._key, client.timeout, proxy)
             self._connections.append(connection)
-            self._free.put(connection)
+        # Used last is used first: a connection that waits is closed by its server.
+        self._free = self._connections.copy()
         self._threads = ThreadPoolExecutor(client.concurrency, "rmlab-requests")
         self.n_open = 0
         self._finished: SimpleQueue[Future[tuple[K, Answer[T]]]] = SimpleQueue()
@@ -363,43 +351,41 @@ class Sender(Generic[K, T]):
 
     def _try(self, key: K, request: Request) -> T:
         """Send a request once, and read its reply; raise Failure without a value."""
-        client = self._client
-        spent = client.spent
+        spent = self._client.spent
         self._take(request.tokens)
-        connection = self._free.get()
-        # A try without a reply may have been charged.
-        n_charged = request.tokens
-        is_away = False
+        connection = self._free.pop()
+        reply = None
+        failure = None
         try:
             reply = connection.send(request)
-            if len(self._key) >= _MIN_KEY_IN_REPLY:
-                content = reply.content.replace(self._key.encode(), b"[key]")
-                reply = replace(reply, content=content)
             self._require_success(reply)
-            if request.tokens:
-                n_charged = _count_charged(reply, request.tokens)
             return self._read_value(key, reply)
-        except Failure as failure:
-            if not failure.charged:
-                n_charged = 0
-            # A server that cannot be reached from the start is more likely a wrong
-            # address than an outage.
-            is_away = failure.away and (spent.answered > 0 or not failure.unreached)
-            failure.away = is_away
-            if is_away and client.outage:
-                failure.again = False
-                failure.wait = min(failure.wait, client.outage)
-            with _CHANGED:
-                turn = time.monotonic() + failure.wait
-                self._next_turn = max(self._next_turn, turn)
+        except Failure as error:
+            failure = error
+            self._note_failure(failure, reply is not None)
             raise
         finally:
-            self._free.put(connection)
+            self._free.append(connection)
             with _CHANGED:
                 spent.open -= 1
-                spent.requests -= is_away
-                spent.tokens += n_charged - request.tokens
+                spent.requests -= failure is not None and failure.away
+                spent.tokens += _count_charged(reply, failure, request.tokens)
+                spent.tokens -= request.tokens
                 _CHANGED.notify_all()
+
+    def _note_failure(self, failure: Failure, is_reached: bool) -> None:
+        """Leave the server alone for as long as it asks, and wait for one that is away.
+
+        One that cannot be reached from the start is more likely a wrong address than an
+        outage.
+        """
+        failure.away &= is_reached or self._client.spent.answered > 0
+        if failure.away and self._client.outage:
+            failure.again = False
+            failure.wait = min(failure.wait, self._client.outage)
+        with _CHANGED:
+            turn = time.monotonic() + failure.wait
+            self._next_turn = max(self._next_turn, turn)
 
     def _take(self, n_tokens: int) -> None:
         """Wait until a request may be sent, and count it; raise Failure where none may
@@ -412,8 +398,9 @@ class Sender(Generic[K, T]):
         with _CHANGED:
             now = time.monotonic()
             turn = max(now, self._next_turn)
-            self._next_turn = turn + self._interval
-        self._stop.wait(turn - now)
+            self._next_turn = turn + 1 / (self._client.rate or math.inf)
+        if turn > now:
+            self._stop.wait(turn - now)
         with _CHANGED:
             while spent.open and self._missing(n_tokens) and not self._stop.is_set():
                 _CHANGED.wait()
@@ -463,7 +450,7 @@ class Sender(Generic[K, T]):
             f"status {status}: {message}",
             again=again,
             away=again and status == 503,
-            refused=status in self._refused,
+            refused=status in self._refusals,
             charged=False,
             wait=seconds * again,
         )
@@ -481,18 +468,20 @@ def _read_seconds(retry_after: str) -> float:
     """The seconds of a Retry-After header, a number or a date; 0 for anything else."""
     with suppress(ValueError):
         return max(0.0, float(retry_after))
-    with suppress(ValueError):
-        date = parsedate_to_datetime(retry_after)
-        # A date without a zone is UTC.
-        seconds = date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)
-        return max(0.0, seconds.total_seconds())
+    with suppress(TypeError, ValueError):
+        return max(0.0, mktime_tz(parsedate_tz(retry_after)) - time.time())  # type: ignore[arg-type]
     return 0.0
 
 
-def _count_charged(reply: Reply, n_reserved: int) -> int:
-    """The tokens that an OpenAI-compatible server says it charged, otherwise those
-    reserved.
+def _count_charged(
+    reply: Reply | None, failure: Failure | None, n_reserved: int
+) -> int:
+    """The tokens that an OpenAI-compatible server says it charged; those reserved where
+    it does not say, and for a try without a reply.
     """
-    with suppress(*_NO_ANSWER):
-        return int(reply.json()["usage"]["total_tokens"])
+    if failure is not None and not failure.charged:
+        return 0
+    if reply is not None and n_reserved:
+        with suppress(*_NO_ANSWER):
+            return int(reply.json()["usage"]["total_tokens"])
     return n_reserved

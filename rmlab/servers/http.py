@@ -5,6 +5,7 @@ does not set.
 import json
 import math
 import os
+import re
 import secrets
 import socket
 import time
@@ -35,6 +36,9 @@ _HEADERS = {
     "user-agent": "rmlab",
 }
 _CONNECT_SECONDS = 10.0
+# A shorter key, such as "EMPTY", may be a part of an ordinary reply, which must stay as
+# it is.
+_MIN_KEY_IN_REPLY = 16
 # Begins the name that each request carries; vLLM repeats the name in its reply.
 _REQUEST_MARK = b"rmlab-request-"
 
@@ -43,15 +47,14 @@ _REQUEST_MARK = b"rmlab-request-"
 class Failure(Exception):
     """A try failed.
 
-    `again`: another may succeed. `away`: the server is out of service. `unreached`: no
-    connection was made. `refused`: the server works, and refuses this request alone.
-    `charged`: it may cost. `wait`: seconds for which the server asks to be left alone.
+    `again`: another may succeed. `away`: the server is out of service. `refused`: the
+    server works, and refuses this request alone. `charged`: it may cost. `wait`:
+    seconds for which the server asks to be left alone.
     """
 
     reason: str
     again: bool = True
     away: bool = False
-    unreached: bool = False
     refused: bool = False
     charged: bool = True
     wait: float = 0.0
@@ -108,8 +111,9 @@ def check_url(url: str) -> str:
     is_server = False
     with suppress(httpx.InvalidURL, TypeError, ValueError):
         address = httpx.URL(url)
-        is_server = address.scheme in ("http", "https") and address.host != ""
-        is_server &= not (address.userinfo or address.query or address.fragment)
+        further_parts = address.userinfo, address.query, address.fragment
+        is_alone = bool(address.host) and not any(further_parts)
+        is_server = is_alone and address.scheme in ("http", "https")
     if not is_server:
         raise DataError(
             "url: not the address of a server alone, like 'http://127.0.0.1:8000'",
@@ -121,12 +125,12 @@ def check_url(url: str) -> str:
 def read_key(name: str) -> str:
     """Return the key in the environment variable of this name."""
     key = os.environ.get(name, "").strip()
-    variable = f"key: the environment variable {name}"
-    if not key:
-        remedy = "export it, or leave key= (--key) out"
-        raise DataError(f"{variable} is not set", remedy)
-    if not all("!" <= character <= "~" for character in key):
-        raise DataError(f"{variable} holds characters that no HTTP header can carry")
+    if not re.fullmatch("[!-~]+", key):
+        raise DataError(
+            f"key: the environment variable {name} holds no key, or one that no HTTP "
+            "header can carry",
+            "export it, or leave key= (--key) out",
+        )
     return key
 
 
@@ -151,6 +155,7 @@ class Connection:
         # Parsing takes a tenth of a request's processor time.
         self._parse_url = lru_cache(httpx.URL)
         self._socket: socket.socket | None = None
+        self._key = key.encode()
         self._headers = dict(_HEADERS)
         if key:
             self._headers["authorization"] = f"Bearer {key}"
@@ -166,8 +171,10 @@ class Connection:
         try:
             message = self._message(request, mark)
             with closing(self.transport.handle_request(message)) as response:
-                body = _read_body(response)
-            reply = Reply(body, dict(response.headers), response.status_code)
+                content = _read_body(response)
+            if len(self._key) >= _MIN_KEY_IN_REPLY:
+                content = content.replace(self._key, b"[key]")
+            reply = Reply(content, dict(response.headers), response.status_code)
             is_reusable = _names_request(reply, mark)
             return reply
         except Failure:
@@ -207,7 +214,6 @@ class Connection:
         return Failure(
             f"the connection failed ({type(error).__name__}: {error})",
             away=is_unreached,
-            unreached=is_unreached,
             charged=not is_unreached,
         )
 

@@ -4,6 +4,7 @@ form of the server's own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,9 +67,8 @@ class Writer:
         """Return one payload per response."""
         encoded = self.encode(prompts, responses)
         if encoded is None or self.tokenizer is None:
-            payloads = []
-            for prompt, response in zip(prompts, responses, strict=True):
-                payloads.append(self.kind.write(prompt, response, self.options))
+            options = repeat(self.options)
+            payloads = list(map(self.kind.write, prompts, responses, options))
             return Prepared(payloads, np.zeros(len(payloads), np.intp))
 
         ids = [text_ids.tolist() for text_ids in encoded.ids]

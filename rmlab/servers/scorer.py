@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -46,8 +47,6 @@ Answers = Generator[tuple[Ints, Answer[Scored]], None, None]
 # A server is checked again after so many requests and seconds.
 RECHECK_REQUESTS = 100
 RECHECK_SECONDS = 10.0
-# It is checked again after so many requests at the latest.
-MOST_REQUESTS = 2000
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -164,8 +163,7 @@ class Remote(Scorer):
                 n_refused = 0
 
             is_late = time.monotonic() - last_check >= RECHECK_SECONDS
-            is_due = n_unchecked >= MOST_REQUESTS
-            is_due |= is_late and n_unchecked >= RECHECK_REQUESTS
+            is_due = is_late and n_unchecked >= RECHECK_REQUESTS
             # A server that has changed may refuse all texts.
             if is_due or n_refused == MAX_FAILURES:
                 self._recheck()
@@ -196,20 +194,16 @@ class Remote(Scorer):
     def provenance(self) -> dict[str, object]:
         """Return where the scores come from, as plain values; never a key."""
         encoded = self.writer.encode([], [])
-        template: dict[str, object] = {}
-        if encoded is not None:
-            for name in ("bos", "eos", "convention", "truncate"):
-                template[name] = self.writer.options.get(name)
-            template["template_hash"] = encoded.template_hash
+        template_hash = None if encoded is None else encoded.template_hash
         return {
-            **template,
+            **self._identity,
+            "template_hash": template_hash,
             "url": self.client.url,
             "version": self.version,
             "requests": self.client.spent.requests,
             "outputs": list(self.outputs),
             "weights": self.mix.tolist(),
             "known_outputs": self._known_outputs(),
-            **self._identity,
         }
 
     def require_like(self, runs: Iterable[Mapping[str, Any]], /) -> None:
@@ -270,15 +264,13 @@ class Remote(Scorer):
             is_accepted = is_accepted and finding.status != "fail"
         if not is_accepted:
             return
+        texts = responses["prompt"].tolist(), responses["response"].tolist()
         try:
-            texts = responses["prompt"].tolist(), responses["response"].tolist()
             n_cut = self.writer.write(*texts).truncated
         except DataError as error:
             yield "texts", refusal(error)
             return
-        longest = responses["response"].str.len().max()
         detail = f"{len(responses)} texts, {n_cut} are cut"
-        detail += f"; the longest has {longest} characters"
         yield "texts", Finding(grade(not n_cut, True), detail)
         yield from super().checks(responses, sample)
 
@@ -321,23 +313,22 @@ class Remote(Scorer):
         """Return the server's outputs for all texts; raise DataError if a reply is
         missing.
         """
-        positions: list[Ints] = []
-        parts: list[Scored] = []
+        parts = []
         with closing(self._ask(prepared, batch or self.batch)) as answers:
             for rows, answer in answers:
                 if answer.value is None:
                     raise DataError(f"{self.client.url}: {answer.reason}")
-                positions.append(rows)
-                parts.append(answer.value)
+                parts.append((rows[0], answer.value))
 
-        widths = {part.values.shape[1] for part in parts}
+        # The rows of a request follow one another.
+        scored = [part for _, part in sorted(parts, key=itemgetter(0))]
+        widths = {part.values.shape[1] for part in scored}
         if len(widths) > 1:
             problem = f"{sorted(widths)} values for different texts of one model"
             raise DataError(f"{self.client.url}: {problem}")
-        order = np.argsort(np.concatenate(positions))
-        values = np.concatenate([part.values for part in parts])[order]
-        n_tokens = [part.tokens for part in parts if part.tokens is not None]
-        is_counted = len(n_tokens) == len(parts)
+        values = np.concatenate([part.values for part in scored])
+        n_tokens = [part.tokens for part in scored if part.tokens is not None]
+        is_counted = len(n_tokens) == len(scored)
         return Scored(values, sum(n_tokens) if is_counted else None)
 
     def _recheck(self) -> None:
@@ -384,7 +375,7 @@ class Remote(Scorer):
             if self.known is None:
                 self.models.add(scored.model)
             else:
-                self._check_reply(scored, prepared, rows)
+                self._check_reply(scored, prepared, rows, self.known)
             return scored
 
         # The budget must be enough for the last check: the known texts together, and
@@ -394,10 +385,12 @@ class Remote(Scorer):
             n_known = len(self.known.prepared.texts)
             reserve = n_known + math.ceil(n_known / self.batch)
         return self.client.stream(
-            requests(), read, reserve=reserve, may_refuse_all=True
+            requests(), read, reserve=reserve, refusals=(400, 413, 422)
         )
 
-    def _check_reply(self, scored: Scored, prepared: Prepared, rows: Ints) -> None:
+    def _check_reply(
+        self, scored: Scored, prepared: Prepared, rows: Ints, known: Trial
+    ) -> None:
         """Raise where a reply is not as those for which the server was accepted."""
         n_sent = int(prepared.lengths[rows].sum())
         if scored.tokens is not None and n_sent and scored.tokens != n_sent:
@@ -409,10 +402,9 @@ class Remote(Scorer):
         if scored.values.shape[1] != len(self.outputs):
             raise ValueError(f"not {len(self.outputs)} values for each text")
 
-        is_recheck = self.known is not None and prepared is self.known.prepared
-        first = prepared.texts[rows[0]]
-        has_different_texts = any(prepared.texts[row] != first for row in rows)
+        first_text = prepared.texts[rows[0]]
+        is_alike = all(prepared.texts[row] == first_text for row in rows)
         is_constant = (scored.values == scored.values[0]).all()
-        if is_constant and has_different_texts and not is_recheck:
+        if is_constant and not is_alike and prepared is not known.prepared:
             # Each is asked alone.
             raise Failure(f"the same values for {len(rows)} texts", again=False)

@@ -1,6 +1,5 @@
 """Defects of a benchmark's texts: repeats, wrong styles, lengths that tell labels."""
 
-import json
 from collections.abc import Hashable, Iterator
 from typing import Any
 
@@ -136,7 +135,7 @@ def _find_unexpected_styles(frame: pd.DataFrame) -> Iterator[Finding]:
 
 def _find_same_prompts(frame: pd.DataFrame) -> Iterator[Finding]:
     prompts = frame.drop_duplicates(tables.PROMPT)
-    texts = prompts["prompt"].map(_prompt_text)
+    texts = prompts["prompt"].map(repr)  # text, or a list of messages
     by_text = prompts.groupby(["benchmark", texts], sort=False)
     prompts = prompts.assign(
         other=by_text["subset"].transform("first"),
@@ -145,10 +144,6 @@ def _find_same_prompts(frame: pd.DataFrame) -> Iterator[Finding]:
     repeats = prompts[prompts["n_ids"] > 1]
     note = "the text stands under another id, too"
     yield from _describe("same_prompt", repeats, [*_PLACE, "other"], note)
-
-
-def _prompt_text(prompt: object) -> str:
-    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
 
 
 def _find_telling_lengths(frame: pd.DataFrame) -> list[Finding]:

@@ -1,7 +1,7 @@
 """Small changes of an answer's style, without its substance."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -192,31 +192,32 @@ def _end_line(text: str) -> str:
     return text + "\n"
 
 
-_add_titles = partial(_change_paragraphs, change=_add_title)
-_mark_words = partial(_change_sentences, change=_mark_longest_word)
-_list_paragraphs = partial(_change_paragraphs, change=_list_sentences)
-_hedge = partial(_change_sentences, change=_append_phrase(HEDGES))
-_assure = partial(_change_sentences, change=_append_phrase(ASSURANCES))
-_add_emoji = partial(_change_sentences, change=_append_phrase(_EMOJI))
-_swap_synonyms = partial(
-    _change_matches, pattern=_HAS_SYNONYM, replacement=_swap_synonym
-)
-_double_spaces = partial(_change_matches, pattern=_SENTENCE_SPACE, replacement="  ")
+def name_transforms(
+    changes: Mapping[str, Callable[[str], str]], controls: Collection[str]
+) -> dict[str, Transform]:
+    """Transforms by name, of which some are controls."""
+    return {
+        name: Transform(name, change, name in controls)
+        for name, change in changes.items()
+    }
 
-_TRANSFORMS = (
-    Transform("strip_markdown", plain),
-    Transform("headings", _add_titles),
-    Transform("bold", _mark_words),
-    Transform("bullets", _list_paragraphs),
-    Transform("padding", _pad),
-    Transform("hedging", _hedge),
-    Transform("confidence", _assure),
-    Transform("emoji", _add_emoji),
-    Transform("synonyms", _swap_synonyms, null=True),
-    Transform("spacing", _double_spaces, null=True),
-    Transform("final_newline", _end_line, null=True),
+
+TRANSFORMS = name_transforms(
+    {
+        "strip_markdown": plain,
+        "headings": partial(_change_paragraphs, change=_add_title),
+        "bold": partial(_change_sentences, change=_mark_longest_word),
+        "bullets": partial(_change_paragraphs, change=_list_sentences),
+        "padding": _pad,
+        "hedging": partial(_change_sentences, change=_append_phrase(HEDGES)),
+        "confidence": partial(_change_sentences, change=_append_phrase(ASSURANCES)),
+        "emoji": partial(_change_sentences, change=_append_phrase(_EMOJI)),
+        "synonyms": partial(
+            _change_matches, pattern=_HAS_SYNONYM, replacement=_swap_synonym
+        ),
+        "spacing": partial(_change_matches, pattern=_SENTENCE_SPACE, replacement="  "),
+        "final_newline": _end_line,
+    },
+    controls=("synonyms", "spacing", "final_newline"),
 )
-TRANSFORMS: dict[str, Transform] = {
-    transform.name: transform for transform in _TRANSFORMS
-}
-"""The changes by name; the last three are the controls."""
+"""The changes of an answer by name."""

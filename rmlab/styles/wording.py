@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 
 from rmlab.styles.source import CODE_LINE
-from rmlab.styles.transforms import Transform
+from rmlab.styles.transforms import name_transforms
 
 _CODE = (
     r"```[\s\S]*?(?:```|\Z)|`[^`\n]+`"
@@ -87,28 +87,25 @@ def _greet(text: str) -> str:
     return f"{_GREETING}\n{text}"
 
 
-AGAIN = Transform("again", str, null=True)
-"""The same text, scored a second time."""
+AGAIN = "again"
+"""Name of the control that scores the same text a second time."""
 
-_double_spaces = partial(_change_places, pattern=_SPACE, change=_double)
-_straighten_quotes = partial(_change_places, pattern=_CURLY_QUOTE, change=_straighten)
-_swap_case = partial(_change_places, pattern=_FIRST_LETTER, change=str.swapcase)
-_append_url = partial(_append_random, start=_URL, n_characters=len(_NEUTRAL))
-_append_handle = partial(_append_random, start="@", n_characters=_N_HANDLE)
-_append_neutral = partial(_append, addition=_NEUTRAL)
-
-_TRANSFORMS = (
-    Transform("typo", _leave_out_letter),
-    Transform("straight_quotes", _straighten_quotes),
-    Transform("spaces", _double_spaces),
-    Transform("url", _append_url),
-    Transform("handle", _append_handle),
-    Transform("greeting", _greet),
-    Transform("first_letter", _swap_case),
-    AGAIN,
-    Transform("neutral_sentence", _append_neutral, null=True),
+PROMPT_TRANSFORMS = name_transforms(
+    {
+        "typo": _leave_out_letter,
+        "straight_quotes": partial(
+            _change_places, pattern=_CURLY_QUOTE, change=_straighten
+        ),
+        "spaces": partial(_change_places, pattern=_SPACE, change=_double),
+        "url": partial(_append_random, start=_URL, n_characters=len(_NEUTRAL)),
+        "handle": partial(_append_random, start="@", n_characters=_N_HANDLE),
+        "greeting": _greet,
+        "first_letter": partial(
+            _change_places, pattern=_FIRST_LETTER, change=str.swapcase
+        ),
+        AGAIN: str,
+        "neutral_sentence": partial(_append, addition=_NEUTRAL),
+    },
+    controls=(AGAIN, "neutral_sentence"),
 )
-PROMPT_TRANSFORMS: dict[str, Transform] = {
-    transform.name: transform for transform in _TRANSFORMS
-}
-"""The changes of a prompt by name; the last two are the controls."""
+"""The changes of a prompt by name."""

@@ -8,7 +8,7 @@ import pandas as pd
 from rmlab.inference.tokenizer_calls import token_texts
 from rmlab.scorers.base import PlainScorer, Prompt
 from rmlab.scorers.classifier import Classifier
-from rmlab.scorers.implicit import ImplicitReward
+from rmlab.scorers.implicit import ImplicitReward, LanguageModel
 
 # Up to the end of a sentence or a line, with the white space around it.
 _SENTENCE = re.compile(
@@ -60,7 +60,7 @@ def token_rewards(
     """
     if not isinstance(response, str) or not response:
         raise ValueError(f"response: {response!r}; give a non-empty string")
-    if isinstance(scorer, Classifier | ImplicitReward):
+    if isinstance(scorer, Classifier | LanguageModel | ImplicitReward):
         table = _read_tokens(scorer, prompt, response)
         if table is not None:
             return table
@@ -68,7 +68,7 @@ def token_rewards(
 
 
 def _read_tokens(
-    model: Classifier | ImplicitReward, prompt: Prompt, response: str
+    model: Classifier | LanguageModel | ImplicitReward, prompt: Prompt, response: str
 ) -> pd.DataFrame | None:
     """The reward after every token; None for a model that is not causal."""
     trace = model.token_rewards(model.prepare([prompt], [response]), 0)

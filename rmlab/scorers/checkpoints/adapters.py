@@ -106,17 +106,6 @@ class Adapted(Checkpoint):
             return _CLASSES["SEQ_CLS"]
         return _CLASSES["CAUSAL_LM"]
 
-    def describe(self) -> str:
-        """The adapter in a sentence, for people."""
-        settings = self.adapter
-        kind = "DoRA" if settings.get("use_dora") else settings["peft_type"]
-        if settings.get("r"):
-            kind += f" of rank {settings['r']}"
-        head = "its head is the base's, untrained by it"
-        if any(key.startswith((*_HEADS, "v_head.")) for key in self.own_keys):
-            head = "its trained head is in the adapter"
-        return f"{kind} over {self.base_model.name}; {head}"
-
     def refuse_task(self, *tasks: str) -> None:
         """Raise DataError for an adapter that was trained for none of the tasks."""
         task = self.adapter.get("task_type")

@@ -41,8 +41,6 @@ _SETTINGS = ["*.json", "*.model", "*.txt", "*.jinja"]
 # in the hash.
 _LOADED = ("*.safetensors", "*.safetensors.index.json")
 _MODEL_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
-# Reward models with a model type of their own, and the architecture below their head.
-_BASES = {"gpt_neox_reward_model": "gpt_neox"}
 
 
 @dataclass(frozen=True)
@@ -70,10 +68,6 @@ class Checkpoint:
     origin: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     # Around a pass; what is loaded for scoring is in evaluation already.
     evaluating = nullcontext
-
-    def describe(self) -> str:
-        """An adapter in a sentence, for people; empty for others."""
-        return ""
 
     @property
     def n_weights(self) -> int:
@@ -106,11 +100,6 @@ class Checkpoint:
         from transformers import AutoConfig
 
         kind = self.settings.get("model_type")
-        # Such code is not among the files, nor in the fingerprint.
-        if self.trust_remote_code and "--" in str(self.settings.get("auto_map")):
-            problem = "its code lies in another repository"
-            remedy = "copy that code beside the weights, and name it in auto_map"
-            raise self.error(problem, remedy)
         remedy = "use the configuration that was published with the weights"
         if "auto_map" in self.settings and not self.trust_remote_code:
             remedy = (
@@ -118,10 +107,6 @@ class Checkpoint:
                 "then pass trust_remote_code=True to run it"
             )
         with explain(self.name, f"take its architecture {kind!r}", remedy):
-            if kind in _BASES:
-                settings = dict(self.settings)
-                del settings["model_type"]
-                return AutoConfig.for_model(_BASES[kind], **settings)
             config: PreTrainedConfig = AutoConfig.from_pretrained(
                 self.base, trust_remote_code=self.trust_remote_code
             )
@@ -274,10 +259,7 @@ def find(
         revision=snapshot.commit,
         weights=weights,
         settings=settings,
-        # Beside an adapter's file transformers would read that one.
-        has_safetensors=".safetensors" in suffixes
-        and not is_renamed
-        and not (snapshot.folder / ADAPTER).is_file(),
+        has_safetensors=".safetensors" in suffixes and not is_renamed,
         trust_remote_code=trust_remote_code,
     )
 

@@ -43,20 +43,18 @@ def smollm2() -> Path:
     return from_gguf(files[0])
 
 
-def from_gguf(file: str | Path, folder: str | Path | None = None) -> Path:
+def from_gguf(file: str | Path) -> Path:
     """Convert a causal language model in a GGUF file to a folder with its tokenizer.
 
-    The folder holds safetensors in float32. The weights are what the quantised ones
-    mean, to the last digit: nothing is rounded anew. A folder stands under its name
-    only when it is complete.
+    The folder lies in the user's cache, under the file's name and SHA-256, where the
+    next call finds it. It holds safetensors in float32. The weights are what the
+    quantised ones mean, to the last digit: nothing is rounded anew. A folder stands
+    under its name only when it is complete.
 
     Parameters
     ----------
     file : str or Path
         The .gguf file.
-    folder : str or Path, optional
-        Where to. By default the user's cache, under the file's name and SHA-256, where
-        the next call finds it.
 
     Returns
     -------
@@ -77,7 +75,7 @@ def from_gguf(file: str | Path, folder: str | Path | None = None) -> Path:
         raise ImportError(
             "GGUF files need the package gguf; run: pip install --no-deps gguf==0.19.0"
         )
-    target = _cache_folder(file) if folder is None else Path(folder)
+    target = _cache_folder(file)
     if (target / "config.json").is_file():
         return target
 

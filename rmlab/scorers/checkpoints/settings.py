@@ -26,16 +26,9 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def refuse_settings(name: str, settings: Mapping[str, object]) -> None:
-    """Raise DataError for a process reward model of an unknown kind, and for a
-    Reformer, which draws its attention at random.
-    """
+    """Raise DataError for a model that scores the steps of an answer."""
     architectures = settings.get("architectures")
     for kind in architectures if isinstance(architectures, list) else []:
         if _STEPWISE.search(str(kind)):
             problem = f"model={name!r} is a {kind}, a process reward model"
-            remedy = "use one whose class is in the table of docs/heads.md"
-            raise DataError(problem, remedy)
-
-    if settings.get("model_type") == "reformer":
-        problem = f"model={name!r}: a Reformer draws its attention at random"
-        raise DataError(problem, "use another architecture")
+            raise DataError(problem, "use an outcome reward model")

@@ -22,8 +22,6 @@ _NOT_WEIGHTS = (
     "rng_state",
     "consolidated",
 )
-# Second copies of safetensors.
-_PICKLED_COPIES = ("pytorch_model", "adapter_model")
 VALUE_HEAD = "value_head"
 """The file of the head that LLaMA-Factory and ms-swift save beside a model."""
 # What wrappers of torch put before the names.
@@ -41,51 +39,38 @@ class StoredWeight(NamedTuple):
 def index_weights(
     model: str, folder: Path, allow_pickle: bool
 ) -> dict[str, StoredWeight]:
-    """The weights in a folder: safetensors first, then pickles if they are allowed.
+    """The weights in a folder: safetensors, or else pickles if they are allowed.
 
     Names lose what DistributedDataParallel and torch.compile put before them.
     """
-    safetensors = _list_files(folder, ["*.safetensors"])
-    pickles = []
-    if allow_pickle or not safetensors:
-        pickles = _list_files(folder, PICKLES)
-    elif folder / f"{VALUE_HEAD}.safetensors" not in safetensors:
+    files = _list_files(folder, ["*.safetensors"], "model.safetensors")
+    if not files:
+        pickles = _list_files(folder, PICKLES, "pytorch_model.bin")
+    elif folder / f"{VALUE_HEAD}.safetensors" not in files:
         pickles = [*folder.glob(f"{VALUE_HEAD}.bin")]
+    else:
+        pickles = []
     if pickles and not allow_pickle:
-        names = [path.name for path in pickles[:3]]
-        problem = f"model={model!r}: its weights are pickles ({', '.join(names)})"
+        names = ", ".join(path.name for path in pickles[:3])
+        problem = f"model={model!r}: its weights are pickles ({names})"
         raise DataError(problem, "pass allow_pickle=True if you trust them")
 
     weights: dict[str, StoredWeight] = {}
-    for path in sorted(safetensors, key=_is_beside):
-        for name, shape in safetensors_shapes(path).items():
+    # First the model's own files, then those beside them.
+    files.sort(key=lambda path: not path.name.startswith("model"))
+    for path in files + pickles:
+        for name, shape in _read_shapes(path).items():
             stored = StoredWeight(path, name, shape)
             weights.setdefault(_WRAPPED.sub("", name), stored)
-    for path in pickles:
-        # Beside safetensors a pickle of its own name (regression_layer.pt) adds
-        # weights; a second copy does not.
-        if safetensors and path.name.startswith(_PICKLED_COPIES):
-            continue
-        prefix = ""
-        if safetensors and path.stem != VALUE_HEAD:
-            prefix = f"{path.stem}."
-        for name, tensor in _unpickle(path).items():
-            key = prefix + _WRAPPED.sub("", name)
-            weights.setdefault(key, StoredWeight(path, name, tuple(tensor.shape)))
-
     if not weights:
         problem = f"model={model!r}: no weights in {folder}"
         raise DataError(problem, "download *.safetensors, or pass allow_pickle=True")
     return weights
 
 
-def _is_beside(path: Path) -> bool:
-    """Whether a file of safetensors adds weights to those of the model's own files."""
-    return not path.name.startswith("model")
-
-
-def _list_files(folder: Path, patterns: Iterable[str]) -> list[Path]:
-    """The files of weights that belong to the model.
+def _list_files(folder: Path, patterns: Iterable[str], whole: str) -> list[Path]:
+    """The files of weights that belong to the model, whose only file is `whole` where
+    it is there.
 
     Of its shards, and files that look like one, only those count that its index names,
     and none beside a whole file, as in transformers.
@@ -96,27 +81,19 @@ def _list_files(folder: Path, patterns: Iterable[str]) -> list[Path]:
             if not path.name.startswith(_NOT_WEIGHTS):
                 files.add(path)
 
-    for whole in ("model.safetensors", "pytorch_model.bin"):
-        index = folder / f"{whole}.index.json"
-        shards = {path for path in files if path.match(f"{Path(whole).stem}*")}
-        if folder / whole in files:
-            files -= shards - {folder / whole}
-        elif index.is_file() and Path(whole).suffix in {path.suffix for path in files}:
-            named = _indexed_files(index)
-            missing = sorted(path.name for path in named if not path.is_file())
-            if missing or not named:
-                problem = f"{index} names what is not there or not whole: {missing[:3]}"
-                raise DataError(problem, "download the model again")
-            files = (files - shards) | named
+    index = folder / f"{whole}.index.json"
+    shards = {path for path in files if path.match(f"{Path(whole).stem}*")}
+    if folder / whole in files:
+        files -= shards - {folder / whole}
+    elif files and index.is_file():
+        file_by_key = read_object(index).get("weight_map") or {}
+        named = {folder / str(name) for name in file_by_key.values()}
+        missing = sorted(path.name for path in named if not path.is_file())
+        if missing or not named:
+            problem = f"{index} names what is not there or not whole: {missing[:3]}"
+            raise DataError(problem, "download the model again")
+        files = (files - shards) | named
     return sorted(files)
-
-
-def _indexed_files(index: Path) -> set[Path]:
-    """The shards that an index names."""
-    file_by_key = read_object(index).get("weight_map")
-    if not isinstance(file_by_key, dict):
-        return set()
-    return {index.parent / str(name) for name in file_by_key.values()}
 
 
 def read_file(path: Path, names: Iterable[str]) -> Iterator[tuple[str, "torch.Tensor"]]:
@@ -150,10 +127,12 @@ def as_float32(
     return weights
 
 
-def safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Shape of each tensor; DataError for a file that is cut or damaged."""
+def _read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shape of each tensor in a file; DataError for one that is cut or damaged."""
     from safetensors import SafetensorError, safe_open
 
+    if path.suffix != ".safetensors":
+        return {name: tuple(tensor.shape) for name, tensor in _unpickle(path).items()}
     shapes = {}
     try:
         with safe_open(path, framework="np") as file:

@@ -6,6 +6,7 @@ What the file says is compared on a few texts, and followed.
 """
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rmlab.scorers.checkpoints.adapters import Adapted
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 # Texts that tell pre-tokenizers and normalizers apart: spaces, digits, code, quotes,
 # scripts, marks.
-PROBES = (
+_PROBES = (
     "two  spaces,   three, a\ttab and a trailing space ",
     "12345678 9.75 3,000,000 2024-07-26 0x7f",
     "def f(x):\n    if x >= 10:\n\n        return x**2  # done\r\n",
@@ -40,7 +41,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> "PreTrainedTokenizerBase":
     """
     for loader in ("AutoTokenizer", "PreTrainedTokenizerFast"):
         tokenizer = class_tokenizer(checkpoint, loader)
-        if not count_deviations(tokenizer, checkpoint):
+        if follows_file(tokenizer, checkpoint.base):
             if isinstance(checkpoint, Adapted):
                 tokenizer.chat_template = _adapted_template(tokenizer, checkpoint)
             return tokenizer
@@ -79,25 +80,21 @@ def class_tokenizer(
     return cast("PreTrainedTokenizerBase", tokenizer)
 
 
-def count_deviations(
-    tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint
-) -> int:
-    """On how many of PROBES the tokenizer writes other tokens than `tokenizer.json`.
-
-    0 without such a file.
+def follows_file(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> bool:
+    """Whether the tokenizer writes _PROBES as the folder's `tokenizer.json` does, if
+    there is one.
     """
     from tokenizers import Tokenizer
 
-    path = checkpoint.base / "tokenizer.json"
+    path = folder / "tokenizer.json"
     if not tokenizer.is_fast or not path.is_file():
-        return 0
+        return True
     file_tokenizer = Tokenizer.from_file(str(path))
-    n_deviations = 0
-    for text in PROBES:
+    for text in _PROBES:
         file_ids = _plain_ids(file_tokenizer, text)
-        class_ids = _plain_ids(tokenizer.backend_tokenizer, text)
-        n_deviations += file_ids != class_ids
-    return n_deviations
+        if _plain_ids(tokenizer.backend_tokenizer, text) != file_ids:
+            return False
+    return True
 
 
 def _plain_ids(tokenizer: "Tokenizer", text: str) -> list[int] | None:

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     Argument = Callable[[Tensor, Tensor | None], Tensor]
 
-# Architectures with learned positions that count every token of the row, masked ones
-# too.
-COUNTED_POSITIONS = ("gpt2", "gpt_bigcode", "gpt_neo")
 # Marks tokens that are seen from everywhere, as in Longformer.
 GLOBAL_ATTENTION = "global_attention_mask"
 
@@ -43,8 +40,6 @@ def with_arguments(
         arguments[GLOBAL_ATTENTION] = mark_first
     if loader != "AutoModel" and _tells_segments(model, encoder):
         arguments["token_type_ids"] = _mark_segments(encoder)
-    if encoder.n_masked:
-        arguments["position_ids"] = partial(_shift_positions, encoder.n_masked)
     return backbone
 
 
@@ -99,14 +94,3 @@ def _segments(
         starts = torch.arange(ids.shape[1], device=ids.device) - positions
         before = before - before.gather(1, starts)
     return before.clamp(max=1)
-
-
-def _shift_positions(
-    n_masked: int, ids: "Tensor", positions: "Tensor | None"
-) -> "Tensor":
-    """Positions behind the tokens that RewardBench's runner masks before the text."""
-    import torch
-
-    if positions is None:
-        positions = torch.arange(ids.shape[1], device=ids.device)[None]
-    return positions + n_masked

@@ -18,7 +18,6 @@ from rmlab.scorers.reads import Read
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from transformers import PreTrainedModel
 
@@ -137,17 +136,23 @@ def split(model: "PreTrainedModel", checkpoint: "Source") -> ModelParts:
     """Take a sequence-classification model apart.
 
     The head is a copy of the model with the backbone exchanged for hidden states. Where
-    it reads is found by trying. Raises DataError where the parts give
-    short texts other logits than the whole model.
+    it reads is found by trying. Raises DataError where the parts give short texts other
+    logits than the whole model.
     """
+    import torch
+
     backbone = loading.base_model(model)
-    dtype = model.dtype
     title = type(model).__name__
     texts = _trial_texts(model)
-    class_logits = _run_whole(model, backbone, texts)
-    head = _detach_head(model, backbone, checkpoint)
+    class_logits, output_class = _run_whole(model, backbone, texts)
+    head = _detach_head(model, backbone, output_class, checkpoint)
 
-    width = _read_states(backbone, texts[:1], Read.FIRST).shape[-1]
+    passes = Passes(backbone)
+    # The argument that the class itself passes to its backbone.
+    if takes_argument(backbone, GLOBAL_ATTENTION):
+        passes.arguments[GLOBAL_ATTENTION] = mark_first
+    positions = np.arange(texts.shape[1])
+    width = passes.alone(texts[0], positions[:1]).shape[-1]
     read = _find_read(head, width)
     if read is None:
         raise checkpoint.error(
@@ -155,12 +160,29 @@ def split(model: "PreTrainedModel", checkpoint: "Source") -> ModelParts:
             "nor the mean of all"
         )
 
-    logits = head(_read_states(backbone, texts, read)).cpu()
-    difference = _compare_logits(logits, class_logits.float().cpu(), dtype)
-    if difference is not None:
+    # Funnel gives fewer states than tokens, so only those that are read are asked for.
+    if read is Read.FIRST:
+        positions = positions[:1]
+    elif read is not Read.MEAN:
+        positions = positions[-1:]
+    states = [passes.alone(ids, positions).mean(0, keepdim=True) for ids in texts]
+    logits = head(torch.stack(states)).cpu()
+    # Scores of NaN are refused with the names of their texts.
+    if not class_logits.isfinite().all():
+        return ModelParts(backbone, head, read)
+
+    difference = float((logits - class_logits).abs().max())
+    spread = float(class_logits.std(0, correction=0).max())
+    size = float(class_logits.abs().max())
+    tolerance = 1e-2 * spread + 1e-4 * size
+    if model.dtype != torch.float32:
+        # The whole model's head rounds, and the head here does not.
+        tolerance = 0.5 * spread + 0.05 * size
+    if difference > tolerance:
         problem = (
             f"its class {title} gives short texts other logits than its backbone and "
-            f"head apart (by up to {difference:.2g} standard deviations)"
+            f"head apart (by up to {difference / max(spread, 1e-12):.2g} standard "
+            "deviations)"
         )
         raise checkpoint.error(problem, "rmlab cannot score it")
     return ModelParts(backbone, head, read)
@@ -176,15 +198,19 @@ def _trial_texts(model: "PreTrainedModel") -> NDArray[np.integer]:
 
 def _run_whole(
     model: "PreTrainedModel", backbone: "PreTrainedModel", texts: NDArray[np.integer]
-) -> "Tensor":
+) -> "tuple[Tensor, Callable[..., object]]":
     """The whole model's logits of each text alone, with a mask as in
-    `Passes.padded_rows`.
+    `Passes.padded_rows`, and the class of what its backbone returns.
     """
     import torch
 
     takes_mask = takes_argument(model, "attention_mask")
     logits = []
-    with Passes(backbone).exclusive_pass(texts.shape[1]):
+    output_classes: list[Callable[..., object]] = []
+    hook = backbone.register_forward_hook(
+        lambda *arguments: output_classes.append(type(arguments[-1]))
+    )
+    with hook, Passes(backbone).exclusive_pass(texts.shape[1]):
         for ids in texts:
             row = torch.tensor(ids[None], device=model.device)
             inputs = {"input_ids": row}
@@ -192,31 +218,14 @@ def _run_whole(
                 inputs["attention_mask"] = torch.ones_like(row)
             # Without the hooks of a model in memory.
             logits.append(type(model).forward(model, **inputs).logits)
-    return torch.cat(logits)
-
-
-def _read_states(
-    backbone: "PreTrainedModel", texts: NDArray[np.integer], read: Read
-) -> "Tensor":
-    """What the head reads of each text alone, (texts, 1, hidden)."""
-    import torch
-
-    # Funnel gives fewer states than tokens, so only those that are read are asked for.
-    indices = np.arange(texts.shape[1])
-    if read is Read.FIRST:
-        indices = indices[:1]
-    elif read is not Read.MEAN:
-        indices = indices[-1:]
-    passes = Passes(backbone)
-    # The argument that the class itself passes to its backbone.
-    if takes_argument(backbone, GLOBAL_ATTENTION):
-        passes.arguments[GLOBAL_ATTENTION] = mark_first
-    states = [passes.alone(ids, indices).mean(0, keepdim=True) for ids in texts]
-    return torch.stack(states)
+    return torch.cat(logits).float().cpu(), output_classes[0]
 
 
 def _detach_head(
-    model: "PreTrainedModel", backbone: "PreTrainedModel", checkpoint: "Source"
+    model: "PreTrainedModel",
+    backbone: "PreTrainedModel",
+    output_class: "Callable[..., object]",
+    checkpoint: "Source",
 ) -> "Callable[..., Tensor]":
     """The model's forward method from hidden states on, in float32.
 
@@ -228,7 +237,6 @@ def _detach_head(
 
     stand_in: Any = torch.nn.Module()
     stand_in.pooler = copy.deepcopy(getattr(backbone, "pooler", None))
-    output_class = _output_class(backbone)
 
     def give_states(*_: object, **__: object) -> object:
         outputs = {"last_hidden_state": stand_in.states}
@@ -268,42 +276,6 @@ def _detach_head(
         return cast("Tensor", output.logits)
 
     return run
-
-
-def _output_class(backbone: "PreTrainedModel") -> "Callable[..., object]":
-    """The class of what the backbone returns."""
-    import torch
-
-    ids = torch.full((1, 8), 5, device=backbone.device)
-    with Passes(backbone).exclusive_pass(ids.shape[1]):
-        return type(backbone(input_ids=ids))
-
-
-def _compare_logits(
-    logits: "Tensor", class_logits: "Tensor", dtype: "torch.dtype"
-) -> float | None:
-    """By how many standard deviations the parts miss the logits of the whole.
-
-    None within rounding.
-    """
-    import torch
-
-    is_finite = class_logits.isfinite().all(1)
-    # Scores of NaN are refused with the names of their texts.
-    if not is_finite.any():
-        return None
-    class_logits = class_logits[is_finite]
-    difference = float((logits[is_finite] - class_logits).abs().max())
-
-    spread = float(class_logits.std(0, correction=0).max())
-    size = float(class_logits.abs().max())
-    tolerance = 1e-2 * spread + 1e-4 * size
-    if dtype != torch.float32:
-        # The whole model's head rounds, and the head here does not.
-        tolerance = 0.5 * spread + 0.05 * size
-    if difference <= tolerance:
-        return None
-    return difference / max(spread, 1e-12)
 
 
 # Which of three tokens a class reads where the second is the pad token, and where the

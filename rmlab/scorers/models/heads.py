@@ -290,28 +290,6 @@ def _gated(weights: Weights, settings: Settings) -> Function:
     return score
 
 
-def _distribution(weights: Weights, settings: Settings) -> Function:
-    """LDL: ten-step distributions mixed by a gate; the score is the expectation of the
-    mixture over 0 to 1.
-    """
-    import torch
-
-    regression = layers(weights, "regression_layer.network", "leaky_relu")
-    gate = layers(weights, "gating_layer.network", "leaky_relu")
-
-    def score(states: "Tensor") -> "Tensor":
-        last = states[:, 0]
-        shares = torch.softmax(regression(last).reshape(len(last), -1, 10), 2)
-        mix = gate(last)
-        if settings.get("softmax", False):
-            mix = torch.softmax(mix / float(settings.get("temperature", 1.0)), 1)
-        total = (mix[:, None] @ shares)[:, 0]
-        steps = torch.linspace(0, 1, 10, device=total.device)
-        return (total * steps).sum(1, keepdim=True)
-
-    return score
-
-
 def _attribute_means(weights: Weights, _: Settings) -> Function:
     """URM: the first half of the outputs are attribute means; they are mixed by a gate,
     or averaged without one.
@@ -332,15 +310,6 @@ def _attribute_means(weights: Weights, _: Settings) -> Function:
         return (gate(states[:, 0]) * means).sum(1, keepdim=True)
 
     return score
-
-
-def _projected(weights: Weights, settings: Settings) -> Function:
-    """OASST: one linear layer on the last token."""
-    pooling = settings["pooling"]
-    if pooling != "last":
-        problem = f"the configuration's pooling={pooling!r} is not known"
-        raise DataError(problem, "allowed: 'last'")
-    return _stack("out_proj")(weights, settings)
 
 
 def _linear(
@@ -400,12 +369,6 @@ HEADS: tuple[Head, ...] = (
         (Read.GATE, Read.LAST),
         _GATING_EXTRA,
         runner=_TWICE,
-    ),
-    Head(
-        "distribution",
-        "LDL-Reward",
-        ("regression_layer.network", "gating_layer.network"),
-        _distribution,
     ),
     Head(
         "token",
@@ -490,14 +453,6 @@ HEADS: tuple[Head, ...] = (
     _linear("value_head", "OpenRLHF", "value_head"),
     _linear("reward_head", "OpenRLHF", "reward_head"),
     _linear("score_head", "Beaver", "score_head", extra=("normalizer",)),
-    Head(
-        "projection",
-        "OASST Pythia",
-        ("out_proj.weight",),
-        _projected,
-        extra=("out_proj.bias",),
-        setting="pooling",
-    ),
     Head("score_stack", "INF-ORM, WorldPM", ("score.0", "score.2"), _stack("score")),
     Head(
         "first_logit",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rmlab.inference.passes import Passes, takes_argument
+from rmlab.inference.passes import Passes
 from rmlab.scorers.checkpoints.adapters import (
     PREFIX,
     Adapted,
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
-# Settings that hold the longest text; the last two are Whisper's decoder's and MPT's.
+# Settings that hold the longest text; the last is MPT's.
 _WINDOWS = (
     "max_position_embeddings",
     "n_positions",
-    "max_target_positions",
     "max_seq_len",
 )
 
@@ -101,7 +100,7 @@ def window(config: "PreTrainedConfig") -> int | None:
 
     None where positions are only relative.
     """
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    text = config.get_text_config()
     has_biased_input = getattr(text, "position_biased_input", True)
     if getattr(text, "relative_attention", False) and not has_biased_input:
         return None
@@ -274,14 +273,9 @@ def _load_whole(
     refuse_unused_weights(checkpoint.name, report["unexpected_keys"], read_keys)
 
     model.eval().requires_grad_(False)
-    # Whisper's decoder lies in a wrapper that names no arguments, so that no pass can
-    # ask it to go without a cache.
-    if not takes_argument(model.base_model, "use_cache"):
-        model.config.use_cache = False
     if "device_map" not in options:
         model.to(device)
-    if not getattr(model.config, "is_encoder_decoder", False):
-        _try_backbone(model, checkpoint, str(dtype).removeprefix("torch."))
+    _try_backbone(model, checkpoint, str(dtype).removeprefix("torch."))
     return cast("PreTrainedModel", model)
 
 
@@ -298,16 +292,13 @@ def _read_weights(
     prefix = ""
     if loader == "AutoModel":
         prefix = _stored_prefix(checkpoint, empty)
-    # The prefix of its class transformers takes off itself, and must find.
-    is_renamed = prefix not in ("", f"{empty.base_model_prefix}.")
 
     folder: Path | None = checkpoint.folder
-    # Transformers 4 loses its way where the file has a copy under its own prefix too.
-    is_lost = is_renamed and transformers.__version__.startswith("4.")
-    if checkpoint.has_safetensors and not is_lost:
+    if checkpoint.has_safetensors:
         options["use_safetensors"] = True
         options["trust_remote_code"] = checkpoint.trust_remote_code
-        if is_renamed:
+        # The prefix of its class transformers takes off itself, and must find.
+        if prefix not in ("", f"{empty.base_model_prefix}."):
             options["key_mapping"] = {f"^{re.escape(prefix)}": ""}
     else:
         # An Auto class wants a folder even where it is given the weights; the class it
@@ -448,10 +439,8 @@ def fits(
     checkpoint: Checkpoint,
     device: "torch.device",
     dtype: "torch.dtype",
-    *,
-    share: float = 0.85,
 ) -> bool:
-    """Whether the weights fill at most `share` of the memory that is free on a GPU.
+    """Whether the weights leave some of the memory that is free on a GPU.
 
     Always true on other devices.
     """
@@ -461,7 +450,7 @@ def fits(
         return True
     n_bytes = checkpoint.n_weights * dtype.itemsize
     free_bytes, _ = torch.cuda.mem_get_info(device)
-    return n_bytes <= share * free_bytes
+    return n_bytes <= 0.85 * free_bytes
 
 
 def empty_model(

@@ -6,7 +6,7 @@ token, silent truncation. The request of each kind is right by the server's docu
 by measurement; `rmlab.remote` tests what a server really does.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -45,19 +45,12 @@ class Scored:
         """Return the same with values of shape (texts, outputs); raise ValueError if
         they are not whole.
         """
-        try:
-            values = np.array(self.values)
-        except ValueError:  # rows of several lengths
-            values = np.array(None)
+        values = np.array(self.values)
         if values.ndim == 1:
             values = values[:, np.newaxis]
         is_whole = values.ndim == 2 and len(values) == n_texts and values.size
-        is_number = values.dtype.kind in "if"
-        if not (is_whole and is_number and np.isfinite(values).all()):
-            raise ValueError(
-                f"no finite outputs for each of {n_texts} texts; vLLM gives values of "
-                "every token unless it is served with --pooler-config.task classify"
-            )
+        if not (is_whole and values.dtype.kind in "if" and np.isfinite(values).all()):
+            raise ValueError(f"no finite outputs for each of {n_texts} texts")
         return replace(self, values=values.astype(float))
 
 
@@ -90,6 +83,8 @@ class ServerKind:
         where it does not.
     usual_model : str
         The model's name at the server where none is given.
+    sorts_outputs : bool
+        Whether `read` gives the outputs sorted by their names.
     package : str
         A package that asking needs, in an extra that is called as the kind.
     """
@@ -105,6 +100,7 @@ class ServerKind:
     model_path = ""
     model_keys: tuple[str | int, ...] = ()
     usual_model = ""
+    sorts_outputs = False
     package = "httpx"
 
     def __init_subclass__(cls) -> None:
@@ -135,15 +131,11 @@ class ServerKind:
         """Return one conversation in the server's own form."""
         raise NotImplementedError
 
-    def name_outputs(
-        self, labels: Sequence[str], count_outputs: Callable[[], int]
-    ) -> Sequence[str]:
-        """Return the names of the outputs in the order in which `read` gives them.
-
-        `labels`: of the model, empty where they are not known here. `count_outputs`:
-        asks the server for their number.
+    def name_outputs(self, n_outputs: int) -> Sequence[str]:
+        """Return the names of the outputs of a server with a form of its own, where it
+        has names for them.
         """
-        return labels
+        return ()
 
 
 def find_kind(name: str, url: str) -> ServerKind:

@@ -1,7 +1,5 @@
 """Text Embeddings Inference's /predict."""
 
-from collections.abc import Callable, Sequence
-
 from rmlab.servers.http import Json, Reply
 from rmlab.servers.kinds.base import Payloads, Scored, ServerKind
 
@@ -12,6 +10,7 @@ class Tei(ServerKind):
     name = "tei"
     path = "/predict"
     adds_special = True
+    sorts_outputs = True
     model_path = "/info"
     model_keys = ("model_id",)
 
@@ -30,9 +29,3 @@ class Tei(ServerKind):
             labels = sorted(row, key=lambda label: str(label["label"]))
             values.append([label["score"] for label in labels])
         return Scored(values)
-
-    def name_outputs(
-        self, labels: Sequence[str], count_outputs: Callable[[], int]
-    ) -> Sequence[str]:
-        """Return the names of the outputs in the order in which `read` gives them."""
-        return sorted(labels)

@@ -6,7 +6,7 @@ attributes (HelpSteer) or of nine (Open Assistant's four before them). The rewar
 weighted sum of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -72,10 +72,10 @@ class Triton(ServerKind):
 
         rows: list[Any] = list(texts)
         sentences = np.array([[row["sentences"].encode()] for row in rows], np.object_)
-        text_input = InferInput("sentences", list(sentences.shape), "BYTES")
+        text_input = InferInput("sentences", sentences.shape, "BYTES")
         text_input.set_data_from_numpy(sentences)
         eos_marks = np.array([[row["add_EOS"]] for row in rows])
-        eos_input = InferInput("add_EOS", list(eos_marks.shape), "BOOL")
+        eos_input = InferInput("add_EOS", eos_marks.shape, "BOOL")
         eos_input.set_data_from_numpy(eos_marks)
         outputs = [InferRequestedOutput("rewards"), InferRequestedOutput("exceeded")]
         content, json_size = InferenceServerClient.generate_request_body(
@@ -110,11 +110,9 @@ class Triton(ServerKind):
             raise Failure(reason, again=False, refused=True)
         return Scored(rewards.reshape(len(rewards), -1))
 
-    def name_outputs(
-        self, labels: Sequence[str], count_outputs: Callable[[], int]
-    ) -> Sequence[str]:
+    def name_outputs(self, n_outputs: int) -> Sequence[str]:
         """Return the attributes that the server rates."""
-        return FIRST_FOUR + ATTRIBUTES if count_outputs() == 9 else ATTRIBUTES
+        return FIRST_FOUR + ATTRIBUTES if n_outputs == 9 else ATTRIBUTES
 
 
 def conversation(prompt: Prompt, response: str) -> str:
