@@ -331,27 +331,23 @@ def test_accuracy_and_compare_reach_a_column_of_ones_own():
         rmlab.compare(pairs, "a", "b", by="sorce")
 
 
-def test_a_column_that_differs_between_models_splits_each_model_by_its_own():
+def test_a_column_that_differs_between_models_groups_one_model_at_a_time():
     pairs = rmlab.pairs(families())
     pairs["size"] = pd.cut(pairs["margin"].abs(), [0, 1, 2, 100])
-    accuracy = rmlab.accuracy(pairs, by=["model", "size"]).set_index(["model", "size"])
-    won = (
-        (pairs["outcome"] == "win")
-        .groupby([pairs["model"], pairs["size"]], observed=True)
-        .agg(["size", "mean"])
-    )
-    assert accuracy["n_pairs"].to_dict() == won["size"].to_dict()
-    assert accuracy["accuracy"].to_dict() == pytest.approx(won["mean"].to_dict())
-    with pytest.raises(DataError, match="'size' differs between the models"):
-        rmlab.compare(pairs, "a", "b", by="size")
+    one = pairs[pairs["model"] == "a"].copy()
+    won = one["outcome"].eq("win").groupby(one["size"], observed=True).mean()
+    accuracy = rmlab.accuracy(one, by=["model", "size"]).set_index("size")["accuracy"]
+    assert accuracy.to_dict() == pytest.approx(won.to_dict())
+    for measure in (
+        lambda: rmlab.accuracy(pairs, by=["model", "size"]),
+        lambda: rmlab.compare(pairs, "a", "b", by="size"),
+    ):
+        with pytest.raises(DataError, match="'size' differs between the models"):
+            measure()
+    one["size"] = pd.cut(one["margin"].abs(), [0, 1])
     with pytest.raises(DataError, match="by: 'size' is missing"):
-        rmlab.accuracy(
-            pairs.assign(size=pd.cut(pairs["margin"].abs(), [0, 1])),
-            by=["model", "source", "size"],
-        )
-    with pytest.raises(
-        DataError, match="by: 'reason'"
-    ):  # the name of a column of the result
+        rmlab.accuracy(one, by=["source", "size"])
+    with pytest.raises(DataError, match="by: 'reason'"):  # a column of the result
         rmlab.accuracy(pairs.assign(reason=pairs["source"]), by=["model", "reason"])
 
 

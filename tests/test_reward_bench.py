@@ -115,29 +115,24 @@ def whole(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("rule", ["share", "loss", "win"])
-def test_credit_and_place_equal_the_plain_loop(rule, seed):
-    """One chosen answer among four: how many score higher, how many the same, and what
-    the rule makes of these.
+def test_credit_and_outcome_equal_the_plain_loop(rule, seed):
+    """One chosen answer among four: what the rule makes of the rejected ones that score
+    the same where none scores higher.
     """
     scores = best_of_four(seed)
     table = best_of(check_scores(scores), ties=rule).set_index(["domain", "id"])
     for key, prompt in scores.groupby(["domain", "id"]):
         own = prompt.loc[prompt["label"] == "chosen", "score"].item()
         others = prompt.loc[prompt["label"] == "rejected", "score"].tolist()
-        above, level = (
-            sum(other > own for other in others),
-            sum(other == own for other in others),
-        )
-        leads = (
-            {"share": 1 / (1 + level), "loss": float(level == 0), "win": 1.0}[rule]
-            if above == 0
-            else 0.0
-        )
+        level = sum(other == own for other in others)
+        credit = {"share": 1 / (1 + level), "loss": float(level == 0), "win": 1.0}[rule]
+        outcome = 1 if level else 2
+        if max(others) > own:
+            credit, outcome = 0.0, 0
         row = table.loc[key]
-        assert (row["above"], row["level"], row["n_answers"]) == (above, level, 4)
-        assert row["credit"] == pytest.approx(leads)
-    assert (table["above"] > 0).any()
-    assert (table["level"] > 0).any()
+        assert (row["outcome"], row["n_answers"]) == (outcome, 4)
+        assert row["credit"] == pytest.approx(credit)
+    assert set(table["outcome"]) == {0, 1, 2}
 
 
 @pytest.mark.parametrize("seed", range(6))

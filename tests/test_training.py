@@ -2,8 +2,12 @@
 it would be without it.
 """
 
+import os
 import random
+import subprocess
+import sys
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -336,3 +340,20 @@ def test_it_works_with_the_trainer_of_trl(base, tmp_path, responses):
     assert list(callback.scores["model"].unique()) == names
     logged = [step for step, logs in noise.logs if "mini/overall" in logs]
     assert logged == [0, 2, 4]
+
+
+@pytest.mark.long
+def test_the_recipe_for_sharded_models_on_two_processes(tmp_path):
+    folder = toy.save_model(tmp_path / "m")
+    script = Path(__file__).parent / "sharded.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", str(script), str(folder)]
+    path = os.pathsep.join([str(script.parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command,
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "equal" in done.stdout, done.stderr

@@ -19,13 +19,11 @@ from rmlab.estimation.clustered import (
     t_quantile,
 )
 from rmlab.estimation.items import (
-    cluster_codes,
-    cluster_columns,
+    number_clusters,
     refuse_result_names,
     require_item_columns,
 )
 from rmlab.tables import (
-    PROMPT,
     BoolArray,
     DataError,
     FloatArray,
@@ -126,11 +124,6 @@ def split_rows(table: pd.DataFrame, columns: Sequence[str]) -> list[IntArray]:
     """Rows of each combination of values, in order of appearance."""
     codes, first_rows = group_codes(table, columns)
     return rows_by_code(codes, len(first_rows))
-
-
-def number_clusters(table: pd.DataFrame, cluster: str | None) -> IntArray:
-    """Cluster of each row; default: the prompt, or its family."""
-    return cluster_codes(table, cluster_columns(table, cluster), PROMPT)
 
 
 def require_model(by: str | Sequence[str], models: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.estimation.items import LOSS, MISSING, TIE, WIN, count_labels
-from rmlab.tables import PROMPT, FloatArray, group_codes
+from rmlab.tables import PROMPT, group_codes
 
 SharedCredit = Literal["share", "loss", "win"]
 N_CANDIDATES = "n_candidates"
@@ -33,8 +33,6 @@ def best_of(scores: pd.DataFrame, ties: SharedCredit = "share") -> pd.DataFrame:
         One row per model and prompt: a prompt's columns, and
 
         - n_chosen, n_answers;
-        - above, level: rejected answers that score higher than, and the same as, the
-          best chosen one;
         - credit: missing where a score is;
         - outcome: win, tie where a rejected answer shares the maximum, loss or missing.
 
@@ -55,27 +53,21 @@ def best_of(scores: pd.DataFrame, ties: SharedCredit = "share") -> pd.DataFrame:
     score = scores["score"].to_numpy()
     is_chosen = (scores["label"] == "chosen").to_numpy()
 
-    best = np.full(n_prompts, -np.inf)
-    np.fmax.at(best, prompt[is_chosen], score[is_chosen])
-    is_best = score == best[prompt]
-    is_above = ~is_chosen & (score > best[prompt])
-    n_winners = np.bincount(prompt[is_chosen & is_best], minlength=n_prompts)
-    above = np.bincount(prompt[is_above], minlength=n_prompts)
-    level = np.bincount(prompt[~is_chosen & is_best], minlength=n_prompts)
+    highest = np.full(n_prompts, -np.inf)
+    np.fmax.at(highest, prompt, score)
+    is_highest = score == highest[prompt]
+    n_highest = np.bincount(prompt[is_highest], minlength=n_prompts)
+    n_right = np.bincount(prompt[is_highest & is_chosen], minlength=n_prompts)
     is_missing = np.bincount(prompt, np.isnan(score), n_prompts) > 0
 
-    credit_of_tie: FloatArray | float = 1.0 if ties == "win" else 0.0
-    if ties == "share":
-        with np.errstate(invalid="ignore"):  # 0 / 0: no chosen answer has a score
-            credit_of_tie = n_winners / (n_winners + level)
-    places = [is_missing, above > 0, level > 0]
+    share = n_right / np.maximum(n_highest, 1)  # no answer may have a score
+    credit_of_tie = {"share": share, "loss": 0 * share, "win": np.ones(n_prompts)}
+    places = [is_missing, n_right == 0, n_right < n_highest]
     outcome = np.select(places, [MISSING, LOSS, TIE], WIN)
     columns = {
         "n_chosen": n_chosen,
         "n_answers": np.bincount(prompt),
-        "above": above,
-        "level": level,
-        "credit": np.select(places, [np.nan, 0.0, credit_of_tie], 1.0),
+        "credit": np.select(places, [np.nan, 0.0, credit_of_tie[ties]], 1.0),
         "outcome": outcome.astype(np.int8),
     }
     prompts = scores[["model", *PROMPT, "subset"]].iloc[first_rows]

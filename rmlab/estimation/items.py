@@ -124,11 +124,9 @@ class Items:
         """
         if "chosen_style" not in self.frame:
             return np.full(len(self.frame), NO_STYLE)
-        chosen = pd.Categorical(self.frame["chosen_style"], dtype=tables.STYLE).codes
-        rejected = pd.Categorical(
-            self.frame["rejected_style"], dtype=tables.STYLE
-        ).codes
-        level = pd.Categorical(self.frame["level"], dtype=tables.LEVEL).codes
+        chosen = self.frame["chosen_style"].cat.codes.to_numpy()
+        rejected = self.frame["rejected_style"].cat.codes.to_numpy()
+        level = self.frame["level"].cat.codes.to_numpy()
         has_styles = np.minimum(chosen, rejected) >= 0
         code = np.where(has_styles, 3 * chosen + rejected, NO_STYLE + 1 + level)
         return code.astype(np.intp)
@@ -298,16 +296,17 @@ def build_items(
     require_item_columns(rows, by, cluster)
     models, model, item, first_rows = place_rows(rows, key)
     described = dict.fromkeys([*key, *columns])
-    grouping = dict.fromkeys([*by, *cluster])
-    undescribed = [name for name in grouping if name not in described]
-    for name in undescribed:
+    grouping = [
+        name for name in dict.fromkeys([*by, *cluster]) if name not in described
+    ]
+    for name in grouping:
         _require_constant(rows, key, name, first_rows[item])
 
-    frame = rows[[*described, *undescribed]].iloc[first_rows].reset_index(drop=True)
+    frame = rows[[*described, *grouping]].iloc[first_rows].reset_index(drop=True)
     prompt, _ = group_codes(frame, [name for name in PROMPT if name in frame])
     clusters = prompt
     if list(cluster) != PROMPT:
-        clusters = cluster_codes(frame, cluster, key)
+        clusters = _cluster_codes(frame, cluster, key)
     n_items = len(frame)
     return Items(
         models=models,
@@ -330,7 +329,8 @@ def _require_constant(
     if differs.any():
         first = rows[list(key)].iloc[int(differs.argmax())].to_dict()
         problem = f"by, cluster: {name!r} differs between the models"
-        raise DataError(f"{problem}, first in {first}", "give each item one value")
+        remedy = "give each item one value, or take one model at a time"
+        raise DataError(f"{problem}, first in {first}", remedy)
 
 
 def comparison_items(
@@ -381,7 +381,12 @@ def cluster_columns(table: pd.DataFrame, cluster: str | None) -> list[str]:
     return columns
 
 
-def cluster_codes(
+def number_clusters(table: pd.DataFrame, cluster: str | None) -> IntArray:
+    """Cluster of each row; default: the prompt, or its family."""
+    return _cluster_codes(table, cluster_columns(table, cluster), PROMPT)
+
+
+def _cluster_codes(
     frame: pd.DataFrame, cluster: Sequence[str], key: Sequence[str]
 ) -> IntArray:
     """Number the clusters of items; DataError where one is missing."""

@@ -2,19 +2,17 @@
 choice gains.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import comb
 
 from rmlab import tables
-from rmlab.estimation.best_of import best_of
 from rmlab.estimation.clustered import group_means
 from rmlab.estimation.difference import holm
 from rmlab.estimation.items import (
-    cluster_columns,
     refuse_result_names,
     require_item_columns,
     spread,
@@ -27,14 +25,7 @@ from rmlab.metrics.pools import (
     list_references,
     selection_credit,
 )
-from rmlab.tables import (
-    PROMPT,
-    BoolArray,
-    DataError,
-    FloatArray,
-    IntArray,
-    group_codes,
-)
+from rmlab.tables import PROMPT, DataError, FloatArray, group_codes
 
 _CURVE = ["n", "accuracy", "se", "low", "high", "n_prompts", "missing", "reason"]
 _CURVE += ["chance", "kl", "kind"]
@@ -127,62 +118,36 @@ def best_of_curve(
     scores = tables.check_scores(scores, allow_missing=True)
     require_item_columns(scores, by, [])
     refuse_result_names(by, _CURVE)
-    if references or holds_pools(scores, sizes or ()):
-        if "model" not in by:
-            raise DataError(f"by: {by} lacks 'model'", "add it")
-        pools = group_pools(scores, cluster)
-        curves = [Curve("model", pools, selection_credit(pools))]
-        if references:
-            curves += list_references(pools, cluster)
-        sizes = sizes or pools.default_sizes()
-        points = [_draw_pool_points(curve, sizes, by, confidence) for curve in curves]
-    else:
-        points = [_draw_points(scores, sizes or [2, 3, 4], by, cluster, confidence)]
-    return pd.concat(points, ignore_index=True).astype({"reason": "str"})
+    pools = group_pools(scores, cluster)
+    of_scores = Curve("model", pools, selection_credit(pools))
+    if not references and not holds_pools(scores, sizes or ()):
+        points = _draw_points(
+            of_scores, sizes or [2, 3, 4], by, confidence, is_benchmark=True
+        )
+        return points.drop(columns=["kl", "kind"])
+    if "model" not in by:
+        raise DataError(f"by: {by} lacks 'model'", "add it")
+    curves = [of_scores]
+    if references:
+        curves += list_references(pools, cluster)
+    sizes = sizes or pools.default_sizes()
+    points_of = [_draw_points(curve, sizes, by, confidence) for curve in curves]
+    return pd.concat(points_of, ignore_index=True)
 
 
 def _draw_points(
-    scores: pd.DataFrame,
-    sizes: list[int],
+    curve: Curve,
+    sizes: Sequence[int],
     by: list[str],
-    cluster: str | None,
     confidence: float,
+    *,
+    is_benchmark: bool = False,
 ) -> pd.DataFrame:
-    """The rows of a benchmark's curve: one right answer against n - 1 wrong ones."""
-    _, first_rows = group_codes(scores, ["model", *PROMPT])
-    rows = scores.iloc[first_rows].reset_index(drop=True)
-    group, first_of_group = group_codes(rows, by)
-    cluster_code, _ = group_codes(rows, cluster_columns(scores, cluster))
-    names = rows[by].iloc[first_of_group].reset_index(drop=True)
-    prompts = best_of(scores)
-    frames = []
-    for n in sizes:
-        counts = (prompts["n_chosen"] == 1) & (prompts["n_answers"] >= n)
-        places = np.flatnonzero(counts)
-        if len(places):
-            large = prompts.iloc[places]
-            expected = _expected_credit(
-                n_rejected=large["n_answers"].to_numpy() - 1,
-                above=large["above"].to_numpy(),
-                level=large["level"].to_numpy(),
-                n_drawn=n - 1,
-            )
-            credit = np.where(large["credit"].isna(), np.nan, expected)
-            points = _estimate_points(
-                names, n, credit, group[places], cluster_code[places], confidence
-            )
-            points["chance"] = 1 / n
-            frames.append(points.iloc[np.unique(group[places])])
-    if not frames:
-        problem = f"sizes: no prompt has one chosen and {sizes[0] - 1} rejected answers"
-        raise DataError(problem, "ask for fewer")
-    return pd.concat(frames).sort_index(kind="stable")
+    """The rows of a curve, by group and size.
 
-
-def _draw_pool_points(
-    curve: Curve, sizes: Sequence[int], by: list[str], confidence: float
-) -> pd.DataFrame:
-    """The rows of a curve of pools."""
+    Of a benchmark those prompts count that have one right answer and n - 1 wrong ones,
+    and draws that hold the right one.
+    """
     pools = curve.pools
     group, first_rows = group_codes(pools.prompts, by)
     names = pools.prompts[by].iloc[first_rows].reset_index(drop=True)
@@ -191,40 +156,45 @@ def _draw_pool_points(
     chance = np.bincount(group, pools.n_right / pools.size) / np.bincount(group)
     frames = []
     for n in sizes:
-        is_large_enough = smallest >= n
-        credit = np.where(is_large_enough[group], curve.credit(n), np.nan)
-        points = _estimate_points(names, n, credit, group, pools.cluster, confidence)
-        if curve.reason:
-            points["reason"] = points["reason"].replace(_NO_SCORES, curve.reason)
-        too_small = [_too_small(size) for size in smallest]
-        points["reason"] = points["reason"].where(is_large_enough, too_small)
-        points["chance"] = chance
-        points["kl"] = np.log(n) - (n - 1) / n
-        points["kind"] = curve.kind
-        frames.append(points)
-    return pd.concat(frames).sort_index(kind="stable")
-
-
-def _estimate_points(
-    names: pd.DataFrame,
-    n: int,
-    credit: FloatArray,
-    group: IntArray,
-    cluster: IntArray,
-    confidence: float,
-) -> pd.DataFrame:
-    """One row per group of prompts, indexed by its number."""
-    means = group_means(credit, group, cluster, len(names), confidence=confidence)
-    return names.assign(
-        n=n,
-        accuracy=means.value,
-        se=means.se,
-        low=means.low,
-        high=means.high,
-        n_prompts=means.n_prompts,
-        missing=means.missing,
-        reason=np.where(means.n_pairs == 0, _NO_SCORES, means.reason),
-    )
+        credit = curve.credit(n)
+        if is_benchmark:
+            # The right one is among n of N answers in n / N of all draws; the others
+            # earn nothing.
+            credit *= pools.size / n
+            places = np.flatnonzero((pools.n_right == 1) & (pools.size >= n))
+        else:
+            credit[smallest[group] < n] = np.nan
+            places = np.arange(len(group))
+        means = group_means(
+            credit[places],
+            group[places],
+            pools.cluster[places],
+            len(names),
+            confidence=confidence,
+        )
+        reason = np.where(means.n_pairs == 0, curve.reason or _NO_SCORES, means.reason)
+        if not is_benchmark:
+            too_small = [_too_small(size) for size in smallest]
+            reason = np.where(smallest < n, too_small, reason)
+        points = names.assign(
+            n=n,
+            accuracy=means.value,
+            se=means.se,
+            low=means.low,
+            high=means.high,
+            n_prompts=means.n_prompts,
+            missing=means.missing,
+            reason=pd.Series(reason, dtype="str"),
+            chance=1 / n if is_benchmark else chance,
+            kl=np.log(n) - (n - 1) / n,
+            kind=curve.kind,
+        )
+        frames.append(points.iloc[np.unique(group[places])])
+    drawn = pd.concat(frames).sort_index(kind="stable", ignore_index=True)
+    if drawn.empty:
+        problem = f"sizes: no prompt has one chosen and {sizes[0] - 1} rejected answers"
+        raise DataError(problem, "ask for fewer")
+    return drawn
 
 
 def _check_sizes(sizes: Sequence[int] | None) -> list[int] | None:
@@ -243,22 +213,6 @@ def _too_small(n_candidates: int) -> str:
     """The reason for which a size has no number."""
     plural = "" if n_candidates == 1 else "s"
     return f"the smallest pool has {n_candidates} candidate{plural}"
-
-
-def _expected_credit(
-    n_rejected: IntArray, above: IntArray, level: IntArray, n_drawn: int
-) -> FloatArray:
-    """Mean credit of one chosen answer against `n_drawn` of its rejected ones, over all
-    draws (hypergeometric).
-    """
-    # A draw with an answer from above the chosen one earns nothing: only draws from the
-    # others are summed.
-    below = n_rejected - above - level
-    credit = np.zeros(len(n_rejected))
-    for n_ties in range(n_drawn + 1):
-        n_draws = comb(level, n_ties) * comb(below, n_drawn - n_ties)
-        credit += n_draws / (1 + n_ties)
-    return np.asarray(credit / comb(n_rejected, n_drawn), np.float64)
 
 
 def best_of_gain(
@@ -318,16 +272,17 @@ def best_of_gain(
     pools = group_pools(scores, cluster)
     sizes = sizes or pools.default_sizes()
     names = pools.prompts["model"].unique()
-    table = pd.DataFrame(_list_contrasts(len(names), sizes), columns=_GAIN[:5])
+    contrasts = list(_list_contrasts(len(names), sizes))
+    table = pd.DataFrame(contrasts, columns=_Contrast._fields)
     if table.empty:
         return table.reindex(columns=_GAIN)
 
     credits = _lay_out_credits(pools, {*sizes, *table["n_b"]})
-    peaks = _find_peaks([credits[n] for n in sizes], sizes)
-    model_a = table["model_a"].to_numpy()
-    model_b = table["model_b"].to_numpy()
-    credit_a = _pick_credits(credits, table["n_a"], model_a)
-    credit_b = _pick_credits(credits, table["n_b"], model_b)
+    curves = pd.DataFrame({n: _mean_rows(credits[n]) for n in sizes})
+    # Of equal ones the smallest.
+    peaks = curves.fillna(-1).idxmax(axis=1).where(curves.notna().any(axis=1))
+    credit_a = np.array([credits[row.n_a][row.model_a] for row in contrasts])
+    credit_b = np.array([credits[row.n_b][row.model_b] for row in contrasts])
     difference = credit_a - credit_b
     n_rows, n_prompts = difference.shape
     _, first_rows = group_codes(pools.prompts.drop(columns="model"), PROMPT)
@@ -339,22 +294,22 @@ def best_of_gain(
         bounds=(-1.0, 1.0),
         confidence=confidence,
     )
-    is_known = ~np.isnan(difference)
+    is_missing = np.isnan(difference)
     smallest = pools.size.min()
     reason = np.where(test.n_pairs == 0, _NO_SCORES, test.reason)
     reason = np.where(table["n_a"] > smallest, _too_small(smallest), reason)
     table = table.assign(
-        model_a=names[model_a],
-        model_b=names[model_b],
-        value_a=_mean_where(is_known, credit_a),
-        value_b=_mean_where(is_known, credit_b),
+        model_a=names[table["model_a"]],
+        model_b=names[table["model_b"]],
+        value_a=_mean_rows(np.where(is_missing, np.nan, credit_a)),
+        value_b=_mean_rows(np.where(is_missing, np.nan, credit_b)),
         difference=test.value,
         se=test.se,
         low=test.low,
         high=test.high,
         p=test.p,
         direction=np.select([test.low > 0, test.high < 0], ["up", "down"], "open"),
-        peak=peaks[model_a],
+        peak=peaks.loc[table["model_a"]].to_numpy(),
         n_prompts=test.n_prompts,
         missing=test.missing,
         reason=pd.Series(reason, dtype="str"),
@@ -364,21 +319,29 @@ def best_of_gain(
     return table[_GAIN]
 
 
-def _list_contrasts(
-    n_models: int, sizes: Sequence[int]
-) -> Iterator[tuple[str, int, int, int, int]]:
-    """What is compared, with the two models and their n."""
+class _Contrast(NamedTuple):
+    """What is compared, with the numbers of the two models and their n."""
+
+    comparison: str
+    model_a: int
+    model_b: int
+    n_a: int
+    n_b: int
+
+
+def _list_contrasts(n_models: int, sizes: Sequence[int]) -> Iterator[_Contrast]:
+    """The rows of a table of gains."""
     for model in range(n_models):
         for n in sizes:
             if n > 1:
-                yield "n and 1", model, model, n, 1
+                yield _Contrast("n and 1", model, model, n, 1)
     for model in range(n_models):
         for n in sizes:
             if n % 2 == 0:
-                yield "n and n / 2", model, model, n, n // 2
+                yield _Contrast("n and n / 2", model, model, n, n // 2)
     for n in sizes:
         for first, second in combinations(range(n_models), 2):
-            yield "models", first, second, n, n
+            yield _Contrast("models", first, second, n, n)
 
 
 def _lay_out_credits(pools: Pools, sizes: Iterable[int]) -> dict[int, FloatArray]:
@@ -393,26 +356,6 @@ def _lay_out_credits(pools: Pools, sizes: Iterable[int]) -> dict[int, FloatArray
     return credits
 
 
-def _pick_credits(
-    credits: Mapping[int, FloatArray], sizes: Iterable[int], models: IntArray
-) -> FloatArray:
-    """The credits of a model at a size, (rows, prompts)."""
-    rows = [credits[n][model] for n, model in zip(sizes, models, strict=True)]
-    return np.array(rows)
-
-
-def _find_peaks(credits: Sequence[FloatArray], sizes: Sequence[int]) -> FloatArray:
-    """The size at which each model's curve is highest, NaN where none is known; of
-    equal ones the smallest.
-    """
-    curves = np.array([_mean_where(~np.isnan(credit), credit) for credit in credits])
-    is_known = ~np.isnan(curves)
-    highest = np.where(is_known, curves, -np.inf).argmax(axis=0)
-    return np.where(is_known.any(axis=0), np.array(sizes)[highest], np.nan)
-
-
-def _mean_where(counts: BoolArray, values: FloatArray) -> FloatArray:
-    """Means of the values of each row that count; NaN where none does."""
-    total = np.where(counts, values, 0.0).sum(axis=1)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(total / counts.sum(axis=1))
+def _mean_rows(values: FloatArray) -> "pd.Series[float]":
+    """Mean of the known values of each row; NaN where there is none."""
+    return pd.DataFrame(values).mean(axis=1)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rmlab.estimation.best_of import N_CANDIDATES
 from rmlab.estimation.clustered import rows_by_code
-from rmlab.estimation.items import cluster_columns
+from rmlab.estimation.items import number_clusters
 from rmlab.estimation.ties import TIES
 from rmlab.tables import (
     KEY,
@@ -86,7 +86,6 @@ def group_pools(scores: pd.DataFrame, cluster: str | None) -> Pools:
     prompt, first_rows = group_codes(scores, ["model", *PROMPT])
     prompts = scores.iloc[first_rows].reset_index(drop=True)
     is_right = (scores["label"] == "chosen").to_numpy()
-    clusters, _ = group_codes(prompts, cluster_columns(scores, cluster))
     return Pools(
         candidates=scores,
         prompt=prompt,
@@ -95,7 +94,7 @@ def group_pools(scores: pd.DataFrame, cluster: str | None) -> Pools:
         prompts=prompts,
         size=np.bincount(prompt),
         n_right=np.bincount(prompt[is_right], minlength=len(first_rows)),
-        cluster=clusters,
+        cluster=number_clusters(prompts, cluster),
     )
 
 

@@ -10,10 +10,10 @@ import pandas as pd
 from rmlab import tables
 from rmlab.estimation.clustered import Estimate
 from rmlab.estimation.estimate import estimate
-from rmlab.estimation.items import DESCRIBED, NO_STYLE, Items, refuse_result_names
+from rmlab.estimation.items import NO_STYLE, Items, refuse_result_names
 from rmlab.estimation.weights import Average, Number, weighted_mean
 from rmlab.metrics.prepare import chance_of_numbers, list_numbers, prepare
-from rmlab.tables import ITEM, LEVELS, STYLES, DataError, copy_provenance, group_codes
+from rmlab.tables import LEVELS, STYLES, DataError, copy_provenance, group_codes
 
 _UNCERTAINTY = ["se", "low", "high", "n_prompts", "n_ties", "missing"]
 _LABELS = ["average", "reason"]
@@ -113,7 +113,7 @@ def summary_frame(items: Items, names: pd.DataFrame, result: Estimate) -> pd.Dat
     columns["overall"] = columns.pop("overall")  # behind its parts
     for name in _UNCERTAINTY:
         columns[name] = getattr(result, name)[:, 0]
-    columns["average"] = [items.parts.label] * len(items.models)
+    columns["average"] = items.parts.label
     columns["reason"] = result.reason[:, 0]
     return pd.DataFrame(columns).astype(dict.fromkeys(["model", *_LABELS], "str"))
 
@@ -212,42 +212,24 @@ def accuracy(
     """
     by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     columns = [column for column in by if column != "model"]
-    frames = []
-    for rows in _split_models(table, columns):
-        _, items = prepare(
-            rows,
-            average,
-            ties,
-            common,
-            options,
-            by=columns,
-            cluster=cluster,
-            require_complete=False,
-        )
-        groups, numbers = group_numbers(items, columns)
-        result = estimate(items, numbers, confidence)
-        frames.append(estimate_frame(items, groups, result, "accuracy"))
-
-    frame = pd.concat(frames, ignore_index=True)
-    n_models = frame["model"].nunique()
-    if "model" not in by and n_models > 1:
-        problem = f"by: {by} has no 'model', but the table has {n_models}"
+    _, items = prepare(
+        table,
+        average,
+        ties,
+        common,
+        options,
+        by=columns,
+        cluster=cluster,
+        require_complete=False,
+    )
+    if "model" not in by and len(items.models) > 1:
+        problem = f"by: {by} has no 'model', but the table has {len(items.models)}"
         raise DataError(problem, "add 'model' or keep one of them")
+    groups, numbers = group_numbers(items, columns)
+    result = estimate(items, numbers, confidence)
+    frame = estimate_frame(items, groups, result, "accuracy")
     measured = [name for name in frame.columns if name not in {"model", *by}]
     return copy_provenance(table, frame[[*by, *measured]])
-
-
-def _split_models(table: pd.DataFrame, columns: list[str]) -> list[pd.DataFrame]:
-    """The table, or its models one by one where a column differs between models, such
-    as bins of margins.
-    """
-    own = [column for column in columns if column not in {*ITEM, *DESCRIBED}]
-    if not own or not {*own, *ITEM, "model"} <= {*table.columns}:
-        return [table]
-    n_values = table.groupby(ITEM, sort=False)[own].nunique(dropna=False)
-    if (n_values == 1).all(axis=None):
-        return [table]
-    return [rows for _, rows in table.groupby("model", sort=False, observed=True)]
 
 
 def group_numbers(
@@ -376,14 +358,11 @@ def estimate_frame(
     `value`, errors and counts.
     """
     n_models, n_numbers = result.value.shape
-    number = np.tile(np.arange(n_numbers), n_models)
-    columns = {value: result.value.ravel()}
-    for name in ("se", "low", "high", "n_prompts", "n_pairs", "n_ties", "missing"):
-        columns[name] = getattr(result, name).ravel()
-    measured = pd.DataFrame(columns)
-    measured["average"] = pd.Series([items.parts.label] * len(number), dtype="str")
-    measured["reason"] = pd.Series(result.reason.ravel(), dtype="str")
-    frame = pd.concat([names.iloc[number].reset_index(drop=True), measured], axis=1)
+    keys = names.iloc[np.tile(np.arange(n_numbers), n_models)].reset_index(drop=True)
     model = np.repeat(np.array(items.models, object), n_numbers)
-    frame.insert(0, "model", pd.Series(model, dtype="str"))
-    return frame
+    keys.insert(0, "model", pd.Series(model, dtype="str"))
+    measured = pd.DataFrame({name: x.ravel() for name, x in result._asdict().items()})
+    measured = measured.rename(columns={"value": value})
+    measured.insert(len(measured.columns) - 1, "average", items.parts.label)
+    measured = measured.astype({"average": "str", "reason": "str"})
+    return pd.concat([keys, measured.drop(columns=["df", "p"])], axis=1)

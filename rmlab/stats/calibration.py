@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.estimation.clustered import Estimate, group_means
-from rmlab.estimation.items import cluster_columns
+from rmlab.estimation.items import number_clusters
 from rmlab.metrics.pairing import as_pairs
 from rmlab.tables import DataError, FloatArray, IntArray, group_codes
 
@@ -63,9 +63,9 @@ def calibration(
     ----------
     Guo et al. (arXiv 1706.04599), section 2.
     """
-    models, predictions = _predict_outcomes(table, bins, temperature, cluster)
+    predictions = _predict_outcomes(table, bins, temperature, cluster)
     group = predictions.group
-    n_groups = len(models) * bins
+    n_groups = len(predictions.models) * bins
     accuracy = group_means(
         predictions.correct,
         group,
@@ -78,10 +78,9 @@ def calibration(
         total = np.bincount(group, predictions.probability, n_groups)
         predicted = total / accuracy.n_pairs
 
-    errors = _calibration_errors(predictions, bins, len(models), confidence)
-    by_model = models.join(errors)
-    by_bin = by_model.loc[np.repeat(models.index, bins)].reset_index(drop=True)
-    bin_number = np.tile(np.arange(bins), len(models))
+    errors = _calibration_errors(predictions, bins, confidence)
+    model, bin_number = np.divmod(np.arange(n_groups), bins)
+    by_bin = predictions.models.join(errors).loc[model].reset_index(drop=True)
     return pd.DataFrame(
         {
             "model": by_bin["model"],
@@ -96,9 +95,7 @@ def calibration(
             "n_pairs": accuracy.n_pairs,
             "n_prompts": accuracy.n_prompts,
             "missing": by_bin["missing"],
-            "ece": by_bin["ece"],
-            "ece_low": by_bin["ece_low"],
-            "ece_high": by_bin["ece_high"],
+            **by_bin[list(errors)],
         }
     )
 
@@ -147,28 +144,24 @@ def calibration_error(
     ----------
     Guo et al. (arXiv 1706.04599).
     """
-    models, predictions = _predict_outcomes(table, bins, temperature, cluster)
-    n_models = len(models)
-    ece = _calibration_errors(predictions, bins, n_models, confidence)
-
+    predictions = _predict_outcomes(table, bins, temperature, cluster)
     correct = predictions.correct
     probability = predictions.probability
     squared = correct * (1 - probability) ** 2 + (1 - correct) * probability**2
-    brier = _mean_loss(squared, predictions, n_models, 1.0, confidence)
+    brier = predictions.average(squared, confidence, bounds=(0.0, 1.0))
     # Margins beyond the floats: an infinite loss.
     with np.errstate(over="ignore", invalid="ignore"):
-        log_loss = _mean_loss(
-            predictions.log_loss, predictions, n_models, np.inf, confidence
+        log_loss = predictions.average(
+            predictions.log_loss, confidence, bounds=(0.0, np.inf)
         )
 
     is_tie = correct == 0.5
+    n_ties = np.bincount(predictions.model[is_tie], minlength=len(predictions.models))
     reason = np.where(brier.n_pairs == 0, "no margins", log_loss.reason)
     return pd.DataFrame(
         {
-            "model": models["model"],
-            "ece": ece["ece"],
-            "ece_low": ece["ece_low"],
-            "ece_high": ece["ece_high"],
+            "model": predictions.models["model"],
+            **_calibration_errors(predictions, bins, confidence),
             "brier": brier.value,
             "brier_low": brier.low,
             "brier_high": brier.high,
@@ -177,21 +170,23 @@ def calibration_error(
             "log_loss_high": log_loss.high,
             "n_pairs": brier.n_pairs,
             "n_prompts": brier.n_prompts,
-            "n_ties": np.bincount(predictions.model[is_tie], minlength=n_models),
-            "missing": models["missing"],
+            "n_ties": n_ties,
+            "missing": predictions.models["missing"],
             "reason": pd.Series(reason, dtype="str"),
         }
     )
 
 
 class _Predictions(NamedTuple):
-    """The comparisons that have a margin, (comparisons,) each.
+    """The models with their number of missing margins, and the comparisons that have a
+    margin, (comparisons,) each.
 
     `model`, `group` (of model and bin) and `cluster` are numbers; `probability` (0.5 to
     1) is that of the preferred answer to be the right one; `correct` is 1 where it is,
     0 where it is not, 0.5 for a tie.
     """
 
+    models: pd.DataFrame
     model: IntArray
     group: IntArray
     cluster: IntArray
@@ -199,25 +194,39 @@ class _Predictions(NamedTuple):
     correct: FloatArray
     log_loss: FloatArray
 
+    def average(
+        self, values: FloatArray, confidence: float, bounds: tuple[float, float]
+    ) -> Estimate:
+        """Means of values over the comparisons of each model."""
+        return group_means(
+            values,
+            self.model,
+            self.cluster,
+            len(self.models),
+            bounds=bounds,
+            confidence=confidence,
+        )
+
 
 def _predict_outcomes(
     table: pd.DataFrame, bins: int, temperature: float, cluster: str | None
-) -> tuple[pd.DataFrame, _Predictions]:
-    """Models with their number of missing margins, and what the others predict."""
+) -> _Predictions:
+    """What the margins of a table promise."""
     if not isinstance(bins, int) or bins < 1 or not temperature > 0:
         allowed = "whole bins from 1, a temperature above 0"
         raise ValueError(
             f"bins, temperature: {bins!r}, {temperature!r}; allowed: {allowed}"
         )
-    pairs = _with_margins(table)
-    clusters_by = cluster_columns(pairs, cluster)
-    model_codes, first_rows = group_codes(pairs, ["model"])
-    cluster_codes, _ = group_codes(pairs, clusters_by)
+    pairs = as_pairs(table)
     has_margin = pairs["margin"].notna().to_numpy()
+    if not has_margin.any():
+        problem = f"pairs: no margin in any of {len(pairs)} rows"
+        raise DataError(problem, "use scores; a judge has outcomes only")
+    model_of_pair, first_rows = group_codes(pairs, ["model"])
     models = pairs[["model"]].iloc[first_rows].reset_index(drop=True)
-    models["missing"] = np.bincount(model_codes[~has_margin], minlength=len(models))
+    models["missing"] = np.bincount(model_of_pair[~has_margin], minlength=len(models))
 
-    model = model_codes[has_margin]
+    model = model_of_pair[has_margin]
     margin = pairs["margin"].to_numpy()[has_margin]
     # A margin beyond the floats promises certainty.
     with np.errstate(over="ignore"):
@@ -226,55 +235,32 @@ def _predict_outcomes(
     bin_number = (2 * bins * (probability - 0.5)).astype(np.intp)
     # Certainty, a probability of 1, is the upper edge of the last bin and inside it.
     bin_number = np.minimum(bin_number, bins - 1)
-    return models, _Predictions(
+    return _Predictions(
+        models=models,
         model=model,
         group=bins * model + bin_number,
-        cluster=cluster_codes[has_margin],
+        cluster=number_clusters(pairs, cluster)[has_margin],
         probability=probability,
         correct=0.5 + 0.5 * np.sign(margin),
         log_loss=np.logaddexp(0, -log_odds),
     )
 
 
-def _mean_loss(
-    loss: FloatArray,
-    predictions: _Predictions,
-    n_models: int,
-    upper_bound: float,
-    confidence: float,
-) -> Estimate:
-    """Mean over the comparisons of each model."""
-    return group_means(
-        loss,
-        predictions.model,
-        predictions.cluster,
-        n_models,
-        bounds=(0.0, upper_bound),
-        confidence=confidence,
-    )
-
-
 def _calibration_errors(
-    predictions: _Predictions, bins: int, n_models: int, confidence: float
+    predictions: _Predictions, bins: int, confidence: float
 ) -> pd.DataFrame:
     """ece, ece_low and ece_high of each model.
 
     Section "Margins as probabilities" of docs/statistics.md.
     """
     group = predictions.group
-    n_groups = n_models * bins
+    n_groups = len(predictions.models) * bins
     residual = predictions.correct - predictions.probability
 
     # With the signs of the bins as they are, the ECE is a mean of signed residuals.
     sign = np.sign(np.bincount(group, residual, n_groups))
-    ece = group_means(
-        sign[group] * residual,
-        predictions.model,
-        predictions.cluster,
-        n_models,
-        bounds=(-np.inf, np.inf),
-        confidence=confidence,
-    )
+    signed = sign[group] * residual
+    ece = predictions.average(signed, confidence, bounds=(-np.inf, np.inf))
 
     # The part of the ECE that a calibrated model has by chance: the mean of |x| for a
     # normal x around zero, over bins.
@@ -282,7 +268,7 @@ def _calibration_errors(
     block, first_rows = group_codes(codes, ["group", "cluster"])
     squared_sums = np.bincount(block, residual, len(first_rows)) ** 2
     variance = np.bincount(group[first_rows], squared_sums, n_groups)
-    deviation = np.sqrt(variance).reshape(n_models, bins)
+    deviation = np.sqrt(variance).reshape(-1, bins)
     with np.errstate(invalid="ignore"):
         chance = np.sqrt(2 / np.pi) * deviation.sum(axis=1) / ece.n_pairs
     return pd.DataFrame(
@@ -292,12 +278,3 @@ def _calibration_errors(
             "ece_high": np.minimum(ece.high, 1.0),
         }
     )
-
-
-def _with_margins(table: pd.DataFrame) -> pd.DataFrame:
-    pairs = as_pairs(table)
-    if pairs["margin"].isna().all():
-        problem = f"pairs: no margin in any of {len(pairs)} rows"
-        remedy = "use scores; a judge has outcomes only"
-        raise DataError(problem, remedy)
-    return pairs

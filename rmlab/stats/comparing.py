@@ -1,12 +1,12 @@
 """Two models on a benchmark: differences, equivalence, agreement, and flips."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from rmlab import tables
-from rmlab.baselines import is_baseline
 from rmlab.estimation.difference import equivalence_power, holm, smallest_margins
 from rmlab.estimation.estimate import estimate, sum_number
 from rmlab.estimation.items import (
@@ -19,7 +19,7 @@ from rmlab.estimation.weights import Average, Number
 from rmlab.metrics.pairing import as_pairs
 from rmlab.metrics.prepare import overall_number, prepare
 from rmlab.metrics.summaries import group_numbers
-from rmlab.tables import ITEM, BoolArray, DataError
+from rmlab.tables import ITEM, DataError, FloatArray
 
 HINT = "compare the parts with by='domain', or all answers alike with average='prompts'"
 
@@ -262,20 +262,10 @@ def select_models(table: pd.DataFrame, a: str, b: str | None) -> pd.DataFrame:
     return table[table["model"].isin([a, b])]
 
 
-def find_baselines(models: Sequence[str]) -> BoolArray:
-    """Whether each model is a content-blind baseline."""
-    return np.array([is_baseline(name) for name in models])
-
-
-def add_hint(reasons: Iterable[str], values: Iterable[float]) -> pd.Series:
+def add_hint(reasons: ArrayLike, values: FloatArray) -> "pd.Series[str]":
     """The reasons of overall scores, with the remedy where a score is missing."""
-    hinted = []
-    for reason, value in zip(reasons, values, strict=True):
-        if np.isnan(value):
-            hinted.append(f"{reason}; {HINT}")
-        else:
-            hinted.append(reason)
-    return pd.Series(hinted, dtype="str")
+    hinted = np.asarray(reasons, object) + f"; {HINT}"
+    return pd.Series(np.where(np.isnan(values), hinted, reasons), dtype="str")
 
 
 def _compare_two(
@@ -322,14 +312,14 @@ def _compare_two(
         agreement = n_same / n_pairs
 
     value_a, value_b = by_model.value
-    reason = pd.Series(result.reason[0], dtype="str")
+    reason = result.reason[0]
     if not columns:
         # Rows by domain need no hint to compare by domain.
         reason = add_hint(reason, value_a)
     frame = pd.DataFrame(
         {
-            "model_a": pd.Series([a] * len(numbers), dtype="str"),
-            "model_b": pd.Series([b] * len(numbers), dtype="str"),
+            "model_a": a,
+            "model_b": b,
             **groups,
             "value_a": value_a,
             "value_b": value_b,
@@ -345,8 +335,8 @@ def _compare_two(
             "n_ties_a": by_model.n_ties[0],
             "n_ties_b": by_model.n_ties[1],
             "missing": n_items - n_pairs,
-            "average": pd.Series([items.parts.label] * len(numbers), dtype="str"),
-            "reason": reason,
+            "average": items.parts.label,
+            "reason": pd.Series(reason, dtype="str"),
         }
     )
     return tables.copy_provenance(table, frame), differences, numbers

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from rmlab.baselines import is_baseline
 from rmlab.estimation.clustered import Estimate, interval, subtract_rows
 from rmlab.estimation.difference import holm
 from rmlab.estimation.estimate import estimate, sum_number
@@ -11,7 +12,7 @@ from rmlab.estimation.items import Items
 from rmlab.estimation.weights import Average
 from rmlab.metrics.prepare import overall_number, prepare
 from rmlab.metrics.summaries import estimate_frame
-from rmlab.stats.comparing import add_hint, find_baselines
+from rmlab.stats.comparing import add_hint
 from rmlab.tables import IntArray, copy_provenance
 
 # Values that differ by less are equal: sums in another order.
@@ -95,7 +96,8 @@ def rank_columns(
     n_models = len(items.models)
     value = result.value[:, 0]
     has_error = ~np.isnan(result.se[:, 0])
-    is_ranked = ~np.isnan(value) & ~find_baselines(items.models)
+    is_blind = np.array([is_baseline(name) for name in items.models])
+    is_ranked = ~np.isnan(value) & ~is_blind
     n_ranked = is_ranked.sum()
     too_many = n_ranked > MOST_MODELS
     is_compared = is_ranked & has_error & ~too_many

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -24,8 +25,6 @@ _BEYOND = (
     "more than models that disagree on so few prompts can differ by; use sample_size"
 )
 
-_COLUMNS = ["model_a", "model_b", "difference", "agreement", "n_prompts", "detectable"]
-_COLUMNS += ["alpha", "average", "reason"]
 _UNLIKELY = 1e-13  # numbers of differing prompts beyond this tail are left out
 _LOOK_AHEAD = 30  # prompts; the power was seen to fall again within 3
 
@@ -85,14 +84,11 @@ def power(
     first = items.models.index(a)
     rows = []
     for second, name in enumerate(items.models):
-        if name == a or name != (b or name):
-            continue
-        pair = items.subtract(np.array([first]), np.array([second]))
-        row = _detect(pair, power, alpha)
-        names = {"model_a": a, "model_b": name}
-        rows.append(names | row | {"alpha": alpha, "average": items.parts.label})
-    texts = dict.fromkeys(("model_a", "model_b", "average", "reason"), "str")
-    return pd.DataFrame(rows, columns=_COLUMNS).astype(texts)
+        if name != a and name == (b or name):
+            pair = items.subtract(np.array([first]), np.array([second]))
+            row = _detect(pair, power, alpha)
+            rows.append({"model_a": a, "model_b": name, **row})
+    return pd.DataFrame(rows)
 
 
 def _detect(pair: Items, power: float, alpha: float) -> dict[str, object]:
@@ -103,11 +99,10 @@ def _detect(pair: Items, power: float, alpha: float) -> dict[str, object]:
     gap = np.abs(sums.contribution[0])
     n_prompts = int((sums.share > 0).sum())
     n_differing = int((gap > ROUNDING).sum())
-    difference = result.value.item()
     detectable = np.nan
-    reason = result.reason.item()
+    reason = add_hint(result.reason[0], result.value[0]).item()
     if reason:
-        reason = add_hint([reason], [difference])[0]
+        pass
     elif n_prompts < _MIN_CLUSTERS:
         reason = _FEW_CLUSTERS
     elif n_differing < _MIN_DIFFERING:
@@ -118,10 +113,12 @@ def _detect(pair: Items, power: float, alpha: float) -> dict[str, object]:
             detectable = np.nan
             reason = _BEYOND
     return {
-        "difference": difference,
+        "difference": result.value.item(),
         "agreement": 1 - n_differing / n_prompts if n_prompts else np.nan,
         "n_prompts": n_prompts,
         "detectable": detectable,
+        "alpha": alpha,
+        "average": pair.parts.label,
         "reason": reason,
     }
 
@@ -166,19 +163,18 @@ def sample_size(
     """
     _check_shares(power=power, alpha=alpha)
     rows = []
-    for delta in np.atleast_1d(difference).astype(float).tolist():
-        for share in np.atleast_1d(agreement).astype(float).tolist():
-            if not 0 < share < 1 or not 0 < abs(delta) < 1:
-                values = f"{delta!r}, {share!r}"
-                raise ValueError(
-                    f"difference, agreement: {values}; allowed: between 0 and 1"
-                )
-            row = {"difference": delta, "agreement": share, "alpha": alpha}
-            if abs(delta) <= 1 - share + ROUNDING:
-                n = _fewest_prompts(abs(delta), share, power, alpha)
-                row["n_prompts"] = n
-                row["power"] = exact_power(n, abs(delta), share, alpha)
-            rows.append(row)
+    for delta, share in product(np.atleast_1d(difference), np.atleast_1d(agreement)):
+        if not 0 < share < 1 or not 0 < abs(delta) < 1:
+            values = f"{delta!r}, {share!r}"
+            raise ValueError(
+                f"difference, agreement: {values}; allowed: between 0 and 1"
+            )
+        row = {"difference": delta, "agreement": share, "alpha": alpha}
+        if abs(delta) <= 1 - share + ROUNDING:
+            n = _fewest_prompts(abs(delta), share, power, alpha)
+            row["n_prompts"] = n
+            row["power"] = exact_power(n, abs(delta), share, alpha)
+        rows.append(row)
     columns = ["difference", "agreement", "n_prompts", "power", "alpha"]
     return pd.DataFrame(rows, columns=columns).astype(
         {"n_prompts": "Int64", "power": "float64"}
