@@ -124,11 +124,11 @@ def read_json(path: Path) -> object:
 
 def unique_fields(fields: list[tuple[str, object]]) -> Row:
     """An object of JSON; ValueError where it names a field twice."""
-    row: Row = {}
-    for name, value in fields:
-        if name in row:
-            raise ValueError(f"an object names the field {short(name)} twice")
-        row[name] = value
+    row = dict(fields)
+    if len(row) < len(fields):
+        names = [name for name, _ in fields]
+        repeated = max(names, key=names.count)
+        raise ValueError(f"an object names the field {short(repeated)} twice")
     return row
 
 

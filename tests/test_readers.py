@@ -398,12 +398,10 @@ def test_a_reader_that_reads_letters_gives_votes_and_one_of_numbers_strengths(re
 
     # Shown first 3 better; shown second 1, 1 worse and 1 better.
     scores = ("7, 4", "7, 4", "7, 4", "6, 5", "6, 5", "4, 5")
-    pairs = rmlab.prefer(responses(1), ask(*scores))
-    assert pairs["margin"].tolist() == [pytest.approx((3 - 1 / 3) / 2)]
-    assert pairs["verdict"].tolist() == ["win"]
-    assert pairs["strength"].tolist() == pairs["margin"].tolist()
-    margin = ask(*scores).prefer(["p"], ["x"], ["y"])
-    assert margin.tolist() == pairs["margin"].tolist()
+    (margin,) = ask(*scores).prefer(["p"], ["x"], ["y"])
+    assert margin == pytest.approx((3 - 1 / 3) / 2)
+    (row,) = rmlab.prefer(responses(1), ask(*scores)).to_dict("records")
+    assert [row["verdict"], row["margin"], row["strength"]] == ["win", margin, margin]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from fakes import Streaming, truth
-from judge_fakes import rating_judge
 
 import rmlab
 from rmlab.tables import DataError
@@ -153,12 +152,6 @@ def test_a_store_keeps_scores_and_no_table_of_a_benchmark(tmp_path):
     assert again.attrs["provenance"]["fake"]["scored"] == 0
     np.testing.assert_array_equal(again["reward"], scored["reward"])
     assert list(tmp_path.rglob("*.csv")) == []
-
-
-def test_a_judge_rates_answers_too():
-    rater = rating_judge(lambda answer, _: f"[[{len(answer) // 2}]]")
-    scored = score_answers(answers(), rater)
-    assert scored["reward"].tolist() == [6.0, 1.0, 2.0, 6.0]
 
 
 def test_misuse_is_named():

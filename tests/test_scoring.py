@@ -253,45 +253,6 @@ def test_a_scorer_s_own_columns_replace_none_of_the_table(column, tmp_path):
     assert not list(tmp_path.glob("*.csv"))
 
 
-class Commented(Scorer):
-    """It says a word of each text, and keeps a longer one for the store."""
-
-    name = fingerprint = "commented"
-    columns, hidden_columns, has_objects = ("comment",), ("note", "reason"), True
-
-    def __init__(self, silent=()):
-        self.silent, self.asked = silent, []
-
-    def stream(self, texts):
-        for i, text in enumerate(texts):
-            answer = text.answers[0]
-            self.asked.append(answer)
-            rows = np.empty((1, 4), object)
-            rows[0] = [float(len(answer)), "fine", {"note": answer}, ""]
-            if answer in self.silent:
-                rows[0] = [np.nan, "silent", None, "it was silent"]
-            yield [i], rows
-
-
-def test_columns_may_hold_words_and_a_missing_score_has_a_reason(tmp_path):
-    frame = responses(2)
-    silent = frame["response"].iloc[[0, 3]].tolist()
-    scorer = Commented(silent)
-    scores = score(frame, scorer, store=tmp_path, allow_missing=True)
-    assert list(scores.columns) == [*tables.SCORES, "comment"]
-    assert (scores["comment"] == "silent").equals(scores["score"].isna())
-    assert scores["score"].isna().sum() == len(silent)
-    provenance = scores.attrs["provenance"]["commented"]
-    assert provenance["unscored"] == {"it was silent": len(silent)}
-    with pytest.raises(DataError, match="it was silent"):
-        score(frame, scorer, store=tmp_path)
-
-    again = Commented()
-    complete = score(frame, again, store=tmp_path)
-    assert again.asked == silent, "a text without a score is scored again"
-    assert complete["score"].tolist() == frame["response"].str.len().tolist()
-
-
 def test_a_rerun_forwards_what_is_new_and_is_equal(tmp_path):
     frame = responses()
     first = score(frame, Streaming(), store=tmp_path)
@@ -562,3 +523,26 @@ def test_a_mapping_or_a_name_names_any_kind_of_model(mini, tmp_path):
     pd.testing.assert_frame_equal(read_scores(tmp_path), stored)
     with pytest.raises(DataError, match="dtype"):
         rmlab.score(mini, "longest", dtype="float32")
+
+
+CRITERION = {"role": "system", "content": "Prefer brief answers."}
+
+
+@pytest.mark.parametrize("kind", ["classifier", "implicit_reward", "remote"])
+def test_a_criterion_is_a_system_message_before_every_conversation(zoo, kind):
+    frame = responses(2, slots=1)
+    chats = [[CRITERION, {"role": "user", "content": p}] for p in frame["prompt"]]
+    options = {"system": CRITERION["content"]}
+    if kind == "remote":
+        options |= {"kind": "vllm", "model": "m", "tokenizer": zoo(), "examine": False}
+        asked = rmlab.remote("http://127.0.0.1:9", **options)
+        plain = rmlab.remote("http://127.0.0.1:9", **options | {"system": None})
+        answers = frame["response"].tolist()
+        written = asked.writer.write(frame["prompt"].tolist(), answers)
+        assert written.texts == plain.writer.write(chats, answers).texts
+    else:
+        folder = zoo(task="causal" if kind == "implicit_reward" else "classifier")
+        asked, plain = (getattr(rmlab, kind)(folder, **o) for o in (options, {}))
+        expected = score(frame.assign(prompt=chats), plain)["score"]
+        np.testing.assert_allclose(score(frame, asked)["score"], expected, rtol=1e-5)
+    assert asked.fingerprint != plain.fingerprint

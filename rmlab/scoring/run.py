@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -195,11 +196,11 @@ class _ModelRun:
                 problem = f"store: {store}/{fingerprint} holds {content}"
                 remedy = "change the scorer's fingerprint, or give store= a new folder"
                 raise DataError(problem, remedy) from None
-        self.is_new[numbers] = False
         stored_texts = [self.texts.distinct[number] for number in numbers]
         restored = self.model.restore(stored_texts, rows)
-        for number, row in zip(numbers, restored, strict=True):
-            self._set_row(number, row)
+        if numbers:
+            self.is_new[numbers] = False
+            self._set_rows(np.array(numbers), np.array(restored, object))
 
     def score_missing(self, engine: Ray | None, *, needs_check: bool) -> Provenance:
         """Fill in the other rows as batches of their scores come, and return the
@@ -235,9 +236,9 @@ class _ModelRun:
         # written yet would wait for the next error in Jupyter.
         with closing(batches), show_progress as advance:
             for positions, rows in batches:
-                for position, row in zip(positions, rows, strict=True):
-                    reason = self.model.unscored.get(position, "")
-                    self._set_row(int(numbers[position]), row, reason)
+                unscored = self.model.unscored
+                reasons = {numbers[i]: unscored[i] for i in positions if i in unscored}
+                self._set_rows(numbers[positions], rows, reasons)
                 advance(len(positions))
 
     def _stream(
@@ -261,27 +262,35 @@ class _ModelRun:
             problem = f"scorer {self.title!r}: {error.problem}"
             raise DataError(problem, error.remedy) from error
 
-    def _set_row(self, number: int, row: Rows, reason: str = "") -> None:
-        """Fill in the row of a text, and the reason for a missing score; DataError for
-        one that is not finite without a reason, unless it is allowed.
+    def _set_rows(
+        self,
+        numbers: Ints,
+        rows: Rows,
+        reasons: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
+        """Fill in the rows of texts by their numbers, and the reasons for missing
+        scores; DataError for one that is not finite without a reason, unless it is
+        allowed.
         """
         n_columns = 1 + len(self.model.columns)
-        self.rows[number] = row[:n_columns]
         n_numbers = _count_numbers(self.model)
-        bad = [x for x in row[:n_numbers] if not math.isfinite(x)]
-        if not bad:
-            return
-        self.rows[number, :n_numbers] = np.nan
-        if "reason" in self.model.hidden_columns:
-            place = n_columns + self.model.hidden_columns.index("reason")
-            reason = str(row[place])
-        if reason:
-            self.reasons[number] = reason
-        elif math.isinf(bad[0]) or not self.options.allow_missing:
-            text = self.texts.describe(number)
-            problem = f"scorer {self.title!r}: the score of {text} is {bad[0]}"
-            remedy = "check the dtype (float16 overflows), or count NaN"
-            raise DataError(problem, f"{remedy} by allow_missing=True")
+        self.rows[numbers] = rows[:, :n_columns]
+        values = rows[:, :n_numbers].astype(np.float64)
+        for i in np.flatnonzero(~np.isfinite(values).all(axis=1)):
+            number = int(numbers[i])
+            self.rows[number, :n_numbers] = np.nan
+            reason = reasons.get(number, "")
+            if "reason" in self.model.hidden_columns:
+                place = n_columns + self.model.hidden_columns.index("reason")
+                reason = str(rows[i, place])
+            bad = values[i][~np.isfinite(values[i])][0]
+            if reason:
+                self.reasons[number] = reason
+            elif np.isinf(bad) or not self.options.allow_missing:
+                text = self.texts.describe(number)
+                problem = f"scorer {self.title!r}: the score of {text} is {bad}"
+                remedy = "check the dtype (float16 overflows), or count NaN"
+                raise DataError(problem, f"{remedy} by allow_missing=True")
 
     def _refusal(self) -> DataError:
         """The error of texts without a score, with the first reasons."""
@@ -366,11 +375,12 @@ def _make_record(scorer: Scorer, row: Rows) -> object:
     None for a score that is not finite, unless a hidden value tells why there is none.
     """
     values: list[Any] = row.tolist()
-    is_stored = all(map(math.isfinite, values[: _count_numbers(scorer)]))
     if scorer.hidden_columns:
         is_stored = values[1 + len(scorer.columns)] is not None
         if math.isnan(values[0]):
             values[0] = None
+    else:
+        is_stored = all(map(math.isfinite, values[: _count_numbers(scorer)]))
     if not is_stored:
         return None
     return values if len(values) > 1 else values[0]
