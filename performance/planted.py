@@ -288,7 +288,7 @@ def trained(dial, seed, test):
     """A row of the table of trainings."""
     pairs = course.preferences(3000, length=dial, markdown=dial, seed=seed)
     with tempfile.TemporaryDirectory() as folder:
-        model = course.train(pairs, folder, steps=450, seed=seed)
+        model = course.train(pairs, folder, steps=400, seed=seed)
         scores = rmlab.score(
             test, rmlab.classifier(model.folder, name="toy"), progress=False
         )
