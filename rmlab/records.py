@@ -142,10 +142,7 @@ def read_csv_lines(path: Path) -> tuple[list[str], list[list[str]]]:
     is as long as the header.
     """
     header, *lines = _read_lines(path)
-    for name, count in Counter(header).items():
-        if count > 1:
-            problem = f"{path}: the column {short(name)} stands there twice"
-            raise DataError(problem, "keep one of them")
+    _refuse_repeated(path, header)
     for number, line in enumerate(lines):
         if len(line) != len(header):
             cells = f"{len(line)} cells, the header has {len(header)}"
@@ -179,6 +176,14 @@ def _read_lines(path: Path) -> Iterator[list[str]]:
         raise DataError(problem, "the file may be cut off") from None
 
 
+def _refuse_repeated(path: Path, names: list[str]) -> None:
+    """Raise DataError where a file names a column twice."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            problem = f"{path}: the column {short(name)} stands there twice"
+            raise DataError(problem, "keep one of them")
+
+
 def read_parquet(
     path: Path, convert: "Callable[[pyarrow.parquet.ParquetFile], T]"
 ) -> T:
@@ -188,11 +193,14 @@ def read_parquet(
 
     try:
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            return convert(file)
+            names = file.schema_arrow.names
+            result = convert(file)
     # A damaged file raises errors of Arrow, of Unicode and of JSON.
     except Exception as error:
         problem = f"{path}: cannot be read as Parquet ({short(str(error))})"
         raise DataError(problem, "write it again") from None
+    _refuse_repeated(path, names)
+    return result
 
 
 def _read_text(path: Path) -> str:

@@ -447,7 +447,8 @@ def test_an_adapter_of_a_policy_judges_as_its_merged_model_does(zoo, tmp_path):
     margins = [rmlab.prefer(responses, judge)["margin"] for judge in judges]
     np.testing.assert_allclose(*margins, rtol=0, atol=1e-5)
     local, of_whole = (judge.respondent for judge in judges)
-    assert local._ends == of_whole._ends >= {2, 7}
+    assert local._ends == of_whole._ends
+    assert {*local._ends} >= {2, 7}
     assert local.provenance()["base"] == str(base)
 
     other = toy.save_model(tmp_path / "other", task="causal", seed=9)
@@ -473,7 +474,7 @@ def test_a_lone_language_model_takes_what_it_lacks_from_its_base(zoo, tmp_path):
     options = {"device": "cpu", "dtype": "float32", "mode": "logprob"}
     judge = rmlab.judge(lone, name="m", base=whole, **options)
     rmlab.prefer(rmlab.load("mini").head(6), judge)
-    assert judge.respondent._ends >= {2, 7}
+    assert {*judge.respondent._ends} >= {2, 7}
     before = judge.respondent.fingerprint
     (whole / "generation_config.json").write_text(json.dumps({"eos_token_id": [2]}))
     judge = rmlab.judge(lone, name="m", base=whole, **options)

@@ -695,6 +695,12 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match="chosen"):
         load_preferences(pd.DataFrame([["p", "a", "b"]], columns=names))
 
+    names = ["id", "label", "score", "score"]  # a raw AttributeError
+    twice = pa.Table.from_arrays([pa.array(["a"])] * 4, names=names)
+    pq.write_table(twice, tmp_path / "scores.parquet")
+    with pytest.raises(DataError, match="score"):
+        rmlab.read_scores(tmp_path / "scores.parquet")
+
 
 @pytest.mark.parametrize("depth", [200, 300, 600, 900])
 def test_a_message_of_endless_nesting_is_refused_or_kept(tmp_path, depth):

@@ -24,7 +24,6 @@ from rmlab.bias.groups import (
     fit_groups,
     join_texts,
     list_names,
-    number_clusters,
     require_model,
     split_rows,
 )
@@ -34,6 +33,7 @@ from rmlab.bias.least_squares import (
     jackknife,
 )
 from rmlab.estimation.clustered import t_quantile
+from rmlab.estimation.items import number_clusters
 from rmlab.tables import PROMPT, DataError, FloatArray, IntArray, group_codes
 
 _LENGTHS = {"characters", "tokens", "words", "sentences"}

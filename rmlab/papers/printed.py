@@ -52,7 +52,7 @@ def published(benchmark: str, table: str | None = None) -> pd.DataFrame:
     files = tables[tables["benchmark"] == benchmark].set_index("table")
     if files.empty:
         problem = f"benchmark: no published tables of {benchmark!r}"
-        raise DataError(problem, nearest(benchmark, tables["benchmark"].unique()))
+        raise DataError(problem, nearest(benchmark, [*tables["benchmark"].unique()]))
     if table is None:
         table = files.index[0]
     if table not in files.index:
