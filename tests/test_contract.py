@@ -408,6 +408,23 @@ def test_a_value_that_is_not_allowed_is_refused_by_its_name(argument):
         MISUSES[argument]()
 
 
+def test_a_model_that_stands_twice_is_refused():
+    """Calibration and controlled accuracies counted both runs."""
+    pairs = rmlab.pairs(_mini("longest", "random"))
+    twice = pd.concat([pairs, pairs[pairs["model"] == "random"]])
+    features = rmlab.styles.features(rmlab.load("mini"))
+    for function in (
+        *(rmlab.summary, rmlab.estimates, rmlab.accuracy, rmlab.rank, rmlab.style_gap),
+        *(stats.calibration, stats.calibration_error),
+        lambda table: rmlab.bias.length_controlled(table, features),
+        lambda table: rmlab.bias.style_controlled(table, features),
+        lambda table: rmlab.compare(table, "longest", "random"),
+        lambda table: stats.flips(table, "longest", "random"),
+    ):
+        with pytest.raises(DataError, match="repeat"):
+            function(twice)
+
+
 def test_a_misspelled_option_of_a_summary_names_the_nearest():
     with pytest.raises(TypeError, match="did you mean 'ties'"):
         rmlab.summary(_mini("longest"), tie="half")

@@ -312,7 +312,7 @@ def test_what_is_missing_is_refused_with_the_reason_and_the_way_out():
 
 def test_other_tables_and_options_are_refused(drawings, pairs, good):
     summary = drawings["plot_scatter"][0]
-    many = [pairs.assign(model=f"m{i}") for i in range(9)]
+    many = [good.assign(model=f"m{i}") for i in range(9)]
     for plot, table, options, message in (
         ("plot_matrices", pairs, {"by": "modle"}, "modle"),
         ("plot_forest", summary, {"value": "chta"}, "chta"),

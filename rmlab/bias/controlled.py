@@ -25,7 +25,7 @@ from rmlab.bias.groups import (
 )
 from rmlab.bias.least_squares import dependence_reasons
 from rmlab.estimation.items import Ties, credit
-from rmlab.metrics.pairing import as_pairs
+from rmlab.metrics.pairing import unique_pairs
 from rmlab.tables import BoolArray, FloatArray, IntArray
 
 # Prompts of the rarer ending that each column of a fit needs.
@@ -118,7 +118,7 @@ def length_controlled(
     ----------
     Dubois and others (arXiv 2404.04475) for the idea; Firth (1993) for the penalty.
     """
-    pairs = as_pairs(table)
+    pairs = unique_pairs(table)
     sides = look_up_sides(read_counts(features, pairs), pairs, [measure])
     lengths = np.hstack(sides)
     log_ratio = np.log1p(lengths[:, 0]) - np.log1p(lengths[:, 1])
@@ -189,7 +189,7 @@ def style_controlled(
     """
     tables.check_option("form", form, ("spline", "linear"))
     names = list_names("controls", controls)
-    pairs = as_pairs(table)
+    pairs = unique_pairs(table)
     counts = read_counts(features, pairs)
     columns = [_compare_control(pairs, counts, name) for name in names]
     differences = np.column_stack(columns)

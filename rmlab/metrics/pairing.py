@@ -118,6 +118,13 @@ def as_pairs(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
+def unique_pairs(table: pd.DataFrame) -> pd.DataFrame:
+    """`as_pairs`; DataError where a model has a comparison twice."""
+    table = as_pairs(table)
+    tables.refuse_repeats(table, tables.PAIR_KEY, "table")
+    return table
+
+
 def _is_checked(table: pd.DataFrame, columns: set[str]) -> bool:
     """Whether the columns are those that `pairs` gives, and no name is missing."""
     if not set(tables.PAIRS) <= columns:

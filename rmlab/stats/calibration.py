@@ -7,7 +7,7 @@ import pandas as pd
 
 from rmlab.estimation.clustered import Estimate, group_means
 from rmlab.estimation.items import number_clusters
-from rmlab.metrics.pairing import as_pairs
+from rmlab.metrics.pairing import unique_pairs
 from rmlab.tables import DataError, FloatArray, IntArray, group_codes
 
 
@@ -217,7 +217,7 @@ def _predict_outcomes(
         raise ValueError(
             f"bins, temperature: {bins!r}, {temperature!r}; allowed: {allowed}"
         )
-    pairs = as_pairs(table)
+    pairs = unique_pairs(table)
     has_margin = pairs["margin"].notna().to_numpy()
     if not has_margin.any():
         problem = f"pairs: no margin in any of {len(pairs)} rows"
