@@ -23,6 +23,8 @@ LAZY = (
     "matplotlib",
     "markdown_it",
     "huggingface_hub",
+    "scipy.sparse",
+    "scipy.special",
     "scipy.stats",
 )
 EXTRAS = ("score", "adapters", "judge", "triton", "ray", "lab")

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.special import stdtr, stdtrit
 
 from rmlab.tables import BoolArray, FloatArray, IntArray
 
@@ -324,7 +323,7 @@ def interval(
     high = np.clip(np.maximum(center + half, sums.value), lowest, highest)
     if is_difference(sums):
         with np.errstate(divide="ignore", invalid="ignore"):
-            p = 2 * stdtr(adjusted_df, -np.abs(center) / adjusted_se)
+            p = 2 * scipy.special.stdtr(adjusted_df, -np.abs(center) / adjusted_se)
     return se, df, low, high, p
 
 
@@ -376,7 +375,7 @@ def t_quantile(df: FloatArray, confidence: float) -> FloatArray:
     if not isinstance(confidence, int | float | np.floating) or not 0 < confidence < 1:
         allowed = "between 0 and 1, for example 0.95"
         raise ValueError(f"confidence: {confidence!r}; allowed: {allowed}")
-    quantile = stdtrit(np.maximum(df, 1e-3), 0.5 + confidence / 2)
+    quantile = scipy.special.stdtrit(np.maximum(df, 1e-3), 0.5 + confidence / 2)
     return np.where(df > 0, quantile, np.nan)
 
 
@@ -394,12 +393,12 @@ def satterthwaite(variance: FloatArray, df: FloatArray) -> FloatArray:
     return np.asarray(np.where(has_variance, combined, df.sum(axis=-1)))
 
 
-def indicator(codes: IntArray, size: int) -> sparse.csr_array:
+def indicator(codes: IntArray, size: int) -> "scipy.sparse.csr_array":
     """(values, groups): 1 where a value is in the group."""
     n_values = len(codes)
     row_starts = np.arange(n_values + 1)  # one entry in each row
     entries = (np.ones(n_values), codes, row_starts)
-    return sparse.csr_array(entries, shape=(n_values, size))
+    return scipy.sparse.csr_array(entries, shape=(n_values, size))
 
 
 def rows_by_code(codes: IntArray, size: int) -> list[IntArray]:
@@ -437,13 +436,13 @@ def _number_strata(cluster: IntArray, pool: IntArray, n_pools: int) -> IntArray:
     first = pool[:-1][same_cluster]
     second = pool[1:][same_cluster]
     links = (np.ones(len(first)), (first, second))
-    graph = sparse.coo_array(links, shape=(n_pools, n_pools))
-    _, stratum = sparse.csgraph.connected_components(graph, directed=False)
+    graph = scipy.sparse.coo_array(links, shape=(n_pools, n_pools))
+    _, stratum = scipy.sparse.csgraph.connected_components(graph, directed=False)
     return stratum.astype(np.intp)
 
 
 def _count_freedom(
-    share: FloatArray, stratum: IntArray, in_stratum: sparse.csr_array
+    share: FloatArray, stratum: IntArray, in_stratum: "scipy.sparse.csr_array"
 ) -> tuple[FloatArray, FloatArray]:
     """Degrees of freedom and effective number of clusters by stratum.
 

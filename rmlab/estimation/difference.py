@@ -3,7 +3,7 @@ margin they show two models to be equal.
 """
 
 import numpy as np
-from scipy.special import ndtr, ndtri, stdtrit
+import scipy
 
 from rmlab.estimation.clustered import (
     ClusterSums,
@@ -46,8 +46,8 @@ def detectable_differences(sums: ClusterSums, level: float, power: float) -> Flo
         expected = _suppose(sums, difference[:, None] * share)
         _, se, df = add_clusters(expected)
         spread = np.sqrt(expected.variance.sum(axis=1))
-        t = stdtrit(df, 1 - level / 2)
-        difference = t * se / shrinkage + ndtri(power) * spread
+        t = scipy.special.stdtrit(df, 1 - level / 2)
+        difference = t * se / shrinkage + scipy.special.ndtri(power) * spread
     return difference
 
 
@@ -71,7 +71,7 @@ def equivalence_power(
     k = count_effective(sums)
     spread = np.sqrt(equal.variance.sum(axis=1)) * k / (k + 2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        power = 2 * ndtr(room / spread) - 1
+        power = 2 * scipy.special.ndtr(room / spread) - 1
     return np.where(spread > 0, np.maximum(power, 0.0), (room > 0).astype(float))
 
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
+import scipy
 
 from rmlab.estimation.clustered import MIN_PROMPTS, ROUNDING
 from rmlab.estimation.difference import detectable_differences
@@ -186,19 +186,16 @@ def exact_power(n: int, difference: float, agreement: float, alpha: float) -> fl
 
     Summed over how many prompts differ, and over how many of these each model wins.
     """
-    # Not at the top: scipy.stats takes a third of the time of `import rmlab`.
-    from scipy.stats import binom
-
     if n < MIN_PROMPTS:
         return 0.0
     disagreement = 1 - agreement
-    fewest = binom.ppf(_UNLIKELY, n, disagreement)
-    most = binom.isf(_UNLIKELY, n, disagreement)
+    fewest = scipy.stats.binom.ppf(_UNLIKELY, n, disagreement)
+    most = scipy.stats.binom.isf(_UNLIKELY, n, disagreement)
     m = np.arange(fewest, most + 1)
 
     # `add_pair` for one stratum of n equal clusters, of which m differ, solved for the
     # lead at which |center| = t * se (section "Two models" of docs/statistics.md).
-    t = stdtrit(n - 1, 1 - alpha / 2)
+    t = scipy.special.stdtrit(n - 1, 1 - alpha / 2)
     numerator = t**2 * (n * m / (n - 1) + 2)
     denominator = 1 + t**2 * (1 / (n - 1) - 2 / (n + 2) ** 2)
     lead = np.sqrt(numerator / denominator)
@@ -207,9 +204,11 @@ def exact_power(n: int, difference: float, agreement: float, alpha: float) -> fl
     limit = np.maximum(np.ceil((m - lead) / 2) - 1, -1)
 
     better_wins = min((disagreement + difference) / 2 / disagreement, 1.0)
-    rejected = binom.cdf(limit, m, better_wins)
-    rejected += binom.cdf(limit, m, 1 - better_wins)  # the wrong way counts too
-    probability = binom.pmf(m, n, disagreement)
+    rejected = scipy.stats.binom.cdf(limit, m, better_wins)
+    rejected += scipy.stats.binom.cdf(
+        limit, m, 1 - better_wins
+    )  # the wrong way counts too
+    probability = scipy.stats.binom.pmf(m, n, disagreement)
     return float((probability * rejected).sum())
 
 
