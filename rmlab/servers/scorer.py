@@ -195,8 +195,11 @@ class Remote(Scorer):
         """Return where the scores come from, as plain values; never a key."""
         encoded = self.writer.encode([], [])
         template_hash = None if encoded is None else encoded.template_hash
+        identity = {**self._identity}
+        if identity.get("max_length") is None:
+            identity.pop("max_length", None)  # the server's own limit is not known
         return {
-            **self._identity,
+            **identity,
             "template_hash": template_hash,
             "url": self.client.url,
             "version": self.version,
