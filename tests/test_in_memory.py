@@ -187,7 +187,10 @@ def test_policy_and_reference_in_memory(zoo):
     np.testing.assert_allclose(
         scorer(PROMPTS, RESPONSES), expected, atol=1e-5 * expected.std()
     )
-    mixed = rmlab.implicit_reward(policy, folders[1], tokenizer=tokenizer)
+    mixed = rmlab.implicit_reward(
+        policy, folders[1], tokenizer=tokenizer, fingerprint="step-300"
+    )
+    assert mixed.fingerprint is not None
     np.testing.assert_allclose(
         mixed(PROMPTS, RESPONSES), expected, atol=1e-5 * expected.std()
     )

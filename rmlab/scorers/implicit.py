@@ -124,8 +124,10 @@ def implicit_reward(
     trained = find(policy, tokenizer, fingerprint, revision=revision, base=base)
     first: Source | None = None
     if reference is not None:
-        named = fingerprint and f"reference of {fingerprint}"
-        first = find(reference, tokenizer, named)
+        is_in_memory = not isinstance(reference, str | Path)
+        if fingerprint is not None:
+            fingerprint = f"reference of {fingerprint}"
+        first = find(reference, tokenizer, fingerprint if is_in_memory else None)
         _refuse_same(trained, first)
     elif isinstance(trained, Adapted) and mode in (None, "sum"):
         first = trained.base_model
@@ -196,7 +198,6 @@ def _open(
     """One of the two models; the tokenizer belongs to those in memory."""
     if isinstance(model, str | Path):
         tokenizer = None
-        fingerprint = None
     source = open_model(model, tokenizer, fingerprint, **options)
     if isinstance(source, Adapted):
         source.refuse_task("CAUSAL_LM")

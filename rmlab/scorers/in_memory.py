@@ -209,10 +209,9 @@ def _refuse_sharded(model: Any) -> None:
     """Raise DataError for a model of which this process holds a part."""
     from torch.nn import Module
 
-    parts: list[object] = []
-    if isinstance(model, Module):
-        parts = [*model.modules(), *model.parameters()]
-    for part in parts:
+    if not isinstance(model, Module):
+        return
+    for part in (*model.modules(), *model.parameters()):
         # DeepSpeed's stage 3 numbers what it spreads.
         if type(part).__name__ in _SHARDED or hasattr(part, "ds_id"):
             problem = "model: its weights are spread over processes (FSDP or DeepSpeed)"
