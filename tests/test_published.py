@@ -266,3 +266,30 @@ def test_the_doctor_says_what_keeps_gemma_2s_cap(tmp_path, mini, dtype):
     assert checks["status"]["alone"] == "pass"
     plain = rmlab.doctor(toy.save_model(tmp_path / "l"), mini, sample=6)
     assert "attention" not in set(plain["check"])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_doctor_says_what_keeps_gemma_3s_windows(tmp_path, mini, dtype):
+    from transformers import Gemma3TextConfig, Gemma3TextForSequenceClassification
+
+    words = toy.tokenizer(chat_template="chatml")
+    # One key head, width of a head, window, scale and layers' pattern of Gemma 3 1B.
+    config = Gemma3TextConfig(
+        vocab_size=len(words),
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        head_dim=256,
+        query_pre_attn_scalar=256,
+        sliding_window=512,
+        num_labels=1,
+        pad_token_id=words.pad_token_id,
+    )
+    torch.manual_seed(0)
+    Gemma3TextForSequenceClassification(config).save_pretrained(tmp_path)
+    words.save_pretrained(tmp_path)
+    checks = rmlab.doctor(str(tmp_path), mini, dtype=dtype, sample=6).set_index("check")
+    assert "512" in checks["found"]["attention"]
+    assert checks["status"]["alone"] == "pass"

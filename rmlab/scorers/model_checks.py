@@ -105,13 +105,22 @@ def _check_head(examined: Examined) -> Finding:
 
 
 def _check_attention(examined: Examined) -> Finding | None:
-    """Which attention runs, of a model with a cap on its logits (Gemma 2)."""
+    """Which attention runs, of a model with a cap on its logits (Gemma 2) or with
+    windows beside full attention (Gemma 2 and 3).
+    """
     config = examined.scorer.backbone.model.config
-    cap = getattr(config.get_text_config(), "attn_logit_softcapping", None)
-    if cap is None:
+    text_config = config.get_text_config()
+    kept = []
+    cap = getattr(text_config, "attn_logit_softcapping", None)
+    if cap is not None:
+        kept.append(f"the cap {cap:g} of its logits, which sdpa drops")
+    kinds = {*(getattr(text_config, "layer_types", None) or ())}
+    if {"sliding_attention", "full_attention"} <= kinds:
+        kept.append(f"windows of {text_config.sliding_window:,} tokens")
+    if not kept:
         return None
-    detail = f"{config._attn_implementation}, in packs rmlab's own: both keep the cap"
-    return Finding("pass", f"{detail} {cap:g} of its logits, which sdpa drops")
+    detail = f"{config._attn_implementation}, in packs rmlab's own: both keep"
+    return Finding("pass", f"{detail} {' and '.join(kept)}")
 
 
 def _check_template(examined: Examined) -> Finding:
