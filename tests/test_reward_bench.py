@@ -13,7 +13,7 @@ from benchmark_worlds import FIVE
 
 import rmlab
 from rmlab import metrics, tables
-from rmlab.benchmarks.reward_bench import SECTIONS
+from rmlab.benchmarks.reward_bench import SECTIONS, find_task
 from rmlab.estimation.best_of import best_of
 from rmlab.tables import DataError, check_scores
 
@@ -421,3 +421,21 @@ def test_counts_that_contradict_the_texts_are_refused(tmp_path, wrong):
     path.write_text(json.dumps([row | wrong]))
     with pytest.raises(DataError, match=next(iter(wrong))):
         rmlab.load("reward-bench-2", path=path)
+
+
+def test_a_task_in_six_languages_is_one_cluster():
+    """On released ids: as many clusters as tasks, and the error of their means."""
+    pairs = rmlab.papers.results("reward-bench")
+    is_shown = pairs["domain"].str.startswith("hep-")
+    is_shown &= pairs["model"] == pairs["model"].iloc[0]
+    pairs = pairs[is_shown].reset_index(drop=True)
+    won_by_task = {}
+    for item, subset, outcome in zip(
+        pairs["id"], pairs["subset"], pairs["outcome"], strict=True
+    ):
+        won_by_task.setdefault(find_task(item, subset), []).append(outcome == "win")
+    assert [len(won) for won in won_by_task.values()] == [6] * 164
+
+    means = [np.mean(won) for won in won_by_task.values()]
+    row = rmlab.accuracy(pairs, by=["model"], average="prompts").iloc[0]
+    assert row["se"] == pytest.approx(np.std(means, ddof=1) / math.sqrt(164))
