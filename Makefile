@@ -22,7 +22,7 @@ test-labs: .venv/dev  ## the solved labs of the course
 	$(copy-lessons)
 	$(NBVAL) $(patsubst %,$(COPY)/%,$(wildcard notebooks/course/solutions/*.ipynb))
 
-test-machines: .venv/dev  ## the labs and what is trained, rounded as by three other processors: ten minutes
+test-machines: .venv/dev  ## the labs and what is trained, rounded as by three other processors: nine minutes
 	$(BIN)/python tests/other_machines.py
 
 # Private doors of torch and triton: with exactly the releases that constraints.txt and this file name.
