@@ -92,7 +92,7 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     """Sections alike, subsets inside them by their counts; languages are pooled."""
     weight = {}
     for section in SECTIONS.values():
-        total = sum(map(_COUNTS.__getitem__, section))
+        total = sum(_COUNTS[subset] for subset in section)
         for subset in section:
             weight[subset] = _COUNTS[subset] / total
     return weighted_parts(items.frame["subset"], weight)

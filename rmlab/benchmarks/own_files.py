@@ -512,7 +512,7 @@ def _describe(table: OwnTable, answers: pd.DataFrame) -> dict[str, object]:
     for role, names in table.roles.items():
         if names and role in table.used:
             columns[role] = list(names)
-    extra = list(filter(answers.__contains__, list_extra(table, keep_all=True)))
+    extra = [name for name in list_extra(table, keep_all=True) if name in answers]
     used = set(extra).union(*columns.values())
     ignored = [column for column in table.source.columns if column not in used]
     understood = table.understood

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat, starmap
 from typing import NamedTuple
 
 import numpy as np
@@ -69,9 +68,8 @@ def read_pairs(table: OwnTable) -> ReadRow:
         for label, (role, cells) in scores.items():
             of_label = texts.get(label) or [None] * len(cells)
             numbers = _read_numbers(table, row, role, cells, len(of_label))
-            answers += map(
-                Answer, repeat(label), of_label, repeat(_MARKS[label]), numbers
-            )
+            for text, score in zip(of_label, numbers, strict=True):
+                answers.append(Answer(label, text, _MARKS[label], score))
         return answers
 
     return read_row
@@ -172,14 +170,17 @@ def read_lists(table: OwnTable) -> ReadRow:
             table.refuse(row, role, f"one for each of the {len(texts)} responses")
         scores = _flatten(table.cells("scores")[row])
         numbers = _read_numbers(table, row, "scores", scores, len(texts))
-        return list(map(Answer, repeat("responses"), texts, marks, numbers))
+        answers = []
+        for text, mark, score in zip(texts, marks, numbers, strict=True):
+            answers.append(Answer("responses", text, mark, score))
+        return answers
 
     return read_row
 
 
 def find_mark(table: OwnTable, roles: Sequence[str]) -> str:
     """The first role that the data have, of those that say which answers are better."""
-    return next(filter(table.has, roles))
+    return next(role for role in roles if table.has(role))
 
 
 def _refuse_ranks(table: OwnTable, role: str) -> None:
@@ -380,8 +381,9 @@ def _find_middle(table: OwnTable, numbers: set[float]) -> float | None:
     # The numbers above 0 of a scale from -3 to 3 look like one from 1.
     if high <= 3 and table.is_called("winner", *_GRADES):
         return None
-    is_odd = low == 1 < high and high % 2 == 1 and all(map(float.is_integer, numbers))
-    if is_odd or (low, high) in ((0, 1), (1, 2)):
+    has_middle = low == 1 and high > 1 and high % 2 == 1
+    are_whole = all(number.is_integer() for number in numbers)
+    if (has_middle and are_whole) or (low, high) in ((0, 1), (1, 2)):
         return (low + high) / 2
     return None
 
@@ -392,7 +394,8 @@ _GRADES = ("overall_preference", "preference_strength")
 def refuse_minus_one(place: object, numbers: set[float]) -> None:
     """Raise DataError where -1 stands beside the numbers of a scale from 1."""
     others = numbers - {-1.0}
-    is_scale = min(others, default=0) >= 1 and all(map(float.is_integer, others))
+    are_whole = all(number.is_integer() for number in others)
+    is_scale = are_whole and min(others, default=0) >= 1
     if -1.0 in numbers and is_scale and max(others) >= 3:
         problem = f"{place}: a scale from 1 to {max(others):g}, and some values are -1"
         remedy = "leave the cell empty if it is missing; add 2 to all if it is a grade"
@@ -441,10 +444,10 @@ def find_layout(table: OwnTable, mapping: OwnColumns) -> OwnLayout:
     """The layout of a role that a user names, or the first whose columns are there;
     DataError where there is none.
     """
-    named = {*filter(mapping.get, mapping)} - _SHARED
+    named = {role for role, column in mapping.items() if column} - _SHARED
     chosen = [layout for layout in LAYOUTS if named & set().union(*layout.needs)]
     for layout in chosen or LAYOUTS:
-        if any(starmap(table.has, layout.needs)):
+        if any(table.has(*roles) for roles in layout.needs):
             return layout
     wanted: Sequence[str] = SCORED_PAIR if table.is_scored else LABELS
     if chosen:

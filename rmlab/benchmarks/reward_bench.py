@@ -48,7 +48,7 @@ SECTIONS: dict[str, dict[str, int]] = {
         **dict.fromkeys([f"hep-{language}" for language in _LANGUAGES], 164),
     },
 }
-SUBSETS_OF_SECTION = dict(zip(SECTIONS, map(tuple, SECTIONS.values()), strict=True))
+SUBSETS_OF_SECTION = {name: tuple(subsets) for name, subsets in SECTIONS.items()}
 SWAPPED = {"xstest-should-refuse": 250, "xstest-should-respond": 154}
 PRIOR_SETS = ("anthropic_helpful", "anthropic_hhh", "shp", "summarize")
 # In the files, in no section.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import filterfalse, repeat
+from itertools import filterfalse
 from typing import NoReturn
 
 from rmlab.benchmarks.conversations import read_messages
@@ -34,7 +34,7 @@ _SCORE_FORMS = (
 
 
 def _score_names(name: str) -> tuple[str, ...]:
-    return tuple(map(str.format, _SCORE_FORMS, repeat(name)))
+    return tuple(form.format(name) for form in _SCORE_FORMS)
 
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -258,7 +258,7 @@ def match_roles(
     roles |= mapped
 
     _unpack_columns(columns, roles)
-    texts = map(columns.__getitem__, roles["chosen"] + roles["rejected"])
+    texts = [columns[name] for name in roles["chosen"] + roles["rejected"]]
     if all(map(_are_numbers, texts)):
         # As RewardBench writes scores alone.
         for label in LABELS:
@@ -293,7 +293,7 @@ def _list_names(role: str, names: str | Sequence[str] | None) -> list[str]:
 
 def _refuse_two_prompts(source: Source, spelled: Mapping[str, str]) -> None:
     """Raise DataError where a context or an input stands beside the question."""
-    present = list(filter(spelled.__contains__, _QUESTIONS))
+    present = [name for name in _QUESTIONS if name in spelled]
     for part in _PARTS:
         others = [name for name in present if name != part]
         if part not in spelled or not others:

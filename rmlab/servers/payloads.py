@@ -4,7 +4,6 @@ form of the server's own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,8 +66,9 @@ class Writer:
         """Return one payload per response."""
         encoded = self.encode(prompts, responses)
         if encoded is None or self.tokenizer is None:
-            options = repeat(self.options)
-            payloads = list(map(self.kind.write, prompts, responses, options))
+            payloads = []
+            for prompt, response in zip(prompts, responses, strict=True):
+                payloads.append(self.kind.write(prompt, response, self.options))
             return Prepared(payloads, np.zeros(len(payloads), np.intp))
 
         ids = [text_ids.tolist() for text_ids in encoded.ids]
