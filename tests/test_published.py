@@ -257,9 +257,11 @@ def test_the_table_is_whole():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_doctor_says_what_keeps_gemma_2s_cap(tmp_path, mini, dtype):
-    # The cap, window and scale of Gemma 2 27B.
-    settings = {"attn_logit_softcapping": 50.0, "query_pre_attn_scalar": 144}
-    folder = toy.save_model(tmp_path / "m", "gemma2", sliding_window=4096, **settings)
+    # The shapes of Gemma 2 2B's attention, in two layers.
+    settings = {"attn_logit_softcapping": 50.0, "query_pre_attn_scalar": 256}
+    settings |= {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256}
+    settings |= {"hidden_size": 2304, "sliding_window": 4096}
+    folder = toy.save_model(tmp_path / "m", "gemma2", **settings)
     checks = rmlab.doctor(str(folder), mini, dtype=dtype, sample=6).set_index("check")
     assert "eager" in checks["found"]["attention"]
     assert "50" in checks["found"]["attention"]
@@ -273,10 +275,10 @@ def test_the_doctor_says_what_keeps_gemma_3s_windows(tmp_path, mini, dtype):
     from transformers import Gemma3TextConfig, Gemma3TextForSequenceClassification
 
     words = toy.tokenizer(chat_template="chatml")
-    # One key head, width of a head, window, scale and layers' pattern of Gemma 3 1B.
+    # The shapes of Gemma 3 1B's attention, and its pattern of layers once.
     config = Gemma3TextConfig(
         vocab_size=len(words),
-        hidden_size=64,
+        hidden_size=1152,
         intermediate_size=64,
         num_hidden_layers=6,
         num_attention_heads=4,
@@ -290,6 +292,8 @@ def test_the_doctor_says_what_keeps_gemma_3s_windows(tmp_path, mini, dtype):
     torch.manual_seed(0)
     Gemma3TextForSequenceClassification(config).save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
-    checks = rmlab.doctor(str(tmp_path), mini, dtype=dtype, sample=6).set_index("check")
+    long = mini.head(6)
+    long = long.assign(prompt=long["prompt"] * 20)  # longer than the window
+    checks = rmlab.doctor(str(tmp_path), long, dtype=dtype, sample=6).set_index("check")
     assert "512" in checks["found"]["attention"]
     assert checks["status"]["alone"] == "pass"

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import filterfalse
 from typing import NoReturn
 
 from rmlab.benchmarks.conversations import read_messages
@@ -182,7 +181,7 @@ class OwnTable:
 
     def require(self, *roles: str) -> None:
         """Raise DataError where the data lack a role."""
-        missing = list(filterfalse(self.has, roles))
+        missing = [role for role in roles if not self.has(role)]
         if missing:
             columns = short(list(self.source.columns), 400)
             problem = f"{self.source.place}: no column for {' and '.join(missing)}"

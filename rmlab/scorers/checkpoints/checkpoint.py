@@ -18,12 +18,12 @@ from rmlab.scorers.base import hash_parts
 from rmlab.scorers.checkpoints.gguf import from_gguf
 from rmlab.scorers.checkpoints.hashing import digests, hash_tokenizer
 from rmlab.scorers.checkpoints.loading_errors import explain, first_line
-from rmlab.scorers.checkpoints.settings import read_object, refuse_settings
 from rmlab.scorers.checkpoints.stored_weights import (
     PICKLES,
     StoredWeight,
     index_weights,
     read_file,
+    read_object,
 )
 from rmlab.tables import DataError
 
@@ -249,7 +249,7 @@ def find(
     weights: dict[str, StoredWeight] = {}
     if with_weights:
         weights = index_weights(name, snapshot.folder, allow_pickle)
-        refuse_settings(name, settings)
+        _refuse_stepwise(name, settings)
     suffixes = {stored.path.suffix for stored in weights.values()}
     is_renamed = any(stored.name not in key for key, stored in weights.items())
     return Checkpoint(
@@ -341,3 +341,12 @@ def _download(
         raise DataError(problem, remedy) from error
     folder = Path(path)
     return Snapshot(folder, folder.name)
+
+
+def _refuse_stepwise(name: str, settings: Mapping[str, object]) -> None:
+    """Raise DataError for a class that scores steps in a way that is not known here."""
+    architectures = settings.get("architectures")
+    for kind in architectures if isinstance(architectures, list) else []:
+        if "PRM" in str(kind):
+            problem = f"model={name!r} is a {kind}, a process reward model"
+            raise DataError(problem, "use an outcome reward model")

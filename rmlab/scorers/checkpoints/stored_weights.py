@@ -1,13 +1,13 @@
 """The weights of a model in its files: which file holds each, and reading them."""
 
+import json
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmlab.scorers.checkpoints.loading_errors import first_line
-from rmlab.scorers.checkpoints.settings import read_object
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -166,3 +166,16 @@ def _unpickle(path: Path) -> dict[str, "torch.Tensor"]:
         if isinstance(value, torch.Tensor):
             tensors[key] = value
     return tensors
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object; DataError for any other."""
+    remedy = "download it again"
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: cannot be read as JSON ({error})", remedy) from None
+    if not isinstance(content, dict):
+        problem = f"{path} holds {type(content).__name__} and no object"
+        raise DataError(problem, remedy)
+    return content
