@@ -232,6 +232,9 @@ def _weigh_outputs(
             counts = f"{len(weights)} values for {len(labels)} labels {labels}"
             raise DataError(f"label_weights: {counts}", "give all")
         weights = dict(zip(labels, weights, strict=True))
+    if not labels:
+        problem = "label_weights: this server's outputs have no names that are known"
+        raise DataError(problem, "give a list of weights, in the server's order")
     for label in weights:
         if label not in labels:
             problem = f"label_weights: no label {label!r}"
