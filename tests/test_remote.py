@@ -722,7 +722,7 @@ def test_the_doctor_and_the_shell_on_a_served_model(
 def test_weights_by_name_of_outputs_without_names_are_refused():
     """The names were sorted, and could get each other's outputs."""
     options = {"kind": "vllm", "model": "m", "examine": False}
-    options |= {"tokenizer": toy.tokenizer(chat_template="chatml")}
+    options |= {"tokenizer": rmlab.toy.tokenizer(chat_template="chatml")}
     weights = {"good": 1.0, "bad": 0.0}
     with pytest.raises(DataError, match="label_weights"):
         rmlab.remote("http://127.0.0.1:9", label_weights=weights, **options)
