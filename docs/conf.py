@@ -93,24 +93,18 @@ def _heads() -> str:
 
 def _models() -> str:
     """The table of published models, from the file that the doctor reads."""
-    lines = [
-        "| model | class | head, form or reader | call | points | layout from |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = ["| model, class, head | what to pass | special points |", "|---|---|---|"]
     with shipped("models.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            options = f", {row['options']}" if row["options"] else ""
-            call = f"`rmlab.{row['call']}(model{options})`"
-            if row["call"] == "refused":
-                call = "refused"
-            cells = [
-                f"[{row['model']}](https://huggingface.co/{row['model']})",
-                row["architecture"] or row["backbone"],
-                f"`{row['head']}`" if row["call"] != "refused" else "-",
-                call,
-                row["notes"],
-                row["source"],
-            ]
+            name = f"[{row['model']}](https://huggingface.co/{row['model']})"
+            what = [name, row["architecture"] or row["backbone"]]
+            call = ["refused"]
+            if row["call"] != "refused":
+                what.append(f"`{row['head']}`")
+                options = re.split(r", (?=\w+=)", row["options"])
+                call = [f"`{part}`" for part in (row["call"], *options) if part]
+            points = [row["notes"], f"layout from *{row['source']}*"]
+            cells = ["<br>".join(filter(None, cell)) for cell in (what, call, points)]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
