@@ -657,3 +657,30 @@ def test_power_of_each_pair_is_on_what_both_answered():
     assert together["n_prompts"].tolist() == [110, 200]
     alone = [stats.power(table, "a", other) for other in "bc"]
     pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True))
+
+
+def test_ranks_are_counts_of_clear_leads_also_of_a_model_without_errors():
+    """By brute force: every pair by `compare`, Holm's p over all pairs."""
+    rng = np.random.default_rng(0)
+    shares = {"perfect": 1.0, "good": 0.93, "fair": 0.8, "poor": 0.4}
+    frames = []
+    for model, share in shares.items():
+        ids = [str(number) for number in range(120)]
+        outcome = np.where(rng.random(120) < share, "win", "loss")
+        frame = pd.DataFrame({"model": model, "id": ids, "outcome": outcome})
+        frames.append(frame)
+    keys = {"benchmark": "own", "domain": "d", "chosen_slot": 0, "rejected_slot": 0}
+    pairs = pd.concat(frames, ignore_index=True).assign(**keys)
+
+    compared = [rmlab.compare(pairs, *two) for two in combinations(shares, 2)]
+    table = pd.concat(compared, ignore_index=True)
+    is_clear = multipletests(table["p"], method="holm")[0]
+    leads = table[is_clear]
+    ahead = leads["model_a"].where(leads["difference"] > 0, leads["model_b"])
+    behind = leads["model_b"].where(leads["difference"] > 0, leads["model_a"])
+    assert 0 < is_clear.sum() < len(table)
+
+    ranks = rmlab.rank(pairs).set_index("model")
+    for model in shares:
+        assert ranks.loc[model, "rank_low"] == 1 + (behind == model).sum()
+        assert ranks.loc[model, "rank_high"] == len(shares) - (ahead == model).sum()

@@ -161,7 +161,8 @@ def group_means(
             reason=np.array([reason], object),
         )
         means.append(mean)
-    return Estimate(*map(np.concatenate, zip(*means, strict=True)))
+    columns = [np.concatenate(parts) for parts in zip(*means, strict=True)]
+    return Estimate(*columns)
 
 
 def make_estimate(
