@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from rmlab.benchmarks.layout import refuse_unlike
 from rmlab.benchmarks.own_files import TEXTS, load_scores
 from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.benchmarks.sources import Source
@@ -54,13 +55,11 @@ def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
     prompts = select_columns(data, fields)
     if len(prompts) == 1 and isinstance(prompts["id"][0], list):
         prompts = _unfold_lists(data.place, prompts)
-    prompts = benchmark.layout.adapt_results(data.place, prompts)
+    with refuse_unlike(f"{data.place}: a row", benchmark.title):
+        prompts = benchmark.layout.adapt_results(data.place, prompts)
     if "subset" in prompts:
-        names = list(benchmark.subsets)
-        spelling = dict(zip(map(str.lower, names), names, strict=True))
-        prompts["subset"] = prompts["subset"].map(
-            lambda subset: spelling.get(str(subset).lower(), subset)
-        )
+        spelled = prompts["subset"].map(benchmark.spell_subset)
+        prompts["subset"] = spelled.fillna(prompts["subset"])
     prompts = prompts.assign(benchmark=name, id=_number_repeats(prompts))
 
     if "outcome" in prompts:
