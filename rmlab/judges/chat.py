@@ -13,7 +13,6 @@ from rmlab.judges.questions import (
     Completions,
     Question,
     Sampling,
-    count_tokens,
 )
 from rmlab.judges.readers import is_choice
 from rmlab.scorers.base import Provenance, hash_parts
@@ -102,7 +101,7 @@ class Chat:
         """Return one request. Each sample is a request of its own, with a seed of its
         own.
         """
-        from rmlab.servers import Request
+        from rmlab.servers.http import Request
 
         fields = {
             "model": self.title,
@@ -111,12 +110,7 @@ class Chat:
         }
         fields |= self.fields
         body = {name: value for name, value in fields.items() if value is not None}
-        n_tokens = 0
-        if self.client.max_tokens is not None:
-            # No tokenizer writes more tokens than bytes; the reply says how many they
-            # were.
-            n_tokens = question.n_bytes + self.sampling.answer_tokens
-        return Request(PATH, body, n_tokens)
+        return Request(PATH, body)
 
     def respond(self, questions: Sequence[Question]) -> Completions:
         """Yield answers as they arrive.
@@ -126,10 +120,13 @@ class Chat:
         """
         if not questions:
             return
-        spent = self.client.spent
-        self._check_budget("max_requests", len(questions), spent.requests)
-        if self.client.max_tokens is not None:
-            self._check_budget("max_tokens", count_tokens(questions), spent.tokens)
+        budget = self.client.max_requests
+        if budget is not None:
+            n_left = max(budget - self.client.spent.requests, 0)
+            if len(questions) > n_left:
+                needed = f"{len(questions)} are needed, {n_left} are left"
+                problem = f"max_requests={budget}: {needed}"
+                raise DataError(problem, "raise it, or pass shard=")
 
         requests = ((question, self.request(question)) for question in questions)
         n_letterless = 0
@@ -148,14 +145,6 @@ class Chat:
 
     def _read_reply(self, question: Question, reply: "Reply") -> Completion:
         return read_completion(reply.json(), self.sampling.choices)
-
-    def _check_budget(self, name: str, n_needed: int, n_spent: int) -> None:
-        """Raise DataError where the questions need more than is left."""
-        budget = getattr(self.client, name)
-        if budget is not None and n_needed > budget - n_spent:
-            left = f"{max(budget - n_spent, 0)} are left"
-            problem = f"{name}={budget}: {n_needed} are needed, {left}"
-            raise DataError(problem, "raise it, or pass shard=")
 
     def provenance(self) -> Provenance:
         """Return the model, the server and how it is asked."""
