@@ -215,7 +215,10 @@ class Backbone:
         walks = []
         for scale in np.unique(scales):
             texts = np.flatnonzero(scales == scale)
-            copies = [texts[equal] for equal in distinct([ids[text] for text in texts])]
+            copies = [
+                texts[equal]
+                for equal in distinct([ids[text] for text in texts.tolist()])
+            ]
             first = [int(equal[0]) for equal in copies]
             packing = self.packing
             if scale:
