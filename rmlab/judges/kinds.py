@@ -230,9 +230,9 @@ class Judge(Scorer):
         values: list[Any] = []
         replies = [answer for answer in answers if isinstance(answer, Completion)]
         if len(replies) < len(answers):
-            read = [np.nan, FAILED]
+            read: list[object] = [np.nan, FAILED]
             (reason, *_) = [answer for answer in answers if isinstance(answer, str)]
-            hidden = [None, reason]
+            hidden: list[object] = [None, reason]
         else:
             for question, reply in zip(questions, replies, strict=True):
                 value = self.read_answer(reply, question)

@@ -184,29 +184,30 @@ def choose_reader(reader: str | Callable[[str], Any] | None) -> Reader:
     if callable(reader):
         code = getattr(reader, "__name__", type(reader).__name__)
         return Reader(code, lambda text: [_convert(reader(text))])
-    reader = reader or DEFAULT
-    if reader in _PATTERNS:
+    name = reader or DEFAULT
+    if name in _PATTERNS:
         flags = re.IGNORECASE | re.MULTILINE
-        patterns = [re.compile(pattern, flags) for pattern in _PATTERNS[reader]]
-        reads_scores = _PATTERNS[reader] != _WITH_LETTERS
-        return Reader(reader, partial(_find_matches, patterns), reads_scores)
-    if reader.startswith("json:") and reader != "json:":
-        return Reader(reader, partial(_find_json, reader.removeprefix("json:")))
+        patterns = [re.compile(pattern, flags) for pattern in _PATTERNS[name]]
+        reads_scores = _PATTERNS[name] != _WITH_LETTERS
+        return Reader(name, partial(_find_matches, patterns), reads_scores)
+    if name.startswith("json:") and name != "json:":
+        return Reader(name, partial(_find_json, name.removeprefix("json:")))
     with suppress(re.error):
-        pattern = re.compile(reader, re.MULTILINE)
+        pattern = re.compile(name, re.MULTILINE)
         if pattern.groups in (1, 2):
-            return Reader(reader, partial(_find_matches, [pattern]))
-    allowed = nearest(reader, [*_PATTERNS, "json:KEY"])
+            return Reader(name, partial(_find_matches, [pattern]))
+    allowed = nearest(name, [*_PATTERNS, "json:KEY"])
     remedy = f"{allowed}; or a regular expression with one group, or two of scores"
-    raise DataError(f"reader={reader!r}", remedy)
+    raise DataError(f"reader={name!r}", remedy)
 
 
 def _convert(value: Any) -> Verdict:
     """What a function returned: words, or scores as a tuple."""
     if isinstance(value, str):
         return value
-    scores = [] if value is None else np.ravel(value).astype(np.float64)
-    return tuple(map(float, scores))
+    if value is None:
+        return ()
+    return tuple(np.ravel(value).astype(np.float64).tolist())
 
 
 def _find_matches(patterns: Iterable[re.Pattern[str]], text: str) -> Iterator[str]:
