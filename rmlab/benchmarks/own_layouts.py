@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from rmlab.benchmarks.conversations import read_messages
 from rmlab.benchmarks.roles import OwnColumns, OwnTable, spell
-from rmlab.benchmarks.sources import Cells
 from rmlab.tables import LABELS, DataError
 from rmlab.text import short
 
@@ -215,15 +214,14 @@ def _name_winners(table: OwnTable) -> None:
     Without a winner they have none, and the cell is counted.
     """
     role = "winner"
+    cells: Sequence[object] = table.cells(role)
     if table.has(role):
-        cells = table.cells(role)
         preferences = _read_winners(table, cells)
     else:
         role = "winner_a"
-        cells = [*zip(table.cells(role), table.cells("winner_b"), strict=True)]
-        preferences = []
-        for first, second in cells:
-            preferences.append(_to_grade(first) - _to_grade(second))
+        flags = [*zip(table.cells(role), table.cells("winner_b"), strict=True)]
+        preferences = [_to_grade(first) - _to_grade(second) for first, second in flags]
+        cells = flags
     for cell, preference in zip(cells, preferences, strict=True):
         if math.isnan(preference):
             table.left_out[short(cell, 40)] += 1
@@ -237,7 +235,7 @@ def _to_grade(cell: object) -> float:
     return number if number is not None and math.isfinite(number) else math.nan
 
 
-def _read_winners(table: OwnTable, cells: Cells) -> list[float]:
+def _read_winners(table: OwnTable, cells: Sequence[object]) -> list[float]:
     """How far the first answer is preferred; of a scale the distance from its middle is
     the role `strength`.
     """

@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -123,7 +123,7 @@ def _read_memory(source: object, split: str | None) -> dict[str, Cells]:
     return plain
 
 
-def _list_columns(rows: list[Row]) -> dict[str, Cells]:
+def _list_columns(rows: Sequence[object]) -> dict[str, Cells]:
     """Rows as columns; a field that a row lacks is missing."""
     columns: dict[str, Cells] = {}
     for number, row in enumerate(rows):
@@ -144,7 +144,7 @@ def _list_frame(frame: pd.DataFrame) -> dict[str, Cells]:
         repeated = frame.columns[frame.columns.duplicated()][0]
         problem = f"{IN_MEMORY}: two columns are called {short(repeated)}"
         raise DataError(problem, "keep one of them")
-    return frame.to_dict("list")
+    return {str(name): cells.tolist() for name, cells in frame.items()}
 
 
 def _list_plain(cells: Iterable[object]) -> Cells:

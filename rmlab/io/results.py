@@ -102,7 +102,9 @@ def _split_scores(place: Path, prompts: pd.DataFrame) -> pd.DataFrame:
         chosen_scores.append(scores[: int(count)])
         rejected_scores.append(scores[int(count) :])
     prompts = prompts.drop(columns=["scores", "num_correct"])
-    return prompts.assign(chosen_score=chosen_scores, rejected_score=rejected_scores)
+    prompts["chosen_score"] = chosen_scores
+    prompts["rejected_score"] = rejected_scores
+    return prompts
 
 
 def _read_outcomes(
