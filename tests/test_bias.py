@@ -235,21 +235,6 @@ def test_the_limits_of_a_rate_are_where_the_test_of_its_contrast_is_at_the_edge(
         assert abs(t) == pytest.approx(scipy.stats.t.ppf(0.975, df.min()), rel=1e-6)
 
 
-def test_a_preference_linear_in_characters_has_a_caveat_a_logarithmic_one_has_none():
-    for seed in range(5):
-        scores, features = world(200, style=0.0, seed=seed)
-        characters = features["characters"].to_numpy()
-        linear = style_effects(
-            scores.assign(score=scores["score"] + characters / characters.mean()),
-            features,
-        )
-        logarithm = style_effects(
-            scores.assign(score=scores["score"] + np.log2(characters)), features
-        )
-        assert linear["caveat"].str.contains("characters").all()
-        assert not logarithm["caveat"].any()
-
-
 def test_effects_know_neither_row_order_nor_scale_nor_level_nor_backend():
     scores, features = world(40, seed=6)
     expected = style_effects(scores, features)

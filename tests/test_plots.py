@@ -611,7 +611,7 @@ def test_other_arguments_are_refused_before_anything_is_written(ax, tmp_path):
         ("new/x.jpg", {"formats": "pdf"}),
         ("x", {"width": "page"}),
     ):
-        with pytest.raises(DataError, match="page|jpg"):
+        with pytest.raises(DataError, match=r"page|jpg"):
             save_figure(ax, tmp_path / name, **options)
     assert not list(tmp_path.iterdir())
 

@@ -1,7 +1,6 @@
 """Effects of correctness, style and length on the score, and their exchange rate."""
 
 from collections.abc import Callable, Sequence
-from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +9,6 @@ from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.bias.answers import (
-    STEPS,
     Spread,
     answer_column,
     demean,
@@ -22,7 +20,6 @@ from rmlab.bias.groups import (
     Numbers,
     estimate,
     fit_groups,
-    join_texts,
     list_names,
     require_model,
     split_rows,
@@ -34,10 +31,9 @@ from rmlab.bias.least_squares import (
 )
 from rmlab.estimation.clustered import t_quantile
 from rmlab.estimation.items import number_clusters
-from rmlab.tables import PROMPT, DataError, FloatArray, IntArray, group_codes
+from rmlab.tables import PROMPT, DataError, FloatArray, group_codes
 
 _LENGTHS = {"characters", "tokens", "words", "sentences"}
-_MISFIT = 0.01  # p of the test of fit below which a table says so
 _UNBOUNDED = "unbounded: the effect of correctness may be zero"
 _NO_LENGTH = (
     "length is not in the fit, so 'correct' also takes up any length difference of"
@@ -88,9 +84,7 @@ def style_effects(
         - effect, in standard deviations of the model's scores within a prompt, se, low,
           high, p;
         - n_prompts, n (scores), missing;
-        - caveat: that a count's effect is not linear in its logarithm, so that other
-          terms may absorb part of it; in the row of "correct" also that length is not
-          among the terms;
+        - caveat: in the row of "correct", that length is not among the terms;
         - reason: why a number is missing.
 
     Raises
@@ -104,10 +98,10 @@ def style_effects(
     Least squares with an intercept for every prompt. The error is the jackknife over
     prompts of the effect divided by the scores' spread, since the spread is estimated,
     too. Satterthwaite's degrees of freedom are few where a term varies in few prompts.
-    Counts enter as logarithms; `caveat` says where their squares fit too (p < 0.01,
-    Bonferroni). Without features a step has its whole price; with them, what is left at
-    equal length and marks. Style, length and marks rise together, so that with few
-    prompts their parts have wide intervals.
+    Counts enter as logarithms: if a model likes characters, not their logarithm, steps
+    of style take up what is left over. Without features a step has its whole price;
+    with them, what is left at equal length and marks. Style, length and marks rise
+    together, so that with few prompts their parts have wide intervals.
 
     References
     ----------
@@ -165,20 +159,10 @@ def exchange_rate(
     return rates
 
 
-class _Rows(NamedTuple):
-    """Scores of a group that count, with the terms' columns, prompts and clusters."""
-
-    y: FloatArray
-    design: FloatArray
-    prompt: IntArray
-    cluster: IntArray
-
-
 class _Fit(NamedTuple):
-    """Terms of one group's fit: their effects (k,), the same without each cluster of
-    the model (clusters, k), degrees of freedom (k,), and why each is missing (k,).
-
-    spread is the model's; misfit names the counts whose effect is not linear.
+    """Terms of one group's fit, their effects (k,), the same without each cluster of
+    the model (clusters, k), degrees of freedom (k,), why each is missing (k,), and the
+    spread of the model's scores.
     """
 
     terms: list[str]
@@ -187,14 +171,12 @@ class _Fit(NamedTuple):
     df: FloatArray
     reason: NDArray[np.object_]
     spread: Spread
-    misfit: str
     counts: Numbers
 
     @property
     def caveat(self) -> str:
         """What the effect of "correct" holds besides, else ""."""
-        no_length = "" if _LENGTHS & set(self.terms) else _NO_LENGTH
-        return join_texts([no_length, self.misfit])
+        return "" if _LENGTHS & set(self.terms) else _NO_LENGTH
 
 
 def _fit_models(
@@ -228,16 +210,14 @@ def _fit_models(
         # A lone score tells no difference.
         n_scores = np.bincount(prompt, observed)
         answered = group.select(observed & (n_scores[prompt] > 1))
-        at = answered.rows
-        rows = _Rows(y[at], design[at], prompts[at], answered.cluster)
-        spread = spreads[models[group.rows[0]]]
-        fitted = _fit_terms(rows, terms, spread, answered.few)
         counts: Numbers = {
             "n_prompts": answered.n_prompts,
-            "n": len(at),
+            "n": len(answered.rows),
             "missing": (~observed).sum(),
         }
-        return show(fitted._replace(counts=counts), confidence)
+        answered = answered._replace(prompt=prompts[answered.rows])
+        spread = spreads[models[group.rows[0]]]
+        return show(_fit_terms(y, design, terms, answered, spread, counts), confidence)
 
     return fit_groups(scores, by, cluster, fit)
 
@@ -262,84 +242,64 @@ def _design(
     return terms, np.column_stack(columns)
 
 
-def _fit_terms(rows: _Rows, terms: list[str], spread: Spread, few: str) -> _Fit:
+def _fit_terms(
+    score: FloatArray,
+    design: FloatArray,
+    terms: list[str],
+    group: Group,
+    spread: Spread,
+    counts: Numbers,
+) -> _Fit:
     """Least squares with an intercept for every prompt (docs/statistics.md, Style)."""
+    y = score[group.rows]
     # Without the prompts' means the intercept of each prompt is out of the regression
     # (Frisch, Waugh and Lovell).
-    x = demean(rows.design, rows.prompt)
+    x = demean(design[group.rows], group.prompt)
+    few = group.few
     if not len(x):
         reasons = ["no prompt with two scores"] * len(terms)
-    elif np.isnan(measure_spread(rows.y, rows.prompt, rows.prompt).value):
+    elif np.isnan(measure_spread(y, group.prompt, group.prompt).value):
         reasons = ["scores do not vary within a prompt"] * len(terms)
     else:
-        reasons = dependence_reasons(x, terms, rows.design, "within a prompt")
+        raw = design[group.rows]
+        reasons = dependence_reasons(x, terms, raw, "within a prompt")
+        if not few and np.isnan(spread.without).any():
+            few = "scores vary in one prompt only"
 
     n_clusters = len(spread.clusters)
     effect = np.full(len(terms), np.nan)
     without = np.full((n_clusters, len(terms)), np.nan)
     df = np.zeros(len(terms))
     reason = np.array(reasons, object)
-    misfit = ""
     is_fitted = reason == ""
     if is_fitted.any():
-        y = demean(rows.y, rows.prompt) / spread.value
-        cluster = np.searchsorted(spread.clusters, rows.cluster)
-        fit = fit_without_clusters(y, x[:, is_fitted], cluster, n_clusters)
+        unit_scores = demean(y, group.prompt) / spread.value
+        cluster = np.searchsorted(spread.clusters, group.cluster)
+        fit = fit_without_clusters(unit_scores, x[:, is_fitted], cluster, n_clusters)
         effect[is_fitted] = fit.effect
         without[:, is_fitted] = fit.without
-        if not few and np.isnan(spread.without).any():
-            few = "scores vary in one prompt only"
         reason[is_fitted] = few
         if not few:
             df[is_fitted] = fit.df
             decided = np.where(fit.is_decided, "one prompt alone decides it", "")
             reason[is_fitted] = decided
-            fitted = rows._replace(design=rows.design[:, is_fitted], cluster=cluster)
-            misfit = _find_misfit(fitted, [*compress(terms, is_fitted)])
-    return _Fit(terms, effect, without, df, reason, spread, misfit, {})
-
-
-def _find_misfit(rows: _Rows, terms: list[str]) -> str:
-    """Say which counts have an effect that is not linear, else "".
-
-    Their squares enter one at a time, beside all terms.
-    """
-    y = demean(rows.y, rows.prompt)
-    n_clusters = int(rows.cluster.max()) + 1
-    counts = [name for name in terms if name not in ("correct", *STEPS)]
-    bent = []
-    for name in counts:
-        count = rows.design[:, terms.index(name)]
-        square = (count - count.mean()) ** 2
-        raw = np.column_stack([rows.design, square])
-        columns = demean(raw, rows.prompt)
-        if dependence_reasons(columns, [*terms, "square"], raw)[-1]:
-            continue
-        fit = fit_without_clusters(y, columns, rows.cluster, n_clusters)
-        se = np.sqrt(np.diag(jackknife(fit.without, fit.effect)))
-        p = estimate(fit.effect, se, fit.df, 0.95).p[-1]
-        if p * len(counts) < _MISFIT:
-            bent.append(name)
-    if not bent:
-        return ""
-    named = ", ".join(bent)
-    return f"the effect of {named} is not linear; other terms may absorb part of it"
+    return _Fit(terms, effect, without, df, reason, spread, counts)
 
 
 def _show_effects(fit: _Fit, confidence: float) -> Numbers:
     in_units = fit.without / fit.spread.without[:, None]
     se = np.sqrt(np.diag(jackknife(in_units, fit.effect)))
     value, se, low, high, p = estimate(fit.effect, se, fit.df, confidence)
-    caveats = dict.fromkeys(fit.terms, fit.misfit) | {"correct": fit.caveat}
+    term = np.array(fit.terms, object)
     return {
-        "term": np.array(fit.terms, object),
+        "term": term,
         "effect": value,
         "se": se,
         "low": low,
         "high": high,
         "p": p,
         **fit.counts,
-        "caveat": np.array([caveats[term] for term in fit.terms], object),
+        "caveat": np.where(term == "correct", fit.caveat, ""),
         "reason": fit.reason,
     }
 

@@ -111,9 +111,9 @@ class Score(RewardModel, Run, Texts):
             texts = list_texts(responses, tables.KEY, lists=False)
             return {"model": model, "texts": len(texts.distinct)}
 
-        from rmlab.inference.chat_formats import read_template
         from rmlab.inference.encoding import encode
         from rmlab.inference.planning import Packing, plan
+        from rmlab.inference.templates import read_template
         from rmlab.scorers.checkpoints.checkpoint import find
         from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
         from rmlab.scorers.models.loading import encodes, window
@@ -132,7 +132,7 @@ class Score(RewardModel, Run, Texts):
             max_length=self.max_length or window(checkpoint.config),
             truncate=self.truncate,
         )
-        packing = Packing(None, causal=not encodes(checkpoint.config))
+        packing = Packing(None, shares=not encodes(checkpoint.config))
         passes = plan(encoded.ids, encoded.groups, packing=packing)
         return {
             "model": model if self.url else checkpoint.title,
@@ -185,7 +185,6 @@ class JudgeOptions(Local):
     template: str | None = option("Question: five, three, two ... or a text file.")
     convention: str | None = option("As published: reward-bench, reward-bench-2 ...")
     answer_tokens: int | None = option("Most tokens of an answer, with its reasoning.")
-    max_tokens: int | None = option("Budget: tokens, read and written.", min=0)
 
 
 @dataclass(kw_only=True)
@@ -201,8 +200,8 @@ class Judge(JudgeOptions, Run, Texts):
       rmlab judge rm-bench Qwen/Qwen3-8B --url http://127.0.0.1:8000/v1 \\
           --store judged --dry-run
       rmlab judge rm-bench Qwen/Qwen3-8B --url http://127.0.0.1:8000/v1 --store judged
-      rmlab judge reward-bench-2 gpt-5-mini --url https://api.openai.com/v1 \\
-          --max-tokens 9000000 --mode ranking
+      rmlab judge reward-bench-2 gpt-5-mini --mode ranking \\
+          --url https://api.openai.com/v1
       rmlab judge rm-bench ./my-model --mode logprob --cluster ray \\
           --store file:///shared/judged
     """

@@ -199,7 +199,7 @@ def _open_writer(
         remedy = "pass the folder or hub id that has it, whose template writes texts"
         raise DataError("tokenizer: not given", remedy)
 
-    from rmlab.inference.chat_formats import read_template
+    from rmlab.inference.templates import read_template
     from rmlab.scorers.checkpoints.checkpoint import find
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
     from rmlab.scorers.in_memory import hash_saved

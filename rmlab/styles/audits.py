@@ -82,6 +82,7 @@ def audit(responses: pd.DataFrame) -> pd.DataFrame:
     frame = tables.check_responses(responses)[tables.RESPONSES]
     counts = features(frame)[["characters", "markdown"]]
     frame = pd.concat([frame, counts], axis=1)
+    frame["response"] = frame["response"].map(repr)  # a text, a message, or steps
     frame["n_prompts"] = frame.groupby(_PLACE)["id"].transform("nunique")
     findings = [
         *_find_same_texts(frame),

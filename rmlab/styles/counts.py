@@ -82,7 +82,7 @@ def features(responses: pd.DataFrame) -> pd.DataFrame:
         links. `features_of` says how each is counted.
     """
     responses = tables.check_responses(responses)
-    texts = responses["response"]
+    texts = responses["response"].map(tables.response_text)
     counts_by_text = {text: features_of(text) for text in texts.unique()}
     counts = [counts_by_text[text] for text in texts]
     columns = pd.DataFrame(counts, columns=list(FEATURES), dtype="int64")

@@ -13,7 +13,7 @@ _HIDDEN = "".join(chr(0x10FF00 + ord(character)) for character in _SPECIAL)
 _TO_HIDDEN = str.maketrans(_SPECIAL, _HIDDEN)
 _TO_SHOWN = str.maketrans(_HIDDEN, _SPECIAL)
 
-CODE_LINE = re.compile(
+_CODE_LINE = re.compile(
     r"[ \t]*(?:(?:def|class|import|from|return|assert|for|while|if|elif|else|try|with"
     r"|print|raise|async|await|let|const|var|sudo|pip|npm|git|cd|echo|export|using"
     r"|public|private|static|void|int|fn|func)\b"
@@ -122,8 +122,8 @@ def _hide_line_comments(text: str) -> str:
 
     for i in reversed(range(len(lines))):
         if not _LINE_COMMENT.match(lines[i]):
-            code_below = CODE_LINE.match(lines[i]) is not None
-        elif code_below or (i > 0 and CODE_LINE.match(lines[i - 1])):
+            code_below = _CODE_LINE.match(lines[i]) is not None
+        elif code_below or (i > 0 and _CODE_LINE.match(lines[i - 1])):
             lines[i] = lines[i].replace("#", number_sign, 1)
             code_below = True
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """Small changes of an answer's style, without its substance."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -192,32 +192,24 @@ def _end_line(text: str) -> str:
     return text + "\n"
 
 
-def name_transforms(
-    changes: Mapping[str, Callable[[str], str]], controls: Collection[str]
-) -> dict[str, Transform]:
-    """Transforms by name, of which some are controls."""
-    return {
-        name: Transform(name, change, name in controls)
-        for name, change in changes.items()
-    }
-
-
-TRANSFORMS = name_transforms(
-    {
-        "strip_markdown": plain,
-        "headings": partial(_change_paragraphs, change=_add_title),
-        "bold": partial(_change_sentences, change=_mark_longest_word),
-        "bullets": partial(_change_paragraphs, change=_list_sentences),
-        "padding": _pad,
-        "hedging": partial(_change_sentences, change=_append_phrase(HEDGES)),
-        "confidence": partial(_change_sentences, change=_append_phrase(ASSURANCES)),
-        "emoji": partial(_change_sentences, change=_append_phrase(_EMOJI)),
-        "synonyms": partial(
-            _change_matches, pattern=_HAS_SYNONYM, replacement=_swap_synonym
-        ),
-        "spacing": partial(_change_matches, pattern=_SENTENCE_SPACE, replacement="  "),
-        "final_newline": _end_line,
-    },
-    controls=("synonyms", "spacing", "final_newline"),
-)
+_CHANGES: dict[str, Callable[[str], str]] = {
+    "strip_markdown": plain,
+    "headings": partial(_change_paragraphs, change=_add_title),
+    "bold": partial(_change_sentences, change=_mark_longest_word),
+    "bullets": partial(_change_paragraphs, change=_list_sentences),
+    "padding": _pad,
+    "hedging": partial(_change_sentences, change=_append_phrase(HEDGES)),
+    "confidence": partial(_change_sentences, change=_append_phrase(ASSURANCES)),
+    "emoji": partial(_change_sentences, change=_append_phrase(_EMOJI)),
+    "synonyms": partial(
+        _change_matches, pattern=_HAS_SYNONYM, replacement=_swap_synonym
+    ),
+    "spacing": partial(_change_matches, pattern=_SENTENCE_SPACE, replacement="  "),
+    "final_newline": _end_line,
+}
+_CONTROLS = ("synonyms", "spacing", "final_newline")
+TRANSFORMS = {
+    name: Transform(name, change, name in _CONTROLS)
+    for name, change in _CHANGES.items()
+}
 """The changes of an answer by name."""
