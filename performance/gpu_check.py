@@ -201,7 +201,7 @@ def exactness(
     backbone = load(architecture, shape, dtype, device)
     texts, groups = texts_of(4 if quick else 16, (20, 60) if quick else (50, 500))
     packing = backbone.packing
-    reads = [np.array([len(text) - 1 if packing.causal else 0]) for text in texts]
+    reads = [np.array([len(text) - 1 if packing.shares else 0]) for text in texts]
     size = backbone.model.config.hidden_size
     direction = torch.randn(size, generator=torch.Generator().manual_seed(0))
     direction = direction.to(device)
@@ -218,7 +218,7 @@ def exactness(
 
 def way_of(backbone: Backbone) -> str:
     """Which way attention goes."""
-    if backbone.device.type in flex.WITHOUT_KERNELS:
+    if backbone.model.device.type in flex.WITHOUT_KERNELS:
         return "run by run"
     return str(backbone.passes.kernels)
 

@@ -98,7 +98,7 @@ def make(way: str, architecture: str, size: str, dtype: str) -> Callable[[int], 
         if few:
             texts, groups = texts[:few], groups[:few]
         if way == "rmlab":
-            at = [np.array([len(text) - 1 if packing.causal else 0]) for text in texts]
+            at = [np.array([len(text) - 1 if packing.shares else 0]) for text in texts]
             for batch in ours.hidden(texts, at, groups=groups):
                 batch.rows.sum().item()
         else:
@@ -115,7 +115,7 @@ def make(way: str, architecture: str, size: str, dtype: str) -> Callable[[int], 
 def tokens_of(length: int, architecture: str) -> dict[str, int]:
     """Tokens that each way forwards, and the fewest possible."""
     texts, groups = texts_of(length)
-    packing = Packing(None, causal=architecture not in ENCODERS)
+    packing = Packing(None, shares=architecture not in ENCODERS)
     made = plan(texts, groups, packing=packing)
     fewest = plan(texts, groups, budget=10**9, fill=None, packing=packing)
     padded = sum(len(batch) * len(batch[0]) for batch in sorted_batches(texts))

@@ -28,7 +28,7 @@ from test_template import CLOCK, R1
 
 import rmlab
 from rmlab import toy
-from rmlab.inference.chat_formats import FORMATS
+from rmlab.inference.templates import FORMATS
 from rmlab.scorers.base import SCORING_VERSION
 from rmlab.scorers.implicit import MODES
 from rmlab.scorers.models.heads import HEADS

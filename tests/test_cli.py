@@ -15,7 +15,7 @@ import pytest
 from fakes import Streaming
 
 import rmlab
-from rmlab.inference import plan
+from rmlab.inference.planning import plan
 from rmlab.scorers.checkpoints.checkpoint import find
 
 

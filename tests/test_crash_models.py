@@ -12,7 +12,7 @@ import pytest
 from fakes import responses
 
 from rmlab import toy
-from rmlab.inference import forward
+from rmlab.inference import backbone
 from rmlab.scoring import run
 
 BUDGET = 150
@@ -73,7 +73,7 @@ KINDS = {
 def test_a_stopped_run_of_real_models_loses_one_batch(tmp_path, monkeypatch, kind):
     # The texts of a self-check would be counted as batches.
     monkeypatch.setattr(run, "LONG", 1 << 30)
-    lay_out, batches, kind = forward.lay_out, [], KINDS[kind]
+    lay_out, batches, kind = backbone.lay_out, [], KINDS[kind]
     kind.save(tmp_path)
     whole = kind.run(tmp_path, budget=None)[kind.column]
 
@@ -85,7 +85,7 @@ def test_a_stopped_run_of_real_models_loses_one_batch(tmp_path, monkeypatch, kin
         return lay_out(part, sequences)
 
     with monkeypatch.context() as patch:
-        patch.setattr(forward, "lay_out", stop_at_the_sixth)
+        patch.setattr(backbone, "lay_out", stop_at_the_sixth)
         with pytest.raises(KeyboardInterrupt):
             kind.run(tmp_path, store=tmp_path / "scores")
     found = kind.run(tmp_path, store=tmp_path / "scores")

@@ -2,7 +2,6 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter
 from threading import get_ident
@@ -29,6 +28,7 @@ from rmlab.inference import attention, flex
 from rmlab.inference.attention import PrefixCache
 from rmlab.inference.backbone import Backbone
 from rmlab.inference.flex import Kernels
+from rmlab.inference.memory import out_of_memory
 from rmlab.inference.passes import position_scales
 from rmlab.inference.planning import Packing, lay_out, pack, plan
 
@@ -123,7 +123,6 @@ def test_a_prompt_larger_than_the_budget_is_forwarded_once(
     """
     backbone = load_backbone(architecture, **LONG.get(architecture, {}))
     packing = backbone.packing
-    assert backbone.can_cache()
     reference, sizes = scores_alone(backbone, long_world[0]), forwarded(backbone)
     for budget in (64, 300, 701):
         sizes.clear()
@@ -140,20 +139,16 @@ def test_a_prompt_larger_than_the_budget_is_forwarded_once(
 
 
 @pytest.mark.parametrize("budget", [64, 300])
-@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
-def test_what_is_read_of_earlier_packs_is_kept(
-    load_backbone, long_world, architecture, budget
-):
+def test_what_is_read_of_earlier_packs_is_kept(load_backbone, long_world, budget):
     """Positions all over the texts, as implicit rewards read them: in the prompt, in
     answers that are cut.
     """
-    backbone = load_backbone(architecture, **LONG.get(architecture, {}))
     rng = np.random.default_rng(0)
     reads = [
         np.sort(rng.choice(len(ids), min(len(ids), 30), replace=False))
         for ids in long_world[0]
     ]
-    assert_states_as_alone(backbone, long_world, reads, budget)
+    assert_states_as_alone(load_backbone("llama"), long_world, reads, budget)
 
 
 def test_keys_and_values_are_freed_with_their_prompt(
@@ -168,7 +163,7 @@ def test_keys_and_values_are_freed_with_their_prompt(
             prefixes.append(ref(self))
 
     backbone = load_backbone("llama")
-    monkeypatch.setattr("rmlab.inference.forward.PrefixCache", Noted)
+    monkeypatch.setattr("rmlab.inference.backbone.PrefixCache", Noted)
     steps = backbone.hidden(
         texts,
         [np.array([len(ids) - 1]) for ids in texts],
@@ -187,34 +182,10 @@ def test_keys_and_values_are_freed_with_their_prompt(
     assert len(prefixes) > 1
 
 
-def test_a_model_that_cannot_go_on_forwards_each_text_whole(load_backbone, long_world):
-    """Here one that counts its positions from the first row of a pass: found out by
-    trying, and right all the same.
-    """
-    backbone = load_backbone("llama")
-
-    def count(forward, input_ids, position_ids, **options):
-        first = 0 if position_ids is None else position_ids[:, :1]
-        positions = None if position_ids is None else position_ids - first
-        return forward(input_ids=input_ids, position_ids=positions, **options)
-
-    replace_forward(backbone, count)
-    assert backbone.packing.refused is None
-    assert not backbone.can_cache()
-    passes = plan(
-        *long_world, budget=300, packing=replace(backbone.packing, caches=False)
-    )
-    assert passes.tokens > 2 * fewest_tokens(long_world)
-    assert not any(part.n_to_cache for part in passes.parts)
-    reference, sizes = scores_alone(backbone, long_world[0]), forwarded(backbone)
-    assert_same(scores(backbone, long_world, 300), reference)
-    assert sum(sizes) == passes.tokens
-
-
 def test_out_of_memory_in_the_middle_of_a_prompt(load_backbone, long_world, caplog):
     """What is done stays done; the rest begins anew with half the budget."""
     backbone = load_backbone("llama")
-    assert backbone.can_cache()
+    assert backbone.packing.refused is None
     reference = scores_alone(backbone, long_world[0])
     sizes = run_out_of_memory(backbone, lambda sizes: len(sizes) == 4)
     assert_same(scores(backbone, long_world, 200), reference)
@@ -233,7 +204,7 @@ def test_packs_of_encoders_give_what_each_text_alone_gives(
     world = [np.r_[1, ids] for ids in world[0]], world[1]
     backbone = load_backbone(architecture)
     assert backbone.packing.refused is None
-    assert not backbone.packing.causal
+    assert not backbone.packing.shares
     passes = plan(*world, budget=900, packing=backbone.packing)
     assert passes.tokens == sum(map(len, world[0][:-1])), (
         "the last text stands there twice"
@@ -241,48 +212,31 @@ def test_packs_of_encoders_give_what_each_text_alone_gives(
     assert_as_alone(backbone, world, (1, 250, 900, None), position=0)
 
 
-@pytest.fixture
-def in_batches(monkeypatch):
-    """Models that could be packed go in batches."""
-    monkeypatch.setattr(
-        "rmlab.inference.trial.find_packing", lambda passes: Packing("asked for")
-    )
-
-
-@pytest.mark.parametrize("architecture", ENCODERS)
+@pytest.mark.parametrize("architecture", [*ENCODERS, "llama", "gemma2"])
 def test_batches_give_what_each_text_alone_gives(
-    load_backbone, world, architecture, request
+    load_backbone, world, architecture, monkeypatch
 ):
-    """The first position, with padding in some batches."""
+    """Padding in some of them; the first position of encoders. Models that could be
+    packed are told not to be.
+    """
+    batches = Packing("asked for")
+    monkeypatch.setattr("rmlab.inference.trial.find_packing", lambda passes: batches)
+    position = 0 if architecture in ENCODERS else -1
     world = [np.r_[1, ids, ids[:1].repeat(100)] for ids in world[0]], world[1]
-    backbone = load_backbone(architecture)
-    if architecture != "deberta-v2":
-        request.getfixturevalue("in_batches")
-    passes = plan(*world, budget=3000, packing=Packing("asked for"))
+    passes = plan(*world, budget=3000, packing=batches)
     assert passes.tokens > sum(map(len, world[0][:-1]))
-    assert_as_alone(backbone, world, (1, 900, 3000), position=0)
-
-
-@pytest.mark.parametrize("architecture", DECODERS)
-@pytest.mark.usefixtures("in_batches")
-def test_decoders_can_go_in_batches_too(load_backbone, world, architecture):
-    assert_as_alone(load_backbone(architecture), world, (2000,))
+    backbone = load_backbone(architecture)
+    assert_as_alone(backbone, world, (1, 900, 3000), position)
 
 
 @pytest.mark.parametrize(
-    "config",
-    [
-        {"use_cache": True},
-        {"use_cache": False},
-        {"pad_token_id": 2},
-        {"pad_token_id": None},
-    ],
+    ("name", "value"),
+    [("use_cache", True), ("pad_token_id", 2), ("pad_token_id", None)],
 )
-def test_cache_and_pad_token_settings_change_nothing(load_backbone, world, config):
+def test_cache_and_pad_token_settings_change_nothing(load_backbone, world, name, value):
     backbone = load_backbone("llama")
     reference = scores_alone(backbone, world[0])
-    for name, value in config.items():
-        setattr(backbone.model.config, name, value)
+    setattr(backbone.model.config, name, value)
     assert_same(scores(backbone, world, 700), reference)
     assert_same(scores_alone(backbone, world[0]), reference)
 
@@ -334,10 +288,9 @@ def test_bfloat16_noise_is_at_most_half_of_padding(
         request.getfixturevalue(name),
         load_backbone(architecture, torch.bfloat16),
     )
-    at = -1 if backbone.packing.causal else 0
+    at = -1 if backbone.packing.shares else 0
     single = scores_alone(backbone, world[0], at)
     noise = np.abs(padded_scores(backbone, world[0], at) - single).max()
-    assert name == "world" or backbone.can_cache()
     for budget in budgets:
         apart = np.abs(scores(backbone, world, budget, at) - single).max()
         assert apart <= max(0.5 * noise, 1e-5 * single.std())
@@ -398,44 +351,31 @@ def test_a_stretched_scale_is_not_kept_for_later_texts(load_backbone, world):
     )
 
 
-def test_rotary_settings_of_each_kind_of_layer():
-    """None for layers without positions; a longest text need not be named where no
-    scale depends on it.
-    """
-    config = SimpleNamespace(
-        rope_parameters={
-            "full_attention": None,
-            "sliding_attention": {"rope_type": "default"},
-        }
-    )
-    model = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: config))
-    lengths = np.array([9, 5, 12])
-    assert position_scales(model.config, lengths).tolist() == [0, 0, 0]
-    (
-        config.max_position_embeddings,
-        config.rope_parameters["sliding_attention"]["rope_type"],
-    ) = 8, "dynamic"
-    assert position_scales(model.config, lengths).tolist() == [9, 0, 12]
+_KINDS = {"full_attention": None, "sliding_attention": {"rope_type": "dynamic"}}
+_PLAIN = {"full_attention": None, "sliding_attention": {"rope_type": "default"}}
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"rope_type": "dynamic"}, [0, 30, 0]),
-        ({"rope_type": "longrope"}, [1, 1, 0]),
-        ({"type": "longrope"}, [1, 1, 0]),
-        # Of a window of its own the model of transformers 4 knows nothing.
-        ({"rope_type": "longrope", "original_max_position_embeddings": 25}, [1, 1, 0]),
-        ({"rope_type": "linear"}, [0, 0, 0]),
-        (None, [0, 0, 0]),
+        # As transformers 5 has them: None for layers without positions, and no longest
+        # text need be named where no scale depends on it.
+        ({"rope_parameters": _PLAIN}, [0, 0, 0]),
+        ({"rope_parameters": _KINDS, "max_position_embeddings": 20}, [0, 30, 0]),
+        ({"rope_scaling": {"rope_type": "dynamic"}}, [0, 30, 0]),
+        ({"rope_scaling": {"rope_type": "longrope"}}, [1, 1, 0]),
+        ({"rope_scaling": {"type": "longrope"}}, [1, 1, 0]),
+        ({"rope_scaling": {"rope_type": "linear"}}, [0, 0, 0]),
+        ({"rope_scaling": None}, [0, 0, 0]),
     ],
 )
-def test_rotary_settings_of_transformers_4(settings, expected):
-    text_config = SimpleNamespace(
-        rope_scaling=settings,
-        original_max_position_embeddings=10,
-        max_position_embeddings=20,
-    )
+def test_rotary_settings_of_either_transformers(settings, expected):
+    if "rope_scaling" in settings:
+        settings |= {
+            "original_max_position_embeddings": 10,
+            "max_position_embeddings": 20,
+        }
+    text_config = SimpleNamespace(**settings)
     config = SimpleNamespace(get_text_config=lambda: text_config)
     assert position_scales(config, np.array([12, 30, 9])).tolist() == expected
 
@@ -478,13 +418,18 @@ def test_a_model_that_padding_changes_gets_texts_of_one_length(world, architectu
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("architecture", ["deberta-v2", "roberta"])
-def test_models_that_only_need_their_mask_are_padded(load_backbone, architecture):
+def test_models_that_only_need_their_mask_are_padded(
+    load_backbone, architecture, dtype
+):
+    """RoBERTa counts positions from behind its padding index."""
     if architecture == "roberta":
+        torch.manual_seed(0)
         config = transformers.RobertaConfig(vocab_size=512, **TINY)
-        backbone = Backbone(transformers.RobertaModel(config).eval())
+        backbone = Backbone(transformers.RobertaModel(config).eval().to(dtype))
     else:
-        backbone = load_backbone(architecture)
+        backbone = load_backbone(architecture, dtype)
     assert backbone.packing.refused is not None
     assert backbone.packing.pads
 
@@ -516,9 +461,8 @@ def test_the_model_is_left_as_it_was(load_backbone, world):
 def test_the_model_is_left_as_it_was_after_a_failure(load_backbone):
     backbone = load_backbone("gemma2")
     layout = lay_out(pack([np.arange(5)], [0], 10)[0], [np.arange(5)])
-    calls = backbone.passes.packed_rows(layout, np.array([4])).calls
-    assert [call.kind.window for call in calls] == [16, None]
-    assert not any(call.refused for call in calls)
+    kinds = backbone.passes.packed_rows(layout, np.array([4])).kinds
+    assert [kind.window for kind in kinds] == [16, None]
     assert backbone.model.config._attn_implementation == "eager"
     paths = attention.paths(backbone.model, layout, Kernels())
     with pytest.raises(RuntimeError, match="broken"), paths:
@@ -594,28 +538,22 @@ def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplo
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "is_memory"),
     [
-        torch.OutOfMemoryError(),
-        RuntimeError(
-            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
-        ),
-        RuntimeError(
-            "MPS backend out of memory (MPS allocated: 8.13 GB, other allocations: "
-            "1.02 GB, max: 9.07 GB)"
-        ),
-        ACCELERATOR_ERROR(
-            "CUDA error: out of memory\nCUDA kernel errors might be reported later"
-        ),
-        RuntimeError(
-            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
-        ),
-        RuntimeError("Triton Error [CUDA]: out of memory"),
+        (torch.OutOfMemoryError(), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (ACCELERATOR_ERROR("CUDA error: out of memory\nCUDA kernel errors"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), True),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), True),
+        (RuntimeError("shapes"), False),
     ],
-    ids=["torch", "cpu", "mps", "cuda", "cublas", "triton"],
 )
-def test_out_of_memory_halves_batches_too(caplog, error):
-    backbone = Backbone(Small(400, error))
+def test_a_lack_of_memory_is_told_from_other_errors(error, is_memory):
+    assert out_of_memory(error) == is_memory
+
+
+def test_out_of_memory_halves_batches_too(caplog):
+    backbone = Backbone(Small(400, torch.OutOfMemoryError()))
     texts = list(np.random.default_rng(0).integers(1, 99, (70, 40)))
     assert backbone.packing.refused is not None
     backbone.model.sizes.clear()
@@ -639,15 +577,6 @@ def test_a_text_that_never_fits_is_named(world):
     assert caught.value.__notes__ == [
         f"text {longest} alone, {n_tokens} tokens, does not fit into memory"
     ]
-
-
-def test_other_errors_are_not_taken_for_lack_of_memory(world):
-    with pytest.raises(RuntimeError, match="shapes"):
-        states(
-            Backbone(Small(50, RuntimeError("shapes"))),
-            world,
-            [np.array([0])] * len(world[0]),
-        )
 
 
 def ignore_positions(backbone):
@@ -675,142 +604,77 @@ def add_rows_before(share):
     return lambda backbone: backbone.model.layers[0].register_forward_hook(leak)
 
 
-KINDS = ["full_attention", "linear_attention"]
-HIDDEN_WINDOWS = "it has sliding windows that its layers do not hand to attention"
+def count_from_two(backbone):
+    """Positions of a text alone begin at 2."""
+
+    def shift(forward, input_ids, position_ids=None, **options):
+        if position_ids is None:
+            position_ids = torch.arange(2, 2 + input_ids.shape[1])[None]
+        return forward(input_ids=input_ids, position_ids=position_ids, **options)
+
+    replace_forward(backbone, shift)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "dtype", "change", "reason"),
-    [
-        ("deberta-v2", "float32", lambda backbone: None, ".*attention interface"),
-        (
-            "llama",
-            "float32",
-            put("config.attn_temperature_tuning", True),
-            "its attention scales by rows",
-        ),
-        (
-            "llama",
-            "float32",
-            put("config.layer_types", KINDS),
-            "it has layers of another kind: linear_attention",
-        ),
-        ("llama", "float32", put("config.sliding_window", 8), HIDDEN_WINDOWS),
-        ("llama", "float32", ignore_positions, ".*position_ids.*"),
-        ("llama", "float32", add_rows_before(0.5), ".*different from texts alone.*"),
-        (
-            "llama",
-            "bfloat16",
-            add_rows_before(0.1),
-            ".*different from texts alone.*",
-        ),  # seen where a text begins
-        (
-            "llama",
-            "float32",
-            put("layers.1.self_attn.is_causal", False),
-            ".*both directions",
-        ),
-        pytest.param(
-            "bert",
-            "float32",
-            put("encoder.layer.0.attention.self.is_causal", True),
-            ".*both directions",
-            marks=packed_encoders,
-        ),
-    ],
-)
-def test_models_that_cannot_pack_say_why(
-    load_backbone, architecture, dtype, change, reason
-):
-    backbone = load_backbone(architecture, getattr(torch, dtype))
-    change(backbone)
-    assert re.fullmatch(reason, backbone.packing.refused)
-
-
-@pytest.mark.parametrize(
-    ("architecture", "name"),
-    [
-        pytest.param("bert", "max_position_embeddings", marks=packed_encoders),
-        ("gpt2", "n_positions"),
-    ],
-)
-def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(
-    load_backbone, architecture, name
-):
+def limit_rows(backbone):
     """Some models with learned positions take no more rows than positions, however
     short the texts.
     """
-    assert load_backbone(architecture, **{name: 128}).packing.refused is None
 
     def limit(forward, input_ids, **options):
         if input_ids.shape[1] > 128:
             raise IndexError("index out of range in self")
         return forward(input_ids=input_ids, **options)
 
-    backbone = load_backbone(architecture, **{name: 128})
     replace_forward(backbone, limit)
-    assert (
-        backbone.packing.refused
-        == "it does not run with path attention: index out of range in self"
-    )
 
 
-@packed_encoders
-def test_half_precision_hides_no_other_positions(load_backbone):
-    """RoBERTa counts positions from behind its padding index; where these hardly
-    matter, the end looks the same.
-    """
-    backbone = load_backbone("bert", torch.bfloat16)
-    backbone.model.embeddings.position_embeddings.weight.data *= 0.06
-
-    def shift(forward, input_ids, position_ids, **options):
-        position_ids = (
-            torch.arange(2, 2 + input_ids.shape[1])[None]
-            if position_ids is None
-            else position_ids
-        )
-        return forward(input_ids=input_ids, position_ids=position_ids, **options)
-
-    replace_forward(backbone, shift)
-    refused = backbone.packing.refused
-    assert (
-        refused
-        == "tokens in a pack enter the first layer different from tokens of texts alone"
-    )
-
-
-def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
-    backbone = load_backbone("llama")
-    attend = attention.path_attention
-
-    def with_sinks(*given, **options):
-        return attend(*given, s_aux=1.0, **options)
-
-    attention.register()
-    transformers.AttentionInterface.register("rmlab_paths", with_sinks)
-    try:
-        assert "s_aux" in backbone.packing.refused
-    finally:
-        attention.register.cache_clear()
-        attention.register()
+KINDS = ["full_attention", "linear_attention"]
+SEEN = ".*different from texts alone.*"
+FAILS = "it does not run with path attention.*"
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError, AttributeError, ImportError, AssertionError]
+    ("architecture", "dtype", "change", "reason"),
+    [
+        ("deberta-v2", "float32", lambda backbone: None, ".*attention interface"),
+        ("llama", "float32", put("config.attn_temperature_tuning", True), ".*by rows"),
+        ("llama", "float32", put("config.layer_types", KINDS), ".*linear_attention"),
+        ("llama", "float32", put("config.sliding_window", 8), ".*sliding windows.*"),
+        ("llama", "float32", ignore_positions, ".*position_ids.*"),
+        ("llama", "float32", add_rows_before(0.5), SEEN),
+        ("llama", "bfloat16", add_rows_before(0.1), SEEN),  # where a text begins
+        ("gpt2", "float32", count_from_two, SEEN),
+        ("llama", "float32", put("layers.1.self_attn.forward", None), FAILS),
+        ("gpt2", "float32", limit_rows, FAILS),
+    ],
 )
+def test_models_that_cannot_pack_say_why(
+    load_backbone, architecture, dtype, change, reason
+):
+    options = {"n_positions": 128} if architecture == "gpt2" else {}
+    backbone = load_backbone(architecture, getattr(torch, dtype), **options)
+    change(backbone)
+    assert re.fullmatch(reason, backbone.packing.refused)
+
+
+@packed_encoders
+def test_a_model_that_looks_both_ways_in_some_layers_shares_nothing(
+    load_backbone, world
+):
+    backbone = load_backbone("bert")
+    backbone.model.encoder.layer[0].attention.self.is_causal = True
+    assert not backbone.packing.shares
+
+
 def test_a_model_whose_attention_fails_in_a_pack_goes_in_batches(
-    load_backbone, world, monkeypatch, error
+    load_backbone, world, monkeypatch
 ):
     """As where torch or transformers has renamed something that attention calls."""
     backbone = load_backbone("llama")
     reference = scores_alone(backbone, world[0])
-
-    def fail(*_):
-        raise error("renamed")
-
-    monkeypatch.setattr(attention, "attend", fail)
+    monkeypatch.setattr(attention, "CPU_KERNEL", "_a_kernel_of_another_name")
     packing = backbone.packing
-    assert packing.refused == "it does not run with path attention: renamed"
+    assert packing.refused.startswith("it does not run with path attention")
     assert packing.pads
     assert_same(scores(backbone, world, 700), reference)
 
@@ -858,18 +722,6 @@ def test_the_gpu_block_mask_gives_the_same_attention(
         rtol=1e-4,
         atol=1e-5,
     )
-
-
-def test_a_torch_that_renames_the_cpu_kernel_goes_run_by_run(
-    load_backbone, world, monkeypatch
-):
-    """The kernel that returns the logarithms of its sums is no public name."""
-    assert hasattr(torch.ops.aten, attention.CPU_KERNEL)
-    monkeypatch.setattr(attention, "CPU_KERNEL", "_a_kernel_of_another_name")
-    monkeypatch.setattr(attention, "_attend_segments", None)
-    backbone = load_backbone("llama")
-    assert backbone.packing.refused is None
-    assert_as_alone(backbone, world, (300,))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

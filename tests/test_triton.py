@@ -103,7 +103,7 @@ def test_a_model_scores_as_each_text_alone(load_backbone, monkeypatch, architect
     )
     packing = backbone.packing
     assert packing.refused is None
-    at = [np.array([len(text) - 1 if packing.causal else 0]) for text in texts]
+    at = [np.array([len(text) - 1 if packing.shares else 0]) for text in texts]
     rows = states(backbone, (texts, [0, 0, 0, 1]), at, 1024)
     assert str(backbone.passes.kernels) == "flex attention"
     single = torch.cat(

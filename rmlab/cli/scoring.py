@@ -105,9 +105,9 @@ class Score(shared.ModelOptions, shared.RunOptions, shared.TextOptions):
             texts = list_texts(responses, tables.KEY, lists=False)
             return {"model": model, "texts": len(texts.distinct)}
 
-        from rmlab.inference.chat_formats import read_template
         from rmlab.inference.encoding import encode
         from rmlab.inference.planning import Packing, plan
+        from rmlab.inference.templates import read_template
         from rmlab.scorers.checkpoints.checkpoint import find
         from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
         from rmlab.scorers.models.loading import encodes, window
@@ -126,7 +126,7 @@ class Score(shared.ModelOptions, shared.RunOptions, shared.TextOptions):
             max_length=self.max_length or window(checkpoint.config),
             truncate=self.truncate,
         )
-        packing = Packing(None, causal=not encodes(checkpoint.config))
+        packing = Packing(None, shares=not encodes(checkpoint.config))
         passes = plan(encoded.ids, encoded.groups, packing=packing)
         return {
             "model": model if self.url else checkpoint.title,

@@ -15,12 +15,12 @@ Windows, capped logits and half precision go run by run, in blocks of rows that 
 the keys they can see.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,17 +33,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _NAME = "rmlab_paths"
-# What layers hand over and path attention need not act on: positions are in the keys
-# already, nothing is cached, and the layout says which rows are seen.
-_UNDERSTOOD = {
-    "position_ids",
-    "use_cache",
-    "cache_position",
-    "output_attentions",
-    "is_causal",
-    "layer_head_mask",
-}
-
 # Queries of one call under a window or a cap: few, so that little is computed only to
 # be masked.
 NARROW_ROWS = 64
@@ -52,19 +41,10 @@ NARROW_ROWS = 64
 WIDE_ROWS = 512
 
 # The kernel behind scaled_dot_product_attention on a CPU, which keeps the logarithms of
-# its sums to itself. It is no public name: if torch renames it, decoders in float32 go
-# run by run, as in half precision, which gives the same and takes longer. Flex
-# attention returns these logarithms too (AuxRequest), and would replace it.
+# its sums to itself. It is no public name: if torch renames it, models fail the trial
+# of packs and go in batches, which gives the same and takes longer. Flex attention
+# returns these logarithms too (AuxRequest), and would replace it.
 CPU_KERNEL = "_scaled_dot_product_flash_attention_for_cpu"
-
-
-class Call(NamedTuple):
-    """The request of one attention layer: what it computes, and all that path attention
-    cannot do.
-    """
-
-    kind: Kind
-    refused: tuple[str, ...]
 
 
 @dataclass
@@ -121,7 +101,7 @@ class _Pass:
     kernels: Kernels
     masks: Masks | None
     cache: PrefixCache
-    calls: list[Call] = field(default_factory=list)
+    calls: list[Kind] = field(default_factory=list)
 
 
 # A context variable, as transformers gives attention functions no argument of ours to
@@ -136,13 +116,13 @@ def paths(
     kernels: Kernels,
     masks: Masks | None = None,
     cache: PrefixCache | None = None,
-) -> Iterator[list[Call]]:
+) -> Iterator[list[Kind]]:
     """Let the model attend along the paths of `layout` inside the block; its own
     attention comes back afterwards.
 
     `masks`: of the layout, where attention goes over `kernels`. `cache`: what the pack
     before has left, and where this one leaves what the next needs. Yields the list of
-    attention calls, filled as the layers run.
+    what the attention layers compute, filled as they run.
     """
     register()
     running = _Pass(layout, kernels, masks, cache or PrefixCache())
@@ -178,11 +158,13 @@ def path_attention(
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
-    dropout: float = 0.0,
     **kwargs: object,
 ) -> "tuple[Tensor, None]":
     """Attention of transformers' interface: (1, heads, rows, size) in, (1, rows, heads,
     size) out, along the paths.
+
+    A mask and whatever else a layer asks for is left out: a model that needs it fails
+    the trial of packs.
     """
     # No default: outside of `paths` nothing asks for the name, and a model left with it
     # would fail here, loudly.
@@ -195,12 +177,7 @@ def path_attention(
     if causal is None:
         causal = getattr(module, "is_causal", True)
     kind = Kind(sliding_window, scaling, softcap, bool(causal))
-    requests = {
-        "an attention mask of its own": attention_mask,
-        "dropout": dropout or None,
-        **kwargs,
-    }
-    running.calls.append(Call(kind, _refused(requests)))
+    running.calls.append(kind)
 
     if layout.n_cached or layout.n_to_cache:
         # Layers come to their attention in the same order in every pass: the number of
@@ -216,17 +193,6 @@ def path_attention(
     return out, None
 
 
-def _refused(requests: dict[str, object]) -> tuple[str, ...]:
-    """The names of what is asked for and not understood."""
-    refused = []
-    for name, request in requests.items():
-        # None and False switch things off, whatever they belong to.
-        is_on = request is not None and request is not False
-        if is_on and name not in _UNDERSTOOD:
-            refused.append(name)
-    return tuple(sorted(refused))
-
-
 def attend(
     layout: Layout, kind: Kind, query: "Tensor", key: "Tensor", value: "Tensor"
 ) -> "Tensor":
@@ -236,7 +202,6 @@ def attend(
     `query`: of the forwarded rows; `key`, `value`: of all rows of the layout, cached
     ones first.
     """
-    import torch
 
     # A window that reaches over the longest text is none.
     if kind.window is not None and kind.window > layout.positions.max():
@@ -249,11 +214,7 @@ def attend(
     is_wide = query.dtype.itemsize >= 4
     is_on_cpu = query.device.type == "cpu"
     if sees_whole and has_one_size and is_wide and is_on_cpu:
-        # None where this torch calls it otherwise.
-        operator = getattr(torch.ops.aten, CPU_KERNEL, None)
-        if operator is not None:
-            kernel = operator.default
-            return _attend_segments(kernel, layout, kind.scaling, query, key, value)
+        return _attend_segments(layout, kind.scaling, query, key, value)
 
     out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
     for run in layout.runs:
@@ -349,24 +310,7 @@ def _capped_attention(
     return (weights @ value[:, :, None]).flatten(1, 2)
 
 
-@cache
-def _repeats_heads(kernel: "Callable[..., tuple[Tensor, Tensor]]") -> bool:
-    """Whether query heads that share a key head all get that head from the kernel.
-
-    That of torch 2.6 reads on behind the last key head instead.
-    """
-    import torch
-
-    heads = torch.arange(2.0, device="cpu").reshape(1, 2, 1, 1)
-    numbers = heads.expand(1, 2, 1, 16).contiguous()
-    # One head of keys and values; what lies behind it is the second.
-    shared = numbers[:, :1]
-    attended, _ = kernel(numbers, shared, shared, 0.0, True)
-    return not attended.any()
-
-
 def _attend_segments(
-    kernel: "Callable[..., tuple[Tensor, Tensor]]",
     layout: Layout,
     scaling: float | None,
     query: "Tensor",
@@ -378,10 +322,12 @@ def _attend_segments(
     """
     import torch
 
-    if query.shape[1] != key.shape[1] and not _repeats_heads(kernel):
-        n_queries = query.shape[1] // key.shape[1]
-        key = key.repeat_interleave(n_queries, 1)
-        value = value.repeat_interleave(n_queries, 1)
+    kernel = getattr(torch.ops.aten, CPU_KERNEL).default
+    # The kernel of torch 2.6 reads on behind the last of key heads that are shared.
+    n_sharing = query.shape[1] // key.shape[1]
+    if n_sharing > 1:
+        key = key.repeat_interleave(n_sharing, 1)
+        value = value.repeat_interleave(n_sharing, 1)
 
     n_cached = layout.n_cached
     shape = 1, query.shape[2], query.shape[1], query.shape[3]

@@ -16,22 +16,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.inference.chat_formats import (
+from rmlab.inference.templates import (
     FORMATS,
-    choose_template,
-    choose_tool_template,
-    has_segments,
-    read_template,
-)
-from rmlab.inference.rendering import (
     Conversation,
     TemplateOptions,
     add_system,
+    choose_template,
+    choose_tool_template,
+    has_segments,
     pinned_date,
+    read_template,
     render,
 )
 from rmlab.inference.tokenised import (
     Ids,
+    limit_lengths,
     set_end,
     set_special_tokens,
     tokenise,
@@ -39,7 +38,6 @@ from rmlab.inference.tokenised import (
     tokenise_segments,
     tokenise_steps,
 )
-from rmlab.inference.truncation import limit_lengths
 from rmlab.tables import DataError, is_response, nearest
 
 if TYPE_CHECKING:
@@ -84,14 +82,6 @@ class Encoded:
     reads: list[NDArray[np.intp]] | None = None
 
     @cached_property
-    def keys(self) -> list[str]:
-        """Content hash of each text's ids, and of the positions to read if any."""
-        columns: list[Sequence[NDArray[np.integer]]] = [self.ids]
-        if self.reads is not None:
-            columns.append(self.reads)
-        return [content_key(*arrays) for arrays in zip(*columns, strict=True)]
-
-    @cached_property
     def prompt_end(self) -> NDArray[np.intp]:
         """The last token before each answer: of the assistant's header, or of the
         prompt where the template writes none; 0 where nothing stands before it.
@@ -104,15 +94,6 @@ class _Prompts(NamedTuple):
 
     conversations: list[Conversation]
     groups: NDArray[np.intp]
-
-
-def content_key(*arrays: NDArray[np.integer]) -> str:
-    """Hash of token ids, and of where they are read.
-
-    With markers inside answers the ids alone do not say where.
-    """
-    values = np.concatenate(arrays).astype(np.int32)
-    return hashlib.blake2b(values.tobytes(), digest_size=16).hexdigest()
 
 
 def encode(

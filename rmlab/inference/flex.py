@@ -13,7 +13,7 @@ that gives the same and takes longer.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -140,24 +140,24 @@ def _listed(blocks: "Tensor") -> "tuple[Tensor, Tensor]":
     return counts[None, None], numbers[None, None]
 
 
+@dataclass
 class Masks:
     """The block masks of one pack, each made once for all layers that look alike.
 
     `table`: of the keys, on any device; `n_queries`: rows, filling included.
     """
 
-    def __init__(self, table: "Tensor", n_queries: int) -> None:
-        self._table = table
-        self._n_queries = n_queries
-        self._masks: dict[tuple[Kind, torch.device], BlockMask] = {}
+    table: "Tensor"
+    n_queries: int
+    masks: "dict[tuple[Kind, torch.device], BlockMask]" = field(default_factory=dict)
 
     def of(self, kind: Kind, device: "torch.device") -> "BlockMask":
         """The mask of a kind of layer on a device; a model may be on several."""
         look = kind._replace(scaling=None, softcap=None)
-        if (look, device) not in self._masks:
-            table = self._table.to(device, non_blocking=True)
-            self._masks[look, device] = block_mask(table, self._n_queries, look)
-        return self._masks[look, device]
+        if (look, device) not in self.masks:
+            table = self.table.to(device, non_blocking=True)
+            self.masks[look, device] = block_mask(table, self.n_queries, look)
+        return self.masks[look, device]
 
 
 @dataclass
@@ -176,14 +176,6 @@ class Kernels:
     def serve(self, device: "torch.device") -> bool:
         """Does attention on this device go over kernels?"""
         return device.type not in WITHOUT_KERNELS and not self.trouble
-
-    def refuse(self, reason: str) -> None:
-        """Use no kernel from now on."""
-        self.trouble = reason
-        _log.warning(
-            "attention goes run by run, which gives the same and takes longer: %s",
-            reason,
-        )
 
     def attend(
         self, kind: Kind, query: "Tensor", key: "Tensor", value: "Tensor", masks: Masks
@@ -208,8 +200,13 @@ class Kernels:
         except Exception as error:
             if out_of_memory(error):
                 raise
-            self.refuse(
-                f"no kernel for {n_rows:,} rows on {query.device}: {_first_line(error)}"
+            first_line, *_ = f"{type(error).__name__}: {error}".split("\n")
+            place = f"{n_rows:,} rows on {query.device}"
+            # No kernel is used from now on.
+            self.trouble = f"no kernel for {place}: {first_line:.200}"
+            _log.warning(
+                "attention goes run by run, which gives the same and takes longer: %s",
+                self.trouble,
             )
             return None
         return out[:, :, :n_rows].transpose(1, 2)
@@ -259,8 +256,3 @@ def _fill(states: "Tensor", rows: int) -> "Tensor":
     from torch.nn.functional import pad
 
     return pad(states, (0, 0, 0, rows - states.shape[2]))
-
-
-def _first_line(error: Exception) -> str:
-    first = str(error).split("\n")[0]
-    return f"{type(error).__name__}: {first:.200}"

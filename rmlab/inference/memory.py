@@ -170,32 +170,19 @@ def read_late(
     after the next was launched.
 
     `launched`: gives a key and a tensor per pack, as soon as the pack's work is queued.
-    Where launching fails, the result before it is still handed out before the error
-    goes on.
     """
     waiting: deque[tuple[Key, Download]] = deque()
-    failure: Exception | None = None
-    try:
-        for key, tensor in launched:
-            # One pack may be on its way while the next is launched; without background
-            # copies nothing is gained by holding it back.
-            if tensor.device.type in COPIES_BEHIND:
-                n_ahead = 1
-                download = start_download(tensor)
-            else:
-                n_ahead = 0
-                download = Download(tensor)
-            waiting.append((key, download))
-            while len(waiting) > n_ahead:
-                earlier, download = waiting.popleft()
-                yield earlier, download.read()
-    except Exception as error:
-        failure = error
-
+    for key, tensor in launched:
+        # One pack may be on its way while the next is launched; without background
+        # copies nothing is gained by holding it back.
+        n_ahead = int(tensor.device.type in COPIES_BEHIND)
+        download = start_download(tensor) if n_ahead else Download(tensor)
+        waiting.append((key, download))
+        if len(waiting) > n_ahead:
+            earlier, download = waiting.popleft()
+            yield earlier, download.read()
     for key, download in waiting:
         yield key, download.read()
-    if failure is not None:
-        raise failure
 
 
 class Download(NamedTuple):

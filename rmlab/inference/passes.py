@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from rmlab.inference.attention import Call, PrefixCache, paths
-from rmlab.inference.flex import Kernels, Masks, key_table
+from rmlab.inference.attention import PrefixCache, paths
+from rmlab.inference.flex import Kernels, Kind, Masks, key_table
 from rmlab.inference.memory import offloaded, upload
 from rmlab.inference.planning import (
     Ints,
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 class PackStates(NamedTuple):
-    """Hidden states of some rows of a pack, (n, hidden) float32, and the attention
-    calls that made them.
+    """Hidden states of some rows of a pack, (n, hidden) float32, and what the attention
+    layers computed.
     """
 
     rows: "Tensor"
-    calls: list[Call]
+    kinds: list[Kind]
 
 
 class Passes:
@@ -92,7 +92,7 @@ class Passes:
             masks = None
             if on_kernels:
                 masks = Masks(uploaded["keys"], filled(layout.forwarded))
-            with paths(self.model, layout, self.kernels, masks, cache) as calls:
+            with paths(self.model, layout, self.kernels, masks, cache) as kinds:
                 (states,) = self.forward(
                     input_ids=uploaded["ids"], position_ids=uploaded["positions"]
                 )
@@ -103,7 +103,7 @@ class Passes:
             # Only the wanted rows become float32: heads compute in it, whatever the
             # model's dtype is.
             states = states[uploaded["rows"].to(states.device)].float()
-        return PackStates(states, calls)
+        return PackStates(states, kinds)
 
     def padded_rows(self, sequences: Texts, texts: Ints, reads: Ints) -> "Tensor":
         """Hidden states of right-padded `sequences` at positions `reads` of `texts`

@@ -49,24 +49,22 @@ class Packing:
     """How texts go through a model together.
 
     `refused`: why they cannot share a pack, as half a sentence; None where they can.
-    `causal`: a token sees what comes before it and no more, so that texts with a common
-    beginning share its rows. `pads`: where there are no packs, texts of different
-    lengths can share a batch, since padding changes nothing. `caches`: a prompt that is
-    larger than a pack can be forwarded in several, which hand keys and values on;
-    assumed until `trial.can_cache` tests it at the first such prompt.
+    `shares`: texts with a common beginning share its rows, since a token sees what
+    comes before it and no more; otherwise packs hold whole texts. `pads`: where there
+    are no packs, texts of different lengths can share a batch, since padding changes
+    nothing.
     """
 
     refused: str | None
-    causal: bool = True
+    shares: bool = True
     pads: bool = True
-    caches: bool = True
 
     def __str__(self) -> str:
         """What packs hold, or why there are none."""
         if self.refused:
             lengths = "" if self.pads else "; texts of one length go together"
             return f"none: {self.refused}{lengths}"
-        return "texts with shared beginnings" if self.causal else "whole texts"
+        return "texts with shared beginnings" if self.shares else "whole texts"
 
 
 @dataclass(frozen=True)
@@ -150,11 +148,14 @@ def cut(
     if packing.refused:
         waste = WASTE if packing.pads else 0.0
         parts = pad(count_tokens(chosen), budget, waste)
-    elif packing.causal:
-        parts = pack(chosen, groups[numbers], budget, fill=fill, caches=packing.caches)
+    elif packing.shares:
+        parts = pack(chosen, groups[numbers], budget, fill=fill)
     else:
-        # Only a decoder's texts share rows.
-        parts = pack(chosen, numbers, budget, fill=fill, caches=False)
+        # A text by itself shares nothing, and one that is longer than the budget is a
+        # pack of its own.
+        longest = max(map(len, chosen), default=1)
+        fill = min(fill or budget, budget)
+        parts = pack(chosen, numbers, max(budget, longest), fill=fill)
     return [replace(part, texts=numbers[part.texts]) for part in parts]
 
 
@@ -227,17 +228,14 @@ def pack(
     budget: int,
     *,
     fill: int | None = None,
-    caches: bool = True,
 ) -> list[Part]:
     """Packs of at most `budget` tokens that hold every text of `sequences` once; the
     largest comes first.
 
     `groups[i]`: the number of text i's prompt; only texts of one prompt share rows. A
     prompt whose trie is larger than the budget is cut, and its packs follow one
-    another, each going on from what the one before has cached. Where the model does not
-    allow that (`caches`), its texts share nothing, and one that is longer than the
-    budget is a pack of its own. Pieces that stand alone are put together up to `fill`
-    tokens, by default the budget.
+    another, each going on from what the one before has cached. Pieces that stand alone
+    are put together up to `fill` tokens, by default the budget.
     """
     # What fits into one pack, and the packs of prompts that do not.
     small: list[Part] = []
@@ -246,11 +244,9 @@ def pack(
         pieces = list(_cut_trie(prompt, budget))
         if len(pieces) == 1:
             small += pieces
-        elif caches:
+        else:
             # All are full but the last.
             chains.append(pieces)
-        else:
-            small += _single_texts(prompt)
 
     if fill is None:
         fill = budget
@@ -319,12 +315,6 @@ def _cut_trie(prompt: _PromptTexts, budget: int) -> Iterator[Part]:
             size = 0
         size += length - int(shared[k])
     yield Part(texts[begin:], size, shared[begin:], n_cached)
-
-
-def _single_texts(prompt: _PromptTexts) -> Iterator[Part]:
-    """Each text of a prompt by itself."""
-    for text, length in zip(prompt.texts, prompt.lengths.tolist(), strict=True):
-        yield Part(np.array([text]), length, np.zeros(1, np.intp))
 
 
 def _bins(pieces: list[Part], fill: int) -> list[list[Part]]:

@@ -1,4 +1,6 @@
-"""Rendered texts to token ids: where the response begins, and both ends."""
+"""Rendered texts to token ids: where the response begins, both ends, and texts that are
+longer than the model's window.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 
 from rmlab.inference.planning import common_length
 from rmlab.inference.tokenizer_calls import SpecialTokens, call, special_tokens
-from rmlab.tables import DataError
+from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from transformers import BatchEncoding, PreTrainedTokenizerBase
@@ -87,27 +89,15 @@ def tokenise_segments(
     answers = list(responses)
     if not answers:
         return []
-    encoding = call(tokenizer, prompts, answers, add_special_tokens=True)
-    all_ids = encoding["input_ids"]
-    special = special_tokens(tokenizer)
-    n_closing = len(special.closing)
-    if tokenizer.is_fast:
-        # Segment 1 is the response.
-        starts = [encoding.sequence_ids(i).index(1) for i in range(len(all_ids))]
-    else:
-        # It cannot say where a token stands, and writes the response as it does alone.
-        plain = call(tokenizer, answers, add_special_tokens=False)["input_ids"]
-        starts = []
-        for ids, answer_ids in zip(all_ids, plain, strict=True):
-            starts.append(len(ids) - n_closing - len(answer_ids))
-
+    pairs = call(tokenizer, prompts, answers, add_special_tokens=True)["input_ids"]
+    plain = call(tokenizer, answers, add_special_tokens=False)["input_ids"]
+    opening, closing = map(len, special_tokens(tokenizer))
     texts = []
-    for ids, start in zip(all_ids, starts, strict=True):
+    for ids, answer_ids in zip(pairs, plain, strict=True):
+        # A segment is written as it is alone.
+        start = len(ids) - closing - len(answer_ids)
         text = TokenisedText(
-            np.array(ids, np.int32),
-            start,
-            opening=len(special.opening),
-            closing=n_closing,
+            np.array(ids, np.int32), start, opening=opening, closing=closing
         )
         texts.append(text)
     return texts
@@ -268,3 +258,67 @@ def _enclose(
         start=max(text.start - n_before, 0) + n_opening,
         opening=n_opening,
     )
+
+
+def limit_lengths(
+    texts: list[TokenisedText], max_length: int | None, truncate: str | None
+) -> list[TokenisedText]:
+    """Texts of at most `max_length` tokens; longer ones are refused or cut."""
+    if truncate not in (None, "left", "right"):
+        problem = f"truncate={truncate!r}; {nearest(truncate, ['left', 'right'])}"
+        raise DataError(problem, "None refuses long texts")
+    if max_length is None:
+        if truncate is not None:
+            problem = f"truncate={truncate!r} without max_length"
+            raise DataError(problem, "give the model's window in tokens")
+        return texts
+    if max_length < 2:
+        raise DataError(f"max_length={max_length}", "allowed: 2 tokens or more")
+
+    lengths = np.array([len(text.ids) for text in texts])
+    if (lengths <= max_length).all():
+        return texts
+    if truncate is None:
+        raise _too_long(lengths, max_length)
+
+    cut_texts = []
+    for text in texts:
+        if len(text.ids) > max_length:
+            text = _cut(text, max_length, truncate)
+        cut_texts.append(text)
+    return cut_texts
+
+
+def _too_long(lengths: NDArray[np.intp], max_length: int) -> DataError:
+    """The error of texts that are longer than they may be."""
+    n_long = (lengths > max_length).sum()
+    problem = (
+        f"{n_long} of {len(lengths)} texts are longer than "
+        f"max_length={max_length} tokens; "
+        f"the longest is text {lengths.argmax()} with {lengths.max()}"
+    )
+    return DataError(problem, "pass truncate='left' (keeps the answer) or 'right'")
+
+
+def _cut(text: TokenisedText, max_length: int, truncate: str) -> TokenisedText:
+    """The text without tokens at one of its ends.
+
+    The special tokens around it stay, as encoders are read there.
+    """
+    n_cut = len(text.ids) - max_length
+    if truncate == "left":
+        first_cut = text.opening
+        # Of an answer that is cut too, the rest begins behind the special tokens.
+        start = max(text.start - n_cut, text.opening)
+    else:
+        first_cut = max_length - text.closing
+        start = text.start
+        if start >= first_cut:
+            problem = (
+                f"truncate='right' at {max_length} tokens leaves nothing of a response "
+                f"that begins at token {start}"
+            )
+            raise DataError(problem, "use truncate='left' or a larger max_length")
+
+    ids = np.delete(text.ids, slice(first_cut, first_cut + n_cut))
+    return replace(text, ids=ids, start=start, is_cut=True)

@@ -104,7 +104,7 @@ class Local:
 
     def provenance(self) -> Provenance:
         """Return the model and how it is asked."""
-        from rmlab.inference.rendering import pinned_date
+        from rmlab.inference.templates import pinned_date
 
         return {
             "model": self.checkpoint.name,
@@ -151,7 +151,7 @@ class Local:
 
     def ids(self, question: Question) -> list[int]:
         """Return the question's tokens by the chat template."""
-        from rmlab.inference.rendering import render
+        from rmlab.inference.templates import render
         from rmlab.inference.tokenizer_calls import call
 
         (text,) = render(
@@ -179,7 +179,7 @@ class Local:
 
     @cached_property
     def _chat_template(self) -> str:
-        from rmlab.inference.chat_formats import choose_template
+        from rmlab.inference.templates import choose_template
 
         return choose_template(self.tokenizer, None)[1]
 

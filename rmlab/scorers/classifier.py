@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack, get_args
 
 import numpy as np
 
+from rmlab.inference.backbone import Batch
 from rmlab.inference.encoding import Encoded, encode
-from rmlab.inference.forward import Batch
 from rmlab.metrics.steps import StepRule
 from rmlab.scorers.base import Floats, Provenance
 from rmlab.scorers.checkpoints.adapters import Adapted

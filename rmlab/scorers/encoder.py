@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Literal, TypedDict, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.chat_formats import choose_template, read_template
 from rmlab.inference.encoding import Encoded, Response, encode
-from rmlab.inference.rendering import TemplateOptions, render
+from rmlab.inference.templates import (
+    TemplateOptions,
+    choose_template,
+    read_template,
+    render,
+)
 from rmlab.inference.tokenizer_calls import call
 from rmlab.scorers.base import Prompt, Provenance, hash_parts
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint

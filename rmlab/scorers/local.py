@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from rmlab.findings import Finding
+from rmlab.inference.backbone import Batch
 from rmlab.inference.encoding import Encoded
-from rmlab.inference.forward import Batch
 from rmlab.inference.memory import read_late
 from rmlab.scorers.base import (
     SCORING_VERSION,

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmlab.inference.chat_formats import choose_template
 from rmlab.inference.encoding import Encoded, Response, require_unicode
-from rmlab.inference.rendering import pinned_date, render
+from rmlab.inference.templates import choose_template, pinned_date, render
 from rmlab.inference.tokenizer_calls import call
 from rmlab.scorers.base import Floats, PairScorer, Prompt, require_one_of_each
 from rmlab.scorers.checkpoints.adapters import Adapted

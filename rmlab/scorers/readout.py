@@ -19,9 +19,8 @@ from rmlab.scorers.reads import Read, read_positions
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
-    from rmlab.inference.backbone import Backbone
+    from rmlab.inference.backbone import Backbone, Batch
     from rmlab.inference.encoding import Encoded
-    from rmlab.inference.forward import Batch
     from rmlab.scorers.encoder import TextEncoder
     from rmlab.scorers.models.vocabulary import Vocabulary
 

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmlab.inference.backbone import Backbone
-from rmlab.inference.chat_formats import has_segments
 from rmlab.inference.passes import takes_argument
+from rmlab.inference.templates import has_segments
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:

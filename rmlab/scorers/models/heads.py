@@ -30,7 +30,7 @@ Function = Callable[["Tensor"], "Tensor"]
 GROUP = "rmlab.heads"
 """Entry points of this group are heads from other packages: objects of type `Head`."""
 
-# What RewardBench's runner writes for the models of a row (inference/chat_formats.py).
+# What RewardBench's runner writes for the models of a row (inference/templates.py).
 _ONCE = "reward-bench"
 _TWICE = "reward-bench-twice"
 
