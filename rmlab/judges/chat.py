@@ -99,7 +99,7 @@ class Chat:
         """Return one request. Each sample is a request of its own, with a seed of its
         own.
         """
-        from rmlab.servers import Request
+        from rmlab.servers.http import Request
 
         fields = {
             "model": self.title,
