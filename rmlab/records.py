@@ -139,7 +139,7 @@ def read_header(path: Path) -> list[str]:
 
 def read_csv_lines(path: Path) -> tuple[list[str], list[list[str]]]:
     """Header and rows of a CSV file, separated by commas, semicolons or tabs; every row
-    is as long as the header.
+    is as long as the header. Numbers such as 0,5 beside semicolons have a point.
     """
     header, *lines = _read_lines(path)
     _refuse_repeated(path, header)
@@ -147,14 +147,21 @@ def read_csv_lines(path: Path) -> tuple[list[str], list[list[str]]]:
         if len(line) != len(header):
             cells = f"{len(line)} cells, the header has {len(header)}"
             raise DataError(f"{path}: row {number} has {cells}", "repair the row")
+    if _find_delimiter(_read_text(path)) == ";":
+        lines = _read_decimal_commas(lines)
     return header, lines
 
 
-def has_decimal_commas(path: Path) -> bool:
-    """Whether numbers may be written 0,5: in a CSV file with semicolons, as Excel saves
-    it where the comma is usual.
+def _read_decimal_commas(lines: list[list[str]]) -> list[list[str]]:
+    """The rows with a decimal point in columns of numbers such as 0,5: Excel writes
+    semicolons where the comma is in the numbers.
     """
-    return file_suffix(path) in CSV and _find_delimiter(_read_text(path)) == ";"
+    columns = []
+    for cells in zip(*lines, strict=True):
+        if all(re.fullmatch(r"(-?\d+(,\d+)?(E-?\d+)?)?", cell) for cell in cells):
+            cells = tuple(cell.replace(",", ".") for cell in cells)
+        columns.append(cells)
+    return [list(line) for line in zip(*columns, strict=True)]
 
 
 def _find_delimiter(text: str) -> str:

@@ -42,37 +42,35 @@ class FaultyServer(ThreadingTCPServer):
     headers, JSON value or bytes).
 
     `faults`: how often each of FAULTS happens, as shares of 1. The n-th arrival of a
-    body meets a fault that depends on the seed, the body and n alone, whatever else
-    arrives when; a "timeout" lasts until the client leaves. `delay`: seconds before
-    every answer. `most_open`: the most requests that were worked on at once. `port`: 0
-    takes a free one. `repeats`: seconds after its answer at which the n-th request gets
-    the same answer again.
+    body meets a fault that depends on the body and n alone, whatever else arrives when;
+    a "timeout" lasts until the client leaves. `delay`: seconds before every answer.
+    `most_open`: the most requests that were worked on at once. `port`: 0 takes a free
+    one. `repeats`: seconds after its answer at which the n-th request gets the same
+    answer again.
     """
 
-    allow_reuse_address, request_queue_size = True, 100
+    allow_reuse_address = True
+    request_queue_size = 100
 
-    def __init__(
-        self, respond, *, faults=None, seed=0, delay=0.0, port=0, repeats=None
-    ):
-        self.respond, self.faults, self.seed, self.delay, self.port = (
-            respond,
-            faults or {},
-            seed,
-            delay,
-            port,
-        )
+    def __init__(self, respond, *, faults=None, delay=0.0, port=0, repeats=None):
+        self.respond = respond
+        self.faults = faults or {}
+        self.delay = delay
+        self.port = port
         self.repeats = repeats or {}
-        self.log, self.connections, self.n_open, self.most_open = [], [], 0, 0
-        self.arrivals, self.lock = Counter(), threading.Lock()
+        self.log = []
+        self.connections = []
+        self.n_open = self.most_open = 0
+        self.arrivals = Counter()
+        self.lock = threading.Lock()
 
     def __enter__(self):
         super().__init__(("127.0.0.1", self.port), _Handler)
         # A client that has left between select and accept leaves nothing to accept.
         self.socket.settimeout(1)
         self.port = self.server_address[1]
-        self.thread = threading.Thread(
-            target=self.serve_forever, args=[0.01], daemon=True
-        )
+        self.thread = threading.Thread(target=self.serve_forever, args=[0.01])
+        self.thread.daemon = True
         self.thread.start()
         return self
 
@@ -111,9 +109,7 @@ class FaultyServer(ThreadingTCPServer):
             super().handle_error(request, address)
 
     def draw_fault(self, raw):
-        digest = hashlib.sha256(
-            f"{self.seed} {self.arrivals[raw]} ".encode() + raw
-        ).digest()
+        digest = hashlib.sha256(f"{self.arrivals[raw]} ".encode() + raw).digest()
         self.arrivals[raw] += 1
         draw = int.from_bytes(digest[:6]) / 2**48
         for fault, share in self.faults.items():
@@ -124,24 +120,24 @@ class FaultyServer(ThreadingTCPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     timeout = WAIT
 
     def answer(self):
-        server, length = self.server, int(self.headers.get("content-length", 0))
+        server = self.server
+        length = int(self.headers.get("content-length", 0))
         raw = self.rfile.read(length)
         if len(raw) < length:
             raise ConnectionError("the client left")
-        headers, body = (
-            {name.lower(): value for name, value in self.headers.items()},
-            raw or None,
-        )
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        body = raw or None
         with suppress(ValueError):
             body = json.loads(raw)
         with server.lock:
             fault = server.draw_fault(raw)
             server.log.append(Seen(self.command, self.path, body, headers, fault))
-            self.pause = server.repeats.get(len(server.log))
+            pause = server.repeats.get(len(server.log))
             server.n_open += 1
             server.most_open = max(server.most_open, server.n_open)
         time.sleep(server.delay + 0.2 * (fault == "slow"))
@@ -151,34 +147,28 @@ class _Handler(BaseHTTPRequestHandler):
             outcome = REFUSALS.get(fault) or server.respond(self.path, body, headers)
         if fault == "timeout":
             self.connection.recv(1)
-        if fault not in ("timeout", "hangup"):
-            self.write(
-                fault, *(outcome if isinstance(outcome, tuple) else (200, {}, outcome))
-            )
+        if fault in ("timeout", "hangup"):
+            return
+
+        if not isinstance(outcome, tuple):
+            outcome = 200, {}, outcome
+        reply = self.format_reply(fault, *outcome)
+        self.wfile.write(2 * reply if pause == 0 else reply)
+        if pause:
+            time.sleep(pause)
+            self.wfile.write(reply)
 
     do_GET = do_POST = do_HEAD = do_CONNECT = answer
 
-    def write(self, fault, status, extra, value):
+    def format_reply(self, fault, status, extra, value):
         content = value if isinstance(value, bytes) else json.dumps(value).encode()
-        content = content[: len(content) // 2] if fault == "garbage" else content
-        lines = {
-            "content-type": "application/json",
-            "content-length": len(content),
-        } | extra
-        top = (
-            f"HTTP/1.1 {status} X\r\n"
-            + "".join(f"{k}: {v}\r\n" for k, v in lines.items())
-            + "\r\n"
-        )
-        end = (
-            0
-            if self.command == "HEAD"
-            else len(content) // 2
-            if fault == "cut"
-            else len(content)
-        )
-        reply = top.encode() + content[:end]
-        self.wfile.write(2 * reply if self.pause == 0 else reply)
-        if self.pause:
-            time.sleep(self.pause)
-            self.wfile.write(reply)
+        half = len(content) // 2
+        if fault == "garbage":
+            content = content[:half]
+        headers = {"content-type": "application/json", "content-length": len(content)}
+        lines = [f"{name}: {text}" for name, text in (headers | extra).items()]
+        if fault == "cut":
+            content = content[:half]
+        if self.command == "HEAD":
+            content = b""
+        return "\r\n".join([f"HTTP/1.1 {status} X", *lines, "\r\n"]).encode() + content

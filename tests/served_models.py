@@ -35,14 +35,26 @@ def sigmoid(x):
     return 1 / (1 + math.exp(-x))
 
 
-def rows(score, ids):
-    return np.ravel(score(tuple(ids))).tolist()
-
-
+@dataclass
 class Served:
-    """A server whose rows are as `change(rows)` has them."""
+    """A server whose rows are as `change(rows)` has them.
+
+    `tokenizer`: of the servers that read text. `longest`: tokens that a text is cut to
+    without a word.
+    """
+
+    score: object
+    tokenizer: object = None
+    longest: int = 10**6
 
     change = staticmethod(lambda rows: rows)
+
+    def values(self, ids):
+        """The outputs of a text."""
+        return np.ravel(self.score(tuple(ids[: self.longest]))).tolist()
+
+    def ids(self, text, add_special):
+        return self.tokenizer(text, add_special_tokens=add_special)["input_ids"]
 
 
 @dataclass
@@ -51,88 +63,62 @@ class Vllm(Served):
     second beginning token.
 
     `ignores`: does not know `use_activation`. `bos`: writes a beginning token before
-    ids, too. `counts`: says how many tokens it read. `softmax`: that instead of raw
-    scores. `window`: longer texts are refused.
+    ids, too. `counts`: says how many tokens it read. `window`: longer texts are
+    refused.
     """
 
-    score: object
-    tokenizer: object
     ignores: bool = False
     bos: bool = False
     counts: bool = True
-    softmax: bool = False
     window: int = 2048
 
     def __call__(self, path, body, headers):
         if path == "/v1/models":
             return {"data": [{"id": "org/tiny", "max_model_len": self.window}]}
         assert path in ("/classify", "/pooling"), path
-        texts = [self._ids(text, body) for text in body["input"]]
+        texts = [self.read_text(text, body) for text in body["input"]]
         if max(map(len, texts)) > self.window:
-            return (
-                400,
-                {},
-                {
-                    "error": {
-                        "message": f"maximum context length is {self.window} tokens",
-                        "code": 400,
-                    }
-                },
-            )
-        values = [self._activated(rows(self.score, ids), body) for ids in texts]
-        named = [
-            {"label": f"LABEL_{np.argmax(row)}", "probs": row, "num_classes": len(row)}
-            for row in values
-        ]
-        pooled = [{"object": "pooling", "data": row} for row in values]
-        data = [
-            {"index": i} | row
-            for i, row in enumerate(named if path == "/classify" else pooled)
-        ]
-        n = sum(map(len, texts))
-        usage = {"prompt_tokens": n, "total_tokens": n, "completion_tokens": 0}
-        answer = {
-            "object": "list",
-            "model": body.get("model", "org/tiny"),
-            "data": self.change(data),
-        }
-        return answer | ({"usage": usage} if self.counts else {})
+            message = f"maximum context length is {self.window} tokens"
+            return 400, {}, {"error": {"message": message, "code": 400}}
 
-    def _ids(self, text, body):
+        is_raw = body.get("use_activation", True) is False and not self.ignores
+        data = []
+        for i, ids in enumerate(texts):
+            row = self.values(ids)
+            if not is_raw:
+                row = [sigmoid(x) for x in row]
+            named = {"label": f"LABEL_{np.argmax(row)}", "probs": row}
+            if path == "/pooling":
+                named = {"object": "pooling", "data": row}
+            data.append({"index": i} | named)
+        answer = {"object": "list", "model": body.get("model", "org/tiny")}
+        answer["data"] = self.change(data)
+        if self.counts:
+            n = sum(map(len, texts))
+            usage = {"prompt_tokens": n, "total_tokens": n, "completion_tokens": 0}
+            answer["usage"] = usage
+        return answer
+
+    def read_text(self, text, body):
         if isinstance(text, str):
-            return self.tokenizer(
-                text, add_special_tokens=body.get("add_special_tokens", True)
-            )["input_ids"]
+            return self.ids(text, body.get("add_special_tokens", True))
         return [self.tokenizer.bos_token_id, *text] if self.bos else text
-
-    def _activated(self, row, body):
-        if self.softmax:
-            powers = np.exp(np.array(row) - max(row))
-            return (powers / powers.sum()).tolist()
-        raw = body.get("use_activation", True) is False and not self.ignores
-        return row if raw else [sigmoid(x) for x in row]
 
 
 @dataclass
 class Sglang(Served):
     """SGLang's /classify: raw values in `embedding`, in the order of the texts."""
 
-    score: object
-
     def __call__(self, path, body, headers):
         if path == "/get_model_info":
             return {"model_path": "org/tiny"}
         assert path == "/classify"
         assert "model" not in body
-        texts = body["input_ids"]
-        values = [rows(self.score, ids) for ids in texts]
-        tokens = [{"prompt_tokens": len(ids)} for ids in texts]
-        return self.change(
-            [
-                {"embedding": row, "meta_info": n}
-                for row, n in zip(values, tokens, strict=True)
-            ]
-        )
+        rows = []
+        for ids in body["input_ids"]:
+            counts = {"prompt_tokens": len(ids)}
+            rows.append({"embedding": self.values(ids), "meta_info": counts})
+        return self.change(rows)
 
 
 @dataclass
@@ -141,55 +127,29 @@ class Tei(Served):
     special tokens of its own.
     """
 
-    score: object
-    tokenizer: object
-
     def __call__(self, path, body, headers):
         if path == "/info":
             return {"model_id": "org/tiny"}
         assert path == "/predict"
-        assert all(
-            isinstance(text, list) and len(text) == 1 for text in body["inputs"]
-        ), "a batch, not a pair"
+        assert body["raw_scores"]
         assert body["truncate"] is False
-        ids = [
-            self.tokenizer(text, add_special_tokens=True)["input_ids"]
-            for (text,) in body["inputs"]
-        ]
-        if len(ids) > 32:
-            return 413, {}, {"error": "batch size 33 > maximum allowed batch size 32"}
-        values = [rows(self.score, text_ids) for text_ids in ids]
-        if not body["raw_scores"]:
-            values = [[sigmoid(x) for x in row] for row in values]
-        named = [
-            [{"label": f"LABEL_{i}", "score": x} for i, x in enumerate(row)]
-            for row in values
-        ]
-        return self.change(
-            [sorted(row, key=lambda label: -label["score"]) for row in named]
-        )
+        rows = []
+        for (text,) in body["inputs"]:  # a batch, not a pair
+            labels = []
+            for i, value in enumerate(self.values(self.ids(text, True))):
+                labels.append({"label": f"LABEL_{i}", "score": value})
+            rows.append(sorted(labels, key=lambda label: -label["score"]))
+        return self.change(rows)
 
 
 @dataclass
 class OpenRlhf(Served):
-    """OpenRLHF's /get_reward: text without special tokens of the server's, cut silently
-    at `longest`.
-    """
-
-    score: object
-    tokenizer: object
-    longest: int = 2048
+    """OpenRLHF's /get_reward: text without special tokens of the server's."""
 
     def __call__(self, path, body, headers):
         assert path == "/get_reward"
-        ids = [
-            self.tokenizer(text, add_special_tokens=False)["input_ids"]
-            for text in body["query"]
-        ]
-        rewards = self.change(
-            [rows(self.score, text_ids[: self.longest])[0] for text_ids in ids]
-        )
-        return {"rewards": rewards, "scores": rewards, "extra_logs": {}}
+        rewards = [self.values(self.ids(text, False))[0] for text in body["query"]]
+        return {"rewards": self.change(rewards), "extra_logs": {}}
 
 
 @dataclass
@@ -197,58 +157,45 @@ class Triton(Served):
     """NeMo's reward server at the level of Triton's HTTP protocol, binary tensors
     included.
 
-    `rate(text, add_eos)`: the attributes of one text. `longest`: characters from which
+    `score(text, add_eos)`: the attributes of one text. `longest`: characters from which
     on a text is `exceeded`.
     """
-
-    rate: object
-    longest: int = 10**6
 
     def __call__(self, path, body, headers):
         from tritonclient.utils import deserialize_bytes_tensor
 
         assert path == "/v2/models/reward_model/infer", path
-        size = int(headers["inference-header-content-length"])
-        head, tensors, offset = json.loads(body[:size]), {}, size
-        for tensor in head["inputs"]:
+        offset = int(headers["inference-header-content-length"])
+        tensors = {}
+        for tensor in json.loads(body[:offset])["inputs"]:
             end = offset + tensor["parameters"]["binary_data_size"]
-            tensors[tensor["name"]] = (
-                tensor["shape"],
-                tensor["datatype"],
-                body[offset:end],
-            )
+            form = tensor["shape"], tensor["datatype"]
+            tensors[tensor["name"]] = form, body[offset:end]
             offset = end
-        shape, kind, data = tensors["sentences"]
-        assert kind == "BYTES"
-        assert shape[1:] == [1]
+        form, data = tensors["sentences"]
         texts = [text.decode() for text in deserialize_bytes_tensor(data).tolist()]
-        assert tensors["add_EOS"][:2] == ([len(texts), 1], "BOOL")
-        add_eos = [bool(byte) for byte in tensors["add_EOS"][2]]
-        values = self.change(
-            [
-                (self.rate(t, eos), len(t) > self.longest)
-                for t, eos in zip(texts, add_eos, strict=True)
-            ]
-        )
-        rewards, exceeded = zip(*values, strict=True)
-        arrays = {
-            "rewards": ("FP32", np.array(rewards, np.float32)),
-            "exceeded": ("BOOL", np.array(exceeded)[:, None]),
-        }
-        outputs = [
-            {
-                "name": name,
-                "datatype": kind,
-                "shape": list(x.shape),
-                "parameters": {"binary_data_size": x.nbytes},
-            }
-            for name, (kind, x) in arrays.items()
-        ]
-        head = json.dumps(
-            {"model_name": "reward_model", "model_version": "1", "outputs": outputs}
-        ).encode()
+        assert form == ([len(texts), 1], "BYTES")
+        form, data = tensors["add_EOS"]
+        assert form == ([len(texts), 1], "BOOL")
+
+        rows = []
+        for text, eos in zip(texts, data, strict=True):
+            rows.append((self.score(text, bool(eos)), len(text) > self.longest))
+        rewards, exceeded = zip(*self.change(rows), strict=True)
+        outputs = []
+        content = b""
+        for name, kind, values in (
+            ("rewards", "FP32", np.array(rewards, np.float32)),
+            ("exceeded", "BOOL", np.array(exceeded)[:, None]),
+        ):
+            size = {"binary_data_size": values.nbytes}
+            output = {"name": name, "datatype": kind, "shape": list(values.shape)}
+            outputs.append(output | {"parameters": size})
+            content += values.tobytes()
+        model = {"model_name": "reward_model", "model_version": "1"}
+        head = json.dumps(model | {"outputs": outputs}).encode()
         headers = {
             "inference-header-content-length": len(head),
             "content-type": "application/octet-stream",
         }
-        return 200, headers, head + b"".join(x.tobytes() for _, x in arrays.values())
+        return 200, headers, head + content

@@ -350,7 +350,7 @@ HOMES = [
     "judges",
     "toy",
 ]
-HOMES += ["benchmarks", "inference"]
+HOMES += ["benchmarks"]
 
 
 def test_every_public_name_is_in_the_reference(site):

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from fakes import toy_responses
-from judge_fakes import longer, pair_judge, rating_judge
+from judge_fakes import longer, pair_judge
 from judge_fakes import responses as judge_responses
 from pairwise_models import save
 from safetensors.torch import load_file, save_file
@@ -476,18 +476,3 @@ def test_a_server_that_cuts_long_questions_is_named():
     judge = pair_judge(lambda *_: Completion("[[A]]", prompt_tokens=900))
     assert examine(judge, table).loc["truncated", "status"] == "warn"
     assert examine(judge, table[is_long]).loc["truncated", "status"] == "pass"
-
-
-@pytest.mark.parametrize(("rating", "status"), [("[[7]]", "warn"), (None, "pass")])
-def test_a_judge_that_rates_all_answers_alike_is_named(rating, status):
-    judge = rating_judge(lambda text, question: rating or f"[[{len(text) % 9 + 1}]]")
-    report = examine(judge, judge_responses(20), sample=20)
-    assert report.loc["spread", "status"] == status
-    assert report.index.tolist() == [
-        "answers",
-        "verdict",
-        "length",
-        "repeat",
-        "spread",
-    ]
-    assert report.loc["repeat", "status"] == "pass"

@@ -158,7 +158,6 @@ def test_as_many_verdicts_are_told_apart_as_the_question_asks_for(
     "words",
     [
         "[[1]] if the first answer is better, otherwise [[2]]",
-        "[[A]], [[B]] or [[no answer]]",
         "[[A>>>B]], [[A>>B]], [[A>B]], [[A=B]], [[B>A]], [[B>>A]] or [[B>>>A]]",
         r"\boxed{X} or \boxed{Y}",
     ],
@@ -210,7 +209,6 @@ def test_ties_are_rated_by_the_callers_rating_and_after_a_list_by_the_default(tm
 @pytest.mark.parametrize(
     "options",
     [
-        {"mode": "rating", "reader": "yes-no"},
         {"mode": "pairwise", "reader": "yes-no"},
         {"mode": "logprob", "reader": "letter"},
     ],

@@ -13,7 +13,6 @@ import rmlab
 from rmlab.benchmarks import load, named
 from rmlab.benchmarks.m_reward_bench import _COUNTS
 from rmlab.benchmarks.reward_bench import SECTIONS
-from rmlab.tables import DataError
 
 LANGUAGES = {"arb_Arab": "ar", "deu_Latn": "de", "zho_Hans": "zh"}
 
@@ -87,12 +86,3 @@ def test_translations_of_a_task_are_one_cluster(folder):
     rows.write_text(json.dumps([row | texts for row in released]))
     tasks = load("m-reward-bench", path=rows)["task"]
     assert set(tasks) == {"task 1554"}, "one problem in two programming languages"
-
-
-def test_a_row_without_a_language_is_named(folder):
-    row = language_rows("de", 0)[0]
-    for column, value in (("language", None), ("source", "trivia")):
-        path = folder / "rows.json"
-        path.write_text(json.dumps([row, row | {"id": 1, column: value}]))
-        with pytest.raises(DataError, match=rf"row 1.*'{column}'"):
-            load("m-reward-bench", path=path)

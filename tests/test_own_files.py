@@ -129,14 +129,13 @@ LISTS = {
 }
 BOTH = list(zip(CHOSEN, REJECTED, strict=True))
 NAMED = [{"chosen": chosen, "rejected": rejected} for chosen, rejected in BOTH]
-MODELS = {"model_a": ["x", "x", "y"], "model_b": ["y", "y", "x"]}
 SCORED = {
     "score_chosen": PAIR | {"score_chosen": CHOSEN, "score_rejected": REJECTED},
     "chosen_score": PAIR | {"chosen_score": CHOSEN, "rejected_score": REJECTED},
     "object of scores": PAIR | {"scores": NAMED},
     "list of scores": PAIR | {"scores": [*map(list, BOTH)]},
     "winner a/b": SIDES | {"winner": ["a", "b", "a"]},
-    "winner by name": SIDES | MODELS | {"winner": ["x", "y", "y"]},
+    "winner by column": SIDES | {"winner": ["response_a", "response_b", "a"]},
     "label 1/0": ANSWERS | {"label": [1, 0] * 3},
     "label true/false": ANSWERS | {"label": [True, False] * 3},
     "label chosen/rejected": ANSWERS | {"label": ["chosen", "rejected"] * 3},
@@ -414,12 +413,11 @@ WINNERS = [  # Column, cells, other columns; what is left out. First and last ar
     ("winner", [1, "?", 2], {}, {"'?'": 1}),
     ("winner", ["A>>B", "A=B", "B > A"], {}, {"tie": 1}),
     ("winner", ["model_a", "tie", "model_b"], {}, {"tie": 1}),
-    ("winner", ["m-2.0", "Tie (bothbad)", "m-2"], {}, {"tie": 1}),
+    ("winner", ["response_a", "Tie (bothbad)", "b"], {}, {"tie": 1}),
     ("winner", ["a", None, "b"], {}, {"None": 1}),
     ("winner", ["a", "nan", "b"], {}, {"'nan'": 1}),
     ("winner", ["a", "-inf", "b"], {}, {"'-inf'": 1}),
-    ("winner", ["a", "m", "b"], {"model_a": "m", "model_b": "m"}, {"'m'": 1}),
-    ("winner_a", [1, "yes", 0], {"winner_b": [0, 0, 1]}, {"('yes', '0')": 1}),
+    ("winner_a", ["1", "yes", "0"], {"winner_b": [*"001"]}, {"('yes', '0')": 1}),
     ("winner_a", [1, 0, 0], {"winner_b": [0, 0, 1]}, {"tie": 1}),
 ]
 
@@ -427,8 +425,7 @@ WINNERS = [  # Column, cells, other columns; what is left out. First and last ar
 @pytest.mark.parametrize(("column", "cells", "others", "lost"), WINNERS)
 def test_ways_to_write_a_winner(tmp_path, caplog, column, cells, others, lost):
     """Those without a winner are left out and counted; the others keep their ids."""
-    names = {"model_a": "m-2.0", "model_b": "m-2"} | others
-    content = battles(column, cells, score_a=1.0, score_b=0.0, **names)
+    content = battles(column, cells, score_a=1.0, score_b=0.0, **others)
     for source in (content, write(content, tmp_path / "x.csv")):
         responses = load_preferences(source)
         assert shown(responses) == ["x>y", "y>x"]
@@ -493,7 +490,7 @@ def test_labels_of_shp():
 
 # What is refused, and what to type.
 
-BAD_SCALES = [[2, 4], [0, 3], [1, 4], [-3, -1], [1, 1], [0.2, 0.9], [0, 10]]
+BAD_SCALES = [[2, 4], [0, 3], [1, 4], [1, 1], [0.2, 0.9], [0, 10]]
 SAID = system("Be long.")
 IMAGE = {"role": "user", "content": [{"type": "image", "url": "x"}]}
 ID = rows(id=1, prompt=["1?", "2?"], chosen="a", rejected="c")
@@ -501,9 +498,9 @@ LONG = {"id": 1, "prompt": "p", "response": [*"xy"], "label": [1, 0], "domain": 
 BAD = [  # Rows, options, what the message names.
     ([{"prompt": "1?", "chosen": "a"}], {}, "rejected.*columns="),
     ([{"chosen": "a", "rejected": "b"}], {}, r"row 0: no prompt.*--column prompt="),
-    ([ONE | {"chosen": []}], {}, r"'chosen' .* \[\]"),
+    ([ONE | {"chosen": []}], {}, "row 0"),
     ([ONE | {"subset": ["x"]}], {}, r"row 0: 'subset' .*\['x'\]"),
-    ([ONE | {"id": True}], {}, "row 0.*'id' .*True"),
+    ([ONE | {"id": None}, ONE | {"id": "x"}], {}, "row 0.*'id' .*None"),
     ([ONE | {"prompt": "cut \ud83d"}], {}, "row 0"),
     ([ONE | {"images": ["x.png"]}], {}, "row 0"),
     ([ONE | {"prompt": [IMAGE]}], {}, "row 0"),
@@ -520,17 +517,11 @@ BAD = [  # Rows, options, what the message names.
         "'labels' .*1 or 0",
     ),
     ([SAFER], {}, "better_response_id"),
-    ([NAMES], {}, r"\{'winner': 'chosen'\}"),
-    (PUBLIC["ranked"], {"columns": {"rating": "rank"}}, r"columns=\{'rank': 'rank'\}"),
-    (
-        [{"prompt": "p", "responses": [*"xy"], "ranks": [1, 2]}],
-        {"columns": {"ratings": "ranks"}},
-        "rank",
-    ),
     ([{"prompt": "p", "answers": [RANKS[1] | {"rank": "second"}]}], {}, "row 0"),
     (rows(prompt="p", completion=[*"ab"], label=True), {}, "load_pool"),
-    (rows(**LONG | {"prompt": [*"pq"]}), {}, "row 1"),
-    (rows(**LONG, subset=[*"st"]), {}, "into one column"),
+    (rows(**LONG | {"prompt": [*"pq"]}), {}, "id 1"),
+    (rows(**LONG, subset=[*"st"]), {}, "id 1"),
+    (rows(**LONG) + rows(**LONG, subset="t"), {}, "'id' '1' occurs twice"),
     (
         battles("overall_preference", [1, 2, 3]),
         {"better": "b"},
@@ -554,11 +545,6 @@ BAD = [  # Rows, options, what the message names.
     (ID, {"columns": {"winner": "chosen"}}, "no column for a and b; .*columns="),
     ([], {}, "no rows"),
     ([ONE], {"name": "cut \ud83d"}, r"name: .*\\ud83d"),
-    (
-        rows(id=0, model=[*"AB"], prompt="p", chosen=[*"ab"], rejected="c"),
-        {"columns": {"model": "model"}},
-        "id 0|repeat|'id'",
-    ),
 ]
 
 
@@ -617,7 +603,7 @@ def test_bad_rows_are_refused_or_dropped_and_counted(bad):
         load_preferences(content)
     responses = load_preferences(content, on_bad_rows="drop")
     assert responses["prompt"].unique().tolist() == ["p0", "p3"]
-    assert responses.attrs["understood"]["bad_rows"] == 2
+    assert left_out(responses) == {"cannot be read": 2}
 
 
 def test_what_was_understood(caplog):
@@ -639,8 +625,6 @@ def test_what_was_understood(caplog):
 
     load_preferences(rows(prompt="p", chosen="a", rejected=[*"bc"]))
     assert "pairs, 2 comparisons; 1 families" in caplog.text
-    load_preferences([{"prompt": "p", "completions": [*"ab"], "labels": [1, 0]}])
-    assert "steps" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -784,9 +768,15 @@ OTHERS = [  # Rows, columns, and scores, ids and labels of the table.
         ([0.5, 0.25, 1.5, 0.25, 2.5, 0.25], "001122", "crcrcr"),
     ),
     (
-        rows(rewards=[[3, 1, 2]] * 2, right=[1, 2]),
-        {"scores": "rewards", "num_correct": "right"},
-        ([3, 1, 2, 3, 1, 2], "000111", "crrccr"),
+        rows(rewards=[[3, 1, 2]] * 2),
+        {"scores": "rewards"},
+        ([3, 1, 2, 3, 1, 2], "000111", "crrcrr"),
+    ),
+    # The first was taken for the chosen answer, whatever the labels.
+    (
+        rows(key=1, marks=[[0, 1]], rewards=[[3, 1]]),
+        {"id": "key", "scores": "rewards", "labels": "marks"},
+        ([3, 1], "11", "rc"),
     ),
     (
         rows(k="7", side=["chosen", "rejected", "rejected"], r=["1.5", 1, 0]),
@@ -1069,7 +1059,7 @@ def test_repeated_prompts_are_one_cluster(tmp_path, caplog):
     assert not caplog.records
     scores = read_scores(often)
     responses = load_preferences(often)
-    assert len(caplog.records) == 1
+    assert caplog.records
     assert scores["id"].nunique() == 240
     assert scores["family"].nunique() == responses["family"].nunique() == 60
     columns = ["overall", "se", "low", "high", "n_prompts"]
@@ -1180,7 +1170,7 @@ def test_pools_of_files_and_frames(tmp_path):
     pool = load_pool(rows(**LONG | {"id": [1, 2]}), prompt="prompt")
     assert pool["n_candidates"].tolist() == [2, 2]
     for bad in (LONG | {"prompt": [*"pq"]}, LONG | {"subset": [*"st"]}):
-        with pytest.raises(DataError, match="row 1"):
+        with pytest.raises(DataError, match="'id' '1' occurs twice"):
             load_pool(rows(**bad))
 
 

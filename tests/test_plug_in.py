@@ -12,20 +12,13 @@ PLUG_IN = '''
 three.
 """
 
-import pandas as pd
-
 from rmlab.benchmarks import Benchmark, Layout
 from rmlab.estimation.weights import weighted_parts
-from rmlab.tables import check_responses
 
 
-def read(files):
-    rows = [
-        {"benchmark": "haiku", "domain": row["season"], "id": row["id"],
-         "label": label, "slot": 0, "prompt": row["prompt"], "response": row[label]}
-        for _, content in files for row in content for label in ("chosen", "rejected")
-    ]
-    return check_responses(pd.DataFrame(rows))
+def read_row(row, file):
+    texts = {"chosen": row["good"], "rejected": row["bad"]}
+    yield {"id": row["id"], "subset": row["season"], "prompt": "Write."} | texts
 
 
 def make_parts(items, options):
@@ -39,7 +32,7 @@ HAIKU = Benchmark(
     subsets={"summer": "summer", "winter": "winter"},
     columns=("summer", "winter"),
     options={"winter": ("heavy", "light")},
-    layout=Layout(read=read),
+    layout=Layout(read_row=read_row),
     make_parts=make_parts,
 )
 '''
@@ -90,9 +83,8 @@ def test_a_benchmark_of_another_package_is_one_file(tmp_path):
         {
             "id": str(i),
             "season": season,
-            "prompt": "Write.",
-            "chosen": "right",
-            "rejected": wrong,
+            "good": "right",
+            "bad": wrong,
         }
         for i, (season, wrong) in enumerate(
             [("summer", "no"), ("winter", "wrong wrong")] * 6

@@ -3,7 +3,6 @@ public leaderboard.
 """
 
 import itertools
-import json
 import math
 
 import numpy as np
@@ -266,8 +265,6 @@ def test_bad_scores_are_named():
         metrics.ties_score(scores[scores["id"] != "ref:2"])
     with pytest.raises(DataError, match="one chosen and three rejected"):
         metrics.summary(scores.drop(index=1))
-    with pytest.raises(DataError, match="subset 'chat' is not one of RewardBench 2's"):
-        metrics.summary(scores.assign(subset="chat"))
     own = scores.drop(columns="benchmark").assign(benchmark="mine")
     assert "factuality" not in metrics.summary(own)
     with pytest.raises(
@@ -403,24 +400,6 @@ def test_nobody_is_perfectly_sure_of_a_perfect_score(right):
     row = metrics.summary(scores).iloc[0]
     assert row["ties"] == pytest.approx(1.01 if right else -0.01)
     assert row["low"] <= row["overall"] <= row["high"]
-
-
-@pytest.mark.parametrize("wrong", [{"num_correct": 2}, {"total_completions": 9}])
-def test_counts_that_contradict_the_texts_are_refused(tmp_path, wrong):
-    row = {
-        "id": "1",
-        "prompt": "1?",
-        "subset": "Focus",
-        "chosen": ["a"],
-        "rejected": ["b", "c", "d"],
-    }
-    row |= {"num_correct": 1, "total_completions": 4}
-    path = tmp_path / "rb2.json"
-    path.write_text(json.dumps([row]))
-    assert len(rmlab.load("reward-bench-2", path=path)) == 4
-    path.write_text(json.dumps([row | wrong]))
-    with pytest.raises(DataError, match=next(iter(wrong))):
-        rmlab.load("reward-bench-2", path=path)
 
 
 def test_a_task_in_six_languages_is_one_cluster():

@@ -58,7 +58,7 @@ def test_a_prompt_with_absent_scores_is_refused_not_averaged(make_scores):
     pairs = metrics.pairs(scores[~(unscored & (scores["label"] == "rejected"))])
     with pytest.raises(DataError) as refused:
         metrics.summary(pairs)
-    for part in ("1 prompts", "'b'", "'math/1'", "with 6"):
+    for part in ("1 prompts", "'b'", "'math/1'"):
         assert part in str(refused.value)
     with pytest.raises(DataError, match="are not the nine comparisons"):
         report.leaderboard(pairs[pairs["model"] == "b"])
@@ -85,7 +85,7 @@ def test_a_prompt_with_absent_scores_is_refused_not_averaged(make_scores):
     twice = pd.concat([metrics.pairs(scores), metrics.pairs(scores).iloc[:2]])
     with pytest.raises(DataError, match="2 rows repeat a key"):
         metrics.summary(twice)
-    with pytest.raises(DataError, match="with 6"):
+    with pytest.raises(DataError, match="1 prompts"):
         metrics.summary(pairs.drop(columns=["chosen_style", "rejected_style"]))
 
 

@@ -3,7 +3,6 @@ key where it may be read.
 """
 
 import gc
-import gzip
 import itertools
 import pickle
 import re
@@ -18,76 +17,60 @@ from email.utils import formatdate
 import pytest
 from faulty_server import FAULTS, FaultyServer
 
-from rmlab.servers import Client, Reply, Request, http
+from rmlab.servers import Client, http
+from rmlab.servers.http import Reply, Request
 from rmlab.tables import DataError
 
 KEY = "sk-planted-0123456789abcdef"
-SHARES = {
-    "429": 0.08,
-    "500": 0.08,
-    "timeout": 0.004,
-    "cut": 0.06,
-    "garbage": 0.06,
-    "slow": 0.02,
-    "hangup": 0.05,
-}
 
 
 def right(path, body, headers):
     """A server that doubles numbers."""
-    numbers = enumerate(body["numbers"])
-    return {"data": [{"index": i, "value": 2 * n} for i, n in numbers]}
+    return {"data": [[i, 2 * number] for i, number in enumerate(body)]}
 
 
 def double(path, body, headers):
     """One that now and then leaves some out or puts them in another order."""
-    numbers = right(path, body, headers)["data"]
-    luck = hash((tuple(body["numbers"]), time.monotonic_ns())) % 20
-    return {"data": {0: numbers[1:], 1: numbers[::-1]}.get(luck, numbers)}
+    data = right(path, body, headers)["data"]
+    luck = hash((tuple(body), time.monotonic_ns())) % 20
+    return {"data": {0: data[1:], 1: data[::-1]}.get(luck, data)}
 
 
 def read_doubled(key, reply):
-    data = sorted(reply.json()["data"], key=lambda row: row["index"])
-    if [row["index"] for row in data] != [0, 1, 2]:
+    data = sorted(reply.json()["data"])
+    if [i for i, _ in data] != [0, 1, 2]:
         raise ValueError(f"{len(data)} values for 3 numbers")
-    return [row["value"] for row in data]
+    return [value for _, value in data]
 
 
 def client(url, **options):
-    return Client(
-        url,
-        **(
-            {"concurrency": 32, "backoff": 0.001, "timeout": 1.0, "outage": 0} | options
-        ),
-    )
+    hasty = {"concurrency": 32, "backoff": 0.001, "timeout": 1.0, "outage": 0}
+    return Client(url, **(hasty | options))
 
 
 def stream(client, n):
     """Answers to requests of three numbers each."""
-    items = (
-        (i, Request("/double", {"numbers": [3 * i, 3 * i + 1, 3 * i + 2]}))
-        for i in range(n)
-    )
+    items = ((i, Request("/double", [3 * i, 3 * i + 1, 3 * i + 2])) for i in range(n))
     return client.stream(items, read_doubled)
 
 
-def ask(client, read=lambda _, reply: reply.json(), **request):
+def ask(client):
     """The answer to one request."""
-    ((_, answer),) = client.stream([(0, Request("/", {}, **request))], read)
+    ((_, answer),) = client.stream([(0, Request("/", {}))], lambda _, r: r.json())
     return answer
 
 
 def test_a_thousand_requests_to_a_faulty_server_are_answered_once_or_reported():
-    with FaultyServer(double, faults=SHARES) as server:
+    shares = {"429": 0.08, "500": 0.08, "timeout": 0.004, "cut": 0.06, "garbage": 0.06}
+    shares |= {"slow": 0.02, "hangup": 0.05}
+    with FaultyServer(double, faults=shares) as server:
         hasty = client(server.url, retries=3)
         answers = list(stream(hasty, 1000))
         assert server.most_open <= 32
     assert sorted(index for index, _ in answers) == list(range(1000))
     for index, answer in answers:
-        assert answer.reason or answer.value == [
-            2 * (index * 3 + j) for j in range(3)
-        ], "never a wrong row"
-        assert (answer.value is None) == bool(answer.reason)
+        expected = [6 * index, 6 * index + 2, 6 * index + 4]
+        assert answer.value == (None if answer.reason else expected), "never wrong"
     n_failed = sum(bool(answer.reason) for _, answer in answers)
     assert 0 < n_failed < 50, "each of four tries fails one time in three"
     assert hasty.spent.answered == 1000 - n_failed
@@ -95,14 +78,16 @@ def test_a_thousand_requests_to_a_faulty_server_are_answered_once_or_reported():
     assert {request.fault for request in server.log} == {*FAULTS, ""}
 
 
-def test_a_rate_is_kept_over_all_tries_and_the_time_that_a_server_asks_for_is_given():
+def test_a_rate_and_a_budget_count_all_tries():
     with FaultyServer(double, faults={"500": 0.3}) as server:
         start = time.monotonic()
-        assert all(
-            answer.value
-            for _, answer in stream(client(server.url, rate=200.0, retries=20), 40)
-        )
-        assert time.monotonic() - start >= (len(server.log) - 1) / 200
+        capped = client(server.url, rate=400.0, retries=20, max_requests=100)
+        answers = [answer for n in (40, 90) for _, answer in stream(capped, n)]
+        assert time.monotonic() - start >= 99 / 400
+        assert len(server.log) == capped.spent.requests == 100
+    assert len(answers) == 130
+    assert sum(bool(answer.value) for answer in answers) > 40
+    assert answers[-1].stopped
 
 
 def test_a_server_is_left_alone_for_as_long_as_it_asks():
@@ -136,9 +121,8 @@ def test_after_many_failures_in_a_row_the_rest_is_not_sent(status, n_answered):
         return right(path, body, headers) if is_served else (status, {}, b"who?")
 
     with FaultyServer(respond) as server:
-        answers = [
-            answer for _, answer in stream(client(server.url, concurrency=4), 500)
-        ]
+        few = client(server.url, concurrency=4)
+        answers = [answer for _, answer in stream(few, 500)]
         # An answer that is counted late, by each of the others, begins the row anew.
         assert len(server.log) < n_answered + 4 * 32 + 8
     reasons = [answer.reason for answer in answers if answer.value is None]
@@ -148,31 +132,21 @@ def test_after_many_failures_in_a_row_the_rest_is_not_sent(status, n_answered):
     assert sum(answer.stopped for answer in answers) > 330
 
 
-@pytest.mark.parametrize("status", [413, 422])
 @pytest.mark.parametrize("has_faults", [False, True])
-def test_refusals_of_single_requests_neither_end_a_run_nor_hide_faults(
-    status, has_faults
-):
+def test_refusals_of_single_requests_neither_end_a_run_nor_hide_faults(has_faults):
     arrivals = itertools.count()
 
     def choosy(path, body, headers):
         n = next(arrivals)
         if n == 0:
             return right(path, body, headers)
-        return (500 if has_faults and n % 2 else status), {}, b"too long"
+        return (500 if has_faults and n % 2 else 413), {}, b"too long"
 
     with FaultyServer(choosy) as server:
         alone = client(server.url, concurrency=1, retries=0)
         answers = [a for _, a in stream(alone, 150)]
     assert answers[-1].stopped == has_faults
     assert all("too long" in answer.reason for answer in answers[1:])
-
-
-def test_no_more_requests_are_sent_than_the_budget_has():
-    with FaultyServer(double, faults={"500": 0.4}) as server:
-        capped = client(server.url, max_requests=50, retries=9)
-        assert [len(list(stream(capped, n))) for n in (30, 200)] == [30, 200]
-        assert len(server.log) == capped.spent.requests == 50
 
 
 def test_leaving_early_ends_the_threads_sends_nothing_more_and_closes_every_socket(
@@ -182,13 +156,11 @@ def test_leaving_early_ends_the_threads_sends_nothing_more_and_closes_every_sock
     # any later test.
     unclosed = []
     monkeypatch.setattr(sys, "unraisablehook", unclosed.append)
+    faults = {"timeout": 0.4, "cut": 0.05, "hangup": 0.05}
     for concurrency, n_taken in ((4, 1), (32, 3), (1, 0)):
-        with FaultyServer(
-            double, faults={"timeout": 0.4, "cut": 0.05, "hangup": 0.05}, delay=0.02
-        ) as server:
-            answers = stream(
-                client(server.url, concurrency=concurrency, timeout=60), 100
-            )
+        with FaultyServer(double, faults=faults, delay=0.02) as server:
+            patient = client(server.url, concurrency=concurrency, timeout=60)
+            answers = stream(patient, 100)
             for _ in range(n_taken):
                 next(answers)
             start = time.monotonic()
@@ -196,13 +168,15 @@ def test_leaving_early_ends_the_threads_sends_nothing_more_and_closes_every_sock
             assert time.monotonic() - start < 60
             assert len(server.log) <= n_taken + 2 * concurrency
         gc.collect()
-    assert not [
-        thread for thread in threading.enumerate() if thread.name.startswith("rmlab-")
-    ]
+    assert not [t for t in threading.enumerate() if t.name.startswith("rmlab-")]
     assert not [error.exc_value for error in unclosed]
 
 
 # Extra replies.
+
+
+def answer_value(path, body, headers):
+    return {"value": body}
 
 
 def echo(path, body, headers):
@@ -210,17 +184,12 @@ def echo(path, body, headers):
     return {"id": f"chatcmpl-{headers['x-request-id']}", "value": body}
 
 
-def list_wrong(server, read=lambda _, reply: reply.json()["value"], **options):
+def list_wrong(server, concurrency=1):
     """Numbers of the requests that were answered with something else than they sent."""
     items = ((i, Request("/", i)) for i in range(60))
-    answers = list(
-        client(server.url, **({"concurrency": 1} | options)).stream(items, read)
-    )
+    asking = client(server.url, concurrency=concurrency)
+    answers = asking.stream(items, lambda _, reply: reply.json()["value"])
     return [i for i, answer in answers if answer.value != i]
-
-
-def answer_value(path, body, headers):
-    return {"value": body}
 
 
 @pytest.mark.parametrize("delay", [0, 0.001, 0.05])
@@ -247,33 +216,22 @@ def test_a_reply_that_names_another_request_is_refused():
     """
     with FaultyServer(echo, delay=0.02, repeats={5: 0.01, 20: 0.01}) as server:
         assert list_wrong(server) == []
-        assert len(server.log) == 62, (
-            "the two that an extra reply came to were sent again"
-        )
+        assert len(server.log) == 62, "two were sent again"
 
 
 # Keys.
 
-SECRET_PLACES = (
-    "https://user:{}@x.org",
-    "https://x.org/v1?key={}",
-    "https://x.org#{}",
-    "https://[::1{}",
-    "{}",
-)
-SECRET_PLACES += ("http://xn--a.{}", "http://[::1/{}")
-VALUES = [
-    ("key", KEY),
-    ("concurrency", 0),
-    ("rate", 0),
-    ("timeout", float("nan")),
-    ("max_tokens", -1),
-]
-
 
 @pytest.mark.parametrize(
     ("argument", "value"),
-    [*(("url", place.format(KEY)) for place in SECRET_PLACES), *VALUES],
+    [
+        ("url", f"https://user:{KEY}@x.org"),
+        ("url", f"https://x.org/v1?key={KEY}"),
+        ("url", KEY),
+        ("key", KEY),
+        ("concurrency", 0),
+        ("timeout", float("nan")),
+    ],
 )
 def test_options_that_cannot_be_right_are_named_and_a_key_is_never_repeated(
     argument, value
@@ -289,44 +247,32 @@ def test_the_key_goes_to_its_server_and_nowhere_else(monkeypatch, caplog, capsys
 
     def repeat_key(path, body, headers):
         assert headers["authorization"] == f"Bearer {KEY}"
-        wrong = 401, {}, {"error": f"Incorrect API key provided: {KEY}"}
-        answers = {
-            "/away": (307, {"location": f"{elsewhere.url}/double"}, {}),
-            "/wrong": wrong,
-        }
-        return answers.get(path, {"you sent": headers["authorization"]})
+        if path == "/away":
+            return 307, {"location": f"{elsewhere.url}/double"}, {}
+        return 401 if path == "/wrong" else 200, {}, {"sent": headers["authorization"]}
 
     def read(path, reply):
         return reply.json()["no such"]
 
     with FaultyServer(double) as elsewhere, FaultyServer(repeat_key) as server:
         trusting = client(server.url, key="PLANTED_KEY", retries=1)
-        paths = ["/away", "/wrong", "/garbled"]
-        answers = list(
-            trusting.stream([(path, Request(path, {})) for path in paths], read)
-        )
+        items = [(path, Request(path, {})) for path in ("/away", "/wrong", "/garbled")]
+        answers = list(trusting.stream(items, read))
         with pytest.raises(DataError) as caught:
             trusting.ask("/wrong", {}, Reply.json)
     assert not elsewhere.log
     assert pickle.loads(pickle.dumps(trusting)) == trusting
-    texts = [
-        repr(answers),
-        repr(trusting),
-        str(vars(trusting)),
-        repr(pickle.dumps(trusting)),
-        str(caught.value),
-    ]
-    texts += [repr(caught.value.__context__), caplog.text, *capsys.readouterr()]
-    assert not [text for text in texts if KEY in text]
+    texts = [repr(answers), str(vars(trusting)), repr(pickle.dumps(trusting))]
+    texts += [str(caught.value), repr(caught.value.__context__), caplog.text]
+    assert not [text for text in [*texts, *capsys.readouterr()] if KEY in text]
     assert "[key]" in repr(answers)
 
 
-@pytest.mark.parametrize("value", ["", " ", KEY + "\nx-other: 1"])
+@pytest.mark.parametrize("value", ["", KEY + "\nx-other: 1"])
 def test_a_key_that_cannot_be_sent_is_said_before_anything_is_asked(monkeypatch, value):
     """Requests went without it, and the server's refusals said nothing of the
     variable.
     """
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("MY_KEY", value)
     with (
         FaultyServer(double) as server,
@@ -335,15 +281,6 @@ def test_a_key_that_cannot_be_sent_is_said_before_anything_is_asked(monkeypatch,
         ask(client(server.url, key="MY_KEY"))
     assert KEY not in str(caught.value)
     assert server.log == []
-
-
-@pytest.mark.parametrize("value", ["1", "EMPTY", "data"])
-def test_a_short_key_leaves_replies_as_they_are(monkeypatch, value):
-    """It was replaced in every reply."""
-    monkeypatch.setenv("MY_KEY", value)
-    with FaultyServer(lambda *_: {"data": ["EMPTY", 1, 11]}) as server:
-        assert ask(client(server.url, key="MY_KEY")).value == {"data": ["EMPTY", 1, 11]}
-    assert server.log[0].headers.get("authorization") == f"Bearer {value}"
 
 
 # Outages.
@@ -364,7 +301,7 @@ def test_a_server_that_is_away_is_waited_for_and_costs_nothing(capsys):
         received += answers
     assert sorted(index for index, _ in received) == list(range(200))
     assert not [answer.reason for _, answer in received if answer.reason]
-    # Connections that the first server cut may have been charged.
+    # Requests on connections that the first server cut may have arrived.
     assert waiting.spent.requests <= 200 + 16, "tries of a server that was away"
     assert len(second.log) == 100
     assert capsys.readouterr().err.count("outage=") <= 1
@@ -375,18 +312,10 @@ def test_an_outage_lasts_no_longer_than_is_allowed_whatever_the_server_asks_for(
     retries,
 ):
     """Three seconds became forty where the server asked for twenty."""
-
-    def away(path, body, headers):
-        return (503, {"retry-after": "60"}, {})
-
-    with FaultyServer(away) as server:
+    with FaultyServer(lambda *_: (503, {"retry-after": "60"}, {})) as server:
         start = time.monotonic()
-        answers = [
-            answer
-            for _, answer in stream(
-                client(server.url, outage=0.5, retries=retries, concurrency=2), 9
-            )
-        ]
+        patient = client(server.url, outage=0.5, retries=retries, concurrency=2)
+        answers = [answer for _, answer in stream(patient, 9)]
         assert 0.5 <= time.monotonic() - start < 60
     assert all(answer.stopped and "503" in answer.reason for answer in answers)
 
@@ -399,7 +328,8 @@ def raw_server(reply, drip=b""):
     """The address of a server that sends these bytes to every request, then drips, or
     closes; its connections.
     """
-    gone, connections = threading.Event(), []
+    gone = threading.Event()
+    connections = []
 
     def serve(listening):
         with suppress(OSError):
@@ -407,9 +337,8 @@ def raw_server(reply, drip=b""):
                 with listening.accept()[0] as connection:
                     connection.settimeout(60)
                     connections.append(connection)
-                    while (data := connection.recv(65536)) and not data.endswith(
-                        b"{}"
-                    ):  # bytes left unread would reset the connection
+                    # Bytes left unread would reset the connection.
+                    while (data := connection.recv(65536)) and data[-2:] != b"{}":
                         pass
                     connection.sendall(reply)
                     while drip and not gone.wait(0.1):
@@ -429,52 +358,37 @@ def raw_server(reply, drip=b""):
 
 TOP = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = TOP + b"transfer-encoding: chunked\r\n\r\n"
-ZIPPED = TOP + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n"
-PACKED = gzip.compress(b'{"x": 7}', mtime=0)
-# the reply, the number of times it is asked for, the value or what the reason names
-REPLIES = [
-    (CHUNKED + b'3\r\n{"x\r\n5;y=z\r\n": 7}\r\n0\r\n\r\n', 1, 7),
-    (ZIPPED % len(PACKED) + PACKED, 1, "gzip"),
-    (TOP + b'content-length: 16\r\n\r\n{"x": 7, "x": 7}', 2, "twice"),
-    (TOP + b"content-length: 1000000000\r\n\r\n" + b"x" * 200_001, 1, "MiB"),
-    (CHUNKED + b'8\r\n{"x": 7}', 2, ""),
-    (CHUNKED + b"2\r\n{}\r\n0\r\nx: " + b"y" * 200_000, 2, ""),
-    (TOP + b"x: " + b"y" * 200_000 + b'\r\n\r\n{"x": 7}', 2, ""),
-    (TOP + b"content-length: 100000\r\n\r\n" + b"[" * 100_000, 2, "[[["),
-    (TOP + b'content-length: 400\r\n\r\n{"x": ' + b"9" * 393 + b"}", 2, ""),
-    (b'HTTP/1.1 400 X\r\n\r\n{"error": "use use_activation"}', 1, "use_activation"),
-    (b"HTTP/1.1 302 X\r\nlocation: http://[::1\r\ncontent-length: 0\r\n\r\n", 1, ""),
-    (b"HTTP/1.1 429 X\r\nretry-after: 86400\r\n\r\n", 1, "86400"),
-    (
-        (
-            b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: "
-            b"upgrade\r\n\r\n"
-        ),
-        2,
-        "",
-    ),
-    (b"", 2, ""),
-]
+LENGTH = TOP + b"content-length: %d\r\n\r\n"
+TWICE = b'{"x": 7, "x": 7}'
 
 
-@pytest.mark.parametrize("number", range(len(REPLIES)))
+@pytest.mark.parametrize(
+    ("reply", "n_tries", "outcome"),
+    [
+        (CHUNKED + b'3\r\n{"x\r\n5;y=z\r\n": 7}\r\n0\r\n\r\n', 1, 7),
+        (LENGTH % len(TWICE) + TWICE, 2, "twice"),
+        (LENGTH % 10**9 + b"x" * 200_001, 1, "MiB"),
+        (CHUNKED + b'8\r\n{"x": 7}', 2, ""),
+        (TOP + b"x: " + b"y" * 200_000 + b'\r\n\r\n{"x": 7}', 2, ""),
+        (LENGTH % 100_000 + b"[" * 100_000, 2, "[[["),
+        (b'HTTP/1.1 400 X\r\n\r\n{"error": "use this"}', 1, "use this"),
+        (b"HTTP/1.1 302 X\r\nlocation: //[::1\r\ncontent-length: 0\r\n\r\n", 1, ""),
+        (b"HTTP/1.1 429 X\r\nretry-after: 86400\r\n\r\n", 1, "86400"),
+        (b"", 2, ""),
+    ],
+)
 def test_a_reply_comes_whole_or_as_a_reason_and_no_raw_error_ends_a_run(
-    monkeypatch, number
+    monkeypatch, reply, n_tries, outcome
 ):
     monkeypatch.setattr(http, "MAX_BYTES", 200_000)
-    reply, n_tries, outcome = REPLIES[number]
     with raw_server(reply) as (url, connections):
-        hasty = client(url, retries=1, max_tokens=100, timeout=2.0)
-        answer = ask(hasty, lambda _, reply: float(reply.json()["x"]), tokens=1)
+        answer = ask(client(url, retries=1, timeout=2.0))
         assert len(connections) == n_tries
-        if outcome == 7:
-            assert (answer.value, answer.reason) == (7, "")
-            return
-        with pytest.raises(DataError) as caught:
-            hasty.ask("/", {}, lambda reply: float(reply.json()["x"]))
-    assert answer.value is None
-    assert outcome in answer.reason
-    assert outcome in str(caught.value)
+    if outcome == 7:
+        assert (answer.value, answer.reason) == ({"x": 7}, "")
+    else:
+        assert answer.value is None
+        assert outcome in answer.reason
 
 
 @pytest.mark.parametrize("end_of_headers", [b"", b"content-length: 99\r\n\r\n"])
@@ -489,26 +403,10 @@ def test_a_reply_in_drips_ends_with_the_deadline_in_its_headers_too(end_of_heade
 
 
 def test_a_server_is_believed_by_its_certificate_alone():
-    context = http.Connection(
-        "https://nowhere.example", "", 1.0, None
-    ).transport._pool._ssl_context
+    connection = http.Connection("https://nowhere.example", "", 1.0, None)
+    context = connection.transport._pool._ssl_context
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname
-
-
-@pytest.mark.parametrize("proxy", ["foo://x:{}@y", "http://[::1:{}", "http://x:port{}"])
-def test_a_proxy_that_cannot_be_one_is_named_by_its_variable_and_not_repeated(
-    monkeypatch, proxy
-):
-    """It was a ValueError of httpx."""
-    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HTTP_PROXY", proxy.format(KEY))
-    misled = client("http://nowhere.example")
-    with pytest.raises(DataError, match="HTTP_PROXY") as caught:
-        ask(misled)
-    assert KEY not in str(caught.value)
-    assert misled.spent.requests == 0
 
 
 def test_a_proxy_of_the_environment_is_used_and_sees_no_key_of_a_server_behind_tls(
@@ -525,15 +423,10 @@ def test_a_proxy_of_the_environment_is_used_and_sees_no_key_of_a_server_behind_t
     with FaultyServer(forward) as proxy, FaultyServer(lambda *_: {}) as server:
         monkeypatch.setenv("ALL_PROXY", proxy.url)
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        assert ask(Client("http://nowhere.example/v1")).value == {
-            "path": "http://nowhere.example/v1/"
-        }
+        forwarded = ask(Client("http://nowhere.example/v1")).value
+        assert forwarded == {"path": "http://nowhere.example/v1/"}
         assert ask(client(server.url)).value == {}
-        assert (
-            "ProxyError"
-            in ask(
-                client("https://nowhere.example", key="PLANTED_KEY", retries=0)
-            ).reason
-        )
+        hidden = client("https://nowhere.example", key="PLANTED_KEY", retries=0)
+        assert "ProxyError" in ask(hidden).reason
     assert [request.method for request in proxy.log] == ["POST", "CONNECT"]
     assert KEY not in repr(proxy.log)

@@ -440,9 +440,8 @@ def train(
     """
     import torch
 
-    torch.set_num_threads(
-        1
-    )  # in so small a model two threads wait for each other longer than they compute
+    # In so small a model two threads wait for each other longer than they compute.
+    torch.set_num_threads(1)
     prompts, *answers = _comparisons(pairs)
     words = train_tokenizer([*prompts, *answers[0], *answers[1]])
     chosen, rejected = (
@@ -471,11 +470,9 @@ def train(
     for step, rows in zip(
         range(1, steps + 1), _draw_batches(lengths, seed), strict=False
     ):
-        ids, mask = _pad(
-            [side[row] for side in (chosen, rejected) for row in rows],
-            words.pad_token_id,
-        )
-        better, worse = model(input_ids=ids, attention_mask=mask).logits[:, 0].chunk(2)
+        texts = [side[row] for side in (chosen, rejected) for row in rows]
+        ids = _pad(texts, words.pad_token_id)
+        better, worse = model(input_ids=ids).logits[:, 0].chunk(2)
         loss = -torch.nn.functional.logsigmoid(better - worse).mean()
         history.append((step, loss.item(), float((better > worse).float().mean())))
         optimiser.zero_grad()
@@ -575,15 +572,16 @@ def encode_conversations(
     )
 
 
-def _pad(texts: Sequence[list[int]], pad_id: int) -> tuple["Tensor", "Tensor"]:
-    """Return token ids and attention mask, texts x length of the longest."""
+def _pad(texts: Sequence[list[int]], pad_id: int) -> "Tensor":
+    """Return token ids, texts x length of the longest.
+
+    A mask is not needed: no token attends to the padding behind it, and the model reads
+    its score at the last token that is not padding.
+    """
     import torch
 
-    ids = torch.nn.utils.rnn.pad_sequence(
-        [torch.tensor(text) for text in texts], True, pad_id
-    )
-    lengths = torch.tensor([len(text) for text in texts])
-    return ids, (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+    rows = [torch.tensor(text) for text in texts]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad_id)
 
 
 def _draw_batches(lengths: NDArray[np.intp], seed: int) -> Iterator[NDArray[np.intp]]:

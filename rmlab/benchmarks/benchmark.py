@@ -9,9 +9,16 @@ import numpy as np
 import pandas as pd
 
 from rmlab.benchmarks.layout import Layout
-from rmlab.estimation.items import Items, Parts, comparison_items
-from rmlab.estimation.weights import Average, domain_parts
-from rmlab.tables import FAMILY, PROMPT, DataError, check_option, nearest
+from rmlab.estimation.items import MISSING, Items, Parts, comparison_items
+from rmlab.estimation.weights import Average, domain_parts, weighted_parts
+from rmlab.tables import (
+    FAMILY,
+    PROMPT,
+    BoolArray,
+    DataError,
+    check_option,
+    nearest,
+)
 
 # Options of `summary` that every benchmark has.
 _COMMON_OPTIONS = ("average", "ties", "common", "cluster", "confidence")
@@ -49,9 +56,31 @@ def own_domains(names: Iterable[str]) -> dict[str, str]:
     return {name: name for name in names}
 
 
-def count_prompts_alike(items: Items, options: Mapping[str, str]) -> Parts:
-    """One part, in which all prompts count alike."""
-    return domain_parts(items.frame, "prompts")
+def has_answers(items: Items, subsets: Sequence[str]) -> BoolArray:
+    """(subsets, models): whether a model has an answer in a subset."""
+    subset_of_item = items.frame["subset"].to_numpy(object)
+    is_answered = items.outcome > MISSING
+    answered = []
+    for subset in subsets:
+        answered.append(is_answered[:, subset_of_item == subset].any(axis=1))
+    return np.array(answered)
+
+
+def name_absent_subsets(
+    items: Items, parts: Parts, pools: Mapping[str, Sequence[str]]
+) -> Parts:
+    """The parts, and why one is incomplete: a pool of subsets of which a model has only
+    some.
+    """
+    reasons = {}
+    for part, subsets in pools.items():
+        has_subset = has_answers(items, subsets)
+        is_partial = has_subset.any(axis=0) & ~has_subset.all(axis=0)
+        for model in np.flatnonzero(is_partial):
+            absent = np.array(subsets)[~has_subset[:, model]]
+            reason = f"nothing in {', '.join(absent)}"
+            reasons[int(model), parts.names.index(part)] = reason
+    return replace(parts, reasons=reasons)
 
 
 def accept_incomplete(items: Items) -> None:
@@ -62,9 +91,9 @@ def accept_incomplete(items: Items) -> None:
 class Benchmark:
     """One benchmark: what an item earns, and how its parts make a score.
 
-    A new benchmark needs a name, a title and a `layout`; the defaults are those of
-    preference data in which all prompts count alike. `docs/add_a_benchmark.md` walks
-    through an example.
+    A new benchmark needs a name, a title, its `subsets` and a `layout`; the defaults
+    are those of preference data in which all prompts count alike.
+    `docs/add_a_benchmark.md` walks through an example.
 
     Parameters
     ----------
@@ -79,7 +108,9 @@ class Benchmark:
         Columns that define a cluster; default: the column family where a table has it,
         else the prompt.
     subsets : mapping
-        Subset to its domain.
+        Subset to its domain; other names are refused.
+    weights : mapping
+        Domain to its weight in the overall score; default: all prompts count alike.
     sections : mapping
         Column of the summary to the subsets that it is made of.
     columns : sequence of str
@@ -95,13 +126,13 @@ class Benchmark:
         What random scores earn, by subset where that differs (NaN: not known).
     styles : sequence of str
         The styles that its answers come in.
-    make_items, make_parts : callable
-        Table to items; items and options to parts with their weights.
+    make_items : callable
+        Table to items, where these are not comparisons.
+    make_parts : callable, optional
+        Items and options to parts with their weights, where `weights` do not say them.
     check_complete : callable
         Raises DataError where a prompt has only some of its items: an overall score
         would not be one.
-    variants : mapping
-        Other rules by which its numbers are counted: a phrase to options of `summary`.
     """
 
     name: str
@@ -111,6 +142,7 @@ class Benchmark:
     layout: Layout | None = None
     cluster: Sequence[str] = tuple(PROMPT)
     subsets: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
     sections: Mapping[str, Sequence[str]] = field(default_factory=dict)
     columns: Sequence[str] = ()
     subset_names: Mapping[str, str] = field(default_factory=dict)
@@ -119,9 +151,8 @@ class Benchmark:
     chance: float | Mapping[str, float] = 0.5
     styles: Sequence[str] = ()
     make_items: _MakeItems = comparison_items
-    make_parts: Callable[[Items, Mapping[str, str]], Parts] = count_prompts_alike
+    make_parts: Callable[[Items, Mapping[str, str]], Parts] | None = None
     check_complete: Callable[[Items], None] = accept_incomplete
-    variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def items(
         self,
@@ -158,6 +189,13 @@ class Benchmark:
                 cluster = FAMILY
         clusters_by = [cluster] if isinstance(cluster, str) else list(cluster)
         items = self.make_items(table, ties, by=by, cluster=clusters_by)
+        if self.subsets:
+            domains = items.frame["domain"].unique()
+            refuse_strange("domain", domains, self.subsets.values(), self.title)
+            # A table without subsets has the domains in their place.
+            known = {*self.subsets, *self.subsets.values()}
+            subsets = items.frame["subset"].unique()
+            refuse_strange("subset", subsets, known, self.title)
         if clusters_by == [FAMILY]:
             # Prompts with one text are one prompt.
             return replace(items, prompt=items.cluster)
@@ -197,12 +235,18 @@ class Benchmark:
 
         own_rules = {name: values[0] for name, values in self.options.items()}
         chosen = {**own_rules, **given}
-        parts = self.make_parts(items, chosen)
         changes = ["benchmark"]
         for name, value in chosen.items():
             if value != own_rules[name]:
                 changes.append(f"{name}={value}")
-        return replace(parts, label=", ".join(changes))
+        return replace(self._own_parts(items, chosen), label=", ".join(changes))
+
+    def _own_parts(self, items: Items, options: Mapping[str, str]) -> Parts:
+        if self.make_parts is not None:
+            return self.make_parts(items, options)
+        if self.weights:
+            return weighted_parts(items.frame["domain"], self.weights)
+        return domain_parts(items.frame, "prompts")
 
     def only(self, domains: str | Sequence[str]) -> "Benchmark":
         """The benchmark of some of its domains, with the weights that they have in the
@@ -211,37 +255,43 @@ class Benchmark:
         Its name says which, for example "rm-bench (chat, code)", in its own order.
         """
         known = list(dict.fromkeys(self.subsets.values()))
-        domains = [domains] if isinstance(domains, str) else list(domains)
-        if not domains:
-            raise DataError("domains: there are none", f"name some of {known}")
-        for domain in domains:
+        asked = [domains] if isinstance(domains, str) else list(domains)
+        for domain in asked or [""]:
             if domain not in known:
                 problem = f"domains: {domain!r} is not a domain of {self.title}"
                 raise DataError(problem, nearest(domain, known))
-        domains = [domain for domain in known if domain in domains]
-        subsets = {name: of for name, of in self.subsets.items() if of in domains}
+        names = [domain for domain in known if domain in asked]
+        subsets = {name: of for name, of in self.subsets.items() if of in names}
         sections = {}
         for section, members in self.sections.items():
             kept = [name for name in members if name in subsets]
             if kept:
                 sections[section] = kept
         left_out = {*known, *self.subsets, *self.sections}
-        left_out -= {*subsets, *domains, *sections}
+        left_out -= {*subsets, *names, *sections}
 
         def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
-            parts = self.make_parts(items, options)
+            parts = self._own_parts(items, options)
             has_part = [name not in left_out for name in parts.names]
             return replace(parts, weight=np.where(has_part, parts.weight, 0.0))
 
+        part = ", ".join(names)
         return replace(
             self,
-            name=f"{self.name} ({', '.join(domains)})",
-            title=f"{self.title} ({', '.join(domains)})",
+            name=f"{self.name} ({part})",
+            title=f"{self.title} ({part})",
             subsets=subsets,
             sections=sections,
             columns=[name for name in self.columns if name not in left_out],
             make_parts=make_parts,
         )
+
+    def spell_subset(self, name: object) -> str | None:
+        """A subset as the benchmark spells it, whatever the case; None for another."""
+        if not self.subsets:
+            return None if name is None else str(name)
+        spellings = {subset.lower(): subset for subset in self.subsets}
+        return spellings.get(str(name).lower())
 
     def chance_of(self, subset: str) -> float:
         """What random scores earn in a subset."""

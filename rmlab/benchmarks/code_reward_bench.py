@@ -2,12 +2,11 @@
 aspects?
 """
 
-import pandas as pd
+from collections.abc import Iterator
+from pathlib import Path
 
 from rmlab.benchmarks.benchmark import Benchmark, own_domains
-from rmlab.benchmarks.hub import HubPlace
-from rmlab.benchmarks.layout import Files, Layout
-from rmlab.benchmarks.rows import FileRow, read_answers
+from rmlab.benchmarks.layout import JsonRow, Layout, read_named_fields
 from rmlab.records import Row
 
 ASPECTS = (
@@ -19,19 +18,17 @@ ASPECTS = (
 )
 
 
-def read(files: Files) -> pd.DataFrame:
-    """Responses of rows with a chosen and a rejected program; the aspect is the domain,
-    `source` the file's own subset.
+def read_row(row: JsonRow, file: Path) -> Iterator[Row]:
+    """A chosen and a rejected program; the aspect is the domain, `source` the file's
+    own subset.
     """
-    return read_answers(files, "code-reward-bench", _rename, 1, names_question=True)
-
-
-def _rename(row: FileRow) -> Row:
-    return {
-        "domain": row.read_subset(ASPECTS, "aspect"),
-        "language": row.read_name("language"),
-        "source": row.read_name("subset"),
-    }
+    for prompt in read_named_fields(row, file):
+        yield {
+            **prompt,
+            "subset": row["aspect"],
+            "language": row["language"],
+            "source": row["subset"],
+        }
 
 
 CODE_REWARD_BENCH = Benchmark(
@@ -42,10 +39,11 @@ CODE_REWARD_BENCH = Benchmark(
     subsets=own_domains(ASPECTS),
     columns=ASPECTS,
     layout=Layout(
-        read=read,
-        hub=HubPlace("project-themis/Themis-CodeRewardBench", "main", 8866, "*Full*"),
+        read_row=read_row,
+        files=("*Full*",),
+        hub=("project-themis/Themis-CodeRewardBench",),
+        n_prompts=8866,
     ),
-    variants={"all aspects count alike, not all pairs": {"average": "domains"}},
 )
 """The overall score is the share of all pairs. The printed table counts a reply that
 could not be read as lost; here it is missing.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple, cast
 
-from rmlab.tables import is_conversation
+from rmlab.tables import is_conversation, is_message
 
 Message = dict[str, object]
 Messages = list[Message]
@@ -55,29 +55,21 @@ def _read_message(item: object) -> Message | None:
     if not isinstance(item, dict):
         return None
     try:
-        message = _drop_fields(item)
+        message = cast("Message", drop_nulls(item))
     except RecursionError:
         return None
-    if isinstance(message.get("from"), str) and "value" in message:
+    if "from" in message and "value" in message:
         # As ShareGPT names the fields.
         speaker = str(message.pop("from"))
-        message = {
-            "role": _SPEAKERS.get(speaker, speaker),
-            "content": message.pop("value"),
-            **message,
-        }
+        role = _SPEAKERS.get(speaker, speaker)
+        message = {"role": role, "content": message.pop("value"), **message}
     content = message.get("content")
     if isinstance(content, list):
         content = _join_parts(content)
         if content is None:
             return None
-    elif (
-        content is None and len(message.keys() - {"role", "content"}) == 0
-    ) or not isinstance(content, str | None):
-        return None
-    if not isinstance(message.get("role"), str):
-        return None
-    return {**message, "content": content}
+    message["content"] = content
+    return message if is_message(message) else None
 
 
 def _join_parts(parts: Sequence[object]) -> str | None:
@@ -93,17 +85,11 @@ def _join_parts(parts: Sequence[object]) -> str | None:
     return "".join(texts)
 
 
-def _drop_fields(item: Message) -> Message:
-    """An object without the fields that are null, also those of objects inside."""
-    return {
-        name: drop_nulls(value) for name, value in item.items() if value is not None
-    }
-
-
 def drop_nulls(value: object) -> object:
     """A value without the fields of objects that are null, which Arrow adds."""
     if isinstance(value, dict):
-        return _drop_fields(value)
+        fields = {name: drop_nulls(part) for name, part in value.items()}
+        return {name: part for name, part in fields.items() if part is not None}
     if isinstance(value, list):
         return [drop_nulls(part) for part in value]
     return value
@@ -199,18 +185,14 @@ def _continue_prompt(prompt: Messages, turns: Messages) -> Messages:
     """The conversation of a prompt and an answer that repeats or continues it; nothing
     where the two contradict each other.
     """
-    n_before = len(prompt)
-    begins = _same_messages(turns[:n_before], prompt)
-    ends = _same_messages(turns[:-1][-n_before:], prompt)
-    if begins or ends:
+    if _same_messages(turns[:-1][-len(prompt) :], prompt):
         return turns
     question = [turn for turn in prompt if turn["role"] not in ("tools", "system")]
-    if question and _same_messages(turns[: len(question)], question):
-        return prompt + turns[len(question) :]
+    for start in (prompt, question):
+        if start and _same_messages(turns[: len(start)], start):
+            return prompt + turns[len(start) :]
     is_asked = prompt[-1]["role"] == "user"
-    has_system = any(turn["role"] == "system" for turn in prompt)
-    starts_anew = turns[0]["role"] == "user" and is_asked
-    if starts_anew or (turns[0]["role"] == "system" and (is_asked or has_system)):
+    if turns[0]["role"] == "system" or (turns[0]["role"] == "user" and is_asked):
         return []
     return prompt + turns
 

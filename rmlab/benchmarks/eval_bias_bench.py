@@ -2,11 +2,11 @@
 file of it ships with rmlab.
 """
 
-import pandas as pd
+from collections.abc import Iterator
+from pathlib import Path
 
 from rmlab.benchmarks.benchmark import Benchmark, own_domains
-from rmlab.benchmarks.layout import Files, Layout
-from rmlab.benchmarks.rows import FileRow, read_answers
+from rmlab.benchmarks.layout import JsonRow, Layout
 from rmlab.records import Row
 
 KINDS = (
@@ -20,27 +20,18 @@ KINDS = (
 _SIDES = {"1": ("response1", "response2"), "2": ("response2", "response1")}
 
 
-def read(files: Files) -> pd.DataFrame:
-    """Responses of an object of six lists of rows; the kind of bias is the domain."""
-    lists = []
-    for file, objects in files:
-        for kinds in objects:
-            for rows in kinds.values():
-                if isinstance(rows, list):
-                    lists.append((file, rows))
-    return read_answers(lists, "evalbiasbench", _rename, 1, names_question=True)
-
-
-def _rename(row: FileRow) -> Row:
-    kind = str(row.cells.get("bias")).replace("_", " ")
-    if kind not in KINDS:
-        row.refuse("bias", f"one of {', '.join(KINDS)}")
-    return {
-        **row.read_sides("label", _SIDES),
-        "id": str(row.number),
-        "domain": kind,
-        "prompt": row.read_prompt("instruction"),
-    }
+def read_row(kinds: JsonRow, file: Path) -> Iterator[Row]:
+    """The pairs of an object of six lists; the kind of bias is the domain."""
+    for rows in kinds.values():
+        for number, row in enumerate(rows):
+            better, worse = _SIDES[str(row["label"])]
+            yield {
+                "id": number,
+                "subset": row["bias"].replace("_", " "),
+                "prompt": row["instruction"],
+                "chosen": row[better],
+                "rejected": row[worse],
+            }
 
 
 EVAL_BIAS_BENCH = Benchmark(
@@ -50,8 +41,7 @@ EVAL_BIAS_BENCH = Benchmark(
     cluster=("question",),
     subsets=own_domains(KINDS),
     columns=KINDS,
-    layout=Layout(read=read, shipped="evalbiasbench"),
-    variants={"all kinds count alike, not all pairs": {"average": "domains"}},
+    layout=Layout(read_row=read_row, shipped="evalbiasbench"),
 )
 """The overall score is the share of all pairs; with `average="domains"` it is the mean
 of the six kinds.

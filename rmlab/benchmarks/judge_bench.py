@@ -4,19 +4,16 @@ judges are asked in both orders.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from rmlab import tables
-from rmlab.benchmarks.benchmark import Benchmark, own_domains, refuse_strange
+from rmlab.benchmarks.benchmark import Benchmark, own_domains
 from rmlab.benchmarks.conversations import hash_prompt
-from rmlab.benchmarks.hub import HubPlace
-from rmlab.benchmarks.layout import Files, Layout, all_files
-from rmlab.benchmarks.rows import FileRow, read_answers
-from rmlab.estimation.items import Items, comparison_items
-from rmlab.records import Row, refuse_rows
+from rmlab.benchmarks.layout import JsonRow, Layout
+from rmlab.records import Row
 
 _DOMAIN_OF_SOURCE = {
     "mmlu-pro": "knowledge",
@@ -27,40 +24,30 @@ _DOMAIN_OF_SOURCE = {
 DOMAINS = tuple(_DOMAIN_OF_SOURCE.values())
 _SIGN = {"A>B": 1.0, "B>A": -1.0}
 _SIDES = {"A>B": ("response_A", "response_B"), "B>A": ("response_B", "response_A")}
-_SOURCES = f"one that begins with {', '.join(_DOMAIN_OF_SOURCE)}"
-_LABELS = "'A>B' or 'B>A'"
 # In the second judgment of a pair the answers are exchanged.
 _ORDER_SIGN = (1.0, -1.0)
 _RESULT_FILE = re.compile(r"judge_name=([^,]+),judge_model=(.+)$")
 
 
-def read(files: Files) -> pd.DataFrame:
-    """Responses of JudgeBench rows; `question` is the same for the rows of one
-    question, also of both splits.
-    """
-    return read_answers(files, "judgebench", _rename, 1, names_question=True)
-
-
-def _rename(row: FileRow) -> Row:
-    source = str(row.cells.get("source"))
-    domain = _find_domain(source)
-    if domain is None:
-        row.refuse("source", _SOURCES)
-    return {
-        **row.read_sides("label", _SIDES),
-        "id": row.read_id("pair_id"),
-        "domain": domain,
-        "prompt": row.read_prompt("question"),
-        "source": source,
-        "response_model": row.read_name("response_model"),
+def read_row(row: JsonRow, file: Path) -> Iterator[Row]:
+    """A pair whose label names the right answer."""
+    right, wrong = _SIDES[str(row["label"])]
+    yield {
+        "id": row["pair_id"],
+        "subset": _find_domain(row["source"]),
+        "prompt": row["question"],
+        "chosen": row[right],
+        "rejected": row[wrong],
+        "source": row["source"],
+        "response_model": row.get("response_model"),
     }
 
 
-def _find_domain(source: object) -> str | None:
+def _find_domain(source: object) -> str:
     for prefix, domain in _DOMAIN_OF_SOURCE.items():
         if str(source).startswith(prefix):
             return domain
-    return None
+    raise ValueError(f"source {source!r}")
 
 
 def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
@@ -71,15 +58,8 @@ def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
     unreadable decision count 0. The sum decides, as in `utils/metrics.py` of the
     repository. Two equal scores are a tie, whatever the file's decision.
     """
-    sign = prompts["label"].astype("str").map(_SIGN)
-    refuse_rows(path, prompts["label"], sign.isna(), _LABELS)
+    sign = prompts["label"].map(_SIGN.__getitem__)
     domain = prompts["source"].map(_find_domain)
-    refuse_rows(path, prompts["source"], domain.isna(), _SOURCES)
-    is_read = prompts["judgments"].map(_are_judgments)
-    scores_allowed = "the second in exchanged order, whose scores are numbers"
-    allowed = f"a list of one or two judgments, {scores_allowed}"
-    refuse_rows(path, prompts["judgments"], ~is_read, allowed)
-
     votes = sign * prompts["judgments"].map(_sum_decisions)
     margin = sign * prompts["judgments"].map(_mean_margin)
     adapted = prompts.drop(columns=["judgments", "label"])
@@ -98,52 +78,25 @@ def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _sum_decisions(judgments: Sequence[object]) -> float:
+def _sum_decisions(judgments: Sequence[JsonRow | None]) -> float:
     """Decisions for answer A minus those for answer B."""
     total = 0.0
     for sign, judgment in zip(_ORDER_SIGN, judgments, strict=False):
-        if isinstance(judgment, dict):
-            total += sign * _SIGN.get(str(judgment.get("decision")), 0.0)
+        if judgment is not None:
+            total += sign * _SIGN.get(str(judgment["decision"]), 0.0)
     return total
 
 
-def _mean_margin(judgments: Sequence[object]) -> float:
+def _mean_margin(judgments: Sequence[JsonRow | None]) -> float:
     """Mean of answer A's score minus answer B's, NaN where a judgment has no scores."""
     total = 0.0
     for sign, judgment in zip(_ORDER_SIGN, judgments, strict=False):
-        scores = _list_scores(judgment)
-        if not scores:
+        verdict = (judgment or {}).get("judgment") or {}
+        if "scores" not in verdict:
             return math.nan
-        total += sign * (float(scores[0]) - float(scores[1]))
+        first, second = verdict["scores"]
+        total += sign * (first - second)
     return total / len(judgments)
-
-
-def _list_scores(judgment: object) -> list[float]:
-    """Scores of the answers in the order shown, none where a judgment has none."""
-    try:
-        scores = judgment["judgment"]["scores"]  # type: ignore[index]
-    except (TypeError, KeyError):
-        return []
-    return scores if isinstance(scores, list) and len(scores) == 2 else []
-
-
-def _are_judgments(value: object) -> bool:
-    if not isinstance(value, list) or len(value) not in (1, 2):
-        return False
-    for judgment in value:
-        for score in _list_scores(judgment):
-            if not isinstance(score, int | float) or not abs(score) < math.inf:
-                return False
-    return True
-
-
-def make_items(
-    table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]
-) -> Items:
-    """One comparison a pair; a question that stands in both splits is one cluster."""
-    items = comparison_items(table, ties, by=by, cluster=cluster)
-    refuse_strange("domain", items.frame["domain"].unique(), DOMAINS, JUDGE_BENCH.title)
-    return items
 
 
 JUDGE_BENCH = Benchmark(
@@ -154,9 +107,9 @@ JUDGE_BENCH = Benchmark(
     subsets=own_domains(DOMAINS),
     columns=DOMAINS,
     layout=Layout(
-        read=read,
-        folder_files=all_files,
-        hub=HubPlace("ScalerLab/JudgeBench", "main", 620),
+        read_row=read_row,
+        hub=("ScalerLab/JudgeBench",),
+        n_prompts=620,
         result_fields={
             "judgments": "judgments",
             "label": "label",
@@ -166,8 +119,6 @@ JUDGE_BENCH = Benchmark(
         },
         adapt_results=adapt_results,
     ),
-    make_items=make_items,
-    variants={"all domains count alike, not all pairs": {"average": "domains"}},
 )
 """The overall score is the share of all pairs; with `average="domains"` it is the mean
 of the four domains.

@@ -2,18 +2,12 @@
 are one cluster.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-import pandas as pd
-
-from rmlab.benchmarks.benchmark import Benchmark, own_domains, refuse_strange
-from rmlab.benchmarks.hub import HubPlace
-from rmlab.benchmarks.layout import Files, Layout, all_files
+from rmlab.benchmarks.benchmark import Benchmark, own_domains
+from rmlab.benchmarks.layout import JsonRow, Layout
 from rmlab.benchmarks.reward_bench import SECTIONS, SUBSETS_OF_SECTION, find_task
-from rmlab.benchmarks.rows import FileRow, read_answers
-from rmlab.estimation.items import Items, Parts, comparison_items
-from rmlab.estimation.weights import weighted_parts
 from rmlab.records import Row
 
 _N_LANGUAGES = 23
@@ -45,57 +39,29 @@ _COUNTS = {
     "hep-python": 163,
     "hep-rust": 164,
 }
-# Without the folder `translation`, and the JSON files of an earlier release.
-_FILES = "???_????/test-*.parquet"
+_WEIGHTS: dict[str, float] = {}
+for _section in SECTIONS.values():
+    _total = sum(_COUNTS[subset] for subset in _section)
+    _WEIGHTS |= {subset: _COUNTS[subset] / _total for subset in _section}
 
 
-def list_files(path: Path) -> list[Path]:
-    """The file itself; of a folder those of the languages, otherwise all data files."""
-    return sorted(path.glob(_FILES)) or all_files(path)
-
-
-def read(files: Files) -> pd.DataFrame:
-    """Responses of M-RewardBench rows, with the columns language and task; the subset
-    (in the files: `source`) is the domain.
+def read_row(row: JsonRow, file: Path) -> Iterator[Row]:
+    """A row of one language, which its id names, since all languages have the same
+    ids.
     """
-    return read_answers(files, M_REWARD_BENCH.name, _describe, 1)
-
-
-def _describe(row: FileRow) -> Row:
-    """Its id names the language, since all languages have the same ids."""
-    column = "source" if "source" in row.cells else "subset"
-    subset = row.read_subset(list(_COUNTS), column)
-    language = row.read_name("language")
-    if language is None:
-        row.refuse("language", "the name of a language", "fill it in")
-    item = row.read_id()
-    return {
-        "id": f"{language}/{item}",
-        "domain": subset,
+    language = row["language"]
+    if not isinstance(language, str):
+        raise TypeError(f"language {language!r}")
+    subset = str(row["source"])
+    yield {
+        "id": f"{language}/{row['id']}",
+        "subset": subset,
+        "prompt": row["prompt"],
+        "chosen": row["chosen"],
+        "rejected": row["rejected"],
         "language": language,
-        "task": find_task(item, subset),
+        "task": find_task(str(row["id"]), subset),
     }
-
-
-def make_items(
-    table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]
-) -> Items:
-    """One comparison a prompt and language."""
-    items = comparison_items(table, ties, by=by, cluster=cluster)
-    refuse_strange(
-        "subset", items.frame["subset"].unique(), _COUNTS, M_REWARD_BENCH.title
-    )
-    return items
-
-
-def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
-    """Sections alike, subsets inside them by their counts; languages are pooled."""
-    weight = {}
-    for section in SECTIONS.values():
-        total = sum(_COUNTS[subset] for subset in section)
-        for subset in section:
-            weight[subset] = _COUNTS[subset] / total
-    return weighted_parts(items.frame["subset"], weight)
 
 
 M_REWARD_BENCH = Benchmark(
@@ -106,16 +72,13 @@ M_REWARD_BENCH = Benchmark(
     subsets=own_domains(_COUNTS),
     sections=SUBSETS_OF_SECTION,
     columns=tuple(SECTIONS),
+    # Sections alike, subsets inside them by their counts; languages are pooled.
+    weights=_WEIGHTS,
     layout=Layout(
-        read=read,
-        folder_files=list_files,
-        hub=HubPlace(
-            "CohereLabsCommunity/multilingual-reward-bench",
-            "main",
-            _N_LANGUAGES * _N_TASKS,
-            _FILES,
-        ),
+        read_row=read_row,
+        # Without the folder `translation`, and the JSON files of an earlier release.
+        files=("???_????/test-*.parquet",),
+        hub=("CohereLabsCommunity/multilingual-reward-bench",),
+        n_prompts=_N_LANGUAGES * _N_TASKS,
     ),
-    make_items=make_items,
-    make_parts=make_parts,
 )

@@ -1,32 +1,23 @@
 """People's own preference data and scores: frames, files and hub datasets."""
 
 import logging
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks.conversations import (
-    Prompt,
-    hash_prompt,
-    name_family,
-    split_answers,
-)
+from rmlab.benchmarks.conversations import Prompt, name_family
 from rmlab.benchmarks.own_layouts import (
     SCORED_PAIR,
-    Answer,
     OwnLayout,
-    ReadRow,
     find_layout,
-    find_mark,
+    read_row,
     refuse_minus_one,
 )
-from rmlab.benchmarks.own_prompts import read_answer, read_prompt
+from rmlab.benchmarks.own_prompts import read_answer, read_prompt, split_prompt
 from rmlab.benchmarks.registry import looks_like
 from rmlab.benchmarks.roles import (
     CONTEXT,
@@ -36,9 +27,8 @@ from rmlab.benchmarks.roles import (
     OwnTable,
     match_roles,
     name_column,
-    strip_prompts,
 )
-from rmlab.benchmarks.sources import IN_MEMORY, Cells, Source, read_source
+from rmlab.benchmarks.sources import Source, read_source
 from rmlab.tables import LABELS, PROMPT, DataError, IntArray, check_option, group_codes
 from rmlab.text import short
 
@@ -46,8 +36,8 @@ _log = logging.getLogger(__name__)
 
 BadRows = Literal["refuse", "drop"]
 
-TEXTS = ("(prompt)", "(response)")
-"""Columns by which `read_scores` finds files whose rows have different orders."""
+TEXTS = "(texts)"
+"""Column by which `read_scores` finds files whose rows have different orders."""
 
 _RESERVED = {*ROLES, *tables.RESPONSES, *tables.SCORES, *tables.PAIRS}
 # Characters; a longer cell is a text, and texts stay in prompt and response.
@@ -100,8 +90,7 @@ def load_preferences(
         fewer.
     winner : str, optional
         The column that says which of two answers won: a or b, 1 or 2, `A>B` or `B>A`,
-        the name of an answer's column or of its model, or a tie. Ties are left out and
-        counted.
+        the name of an answer's column, or a tie. Ties are left out and counted.
     better : {"a", "b"}, optional
         The answer that larger numbers of a graded winner favour. The middle of the
         scale is a tie; the distance from it becomes the column `strength`.
@@ -150,16 +139,16 @@ def load_preferences(
         mapping["winner"] = winner
 
     table = match_roles(data, mapping, better)
-    answers = read_table(table, mapping, benchmark, drop_bad=on_bad_rows == "drop")
+    layout = find_layout(table, mapping)
+    answers = read_table(table, layout, benchmark, drop_bad=on_bad_rows == "drop")
     first_row = {column: cells[0] for column, cells in data.columns.items()}
     for like in looks_like(data.place, first_row):
         message = f"{data.place}: may be a file of {like.title}"
-        _warn_once(f"{message}; load({like.name!r}, path=...) knows its rules")
+        _log.warning(f"{message}; load({like.name!r}, path=...) knows its rules")
     answers = answers.drop(columns=["model", "score"])
-    spelled = answers["response"].map(str)
-    is_copy = answers[tables.KEY].assign(spelled=spelled).duplicated()
-    responses = tables.check_responses(answers[~is_copy])
-    responses.attrs["understood"] = _describe(table, responses)
+    # Of several models each has the same answers.
+    responses = tables.check_responses(answers.drop_duplicates(tables.KEY))
+    responses.attrs["understood"] = _describe(table, layout, responses)
     return responses
 
 
@@ -174,21 +163,21 @@ def load_scores(
     benchmark that is called after their folder. Texts are not needed.
     """
     table = match_roles(data, columns, is_scored=True)
-    if not any(map(table.has, SCORE_ROLES)):
-        try:
-            table.require(*SCORED_PAIR)
-        except DataError as error:
-            score = f"rmlab score {data.place} MODEL"
-            remedy = f"{error.remedy}, or score the texts: {score}"
-            raise DataError(error.problem, remedy) from None
+    if not table.has_any(*SCORE_ROLES):
+        present = short(list(data.columns), 400)
+        problem = f"{data.place}: no column of scores; found: {present}"
+        command = f"rmlab score {data.place} MODEL"
+        remedy = f"pass {name_column(SCORED_PAIR[0])}, or score the texts: {command}"
+        raise DataError(problem, remedy)
+    layout = find_layout(table, columns)
     is_named = table.has("model") or model is not None
     benchmark = name_benchmark(data.place, None if is_named else name)
-    scores = read_table(table, columns, benchmark)
-    _describe(table, scores)
-    scores["model"] = scores["model"].fillna(name or name_model(data.place))
+    scores = read_table(table, layout, benchmark)
+    _describe(table, layout, scores)
+    scores["model"] = scores["model"].replace("", name or name_model(data.place))
     if model is not None:
         scores["model"] = model
-    return hash_texts(scores, by_number=not table.has("id"))
+    return hash_texts(scores)
 
 
 def name_model(place: Path) -> str:
@@ -203,29 +192,22 @@ def name_benchmark(place: Path, model: str | None) -> str:
     return records.file_stem(place)
 
 
-def hash_texts(answers: pd.DataFrame, *, by_number: bool) -> pd.DataFrame:
-    """Answers with hashes as `TEXTS` in place of their texts, where rows or the answers
-    of a label are numbered.
+def hash_texts(answers: pd.DataFrame) -> pd.DataFrame:
+    """Answers with hashes as `TEXTS` in place of their texts.
+
+    A file without texts may name its prompts by their families.
     """
-    last_slots = answers.groupby([*PROMPT, "label"])["slot"].transform("max")
-    is_numbered = (last_slots > 0) | by_number
+    prompts = answers["prompt"].fillna(answers.get("family", ""))
+    texts = prompts.map(str).str.strip() + "\n" + answers["response"].map(str)
     hashed = answers.drop(columns=["prompt", "response"])
-    # A file without texts may name its prompts by their families.
-    prompts = answers["prompt"].fillna(answers.get("family", np.nan))
-    for name, texts in zip(TEXTS, (prompts, answers["response"]), strict=True):
-        numbered = texts.where(is_numbered)
-        hashed[name] = numbered.map(_hash_text, na_action="ignore").astype("str")
+    hashed[TEXTS] = pd.util.hash_array(texts.to_numpy(object))
     return hashed
-
-
-def _hash_text(text: object) -> str:
-    return hash_prompt(str(text).strip())
 
 
 class _Answer(NamedTuple):
     """An answer of a prompt, with the number of the prompt and its row in the data."""
 
-    prompt_number: int
+    number: int
     row: int
     prompt: Prompt | None
     response: object
@@ -235,79 +217,100 @@ class _Answer(NamedTuple):
 
 def read_table(
     table: OwnTable,
-    mapping: OwnColumns,
+    layout: OwnLayout,
     benchmark: str,
     *,
     drop_bad: bool = False,
     compares: bool = True,
 ) -> pd.DataFrame:
-    """A row per answer of all comparisons of people's own data, by the layout that its
-    columns show; not checked yet.
+    """A row per answer of all comparisons of people's own data; not checked yet.
 
-    `compares`: a prompt without a chosen or without a rejected answer is bad. Without
-    it columns of lists and of long texts stay, too.
+    `compares`: a prompt without a chosen or without a rejected answer is bad.
     """
-    table = strip_prompts(table)
-    layout = find_layout(table, mapping)
-    table.understood["layout"] = layout.name
-    is_rated = False
-    if layout.marks:
-        is_rated = find_mark(table, layout.marks) not in ("label", "labels")
+    if layout.prepare is not None:
+        layout.prepare(table)
+    mark = layout.parts[0].find_mark(table)
+    is_rated = mark not in (None, "label", "labels")
+    names = _name_rows(table, layout, benchmark)
     needs_labels = compares and not is_rated
-    frame, errors = _list_answers(table, layout, needs_labels)
+    frame, errors = _list_answers(table, layout, names.pop("number"), needs_labels)
     if errors and (not drop_bad or frame.empty):
-        _refuse_all(errors, may_drop=compares and not table.is_scored)
-    if errors:
-        table.understood["bad_rows"] = len(errors)
-    if is_rated:
-        refuse_minus_one(table.source.place, {*frame["mark"]})
+        problem = errors[0].problem
+        remedy = errors[0].remedy
+        if len(errors) > 1:
+            problem = f"{problem} ({len(errors)} such prompts)"
+        if compares and not table.is_scored:
+            remedy = f"{remedy}, or pass on_bad_rows='drop'"
+        raise DataError(problem, remedy)
+    table.left_out["cannot be read"] += len(errors)
 
-    for role in ("model", *PROMPT[:-1], "subset", "family"):
-        names = pd.Series(table.names(role), dtype="str")
-        frame[role] = names.take(frame["row"].to_numpy()).to_numpy()
-    frame["benchmark"] = frame["benchmark"].fillna(benchmark)
-    frame["domain"] = frame["domain"].fillna(frame["subset"]).fillna(frame["benchmark"])
-    frame["subset"] = frame["subset"].fillna(frame["domain"])
+    frame = frame.join(names, on="row")
     frame["id"] = _name_prompts(table, layout, frame)
     key = PROMPT if is_rated else [*PROMPT, "mark"]
     frame["slot"] = _number_answers(table, layout, frame, key)
     if is_rated:
-        frame = _compare_ratings(frame, table.left_out)
+        frame = _compare_ratings(table, frame)
     else:
         frame["label"] = np.where(frame["mark"] > 0, *LABELS)
-    if frame.empty:
-        counts = dict(+table.left_out)
-        problem = f"{table.source.place}: no winner, no two different ratings"
-        remedy = "allowed: a, b, A>B, tie, 1, 2"
-        raise DataError(f"{problem}; left out: {counts}", remedy)
+    frame["response"] = _cut_prompts(frame)
 
     families = frame["prompt"].map(name_family, na_action="ignore")
     frame["family"] = frame["family"].fillna(families.astype("str"))
     n_prompts = len(frame.drop_duplicates(PROMPT))
     if not table.has("family") and frame["family"].nunique() in (0, n_prompts):
         frame = frame.drop(columns="family")
-    added = {
-        name: table.source.columns[name] for name in list_extra(table, not compares)
-    }
-    if "strength" in table.added:
-        added["strength"] = table.added["strength"]
-    extra = pd.DataFrame(added, index=range(len(table.source)))
+    added = {name: table.columns[name] for name in _list_extra(table)}
+    if "strength" in table.found:
+        added["strength"] = table.found["strength"]
+    extra = pd.DataFrame(added, index=range(len(table)))
     extra = extra.take(frame["row"].to_numpy()).set_axis(frame.index)
-    return pd.concat(
-        [frame.drop(columns=["row", "prompt_number", "mark"]), extra], axis=1
-    )
+    return pd.concat([frame.drop(columns=["row", "number", "mark"]), extra], axis=1)
+
+
+def _name_rows(table: OwnTable, layout: OwnLayout, benchmark: str) -> pd.DataFrame:
+    """The names of each row, and the number of its prompt: the row's, or that of the
+    rows of one id or text.
+    """
+    if layout.is_grouped and not table.has_any("id", "prompt"):
+        problem = f"{table.place}: answers a row need a column for their prompt"
+        raise DataError(problem, f"pass {name_column('id')}")
+    columns = {}
+    for role in ("model", *PROMPT, "subset", "family"):
+        columns[role] = pd.Series(table.names(role), dtype="str")
+        needs_name = role in ("model", "id") and table.has(role)
+        if needs_name and columns[role].hasnans:
+            row = int(columns[role].isna().argmax())
+            table.refuse(row, role, "given in every row", "fill it in")
+    names = pd.DataFrame(columns)
+    names["model"] = names["model"].fillna("")
+    names["benchmark"] = names["benchmark"].fillna(benchmark)
+    names["domain"] = names["domain"].fillna(names["subset"]).fillna(names["benchmark"])
+    names["subset"] = names["subset"].fillna(names["domain"])
+
+    numbers = pd.Series(range(len(names)))
+    if layout.is_grouped:
+        key = names[["model", *PROMPT, "subset"]].fillna("")
+        texts = zip(*map(table.cells, ("prompt", *CONTEXT)), strict=True)
+        numbers = (
+            key.assign(texts=[*map(repr, texts)])
+            .groupby([*key, "texts"], sort=False)
+            .ngroup()
+        )
+    return names.assign(number=numbers)
 
 
 def _list_answers(
-    table: OwnTable, layout: OwnLayout, needs_labels: bool
+    table: OwnTable, layout: OwnLayout, numbers: pd.Series, needs_labels: bool
 ) -> tuple[pd.DataFrame, list[DataError]]:
     """The answers of all prompts, and the errors of those that cannot be read."""
-    read_row = layout.read(table)
     answers: list[_Answer] = []
     errors = []
-    for number, rows in enumerate(_group_rows(table, layout)):
+    rows_of_number: dict[int, list[int]] = {}
+    for row, number in enumerate(numbers.tolist()):
+        rows_of_number.setdefault(number, []).append(row)
+    for number, rows in rows_of_number.items():
         try:
-            of_prompt = _read_prompt(table, read_row, number, rows)
+            of_prompt = _read_prompt(table, layout, number, rows)
             if needs_labels and len({answer.mark for answer in of_prompt}) == 1:
                 role = "label" if table.has("label") else "prompt"
                 allowed = "a chosen and a rejected answer to each prompt"
@@ -318,73 +321,29 @@ def _list_answers(
         else:
             answers += of_prompt
     frame = pd.DataFrame(answers, columns=_Answer._fields, dtype=object)
-    return frame.astype({"prompt_number": int, "row": int, "mark": float}), errors
-
-
-def _refuse_all(errors: Sequence[DataError], *, may_drop: bool) -> NoReturn:
-    """Raise the first error, with their number."""
-    problem = errors[0].problem
-    if len(errors) > 1:
-        problem = f"{problem} ({len(errors)} such prompts)"
-    remedy = errors[0].remedy
-    if may_drop:
-        remedy = f"{remedy}, or pass on_bad_rows='drop'"
-    raise DataError(problem, remedy)
-
-
-def _group_rows(table: OwnTable, layout: OwnLayout) -> Iterable[Sequence[int]]:
-    """The rows of each prompt: one, or those of one id, or of one text and context."""
-    if not layout.is_grouped:
-        return zip(range(len(table.source)))
-    name = "id" if table.has("id") else "prompt"
-    if not table.has(name):
-        problem = f"{table.source.place}: answers a row need a column for their prompt"
-        raise DataError(problem, f"pass {name_column('id')}")
-    for role in ("model", name):
-        cells = table.cells(role)
-        if table.has(role) and None in cells:
-            table.refuse(cells.index(None), role, "given in every row", "fill it in")
-    context = CONTEXT if name == "prompt" else ()
-    roles = ["model", *PROMPT[:-1], name, *context]
-    keys = map(repr, zip(*map(table.cells, roles), strict=True))
-    rows_of_key: dict[str, list[int]] = {}
-    for row, key in enumerate(keys):
-        rows_of_key.setdefault(key, []).append(row)
-    return rows_of_key.values()
+    return frame.astype({"number": int, "row": int, "mark": float}), errors
 
 
 def _read_prompt(
-    table: OwnTable, read_row: ReadRow, number: int, rows: Sequence[int]
+    table: OwnTable, layout: OwnLayout, number: int, rows: Sequence[int]
 ) -> list[_Answer]:
     """The answers of a prompt, which stand in one or several rows."""
-    for row in rows[1:]:
-        prompts = table.cells("prompt")
-        if table.has("id") and prompts[row] != prompts[rows[0]]:
-            remedy = f"or pass {name_column('family', table.roles['id'][0])}"
-            table.refuse(row, "id", "that of one prompt", remedy)
-        subsets = table.cells("subset")
-        if table.has("id") and subsets[row] != subsets[rows[0]]:
-            remedy = "write subset and id into one column"
-            table.refuse(row, "id", "that of one subset in a domain", remedy)
-    answers: list[tuple[int, Answer]] = []
-    for row in rows:
-        answers += [(row, answer) for answer in read_row(row)]
-    prompt = read_prompt(table, rows[0])
-    candidates = table.cells("candidate")
-    responses = [candidates[row] for row, _ in answers]
-    if table.has_texts and answers:
+    answers = [(row, answer) for row in rows for answer in read_row(table, layout, row)]
+    if not answers:
+        table.left_out["no answer"] += 1
+        return []
+    role = answers[-1][1].role
+    responses: Sequence[object]
+    if table.has(role):
         turns = [read_answer(table, row, *answer[:2]) for row, answer in answers]
-        split = split_answers(prompt, turns)
-        role = answers[-1][1].role
-        if split is None:
-            allowed = "conversations with one prompt, each ending with the assistant's"
-            table.refuse(rows[-1], role, f"{allowed} answer")
-        prompt = split.prompt
-        responses = [*split.responses]
+        prompt, responses = split_prompt(table, rows, role, turns)
         if prompt is None and not table.is_scored:
             table.refuse(rows[0], "prompt", "given, or begin the answers", "fill it in")
         if not all(map(tables.is_response, responses)):
             table.refuse(rows[-1], role, "an answer that is not empty")
+    else:
+        prompt = read_prompt(table, rows[0])
+        responses = [table.cells("candidate")[row] for row, _ in answers]
     return [
         _Answer(number, row, prompt, response, answer.mark, answer.score)
         for (row, answer), response in zip(answers, responses, strict=True)
@@ -392,159 +351,141 @@ def _read_prompt(
 
 
 def _name_prompts(table: OwnTable, layout: OwnLayout, frame: pd.DataFrame) -> pd.Series:
-    """The id of each answer's prompt: the cell of its column, or its number. Prompts
-    with the same content have the number of the first, whatever the models' orders.
+    """The id of each answer's prompt: the cell of its column, or the number of its row.
+    Of several models' rows equal prompts have the number of the first.
     """
-    numbers = frame["prompt_number"]
-    prompts = frame.drop_duplicates("prompt_number")
-    if table.has("id"):
-        prompts = prompts.assign(id=prompts["row"].map(table.read_id))
-        is_repeated = prompts.duplicated(["model", *PROMPT])
-        if is_repeated.any():
-            first = short(prompts["id"][is_repeated].iloc[0])
-            problem = f"{table.source.place}: 'id' {first} occurs twice in a domain"
-            family = name_column("family", table.roles["id"][0])
-            remedy = f"repair the ids, or take them for families of prompts: {family}"
-            raise DataError(problem, remedy)
-        names = dict(zip(prompts["prompt_number"], prompts["id"], strict=True))
-        return numbers.map(names).astype("str")
-
-    if len(frame["model"].unique()) > 1:
-        if not table.has_texts and not table.has_prompt:
-            problem = f"{table.source.place}: rows of several models have no id"
+    has_models = len(frame["model"].unique()) > 1
+    if not table.has("id") and not has_models:
+        return frame["number"].astype("str")
+    if not table.has("id"):
+        if not layout.has_texts(table) and not table.has("prompt"):
+            problem = f"{table.place}: rows of several models have no id"
             raise DataError(problem, f"pass {name_column('id')}")
-        content = frame["prompt"].map(repr)
-        if not layout.is_grouped:
-            # In one order, whatever the order of lists and of sides.
-            answers = frame["mark"].map(repr) + frame["response"].map(repr)
-            content += answers.sort_values().groupby(numbers).transform("".join)
-        codes, first_rows = _match_content(prompts.assign(content=content), PROMPT[:-1])
-        firsts = prompts["prompt_number"].iloc[first_rows].to_numpy()[codes]
-        numbers = numbers.map(dict(zip(prompts["prompt_number"], firsts, strict=True)))
-    return numbers.astype("str")
-
-
-def _match_content(frame: pd.DataFrame, key: list[str]) -> tuple[IntArray, IntArray]:
-    """Number the distinct contents of each key, and the first row of each number; the
-    n-th of equal ones of a model is the n-th of the others'.
-    """
-    columns = [*key, "content"]
-    by_model = frame.groupby(["model", *columns], sort=False, dropna=False)
-    copies = frame[columns].assign(copy=by_model.cumcount())
-    return group_codes(copies, [*columns, "copy"])
+        frame = frame.assign(id=frame["prompt"].map(repr))
+    prompts = frame.drop_duplicates("number")
+    is_repeated = prompts.duplicated(["model", *PROMPT])
+    if is_repeated.any():
+        first = short(prompts["id"][is_repeated].iloc[0])
+        if not table.has("id"):
+            problem = f"{table.place}: a model has the prompt {first} twice"
+            raise DataError(problem, f"number the items, and pass {name_column('id')}")
+        problem = f"{table.place}: 'id' {first} occurs twice in a domain"
+        family = name_column("family", table.roles["id"][0])
+        remedy = f"repair the ids, or take them for families of prompts: {family}"
+        raise DataError(problem, remedy)
+    if table.has("id"):
+        return frame["id"]
+    return frame.groupby(PROMPT)["number"].transform("first").astype("str")
 
 
 def _number_answers(
     table: OwnTable, layout: OwnLayout, frame: pd.DataFrame, key: list[str]
 ) -> IntArray:
     """The place of each answer among those of its prompt and label, by content, so that
-    it is the same for all models.
+    it is the same for all models; the n-th of equal answers is the n-th of the others'.
     """
-    own_places = frame.groupby(["model", *key], dropna=False).cumcount()
-    if len(frame["model"].unique()) < 2:
-        return np.asarray(own_places, np.intp)
-    has_content = table.has_texts or table.has("candidate")
-    if own_places.any() and layout.is_grouped and not has_content:
-        problem = f"{table.source.place}: nothing tells the answers of a prompt apart"
+    by_model = ["model", *key]
+    has_content = layout.has_texts(table) or table.has("candidate")
+    needs_content = layout.is_grouped and len(frame["model"].unique()) > 1
+    if needs_content and not has_content and frame.duplicated(by_model).any():
+        problem = f"{table.place}: nothing tells the answers of a prompt apart"
         raise DataError(problem, "number them in a column 'candidate'")
-    numbered = frame.assign(content=frame["response"].map(repr))
-    codes, first_rows = _match_content(numbered, key)
-    places = numbered.iloc[first_rows].groupby(key, sort=False, dropna=False).cumcount()
-    slots = np.asarray(places, np.intp)[codes]
-    if not layout.is_grouped:
-        last = frame[key].assign(slot=slots, own=own_places)
-        last = last.groupby(key, dropna=False).transform("max")
-        is_other = last["slot"] > last["own"]
-        if is_other.any():
-            row = frame["row"][is_other].iloc[0]
-            remedy = "give them an id of their own"
-            table.refuse(row, "id", "that of the same answers for all models", remedy)
-    return slots
+
+    answers = frame.assign(content=frame["response"].map(repr))
+    answers["copy"] = answers.groupby([*by_model, "content"]).cumcount()
+    codes, first_rows = group_codes(answers, [*key, "content", "copy"])
+    places = answers.iloc[first_rows].groupby(key, sort=False).cumcount()
+    return np.asarray(places, np.intp)[codes]
 
 
-def _compare_ratings(frame: pd.DataFrame, left_out: Counter[str]) -> pd.DataFrame:
+def _compare_ratings(table: OwnTable, frame: pd.DataFrame) -> pd.DataFrame:
     """The pairs of rated answers of each prompt; equal ratings are ties, which are left
     out.
     """
-    answers = frame[["prompt_number", "mark", "slot"]].reset_index(names="row")
-    answers["last_slot"] = frame.groupby(PROMPT)["slot"].transform("max").to_numpy()
-    pairs = answers.merge(answers, on="prompt_number", suffixes=("_a", "_b"))
-    pairs = pairs[pairs["slot_a"] < pairs["slot_b"]]
-    difference = pairs["mark_a"] - pairs["mark_b"]
-    n_answers = frame["prompt_number"].value_counts()
-    left_out["tie"] += int((difference == 0).sum())
-    left_out["without a rating"] += int(difference.isna().sum())
-    left_out["the only answer"] += int((n_answers == 1).sum())
+    refuse_minus_one(table.place, {*frame["mark"]})
+    answers = frame[["number", "mark", "slot"]].reset_index(names="row")
+    answers["last"] = frame.groupby(PROMPT)["slot"].transform("max").to_numpy()
+    pairs = answers.merge(answers, on="number", suffixes=("", "_b"))
+    is_tie = (pairs["mark"] == pairs["mark_b"]) & (pairs["row"] < pairs["row_b"])
+    left_out = table.left_out
+    left_out["tie"] += int(is_tie.sum())
+    if not table.has("mark_a"):
+        left_out["without a rating"] += int(frame["mark"].isna().sum())
+        left_out["the only answer"] += int((~frame["number"].duplicated(False)).sum())
 
-    pairs = pairs[difference.notna() & (difference != 0)]
-    is_first = pairs["mark_a"] > pairs["mark_b"]
-    chosen = pairs["row_a"].where(is_first, pairs["row_b"])
-    rejected = pairs["row_b"].where(is_first, pairs["row_a"])
-    rows = np.stack([chosen, rejected], axis=1).ravel()
+    pairs = pairs[pairs["mark"] > pairs["mark_b"]]
+    if pairs.empty:
+        problem = f"{table.place}: no winner, no two different ratings"
+        remedy = "allowed: a, b, A>B, tie, 1, 2"
+        raise DataError(f"{problem}; left out: {dict(+left_out)}", remedy)
+    rows = pairs[["row", "row_b"]].to_numpy().ravel()
     compared = frame.iloc[rows].reset_index(drop=True)
     compared["label"] = np.resize(LABELS, len(compared))
     compared["slot"] = 0
     # Of several pairs of a prompt each has a name.
-    names = ":" + pairs["slot_a"].astype("str") + "-" + pairs["slot_b"].astype("str")
-    names = names.where(pairs["last_slot_a"] > 1, "")
-    compared["id"] += np.repeat(names.to_numpy(object), 2)
+    slots = np.sort(pairs[["slot", "slot_b"]].to_numpy(), axis=1)
+    names = [f":{first}-{second}" for first, second in slots]
+    has_several = (pairs["last"] > 1).to_numpy()
+    compared["id"] += np.repeat(np.where(has_several, names, ""), 2)
     return compared
 
 
-def list_extra(table: OwnTable, keep_all: bool = False) -> list[str]:
-    """The columns without a role: of short texts and numbers, or all."""
-    used = _RESERVED.union(table.added, *table.roles.values())
-    columns = table.source.columns
-    names = [name for name in columns if name not in used]
-    return [name for name in names if keep_all or _is_short(columns[name])]
+def _cut_prompts(frame: pd.DataFrame) -> pd.Series:
+    """The responses, without the prompt if every one of them begins with it."""
+    responses = []
+    for prompt, response in zip(frame["prompt"], frame["response"], strict=True):
+        if not isinstance(prompt, str) or not isinstance(response, str):
+            return frame["response"]
+        rest = response.removeprefix(prompt).strip()
+        if not prompt.strip() or not response.startswith(prompt) or not rest:
+            return frame["response"]
+        responses.append(rest)
+    return pd.Series(responses, index=frame.index, dtype=object)
 
 
-def _is_short(cells: Cells) -> bool:
-    texts = [cell for cell in cells if isinstance(cell, str)]
-    are_plain = {*map(type, cells)} <= {str, bool, int, float, type(None)}
-    are_scalars = are_plain or all(map(pd.api.types.is_scalar, cells))
-    return are_scalars and max(map(len, texts), default=0) <= _LONGEST_EXTRA
+def _list_extra(table: OwnTable) -> list[str]:
+    """The columns of short texts and numbers that have no role."""
+    used = _RESERVED.union(*table.roles.values())
+    extra = []
+    for name, cells in table.columns.items():
+        is_plain = {*map(type, cells)} <= {str, bool, int, float, type(None)}
+        texts = [cell for cell in cells if isinstance(cell, str)]
+        is_short = max(map(len, texts), default=0) <= _LONGEST_EXTRA
+        if name not in used and is_plain and is_short:
+            extra.append(name)
+    return extra
 
 
-def _describe(table: OwnTable, answers: pd.DataFrame) -> dict[str, object]:
+def _describe(
+    table: OwnTable, layout: OwnLayout, answers: pd.DataFrame
+) -> dict[str, object]:
     """What was understood, which is also said in one line where it is not obvious."""
     columns = {}
     for role, names in table.roles.items():
-        if names and role in table.used:
-            columns[role] = list(names)
-    extra = [name for name in list_extra(table, keep_all=True) if name in answers]
+        if names and role in table.found and role in ROLES:
+            columns[role] = names
+    extra = _list_extra(table)
     used = set(extra).union(*columns.values())
-    ignored = [column for column in table.source.columns if column not in used]
-    understood = table.understood
-    understood |= {"columns": columns, "extra": extra, "ignored": ignored}
-
-    n_items = len(answers.drop_duplicates(PROMPT))
-    notes = [*table.notes]
-    left_out = +table.left_out
+    ignored = [column for column in table.columns if column not in used]
+    left_out = dict(+table.left_out)
+    understood: dict[str, object] = {
+        "layout": layout.name,
+        "columns": columns,
+        "extra": extra,
+        "ignored": ignored,
+        "left_out": left_out,
+    }
+    notes = table.notes.copy()
     if left_out:
-        understood["left_out"] = dict(left_out)
-        counts = ", ".join(f"{word}: {n}" for word, n in left_out.most_common(5))
-        notes.append(f"left out, as they name no winner: {counts}")
-    if "bad_rows" in understood:
-        notes.append(f"left out, as they cannot be read: {understood['bad_rows']}")
+        notes.append(f"left out: {short(left_out, 200)}")
     if "family" in answers:
         n_families = answers["family"].nunique()
-        understood |= {"prompts": n_items, "families": n_families}
         notes.append(f"{n_families} families, which intervals and n_prompts count")
-    others = {role: names for role, names in columns.items() if names != [role]}
-    layout = str(understood["layout"])
-    if notes or (others and layout != "pairs"):
-        named = ", ".join(f"{role}={names[0]!r}" for role, names in others.items())
+    if notes or layout.name != "pairs":
+        n_items = len(answers.drop_duplicates(PROMPT))
+        named = {role: names[0] for role, names in columns.items() if names != [role]}
+        line = f"{table.place}: {layout.name}, {n_items} comparisons"
         if named:
-            layout = f"{layout} ({named})"
-        line = f"{table.source.place}: {layout}, {n_items} comparisons"
-        # A report reads the same file for its scores and for its texts.
-        warn = _log.warning if table.source.place == IN_MEMORY else _warn_once
-        warn("; ".join([line, *notes]))
+            notes.insert(0, f"columns {short(named, 200)}")
+        _log.warning("; ".join([line, *notes]))
     return understood
-
-
-@cache
-def _warn_once(message: str) -> None:
-    """Log a warning that was not logged before."""
-    _log.warning(message)

@@ -1,12 +1,14 @@
 """A row's prompt with its context (system, history, tools), and its answers."""
 
 import json
+from collections.abc import Sequence
 
 import pandas as pd
 
 from rmlab.benchmarks.conversations import (
     Messages,
     Prompt,
+    SplitAnswers,
     Turns,
     drop_nulls,
     read_messages,
@@ -23,43 +25,39 @@ def read_prompt(table: OwnTable, row: int) -> Prompt | None:
     """The prompt of a row as text, or as messages where it has a context; None where
     the row has none.
     """
-    if not table.has_prompt:
-        return None
     cell = table.cells("prompt")[row]
-    context = {role: table.cells(role)[row] for role in CONTEXT}
-    if cell is None and isinstance(context["history"], str):
-        cell = context.pop("history")  # as in SHP
+    tools, system, history = (table.cells(role)[row] for role in CONTEXT)
+    if table.cells("images")[row]:
+        remedy = "leave the row out"
+        table.refuse(row, "images", "empty: texts alone are scored", remedy)
+    if cell is None and isinstance(history, str):
+        cell, history = history, None  # as in SHP
     cell = _open_single(cell)
     prompt = cell if isinstance(cell, str) else read_messages(cell)
     if prompt is None and cell is not None:
         table.refuse(row, "prompt", "a text, or a list of messages of texts")
-    if table.cells("images")[row]:
-        remedy = "leave the row out"
-        table.refuse(row, "images", "empty: texts alone are scored", remedy)
-    if not any(context.values()):
+    if not (tools or system or history):
         return unwrap_prompt(prompt) if isinstance(prompt, list) else prompt
 
     turns = [] if prompt is None else to_messages(prompt)
     before: Messages = []
-    if context["tools"]:
+    if tools:
         # The first message holds them as JSON, for the chat template.
-        tools = drop_nulls(context["tools"])
         if not isinstance(tools, str):
-            tools = json.dumps(tools, ensure_ascii=False, default=str)
+            tools = json.dumps(drop_nulls(tools), ensure_ascii=False, default=str)
         before.append({"role": "tools", "content": tools})
-    if context["system"]:
-        before.append({"role": "system", "content": context["system"]})
-        if not isinstance(context["system"], str):
+    if system:
+        message = {"role": "system", "content": system}
+        if not isinstance(system, str):
             table.refuse(row, "system", "a text")
-        if turns and turns[0]["role"] == "system":
-            if turns[0] != before[-1]:
-                table.refuse(row, "system", "that of the messages")
-            turns = turns[1:]
-    if context.get("history"):
-        history = read_messages(_pair_turns(context["history"]))
-        if history is None:
+        if turns and turns[0]["role"] == "system" and turns.pop(0) != message:
+            table.refuse(row, "system", "that of the messages")
+        before.append(message)
+    if history:
+        messages = read_messages(_pair_turns(history))
+        if messages is None:
             table.refuse(row, "history", "messages, or pairs of question and answer")
-        before += history
+        before += messages
     return before + turns
 
 
@@ -95,6 +93,17 @@ def read_answer(table: OwnTable, row: int, role: str, cell: object) -> Turns:
     return table.refuse(row, role, allowed, "fill in the text")
 
 
+def split_prompt(
+    table: OwnTable, rows: Sequence[int], role: str, answers: Sequence[Turns]
+) -> SplitAnswers:
+    """The prompt of some rows, and the responses of their answers."""
+    split = split_answers(read_prompt(table, rows[0]), answers)
+    if split is None:
+        allowed = "conversations with one prompt, each ending with the assistant's"
+        table.refuse(rows[-1], role, f"{allowed} answer")
+    return split
+
+
 def list_answers(
     frame: pd.DataFrame, prompt: str | None, response: str
 ) -> pd.DataFrame:
@@ -109,15 +118,13 @@ def list_answers(
         return pd.DataFrame(rows, columns=columns, dtype=object)
     table = match_roles(read_source(frame), {"prompt": prompt, "response": response})
     for row, cell in enumerate(table.cells("response")):
-        asked = read_prompt(table, row)
         is_blank = cell is None or (isinstance(cell, str) and not cell.strip())
-        if is_blank or (asked is None and prompt is not None):
+        if is_blank or (prompt is not None and read_prompt(table, row) is None):
             continue
         answer = read_answer(table, row, "response", cell)
-        split = split_answers(asked, [answer])
-        if split is None or split.prompt is None:
-            allowed = "messages that end with the assistant's answer to the prompt"
-            table.refuse(row, "response", allowed)
-        if is_response(split.responses[0]):
-            rows.append((row, split.prompt, split.responses[0]))
+        asked, responses = split_prompt(table, [row], "response", [answer])
+        if asked is None:
+            table.refuse(row, "response", "messages, of which the last is the answer")
+        if is_response(responses[0]):
+            rows.append((row, asked, responses[0]))
     return pd.DataFrame(rows, columns=columns, dtype=object)

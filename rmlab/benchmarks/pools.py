@@ -4,6 +4,7 @@ import pandas as pd
 
 from rmlab import records, tables
 from rmlab.benchmarks.own_files import TEXTS, hash_texts, read_table
+from rmlab.benchmarks.own_layouts import ANSWERS
 from rmlab.benchmarks.ppe import PPE_CORRECTNESS, fetch_candidates
 from rmlab.benchmarks.roles import match_roles, spell_names
 from rmlab.benchmarks.sources import IN_MEMORY, read_source
@@ -80,7 +81,7 @@ def load_pool(
     pool = read_pool(source, prompt, response, correct, name, model)
     if "score" not in pool:
         return tables.check_responses(pool)
-    pool = pool.drop(columns=[*TEXTS])
+    pool = pool.drop(columns=TEXTS)
     return tables.check_scores(pool, allow_missing=allow_missing)
 
 
@@ -99,18 +100,19 @@ def read_pool(
     spelled = spell_names(data.columns)
     is_scored = "score" in spelled
     mapping = {"label": correct or spelled.get("correct"), "response": response}
+    mapping |= {"prompt": prompt}
     mapping = {role: column for role, column in mapping.items() if column is not None}
-    if is_scored and response is None and "response" not in spelled:
-        mapping["response"] = None  # "answer" is the answer extracted from it.
+    if prompt is not None:
+        mapping["id"] = None
+    if is_scored and response is None:
+        # "answer" is the answer extracted from it.
+        mapping["response"] = spelled.get("response")
     if not is_scored:
         mapping["model"] = None  # It wrote the candidate.
     table = match_roles(data, mapping, is_scored=is_scored)
-    if prompt is not None:
-        mapping |= {"prompt": prompt, "id": None}
-    if not table.has("response") and (prompt is not None or not table.has("id")):
-        names = table.roles["prompt"] if prompt is None else [prompt]
-        mapping |= {"id": next(iter(names), None), "prompt": None}
-    table = match_roles(data, mapping, is_scored=is_scored)
+    if not table.has_any("response", "id"):
+        table.roles["id"] = table.roles["prompt"]
+        table.roles["prompt"] = []
     table.require("label", "score" if is_scored else "response")
     if is_scored and model is None and not table.has("model"):
         problem = f"{data.place}: scores without a column 'model'"
@@ -121,7 +123,7 @@ def read_pool(
     if name is None:
         is_file = data.place != IN_MEMORY
         name = records.file_stem(data.place) if is_file else "pool"
-    pool = read_table(table, {"label": "label"}, name, compares=False)
+    pool = read_table(table, ANSWERS, name, compares=False)
     pool = pool.drop(columns="family", errors="ignore")
     if model is not None:
         pool["model"] = model
@@ -133,4 +135,4 @@ def read_pool(
         return pool
     if table.has("response"):
         pool["characters"] = pool["response"].str.len()
-    return hash_texts(pool, by_number=not table.has("id"))
+    return hash_texts(pool)

@@ -5,106 +5,79 @@ answers against wrong ones on five sets of questions.
 from collections.abc import Iterator
 from pathlib import Path
 
-import pandas as pd
-
 from rmlab import records
 from rmlab.benchmarks import hub
 from rmlab.benchmarks.benchmark import Benchmark, own_domains
-from rmlab.benchmarks.hub import HubPlace
-from rmlab.benchmarks.layout import Files, Layout, all_files
-from rmlab.benchmarks.rows import FileRow, read_answers
-from rmlab.estimation.items import Items, Parts
-from rmlab.estimation.weights import weighted_parts
+from rmlab.benchmarks.layout import JsonRow, Layout
 from rmlab.records import Row
-from rmlab.tables import DataError
 
 _SIDES = {
     "model_a": ("response_1", "response_2"),
     "model_b": ("response_2", "response_1"),
 }
 _TIES = ("tie", "tie (bothbad)")
-_N_LANGUAGES = 6
+# The six with most votes.
+LANGUAGES = ("English", "Chinese", "Russian", "German", "Korean", "Japanese", "other")
 _SETS = ("MMLU-Pro", "MATH", "GPQA", "MBPP-Plus", "IFEval")
 SETS = tuple(map(str.lower, _SETS))
-_CORRECTNESS_HUB = HubPlace(
-    [f"lmarena-ai/PPE-{name}-Best-of-K" for name in _SETS], "main"
-)
 
 
-def read_preference(files: Files) -> pd.DataFrame:
-    """Responses of the votes that have a winner.
+def read_vote(row: JsonRow, file: Path) -> Iterator[Row]:
+    """A vote that has a winner; the domain is the language, or "other"."""
+    if row["winner"] in _TIES:
+        return
+    better, worse = _SIDES[str(row["winner"])]
+    language = row["language"]
+    yield {
+        "id": row["question_id"],
+        "subset": language if language in LANGUAGES else "other",
+        "prompt": row["prompt"],
+        "chosen": row[better],
+        "rejected": row[worse],
+        "language": language,
+    }
 
-    The domain is the language, or "other" but for the six with most votes; `language`
-    names all of them.
-    """
-    decided = []
-    for file, rows in files:
-        kept = []
-        for number, cells in enumerate(rows):
-            winner = cells.get("winner")
-            if winner not in (*_SIDES, *_TIES):
-                allowed = f"one of {', '.join((*_SIDES, *_TIES))}"
-                FileRow(file, number, cells).refuse("winner", allowed)
-            if winner in _SIDES:
-                kept.append(cells)
-        decided.append((file, kept))
-    languages = pd.Series(
-        [str(cells.get("language")) for _, rows in decided for cells in rows]
-    )
-    largest = languages.value_counts().index[:_N_LANGUAGES]
 
-    def rename(row: FileRow) -> Row:
-        language = str(row.cells.get("language"))
-        return {
-            **row.read_sides("winner", _SIDES),
-            "id": row.read_id("question_id"),
-            "domain": language if language in largest else "other",
-            "prompt": row.read_prompt(),
-            "language": language,
+def read_sampled_pairs(row: JsonRow, file: Path) -> Iterator[Row]:
+    """The sampled pairs of a right and a wrong answer, an item each."""
+    shared = _describe(row, file)
+    for number, pair in enumerate(row["sampled_conflict_pairs"]):
+        right, wrong = pair
+        if row["scores"][wrong]:
+            right, wrong = wrong, right
+        if not row["scores"][right] or row["scores"][wrong]:
+            raise ValueError(f"{pair} is not a right and a wrong answer")
+        yield {
+            **shared,
+            "id": f"{shared['id']}/{number}",
+            "chosen": row[f"response_{right + 1}"],
+            "rejected": row[f"response_{wrong + 1}"],
         }
-
-    return read_answers(decided, "ppe-preference", rename, 1, names_question=True)
-
-
-def read_correctness(files: Files) -> pd.DataFrame:
-    """Responses of the sampled pairs of a right and a wrong answer, an item each; the
-    set of questions is the domain.
-    """
-    pairs = []
-    for file, rows in files:
-        of_file: list[Row] = []
-        for row in _number_rows(file, rows):
-            of_file += _list_pairs(row)
-        pairs.append((file, of_file))
-    return read_answers(
-        pairs, "ppe-correctness", lambda row: dict(row.cells), 1, names_question=True
-    )
 
 
 def fetch_candidates() -> list[Row]:
     """All candidates, a row each, from the hub."""
     candidates: list[Row] = []
-    for file in hub.fetch_benchmark(_CORRECTNESS_HUB, "load_pool(rows)"):
-        for row in _number_rows(file, records.read_rows(file)):
-            shared = _describe(row) | {"benchmark": "ppe-correctness"}
-            for number, is_right in enumerate(_read_marks(row), 1):
-                (text,) = row.read_texts(f"response_{number}", 1)
-                candidates.append(shared | {"response": text, "correct": is_right})
+    layout = PPE_CORRECTNESS.layout
+    assert layout is not None
+    for file in hub.fetch_benchmark(layout):
+        rows: list[JsonRow] = records.read_rows(file)
+        for row in rows:
+            shared = _describe(row, file)
+            shared |= {"benchmark": "ppe-correctness", "domain": shared["subset"]}
+            for number, is_right in enumerate(row["scores"], 1):
+                text = row[f"response_{number}"]
+                candidates.append({**shared, "response": text, "correct": is_right})
     return candidates
 
 
-def _number_rows(file: Path, rows: list[Row]) -> Iterator[FileRow]:
-    for number, cells in enumerate(rows):
-        yield FileRow(file, number, cells)
-
-
-def _describe(row: FileRow) -> Row:
+def _describe(row: JsonRow, file: Path) -> Row:
     """What all candidates of a row share: one question, answered by one model."""
-    model = row.read_name("model_name")
+    model = row["model_name"]
     return {
-        "domain": _find_set(row.file),
-        "id": f"{row.read_id('question_id')}/{model}",
-        "prompt": row.read_prompt(),
+        "id": f"{row['question_id']}/{model}",
+        "subset": _find_set(file),
+        "prompt": row["prompt"],
         "response_model": model,
     }
 
@@ -115,46 +88,7 @@ def _find_set(file: Path) -> str:
         for name in SETS:
             if name in part.lower():
                 return name
-    remedy = f"name one of {', '.join(SETS)} in its path"
-    raise DataError(f"{file}: no set of PPE's questions in its name", remedy)
-
-
-def _read_marks(row: FileRow) -> list[bool]:
-    """Whether each candidate is right."""
-    marks = row.cells.get("scores")
-    if not isinstance(marks, list) or not {*map(type, marks)} <= {bool}:
-        row.refuse("scores", "a list of true and false, one for each response")
-    return marks
-
-
-def _list_pairs(row: FileRow) -> list[Row]:
-    marks = _read_marks(row)
-    shared = _describe(row)
-    pairs = []
-    sampled = row.cells.get("sampled_conflict_pairs")
-    for number, pair in enumerate(sampled if isinstance(sampled, list) else [sampled]):
-        try:
-            right, wrong = sorted(pair, key=marks.__getitem__, reverse=True)
-            is_conflict = marks[right] and not marks[wrong]
-        except (TypeError, ValueError, IndexError):
-            is_conflict = False
-        if not is_conflict:
-            allowed = "a list of [i, j], the numbers from 0 of a right and a wrong one"
-            row.refuse("sampled_conflict_pairs", allowed)
-        pairs.append(
-            shared
-            | {
-                "id": f"{shared['id']}/{number}",
-                "chosen": row.read_texts(f"response_{right + 1}", 1),
-                "rejected": row.read_texts(f"response_{wrong + 1}", 1),
-            }
-        )
-    return pairs
-
-
-def _weigh_sets(items: Items, _: object) -> Parts:
-    """The five sets alike."""
-    return weighted_parts(items.frame["domain"], dict.fromkeys(SETS, 1.0))
+    raise ValueError(f"none of {', '.join(SETS)} in the file's path")
 
 
 PPE_PREFERENCE = Benchmark(
@@ -162,10 +96,9 @@ PPE_PREFERENCE = Benchmark(
     title="PPE Preference",
     source="arXiv 2410.14872",
     cluster=("question",),
-    layout=Layout(
-        read=read_preference,
-        hub=HubPlace("lmarena-ai/PPE-Human-Preference-V1", "main"),
-    ),
+    subsets=own_domains(LANGUAGES),
+    columns=LANGUAGES,
+    layout=Layout(read_row=read_vote, hub=("lmarena-ai/PPE-Human-Preference-V1",)),
 )
 """The overall score is the share of all votes with a winner."""
 
@@ -175,13 +108,11 @@ PPE_CORRECTNESS = Benchmark(
     source="arXiv 2410.14872",
     cluster=("question",),
     subsets=own_domains(SETS),
+    weights=dict.fromkeys(SETS, 1.0),
     columns=SETS,
     layout=Layout(
-        read=read_correctness,
-        folder_files=all_files,
-        hub=_CORRECTNESS_HUB,
+        read_row=read_sampled_pairs,
+        hub=[f"lmarena-ai/PPE-{name}-Best-of-K" for name in _SETS],
     ),
-    make_parts=_weigh_sets,
-    variants={"all pairs count alike, not all sets": {"average": "prompts"}},
 )
 """The overall score is the mean of the five sets."""

@@ -14,14 +14,16 @@ from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.code_reward_bench import CODE_REWARD_BENCH
 from rmlab.benchmarks.eval_bias_bench import EVAL_BIAS_BENCH
 from rmlab.benchmarks.judge_bench import JUDGE_BENCH
+from rmlab.benchmarks.layout import Layout, list_files
 from rmlab.benchmarks.m_reward_bench import M_REWARD_BENCH
 from rmlab.benchmarks.ppe import PPE_CORRECTNESS, PPE_PREFERENCE
 from rmlab.benchmarks.reward_bench import REWARD_BENCH
 from rmlab.benchmarks.reward_bench_2 import REWARD_BENCH_2
 from rmlab.benchmarks.rm_bench import MINI, RM_BENCH
 from rmlab.benchmarks.rmb import RMB
+from rmlab.benchmarks.rows import describe_row, read_responses
 from rmlab.plug_ins import load_plug_ins
-from rmlab.tables import DataError, nearest
+from rmlab.tables import PROMPT, DataError, nearest
 from rmlab.text import short
 
 GROUP = "rmlab.benchmarks"
@@ -75,7 +77,6 @@ def load(
     name: str,
     *,
     path: str | Path | None = None,
-    variant: int | None = None,
     domains: str | Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """Load a benchmark as a responses table.
@@ -90,9 +91,6 @@ def load(
         an installed package.
     path : str or Path, optional
         A file or folder to read in place of the hub.
-    variant : int, optional
-        Which wording of the prompt, for files of RM-Bench whose rows list several, such
-        as those of Reward Auditor; 0 is the original.
     domains : str or sequence of str, optional
         Keep these domains alone: a benchmark of its own, "rm-bench (chat, code)", whose
         overall score needs no other domain. Their order does not matter.
@@ -103,8 +101,8 @@ def load(
         One row per answer: benchmark, domain, id, label, slot, subset, style, prompt,
         response. RM-Bench also has `source` (where the prompt comes from) and, where
         its files have them, `note`, `error` and `error_key` (what is wrong with the
-        rejected answer). RM-Bench's domains without rows are named in
-        `attrs["missing_domains"]` and in a warning.
+        rejected answer). A warning names the subsets that have no rows and that
+        the overall score needs.
 
     Raises
     ------
@@ -122,46 +120,41 @@ def load(
         problem = f"load: {name!r} has no reader"
         raise TypeError(f"{problem}; load its texts with load_preferences(path)")
     if path is not None:
-        files = layout.folder_files(records.expand_path(path))
-    elif layout.hub is not None:
-        files = hub.fetch_benchmark(layout.hub, f"load({name!r}, path='<folder>')")
+        files = list_files(records.expand_path(path), layout.files)
+    elif layout.hub:
+        files = hub.fetch_benchmark(layout)
     elif layout.shipped is not None:
-        files = layout.folder_files(records.shipped(layout.shipped))
+        files = list_files(records.shipped(layout.shipped), layout.files)
     else:
         problem = f"load: {name!r} is not on the hub"
         raise TypeError(f"{problem}; pass path='<file or folder>'")
 
-    rows = [(file, records.read_rows(file)) for file in files]
-    if variant is None:
-        responses = layout.read(rows)
-    elif layout.read_variant is not None:
-        responses = layout.read_variant(rows, variant)
-    else:
-        problem = f"load: {name!r} has no wordings of its prompts"
-        raise TypeError(f"{problem}; leave variant={variant!r} out")
-    if path is None and layout.hub is not None:
-        _check_download(name, layout.hub, responses)
-    missing_domains = responses.attrs.get("missing_domains")
+    responses = read_responses(benchmark, files)
+    if path is None and layout.hub:
+        _check_download(name, layout, responses)
     if domains is not None:
-        part = benchmark.only(domains)
-        kept = dict.fromkeys(part.subsets.values())
-        is_kept = responses["domain"].isin(kept)
+        benchmark = benchmark.only(domains)
+        is_kept = responses["domain"].isin(benchmark.subsets.values())
         responses = responses[is_kept].reset_index(drop=True)
-        missing_domains = sorted({*kept}.difference(responses["domain"]))
-        responses = responses.assign(benchmark=part.name)
-    if missing_domains:
-        _log.warning(
-            "%s: no rows for %s; summaries over all domains will be missing",
-            name,
-            ", ".join(missing_domains),
-        )
+        responses["benchmark"] = benchmark.name
+    absent = []
+    for subset, domain in benchmark.subsets.items():
+        if domain in benchmark.columns and subset not in set(responses["subset"]):
+            absent.append(subset)
+    if absent:
+        consequence = "summaries over all domains will be missing"
+        _log.warning("%s: no rows for %s; %s", name, ", ".join(absent), consequence)
     return responses
 
 
-def _check_download(name: str, place: hub.HubPlace, responses: pd.DataFrame) -> None:
+def _check_download(name: str, layout: Layout, responses: pd.DataFrame) -> None:
     """Raise DataError for a wrong number of prompts; warn of files without a pin."""
-    hub.check_row_counts(name, place, responses)
-    if place.revision == "main":
+    n_prompts = len(responses.drop_duplicates(PROMPT))
+    if layout.n_prompts not in (None, n_prompts):
+        counts = f"{n_prompts} prompts, expected {layout.n_prompts}"
+        problem = f"{name}: {layout.hub} at {layout.revision} holds {counts}"
+        raise DataError(problem, "download the released files and pass path=")
+    if layout.revision == "main":
         reason = "no revision of them is known to be right"
         _log.warning("%s: the hub's files are not verified: %s", name, reason)
 
@@ -244,9 +237,8 @@ def _find_benchmark(name: str) -> Benchmark:
 def looks_like(place: Path, row: records.Row) -> Iterator[Benchmark]:
     """The benchmarks whose readers can read a row of pairs."""
     for benchmark in _WITH_KNOWN_NAMES:
-        assert benchmark.layout is not None
         with suppress(DataError):
-            benchmark.layout.read([(place, [row])])
+            describe_row(benchmark, place, 0, row)
             yield benchmark
 
 
@@ -272,32 +264,15 @@ def chance_of_columns(columns: Iterable[str]) -> float | None:
     >>> chance_of_columns(["model", "chat", "code", "easy", "overall"])
     0.5
     """
-    benchmarks = [*benchmarks_by_name().values()]
-    known = [benchmark.columns for benchmark in benchmarks]
-    present = set[str]().union(*known).intersection(columns)
-    whole = with_columns(present)
-    if whole is not OWN or not present:
-        possible = [whole]
-    else:
-        possible = [one for one in benchmarks if present.issubset(one.columns)]
-    chances = [one.chance for one in possible or [OWN]]
+    benchmarks = benchmarks_by_name().values()
+    known = set[str]().union(*(benchmark.columns for benchmark in benchmarks))
+    present = known.intersection(columns)
+    chances = []
+    for benchmark in benchmarks:
+        if present and present.issubset(benchmark.columns):
+            chances.append(benchmark.chance)
+    if not chances:
+        chances = [OWN.chance]
     chance = chances[0]
-    if isinstance(chance, float) and all(other == chance for other in chances):
-        return chance
-    return None
-
-
-def with_columns(columns: Iterable[str]) -> Benchmark:
-    """The benchmark whose summary has these columns, such as a leaderboard's; that of
-    custom data if none has.
-
-    >>> levels = ["easy", "normal", "hard"]
-    >>> with_columns(["model", "chat", "math", "code", "safety", *levels]).name
-    'rm-bench'
-    """
-    # Leaderboards leave prior_sets out where no model has them.
-    present = {*columns, "prior_sets"}
-    for benchmark in benchmarks_by_name().values():
-        if benchmark.columns and present.issuperset(benchmark.columns):
-            return benchmark
-    return OWN
+    is_shared = all(other == chance for other in chances)
+    return chance if is_shared and isinstance(chance, float) else None

@@ -5,18 +5,22 @@ sections, and the prior sets.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rmlab import records
-from rmlab.benchmarks.benchmark import Benchmark, own_domains, refuse_strange
-from rmlab.benchmarks.hub import HubPlace
-from rmlab.benchmarks.layout import Files, Layout
-from rmlab.benchmarks.rows import FileRow, read_answers
+from rmlab.benchmarks.benchmark import (
+    Benchmark,
+    has_answers,
+    name_absent_subsets,
+    own_domains,
+)
+from rmlab.benchmarks.layout import Layout
 from rmlab.estimation.items import Items, Parts, comparison_items
-from rmlab.records import Row
-from rmlab.tables import PROMPT, BoolArray, FloatArray, IntArray
+from rmlab.estimation.weights import weighted_parts
+from rmlab.tables import PROMPT
 
 _LANGUAGES = ("cpp", "go", "java", "js", "python", "rust")
 SECTIONS: dict[str, dict[str, int]] = {
@@ -53,7 +57,6 @@ SWAPPED = {"xstest-should-refuse": 250, "xstest-should-respond": 154}
 PRIOR_SETS = ("anthropic_helpful", "anthropic_hhh", "shp", "summarize")
 # In the files, in no section.
 UNCOUNTED = ("anthropic_harmless", "mtbench_human", "mtbench_gpt4")
-ITEMS = 2985
 
 _SECTION_OF: dict[str, str] = {}
 for _section, _counts in SECTIONS.items():
@@ -63,6 +66,15 @@ SUBSETS = (*_SECTION_OF, *PRIOR_SETS)
 _PRIOR_WEIGHT = {"half": 0.5, "none": 0.0, "full": 1.0}
 
 
+class _Released(NamedTuple):
+    """Subset and task of a released item; a task is named by the lowest id with the
+    same prompt.
+    """
+
+    subset: str
+    task: str
+
+
 def subset_of_item(item: str) -> str | None:
     """Subset of a RewardBench 1 item (split `filtered`, ids 0 to 2984), or None where
     the id is not one of them.
@@ -70,7 +82,8 @@ def subset_of_item(item: str) -> str | None:
     >>> subset_of_item("2538"), subset_of_item("2985")
     ('math-prm', None)
     """
-    return _released_items()["subset"].get(item)
+    released = _released_items().get(item)
+    return None if released is None else released.subset
 
 
 def find_task(item: str, subset: str) -> str:
@@ -79,30 +92,17 @@ def find_task(item: str, subset: str) -> str:
     >>> find_task("1719", "hep-go"), find_task("1719", "hep-js")
     ('task 1555', 'hep-js/1719')
     """
-    if subset_of_item(item) != subset:
+    released = _released_items().get(item)
+    if released is None or released.subset != subset:
         return f"{subset}/{item}"
-    task = _released_items()["task"][item]
-    return f"task {task}"
+    return f"task {released.task}"
 
 
 @cache
-def _released_items() -> pd.DataFrame:
-    """Subset and task of each released item, by id; a task is named by the lowest id
-    with the same prompt.
-    """
-    path = records.shipped("reward_bench_items.csv")
-    return pd.read_csv(path, dtype="str").set_index("id")
-
-
-def read(files: Files) -> pd.DataFrame:
-    """Responses of RewardBench 1 rows: one chosen and one rejected answer (strings);
-    the subset is the domain.
-    """
-    return read_answers(files, REWARD_BENCH.name, _describe, 1)
-
-
-def _describe(row: FileRow) -> Row:
-    return {"domain": row.read_subset(list(REWARD_BENCH.subsets))}
+def _released_items() -> dict[str, _Released]:
+    items = pd.read_csv(records.shipped("reward_bench_items.csv"), dtype="str")
+    released = map(_Released, items["subset"], items["task"])
+    return dict(zip(items["id"], released, strict=True))
 
 
 def make_items(
@@ -112,10 +112,9 @@ def make_items(
     mt-bench-*) is one cluster.
     """
     items = comparison_items(table, ties, by=by, cluster=cluster)
-    known = REWARD_BENCH.subsets
-    refuse_strange("subset", items.frame["subset"].unique(), known, REWARD_BENCH.title)
     if list(cluster) == PROMPT:
-        return replace(items, cluster=_task_codes(items.frame))
+        tasks = list(map(find_task, items.frame["id"], items.frame["subset"]))
+        return replace(items, cluster=pd.factorize(np.array(tasks, object))[0])
     return items
 
 
@@ -128,51 +127,23 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     """
     is_pooled = options["weights"] == "counts"
     if is_pooled:
-        weight_of_part = dict.fromkeys(SECTIONS, 1.0)
+        weight = dict.fromkeys(SECTIONS, 1.0)
+        part = items.frame["subset"].replace(_SECTION_OF)
     else:
-        weight_of_part = _weigh_subsets(options["weights"])
-    has_subset = _find_answered(items)
-    has_prior_sets = np.all([has_subset[name] for name in PRIOR_SETS], axis=0)
+        weight = _weigh_subsets(options["weights"])
+        part = items.frame["subset"]
     prior_weight = _PRIOR_WEIGHT[options["prior_sets"]] / len(PRIOR_SETS)
+    weight |= dict.fromkeys(PRIOR_SETS, prior_weight)
+    weight |= dict.fromkeys(UNCOUNTED, 0.0)
+    parts = weighted_parts(part, weight)
 
-    names = [*weight_of_part, *PRIOR_SETS, *UNCOUNTED]
-    first_prior_set = len(weight_of_part)
-    first_uncounted = first_prior_set + len(PRIOR_SETS)
-    weights: FloatArray = np.zeros((len(items.models), len(names)))
-    weights[:, :first_prior_set] = list(weight_of_part.values())
-    weights[has_prior_sets, first_prior_set:first_uncounted] = prior_weight
-
-    part = items.frame["subset"]
-    reasons = {}
+    has_prior_set = has_answers(items, PRIOR_SETS)
+    is_prior_set = np.isin(parts.names, PRIOR_SETS)
+    is_left_out = np.outer(~has_prior_set.all(axis=0), is_prior_set)
+    parts = replace(parts, weight=np.where(is_left_out, 0.0, parts.weight))
     if is_pooled:
-        part = part.replace(_SECTION_OF)
-        reasons = _name_absent_subsets(has_subset)
-    of_item = pd.Index(names).get_indexer(pd.Index(part))
-    return Parts(names, of_item, weights, reasons=reasons)
-
-
-def _find_answered(items: Items) -> dict[str, BoolArray]:
-    """Which models have an answered comparison of each subset."""
-    subset_of_item = items.frame["subset"].to_numpy(object)
-    is_answered = ~np.isnan(items.credit)
-    has_subset: dict[str, BoolArray] = {}
-    for subset in SUBSETS:
-        of_subset = is_answered[:, subset_of_item == subset]
-        has_subset[subset] = np.any(of_subset, axis=1)
-    return has_subset
-
-
-def _name_absent_subsets(
-    has_subset: Mapping[str, BoolArray],
-) -> dict[tuple[int, int], str]:
-    """Why a section is missing, for each model that lacks one of its subsets."""
-    reasons = {}
-    for place, section in enumerate(SECTIONS.values()):
-        lacks = np.array([~has_subset[subset] for subset in section])
-        for model in np.flatnonzero(lacks.any(axis=0)):
-            absent = np.array(list(section))[lacks[:, model]]
-            reasons[int(model), place] = f"nothing in {', '.join(absent)}"
-    return reasons
+        return name_absent_subsets(items, parts, SUBSETS_OF_SECTION)
+    return parts
 
 
 def _weigh_subsets(rule: str) -> dict[str, float]:
@@ -191,17 +162,6 @@ def _weigh_subsets(rule: str) -> dict[str, float]:
     return weight
 
 
-def _task_codes(frame: pd.DataFrame) -> IntArray:
-    """Cluster of each item: its task, where the item is one of the released ones, else
-    its prompt.
-    """
-    key = ["id", "subset"]
-    released = frame[key].merge(_released_items(), how="left", on=key)
-    prompts = frame["subset"] + "/" + frame["id"]
-    clusters = ("task " + released["task"]).fillna(prompts)
-    return pd.factorize(clusters)[0].astype(np.intp)
-
-
 REWARD_BENCH = Benchmark(
     name="reward-bench",
     title="RewardBench 1",
@@ -214,14 +174,10 @@ REWARD_BENCH = Benchmark(
         "prior_sets": ("half", "none", "full"),
     },
     layout=Layout(
-        read=read,
-        hub=HubPlace(
-            "allenai/reward-bench",
-            "168d848cdbbea9764fae4a544dc9ca1e6cca4931",
-            ITEMS,
-            "data/filtered-00000-of-00001.parquet",
-            "65473c20ed0627e02503557ae102c25c6b0e66b5ed69ee327e224bb95e70ca29",
-        ),
+        files=("*filtered-*",),
+        hub=("allenai/reward-bench",),
+        revision="168d848cdbbea9764fae4a544dc9ca1e6cca4931",
+        n_prompts=2985,
         result_fields={
             "id": "id",
             "subset": "subset",
@@ -231,17 +187,4 @@ REWARD_BENCH = Benchmark(
     ),
     make_items=make_items,
     make_parts=make_parts,
-    variants={
-        "xstest counts swapped (before September 2024)": {
-            "weights": "published-before-2024-09"
-        },
-        "weighted by the prompts there are (math-prm 447, not 984)": {
-            "weights": "counts"
-        },
-        "ties count half": {"ties": "half"},
-        "ties are left out": {"ties": "drop"},
-        "prior sets left out": {"prior_sets": "none"},
-        "prior sets at full weight": {"prior_sets": "full"},
-        "all subsets of a section count alike": {"weights": "alike"},
-    },
 )

@@ -9,15 +9,12 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.benchmarks.benchmark import Benchmark, own_domains, refuse_strange
-from rmlab.benchmarks.hub import HubPlace
-from rmlab.benchmarks.layout import Files, Layout
-from rmlab.benchmarks.rows import FileRow, read_answers
+from rmlab.benchmarks.benchmark import Benchmark, own_domains
+from rmlab.benchmarks.layout import Layout
 from rmlab.estimation.best_of import SHARED_CREDIT, best_of
 from rmlab.estimation.items import LOSS, MISSING, WIN, Items, Parts, build_items
 from rmlab.estimation.ties import TIES, WEIGHTS, ties_score
 from rmlab.estimation.weights import weighted_parts
-from rmlab.records import Row
 from rmlab.tables import PROMPT, DataError
 
 NAMES = {
@@ -32,24 +29,6 @@ _ANSWERS = 4
 _BEST_TIES = sum(WEIGHTS.values())  # the highest score of a pair of Ties prompts
 
 
-def read(files: Files) -> pd.DataFrame:
-    """Responses of RewardBench 2 rows: lists of chosen and rejected answers; the subset
-    is the domain.
-    """
-    return read_answers(files, REWARD_BENCH_2.name, _describe)
-
-
-def _describe(row: FileRow) -> Row:
-    """The domain of a row whose counts, where it has them, are those of its texts."""
-    n_chosen = len(row.read_texts("chosen", None))
-    n_rejected = len(row.read_texts("rejected", None))
-    counts = {"num_correct": n_chosen, "total_completions": n_chosen + n_rejected}
-    for name, n_texts in counts.items():
-        if row.cells.get(name) not in (None, n_texts):
-            row.refuse(name, f"{n_texts}, as many texts as are there")
-    return {"domain": row.read_subset(list(NAMES))}
-
-
 def make_items(
     table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]
 ) -> Items:
@@ -60,21 +39,23 @@ def make_items(
         problem = "table: RewardBench 2 is best of four, which pairs do not say"
         raise DataError(problem, "pass the scores")
     scores = tables.check_scores(table, allow_missing=True)
-    refuse_strange("subset", scores["subset"], NAMES, REWARD_BENCH_2.title)
-
-    is_ties = scores["subset"] == TIES
-    columns = ["model", *PROMPT, "subset", "credit", "outcome"]
+    is_ties = scores["domain"] == TIES
     parts = []
     if not is_ties.all():
-        parts.append(_list_best_of_four(scores[~is_ties], ties)[columns])
+        parts.append(_list_best_of_four(scores[~is_ties], ties))
     if is_ties.any():
-        parts.append(_list_ties(scores[is_ties])[columns])
-    rows = pd.concat(parts, ignore_index=True)
+        parts.append(_list_ties(scores[is_ties]))
+    columns = ["model", *PROMPT, "subset", "credit", "outcome"]
+    rows = pd.concat(parts, ignore_index=True)[columns]
 
-    rows = _add_prompt_columns(rows, scores, [*by, *cluster])
-    model_order = pd.Index(scores["model"].unique())
-    model = model_order.get_indexer(rows["model"])
-    rows = rows.iloc[np.argsort(model, kind="stable")]
+    # A pair of Ties prompts has the columns of its first prompt.
+    pair = scores["id"].str.partition(":")[2]
+    prompts = scores.assign(id=scores["id"].where(~is_ties, pair))
+    prompts = prompts.drop_duplicates(["domain", "id"])
+    lacking = prompts.columns.difference(rows.columns).intersection([*by, *cluster])
+    rows = rows.merge(
+        prompts[["domain", "id", *lacking]], on=["domain", "id"], how="left"
+    )
     items = build_items(
         rows,
         key=PROMPT,
@@ -84,7 +65,7 @@ def make_items(
         by=by,
         cluster=cluster,
     )
-    in_ties = (items.frame["subset"] == TIES).to_numpy()
+    in_ties = (items.frame["domain"] == TIES).to_numpy()
     bounds = np.where(in_ties[:, None], [-WEIGHTS["margin"], _BEST_TIES], [0.0, 1.0])
     return replace(items, bounds=bounds)
 
@@ -94,7 +75,7 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     weight = dict.fromkeys(NAMES, 1.0)
     if options["overall"] == "without-ties":
         weight[TIES] = 0.0
-    return weighted_parts(items.frame["subset"], weight)
+    return weighted_parts(items.frame["domain"], weight)
 
 
 def _list_best_of_four(scores: pd.DataFrame, ties: str) -> pd.DataFrame:
@@ -126,21 +107,6 @@ def _list_ties(scores: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _add_prompt_columns(
-    rows: pd.DataFrame, scores: pd.DataFrame, names: Sequence[str]
-) -> pd.DataFrame:
-    """`rows` with the columns of the scores that they lack; a pair of Ties prompts has
-    those of its first prompt.
-    """
-    lacking = scores.columns.difference(rows.columns)
-    columns = [name for name in dict.fromkeys(names) if name in lacking]
-    number = scores["id"].str.partition(":")[2]
-    prompts = scores[["domain", "id", *columns]].copy()
-    prompts["id"] = scores["id"].where(scores["domain"] != TIES, number)
-    prompts = prompts.drop_duplicates(["domain", "id"])
-    return rows.merge(prompts, on=["domain", "id"], how="left")
-
-
 REWARD_BENCH_2 = Benchmark(
     name="reward-bench-2",
     title="RewardBench 2",
@@ -153,14 +119,10 @@ REWARD_BENCH_2 = Benchmark(
     options={"overall": ("six-subsets", "without-ties")},
     chance={**dict.fromkeys(NAMES, 1 / _ANSWERS), TIES: float("nan")},
     layout=Layout(
-        read=read,
-        hub=HubPlace(
-            "allenai/reward-bench-2",
-            "7ff08853b0d5686e79b13fda8677024f566a104a",
-            1865,
-            "data/test-00000-of-00001.parquet",
-            "c8ec60efbd75d2f9dcba4121e6101f7a6015abc38a34e034ae2c7ae886265958",
-        ),
+        files=("*test-*",),
+        hub=("allenai/reward-bench-2",),
+        revision="7ff08853b0d5686e79b13fda8677024f566a104a",
+        n_prompts=1865,
         result_fields={
             "id": "id",
             "subset": "subset",
@@ -170,10 +132,4 @@ REWARD_BENCH_2 = Benchmark(
     ),
     make_items=make_items,
     make_parts=make_parts,
-    variants={
-        "a shared best score is a loss": {"ties": "loss"},
-        "a shared best score is a win": {"ties": "win"},
-        "Ties left out of the overall score": {"overall": "without-ties"},
-        "all prompts count alike, not all subsets": {"average": "prompts"},
-    },
 )

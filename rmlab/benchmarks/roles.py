@@ -5,10 +5,10 @@ gives.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import NoReturn
 
+from rmlab import records
 from rmlab.benchmarks.conversations import read_messages
 from rmlab.benchmarks.sources import Cells, Source, unpack_texts
 from rmlab.tables import LABELS, DataError, nearest
@@ -75,13 +75,11 @@ ROLES: dict[str, tuple[str, ...]] = {
     "labels": ("labels",),
     "ratings": ("ratings",),
     "scores": ("scores", "rewards"),
-    "num_correct": ("num_correct",),
 }
 """Roles and the usual names of their columns, the first that is there first."""
 
 SCORE_ROLES = (
     *("chosen_score", "rejected_score", "score_a", "score_b", "score", "scores"),
-    "num_correct",
 )
 SCORE_COLUMNS = set[str]().union(*map(ROLES.__getitem__, SCORE_ROLES))
 """Usual names of columns with scores."""
@@ -93,13 +91,12 @@ CONTEXT = ("tools", "system", "history")
 _FIRST = {"prompt", "id", "domain", "subset", "rating", "system", "images"}
 # Columns of these roles hold lists and objects, which files may have as text.
 _NESTED = (
-    *("prompt", "history", "tools", "images", "responses", "labels", "ratings"),
+    *("history", "tools", "images", "responses", "labels", "ratings"),
     *("scores", "chosen_score", "rejected_score"),
 )
-_ANSWERS = ("chosen", "rejected", "a", "b", "response")
-# Beside another prompt these are a part of it.
-_PARTS = ("input", "context")
-_QUESTIONS = ("prompt", "question", "instruction", "problem", *_PARTS)
+_TEXTS = ("prompt", "chosen", "rejected", "a", "b", "response")
+# Beside another question the last two are a part of it.
+_QUESTIONS = ("prompt", "question", "instruction", "problem", "input", "context")
 
 
 def name_column(role: str, column: str = "<column>") -> str:
@@ -108,62 +105,57 @@ def name_column(role: str, column: str = "<column>") -> str:
 
 
 @dataclass(frozen=True)
-class OwnTable:
+class OwnTable(Source):
     """People's own data with the columns of each role: none, one or several.
 
     `is_scored`: scores are read, not texts alone. `better`: the side that larger
-    numbers of a winner favour. `added` holds columns that the data lack, `left_out`
-    counts rows and comparisons without a winner, and `used` names the roles that were
-    read. `notes` are said in the line on what was understood, and `understood` holds
-    more of it.
+    numbers of a winner favour. `found` holds the cells of the roles that were read,
+    `left_out` counts what has no winner or is bad, and `notes` are said in the line on
+    what was understood.
     """
 
-    source: Source
-    roles: Mapping[str, Sequence[str]]
+    roles: dict[str, list[str]]
     is_scored: bool = False
     better: str | None = None
-    added: dict[str, Cells] = field(default_factory=dict)
+    found: dict[str, Cells] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
-    used: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
-    understood: dict[str, object] = field(default_factory=dict)
-
-    @cached_property
-    def has_texts(self) -> bool:
-        """Whether the data have texts of answers."""
-        return any(map(self.has, ("chosen", "a", "response", "responses")))
-
-    @cached_property
-    def has_prompt(self) -> bool:
-        """Whether the data have a prompt, or what belongs to it."""
-        return any(map(self.has, ("prompt", "images", *CONTEXT)))
 
     def has(self, *roles: str) -> bool:
         """Whether the data have a column for each of the roles."""
         return all(map(self.roles.get, roles))
 
+    def has_any(self, *roles: str) -> bool:
+        """Whether the data have a column for one of the roles."""
+        return any(map(self.roles.get, roles))
+
     def cells(self, role: str) -> Cells:
         """The cells of a role's column; nothing but None without one.
 
-        Raises DataError where several columns may have the role.
+        Of several columns of answers those that are not empty are a list. Raises
+        DataError where several columns may have another role.
         """
-        if role in self.added:
-            return self.added[role]
-        names = self.roles.get(role, ())
-        if not names:
-            return self.added.setdefault(role, [None] * len(self.source))
-        self.used.add(role)
-        if len(names) > 1:
-            listed = " and ".join(repr(name) for name in names)
-            problem = f"{self.source.place}: {listed} may both be {role!r}"
+        if role in self.found:
+            return self.found[role]
+        names = self.roles.get(role, [])
+        if len(names) > 1 and role not in LABELS:
+            listed = " and ".join(map(repr, names))
+            problem = f"{self.place}: {listed} may both be {role!r}"
             remedy = f"choose one, such as {name_column(role, names[0])}"
             raise DataError(problem, remedy)
-        return self.source.columns[names[0]]
+        cells: Cells = [None] * len(self)
+        if len(names) == 1:
+            cells = self.columns[names[0]]
+        elif names:
+            rows = zip(*map(self.columns.__getitem__, names), strict=True)
+            cells = [[cell for cell in row if cell not in (None, "")] for row in rows]
+        self.found[role] = cells
+        return cells
 
-    def row(self, role: str, row: int) -> list[object]:
-        """The cells of a row in all columns of a role."""
-        self.used.add(role)
-        return [self.source.columns[name][row] for name in self.roles[role]]
+    def add(self, role: str, cells: Sequence[object], source: str) -> None:
+        """Give a role cells that were made from those of another role."""
+        self.roles[role] = self.roles[source]
+        self.found[role] = [*cells]
 
     def is_called(self, role: str, *names: str) -> bool:
         """Whether the first column of a role has one of the names."""
@@ -175,41 +167,29 @@ class OwnTable:
     ) -> NoReturn:
         """Raise DataError naming the row and the file's own column."""
         if not self.has(role):
-            problem = f"{self.source.place}: row {row}: no {role}, and it must be "
-            raise DataError(f"{problem}{allowed}", f"name it: {name_column(role)}")
-        self.source.refuse(row, self.roles[role][0], allowed, remedy)
+            problem = f"{self.place}: row {row}: no {role}, and it must be {allowed}"
+            raise DataError(problem, f"name it: {name_column(role)}")
+        name = self.roles[role][0]
+        cells = {key: self.columns[key][row] for key in (*self.roles["id"], name)}
+        records.fail(self.place, row, cells, name, allowed, remedy)
 
     def require(self, *roles: str) -> None:
         """Raise DataError where the data lack a role."""
         missing = [role for role in roles if not self.has(role)]
         if missing:
-            columns = short(list(self.source.columns), 400)
-            problem = f"{self.source.place}: no column for {' and '.join(missing)}"
+            columns = short(list(self.columns), 400)
+            problem = f"{self.place}: no column for {' and '.join(missing)}"
             remedy = f"pass {name_column(missing[0])}"
             raise DataError(f"{problem}; found: {columns}", remedy)
 
     def names(self, role: str) -> list[str | None]:
         """Names such as those of domains; None where a cell is empty."""
-        names: list[str | None] = [None] * len(self.source)
-        if not self.has(role):
-            return names
+        names: list[str | None] = []
         for row, value in enumerate(self.cells(role)):
             if isinstance(value, list | dict):
                 self.refuse(row, role, "one name", "write a string, or leave it empty")
-            if value is not None and value != "":
-                names[row] = name_value(value)
+            names.append(None if value in (None, "") else name_value(value))
         return names
-
-    def read_id(self, row: int) -> str:
-        """A whole number or a non-empty string."""
-        value = self.cells("id")[row]
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        is_id = isinstance(value, int | str) and not isinstance(value, bool)
-        if not is_id or value == "":
-            allowed = "a whole number or a non-empty string"
-            self.refuse(row, "id", allowed, "number the rows")
-        return str(value)
 
 
 def name_value(value: object) -> str:
@@ -239,7 +219,7 @@ def match_roles(
         with suppress(DataError):
             columns[f"scores.{label}"] = source.find(f"scores.{label}", label)
 
-    spelled = spell_names(columns) | dict(zip(columns, columns, strict=True))
+    spelled = spell_names(columns) | {name: name for name in columns}
     roles: dict[str, list[str]] = {}
     for role, usual in ROLES.items():
         present = [spelled[name] for name in usual if name in spelled]
@@ -258,17 +238,16 @@ def match_roles(
 
     _unpack_columns(columns, roles)
     texts = [columns[name] for name in roles["chosen"] + roles["rejected"]]
-    if all(map(_are_numbers, texts)):
-        # As RewardBench writes scores alone.
+    if all({*map(type, cells)} <= {bool, int, float} for cells in texts):
+        # As reward-bench writes scores alone.
         for label in LABELS:
             roles[f"{label}_score"] = roles[label] or roles[f"{label}_score"]
             roles[label] = []
     if not any(map(roles.get, SCORE_ROLES)) and "model" not in mapped:
         roles["model"] = []  # The model that wrote the answer, not one that scores.
     if not is_scored:
-        for role in SCORE_ROLES:
-            roles[role] = []
-    return OwnTable(replace(source, columns=columns), roles, is_scored, better)
+        roles |= {role: [] for role in SCORE_ROLES}
+    return OwnTable(source.place, columns, roles, is_scored, better)
 
 
 def spell(name: object) -> str:
@@ -278,8 +257,7 @@ def spell(name: object) -> str:
 
 def spell_names(names: Iterable[str]) -> dict[str, str]:
     """Names by their spelling without capitals."""
-    listed = list(names)
-    return dict(zip(map(spell, listed), listed, strict=True))
+    return {spell(name): name for name in names}
 
 
 def _list_names(role: str, names: str | Sequence[str] | None) -> list[str]:
@@ -293,74 +271,32 @@ def _list_names(role: str, names: str | Sequence[str] | None) -> list[str]:
 def _refuse_two_prompts(source: Source, spelled: Mapping[str, str]) -> None:
     """Raise DataError where a context or an input stands beside the question."""
     present = [name for name in _QUESTIONS if name in spelled]
-    for part in _PARTS:
-        others = [name for name in present if name != part]
-        if part not in spelled or not others:
-            continue
-        question = spelled[others[0]]
-        name = spelled[part]
-        if not {*map(str, source.columns[name])} <= {"None", ""}:
-            both = f"{question!r}, {name!r} or both"
+    for part in _QUESTIONS[-2:]:
+        others = [spelled[name] for name in present if name != part]
+        if part in present and others and any(source.columns[spelled[part]]):
+            both = f"{others[0]!r}, {spelled[part]!r} or both"
             problem = f"{source.place}: the prompt may be {both}"
-            remedy = f"name one: {name_column('prompt', question)}"
+            remedy = f"name one: {name_column('prompt', others[0])}"
             raise DataError(problem, f"{remedy}, or join them in a column first")
 
 
-def _are_numbers(cells: Cells) -> bool:
-    return {*map(type, cells)} <= {bool, int, float}
-
-
-def _count_texts(cell: object) -> int:
-    """The number of texts of a list of texts; 0 for anything else."""
-    if isinstance(cell, list) and {*map(type, cell)} == {str}:
-        return len(cell)
-    return 0
-
-
-def _unpack_columns(
-    columns: dict[str, Cells], roles: Mapping[str, Sequence[str]]
-) -> None:
+def _unpack_columns(columns: dict[str, Cells], roles: Mapping[str, list[str]]) -> None:
     """Unpack the columns that hold lists and objects as text.
 
     A prompt or an answer may be a text that looks like a list: it is unpacked where the
-    column holds messages. Lists of texts are the turns of conversations where prompts
-    are packed so, too, and have as many.
+    column holds messages, or where all prompts are lists of texts.
     """
-    n_turns: list[int] = []
-    for role in (*_NESTED, *_ANSWERS):
+    has_turns = False
+    for role in (*_NESTED, *_TEXTS):
         for name in roles[role]:
             cells = unpack_texts(columns[name])
-            if cells is columns[name]:
-                continue
-            if role == "prompt" or role in _ANSWERS:
-                counts = [*map(_count_texts, cells)]
-                is_packed = str in map(type, columns[name])
-                if role == "prompt" and is_packed and all(counts):
-                    n_turns = counts
-                are_messages = all(
-                    cell is None or read_messages(cell) for cell in cells
-                )
-                if not are_messages and counts != n_turns:
-                    continue
-            columns[name] = cells
+            if role == "prompt":
+                has_turns = all(map(_are_texts, cells))
+            are_messages = all(cell is None or read_messages(cell) for cell in cells)
+            if role in _NESTED or has_turns or are_messages:
+                columns[name] = cells
 
 
-def strip_prompts(table: OwnTable) -> OwnTable:
-    """Cut the prompt off the answers if every answer of every row begins with it."""
-    columns = dict(table.source.columns)
-    for role in _ANSWERS:
-        for name in table.roles[role]:
-            pairs = zip(table.cells("prompt"), columns[name], strict=True)
-            columns[name] = [_cut_prompt(prompt, cell) for prompt, cell in pairs]
-            if None in columns[name]:
-                return table
-    return replace(table, source=replace(table.source, columns=columns))
-
-
-def _cut_prompt(prompt: object, answer: object) -> str | None:
-    """An answer without the prompt that it begins with; None for another one."""
-    if not isinstance(prompt, str) or not isinstance(answer, str):
-        return None
-    if not prompt.strip() or not answer.startswith(prompt):
-        return None
-    return answer.removeprefix(prompt).lstrip() or None
+def _are_texts(cell: object) -> bool:
+    """Whether a cell is a list of texts, as LMArena writes the turns of a prompt."""
+    return isinstance(cell, list) and all(isinstance(turn, str | None) for turn in cell)

@@ -3,11 +3,10 @@
 import ast
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import NoReturn
 
 import pandas as pd
 
@@ -25,14 +24,10 @@ IN_MEMORY = Path("frame")
 
 @dataclass(frozen=True)
 class Source:
-    """The columns of a file, a frame or a list of rows, and where they come from.
-
-    `comma` is the decimal separator: a comma in a CSV file with semicolons.
-    """
+    """The columns of a file, a frame or a list of rows, and where they come from."""
 
     place: Path
-    columns: Mapping[str, Cells]
-    comma: str = "."
+    columns: dict[str, Cells]
 
     def __len__(self) -> int:
         return max(map(len, self.columns.values()), default=0)
@@ -44,33 +39,19 @@ class Source:
         if name in self.columns:
             return self.columns[name]
         head, _, path = name.partition(".")
-        if path and head in self.columns:
-            cells = [_walk(cell, path) for cell in self.columns[head]]
-            if cells.count(None) < len(cells):
-                return cells
+        cells = [_walk(cell, path) for cell in self.columns.get(head, [])]
+        if any(cell is not None for cell in cells):
+            return cells
         problem = f"{self.place}: columns[{role!r}]: no column {short(name)}"
         raise DataError(problem, nearest(name, list(self.columns)))
 
-    def to_number(self, cell: object) -> float | None:
-        """A cell as a number, with the file's decimal comma; None where it is none."""
-        if isinstance(cell, float) or cell is None:
-            return cell
-        if isinstance(cell, bool):
-            return None
-        try:
-            return float(str(cell).replace(self.comma, "."))
-        except ValueError:
-            return None
 
-    def refuse(
-        self, row: int, column: str, allowed: str, remedy: str = "repair the row"
-    ) -> NoReturn:
-        """Raise DataError naming file, row, column, value, what is allowed and the next
-        step.
-        """
-        names = [name for name in ("id", column) if name in self.columns]
-        cells = {name: self.columns[name][row] for name in names}
-        records.fail(self.place, row, cells, column, allowed, remedy)
+def _walk(cell: object, path: str) -> object:
+    for name in path.split("."):
+        if not isinstance(cell, dict):
+            return None
+        cell = cell.get(name)
+    return cell
 
 
 def read_source(
@@ -88,31 +69,104 @@ def read_source(
     """
     if isinstance(source, str | PathLike):
         place = records.expand_path(source)
-        columns = _read_path(place, str(source), split, revision)
-        comma = "," if records.has_decimal_commas(place) else "."
-        table = Source(place, columns, comma)
+        data = Source(place, _read_path(place, str(source), split, revision))
     else:
-        table = Source(IN_MEMORY, _read_memory(source, split))
-    if not len(table):
-        raise DataError(f"{table.place}: no rows", "pass data with rows")
-    return table
+        data = Source(IN_MEMORY, _read_memory(source, split))
+    if not len(data):
+        raise DataError(f"{data.place}: no rows", "pass data with rows")
+    return data
 
 
-def columns_of_rows(rows: Iterable[Row]) -> dict[str, Cells]:
+def _read_path(
+    place: Path, name: str, split: str | None, revision: str | None
+) -> dict[str, Cells]:
+    """The columns of a file, or of a hub dataset where there is no such file."""
+    files = [place]
+    is_file = place.exists() or records.file_suffix(place) in records.SUFFIXES
+    if not is_file and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        files = hub.fetch_pairs(name, split, revision)
+    if len(files) == 1 and records.file_suffix(files[0]) == ".parquet":
+        columns = records.read_parquet(files[0], records.list_parquet_columns)
+        return {name: _list_plain(cells) for name, cells in columns.items()}
+    rows: list[Row] = []
+    for file in files:
+        rows += records.read_rows(file)
+    return _list_columns(rows)
+
+
+def _read_memory(source: object, split: str | None) -> dict[str, Cells]:
+    """The columns of a table or of rows in memory."""
+    if isinstance(source, Mapping):
+        source = source[hub.choose_split(IN_MEMORY, list(source), split)]
+    if hasattr(source, "collect"):
+        raise TypeError("source: a lazy frame has no rows yet; call collect() first")
+    if hasattr(source, "to_pandas"):
+        source = source.to_pandas()
+    if isinstance(source, pd.DataFrame):
+        columns = _list_frame(source)
+    elif isinstance(source, Iterable):
+        columns = _list_columns(list(source))
+    else:
+        allowed = "a table, rows or a path"
+        raise TypeError(f"source: expected {allowed}, got {type(source).__name__}")
+    try:
+        plain = {str(name): _list_plain(cells) for name, cells in columns.items()}
+    except RecursionError:
+        problem = f"{IN_MEMORY}: lists are nested too deeply"
+        raise DataError(problem, "pass texts, messages and numbers") from None
+    for name, cells in plain.items():
+        if is_broken([name, *cells]):
+            row = next((row for row, cell in enumerate(cells) if is_broken(cell)), 0)
+            allowed = "text that UTF-8 can hold"
+            cell = {name: cells[row]}
+            records.fail(IN_MEMORY, row, cell, name, allowed, "repair the text")
+    return plain
+
+
+def _list_columns(rows: Sequence[object]) -> dict[str, Cells]:
     """Rows as columns; a field that a row lacks is missing."""
-    rows = list(rows)
     columns: dict[str, Cells] = {}
     for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            problem = f"{IN_MEMORY}: row {number} is {short(row)}"
+            raise DataError(problem, "pass dicts with named fields")
         for name, cell in row.items():
             columns.setdefault(name, [None] * len(rows))[number] = cell
     return columns
 
 
-def _walk(cell: object, path: str) -> object:
-    for name in path.split("."):
-        if not isinstance(cell, dict):
-            return None
-        cell = cell.get(name)
+def _list_frame(frame: pd.DataFrame) -> dict[str, Cells]:
+    """The columns of a frame, and its index where that has a name."""
+    if frame.index.name is not None and frame.index.name not in frame:
+        frame = frame.reset_index()
+    frame = frame.rename(columns=str)
+    if not frame.columns.is_unique:
+        repeated = frame.columns[frame.columns.duplicated()][0]
+        problem = f"{IN_MEMORY}: two columns are called {short(repeated)}"
+        raise DataError(problem, "keep one of them")
+    return {str(name): cells.tolist() for name, cells in frame.items()}
+
+
+def _list_plain(cells: Iterable[object]) -> Cells:
+    """A column's cells without NumPy, torch and pandas around them."""
+    cells = list(cells)
+    if {*map(type, cells)} <= {str, int, bool, type(None)}:
+        return cells
+    return [_strip(cell) for cell in cells]
+
+
+def _strip(cell: object) -> object:
+    """A cell without NumPy, torch and pandas around it; None where it is missing."""
+    if isinstance(cell, str) or cell is None:
+        return cell
+    if hasattr(cell, "tolist"):  # An array, a tensor or one of their numbers.
+        cell = cell.tolist()
+    if isinstance(cell, list | tuple):
+        return _list_plain(cell)
+    if isinstance(cell, dict):
+        return {str(name): _strip(value) for name, value in cell.items()}
+    if cell is pd.NA or cell is pd.NaT or cell != cell:
+        return None
     return cell
 
 
@@ -120,13 +174,10 @@ def unpack_texts(cells: Cells) -> Cells:
     """Lists and objects that a column holds as JSON or as Python prints them; the
     column as it is where a cell is something else.
     """
-    unpacked: Cells = []
-    for cell in cells:
-        value = _parse_text(cell)
-        if value is not None and not isinstance(value, list | dict):
-            return cells
-        unpacked.append(value)
-    return unpacked
+    unpacked = [_parse_text(cell) for cell in cells]
+    if all(value is None or isinstance(value, list | dict) for value in unpacked):
+        return unpacked
+    return cells
 
 
 def _parse_text(text: object) -> object:
@@ -146,95 +197,3 @@ def _parse_text(text: object) -> object:
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
     return text
-
-
-def _read_path(
-    place: Path, name: str, split: str | None, revision: str | None
-) -> Mapping[str, Cells]:
-    """The columns of a file, or of a hub dataset where there is no such file."""
-    files = [place]
-    is_file = place.exists() or records.file_suffix(place) in records.SUFFIXES
-    if not is_file and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        files = hub.fetch_pairs(name, split, revision)
-    if len(files) == 1 and records.file_suffix(files[0]) == ".parquet":
-        columns = records.read_parquet(files[0], records.list_parquet_columns)
-        return {name: _list_plain(cells) for name, cells in columns.items()}
-    rows: list[Row] = []
-    for file in files:
-        rows += records.read_rows(file)
-    return columns_of_rows(rows)
-
-
-def _read_memory(source: object, split: str | None) -> dict[str, Cells]:
-    """The columns of a table or of rows in memory."""
-    if isinstance(source, Mapping):
-        source = source[hub.choose_split(IN_MEMORY, list(source), split)]
-    if hasattr(source, "collect"):
-        raise TypeError("source: a lazy frame has no rows yet; call collect() first")
-    if hasattr(source, "to_pandas"):
-        source = source.to_pandas()
-    if isinstance(source, pd.DataFrame):
-        columns = _list_frame(source)
-    elif isinstance(source, Iterable):
-        columns = columns_of_rows(_list_rows(source))
-    else:
-        allowed = "a table, rows or a path"
-        raise TypeError(f"source: expected {allowed}, got {type(source).__name__}")
-    try:
-        plain = {name: _list_plain(cells) for name, cells in columns.items()}
-    except RecursionError:
-        problem = f"{IN_MEMORY}: lists are nested too deeply"
-        raise DataError(problem, "pass texts, messages and numbers") from None
-    table = Source(IN_MEMORY, plain)
-    for name, cells in plain.items():
-        if is_broken([name, *cells]):
-            row = next((row for row, cell in enumerate(cells) if is_broken(cell)), 0)
-            table.refuse(row, name, "text that UTF-8 can hold", "repair the text")
-    return plain
-
-
-def _list_rows(rows: Iterable[object]) -> list[Row]:
-    listed = []
-    for number, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            problem = f"{IN_MEMORY}: row {number} is {short(row)}"
-            raise DataError(problem, "pass dicts with named fields")
-        listed.append({str(name): cell for name, cell in row.items()})
-    return listed
-
-
-def _list_frame(frame: pd.DataFrame) -> dict[str, Cells]:
-    """The columns of a frame, and its index where that has a name."""
-    if frame.index.name is not None and frame.index.name not in frame:
-        frame = frame.reset_index()
-    frame = frame.rename(columns=str)
-    if not frame.columns.is_unique:
-        repeated = frame.columns[frame.columns.duplicated()][0]
-        problem = f"{IN_MEMORY}: two columns are called {short(repeated)}"
-        raise DataError(problem, "keep one of them")
-    return {str(name): values.tolist() for name, values in frame.items()}
-
-
-def _list_plain(cells: Iterable[object]) -> Cells:
-    """A column's cells without NumPy, torch and pandas around them."""
-    cells = list(cells)
-    if {*map(type, cells)} <= {str, int, bool, type(None)}:
-        return cells
-    return [_strip(cell) for cell in cells]
-
-
-def _strip(cell: object) -> object:
-    """A cell without NumPy, torch and pandas around it; None where it is missing."""
-    if isinstance(cell, str) or cell is None:
-        return cell
-    if type(cell) is float:
-        return None if cell != cell else cell
-    if hasattr(cell, "tolist"):  # An array, a tensor or one of their numbers.
-        cell = cell.tolist()
-    if isinstance(cell, list | tuple):
-        return _list_plain(cell)
-    if isinstance(cell, dict):
-        return {str(name): _strip(value) for name, value in cell.items()}
-    if cell is pd.NA or cell is pd.NaT or cell != cell:
-        return None
-    return cell

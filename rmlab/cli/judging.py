@@ -46,9 +46,6 @@ class JudgeOptions(shared.LocalOptions):
         int | None,
         Option(help="Most tokens of an answer, reasoning included.", min=1),
     ] = None
-    max_tokens: Annotated[
-        int | None, Option(help="Budget: tokens, read and written.", min=0)
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +62,7 @@ class Judge(JudgeOptions, shared.RunOptions, shared.TextOptions):
           --store judged --dry-run
       rmlab judge rm-bench Qwen/Qwen3-8B --url http://127.0.0.1:8000/v1 --store judged
       rmlab judge reward-bench-2 gpt-5-mini --url https://api.openai.com/v1 \\
-          --max-tokens 9000000 --mode ranking
+          --mode ranking
       rmlab judge rm-bench ./my-model --mode logprob --cluster ray \\
           --store file:///shared/judged
     """

@@ -54,11 +54,11 @@ def read_scores(
         `winner`; `score` and `label` of one response a row; lists `scores` and
         `labels`. Texts are not needed.
     columns
-        Names of `load_preferences`, and `chosen_score`, `rejected_score`, `score`,
-        `scores` and `num_correct`, to the names in the file. A dot leads into a nested
-        object ({"score": "output.reward"}), and lists around one number are taken off.
-        In a list `scores` without texts the first `num_correct` (default: one) are
-        those of chosen answers. {"model": None} ignores a column.
+        Names of `load_preferences`, and `chosen_score`, `rejected_score`, `score` and
+        `scores`, to the names in the file. A dot leads into a nested object ({"score":
+        "output.reward"}), and lists around one number are taken off. In a list `scores`
+        without texts and labels the first is that of the chosen answer. {"model": None}
+        ignores a column.
 
         For a table that lacks what `responses` know, such as id, label and score alone,
         use `rmlab.io.join`.
@@ -270,7 +270,7 @@ def _read_files(
     if len(frames) > 1:
         tables.refuse_repeats(merged, key, table)
         _refuse_other_texts(merged)
-    merged = merged.drop(columns=[*TEXTS], errors="ignore")
+    merged = merged.drop(columns=TEXTS, errors="ignore")
     if len(frames) == 1 and provenance:
         (merged.attrs["provenance"],) = provenance.values()
     elif provenance:
@@ -282,16 +282,15 @@ def _refuse_other_texts(scores: pd.DataFrame) -> None:
     """Raise DataError where files have other texts under one key, as they do where
     their rows are numbered and have different orders.
     """
-    for name in TEXTS:
-        if name not in scores:
-            continue
-        n_texts = scores.groupby(tables.KEY, observed=True)[name].transform("nunique")
-        if (n_texts > 1).any():
-            row = scores[n_texts > 1].iloc[0]
-            problem = f"files have different texts as {row['label']} {row['slot']}"
-            remedy = "give each row an id and keep the order of a prompt's answers"
-            remedy = f"{remedy}, or join the files as one with a column 'model'"
-            raise DataError(f"{problem} of {short(row['id'])}", remedy)
+    if TEXTS not in scores:
+        return
+    n_texts = scores.groupby(tables.KEY, observed=True)[TEXTS].transform("nunique")
+    if (n_texts > 1).any():
+        row = scores[n_texts > 1].iloc[0]
+        problem = f"files have different texts as {row['label']} {row['slot']}"
+        remedy = "give each row an id and keep the order of a prompt's answers"
+        remedy = f"{remedy}, or join the files as one with a column 'model'"
+        raise DataError(f"{problem} of {short(row['id'])}", remedy)
 
 
 def _read_file(

@@ -104,8 +104,6 @@ def _read_plain(data: Source, columns: Mapping[str, str] | None) -> pd.DataFrame
             f"scores: the columns {needed} are needed; found: {short(list(plain))}"
         )
         raise DataError(problem, "name them: columns={'score': ...}")
-    if data.comma == ",":
-        plain["score"] = plain["score"].map(data.to_number)
     return plain
 
 

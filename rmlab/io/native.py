@@ -52,11 +52,6 @@ def read_frame(path: Path, sidecar: Mapping[str, object]) -> pd.DataFrame:
     header, lines = records.read_csv_lines(path)
     header = [remove_guard(name) for name in header]
     texts = pd.DataFrame(lines, columns=header, dtype="str")
-    if records.has_decimal_commas(path):
-        for name in header:
-            if name.strip().lower() in ("score", "margin"):
-                one_comma = "^([^,]*),([^,]*)$"
-                texts[name] = texts[name].str.replace(one_comma, r"\1.\2", regex=True)
 
     kinds = dict.fromkeys(_NAMES, "text")
     kinds |= dict.fromkeys(tables.CLOSED, "text or missing")

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from rmlab.benchmarks.layout import refuse_unlike
 from rmlab.benchmarks.own_files import TEXTS, load_scores
 from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.benchmarks.sources import Source
-from rmlab.records import refuse_rows
+from rmlab.records import Row, fail, refuse_rows
 from rmlab.tables import DataError
 from rmlab.text import short
 
@@ -54,13 +55,13 @@ def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
     prompts = select_columns(data, fields)
     if len(prompts) == 1 and isinstance(prompts["id"][0], list):
         prompts = _unfold_lists(data.place, prompts)
-    prompts = benchmark.layout.adapt_results(data.place, prompts)
+    with refuse_unlike(f"{data.place}: a row", benchmark.title):
+        prompts = benchmark.layout.adapt_results(data.place, prompts)
     if "subset" in prompts:
-        names = list(benchmark.subsets)
-        spelling = dict(zip(map(str.lower, names), names, strict=True))
-        prompts["subset"] = prompts["subset"].map(
-            lambda subset: spelling.get(str(subset).lower(), subset)
-        )
+        spelled = prompts["subset"].map(benchmark.spell_subset)
+        prompts["subset"] = spelled.fillna(prompts["subset"])
+    if "num_correct" in prompts:
+        prompts = _split_scores(data.place, prompts)
     prompts = prompts.assign(benchmark=name, id=_number_repeats(prompts))
 
     if "outcome" in prompts:
@@ -68,7 +69,7 @@ def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
     known = prompts.astype(object).where(prompts.notna(), None)
     listed = Source(data.place, {str(name): known[name].tolist() for name in known})
     scores = load_scores(listed, {"prompt": None, "family": None}, model)
-    scores = scores.drop(columns=[*TEXTS])
+    scores = scores.drop(columns=TEXTS)
     if benchmark.styles:
         scores["style"] = scores["slot"].map(dict(enumerate(benchmark.styles)))
     return scores
@@ -85,6 +86,24 @@ def _unfold_lists(place: Path, prompts: pd.DataFrame) -> pd.DataFrame:
     except ValueError:
         problem = f"{place}: the lists {short(lists)} differ in length"
         raise DataError(problem, "the file may be cut off") from None
+
+
+def _split_scores(place: Path, prompts: pd.DataFrame) -> pd.DataFrame:
+    """Scores of the chosen answers, which come first, and of the rejected ones."""
+    chosen_scores = []
+    rejected_scores = []
+    counts = prompts["num_correct"].tolist()
+    for row, (scores, count) in enumerate(zip(prompts["scores"], counts, strict=True)):
+        if not isinstance(scores, list) or count not in range(1, len(scores)):
+            cells: Row = {"num_correct": count}
+            allowed = "at least 1 and less than there are scores; right ones come first"
+            fail(place, row, cells, "num_correct", allowed, "repair the row")
+        chosen_scores.append(scores[: int(count)])
+        rejected_scores.append(scores[int(count) :])
+    prompts = prompts.drop(columns=["scores", "num_correct"])
+    prompts["chosen_score"] = chosen_scores
+    prompts["rejected_score"] = rejected_scores
+    return prompts
 
 
 def _read_outcomes(

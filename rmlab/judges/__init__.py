@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, Unpack, get_type_hints
 
+import numpy as np
+
 from rmlab.estimation.ties import TIES
 from rmlab.judges.chat import Chat, is_openai
-from rmlab.judges.costs import cost
+from rmlab.judges.examination import cost
 from rmlab.judges.kinds import AnswerJudge, Judge, ListJudge, PairJudge
 from rmlab.judges.local_model import Local
 from rmlab.judges.questions import Sampling, load_template
@@ -16,6 +18,7 @@ from rmlab.judges.readers import (
     PUBLISHED_RATING,
     YES_NO,
     Reader,
+    Scale,
     Verdict,
     choose_reader,
 )
@@ -36,27 +39,29 @@ _MODES: dict[str, tuple[type[Judge], str]] = {
 """The kind of a mode, and its template."""
 
 
-class _Convention(NamedTuple):
-    """A mode, its template, how replies are read, and what one that cannot be read
-    counts.
+class _Asking(NamedTuple):
+    """The words of a question, how its replies are read, and what one that cannot be
+    read counts.
     """
 
-    mode: str
-    template: str
+    template: str | Path
     reader: Reader
-    unread: float
+    unread: float = np.nan
+    scale: Scale = (1, 10)
 
 
 # How the runners of RewardBench 1 and 2 ask generative models and read them:
 # scripts/run_generative.py and run_generative_v2.py of
 # https://github.com/allenai/reward-bench.
-CONVENTIONS = {
-    "reward-bench": _Convention("pairwise", "two", PUBLISHED_LETTER, 0.0),
-    "reward-bench-2": _Convention("ranking", "ranking", PUBLISHED_LETTER, 0.0),
-    "reward-bench-2-ratings": _Convention(
-        "rating", "rating-number", PUBLISHED_RATING, -1.0
+_CONVENTIONS = {
+    "reward-bench": ("pairwise", _Asking("two", PUBLISHED_LETTER, 0.0)),
+    "reward-bench-2": ("ranking", _Asking("ranking", PUBLISHED_LETTER, 0.0)),
+    "reward-bench-2-ratings": (
+        "rating",
+        _Asking("rating-number", PUBLISHED_RATING, -1.0),
     ),
 }
+_PUBLISHED_TIES = _Asking("rating-ties-number", PUBLISHED_RATING, -1.0)
 
 
 class RespondentOptions(ClientOptions, total=False):
@@ -121,15 +126,15 @@ def judge(
         depth and detail out; without it, by a rating `template` of one's own, and
         after "ranking" by the default reader and scale.
     reader : str or callable, optional
-        How the verdict is found in a reply. The name of a reader: "letter" ([[A]], A,
-        "Answer: A", "Output (a)"), "strength" ([[A>>B]]), "boxed" (\boxed{A},
-        \boxed{4, 7}), "tag" (in <answer>), "result" ("**Result:** A", "[RESULT] 4"),
-        "json:KEY" (the value of a key), "scores" (two scores, or "8 out of 10"),
+        How the verdict is found in a reply. The name of a reader: "letter" (the
+        default: [[A]], A, "Answer: A", "Output (a)"), "strength" ([[A>>B]]), "boxed"
+        (\boxed{A}, \boxed{4, 7}), "tag" (in <answer>), "result" ("**Result:** A",
+        "[RESULT] 4"), "json:KEY" (the value of a key), "scores" (two scores, or "8 out
+        of 10"),
         "yes-no" (log-probabilities of Yes and No). Or a regular expression with one
         group, or with two for scores. Or a function of the reply's text that returns a
-        verdict's text, a number, two scores, or None. By default verdicts stand in
-        double brackets or boxes, or alone on the last line. Reasoning is removed
-        before, and the last verdict counts. Where a reader reads letters and scores,
+        verdict's text, a number, two scores, or None. Reasoning is removed before, and
+        the last verdict counts. Where a reader reads letters and scores,
         what most replies of a run hold decides between votes and margins.
     scale : tuple of float
         The lowest and the highest score that counts as one.
@@ -158,10 +163,10 @@ def judge(
         `extra` (further fields of each request; None takes one out, as
         `{"temperature": None}` does for models that refuse it), `concurrency`, `rate`
         (requests per second), `retries`, `backoff`, `timeout` and `outage` (seconds for
-        which a server that is away is waited for), `max_requests` and `max_tokens` (the
-        budget: a run that needs more is refused before its first question, and no run
-        exceeds it). On this machine: `base` (the model that an adapter changes),
-        `dtype`, `device`, `batch` (questions at once), `revision`, `trust_remote_code`.
+        which a server that is away is waited for), `max_requests` (a run that needs
+        more is refused before its first question, and no run exceeds it). On this
+        machine: `base` (the model that an adapter changes), `dtype`, `device`, `batch`
+        (questions at once), `revision`, `trust_remote_code`.
 
     Returns
     -------
@@ -179,22 +184,20 @@ def judge(
     """
     published = None
     if convention is not None:
-        published = _choose("convention", convention, CONVENTIONS)
-        is_asked = mode in (None, published.mode) and temperature in (None, 0)
+        published_mode, published = _choose("convention", convention, _CONVENTIONS)
+        is_asked = mode in (None, published_mode) and temperature in (None, 0)
         is_read = reader is None and scale == (1, 10)
         if samples != 1 or not (is_asked and is_read):
-            fixed = f"mode={published.mode!r} with samples=1, temperature=0"
+            fixed = f"mode={published_mode!r} with samples=1, temperature=0"
             problem = f"convention={convention!r} is {fixed}, a reader and a scale"
             raise DataError(problem, "leave these out")
-        mode = published.mode
+        mode = published_mode
     mode = mode or "pairwise"
     kind, words = _choose("mode", mode, _MODES)
     choices = _choose_choices(mode, reader, template)
     if choices and samples != 1:
         problem = f"samples={samples!r}: log-probabilities are read once"
         raise DataError(problem, "leave it out")
-    if not scale[0] < scale[1]:
-        raise DataError(f"scale={scale!r}", "give the lowest and the highest score")
     if samples < 1:
         raise DataError(f"samples={samples!r}", "allowed: 1 or more")
 
@@ -202,35 +205,39 @@ def judge(
         answer_tokens = 1 if choices else 1024
     if temperature is None:
         temperature = 0.0 if samples == 1 else 0.7
-    sampling = Sampling(temperature, answer_tokens, choices, seed)
+    sampling = Sampling(temperature, answer_tokens, choices)
     respondent = _open_respondent(model, url, sampling, template_options or {}, options)
-    reading: dict[str, Any] = {"reader": choose_reader(reader), "scale": scale}
-    ties_reading = reading
-    ties_words: str | Path = "rating-ties"
-    if published is not None:
-        words = published.template
-        reading = {"reader": published.reader, "unread": published.unread}
-        ties_reading = {"reader": PUBLISHED_RATING, "unread": -1.0}
-        ties_words = "rating-ties-number"
-    elif ties_template is None and mode == "rating":
-        # A caller's own rating is one of Ties as well.
-        ties_words = template or ties_words
-    elif ties_template is None:
-        ties_reading = {}
 
-    def make(
-        kind: type[Judge], words: str | Path, reading: Mapping[str, Any], **further: Any
-    ) -> Judge:
-        question = replace(load_template(words, kind.shows), system=system)
-        title = name or respondent.title
-        return kind(title, respondent, question, samples, seed, **reading, **further)
+    def make(kind: type[Judge], asking: _Asking, **further: Any) -> Judge:
+        question = replace(load_template(asking.template, kind.shows), system=system)
+        return kind(
+            name or respondent.title,
+            respondent,
+            question,
+            samples,
+            seed,
+            asking.reader,
+            asking.scale,
+            asking.unread,
+            **further,
+        )
 
-    words_of_caller = template or words
+    asking = published or _Asking(words, choose_reader(reader), scale=scale)
+    asking = asking._replace(template=template or asking.template)
     if kind.shows == "pair":
-        further = {"letters": bool(choices), "one_order": published is not None}
-        return make(kind, words_of_caller, reading, **further)
-    ties_judge = make(AnswerJudge, ties_template or ties_words, ties_reading)
-    return make(kind, words_of_caller, reading, by_subset={TIES: ties_judge})
+        is_published = published is not None
+        return make(kind, asking, letters=bool(choices), one_order=is_published)
+
+    ties = _Asking("rating-ties", choose_reader(None))
+    if published is not None:
+        ties = _PUBLISHED_TIES
+    elif mode == "rating":
+        # A caller's own rating is one of Ties as well.
+        ties = asking._replace(template=template or "rating-ties")
+    elif ties_template is not None:
+        ties = asking
+    ties = ties._replace(template=ties_template or ties.template)
+    return make(kind, asking, by_subset={TIES: make(AnswerJudge, ties)})
 
 
 def _choose(option: str, value: str, allowed: Mapping[str, T]) -> T:
@@ -251,8 +258,6 @@ def _choose_choices(
     if template is None:
         problem = f"reader={reader!r} needs a question of Yes or No"
         raise DataError(problem, "give template= its words")
-    if mode == "ranking":
-        raise DataError(f"reader={reader!r} with mode='ranking'", "use 'rating'")
     return ("Yes", "No")
 
 

@@ -13,7 +13,6 @@ from rmlab.judges.questions import (
     Completions,
     Question,
     Sampling,
-    count_tokens,
 )
 from rmlab.judges.readers import is_choice
 from rmlab.scorers.base import Provenance, hash_parts
@@ -29,8 +28,8 @@ PATH = "/chat/completions"
 _TOP_LOGPROBS = 20
 _MIN_LOGPROB = -1e4
 _NO_LETTERS = "the server gives no top_logprobs; use mode='pairwise'"
-# Answers without log-probabilities from which on a server counts as one that gives
-# none.
+# Answers without log-probabilities in a row from which on a server counts as one that
+# gives none.
 _MAX_LETTERLESS = 8
 
 
@@ -90,19 +89,17 @@ class Chat:
             "model": self.title,
             "url": self.client.url,
             "version": self.version,
-            "seed": self.sampling.seed,
             "sampling": self.fields,
+            # The stored log-probabilities are those at the token of a choice.
+            "choices": self.sampling.choices,
         }
-        # The stored log-probabilities are those at the token of a choice.
-        if self.sampling.choices:
-            parts["choices"] = list(self.sampling.choices)
         return hash_parts(parts)
 
     def request(self, question: Question) -> "Request":
         """Return one request. Each sample is a request of its own, with a seed of its
         own.
         """
-        from rmlab.servers import Request
+        from rmlab.servers.http import Request
 
         fields = {
             "model": self.title,
@@ -111,58 +108,43 @@ class Chat:
         }
         fields |= self.fields
         body = {name: value for name, value in fields.items() if value is not None}
-        n_tokens = 0
-        if self.client.max_tokens is not None:
-            # No tokenizer writes more tokens than bytes; the reply says how many they
-            # were.
-            n_tokens = question.n_bytes + self.sampling.answer_tokens
-        return Request(PATH, body, n_tokens)
+        return Request(PATH, body)
 
     def respond(self, questions: Sequence[Question]) -> Completions:
         """Yield answers as they arrive.
 
-        Raises DataError before the first question where the questions alone exceed the
-        rest of the client's budget, and for a server that gives no log-probabilities.
+        Raises DataError before the first question where these are more than the rest
+        of `max_requests`, and for a server that gives no log-probabilities.
         """
-        if not questions:
-            return
-        spent = self.client.spent
-        self._check_budget("max_requests", len(questions), spent.requests)
-        if self.client.max_tokens is not None:
-            self._check_budget("max_tokens", count_tokens(questions), spent.tokens)
+        most = self.client.max_requests
+        if most is not None and len(questions) > most - self.client.spent.requests:
+            left = f"{max(most - self.client.spent.requests, 0)} are left"
+            problem = f"max_requests={most}: {len(questions)} are needed, {left}"
+            raise DataError(problem, "raise it, or pass shard=")
 
         requests = ((question, self.request(question)) for question in questions)
         n_letterless = 0
-        n_read = 0
         for question, result in self.client.stream(requests, self._read_reply):
             answer: Completion | str = result.value or result.reason
-            if isinstance(answer, Completion):
-                if self.sampling.choices and len(answer.top or {}) < 2:
-                    answer = _NO_LETTERS
-                    n_letterless += 1
+            if self.sampling.choices and isinstance(answer, Completion):
+                n_letterless += 1
+                if len(answer.top or {}) > 1:
+                    n_letterless = 0
                 else:
-                    n_read += 1
-            if n_letterless == _MAX_LETTERLESS and not n_read:
+                    answer = _NO_LETTERS
+            if n_letterless == _MAX_LETTERLESS:
                 raise DataError(f"model={self.title!r}: {_NO_LETTERS}")
             yield question, answer
 
     def _read_reply(self, question: Question, reply: "Reply") -> Completion:
         return read_completion(reply.json(), self.sampling.choices)
 
-    def _check_budget(self, name: str, n_needed: int, n_spent: int) -> None:
-        """Raise DataError where the questions need more than is left."""
-        budget = getattr(self.client, name)
-        if budget is not None and n_needed > budget - n_spent:
-            left = f"{max(budget - n_spent, 0)} are left"
-            problem = f"{name}={budget}: {n_needed} are needed, {left}"
-            raise DataError(problem, "raise it, or pass shard=")
-
     def provenance(self) -> Provenance:
         """Return the model, the server and how it is asked."""
         server: Provenance = {
             "model": self.title,
             "url": self.client.url,
-            "sampling": self.fields | {"seed": self.sampling.seed},
+            "sampling": self.fields,
         }
         if self.version:
             server["version"] = self.version

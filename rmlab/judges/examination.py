@@ -1,22 +1,26 @@
-"""Checks of a judge before a long run: whether it answers, whether its verdicts can be
-read and stay the same, the order.
+"""Before a long run of a judge: what it costs, whether the judge answers, whether its
+verdicts can be read and stay the same, the order.
 """
 
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
+from rmlab import tables
 from rmlab.findings import Check, Checks, Finding, check_rate, grade, run_checks
-from rmlab.judges.costs import texts_by_judge
 from rmlab.judges.kinds import FAILED, Judge, PairJudge
-from rmlab.judges.questions import Question
+from rmlab.judges.questions import Question, count_tokens
 from rmlab.scorers.base import Floats, Rows, Text
 from rmlab.scorers.score_checks import check_position
+from rmlab.scoring.texts import comparisons
+from rmlab.scoring.walk import list_parts
+from rmlab.store import Store
 from rmlab.tables import PROMPT
 
 # So many questions count as truncated where their sizes differ by this factor and their
@@ -25,13 +29,76 @@ _MIN_TRUNCATED = 5
 _SIZE_FACTOR = 1.5
 
 
+def texts_by_judge(
+    judge: Judge, responses: pd.DataFrame
+) -> list[tuple[Judge, list[Text]]]:
+    """Return the texts of a run with the judge that is asked about them: the judge
+    itself, or that of a subset.
+    """
+    responses = tables.check_responses(responses)
+    if isinstance(judge, PairJudge):
+        _, texts = comparisons(responses, both_orders=judge.both_orders)
+        return [(judge, texts.distinct)]
+    parts = list_parts(judge, responses)
+    return [(cast("Judge", part.scorer), part.texts.distinct) for part in parts]
+
+
+def cost(
+    judge: Judge, responses: pd.DataFrame, *, store: str | Path | None = None
+) -> pd.DataFrame:
+    """Count what judging `responses` would take; nothing is asked.
+
+    Parameters
+    ----------
+    judge : judge
+        A judge, as `rmlab.judge` makes it.
+    responses : DataFrame
+        A table of responses.
+    store : str or Path, optional
+        Where earlier answers are.
+
+    Returns
+    -------
+    DataFrame
+        One row: judge, questions (each different one once), answered (by the store),
+        to_ask, prompt_tokens (of those to ask, at four bytes a token) and answer_tokens
+        (at most).
+    """
+    questions: dict[str, Question] = {}
+    answered: set[str] = set()
+    for asked, texts in texts_by_judge(judge, responses):
+        stored: set[str] = set()
+        if store is not None:
+            stored.update(Store(store).read(asked.fingerprint))
+        for text in texts:
+            for question in asked.questions(text):
+                questions[question.key] = question
+                if text.key in stored:
+                    answered.add(question.key)
+
+    pending = [question for key, question in questions.items() if key not in answered]
+    answer_tokens = judge.respondent.sampling.answer_tokens
+    return pd.DataFrame(
+        {
+            "judge": [judge.name],
+            "questions": len(questions),
+            "answered": len(answered),
+            "to_ask": len(pending),
+            "prompt_tokens": count_tokens(pending),
+            "answer_tokens": answer_tokens * len(pending),
+        }
+    )
+
+
 @dataclass(frozen=True)
 class _JudgeTrial:
-    """Texts that a judge was asked about, by the judges of all subsets, and its rows:
-    score and verdict first, replies and the reason for a missing score last.
+    """Responses that a judge was asked about, their texts by the judges of all
+    subsets, and the rows of these: score and verdict first, replies and the reason for
+    a missing score last.
     """
 
     judge: Judge
+    responses: pd.DataFrame
     texts: list[tuple[Judge, list[Text]]]
     rows: Rows
 
@@ -65,7 +132,7 @@ def examine_judge(
     rows = np.linspace(0, len(prompts) - 1, n_prompts).round().astype(int)
     sampled = responses.merge(prompts.iloc[rows], on=PROMPT)
     texts = texts_by_judge(judge, sampled)
-    yield from run_checks(_CHECKS, _JudgeTrial(judge, texts, _ask(texts)))
+    yield from run_checks(_CHECKS, _JudgeTrial(judge, sampled, texts, _ask(texts)))
 
 
 def _ask(texts_of: Sequence[tuple[Judge, list[Text]]]) -> Rows:
@@ -141,29 +208,12 @@ def _check_repeat(trial: _JudgeTrial) -> Finding:
     return check_rate(n_changed, len(change), description, warn=0.1, fail=np.inf)
 
 
-def _check_spread(trial: _JudgeTrial) -> Finding | None:
-    """Whether a judge that rates tells answers apart."""
-    if trial.judge.mode != "rating":
-        return None
-    counts = Counter(trial.values[~np.isnan(trial.values)].tolist())
-    n_commonest = max(counts.values(), default=0)
-    description = f"ratings are the commonest of {len(counts)} different ones"
-    n_ratings = sum(counts.values())
-    return check_rate(n_commonest, n_ratings, description, warn=0.5, fail=np.inf)
-
-
 def _check_position(trial: _JudgeTrial) -> Finding | None:
     """As of pairwise models, where both orders have a verdict."""
-    if not isinstance(trial.judge, PairJudge) or not trial.judge.both_orders:
+    if not isinstance(trial.judge, PairJudge) or trial.judge.one_order:
         return None
-    ((_, texts),) = trial.texts
-    vote_of = dict(zip([text.key for text in texts], trial.values, strict=True))
-    # Each comparison once, in one of its orders.
-    ordered = [text for text in texts if text.answers < text.answers[::-1]]
-    swapped = [Text(text.prompt, text.answers[::-1]) for text in ordered]
-    forward = [vote_of[text.key] for text in ordered]
-    exchanged = [vote_of[text.key] for text in swapped]
-    orders = np.array([forward, exchanged])
+    _, texts = comparisons(trial.responses, both_orders=True)
+    orders = trial.values[texts.numbers]
     orders = orders[:, ~np.isnan(orders).any(axis=0)]
     return check_position(*orders) if orders.size else None
 
@@ -187,10 +237,6 @@ _CHECKS: Checks[_JudgeTrial] = {
     ),
     "repeat": Check(
         _check_repeat, "take a majority with samples=3 or more, and report the share"
-    ),
-    "spread": Check(
-        _check_spread,
-        "equal ratings are ties: compare two answers at once with mode='pairwise'",
     ),
     "position": Check(
         _check_position,

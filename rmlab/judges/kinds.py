@@ -3,7 +3,6 @@ answers to a prompt is the best.
 """
 
 import time
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -58,9 +57,9 @@ class Judge(Scorer):
     """A language model as a judge: base class of the three kinds.
 
     A text is asked about `samples` times; its score is the mean of what the replies
-    say. A text without a readable reply has none, and its verdict is "unparsable", or
-    "failed" where a question got no reply. A store keeps the replies, which are read
-    again in every run.
+    say. A text without a readable reply has none, and its verdict is "unparsable"; it
+    is "failed" where a question got no reply. A store keeps the replies, which are
+    read again in every run.
 
     Parameters
     ----------
@@ -106,11 +105,8 @@ class Judge(Scorer):
 
     def __post_init__(self) -> None:
         self._start_counts()
-        # Models that the stored replies name.
-        self.stored_models: set[str] = set()
 
     def _start_counts(self) -> None:
-        self.unscored: dict[int, str] = {}
         self.counts: dict[str, Any] = dict.fromkeys(_COUNTS, 0)
         self.counts["models"] = Counter()
 
@@ -181,38 +177,29 @@ class Judge(Scorer):
         questions_of = [self.questions(text) for text in texts]
         for position, questions in enumerate(questions_of):
             for question in questions:
-                asked.setdefault(question.key, question)
+                asked[question.key] = question
                 positions_of[question.key].append(position)
         self.counts["questions"] = len(asked)
 
         answers: dict[str, Completion | str] = {}
-        n_open = [self.samples] * len(texts)
-        finished: list[int] = []
+        rows: dict[int, Rows] = {}
         yielded_at = time.monotonic()
         with closing(self.respondent.respond(list(asked.values()))) as replies:
             for question, answer in replies:
                 self._count(answer)
                 answers[question.key] = answer
                 for position in positions_of[question.key]:
-                    n_open[position] -= 1
-                    if not n_open[position]:
-                        finished.append(position)
+                    about = questions_of[position]
+                    said = [answers[one.key] for one in about if one.key in answers]
+                    if len(said) == len(about):
+                        rows[position] = self._read(about, said)
 
                 is_late = time.monotonic() - yielded_at >= _BATCH_SECONDS
                 is_last = len(answers) == len(asked)
-                if finished and (len(finished) >= _BATCH_TEXTS or is_late or is_last):
-                    rows = []
-                    for position in finished:
-                        asked_about = questions_of[position]
-                        said = [answers[question.key] for question in asked_about]
-                        rows.append(self._read(asked_about, said))
-                        if np.isnan(rows[-1][0]):
-                            self.unscored[position] = rows[-1][-1]
-                    values = np.array(rows, object)
-                    yield np.array(finished, np.intp), values
-                    finished = []
+                if rows and (len(rows) >= _BATCH_TEXTS or is_late or is_last):
+                    yield np.array([*rows]), np.array([*rows.values()], object)
+                    rows = {}
                     yielded_at = time.monotonic()
-        self._warn_of_models()
 
     def _count(self, answer: Completion | str) -> None:
         if isinstance(answer, str):
@@ -225,21 +212,12 @@ class Judge(Scorer):
         if answer.model:
             self.counts["models"][answer.model] += 1
 
-    def _warn_of_models(self) -> None:
-        names = sorted({*self.counts["models"], *self.stored_models} - {""})
-        if len(names) > 1:
-            models = f"{len(names)} models: {', '.join(names)}"
-            message = f"judge {self.name!r}: answers of {models}; name each version="
-            warnings.warn(message, stacklevel=5)
-
     def restore(self, texts: Sequence[Text], rows: list[Rows], /) -> list[Rows]:
         """Return the rows of texts whose replies a store has, read again."""
         self._start_counts()
-        self.stored_models = set()
         restored = []
         for text, row in zip(texts, rows, strict=True):
             replies = [Completion(**reply) for reply in row[-2]]
-            self.stored_models.update(reply.model for reply in replies)
             restored.append(self._read(self.questions(text), replies))
         return restored
 
@@ -249,33 +227,25 @@ class Judge(Scorer):
         """The row of a text: score, verdict, replies and the reason for a missing
         score; no replies where a question is to be asked again.
         """
-        values = []
-        replies: list[Completion] = []
-        failures = []
-        for question, answer in zip(questions, answers, strict=True):
-            if isinstance(answer, str):
-                failures.append(answer)
-                continue
-            replies.append(answer)
-            value = self.read_answer(answer, question)
-            if value is not None:
-                values.append(value)
-
-        score = self.unread
-        verdict = UNPARSABLE
-        reason = ""
-        if values:
-            score = self._score(values)
-            verdict = self.read_word
-        elif failures:
-            score = np.nan
-            verdict = FAILED
-            reason = failures[0]
+        values: list[Any] = []
+        replies = [answer for answer in answers if isinstance(answer, Completion)]
+        if len(replies) < len(answers):
+            read: list[object] = [np.nan, FAILED]
+            (reason, *_) = [answer for answer in answers if isinstance(answer, str)]
+            hidden: list[object] = [None, reason]
         else:
+            for question, reply in zip(questions, replies, strict=True):
+                value = self.read_answer(reply, question)
+                if value is not None:
+                    values.append(value)
+            read = [self.unread, UNPARSABLE]
+            if values:
+                read = [self._score(values), self.read_word]
             reason = f"no verdict in {replies[0].text[-_SHOWN_CHARACTERS:]!r}"
-        stored = None if failures else [encode(reply) for reply in replies]
+            hidden = [[encode(reply) for reply in replies], reason]
+
         row = np.empty(1 + len(self.columns + self.hidden_columns), object)
-        row[:] = [score, verdict, *self._details(questions, values), stored, reason]
+        row[:] = [*read, *self._details(questions, values), *hidden]
         return row
 
     def _score(self, values: Sequence[Any]) -> float:
@@ -350,10 +320,6 @@ class PairJudge(Judge, PairScorer):
         elif self.letters or not self.reader.reads_scores:
             self.has_strengths = self.letters
 
-    def _start_counts(self) -> None:
-        super()._start_counts()
-        self.n_scores = 0
-
     @property
     def both_orders(self) -> bool:  # type: ignore[override]
         """Whether each comparison is asked in both orders."""
@@ -402,71 +368,62 @@ class PairJudge(Judge, PairScorer):
     ) -> list[object]:
         lean = _mean([np.sign(vote.value) for vote in values])
         n_scores = 2 * sum(vote.is_score for vote in values) - len(values)
-        self.n_scores += n_scores
         return [questions[0].order[0], lean, n_scores]
 
     def average(self, forward: Floats, exchanged: Floats, /) -> Floats:
-        """Return what both orders say together: margins, or 1, 0 and -1."""
-        return self._number(forward, -exchanged)
-
-    @property
-    def _has_margins(self) -> bool:
-        if self.has_strengths is None:
-            return self.n_scores > 0
-        return self.has_strengths
+        """Return the mean of both orders' votes, or the log-odds of their mean
+        probability.
+        """
+        if self.letters:
+            return mean_log_odds(forward, exchanged)
+        # Means of the samples in another order may differ in the last digit.
+        return np.round(super().average(forward, exchanged), 9)
 
     def compare(self, forward: Rows, exchanged: Rows | None, /) -> dict[str, ArrayLike]:
         """Return the columns of the pairs: margin, outcome, verdict and votes."""
         sides = np.array([side for side in (forward, exchanged) if side is not None])
-        # Workers and stores have read replies, too.
-        self.n_scores = sides[:, :, 4].sum()
+        has_margins = self.has_strengths
+        if has_margins is None:
+            has_margins = sides[:, :, 4].sum() > 0
         words = sides[:, :, 1]
-        values = sides[:, :, 0 if self._has_margins else 3]
+        values = sides[:, :, 0 if has_margins else 3]
         values = np.where(words == self.read_word, values, np.nan).astype(np.float64)
 
         # Votes for the first answer by its place; NaN where nothing was read.
         if exchanged is not None:
+            margin = self.average(*values)
             shown_first = values[0]
             shown_second = -values[1]
         else:
+            margin = values[0]
             is_second = forward[:, 2].astype(bool)
-            shown_first = np.where(is_second, np.nan, values[0])
-            shown_second = np.where(is_second, values[0], np.nan)
+            shown_first = np.where(is_second, np.nan, margin)
+            shown_second = np.where(is_second, margin, np.nan)
 
-        number = self._number(shown_first, shown_second)
-        sign = np.sign(np.nan_to_num(number)).astype(int)
         is_flip = shown_first * shown_second < 0
-        has_strengths = self._has_margins and not self.letters
+        if not has_margins:
+            margin = np.where(is_flip, 0.0, np.sign(margin))
+        has_strengths = has_margins and not self.letters
         if has_strengths:
-            is_flip = is_flip & (sign == 0)
+            is_flip = is_flip & (margin == 0)
         is_failed = (words == FAILED).any(axis=0)
         is_unread = is_failed | (words == UNPARSABLE).any(axis=0)
-        causes = [is_failed, is_unread, is_flip]
+        sign = np.sign(np.nan_to_num(margin)).astype(int)
         decided = np.array(["loss", "tie", "win"])[sign + 1]
+        causes = [is_failed, is_unread, is_flip]
         verdict = np.select(causes, [FAILED, UNPARSABLE, "flip"], decided)
-        number = np.select(causes[:2], [np.nan, self.unread], number)
+        margin = np.select(causes[:2], [np.nan, self.unread], margin)
 
         columns: dict[str, ArrayLike] = {
             "vote_first": np.sign(shown_first) if self.letters else shown_first,
             "vote_second": np.sign(shown_second) if self.letters else shown_second,
-            "margin": number if self._has_margins else np.full(len(number), np.nan),
+            "margin": margin if has_margins else np.full(len(margin), np.nan),
             "verdict": verdict.astype(str),
-            "outcome": tables.outcome(number),
+            "outcome": tables.outcome(margin),
         }
         if has_strengths:
-            columns["strength"] = np.abs(number)
+            columns["strength"] = np.abs(margin)
         return columns
-
-    def _number(self, shown_first: Floats, shown_second: Floats) -> Floats:
-        """Margins, or 1, 0 and -1, from the votes for the first answer by its place."""
-        if self.letters and not self.one_order:
-            # `mean_log_odds` takes the odds of the answer shown first.
-            return mean_log_odds(shown_first, -shown_second)
-        total = np.asarray(np.nansum([shown_first, shown_second], axis=0), np.float64)
-        if not self._has_margins:
-            return np.where(shown_first * shown_second < 0, 0.0, np.sign(total))
-        # Means of the samples in another order may differ in the last digit.
-        return total if self.one_order else np.round(total / 2, 9)
 
 
 @dataclass(eq=False)

@@ -31,7 +31,6 @@ _ANSWER_NAMES = [f"answer_{letter.lower()}" for letter in LETTERS]
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 # A line that begins a message: the role of who speaks.
 _SECTION = re.compile(r"^\[([a-z0-9_]+)\][ \t]*(?:\n|\Z)", re.MULTILINE)
-_CHAT_ROLES = {"system", "user", "assistant"}
 # The section that stands for the messages of the conversation.
 _CONVERSATION = "prompt"
 _NEEDED = {
@@ -94,26 +93,23 @@ class Template:
             texts["verdicts"] = f"{first_letters} or {letters[-1]}"
 
         messages: Messages = []
-        for role, words in self._all_sections:
+        for role, words in self.sections:
             if role != _CONVERSATION or words:
-                messages.append({"role": role, "content": _fill(words, texts)})
+                filled = _PLACEHOLDER.sub(
+                    lambda place: texts.get(place[1], place[0]), words
+                )
+                messages.append({"role": role, "content": filled})
             elif isinstance(prompt, str):
                 messages.append({"role": "user", "content": prompt})
             else:
                 messages += prompt
-        return messages
 
-    @cached_property
-    def _all_sections(self) -> list[Section]:
-        """The sections with the system message."""
-        sections = list(self.sections)
-        if not self.system or "{system}" in self.text:
-            return sections
-        first = sections[0]
-        if first.role == "system":
-            words = f"{{system}}\n\n{first.words}"
-            return [Section("system", words), *sections[1:]]
-        return [Section("system", "{system}"), *sections]
+        if self.system and "{system}" not in self.text:
+            words = self.system
+            if messages[0]["role"] == "system":
+                words += f"\n\n{messages.pop(0)['content']}"
+            messages.insert(0, {"role": "system", "content": words})
+        return messages
 
     @cached_property
     def text(self) -> str:
@@ -124,16 +120,6 @@ class Template:
     def identity(self) -> list[object]:
         """Plain values that change with each word."""
         return [self.sections, self.system]
-
-
-def _fill(words: str, texts: Mapping[str, str]) -> str:
-    """Put the texts in the place of their names in braces; other braces stay."""
-    # Words and names of placeholders take turns.
-    pieces = _PLACEHOLDER.split(words)
-    for i in range(1, len(pieces), 2):
-        name = pieces[i]
-        pieces[i] = texts.get(name, f"{{{name}}}")
-    return "".join(pieces)
 
 
 def conversation(prompt: Prompt) -> str:
@@ -183,9 +169,9 @@ def load_template(template: str | Path, shows: str) -> Template:
     ----------
     template : str or Path
         A name of `shipped`, or a text file. A line such as `[system]`, `[user]` or
-        `[response_1]` begins a message of that role; a file without such lines is the
-        user's message. `[prompt]`, without words, stands for the messages of the
-        conversation.
+        `[response_1]` begins a message of that role; a file that does not begin with
+        such a line is the user's message. `[prompt]`, without words, stands for the
+        messages of the conversation.
     shows : str
         What the question shows: "pair" needs {prompt}, {answer_a},
         {answer_b}; "list" needs {prompt}, {answers}, or the answers written out;
@@ -207,7 +193,7 @@ def load_template(template: str | Path, shows: str) -> Template:
     except (OSError, ValueError) as error:
         problem = f"template={name[:80]!r}: {nearest(name, shipped())}"
         raise DataError(problem, "or a text file") from error
-    loaded = Template(name, _split_sections(name, text))
+    loaded = Template(name, _split_sections(text))
 
     # A list of answers may also be written out: {answer_a}, {answer_b} ...
     is_written_out = "{answer_a}" in loaded.text and "{answer_b}" in loaded.text
@@ -218,32 +204,20 @@ def load_template(template: str | Path, shows: str) -> Template:
         present += "{prompt}"
     missing = [needed for needed in _NEEDED[shows] if needed not in present]
     if missing:
-        raise _template_error(name, ", ".join(missing))
+        problem = f"template={name!r}: lacks {', '.join(missing)}"
+        raise DataError(problem, "write it where it is to stand")
     return loaded
 
 
-def _template_error(name: str, lacking: str) -> DataError:
-    problem = f"template={name!r}: lacks {lacking}"
-    return DataError(problem, "write it where it is to stand")
-
-
-def _split_sections(name: str, text: str) -> tuple[Section, ...]:
-    """The messages of a template; a text without roles is the user's message."""
+def _split_sections(text: str) -> tuple[Section, ...]:
+    """The messages of a template; one that does not begin with a role is the user's
+    message.
+    """
     before, *parts = _SECTION.split(text)
-    sections = []
-    for role, words in zip(parts[::2], parts[1::2], strict=True):
-        sections.append(Section(role, words.strip()))
-    roles = [section.role for section in sections]
-    if before.strip() and _CHAT_ROLES.isdisjoint(roles):
-        # Lines in brackets are words of the question.
+    if before.strip() or not parts:
         return (Section("user", text.strip()),)
-
-    for role, words in sections:
-        if not words and role != _CONVERSATION:
-            raise _template_error(name, f"words below [{role}]")
-    if before.strip() or not sections:
-        raise _template_error(name, "a line [system] or [user] before its first words")
-    return tuple(sections)
+    messages = zip(parts[::2], parts[1::2], strict=True)
+    return tuple(Section(role, words.strip()) for role, words in messages)
 
 
 Order = tuple[int, ...]
@@ -357,14 +331,11 @@ class Sampling:
     choices : tuple of str
         Words whose log-probabilities are read instead of the text: A and B, or yes and
         no.
-    seed : int
-        Seed of drawn answers.
     """
 
     temperature: float
     answer_tokens: int
     choices: tuple[str, ...] = ()
-    seed: int = 0
 
 
 Completions = Generator[tuple[Question, Completion | str], None, None]

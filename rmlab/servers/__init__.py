@@ -4,37 +4,23 @@ asked and how texts are written.
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 
 from rmlab.scorers.base import Floats
-from rmlab.scorers.encoder import EncodeOptions, complete_options
-from rmlab.servers.client import Answer, Client, ClientOptions
-from rmlab.servers.http import Reply, Request
-from rmlab.servers.kinds.base import Scored, ServerKind, find_kind
+from rmlab.scorers.checkpoints.checkpoint import find
+from rmlab.scorers.encoder import EncodeOptions, TextEncoder, complete_options
+from rmlab.servers.client import Client, ClientOptions
+from rmlab.servers.kinds.base import ServerKind, find_kind
 from rmlab.servers.payloads import Writer
 from rmlab.servers.scorer import Remote
 from rmlab.tables import DataError, nearest
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+__all__ = ["Client", "ClientOptions", "Remote", "remote"]
 
-__all__ = [
-    "Answer",
-    "Client",
-    "ClientOptions",
-    "Remote",
-    "Reply",
-    "Request",
-    "Scored",
-    "ServerKind",
-    "remote",
-]
-
-LabelWeights = str | Mapping[str, float] | Sequence[float]
+LabelWeights = Mapping[str, float] | Sequence[float]
 
 
 class RemoteOptions(ClientOptions, EncodeOptions, total=False):
@@ -49,7 +35,7 @@ def remote(
     kind: str,
     model: str | None = None,
     name: str | None = None,
-    tokenizer: "str | Path | PreTrainedTokenizerBase | None" = None,
+    tokenizer: str | Path | None = None,
     weights: str | Path | None = None,
     label_weights: LabelWeights | None = None,
     version: str | None = None,
@@ -87,9 +73,9 @@ def remote(
     weights
         Folder or hub id of the same weights, to compare with; gives the tokenizer, too.
     label_weights
-        The weight of each output in the score, by name or in order; for "triton" also
-        the name of a model in `rmlab.servers.kinds.triton.WEIGHTS`. With several
-        outputs `rmlab.score` keeps each as a column.
+        The weight of each output in the score, by name or in order; for "triton" by
+        default those of Nemotron-4-340B-Reward. With several outputs `rmlab.score`
+        keeps each as a column.
     version
         Names the weights behind the address, a commit say: stored scores are then found
         again at another address. Without it a store knows them by `url`.
@@ -102,11 +88,10 @@ def remote(
     **options
         How texts are written, as in `rmlab.classifier`: `template`, `eos`,
         `max_length`, `truncate` and the others of
-        `rmlab.scorers.encoder.EncodeOptions`; for "triton" `eos` alone, by which the
-        server appends its end token. How the server is asked: `key` (the name of the
-        environment variable with its key), `concurrency` (default 16), `rate`,
-        `retries`, `backoff`, `timeout`, `max_requests` and `outage`, as of
-        `rmlab.servers.Client`.
+        `rmlab.scorers.encoder.EncodeOptions`; for "triton" none. How the server is
+        asked: `key` (the name of the environment variable with its key), `concurrency`
+        (default 16), `rate`, `retries`, `backoff`, `timeout`, `max_requests` and
+        `outage`, as of `rmlab.servers.Client`.
 
     Returns
     -------
@@ -119,16 +104,24 @@ def remote(
         At the first check that fails, naming it; for SGLang's /v1/classify and for
         Infinity, which give no raw scores; and for a server that does not answer.
     """
-    if batch < 1:
-        raise DataError(f"batch={batch}", "allowed: 1 text or more in a request")
     asking: dict[str, Any] = {"concurrency": 16}
     writing: dict[str, Any] = dict(options)
     for option in ClientOptions.__annotations__.keys() & writing.keys():
         asking[option] = writing.pop(option)
     encoding = complete_options(cast(EncodeOptions, writing))
     client = Client(url, **asking)
-    server = find_kind(kind, client.url)
+    server = find_kind(kind)
     writer, labels = _open_writer(server, tokenizer or weights, encoding)
+    outputs, mix = _weigh_outputs(labels, label_weights or server.weights)
+    local = None
+    if weights is not None:
+        from rmlab.scorers.classifier import classifier
+
+        local_weights = None
+        if len(labels) > 1:
+            local_weights = dict(zip(outputs, mix.tolist(), strict=True))
+        local = classifier(weights, weights=local_weights, dtype="float32", **encoding)
+
     model = model or server.usual_model
     if not model and server.model_path:
         model = client.ask(server.model_path, None, server.read_model)
@@ -140,26 +133,11 @@ def remote(
         version=version,
         batch=batch,
         name=name or (model or kind).rstrip("/").rpartition("/")[2],
+        outputs=outputs,
+        mix=mix,
+        local=local,
         bounded=bounded,
     )
-
-    if server.form:
-        labels = server.name_outputs(scorer.count_outputs())
-    elif server.sorts_outputs:
-        labels = sorted(labels)
-    if isinstance(label_weights, str):
-        label_weights = server.named_weights.get(label_weights)
-    outputs, mix = _weigh_outputs(labels, label_weights, list(server.named_weights))
-    scorer = replace(scorer, outputs=outputs, mix=mix)
-    if weights is not None:
-        from rmlab.scorers.classifier import classifier
-
-        local_weights = None
-        if len(labels) > 1:
-            local_weights = dict(zip(outputs, mix.tolist(), strict=True))
-        local = classifier(weights, weights=local_weights, dtype="float32", **encoding)
-        scorer = replace(scorer, local=local)
-
     if examine:
         _require_sound(scorer)
     return scorer
@@ -179,19 +157,17 @@ def _require_sound(scorer: Remote) -> None:
 
 
 def _open_writer(
-    kind: ServerKind,
-    source: "str | Path | PreTrainedTokenizerBase | None",
-    options: EncodeOptions,
-) -> tuple[Writer, Sequence[str]]:
-    """The writer of the texts, and the names of the model's labels where they are
-    known.
+    kind: ServerKind, source: str | Path | None, options: EncodeOptions
+) -> tuple[Writer, list[str]]:
+    """The writer of the texts, and the names of the model's outputs where they are
+    known, in the server's order.
     """
     if kind.form:
         for option, value in {"tokenizer": source, **options}.items():
-            if value and option not in kind.form_options:
+            if value:
                 problem = f"{option}: not for kind={kind.name!r}"
                 raise DataError(problem, "its server has the tokenizer")
-        return Writer(kind, options), ()
+        return Writer(kind), list(kind.weights)
     if kind.length_option and options["max_length"] is None:
         problem = f"max_length: a server of kind={kind.name!r} cuts long texts silently"
         raise DataError(problem, f"pass its {kind.length_option}")
@@ -199,42 +175,29 @@ def _open_writer(
         remedy = "pass the folder or hub id that has it, whose template writes texts"
         raise DataError("tokenizer: not given", remedy)
 
-    from rmlab.inference.templates import read_template
-    from rmlab.scorers.checkpoints.checkpoint import find
-    from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
-    from rmlab.scorers.in_memory import hash_saved
-
-    options["template"] = read_template(options["template"])
-    if not isinstance(source, str | Path):
-        return Writer(kind, options, source, hash_saved(source)), ()
     checkpoint = find(source, with_weights=False)
-    tokenizer = load_tokenizer(checkpoint)
-    writer = Writer(kind, options, tokenizer, checkpoint.tokenizer_content)
-    return writer, list((checkpoint.config.id2label or {}).values())
+    labels = list((checkpoint.config.id2label or {}).values())
+    if kind.sorts_outputs:
+        labels.sort()
+    return Writer(kind, TextEncoder(checkpoint, options)), labels
 
 
 def _weigh_outputs(
-    labels: Sequence[str],
-    weights: Mapping[str, float] | Sequence[float] | None,
-    published: Sequence[str],
+    labels: Sequence[str], weights: Mapping[str, float] | Sequence[float]
 ) -> tuple[tuple[str, ...], Floats]:
     """Return the names of the outputs, and their weights by name or in order."""
-    if weights is None:
+    if not weights:
         if len(labels) > 1:
-            choices = ", ".join([*published, *labels[:12]])
             problem = f"label_weights: a score of {len(labels)} labels"
+            choices = ", ".join(labels[:12])
             raise DataError(problem, f"give the weight of each, by name: {choices}")
         return tuple(labels) or ("score",), np.ones(1)
 
     if not isinstance(weights, Mapping):
-        labels = labels or [f"output_{i}" for i in range(len(weights))]
-        if len(labels) != len(weights):
-            counts = f"{len(weights)} values for {len(labels)} labels {labels}"
-            raise DataError(f"label_weights: {counts}", "give all")
-        weights = dict(zip(labels, weights, strict=True))
-    if not labels:
-        problem = "label_weights: this server's outputs have no names that are known"
-        raise DataError(problem, "give a list of weights, in the server's order")
+        names = labels
+        if len(weights) != len(labels):
+            names = [f"output_{i}" for i in range(len(weights))]
+        return tuple(names), np.array(weights, float)
     for label in weights:
         if label not in labels:
             problem = f"label_weights: no label {label!r}"

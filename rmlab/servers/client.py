@@ -35,16 +35,6 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 T = TypeVar("T")
 
-_LEAST = {
-    "retries": 0.0,
-    "backoff": 0.0,
-    "max_requests": 0.0,
-    "max_tokens": 0.0,
-    "outage": 0.0,
-    "concurrency": 1.0,
-    "rate": 0.001,
-    "timeout": 0.001,
-}
 # Seconds that a server may ask for; more than this is a refusal for the day.
 _LONGEST_RETRY_AFTER = 600.0
 _SHOWN_CHARACTERS = 300
@@ -60,17 +50,8 @@ _LONGEST_PAUSE = 10.0
 _TRIES_BEFORE_NOTICE = 4
 # Statuses after which another try may succeed, beside 5xx.
 _TRY_AGAIN = (408, 425, 429)
-# What `read` may raise for a reply that is not an answer.
-_NO_ANSWER = (
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-)
 # One for all clients: a client that holds no lock can be copied and pickled.
-_CHANGED = threading.Condition()
+_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -90,15 +71,12 @@ class Answer(Generic[T]):
 class Spent:
     """What a client has used so far.
 
-    `requests`: every try that was sent to a server in service. `tokens`: charged, or
-    reserved in doubt. `open`: requests without an answer yet, whose tokens are the most
-    that they can cost. `answered`: items with a value.
+    `requests`: every try that was sent to a server in service. `answered`: items with a
+    value.
     """
 
     requests: int = 0
-    tokens: int = 0
     answered: int = 0
-    open: int = 0
 
 
 class ClientOptions(TypedDict, total=False):
@@ -111,7 +89,6 @@ class ClientOptions(TypedDict, total=False):
     backoff: float
     timeout: float
     max_requests: int | None
-    max_tokens: int | None
     outage: float
 
 
@@ -133,7 +110,7 @@ class Client:
         Tries after the first one, for statuses 408, 425, 429 and 5xx, for timeouts, cut
         connections and replies that `read` refuses. Pauses grow from `backoff` seconds;
         a Retry-After header is honoured. `timeout`: seconds for a whole try.
-    max_requests, max_tokens
+    max_requests
         Budget over all streams of the client, tries included; `spent` says how much of
         it is used.
     outage
@@ -154,7 +131,6 @@ class Client:
     backoff: float = 0.5
     timeout: float = 120.0
     max_requests: int | None = None
-    max_tokens: int | None = None
     outage: float = 600.0
     spent: Spent = field(default_factory=Spent, repr=False, compare=False)
 
@@ -170,18 +146,16 @@ class Client:
                 "key: not the name of an environment variable",
                 "give a name such as 'OPENAI_API_KEY'",
             )
-        for name, minimum in _LEAST.items():
+        for name in ("concurrency", "rate", "timeout"):
             value = getattr(self, name)
-            if value is not None and not value >= minimum:
-                problem = f"{name}={value!r}"
-                raise DataError(problem, f"allowed: {minimum:g} or more")
+            if value is not None and not value > 0:
+                raise DataError(f"{name}={value!r}", "allowed: more than 0")
 
     def stream(
         self,
         items: Iterable[tuple[K, Request]],
         read: Callable[[K, Reply], T],
         *,
-        reserve: int = 0,
         refusals: Container[int] = (413, 422),
     ) -> Generator[tuple[K, Answer[T]], None, None]:
         """Yield each item with its answer, as they arrive: a value or a reason, exactly
@@ -198,17 +172,15 @@ class Client:
         items
             What each request is about, and the request.
         read
-            Makes a value of an item's reply. Where it raises ValueError, LookupError or
-            TypeError the reply is not an answer, and the request is tried again.
-        reserve
-            Requests of the budget that this stream leaves for later.
+            Makes a value of an item's reply. Where it raises an exception the reply is
+            not an answer, and the request is tried again.
         refusals
             Statuses that are about one request, whose text is too long say: once the
             server has answered, any number of them in a row does not end the stream, as
             32 other failures do.
         """
         pending = iter(items)
-        with closing(Sender(self, read, reserve, refusals)) as sender:
+        with closing(Sender(self, read, refusals)) as sender:
             while True:
                 for key, request in islice(
                     pending, 2 * self.concurrency - sender.n_open
@@ -239,17 +211,12 @@ class Sender(Generic[K, T]):
     """
 
     def __init__(
-        self,
-        client: Client,
-        read: Callable[[K, Reply], T],
-        reserve: int,
-        refusals: Container[int],
+        self, client: Client, read: Callable[[K, Reply], T], refusals: Container[int]
     ) -> None:
         import tenacity
 
         self._client = client
         self._read = read
-        self._reserve = reserve
         self._refusals = refusals
         self._key = read_key(client.key) if client.key else ""
         self._next_turn = 0.0
@@ -309,8 +276,6 @@ class Sender(Generic[K, T]):
     def close(self) -> None:
         """Send nothing more, and let go of replies that are on their way."""
         self._stop.set()
-        with _CHANGED:
-            _CHANGED.notify_all()
         self._threads.shutdown(wait=False, cancel_futures=True)
         while self.n_open:
             self.next_finished()
@@ -325,7 +290,7 @@ class Sender(Generic[K, T]):
         except Failure as failure:
             return key, self._give_up(failure)
         self._n_failures = 0
-        with _CHANGED:
+        with _LOCK:
             self._client.spent.answered += 1
         return key, Answer(value)
 
@@ -351,27 +316,38 @@ class Sender(Generic[K, T]):
 
     def _try(self, key: K, request: Request) -> T:
         """Send a request once, and read its reply; raise Failure without a value."""
-        spent = self._client.spent
-        self._take(request.tokens)
+        self._take_turn()
         connection = self._free.pop()
-        reply = None
-        failure = None
+        is_reached = False
         try:
             reply = connection.send(request)
+            is_reached = True
             self._require_success(reply)
             return self._read_value(key, reply)
-        except Failure as error:
-            failure = error
-            self._note_failure(failure, reply is not None)
+        except Failure as failure:
+            self._note_failure(failure, is_reached)
             raise
         finally:
             self._free.append(connection)
-            with _CHANGED:
-                spent.open -= 1
-                spent.requests -= failure is not None and failure.away
-                spent.tokens += _count_charged(reply, failure, request.tokens)
-                spent.tokens -= request.tokens
-                _CHANGED.notify_all()
+
+    def _take_turn(self) -> None:
+        """Wait until a request may be sent, and count it; raise Failure where none may
+        be sent any more.
+        """
+        client = self._client
+        with _LOCK:
+            now = time.monotonic()
+            turn = max(now, self._next_turn)
+            self._next_turn = turn + 1 / (client.rate or math.inf)
+        if turn > now:
+            self._stop.wait(turn - now)
+        with _LOCK:
+            n_requests = client.spent.requests
+            if client.max_requests is not None and n_requests >= client.max_requests:
+                self._over = self._over or f"max_requests={n_requests} are spent"
+            if self._over or self._stop.is_set():
+                raise Failure(self._over, again=False)
+            client.spent.requests += 1
 
     def _note_failure(self, failure: Failure, is_reached: bool) -> None:
         """Leave the server alone for as long as it asks, and wait for one that is away.
@@ -379,48 +355,16 @@ class Sender(Generic[K, T]):
         One that cannot be reached from the start is more likely a wrong address than an
         outage.
         """
-        failure.away &= is_reached or self._client.spent.answered > 0
-        if failure.away and self._client.outage:
+        spent = self._client.spent
+        outage = self._client.outage
+        failure.away &= is_reached or spent.answered > 0
+        if failure.away and outage:
             failure.again = False
-            failure.wait = min(failure.wait, self._client.outage)
-        with _CHANGED:
+            failure.wait = min(failure.wait, outage)
+        with _LOCK:
+            spent.requests -= failure.away
             turn = time.monotonic() + failure.wait
             self._next_turn = max(self._next_turn, turn)
-
-    def _take(self, n_tokens: int) -> None:
-        """Wait until a request may be sent, and count it; raise Failure where none may
-        be sent any more.
-
-        Open requests reserve the most that they can cost, and may give tokens back:
-        they are waited for.
-        """
-        spent = self._client.spent
-        with _CHANGED:
-            now = time.monotonic()
-            turn = max(now, self._next_turn)
-            self._next_turn = turn + 1 / (self._client.rate or math.inf)
-        if turn > now:
-            self._stop.wait(turn - now)
-        with _CHANGED:
-            while spent.open and self._missing(n_tokens) and not self._stop.is_set():
-                _CHANGED.wait()
-            self._over = self._over or self._missing(n_tokens)
-            if self._over or self._stop.is_set():
-                raise Failure(self._over, again=False)
-            spent.open += 1
-            spent.requests += 1
-            spent.tokens += n_tokens
-
-    def _missing(self, n_tokens: int) -> str:
-        """Why the budget is not enough; empty where it is."""
-        client = self._client
-        n_requests = client.spent.requests + self._reserve
-        if client.max_requests is not None and n_requests >= client.max_requests:
-            return f"max_requests={client.max_requests} are spent"
-        n_spent = client.spent.tokens
-        if client.max_tokens is not None and n_spent + n_tokens > client.max_tokens:
-            return f"{n_spent} of max_tokens={client.max_tokens} are spent"
-        return ""
 
     def _note_outage(self, state: "tenacity.RetryCallState") -> None:
         """Say on the screen, once, that the server is away."""
@@ -439,26 +383,28 @@ class Sender(Generic[K, T]):
             return
         message = " ".join(reply.text().split())
         if 300 <= status < 400:
-            target = reply.headers.get("location", "nowhere").split("?")[0]
-            message = f"redirected to {target}, which is not followed; give that as url"
+            target = reply.headers.get("location", "").partition("?")[0]
+            message = f"redirects to {target!r} are not followed; give that as url"
         seconds = _read_seconds(reply.headers.get("retry-after", "0"))
-        if seconds > _LONGEST_RETRY_AFTER:
-            message = f"asks to wait {seconds:.0f} seconds. {message}"
         is_short = seconds <= _LONGEST_RETRY_AFTER
+        if not is_short:
+            message = f"asks to wait {seconds:.0f} seconds. {message}"
         again = is_short and (status in _TRY_AGAIN or status >= 500)
         raise Failure(
             f"status {status}: {message}",
             again=again,
             away=again and status == 503,
             refused=status in self._refusals,
-            charged=False,
             wait=seconds * again,
         )
 
     def _read_value(self, key: K, reply: Reply) -> T:
         try:
             return self._read(key, reply)
-        except _NO_ANSWER as error:
+        except Failure:
+            raise
+        # A kind of server, or a judge, may meet anything in a reply.
+        except Exception as error:
             cause = f"{type(error).__name__}: {error}"
             form = f"the answer is not in the form that was asked for ({cause})"
             raise Failure(f"{form}: {reply.text()}") from None
@@ -471,17 +417,3 @@ def _read_seconds(retry_after: str) -> float:
     with suppress(TypeError, ValueError):
         return max(0.0, mktime_tz(parsedate_tz(retry_after)) - time.time())  # type: ignore[arg-type]
     return 0.0
-
-
-def _count_charged(
-    reply: Reply | None, failure: Failure | None, n_reserved: int
-) -> int:
-    """The tokens that an OpenAI-compatible server says it charged; those reserved where
-    it does not say, and for a try without a reply.
-    """
-    if failure is not None and not failure.charged:
-        return 0
-    if reply is not None and n_reserved:
-        with suppress(*_NO_ANSWER):
-            return int(reply.json()["usage"]["total_tokens"])
-    return n_reserved

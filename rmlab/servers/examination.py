@@ -35,7 +35,9 @@ KNOWN = (
     ("Traduis en anglais : « le chat dort ».", "The cat is sleeping."),
     ("Traduis en anglais : « le chat dort ».", "猫が寝ている。"),
 )
-"""Short questions and answers, good and bad."""
+"""Short questions and answers, good and bad. Stores hold their outputs: whoever changes
+a text raises SCORING_VERSION.
+"""
 
 LONG_ENDS = (
     "So every cat has a mat of its own; I am glad that you asked.",
@@ -74,7 +76,7 @@ def known_texts(
 class Trial:
     """A server's outputs for the known texts, shape (texts, outputs).
 
-    `n_read`: how many tokens it says it read, None where it does not say. `alone`: the
+    `n_read`: how many tokens it says it read, 0 where it does not say. `alone`: the
     outputs for each text in a request of its own. `names`, `mix`: of the model's
     outputs, and their weights in the score. `expected`: scores by the same weights on
     this machine. `bounded`: whether scores may lie between 0 and 1.
@@ -82,7 +84,7 @@ class Trial:
 
     prepared: Prepared
     outputs: Floats
-    n_read: int | None
+    n_read: int
     alone: Floats
     names: Sequence[str]
     mix: Floats
@@ -130,7 +132,7 @@ def _check_tokens(trial: Trial) -> Finding | None:
 
     n_sent = int(trial.prepared.lengths.sum())
     n_read = trial.n_read
-    if n_read is None or not n_sent:
+    if not n_read or not n_sent:
         if trial.error <= NEAR:
             return None
         remedy = "compare with the same weights on this machine: weights=folder"
@@ -140,8 +142,6 @@ def _check_tokens(trial: Trial) -> Finding | None:
     detail = f"{n_read} were read where {n_sent} were sent"
     if n_read == n_sent + len(trial.outputs):
         detail += ": a second beginning token"
-    elif n_read != n_sent:
-        detail += ": another tokenizer, or truncation"
     return Finding(grade(n_read == n_sent), detail)
 
 
@@ -155,13 +155,10 @@ def _is_cut(trial: Trial) -> bool:
 
 
 def _check_spread(trial: Trial) -> Finding:
-    low = trial.scores.min()
-    high = trial.scores.max()
     n_distinct = len(np.unique(trial.scores))
-    is_wide = high - low > 1e-6 * max(abs(low), abs(high), 1e-12)
-    has_few_ties = n_distinct >= len(trial.scores) / 2
-    detail = f"{n_distinct} different scores, {low:.4g} to {high:.4g}"
-    return Finding(grade(is_wide and has_few_ties), detail)
+    range_of_scores = f"{trial.scores.min():.4g} to {trial.scores.max():.4g}"
+    detail = f"{n_distinct} different scores, {range_of_scores}"
+    return Finding(grade(n_distinct >= len(trial.scores) / 2), detail)
 
 
 def _check_activation(trial: Trial) -> Finding:
@@ -169,15 +166,10 @@ def _check_activation(trial: Trial) -> Finding:
     low = trial.outputs.min()
     high = trial.outputs.max()
     detail = f"values from {low:.4g} to {high:.4g}"
-    if low < 0 or high > 1:
-        return Finding("pass", f"{detail}: raw, no sigmoid or softmax")
-    if trial.error <= NEAR:
-        return Finding("pass", f"{detail}, as the weights on this machine give them")
-    sums = trial.outputs.sum(axis=1)
-    if trial.outputs.shape[1] > 1 and np.allclose(sums, 1, atol=1e-3):
-        return Finding("fail", f"{detail}, and each text's sum to 1: a softmax")
-    detail += ", which may be a sigmoid: high scores become ties"
-    return Finding(grade(False, trial.bounded), detail)
+    is_raw = low < 0 or high > 1 or trial.error <= NEAR
+    if not is_raw:
+        detail += ", which may be a sigmoid or a softmax: high scores become ties"
+    return Finding(grade(is_raw, trial.bounded), detail)
 
 
 def _check_batch(trial: Trial) -> Finding:

@@ -1,23 +1,22 @@
 """A reward model behind a server, as a scorer that keeps checking its server."""
 
-import math
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import dataclass, field
 from functools import cached_property
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
-from rmlab.findings import Finding, grade, refusal, run_checks
+from rmlab.findings import Finding, run_checks
 from rmlab.scorers.base import (
     SCORING_VERSION,
     Floats,
     Ids,
     Ints,
+    Provenance,
     Scorer,
     Stream,
     Text,
@@ -27,6 +26,7 @@ from rmlab.scorers.base import (
 from rmlab.servers.client import MAX_FAILURES, Answer, Client
 from rmlab.servers.examination import (
     CHECKS,
+    KNOWN,
     LONG_LINES,
     NEAR,
     Trial,
@@ -113,16 +113,17 @@ class Remote(Scorer):
         """Hash of all that decides a score: what is asked, how texts are written, and
         the version of the weights.
         """
-        weights = {"version": self.version}
+        parts: dict[str, object] = {
+            "scoring": SCORING_VERSION,
+            "kind": self.kind.name,
+            "model": self.model,
+            "texts": self.writer.fingerprint,
+            "mix": self.mix.tolist(),
+            "version": self.version,
+        }
         if self.version is None:
-            weights = {"url": self.client.url}
-        scoring = {"scoring": SCORING_VERSION, "mix": self.mix.tolist()}
-        return hash_parts({**scoring, **weights, **self._identity})
-
-    @property
-    def _identity(self) -> dict[str, object]:
-        asked = {"kind": self.kind.name, "model": self.model}
-        return {**asked, **self.writer.identity}
+            parts["url"] = self.client.url
+        return hash_parts(parts)
 
     def stream(self, texts: Sequence[Text], /) -> Stream:
         """Yield positions of texts and their scores, NaN for texts that the server
@@ -148,12 +149,11 @@ class Remote(Scorer):
         unconfirmed: list[tuple[Ints, Floats]] = []
         n_unchecked = 0
         n_refused = 0
-        stop = ""
         last_check = time.monotonic()
         for rows, answer in answers:
             if answer.stopped:
-                stop = answer.reason
-                continue
+                problem = f"{self.client.url}: {answer.reason}"
+                raise DataError(problem, "run again to go on from what a store= kept")
             n_unchecked += 1
             if answer.value is None:
                 self.unscored[int(rows[0])] = answer.reason
@@ -172,14 +172,6 @@ class Remote(Scorer):
                 n_unchecked = 0
                 last_check = time.monotonic()
 
-        if stop:
-            # The server may be away; it is not waited for again.
-            hasty = replace(self.client, retries=0, outage=0.0)
-            with suppress(DataError):
-                replace(self, client=hasty)._recheck()
-                yield from unconfirmed
-            problem = f"{self.client.url}: {stop}"
-            raise DataError(problem, "run again to go on from what a store= kept")
         if unconfirmed:
             self._recheck()
             yield from unconfirmed
@@ -191,16 +183,16 @@ class Remote(Scorer):
             scores = np.column_stack([scores, outputs])
         return scores
 
-    def provenance(self) -> dict[str, object]:
+    def provenance(self) -> Provenance:
         """Return where the scores come from, as plain values; never a key."""
-        encoded = self.writer.encode([], [])
-        template_hash = None if encoded is None else encoded.template_hash
-        identity = {**self._identity}
-        if identity.get("max_length") is None:
-            identity.pop("max_length", None)  # the server's own limit is not known
+        encoder = self.writer.encoder
+        texts: Provenance = {"template": self.kind.form}
+        if encoder is not None:
+            texts = encoder.provenance()
         return {
-            **identity,
-            "template_hash": template_hash,
+            **texts,
+            "kind": self.kind.name,
+            "model": self.model,
             "url": self.client.url,
             "version": self.version,
             "requests": self.client.spent.requests,
@@ -215,25 +207,24 @@ class Remote(Scorer):
         """
         known = self._known_outputs()
         for run in runs:
-            earlier = run.get("known_outputs") or {}
-            keys = known.keys() & earlier.keys()
-            before = np.array([earlier[key] for key in keys])
-            now = np.array([known[key] for key in keys])
-            if keys and not distance(before, now) <= NEAR:
+            earlier = run.get("known_outputs")
+            if not known or not earlier:
+                continue
+            apart = distance(np.array(earlier), np.array(known))
+            if not apart <= NEAR:
                 problem = (
-                    f"{self.client.url}: another model: known texts are "
-                    f"{distance(before, now):.2g} standard deviations from those of "
-                    "the scores in the store"
+                    f"{self.client.url}: another model: known texts are {apart:.2g} "
+                    "standard deviations from those of the scores in the store"
                 )
                 remedy = "name each by version=, or change store="
                 raise DataError(problem, remedy)
 
-    def _known_outputs(self) -> dict[str, list[float]]:
-        """Return the outputs of the known texts, by a hash of what is sent."""
+    def _known_outputs(self) -> list[list[float]]:
+        """Return the outputs of the short known texts."""
         if self.known is None:
-            return {}
-        keys = [hash_parts({"text": text}) for text in self.known.prepared.texts]
-        return dict(zip(keys, self.known.outputs.tolist(), strict=True))
+            return []
+        outputs: list[list[float]] = self.known.outputs[: len(KNOWN)].tolist()
+        return outputs
 
     def examine(self) -> Iterator[tuple[str, Finding]]:
         """Yield the checks of the server one after the other.
@@ -242,6 +233,7 @@ class Remote(Scorer):
         texts, to check the server again. Raises DataError for faults on this machine: a
         tokenizer, options or weights with which the known texts cannot be scored.
         """
+        self.known = None
         self.writer.write(*known_texts(0))
         if self.local is not None:
             self.local(*known_texts(0))
@@ -261,33 +253,21 @@ class Remote(Scorer):
         self, responses: pd.DataFrame, sample: int = 24, /
     ) -> Iterator[tuple[str, Finding]]:
         """Yield the checks of the server, then those of about `sample` responses."""
-        is_accepted = True
-        for name, finding in self.examine():
-            yield name, finding
-            is_accepted = is_accepted and finding.status != "fail"
-        if not is_accepted:
-            return
-        texts = responses["prompt"].tolist(), responses["response"].tolist()
-        try:
-            n_cut = self.writer.write(*texts).truncated
-        except DataError as error:
-            yield "texts", refusal(error)
-            return
-        detail = f"{len(responses)} texts, {n_cut} are cut"
-        yield "texts", Finding(grade(not n_cut, True), detail)
-        yield from super().checks(responses, sample)
+        yield from self.examine()
+        if self.known is not None:
+            yield from super().checks(responses, sample)
 
     def token_ids(self, texts: Sequence[Text], /) -> list[Ids] | None:
         """Return the token ids of the texts, where they are written here."""
-        encoded = self.writer.encode(*list_columns(texts))
-        return None if encoded is None else encoded.ids
+        encoder = self.writer.encoder
+        return None if encoder is None else encoder.encode(*list_columns(texts)).ids
 
     def _ask_known(self) -> Trial:
         """Ask for the known texts; the longest is the longest that the server and the
         model's window take.
         """
         # A server that does not answer is asked no more.
-        self.count_outputs()
+        self.ask_all(self.writer.write(*known_texts(0, 1)))
         for n_lines in LONG_LINES:
             texts = known_texts(n_lines)
             try:
@@ -307,32 +287,21 @@ class Remote(Scorer):
                 refused = error
         raise refused
 
-    def count_outputs(self) -> int:
-        """Return how many outputs the server gives for a text."""
-        scored = self.ask_all(self.writer.write(*known_texts(0, 1)))
-        return len(scored.values[0])
-
     def ask_all(self, prepared: Prepared, batch: int | None = None) -> Scored:
         """Return the server's outputs for all texts; raise DataError if a reply is
         missing.
         """
-        parts = []
+        parts = {}
         with closing(self._ask(prepared, batch or self.batch)) as answers:
             for rows, answer in answers:
                 if answer.value is None:
                     raise DataError(f"{self.client.url}: {answer.reason}")
-                parts.append((rows[0], answer.value))
+                parts[rows[0]] = answer.value
 
         # The rows of a request follow one another.
-        scored = [part for _, part in sorted(parts, key=itemgetter(0))]
-        widths = {part.values.shape[1] for part in scored}
-        if len(widths) > 1:
-            problem = f"{sorted(widths)} values for different texts of one model"
-            raise DataError(f"{self.client.url}: {problem}")
+        scored = [parts[row] for row in sorted(parts)]
         values = np.concatenate([part.values for part in scored])
-        n_tokens = [part.tokens for part in scored if part.tokens is not None]
-        is_counted = len(n_tokens) == len(scored)
-        return Scored(values, sum(n_tokens) if is_counted else None)
+        return Scored(values, sum(part.tokens for part in scored))
 
     def _recheck(self) -> None:
         """Ask for the known texts again; raise DataError where the server gives them
@@ -381,22 +350,14 @@ class Remote(Scorer):
                 self._check_reply(scored, prepared, rows, self.known)
             return scored
 
-        # The budget must be enough for the last check: the known texts together, and
-        # one by one.
-        reserve = 0
-        if self.known is not None and prepared is not self.known.prepared:
-            n_known = len(self.known.prepared.texts)
-            reserve = n_known + math.ceil(n_known / self.batch)
-        return self.client.stream(
-            requests(), read, reserve=reserve, refusals=(400, 413, 422)
-        )
+        return self.client.stream(requests(), read, refusals=(400, 413, 422))
 
     def _check_reply(
         self, scored: Scored, prepared: Prepared, rows: Ints, known: Trial
     ) -> None:
         """Raise where a reply is not as those for which the server was accepted."""
         n_sent = int(prepared.lengths[rows].sum())
-        if scored.tokens is not None and n_sent and scored.tokens != n_sent:
+        if scored.tokens and n_sent and scored.tokens != n_sent:
             raise ValueError(
                 f"{scored.tokens} tokens were read where {n_sent} were sent"
             )

@@ -15,7 +15,6 @@ import numpy as np
 
 from rmlab.records import install_command
 from rmlab.scorers.base import Prompt
-from rmlab.scorers.encoder import EncodeOptions
 from rmlab.servers.http import Json, Reply, Request
 from rmlab.tables import DataError, nearest
 
@@ -33,12 +32,12 @@ class Scored:
     """A server's outputs for the texts of one request: a number, or a list of numbers,
     for each text in their order; once checked an array, texts x outputs.
 
-    `tokens`: how many tokens it has read in all of them, None where it does not say.
+    `tokens`: how many tokens it has read in all of them, 0 where it does not say.
     `model`: the model that it names.
     """
 
     values: Any
-    tokens: int | None = None
+    tokens: int = 0
     model: str = ""
 
     def check(self, n_texts: int) -> "Scored":
@@ -74,10 +73,9 @@ class ServerKind:
     form : str
         The name of the server's own form of conversations, which `write` writes. Empty:
         the model's template writes them here, so that `tokenizer` has to be given.
-    form_options : tuple of str
-        Those of `EncodeOptions` that the form knows.
-    named_weights : mapping
-        Weights of the outputs by the name of a model, for `label_weights`.
+    weights : mapping
+        Names of the outputs, in their order, and their usual weights, where all servers
+        of this kind have the same outputs.
     model_path, model_keys : str, tuple
         Where the server names its model, and the keys that lead to the name; empty
         where it does not.
@@ -95,8 +93,7 @@ class ServerKind:
     adds_special = False
     length_option = ""
     form = ""
-    form_options: tuple[str, ...] = ()
-    named_weights: Mapping[str, Mapping[str, float]] = {}
+    weights: Mapping[str, float] = {}
     model_path = ""
     model_keys: tuple[str | int, ...] = ()
     usual_model = ""
@@ -115,9 +112,7 @@ class ServerKind:
         return Request(self.path, self.body(texts, model))
 
     def read(self, reply: Reply) -> Scored:
-        """Return the outputs in a reply; raise ValueError, TypeError or LookupError if
-        it is not whole.
-        """
+        """Return the outputs in a reply; raise an exception if it is not whole."""
         raise NotImplementedError
 
     def read_model(self, reply: Reply) -> str:
@@ -127,29 +122,16 @@ class ServerKind:
             value = value[key]
         return str(value)
 
-    def write(self, prompt: Prompt, response: str, options: EncodeOptions) -> Payload:
+    def write(self, prompt: Prompt, response: str) -> Payload:
         """Return one conversation in the server's own form."""
         raise NotImplementedError
 
-    def name_outputs(self, n_outputs: int) -> Sequence[str]:
-        """Return the names of the outputs of a server with a form of its own, where it
-        has names for them.
-        """
-        return ()
 
-
-def find_kind(name: str, url: str) -> ServerKind:
-    """Return the kind of a server; raise DataError for an unknown one, and for one
-    that gives no raw scores.
-    """
+def find_kind(name: str) -> ServerKind:
+    """Return the kind of a server; raise DataError for an unknown one."""
     if name not in KINDS:
         raise DataError(f"kind={name!r}", nearest(name, list(KINDS)))
     kind = KINDS[name]
-    # Of these SGLang's /v1/classify is the trap: always a softmax, 1.0 for every text
-    # of a model with one label.
-    if url.endswith((kind.path, "/v1", "/pooling", "/score", "/classify")):
-        example = "such as 'http://127.0.0.1:8000'"
-        raise DataError(f"url={url!r}", f"give the server's address alone, {example}")
     if find_spec(kind.package) is None:
         command = install_command(name)
         raise ImportError(f"kind={name!r} needs {kind.package}: run {command}")

@@ -20,6 +20,5 @@ class Sglang(ServerKind):
     def read(self, reply: Reply) -> Scored:
         """Read one row per text."""
         rows = reply.json()
-        counts = [row.get("meta_info", {}).get("prompt_tokens") for row in rows]
-        n_tokens = sum(counts) if all(counts) else None
-        return Scored([row["embedding"] for row in rows], n_tokens)
+        counts = [row.get("meta_info", {}).get("prompt_tokens", 0) for row in rows]
+        return Scored([row["embedding"] for row in rows], sum(counts))

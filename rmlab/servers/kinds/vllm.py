@@ -26,7 +26,7 @@ class Vllm(ServerKind):
             raise ValueError("the answers are not numbered as the texts")
         return Scored(
             values=[row[self.values_key] for row in rows],
-            tokens=answer.get("usage", {}).get("prompt_tokens") or None,
+            tokens=answer.get("usage", {}).get("prompt_tokens", 0),
             model=str(answer.get("model", "")),
         )
 
