@@ -255,7 +255,7 @@ def cross_encoder(
 
 def forward_alone(scorer: Any, prepared: Any) -> Run:
     """The forward passes by themselves: token ids and reads are ready."""
-    sequences, reads = scorer.places(prepared, np.arange(len(prepared.keys)))
+    sequences, reads = scorer.places(prepared, np.arange(len(prepared.ids)))
     groups, budget = prepared.groups, scorer.max_batch_tokens
 
     def run() -> None:

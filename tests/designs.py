@@ -21,7 +21,7 @@ from rmlab.benchmarks.rm_bench import RM_BENCH
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.items import LOSS, MISSING, TIE, WIN, build_items
 from rmlab.metrics.prepare import overall_number
-from rmlab.tables import ITEM, LEVEL, STYLE
+from rmlab.tables import ITEM, LEVEL, STYLE, check_pairs
 
 SIZES = {"chat": 129, "math": 529, "code": 228, "safety": 441}  # RM-Bench's prompts
 BEST_OF_FOUR = {
@@ -158,6 +158,15 @@ def prepare_margins(margin, sizes=SIZES, per=9, tie=0.0):
     return replace(items, parts=benchmark.parts(items))
 
 
+def own_pairs(margin, prompt, domain):
+    """Pairs of one model from margins, with the prompt and domain of each; NaN is a
+    missing one.
+    """
+    keys = {"model": "m", "benchmark": "own", "domain": domain, "chosen_slot": 0}
+    frame = pd.DataFrame(keys | {"id": prompt.astype(str), "margin": margin})
+    return check_pairs(frame.assign(rejected_slot=frame.groupby("id").cumcount()))
+
+
 def estimate_overall(items, confidence=0.95):
     """Overall score of every row."""
     return estimate(items, [overall_number(items)], confidence)
@@ -182,38 +191,3 @@ def truth(design, quantity, name, sizes=SIZES):
         )
         return cells[:, 3 * one + other].mean()
     return cells.mean()
-
-
-def ragged_scores(rng):
-    """Scores of three models with 1 to 3 answers a label and prompt, missing ones and
-    ties, in any order of rows.
-
-    Every prompt of a model has its answers in its own places, models and domains come
-    as they please.
-    """
-    rows = [
-        (
-            f"model {m}",
-            "own",
-            domain,
-            str(i),
-            label,
-            slot,
-            rng.choice(["concise", "plain", "markdown"]),
-        )
-        for m in range(3)
-        for domain in ("b", "a")
-        for i in range(8)
-        for label in ("chosen", "rejected")
-        for slot in range(1 + (7 * i + len(label)) % 3)
-    ]
-    frame = pd.DataFrame(
-        rows, columns=["model", "benchmark", "domain", "id", "label", "slot", "style"]
-    )
-    style = frame.groupby(["domain", "id", "label", "slot"])["style"].transform(
-        "first"
-    )  # the same for all models
-    score = rng.choice([0.0, 0.5, 1.0, np.nan], len(frame), p=[0.3, 0.3, 0.35, 0.05])
-    return frame.assign(style=style, score=score).sample(
-        frac=1, random_state=int(rng.integers(100))
-    )

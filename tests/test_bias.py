@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import scipy.optimize
 import scipy.stats
-from scipy.special import expit
+from scipy.special import expit, logit
 from style_worlds import world
 
 import rmlab
@@ -32,127 +32,92 @@ def many_worlds(count, n, **settings):
     """Many models in one table, each with lengths of its own, so one domain per
     model.
     """
-    parts = [
-        world(n, seed=seed, model=f"m{seed}", domain=f"d{seed}", **settings)
-        for seed in range(count)
-    ]
+    parts = []
+    for seed in range(count):
+        names = {"model": f"m{seed}", "domain": f"d{seed}"}
+        parts.append(world(n, seed=seed, **names, **settings))
     return [pd.concat(frames) for frames in zip(*parts, strict=True)]
 
 
-def test_gap_is_easy_minus_hard_of_the_accuracies_and_of_the_summary(make_scores):
+# The gap.
+
+
+@pytest.mark.parametrize("ties", ["loss", "half", "drop"])
+@pytest.mark.parametrize("by", [["model"], ["model", "domain"]])
+def test_gap_is_easy_minus_hard_of_the_accuracies(ties, by, make_scores):
     pairs = metrics.pairs(make_scores(seed=2))
-    for ties in ("loss", "half", "drop"):
-        for by in (["model"], ["model", "domain"]):
-            table = style_gap(pairs, by, ties=ties).set_index(by)
-            levels = (
-                metrics.accuracy(pairs, [*by, "level"], ties=ties)
-                .set_index([*by, "level"])["accuracy"]
-                .unstack()
-            )
-            expected = levels["easy"] - levels["hard"]
-            pd.testing.assert_series_equal(
-                table["gap"], expected.loc[table.index], check_names=False
-            )
-    summary, table = (
-        function(pairs).set_index("model") for function in (metrics.summary, style_gap)
-    )
-    np.testing.assert_allclose(
-        table["gap"], (summary["easy"] - summary["hard"])[table.index], atol=1e-15
-    )
-    partial = style_gap(
-        pairs[~((pairs["model"] == "a") & (pairs["domain"] == "math"))]
-    ).set_index("model")
+    table = style_gap(pairs, by, ties=ties).set_index(by)
+    levels = metrics.accuracy(pairs, [*by, "level"], ties=ties)
+    levels = levels.pivot(index=by, columns="level", values="accuracy").loc[table.index]
+    expected = levels["easy"] - levels["hard"]
+    np.testing.assert_allclose(table["gap"], expected, atol=1e-15)
+    is_gone = (pairs["model"] == "a") & (pairs["domain"] == "math")
+    partial = style_gap(pairs[~is_gone], ties=ties).set_index("model")
     assert np.isnan(partial.loc["a", "gap"])
     assert "math" in partial.loc["a", "reason"]
-    assert partial.loc["b", "gap"] == pytest.approx(table.loc["b", "gap"])
 
 
 def test_error_of_the_gap_is_that_of_the_prompts_differences():
-    scores, _ = world(40, seed=1)
-    pairs = metrics.pairs(scores)
-    won = (
-        pairs.assign(won=credit(pairs))
-        .groupby(["id", "level"], observed=True)["won"]
-        .mean()
-        .unstack()
-    )
+    pairs = metrics.pairs(world(40, seed=1)[0])
+    won = pairs.assign(won=credit(pairs))
+    won = won.groupby(["id", "level"], observed=True)["won"].mean().unstack()
     difference = won["easy"] - won["hard"]
     row = style_gap(pairs).iloc[0]
-    np.testing.assert_allclose(
-        [row["gap"], row["se"]], [difference.mean(), difference.sem()], rtol=1e-12
-    )
+    assert row["gap"] == pytest.approx(difference.mean(), rel=1e-12)
+    assert row["se"] == pytest.approx(difference.sem(), rel=1e-12)
 
 
-@pytest.mark.parametrize("by", ["model", ["model", "domain"]])
-def test_a_gap_without_hard_comparisons_has_no_value_and_no_interval(by, make_scores):
-    """A domain without hard comparisons had the interval of the easy ones."""
-    pairs = metrics.pairs(make_scores(seed=2))
-    table = style_gap(pairs[pairs["level"] != "hard"], by, average="prompts")
+def test_a_gap_compares_easy_and_hard_of_the_same_prompts():
+    """Prompts without their hard comparisons gave their easy ones to the gap."""
+    pairs = metrics.pairs(world(40, seed=1)[0])
+    lacks = pairs["id"].astype(int).lt(10) & (pairs["chosen_style"] == "markdown")
+    partial = pairs.copy()
+    partial.loc[lacks, ["margin", "outcome"]] = [np.nan, None]
+    gap = style_gap(partial).iloc[0]
+    whole = style_gap(pairs[pairs["id"].astype(int) >= 10]).iloc[0]
+    names = ["gap", "se", "low", "high", "n_prompts", "n_ties"]
+    assert gap[names].tolist() == pytest.approx(whole[names].tolist())
+    # Easy and hard were those of the whole prompts: not the summary's.
+    summary = metrics.summary(partial).iloc[0]
+    assert gap[["easy", "hard"]].tolist() == summary[["easy", "hard"]].tolist()
+    assert gap["missing"] == 10 * 2
+
+    table = style_gap(pairs[pairs["level"] != "hard"], average="prompts")
     assert table[["gap", "se", "low", "high"]].isna().all(axis=None)
     assert table["reason"].ne("").all()
     assert table["easy"].notna().all()
 
 
+# The preference.
+
+
 def test_preference_equals_the_nested_loops(make_scores):
     scores = make_scores(seed=6)
     score = scores.set_index(["model", "domain", "id", "label", "style"])["score"]
-    table = style_preference(scores, ["model", "label", "plainer", "fancier"])
+    by = ["model", "label", "plainer", "fancier"]
+    table = style_preference(scores, by)
     assert len(table) == 2 * 2 * 3
-    prompts = [
-        *scores[["domain", "id"]].drop_duplicates().itertuples(index=False, name=None)
-    ]
+    prompts = list(set(zip(scores["domain"], scores["id"], strict=True)))
     for row in table.itertuples():
-        names = [
-            [
-                (row.model, d, i, row.label, style)
-                for style in (row.plainer, row.fancier)
-            ]
-            for d, i in prompts
-        ]
-        sides = [(score[plainer], score[fancier]) for plainer, fancier in names]
-        assert row.preference == pytest.approx(
-            np.mean([(b > a) + 0.5 * (b == a) for a, b in sides])
-        )
-        assert row.n_ties == sum(a == b for a, b in sides)
+        earned = []
+        for prompt in prompts:
+            plainer = score[(row.model, *prompt, row.label, row.plainer)]
+            fancier = score[(row.model, *prompt, row.label, row.fancier)]
+            earned.append((fancier > plainer) + 0.5 * (fancier == plainer))
+        assert row.preference == pytest.approx(np.mean(earned))
+        assert row.n_ties == earned.count(0.5)
         assert row.n_pairs == row.n_prompts == len(prompts)
-    turned = style_preference(
-        scores.assign(score=-scores["score"]), ["model", "label", "plainer", "fancier"]
-    )
-    np.testing.assert_allclose(
-        turned[["preference", "low", "high"]], 1 - table[["preference", "high", "low"]]
-    )
+    turned = style_preference(scores.assign(score=-scores["score"]), by)
+    mirrored = 1 - table[["preference", "high", "low"]].to_numpy()
+    np.testing.assert_allclose(turned[["preference", "low", "high"]], mirrored)
+
+    flat = style_preference(world(20)[0].assign(score=1.0))
+    assert (flat["preference"] == 0.5).all()
+    assert (flat["high"] > flat["low"]).all()
+    assert flat["reason"].str.contains("do not vary").all()
 
 
-@pytest.mark.parametrize(
-    ("function", "value", "options"),
-    [
-        (style_gap, "gap", {}),
-        (style_preference, "preference", {"by": "model"}),
-        (style_effects, "effect", {"terms": ["step"]}),
-    ],
-)
-def test_families_of_prompts_widen_the_interval(function, value, options):
-    scores, _ = world(60, seed=3)
-    family = scores["id"].astype(int) // 4
-    # Style is worth the same in a family.
-    shift = np.random.default_rng(0).normal(0, 2, 15)[family] * scores["slot"]
-    scores = scores.assign(score=scores["score"] + shift, template=family.astype(str))
-    apart = function(scores, **options)
-    together = function(scores, cluster="template", **options)
-    assert together["se"].item() > 1.3 * apart["se"].item()
-    assert together[value].item() == pytest.approx(apart[value].item())
-    with pytest.raises(DataError, match="families"):
-        function(scores, cluster="families", **options)
-
-
-def test_few_prompts_and_ties_have_a_reason():
-    few, flat = world(4)[0], world(20)[0].assign(score=1.0)
-    assert style_gap(few)["reason"].item() == "fewer than 5 prompts"
-    assert style_preference(few)[["se", "low", "high"]].isna().all(axis=None)
-    table = style_preference(flat)
-    assert (table["preference"] == 0.5).all()
-    assert (table["high"] > table["low"]).all()
-    assert table["reason"].str.contains("do not vary").all()
+# Effects and rates.
 
 
 def test_effects_equal_a_regression_with_one_dummy_per_prompt():
@@ -160,15 +125,13 @@ def test_effects_equal_a_regression_with_one_dummy_per_prompt():
 
     scores, features = world(30, length=0.3, seed=5)
     table = style_effects(scores, features, terms=["correct", "step", "characters"])
-    data = scores.assign(
-        right=(scores["label"] == "chosen").astype(float),
-        long=np.log2(features["characters"]),
-    )
+    right = (scores["label"] == "chosen").astype(float)
+    data = scores.assign(right=right, long=np.log2(features["characters"]))
     inside = data["score"] - data.groupby("id")["score"].transform("mean")
     data["y"] = data["score"] / np.sqrt((inside**2).sum() / (len(data) - 30))
-    names = ["right", "slot", "long"]
     fit = smf.ols("y ~ right + slot + long + C(id)", data).fit()
-    np.testing.assert_allclose(table["effect"], fit.params[names], rtol=1e-9)
+    expected = fit.params[["right", "slot", "long"]]
+    np.testing.assert_allclose(table["effect"], expected, rtol=1e-9)
 
 
 def test_the_error_of_an_effect_is_the_jackknife_of_whole_tables():
@@ -176,7 +139,6 @@ def test_the_error_of_an_effect_is_the_jackknife_of_whole_tables():
     scores, features = world(12, length=0.3, seed=5)
     terms = ["correct", "step", "characters"]
     table = style_effects(scores, features, terms=terms)
-    rates = exchange_rate(scores, features, terms=terms)
     left_out = []
     for prompt in scores["id"].unique():
         rest = style_effects(scores[scores["id"] != prompt], features, terms=terms)
@@ -184,9 +146,8 @@ def test_the_error_of_an_effect_is_the_jackknife_of_whole_tables():
     deviation = np.array(left_out) - table["effect"].to_numpy()
     se = np.sqrt(11 / 12 * (deviation**2).sum(axis=0))
     np.testing.assert_allclose(table["se"], se, rtol=1e-9)
-    assert rates["rate"].tolist() == pytest.approx(
-        (table["effect"] / table["effect"][0])[1:].tolist()
-    )
+    rates = exchange_rate(scores, features, terms=terms)["rate"]
+    np.testing.assert_allclose(rates, table["effect"][1:] / table["effect"][0])
 
 
 def test_effects_of_parts_have_the_unit_of_their_model():
@@ -238,16 +199,15 @@ def test_the_limits_of_a_rate_are_where_the_test_of_its_contrast_is_at_the_edge(
 def test_effects_know_neither_row_order_nor_scale_nor_level_nor_backend():
     scores, features = world(40, seed=6)
     expected = style_effects(scores, features)
-    mixed = style_effects(
-        scores.sample(frac=1, random_state=0), features.sample(frac=1, random_state=1)
-    )
-    pd.testing.assert_frame_equal(mixed, expected)
     moved = scores.assign(score=3 * scores["score"] + 50 * scores["id"].astype(int))
-    pd.testing.assert_frame_equal(style_effects(moved, features), expected)
-    arrow = [
-        frame.convert_dtypes(dtype_backend="pyarrow") for frame in (scores, features)
-    ]
-    pd.testing.assert_frame_equal(style_effects(*arrow), expected, check_dtype=False)
+    arrow = {"dtype_backend": "pyarrow"}
+    for changed in (
+        (scores.sample(frac=1, random_state=0), features.sample(frac=1)),
+        (moved, features),
+        (scores.convert_dtypes(**arrow), features.convert_dtypes(**arrow)),
+    ):
+        table = style_effects(*changed)
+        pd.testing.assert_frame_equal(table, expected, check_dtype=False)
 
 
 def test_no_estimate_comes_with_its_reason():
@@ -261,61 +221,64 @@ def test_no_estimate_comes_with_its_reason():
     is_missing = (scores["id"] == "3") | ((scores["id"] == "5") & (scores["slot"] > 0))
     gaps = style_effects(scores.assign(score=scores["score"].where(~is_missing)))
     assert (gaps[["missing", "n_prompts", "n"]] == [10, 29, 170]).all(axis=None)
-    ignorant = exchange_rate(
-        world(50, skill=0.0, style=1.0, seed=2)[0], terms=["correct", "step"]
-    ).iloc[0]
-    assert (ignorant["low"], ignorant["high"]) == (-np.inf, np.inf)
+    ignorant, _ = world(50, skill=0.0, style=1.0, seed=2)
+    rate = exchange_rate(ignorant, terms=["correct", "step"]).iloc[0]
+    assert (rate["low"], rate["high"]) == (-np.inf, np.inf)
+
+    lone = scores.assign(score=scores["score"].where(scores["id"] == "4", 0.25))
+    is_rare = (features["id"] == "4") & (features["slot"] == 0)
+    features["rare"] = np.where(is_rare & (features["label"] == "chosen"), 3, 0)
+    for function, value in ((style_effects, "effect"), (exchange_rate, "rate")):
+        table = function(lone, features)
+        assert table[["low", "high"]].isna().all(axis=None)
+        assert (table["reason"] == "scores vary in one prompt only").all()
+        table = function(scores, features, terms=["correct", "rare"])
+        rare = table.set_index("term").loc["rare"]
+        assert rare["reason"] == "one prompt alone decides it"
+        assert np.isnan(rare[["low", "high"]].astype(float)).all()
+        assert np.isfinite(rare[value])
 
 
 def test_correct_without_length_has_a_caveat_where_length_tells_the_label():
     scores, features = world(500, skill=0.0, style=0.0, length=1.0, seed=9)
-    longer = np.where(
-        features["label"] == "rejected", 2, 1
-    )  # wrong answers are twice as long, and longer is better
+    # Wrong answers are twice as long, and longer is better.
+    longer = np.where(features["label"] == "rejected", 2, 1)
     scores = scores.assign(score=scores["score"] + np.log2(longer))
     features = features.assign(characters=features["characters"] * longer)
-    with_length, without = (
-        style_effects(scores, counts).set_index("term") for counts in (features, None)
-    )
-    assert with_length.loc["correct", "effect"] == pytest.approx(0, abs=0.06)
-    assert without.loc["correct", "effect"] < -0.3
-    assert [with_length["caveat"].any(), without["caveat"].ne("").tolist()] == [
-        False,
-        [True, False, False],
-    ]
+    with_length = style_effects(scores, features)
+    without = style_effects(scores)
+    assert with_length["effect"][0] == pytest.approx(0, abs=0.06)
+    assert without["effect"][0] < -0.3
+    assert not with_length["caveat"].any()
+    assert without["caveat"].ne("").tolist() == [True, False, False]
 
 
-def test_labels_are_never_read():
+# Scores debiased.
+
+
+def test_debias_reads_no_labels_and_not_the_prompts_own_scores():
     scores, features = world(40, length=0.5, seed=4)
+    tame = debias(scores, features)
     swap = {"chosen": "rejected", "rejected": "chosen"}
     swapped = [
         frame.assign(label=frame["label"].map(swap)) for frame in (scores, features)
     ]
-    turned = debias(*swapped)
-    np.testing.assert_allclose(turned["score"], debias(scores, features)["score"])
+    np.testing.assert_allclose(debias(*swapped)["score"], tame["score"])
+
+    is_wild = scores["id"] == "7"
+    wild = scores.assign(score=scores["score"].mask(is_wild, 1e4 * scores["slot"]))
+    removed = debias(wild, features)["removed"]
+    is_same = np.isclose(removed, tame["removed"], rtol=1e-9)
+    assert is_same[is_wild].all()
+    assert not is_same[~is_wild].all()
 
 
-def test_a_prompts_own_scores_never_calibrate_it():
-    scores, features = world(40, length=0.5, seed=5)
-    wild = scores.assign(
-        score=scores["score"].where(scores["id"] != "7", 1e4 * scores["slot"])
-    )
-    tame, wild = debias(scores, features), debias(wild, features)
-    is_wild = (scores["id"] == "7").to_numpy()
-    np.testing.assert_allclose(
-        tame["removed"][is_wild], wild["removed"][is_wild], rtol=1e-9
-    )
-    assert not np.allclose(tame["removed"][~is_wild], wild["removed"][~is_wild])
-
-
-def test_a_planted_effect_of_length_is_taken_off_whole():
+def test_a_planted_effect_is_taken_off_whole_and_alone():
     scores, features = world(400, style=0.0, length=0.8, seed=1)
     removed = debias(scores, features)["removed"]
     slope = np.polyfit(np.log2(features["characters"]), removed, 1)[0]
     assert slope == pytest.approx(0.8, rel=0.05)
 
-
-def test_a_single_step_of_style_is_taken_off_alone():
     scores, _ = world(400, style=0.0, seed=1)
     scores["score"] += 0.8 * (scores["style"] == "markdown")
     removed = debias(scores, on="step_markdown").groupby("style")["removed"].mean()
@@ -325,102 +288,75 @@ def test_a_single_step_of_style_is_taken_off_alone():
 def test_what_debiasing_changes_is_the_comparison_of_two_models():
     scores, features = world(60, length=0.6, style=0.0, seed=9)
     scores = check_scores(scores)
-    debiased = debias(scores, features)
-    both = pd.concat([scores, debiased])
-    table = rmlab.compare(both, "m debiased", "m", by="level").set_index("level")
-    before, after = (
-        metrics.accuracy(frame, by=["model", "level"]).set_index("level")["accuracy"]
-        for frame in (scores, debiased)
-    )
-    pd.testing.assert_series_equal(
-        table["difference"], after - before, check_names=False, check_index=False
-    )
+    both = pd.concat([scores, debias(scores, features)])
+    table = rmlab.compare(both, "m debiased", "m", by="level")
+    levels = metrics.accuracy(both, by=["model", "level"])["accuracy"].to_numpy()
+    before, after = levels.reshape(2, -1)
+    np.testing.assert_allclose(table["difference"], after - before)
 
 
-def pairs_and_features(margin, lengths, *, model="m", domain="chat"):
-    """Margins (prompts, comparisons) as pairs, and lengths (2, prompts, comparisons) as
-    their features.
+# Accuracies at equal length and style.
+
+
+def pairs_and_features(won, lengths, **counts):
+    """Single comparisons with these outcomes, and lengths (2, prompts) and further
+    counts of their two answers.
     """
-    n, per_prompt = margin.shape
-    slots, ids = (
-        np.tile(np.arange(per_prompt), n),
-        np.repeat(np.arange(n), per_prompt).astype(str),
-    )
-    keys = pd.DataFrame({"benchmark": "b", "domain": domain, "id": ids})
-    pairs = check_pairs(
-        keys.assign(
-            model=model, chosen_slot=slots, rejected_slot=slots, margin=margin.ravel()
-        )
-    )
-    sides = zip(("chosen", "rejected"), lengths, strict=True)
-    return pairs, pd.concat(
-        [
-            keys.assign(label=label, slot=slots, characters=side.ravel())
-            for label, side in sides
-        ]
-    )
+    ids = np.arange(len(won)).astype(str)
+    keys = pd.DataFrame({"benchmark": "b", "domain": "chat", "id": ids})
+    margin = np.where(won, 1.0, -1.0)
+    names = {"model": "m", "chosen_slot": 0, "rejected_slot": 0}
+    sides = [keys.assign(label=label, slot=0) for label in ("chosen", "rejected")]
+    features = pd.concat(sides).assign(characters=np.ravel(lengths))
+    for name, count in counts.items():
+        features[name] = np.ravel(count)
+    return check_pairs(keys.assign(margin=margin, **names)), features
 
 
-def planted(n, at_zero, effect, seed=0, per_prompt=1, shift=400.0, **names):
+def planted(n, at_zero, effect, seed=0, shift=400.0):
     """Outcomes that follow the logistic model with a tanh of the difference, with
     longer chosen answers.
     """
     rng = np.random.default_rng(seed)
-    lengths = (
-        rng.normal(3000, 500, (2, n, per_prompt)).round()
-        + np.array([shift, 0.0])[:, None, None]
-    )
+    lengths = rng.normal(3000, 500, (2, n)).round() + np.array([[shift], [0.0]])
     difference = lengths[0] - lengths[1]
-    chance = expit(
-        np.log(at_zero / (1 - at_zero))
-        + effect * np.tanh(difference / difference.std())
-    )
-    return pairs_and_features(
-        np.where(rng.random(chance.shape) < chance, 1.0, -1.0), lengths, **names
-    )
+    log_odds = logit(at_zero) + effect * np.tanh(difference / difference.std())
+    return pairs_and_features(rng.random(n) < expit(log_odds), lengths)
 
 
 def test_planted_accuracy_at_equal_length_comes_back():
-    parts = [
-        planted(400, 0.7, 1.5, seed=seed, model=f"m{seed}", domain=f"d{seed}")
-        for seed in range(60)
-    ]
-    table = length_controlled(
-        *(pd.concat(frames) for frames in zip(*parts, strict=True))
-    )
+    parts = []
+    for seed in range(60):
+        names = {"model": f"m{seed}", "domain": f"d{seed}"}
+        pairs, features = planted(400, 0.7, 1.5, seed=seed)
+        parts.append((pairs.assign(**names), features.assign(domain=f"d{seed}")))
+    table = length_controlled(*map(pd.concat, zip(*parts, strict=True)))
     assert table["controlled"].mean() == pytest.approx(0.7, rel=0.05)
-    assert (
-        table["accuracy"].mean() > 0.75
-    )  # what length adds, as the chosen answers are longer
+    # Length adds to it, as the chosen answers are longer.
+    assert table["accuracy"].mean() > 0.75
     assert ((table["low"] <= 0.7) & (table["high"] >= 0.7)).mean() >= 0.88
 
 
 def test_style_control_takes_the_style_out():
-    scores = world(400, style=2.0, skill=1.0, seed=5)[0]
-    pairs = metrics.pairs(scores)
-    tilted = pairs[pairs["level"] != "hard"]  # fancier answers are mostly right here
-    raw, level = (
-        style_controlled(tilted, controls=["style"]).iloc[0],
-        style_controlled(pairs, controls="style").iloc[0],
-    )
+    pairs = metrics.pairs(world(400, style=2.0, skill=1.0, seed=5)[0])
     normal = metrics.accuracy(pairs[pairs["level"] == "normal"])["accuracy"].item()
-    assert raw["accuracy"] > normal + 0.08
-    assert [raw["controlled"], level["controlled"]] == pytest.approx(
-        [normal, normal], abs=0.03
-    )
+    tilted = pairs[pairs["level"] != "hard"]  # fancier answers are mostly right here
+    assert metrics.accuracy(tilted)["accuracy"].item() > normal + 0.08
+    for table in (tilted, pairs):
+        row = style_controlled(table, controls="style").iloc[0]
+        assert row["controlled"] == pytest.approx(normal, abs=0.03)
 
 
 def test_what_cannot_be_fitted_has_its_reason():
     scores, features = world(30, seed=4)
     longest = scores.assign(score=features["characters"])
-    won = np.array([1.0, -1.0] * 10)[:, None]
-    longer_by_two = np.stack([np.arange(20.0) + 5, np.arange(20.0) + 3])[..., None]
+    longer_by_two = np.stack([np.arange(20.0) + 5, np.arange(20.0) + 3])
     for table, lengths, reason in (
         (longest, features, "separation"),
         (scores.assign(score=1.0), features, "ends alike"),
         (scores, features.assign(characters=100), "characters does not vary"),
         (*planted(200, 0.7, 1.0, seed=4, shift=6000.0), "characters differs"),
-        (*pairs_and_features(won, longer_by_two), "characters differs"),
+        (*pairs_and_features(np.arange(20) % 2 == 0, longer_by_two), "differs the"),
     ):
         for function, options in (
             (length_controlled, {}),
@@ -432,24 +368,26 @@ def test_what_cannot_be_fitted_has_its_reason():
             assert row[["controlled", "se", "low", "high"]].isna().all() == varies
             assert np.isnan(row.filter(regex="effect").astype(float)).all()
 
-
-def test_a_control_that_always_differs_by_the_same_has_no_accuracy_at_none():
-    """The accuracy of concise over plain stood as that at equal style."""
+    # The accuracy of concise over plain stood as that at equal style.
     pairs = metrics.pairs(world(40, style=1.0, seed=5)[0])
-    is_one_step = (pairs["chosen_style"] == "concise") & (pairs["level"] == "hard")
-    is_one_step &= pairs["rejected_style"] == "plain"
+    is_one_step = (pairs["chosen_slot"] == 0) & (pairs["rejected_slot"] == 1)
     row = style_controlled(pairs[is_one_step], controls="style").iloc[0]
     assert np.isnan(row["controlled"])
     assert "style differs the same way" in row["reason"]
 
 
-def with_headings(won, chosen, rejected, seed=0):
-    """Single comparisons with these outcomes, headings of both answers, and lengths
-    that tell nothing.
-    """
-    lengths = np.random.default_rng(seed).normal(3000, 500, (2, len(won), 1)).round()
-    pairs, features = pairs_and_features(np.where(won, 1.0, -1.0)[:, None], lengths)
-    return pairs, features.assign(headings=np.concatenate([chosen, rejected]))
+def test_an_effect_of_few_prompts_has_no_interval():
+    rng = np.random.default_rng(1)
+    headings = np.zeros((2, 200))
+    headings[[0, 0, 1], [0, 1, 2]] = 1
+    lengths = rng.normal(3000, 500, (2, 200)).round()
+    tables = pairs_and_features(rng.random(200) < 0.5, lengths, headings=headings)
+    controls = ["characters", "headings"]
+    row = style_controlled(*tables, controls=controls, form="linear").iloc[0]
+    assert "effect_headings" in row["reason"]
+    limits = row[["effect_headings_low", "effect_headings_high"]].astype(float)
+    assert np.isnan(limits).all()
+    assert row["low"] < row["controlled"] < row["high"]
 
 
 def test_the_penalised_fit_is_the_maximum_of_the_penalised_likelihood():
@@ -468,221 +406,6 @@ def test_the_penalised_fit_is_the_maximum_of_the_penalised_likelihood():
     np.testing.assert_allclose(fit_curve(y, columns).coefficients, best.x, atol=1e-4)
 
 
-def test_an_effect_of_few_prompts_has_no_interval():
-    rng = np.random.default_rng(1)
-    headings = np.where(np.arange(200) < 3, [[1.0], [0.0]], 0.0)
-    headings[:, 2] = [0.0, 1.0]
-    tables = with_headings(rng.random(200) < 0.5, *headings)
-    row = style_controlled(
-        *tables, controls=["characters", "headings"], form="linear"
-    ).iloc[0]
-    assert "effect_headings" in row["reason"]
-    assert np.isnan(
-        row[["effect_headings_low", "effect_headings_high"]].astype(float)
-    ).all()
-    assert row["low"] < row["controlled"] < row["high"]
-
-
-def test_equal_length_that_is_hardly_observed_is_named():
-    """Two of 200 prompts near equal length: 0.80 without a word."""
-    rng = np.random.default_rng(2)
-    length = rng.normal(3000, 300, 200).round()
-    ratio = 2.0 ** (rng.choice([-1, 1], 200) * rng.uniform(0.5, 1.5, 200))
-    won = np.where(rng.random(200) < expit(0.5 * np.log2(ratio)), 1.0, -1.0)
-    for n_equal, is_rare in ((2, True), (40, False)):
-        ratio[:n_equal] = 1.1
-        row = length_controlled(
-            *pairs_and_features(
-                won[:, None], np.stack([length * ratio, length])[..., None]
-            )
-        ).iloc[0]
-        assert ("equal length" in row["reason"]) == is_rare
-        assert row["n_near"] == n_equal
-        assert row["near"] == pytest.approx((won[:n_equal] > 0).mean())
-
-
-def test_a_bump_at_equal_length_is_named():
-    """The curve is smooth: its interval held the truth in 64 % of tables."""
-    rng = np.random.default_rng(0)
-    lengths = length_worlds.drawn_lengths(1000, rng)
-    is_near = np.abs(np.log(lengths[:, 0] / lengths[:, 1])) < np.log(1.25)
-    for elsewhere, is_named in ((0.35, True), (0.7, False)):
-        chance = np.where(is_near, 0.7, elsewhere)
-        margin = np.where(rng.random(1000) < chance, 1.0, -1.0)
-        tables = length_worlds.tables_of(margin[None, :, None], lengths)
-        row = length_controlled(*tables).iloc[0]
-        assert ("disagree" in row["reason"]) == is_named
-
-
-def test_a_curve_of_the_lengths_themselves_is_part_of_the_fit():
-    """Middle lengths are worst: no curve in the difference of two answers shows
-    that.
-    """
-    rng = np.random.default_rng(0)
-    lengths = length_worlds.drawn_lengths(1000, rng)
-    tables = length_worlds.tables_of(
-        length_worlds.margins("middle length", lengths, 8, rng), lengths
-    )
-    curve = length_controlled(*tables)
-    assert abs(curve["controlled"].mean() - length_worlds.TRUTH) < 0.02
-    assert curve["reason"].eq("").sum() >= 7
-
-
-def test_form_linear_is_one_slope_for_each_control():
-    import statsmodels.api as sm
-
-    scores, features = world(400, style=1.0, seed=6)
-    pairs = metrics.pairs(scores)
-    row = style_controlled(
-        pairs, features, controls=["characters", "markdown"], form="linear"
-    ).iloc[0]
-    keys = ["id", "slot"]
-    sides = [
-        features[features["label"] == label].set_index(keys)
-        for label in ("chosen", "rejected")
-    ]
-    counts = [
-        side.loc[
-            list(zip(pairs["id"], pairs[f"{label}_slot"], strict=True)),
-            ["characters", "markdown"],
-        ].to_numpy()
-        for side, label in zip(sides, ("chosen", "rejected"), strict=True)
-    ]
-    x = (counts[0] - counts[1]) / (counts[0] + counts[1] + 1)
-    fit = sm.Logit((pairs["outcome"] == "win").to_numpy(float), sm.add_constant(x)).fit(
-        disp=0
-    )
-    effects = row[["effect_characters", "effect_markdown"]].astype(float)
-    np.testing.assert_allclose(
-        effects, fit.params[1:] * x.std(axis=0), rtol=0.01
-    )  # the penalty is small here
-    assert row["controlled"] == pytest.approx(expit(fit.params[0]), abs=0.002)
-
-
-SCORES, FEATURES = world(20, seed=10)
-FEW, NO_STYLE, GAPS = (
-    world(4),
-    SCORES.drop(columns="style"),
-    FEATURES[FEATURES["id"] != "3"],
-)
-PLAIN = metrics.pairs(SCORES).drop(columns=["chosen_style", "rejected_style"])
-BAD = [
-    (style_gap, (NO_STYLE,), {}, DataError, "style"),
-    (style_effects, (SCORES, GAPS), {}, DataError, "6 of 120"),
-    (
-        style_effects,
-        (SCORES, FEATURES),
-        {"terms": ["correct", "charcters"]},
-        DataError,
-        "'charcters'",
-    ),
-    (exchange_rate, (SCORES,), {"terms": ["step"]}, ValueError, "terms"),
-    (
-        style_effects,
-        (SCORES.assign(template=np.nan),),
-        {"cluster": "template"},
-        DataError,
-        "template.* missing",
-    ),
-    (debias, FEW, {}, DataError, "4 prompts"),
-    (debias, (SCORES, None), {}, DataError, "'characters'"),
-    (
-        length_controlled,
-        (PLAIN, FEATURES),
-        {"confidence": 95},
-        ValueError,
-        "confidence: 95",
-    ),
-    (
-        style_controlled,
-        (PLAIN, FEATURES),
-        {"controls": ["style"]},
-        DataError,
-        "style",
-    ),
-]
-
-
-@pytest.mark.parametrize(("function", "tables", "options", "error", "message"), BAD)
-def test_bad_input_is_named(function, tables, options, error, message):
-    with pytest.raises(error, match=message):
-        function(*tables, **options)
-
-
-def test_responses_in_place_of_features_are_counted():
-    """Length was left out without a word."""
-    responses = rmlab.load("mini")
-    scores = rmlab.score(responses, "longest")
-    features = rmlab.styles.features(responses)
-    with_tokens = responses.assign(tokens=features["characters"] // 4)
-    for function, options in (
-        (style_effects, {}),
-        (exchange_rate, {}),
-        (length_controlled, {}),
-        (style_controlled, {"controls": "markdown"}),
-        (debias, {"on": "words"}),
-    ):
-        expected = function(scores, features, **options)
-        for table in (responses, with_tokens):
-            pd.testing.assert_frame_equal(function(scores, table, **options), expected)
-    assert style_effects(scores, with_tokens, terms=["tokens"])["effect"].item() > 0
-
-
-def test_a_rate_needs_a_term_beside_correctness():
-    """Without styles and features the table was empty."""
-    with pytest.raises(DataError, match="features"):
-        exchange_rate(NO_STYLE)
-
-
-def test_features_without_counts_are_told_what_is_needed():
-    """Keys alone were answered with "allowed: ;"."""
-    with pytest.raises(DataError, match="'characters'") as error:
-        length_controlled(SCORES, FEATURES[KEY])
-    assert "allowed: ;" not in str(error.value)
-
-
-def test_a_gap_compares_easy_and_hard_of_the_same_prompts():
-    """Prompts without their hard comparisons gave their easy ones to the gap."""
-    scores, _ = world(40, seed=1)
-    pairs = metrics.pairs(scores)
-    lacks = pairs["id"].astype(int).lt(10) & (pairs["chosen_style"] == "markdown")
-    partial = pairs.copy()
-    partial.loc[lacks, ["margin", "outcome"]] = [np.nan, None]
-    gap = style_gap(partial).iloc[0]
-    whole = style_gap(pairs[pairs["id"].astype(int) >= 10]).iloc[0]
-    names = ["gap", "se", "low", "high", "n_prompts", "n_ties"]
-    assert gap[names].tolist() == pytest.approx(whole[names].tolist())
-    # Easy and hard were those of the whole prompts: not the summary's.
-    summary = metrics.summary(partial).iloc[0]
-    assert gap[["easy", "hard"]].tolist() == summary[["easy", "hard"]].tolist()
-    assert gap["missing"] == 10 * 2
-
-
-def test_scores_that_vary_in_one_prompt_only_have_no_interval():
-    scores, features = world(30, seed=7)
-    scores["score"] = scores["score"].where(scores["id"] == "4", 0.25)
-    for function in (style_effects, exchange_rate):
-        table = function(scores, features)
-        assert table[["low", "high"]].isna().all(axis=None)
-        assert (table["reason"] == "scores vary in one prompt only").all()
-
-
-def test_a_term_that_one_prompt_alone_decides_has_no_interval():
-    scores, features = world(60, seed=7)
-    is_rare = (features["id"] == "4") & (features["slot"] == 0)
-    features["rare"] = np.where(is_rare & (features["label"] == "chosen"), 3, 0)
-    table = style_effects(scores, features, terms=["correct", "rare"])
-    rows = table.set_index("term")
-    assert rows.loc["rare", "reason"] == "one prompt alone decides it"
-    assert rows.loc["rare", ["se", "low", "high", "p"]].isna().all()
-    assert np.isfinite(rows.loc["rare", "effect"])
-    assert rows.loc["correct", "reason"] == ""
-    assert np.isfinite(rows.loc["correct", "low"])
-    rate = exchange_rate(scores, features, terms=["correct", "rare"]).iloc[0]
-    assert rate["reason"] == "one prompt alone decides it"
-    assert np.isnan(rate["low"])
-
-
 @pytest.mark.parametrize("seed", [3, 42, 53, 61, 62, 92, 106, 143])
 def test_newtons_steps_never_go_to_and_fro(seed):
     """A step too long left the next one as long, and the fit 2 below the maximum."""
@@ -697,3 +420,107 @@ def test_newtons_steps_never_go_to_and_fro(seed):
     leverage = weight * ((curve.x @ inverse) * curve.x).sum(axis=1)
     step = inverse @ (curve.x.T @ (y - p + leverage * (0.5 - p)))
     assert np.abs(curve.x @ step).max() < 0.02
+
+
+def test_equal_length_that_is_hardly_observed_is_named():
+    """Two of 200 prompts near equal length: 0.80 without a word."""
+    rng = np.random.default_rng(2)
+    length = rng.normal(3000, 300, 200).round()
+    ratio = 2.0 ** (rng.choice([-1, 1], 200) * rng.uniform(0.5, 1.5, 200))
+    won = rng.random(200) < expit(0.5 * np.log2(ratio))
+    for n_equal, is_rare in ((2, True), (40, False)):
+        ratio[:n_equal] = 1.1
+        tables = pairs_and_features(won, [length * ratio, length])
+        row = length_controlled(*tables).iloc[0]
+        assert ("equal length" in row["reason"]) == is_rare
+        assert row["n_near"] == n_equal
+        assert row["near"] == pytest.approx(won[:n_equal].mean())
+
+
+@pytest.mark.parametrize(("elsewhere", "is_named"), [(0.35, True), (0.7, False)])
+def test_a_bump_at_equal_length_is_named(elsewhere, is_named):
+    """The curve is smooth: its interval held the truth in 64 % of tables."""
+    rng = np.random.default_rng(0)
+    lengths = length_worlds.drawn_lengths(1000, rng)
+    is_near = np.abs(np.log(lengths[:, 0] / lengths[:, 1])) < np.log(1.25)
+    won = rng.random(1000) < np.where(is_near, 0.7, elsewhere)
+    row = length_controlled(*pairs_and_features(won, lengths.T)).iloc[0]
+    assert ("disagree" in row["reason"]) == is_named
+
+
+def test_a_curve_of_the_lengths_themselves_is_part_of_the_fit():
+    """Middle lengths are worst: no curve in the difference of two answers shows
+    that.
+    """
+    rng = np.random.default_rng(0)
+    lengths = length_worlds.drawn_lengths(1000, rng)
+    margins = length_worlds.margins("middle length", lengths, 8, rng)
+    curve = length_controlled(*length_worlds.tables_of(margins, lengths))
+    assert abs(curve["controlled"].mean() - length_worlds.TRUTH) < 0.02
+    assert curve["reason"].eq("").sum() >= 7
+
+
+def test_form_linear_is_one_slope_for_each_control():
+    """A logistic regression of statsmodels, where the penalty is small."""
+    import statsmodels.api as sm
+
+    scores, features = world(400, style=1.0, seed=6)
+    pairs = metrics.pairs(scores)
+    controls = ["characters", "markdown"]
+    row = style_controlled(pairs, features, controls=controls, form="linear").iloc[0]
+    counts = features.set_index(["id", "label", "slot"])[controls]
+    sides = []
+    for label in ("chosen", "rejected"):
+        keys = pd.MultiIndex.from_arrays(
+            [pairs["id"], [label] * len(pairs), pairs[f"{label}_slot"]]
+        )
+        sides.append(counts.loc[keys].to_numpy())
+    x = (sides[0] - sides[1]) / (sides[0] + sides[1] + 1)
+    y = (pairs["outcome"] == "win").to_numpy(float)
+    fit = sm.Logit(y, sm.add_constant(x)).fit(disp=0)
+    effects = row[[f"effect_{name}" for name in controls]].astype(float)
+    np.testing.assert_allclose(effects, fit.params[1:] * x.std(axis=0), rtol=0.01)
+    assert row["controlled"] == pytest.approx(expit(fit.params[0]), abs=0.002)
+
+
+# What all of them do.
+
+
+def test_responses_in_place_of_features_are_counted():
+    """Length was left out without a word."""
+    responses = rmlab.load("mini")
+    scores = rmlab.score(responses, "longest")
+    features = rmlab.styles.features(responses)
+    with_tokens = responses.assign(tokens=features["characters"] // 4)
+    for function, options in (
+        (style_effects, {}),
+        (length_controlled, {}),
+        (debias, {"on": "words"}),
+    ):
+        expected = function(scores, features, **options)
+        for table in (responses, with_tokens):
+            pd.testing.assert_frame_equal(function(scores, table, **options), expected)
+    assert style_effects(scores, with_tokens, terms=["tokens"])["effect"].item() > 0
+
+
+SCORES, FEATURES = world(20, seed=10)
+NO_STYLE = SCORES.drop(columns="style")
+PLAIN = metrics.pairs(SCORES).drop(columns=["chosen_style", "rejected_style"])
+BAD = [
+    (style_gap, (NO_STYLE,), {}, DataError, "style"),
+    (style_effects, (SCORES, FEATURES[FEATURES["id"] != "3"]), {}, DataError, "6 of"),
+    (style_effects, (SCORES, FEATURES), {"terms": ["lenth"]}, DataError, "'lenth'"),
+    (exchange_rate, (SCORES,), {"terms": ["step"]}, ValueError, "terms"),
+    (exchange_rate, (NO_STYLE,), {}, DataError, "features"),
+    (debias, world(4), {}, DataError, "4 prompts"),
+    (debias, (SCORES, None), {}, DataError, "'characters'"),
+    (length_controlled, (PLAIN, FEATURES[KEY]), {}, DataError, "'characters'"),
+    (length_controlled, (PLAIN, FEATURES), {"confidence": 95}, ValueError, "95"),
+    (style_controlled, (PLAIN,), {"controls": ["style"]}, DataError, "style"),
+]
+
+
+@pytest.mark.parametrize(("function", "tables", "options", "error", "message"), BAD)
+def test_bad_input_is_named(function, tables, options, error, message):
+    with pytest.raises(error, match=message):
+        function(*tables, **options)

@@ -1,6 +1,5 @@
 """The commands as the shell sees them: exit codes, what is named, what is written."""
 
-import csv
 import io
 import os
 import subprocess
@@ -15,7 +14,6 @@ import pytest
 from fakes import Streaming
 
 import rmlab
-from rmlab.inference.planning import plan
 from rmlab.scorers.checkpoints.checkpoint import find
 
 
@@ -36,34 +34,30 @@ def classifier(monkeypatch):
     return fake
 
 
-def test_without_out_the_summary_is_printed(main, monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    code, out, err = main("score", "mini", "longest", "random", "--quiet")
-    assert (code, err) == (0, "")
-    shown = pd.read_csv(io.StringIO(out), sep=r"\s+")
-    assert shown["model"].tolist() == ["longest", "random"]
-    columns = ["chat", "hard", "overall", "low", "n_ties"]
-    np.testing.assert_allclose(
-        shown[columns],
-        rmlab.summary(score_mini("longest", "random"))[columns],
-        atol=5e-4,
-    )
-
-
-def test_scores_go_into_a_pipe(main, tmp_path):
-    code, out, err = main("score", "mini", "longest", "random", "--quiet")
+def test_the_summary_is_for_people_and_scores_go_into_a_pipe(
+    main, monkeypatch, tmp_path
+):
+    words = ("score", "mini", "longest", "random", "--quiet")
+    scores = score_mini("longest", "random")
+    code, out, err = main(*words)
     assert (code, err) == (0, "")
     (tmp_path / "s.csv").write_text(out)
-    pd.testing.assert_frame_equal(
-        rmlab.read_scores(tmp_path / "s.csv"), score_mini("longest", "random")
-    )
+    pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path / "s.csv"), scores)
+
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    shown = pd.read_csv(io.StringIO(main(*words)[1]), sep=r"\s+")
+    assert shown["model"].tolist() == ["longest", "random"]
+    columns = ["chat", "hard", "overall", "low", "n_ties"]
+    summary = rmlab.summary(scores)[columns]
+    np.testing.assert_allclose(shown[columns], summary, atol=5e-4)
 
 
 def test_options_reach_the_model(main, classifier):
-    words = ("--device", "cpu", "--dtype", "float32", "--allow-pickle")
+    words = ["--device", "cpu", "--dtype", "float32"]
+    words += ["--allow-pickle", "--max-length", "64"]
     assert main("score", "mini", "owner/name", "-q", *words)[0] == 0
     options = {"device": "cpu", "dtype": "float32", "allow_pickle": True}
-    assert classifier.call_args.kwargs == options
+    assert classifier.call_args.kwargs == options | {"max_length": 64}
 
 
 def test_an_error_that_nobody_foresaw_is_one_line_and_traceback_shows_all(
@@ -133,7 +127,8 @@ WRONG_USAGE = {
     "--column": "score x.csv longest --column chosen",
     "--kind": "score mini a/b --url http://127.0.0.1:9",
     "--device": "judge mini m --url http://127.0.0.1:9 --device cpu",
-    "--head": "score mini a/b --implicit sum --head labels",
+    "--url": "score mini a/b --implicit sum --url http://127.0.0.1:9 --kind vllm",
+    "--tokenizer": "score mini a/b --tokenizer c/d",
     "--min": "gate longest.csv --min overall",
 }
 
@@ -178,45 +173,16 @@ def test_policies_are_scored_as_implicit_rewards(main, zoo, tmp_path):
     pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path / "scores.csv"), expected)
 
 
-def test_the_revision_of_a_judge_behind_a_server_is_its_version(main):
-    words = ["judge", "mini", "m", "--url", "http://127.0.0.1:9/v1", "--dry-run"]
-    code, out, _ = main(*words, "--revision", "abc")
-    assert code == 0
-    assert out == main(*words)[1]
-
-
-def test_a_dry_run_counts_texts_tokens_and_passes(main, zoo):
-    """Equal texts once, shared beginnings once."""
-    folder = zoo()
-    code, out, _ = main("score", "mini", folder, "--dry-run")
-    assert code == 0
-    header, row = out.split()
-    assert header == "model,texts,tokens,passes"
-    responses = rmlab.load("mini")
-    columns = [responses[name].tolist() for name in ("prompt", "response")]
-    encoded = rmlab.classifier(folder).prepare(*columns)
-    passes = plan(encoded.ids, encoded.groups)
-    numbers = (len(passes.copies), passes.tokens, len(passes.parts))
-    assert row.split(",")[1:] == [*map(str, numbers)]
-
-
-def test_a_dry_run_counts_the_texts_of_what_has_no_tokenizer(main):
+def test_a_dry_run_takes_a_served_models_tokenizer_and_counts_texts_without_one(
+    main, zoo
+):
     """A baseline's name was looked up on the hub."""
-    code, out, err = main("score", "mini", "longest", "--dry-run")
+    served = ["--url", "http://127.0.0.1:9", "--kind", "vllm", "--tokenizer", zoo()]
+    code, out, err = main("score", "mini", "my-rm", "--dry-run", *served)
     assert code == 0, err
-    (row,) = csv.DictReader(io.StringIO(out))
-    assert row == {"model": "longest", "texts": "384", "tokens": "", "passes": ""}
-
-
-def test_a_dry_run_of_a_served_model_takes_its_tokenizer(main, zoo):
-    folder = zoo()
-    words = ["--dry-run", "--url", "http://127.0.0.1:9", "--kind", "vllm"]
-    code, out, err = main("score", "mini", "my-rm", *words, "--tokenizer", folder)
-    assert code == 0, err
-    name, *counts = out.split()[-1].split(",")
-    expected = main("score", "mini", folder, "--dry-run")[1].split()[-1]
-    assert name == "my-rm"
-    assert counts == expected.split(",")[1:]
+    local = main("score", "mini", zoo(), "longest", "--dry-run")[1].split()
+    assert out.split()[-1].split(",")[1:] == local[1].split(",")[1:]
+    assert local[2] == "longest,384,,"
 
 
 def test_a_dry_run_reads_the_revision(main, zoo, monkeypatch):
@@ -232,36 +198,27 @@ def test_a_dry_run_reads_the_revision(main, zoo, monkeypatch):
     assert revisions == ["step-100"]
 
 
-def test_the_demo_has_the_numbers_of_the_baselines(main, tmp_path):
-    code, out, _ = main("demo", "--out", tmp_path)
-    rows = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
-    assert (code, rows["longest"][-4:]) == (0, ["0.50", "0.45", "0.55", "2"])
-
-
 @pytest.mark.parametrize("on_path", [True, False])
-def test_the_last_line_of_the_demo_is_a_command_that_can_be_typed(
+def test_the_demo_has_numbers_and_its_last_line_is_a_command_that_can_be_typed(
     main, tmp_path, monkeypatch, on_path
 ):
     place = tmp_path / "bin" / "rmlab"
     place.parent.mkdir()
     place.touch(0o755)
-    monkeypatch.setattr(
-        "rmlab.demo.demo", lambda folder: (rmlab.summary(score_mini("longest")), [])
-    )
+    summary = rmlab.summary(score_mini("longest"))
+    monkeypatch.setattr("rmlab.demo.demo", lambda folder: (summary, []))
     monkeypatch.setenv("PATH", str(place.parent if on_path else tmp_path))
     _, out, _ = main("demo", program=place)
     name = "rmlab" if on_path else place
     assert out.splitlines()[-1] == f"  {name} score --help"
+    (row,) = [line.split() for line in out.splitlines() if line.startswith("longest")]
+    assert row[-4:] == ["0.50", "0.45", "0.55", "2"]
 
 
-def test_the_explorer_is_one_file(main, tmp_path, monkeypatch):
-    opened = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
-    assert main(
-        "explore", write_baseline(tmp_path / "scores.csv"), "-o", tmp_path / "e.html"
-    )[:2] == (0, "")
-    assert opened == [(tmp_path / "e.html").as_uri()]
-    assert "With the texts of all 64 prompts" in (tmp_path / "e.html").read_text()
+def test_the_explorer_is_one_file(main, tmp_path):
+    scores, page = write_baseline(tmp_path / "scores.csv"), tmp_path / "e.html"
+    assert main("explore", scores, "-o", page)[:2] == (0, "")
+    assert "With the texts of all 64 prompts" in page.read_text()
 
 
 def test_own_pairs_are_explored_with_their_own_columns(main, tmp_path):
@@ -273,7 +230,7 @@ def test_own_pairs_are_explored_with_their_own_columns(main, tmp_path):
     scores, page = tmp_path / "scores.csv", tmp_path / "page.html"
     assert main("score", file, "longest", *words, "-o", scores)[0] == 0
 
-    there = ["-o", page, "--no-open"]
+    there = ["-o", page]
     assert main("explore", scores, "--responses", file, *words, *there)[0] == 0
     assert "x22" in page.read_text()
     assert main("report", scores, "--texts", file, *words, "-o", page)[0] == 0

@@ -7,33 +7,22 @@ from dataclasses import replace
 import designs
 import numpy as np
 import pytest
-from designs import compare_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmlab.estimation.weights import domain_parts
 
 
-def two_models(won, per=1):
-    """Two models from their wins (2, prompts): `per` equal comparisons a prompt."""
-    margin = np.repeat(np.where(won, 1.0, -1.0), 9, axis=1)
-    return designs.prepare_margins(margin, {"all": won.shape[1]}, per)
-
-
-def check_one_decision(difference, confidence):
-    """The interval excludes zero exactly where p < 1 - confidence, and it holds the
-    difference.
+def compare_models(first, second, sizes=None, per=1):
+    """Differences of rows of wins (rows, prompts) in domains of these sizes, which all
+    weigh the same; `per` equal comparisons a prompt.
     """
-    known = ~np.isnan(difference.p)
-    excludes_zero = (difference.low > 0) | (difference.high < 0)
-    np.testing.assert_array_equal(
-        excludes_zero[known], (difference.p < 1 - confidence)[known]
-    )
-    assert (
-        (difference.low <= difference.value) & (difference.value <= difference.high)
-    )[known].all()
-    assert ((difference.p >= 0) & (difference.p <= 1))[known].all()
-    return known
+    won = np.concatenate([first, second])
+    margin = np.repeat(np.where(won, 1.0, -1.0), 9, axis=1)
+    items = designs.prepare_margins(margin, sizes or {"all": won.shape[1]}, per)
+    items = replace(items, parts=domain_parts(items.frame, "domains"))
+    rows = np.arange(len(first))
+    return designs.compare_rows(items, rows, rows + len(first))
 
 
 @settings(max_examples=60, deadline=None)
@@ -48,18 +37,21 @@ def test_the_interval_excludes_zero_exactly_where_p_is_small(
     seed, n, per, missing, confidence
 ):
     rng, sizes = np.random.default_rng(seed), {"all": n}
-    up = rng.normal(1, 1.5, 2)
     common = designs.prompts_in_common(10, rng, sizes)
-    gaps = missing if seed % 2 else 0.0
-    margin = np.concatenate(
-        [
-            designs.margins(designs.Design((x,), missing=gaps), 10, common, rng, sizes)
-            for x in up
-        ]
+    margins = []
+    for advantage in rng.normal(1, 1.5, 2):
+        design = designs.Design((advantage,), missing=missing if seed % 2 else 0.0)
+        margins.append(designs.margins(design, 10, common, rng, sizes))
+    per = per or rng.integers(1, 10, n)
+    items = designs.prepare_margins(np.concatenate(margins), sizes, per)
+    result = designs.compare_rows(items, np.arange(10), np.arange(10) + 10, confidence)
+    known = ~np.isnan(result.p)
+    value, low, high, p = (
+        each[known] for each in (result.value, result.low, result.high, result.p)
     )
-    items = designs.prepare_margins(margin, sizes, per or rng.integers(1, 10, n))
-    difference = compare_rows(items, np.arange(10), np.arange(10) + 10, confidence)
-    check_one_decision(difference, confidence)
+    np.testing.assert_array_equal((low > 0) | (high < 0), p < 1 - confidence)
+    assert ((low <= value) & (value <= high)).all()
+    assert ((p >= 0) & (p <= 1)).all()
 
 
 @pytest.mark.parametrize("k", [4, 5, 6, 7])
@@ -67,48 +59,35 @@ def test_a_few_equal_steps_count_as_a_few(k):
     """About what flipping their signs gives; and what is significant there is so
     here.
     """
-    won = np.ones((2, 800), bool)
-    won[1, :k] = False
-    difference = compare_rows(two_models(won, per=3), np.array([0]), np.array([1]))
+    all_won = np.ones((1, 800), bool)
+    p = compare_models(all_won, np.arange(800)[None] >= k, per=3).p.item()
     sign_flips = 2.0 ** (1 - k)
-    assert 0.8 * sign_flips < difference.p.item() < 1.3 * sign_flips
-    assert (difference.p.item() < 0.05) == (sign_flips < 0.05)
+    assert 0.8 * sign_flips < p < 1.3 * sign_flips
+    assert (p < 0.05) == (sign_flips < 0.05)
 
 
-def test_nothing_at_all_is_no_difference_and_its_interval_has_a_width():
-    first, second = np.array([0]), np.array([1])
-    for n in (5, 12, 40):
-        equal = compare_rows(two_models(np.ones((2, n), bool), per=3), first, second)
-        assert equal.p.item() == 1
-        assert equal.se.item() == 0
-        assert -equal.low.item() == equal.high.item() > 2 / n
-    one_differs = np.stack([np.arange(40) > 0, np.ones(40, bool)])
-    assert compare_rows(two_models(one_differs, per=3), first, second).p.item() > 0.4
-
-
-def two_domains(won, n_small):
-    """Models from their wins (models, prompts); the first prompts are a domain, each
-    weighs a half.
-    """
-    margin = np.repeat(np.where(won, 1.0, -1.0), 9, axis=1)
-    sizes = {"small": n_small, "large": won.shape[1] - n_small}
-    items = designs.prepare_margins(margin, sizes, 1)
-    return replace(items, parts=domain_parts(items.frame, "domains"))
+@pytest.mark.parametrize("n", [5, 12, 40])
+def test_nothing_at_all_is_no_difference_and_its_interval_has_a_width(n):
+    all_won = np.ones((1, n), bool)
+    equal = compare_models(all_won, all_won, per=3)
+    assert (equal.p.item(), equal.se.item()) == (1, 0)
+    assert -equal.low.item() == equal.high.item() > 2 / n
+    one_differs = np.arange(n)[None] > 0
+    assert compare_models(all_won, one_differs, per=3).p.item() > 0.3
 
 
 def test_a_domain_in_which_no_two_models_differ_is_not_certain():
     """25 and 1,000 prompts; one opposite flip among the 25 would undo the 20 of the
     1,000.
     """
-    first, second = np.array([0]), np.array([1])
-    won = np.ones((2, 1025), bool)
-    won[1, 25:45] = False
-    unseen = compare_rows(two_domains(won, 25), first, second)
+    sizes = {"small": 25, "large": 1000}
+    place = np.arange(1025)[None]
+    second = (place < 25) | (place >= 45)
+    unseen = compare_models(place >= 0, second, sizes)
     assert unseen.value.item() == pytest.approx(0.01)
     assert unseen.low.item() < -0.02
     assert unseen.p.item() > 0.5
-    won[0, 0] = False
-    seen = compare_rows(two_domains(won, 25), first, second)
+    seen = compare_models(place > 0, second, sizes)
     assert seen.value.item() == pytest.approx(-0.01)
     width = unseen.high.item() - unseen.low.item()
     assert width < seen.high.item() - seen.low.item() < 1.5 * width
@@ -121,10 +100,8 @@ def test_opposite_one_way_effects_are_no_difference(n_small):
     """
     rng = np.random.default_rng(n_small)
     is_small = np.arange(n_small + 1000) < n_small
-    fails = rng.random((400, len(is_small))) < 0.02
-    fails[:200, is_small] = False
-    fails[200:, ~is_small] = False
-    p = compare_rows(
-        two_domains(~fails, n_small), np.arange(200), np.arange(200) + 200
-    ).p
+    fails = rng.random((2, 200, len(is_small))) < 0.02
+    first = ~(fails[0] & ~is_small)
+    second = ~(fails[1] & is_small)
+    p = compare_models(first, second, {"small": n_small, "large": 1000}).p
     assert (p < 0.05).mean() < 0.06

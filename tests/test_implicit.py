@@ -88,9 +88,8 @@ def test_policy_minus_reference(models, together):
         [a.sum() - b.sum() for a, b in zip(policy, reference, strict=True)]
     )
     np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, atol=1e-4)
-    np.testing.assert_allclose(
-        reward.forward_alone(prepared, np.arange(5)), expected, atol=1e-4
-    )
+    texts = [Text(*text) for text in zip(PROMPTS, zip(RESPONSES), strict=True)]
+    np.testing.assert_allclose(reward.score_alone(texts), expected, atol=1e-4)
     assert [model.loaded for _, model in reward.terms] == [together] * 2, (
         "one after the other leaves nothing behind"
     )

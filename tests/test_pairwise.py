@@ -204,7 +204,7 @@ def test_a_text_is_a_comparison_in_one_order(model):
     )
     assert np.abs(there + back).max() > 1e-4  # a random model does mind the place
     both = model.prepare(PROMPTS * 2, FIRST + SECOND, SECOND + FIRST)
-    assert len(set(both.keys)) == 6
+    assert len({tuple(ids) for ids in both.ids}) == 6
     np.testing.assert_allclose(
         model.forward_alone(both, np.arange(6)), np.r_[there, back], atol=1e-6
     )

@@ -1,6 +1,5 @@
 """PPE and CodeRewardBench: their rows, and numbers equal to plain loops."""
 
-import re
 from itertools import product
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from fakes import Streaming
 
 import rmlab
 from rmlab import DataError, load, papers
-from rmlab.benchmarks import hub, sample
+from rmlab.benchmarks import hub
 from rmlab.benchmarks.code_reward_bench import ASPECTS
 from rmlab.benchmarks.ppe import SETS
 from rmlab.benchmarks.reward_bench import SECTIONS
@@ -253,20 +252,6 @@ def test_what_cannot_be_loaded_is_all_named_before_anything_is_scored(seven, mai
     for name in ("reward-bench-2", "ppe-correctness", "judgebench", "rmb"):
         assert name in err
     assert "no/such-model" not in err
-
-
-def test_a_sample_says_before_the_run_how_far_its_interval_reaches(
-    seven, tmp_path, main
-):
-    place = f"rm-bench={seven['rm-bench']}"
-    page = tmp_path / "report.html"
-    words = ["report", "longest", "--benchmarks", place, "--sample", "40", "-o", page]
-    code, _, err = main(*words)
-    assert code == 0, err
-    reach = float(re.search(r"40 prompts.* (0\.\d+)", err)[1])
-    part = sample(load("rm-bench", path=seven["rm-bench"]), 40)
-    found = rmlab.summary(by_length(part)).iloc[0]
-    assert reach == pytest.approx((found["high"] - found["low"]) / 2, rel=0.5)
 
 
 def test_a_printed_number_outside_the_interval_is_named():

@@ -5,14 +5,12 @@ from datetime import datetime
 
 import numpy as np
 import pytest
-from transformers import CanineTokenizer
 from transformers.utils import chat_template_utils
 
 from rmlab import toy
 from rmlab.chat_templates import CHAT_TEMPLATES
 from rmlab.inference.encoding import encode
 from rmlab.inference.templates import FORMATS, render
-from rmlab.inference.tokenizer_calls import call
 from rmlab.tables import DataError
 
 
@@ -48,6 +46,10 @@ FAILING = {
     "a missing message": ("{{ messages[9]['content'] }}", "refuses conversation 0"),
     "a division by zero": ("{{ 1 // 0 }}", "ZeroDivisionError"),
     "no end of a block": ("{% for m in", "refuses conversation 0"),
+    "a role": (
+        "{{ raise_exception('no ' ~ messages[0]['role']) }}",
+        "refuses.*'user'.*no user",
+    ),
     "too much text": ("{{ 'a' * 10 ** 15 }}", "MemoryError"),
 }
 """What is wrong, and what is said of it."""
@@ -217,18 +219,6 @@ def test_ids_are_the_rendered_conversation_with_one_bos(chat_template, prompt):
     assert encode(words, [], []).ids == []
 
 
-def test_one_beginning_token_where_there_is_one():
-    twice = toy.tokenizer(
-        chat_template="{{ bos_token }}" + toy.models.CHAT_TEMPLATES["llama3"]
-    )
-    assert (encode(twice, ["Hello"], ["Yes."]).ids[0] == twice.bos_token_id).sum() == 1
-    without = toy.tokenizer(chat_template="chatml")
-    without.bos_token = None
-    assert not text_of(without, encode(without, ["Hello"], ["Yes."]).ids[0]).startswith(
-        "<|begin_of_text|>"
-    )
-
-
 VICUNA = (
     "A chat between a curious user and an artificial intelligence assistant. "
     "The assistant gives helpful, detailed, and polite answers to the user's questions."
@@ -287,6 +277,12 @@ FASTCHAT = {
             "and three?\n\nAssistant: ¦Six.\n\n"
         ),
     ),
+    "open-instruct": (
+        "<|user|>\nHi?\n<|assistant|>\n¦Yes.<|eot_id|>",
+        "<|system|>\nBe short.\n<|user|>\nTwo and two?\n"
+        "<|assistant|>\nFour.<|eot_id|>\n"
+        "<|user|>\nAnd three and three?\n<|assistant|>\n¦Six.<|eot_id|>",
+    ),
     "openbmb": (
         "User: Hi?\n\nAssistant: ¦Yes.\n\n",
         (
@@ -297,7 +293,7 @@ FASTCHAT = {
 }
 
 
-@pytest.mark.parametrize("name", FASTCHAT)
+@pytest.mark.parametrize("name", FORMATS)
 def test_named_formats_are_those_of_fastchat_to_the_letter(bare, name):
     for expected, prompt, answer in zip(
         FASTCHAT[name], ("Hi?", CHAT), ("Yes.", "Six."), strict=True
@@ -313,26 +309,6 @@ def test_named_formats_are_those_of_fastchat_to_the_letter(bare, name):
         assert encoded.source == name
 
 
-def test_open_instruct_ends_with_the_tokenizer_s_end_token(bare):
-    before, after = split(
-        bare, encode(bare, ["Hi?"], ["Yes."], template="open-instruct")
-    )
-    assert (before.removeprefix(bare.bos_token), after) == (
-        "<|user|>\nHi?\n<|assistant|>\n",
-        f"Yes.{bare.eos_token}",
-    )
-    before, after = split(
-        bare, encode(bare, [CHAT], ["Six."], template="open-instruct")
-    )
-    places = [before.index(message["content"]) for message in CHAT]
-    assert places == sorted(places)
-    assert after == f"Six.{bare.eos_token}"
-
-
-def test_every_named_format_is_compared():
-    assert {*FASTCHAT, "open-instruct"} == set(FORMATS)
-
-
 def test_raw_gives_encoders_two_segments():
     words = encoder_words(chat_template=None)
     encoded = encode(words, ["Hi?", CHAT], ["Yes.", "Six."], template="raw")
@@ -341,18 +317,6 @@ def test_raw_gives_encoders_two_segments():
     assert split(words, encoded, 1)[1] == "Six.[SEP]"
     ended = encode(words, ["Hi?"], ["Yes."], template="raw", eos=True)
     assert ended.ids[0].tolist() == [*encoded.ids[0], words.eos_token_id]
-
-
-def test_the_segments_of_a_tokenizer_in_python_are_told_apart():
-    """It has no `sequence_ids`."""
-    encoded = encode(
-        CanineTokenizer(), ["What?", "a\ue001b"], ["Nothing.", "a"], template="raw"
-    )
-    ids = [
-        ids[start:].tolist()
-        for ids, start in zip(encoded.ids, encoded.response_start, strict=True)
-    ]
-    assert ids == [[*map(ord, "Nothing."), 0xE001], [ord("a"), 0xE001]]
 
 
 def test_a_tokenizer_that_cannot_say_where_a_token_stands_gives_the_same(
@@ -403,38 +367,16 @@ def test_response_start_where_the_tokenizer_merges_across_the_boundary():
     assert encoded.ids[0].tolist() == [words.bos_token_id, *whole.input_ids]
 
 
-def test_response_start_where_the_answered_turn_has_another_header():
-    """Some templates open the answer with a thought that they leave out of answered
-    turns.
-    """
-    chatml = toy.models.CHAT_TEMPLATES["chatml"]
-    words = toy.tokenizer(
-        chat_template=chatml.replace("assistant\n{%", "assistant\n<think>\n{%")
-    )
-    assert split(words, encode(words, ["Hi?"], ["Yes."]))[1] == "Yes.<|im_end|>\n"
-
-
-def test_the_end_is_what_was_asked_for():
-    ends = toy.tokenizer()
-    last = encode(ends, ["Hi?"], ["Yes."])
-    assert last.ids[0][-1] == ends.eos_token_id
-    assert (
-        encode(ends, ["Hi?"], ["Yes."], eos=True).ids[0].tolist()
-        == last.ids[0].tolist()
-    )
-    without = encode(ends, ["Hi?"], ["Yes."], eos=False)
+def test_the_end_is_what_was_asked_for(bare):
+    words = toy.tokenizer()
+    last = encode(words, ["Hi?"], ["Yes."])
+    without = encode(words, ["Hi?"], ["Yes."], eos=False)
+    assert rows(encode(words, ["Hi?"], ["Yes."], eos=True)) == rows(last)
     assert without.ids[0].tolist() == last.ids[0][:-1].tolist()
-    assert rows(without) != rows(last)
     assert without.template_hash != last.template_hash
-    open_ended = toy.tokenizer(chat_template=None)
-    assert (
-        encode(open_ended, ["Hi?"], ["Yes."], template="raw").ids[0][-1]
-        != open_ended.eos_token_id
-    )
-    assert (
-        encode(open_ended, ["Hi?"], ["Yes."], template="raw", eos=True).ids[0][-1]
-        == open_ended.eos_token_id
-    )
+    for eos in (None, True):
+        (ids,) = encode(bare, ["Hi?"], ["Yes."], template="raw", eos=eos).ids
+        assert (ids[-1] == bare.eos_token_id) == bool(eos)
 
 
 def decoder_words(single, **options):
@@ -477,13 +419,6 @@ def test_a_decoder_keeps_the_special_tokens_that_its_tokenizer_writes(single, te
     assert (both[0], both[-1]) == (words.bos_token_id, words.eos_token_id)
     neither = encode(words, ["Hi?"], ["Yes."], bos=False, eos=False).ids[0]
     assert (neither[0], neither[-1]) != (words.bos_token_id, words.eos_token_id)
-
-
-def test_a_tokenizer_without_a_beginning_token_cannot_write_one(words):
-    bare = toy.tokenizer(chat_template="chatml")
-    bare.bos_token = None
-    with pytest.raises(DataError, match="bos=False"):
-        encode(bare, ["Hi?"], ["Yes."], bos=False)
 
 
 TOOLS = [
@@ -545,6 +480,8 @@ def test_template_options_reach_the_template_or_are_refused():
     for name in ("enable_thinkng", "tokenize", "messages"):
         with pytest.raises(DataError, match=name):
             encode(words, ["Hi?"], ["Yes."], template_options={name: False})
+    with pytest.raises(DataError, match="not plain values"):
+        encode(words, ["Hi?"], ["Yes."], template_options={"tools": {1, 2}})
 
 
 @pytest.mark.parametrize("template", ["chatml", *FORMATS])
@@ -559,15 +496,6 @@ def test_a_system_message_is_put_before_every_conversation(template):
     assert added.template_hash != written.template_hash
 
 
-def test_a_system_message_that_a_template_leaves_out_is_refused():
-    users_only = (
-        "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}"
-    )
-    words = toy.tokenizer(chat_template=users_only)
-    with pytest.raises(DataError, match="system='Be kind"):
-        encode(words, ["Why?"], ["So."], system="Be kind.")
-
-
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "raw"])
 def test_named_formats_refuse_what_they_do_not_write(bare, name):
     tool = [*CHAT, {"role": "tool", "content": "4"}]
@@ -578,16 +506,6 @@ def test_named_formats_refuse_what_they_do_not_write(bare, name):
         encode(bare, ["Why?"], [answer], template=name)
 
 
-def test_the_tokenizer_is_asked_for_ids_alone_and_without_a_warning(words, caplog):
-    words.model_max_length, longest = 8, words.model_max_length
-    encoding = call(
-        words, ["Hi?", "Paris, a city on the river"], add_special_tokens=False
-    )
-    words.model_max_length = longest
-    assert {*encoding} <= {"input_ids", "token_type_ids"}
-    assert not caplog.records
-
-
 def test_groups_and_keys(words):
     encoded = encode(
         words, ["a", CHAT, "a", list(CHAT), "a"], ["x", "x", "y", "y", "x"]
@@ -595,20 +513,6 @@ def test_groups_and_keys(words):
     assert encoded.groups.tolist() == [0, 1, 0, 1, 0]
     assert rows(encoded)[0] == rows(encoded)[4]
     assert len({*rows(encoded)}) == 4
-
-
-def test_long_texts_raise_and_say_how_long(words):
-    lengths = [
-        len(ids) for ids in encode(words, ["Hi?", "Hi?"], ["Yes.", "Yes. " * 50]).ids
-    ]
-    with pytest.raises(
-        DataError,
-        match=(
-            r"1 of 2 texts.*max_length=40.*"
-            rf"text 1 with {lengths[1]}.*truncate='left'"
-        ),
-    ):
-        encode(words, ["Hi?", "Hi?"], ["Yes.", "Yes. " * 50], max_length=40)
 
 
 def test_truncation_keeps_the_side_it_should(words):
@@ -638,24 +542,43 @@ def test_a_response_longer_than_the_window_keeps_its_end(words):
     assert left.prompt_end[0] == 0
 
 
-def test_bad_input_is_named(words):
-    with pytest.raises(DataError, match="2 of 3 are empty, first number 1"):
-        encode(words, ["a", "b", "c"], ["x", "", " \n"])
-    for prompt, answer in (
-        ("a\ud800", "x"),
-        ("a", "x\udfff"),
-        ([{"role": "user", "content": "\udc00"}], "x"),
-    ):
-        with pytest.raises(DataError, match="text 0 holds half a surrogate pair"):
-            encode(words, [prompt], [answer])
-    with pytest.raises(ValueError, match="2 prompts and 1 responses"):
-        encode(words, ["a", "b"], ["x"])
-    with pytest.raises(ValueError, match="truncate='middle'"):
-        encode(words, ["a"], ["x"], max_length=9, truncate="middle")
-    with pytest.raises(ValueError, match="without max_length"):
-        encode(words, ["a"], ["x"], truncate="left")
-    with pytest.raises(ValueError, match="max_length=1"):
-        encode(words, ["a"], ["x"], max_length=1)
+USERS = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("prompts", "answers", "options", "named"),
+    [
+        (["a", "b", "c"], ["x", "", " \n"], {}, "2 of 3 are empty, first number 1"),
+        (["a\ud800"], ["x"], {}, "text 0 holds half a surrogate pair"),
+        (["a"], ["x\udfff"], {}, "text 0 holds half a surrogate pair"),
+        ([[{"role": "user", "content": "\udc00"}]], ["x"], {}, "surrogate pair"),
+        (["a", "b"], ["x"], {}, "2 prompts and 1 responses"),
+        (["a"], ["x"], {"max_length": 9, "truncate": "middle"}, "truncate='middle'"),
+        (["a"], ["x"], {"truncate": "left"}, "without max_length"),
+        (["a"], ["x"], {"max_length": 1}, "max_length=1"),
+        (["a"], ["x" * 99], {"max_length": 40}, "text 0 with .*truncate='left'"),
+        (["a"], ["x"], {"system": "Be kind.", "template": USERS}, "system='Be kind"),
+        (["a"], ["x"], {"convention": "rewardbench"}, "mean 'reward-bench'"),
+    ],
+)
+def test_bad_input_is_named(words, prompts, answers, options, named):
+    with pytest.raises(ValueError, match=named):
+        encode(words, prompts, answers, **options)
+
+
+@pytest.mark.parametrize(
+    ("bos", "options", "named"),
+    [
+        (None, {"bos": False}, "bos=False"),
+        ("<|begin_of_text|>", {"template": "raw", "bos": True}, "leave bos out"),
+    ],
+)
+def test_a_beginning_token_that_cannot_be_written_is_refused(bos, options, named):
+    words = toy.tokenizer(chat_template="chatml")
+    words.bos_token = bos
+    words.cls_token = words.sep_token = words.eos_token
+    with pytest.raises(DataError, match=named):
+        encode(words, ["Hi?"], ["Yes."], **options)
 
 
 ODD = {
@@ -670,35 +593,18 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
 @pytest.mark.parametrize("template", [None, "vicuna", "raw"])
-def test_odd_but_good_text_passes_as_it_is(words, text, template):
+def test_odd_but_good_text_passes_as_it_is(words, template):
     """Only halves of surrogate pairs are no characters; a text of whole ones is
     rendered and read to the letter.
     """
-    turns = [
-        {"role": "user", "content": text},
-        {"role": "assistant", "content": "Oh."},
-        CHAT[-1],
-    ]
-    encoded = encode(words, [text, turns], [text, f"{text}!"], template=template)
-    for i, (prompt, answer) in enumerate(
-        [(text, text), (CHAT[-1]["content"], f"{text}!")]
-    ):
+    odd = [*ODD.values()]
+    answers = [f"{text}!" for text in odd]
+    encoded = encode(words, odd, answers, template=template)
+    for i, text in enumerate(odd):
         before, after = split(words, encoded, i)
         assert text in before
-        assert prompt in before
-        assert after.lstrip().startswith(answer)
-
-
-def test_a_template_that_refuses_a_role_is_reported():
-    refuses = (
-        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') "
-        "}}{% endif %}"
-    )
-    words = toy.tokenizer(chat_template=refuses + toy.models.CHAT_TEMPLATES["chatml"])
-    with pytest.raises(DataError, match=r"refuses.*'system', 'user'.*no system role"):
-        encode(words, [CHAT], ["Six."])
+        assert after.lstrip().startswith(f"{text}!")
 
 
 def test_the_tokenizer_is_left_as_it_was(words):
@@ -876,10 +782,9 @@ turns leave out.
 
 
 @pytest.mark.parametrize(
-    "answer",
-    ["A", "s", "<", "<t", "<think", "ist", "|>", "zebra", "Yes, <|Assistant|> A."],
+    "answer", ["A", "s", "<think", "ist", "|>", "zebra", "Yes, <|Assistant|> A."]
 )
-@pytest.mark.parametrize("prompt", ["A or B?", "A", CHAT[1:]])
+@pytest.mark.parametrize("prompt", ["A", CHAT[1:]])
 def test_an_answer_begins_behind_the_header_of_answered_turns(prompt, answer):
     """However short the answer, and whatever of the header it repeats."""
     words = toy.tokenizer(chat_template=R1)
@@ -905,13 +810,22 @@ def test_the_conventions_of_reward_bench():
     once = encode(words, ["Hi?"], ["Yes."], convention="reward-bench")
     assert once.ids[0].tolist() == words(text)["input_ids"][1:]
     dpo = encode(words, ["Hi?"], ["Yes."], convention="reward-bench-dpo")
-    start = len(words(prompt, add_special_tokens=False)["input_ids"])
     body = words(text, add_special_tokens=False)["input_ids"]
     assert dpo.ids[0].tolist() == [words.bos_token_id, *body, words.eos_token_id]
-    assert dpo.response_start[0] == 1 + start
+    assert dpo.response_start[0] == len(words(prompt)["input_ids"])
     assert split(words, dpo)[1].startswith("<|start_header_id|>assistant")
-    # A token that holds the end of the prompt and the beginning of the answer counts as
-    # the answer's.
+
+    # Without a beginning token, as Qwen's, the end token stands in its place.
+    words.bos_token = None
+    without = encode(words, ["Hi?"], ["Yes."], convention="reward-bench-dpo")
+    assert without.ids[0][0] == without.ids[0][-1] == words.eos_token_id
+    words.eos_token = None
+    with pytest.raises(DataError, match="this tokenizer has none"):
+        encode(words, ["Hi?"], ["Yes."], convention="reward-bench-dpo")
+
+
+def test_the_dpo_runner_counts_a_merged_token_as_the_answers():
+    """It holds the end of the prompt and the beginning of the answer."""
     words = toy.tokenizer(
         ["answering questions, answering well"] * 50, chat_template=FORMATS["raw"]
     )
@@ -922,39 +836,7 @@ def test_the_conventions_of_reward_bench():
     assert prompt != ids[: len(prompt)]
     merged = encode(words, ["answer"], ["ing"], convention="reward-bench-dpo")
     assert merged.ids[0].tolist() == [words.bos_token_id, *ids, words.eos_token_id]
-    assert merged.response_start[0] == 1 + len(prompt) - 1
-    with pytest.raises(
-        DataError, match=r"convention='rewardbench'.*did you mean 'reward-bench'"
-    ):
-        encode(words, ["Hi?"], ["Yes."], convention="rewardbench")
-
-
-DPO = {
-    "Llama 2, Tulu, Zephyr, Mistral": ("<s>", "</s>"),
-    "StableLM, OLMo": ("<|endoftext|>", "<|endoftext|>"),
-    "Llama 3": ("<|begin_of_text|>", "<|eot_id|>"),
-    "Qwen 1.5": (None, "<|im_end|>"),
-}
-"""Beginning and end tokens of published policies; RewardBench's runner takes the end
-token where there is no other.
-"""
-
-
-@pytest.mark.parametrize("name", DPO)
-def test_published_policies_have_rows_of_reward_bench(name):
-    beginning, end = DPO[name]
-    words = toy.tokenizer(chat_template="chatml")
-    words.add_special_tokens(
-        {"additional_special_tokens": [token for token in DPO[name] if token]}
-    )
-    words.bos_token, words.eos_token = beginning, end
-    encoded = encode(words, ["Hi?"], ["Yes."], convention="reward-bench-dpo")
-    assert encoded.ids[0][0] == words.convert_tokens_to_ids(beginning or end)
-    assert encoded.ids[0][-1] == words.eos_token_id
-    assert split(words, encoded)[1].startswith("<|im_start|>assistant")
-    words.eos_token = None
-    with pytest.raises(DataError, match="this tokenizer has none"):
-        encode(words, ["Hi?"], ["Yes."], convention="reward-bench-dpo")
+    assert merged.response_start[0] == len(prompt)
 
 
 CONVERSATIONS = {
@@ -1021,15 +903,6 @@ def test_published_templates_write_what_transformers_writes(
     assert encoded.date == ("26 Jul 2024" if has_clock else None)
 
 
-def test_tools_that_a_template_does_not_write_are_refused(words):
-    turns = [
-        {"role": "tools", "content": json.dumps(TOOLS)},
-        {"role": "user", "content": "2 + 2?"},
-    ]
-    with pytest.raises(DataError, match="does not write the tools"):
-        encode(words, [turns], ["4."])
-
-
 def test_conversations_with_tools_have_the_template_that_transformers_chooses():
     plain = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
     words = toy.tokenizer(chat_template=plain)
@@ -1050,17 +923,3 @@ def test_an_end_token_that_was_asked_for_survives_truncation(words):
     )
     assert len(cut) == 60
     np.testing.assert_array_equal(cut, [*whole[:59], words.eos_token_id])
-
-
-def test_a_beginning_token_is_refused_before_two_segments():
-    words = toy.tokenizer(chat_template=None)
-    words.cls_token, words.sep_token = words.bos_token, words.eos_token
-    for bos in (True, False):
-        with pytest.raises(DataError, match="leave bos out"):
-            encode(words, ["Hi?"], ["Yes."], template="raw", bos=bos)
-
-
-def test_options_that_are_no_plain_values_are_refused():
-    words = toy.tokenizer(chat_template=FIELDS)
-    with pytest.raises(DataError, match="not plain values"):
-        encode(words, ["Hi?"], ["Yes."], template_options={"tools": {1, 2}})

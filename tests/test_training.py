@@ -8,12 +8,12 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from statsmodels.stats.multitest import multipletests
 from transformers import (
     AutoModelForSequenceClassification,
     PreTrainedTokenizerFast,
@@ -45,14 +45,23 @@ def base(tmp_path_factory):
     return toy.save_model(folder, attention_dropout=0.2)
 
 
-class Noise(TrainerCallback):
-    """What the trainer's loggers are given."""
+class Log(TrainerCallback):
+    """What the trainer's loggers are given, and where the generators of random numbers
+    are when a step begins.
+    """
 
     def __init__(self):
-        self.logs = []
+        self.logs = {}
+        self.states = []
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        self.logs.append((state.global_step, dict(logs)))
+        if any(name.endswith("/overall") for name in logs):
+            self.logs[state.global_step] = dict(logs)
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        _, numbers, *place = np.random.get_state()  # noqa: NPY002
+        torch_state = torch.get_rng_state().tolist()
+        self.states.append([random.getstate(), numbers.tolist(), place, torch_state])
 
 
 def make_trainer(base, folder, callbacks, **options):
@@ -66,7 +75,6 @@ def make_trainer(base, folder, callbacks, **options):
         rows.append({"input_ids": ids + [0] * (6 - len(ids)), "labels": number % 2.0})
     args = TrainingArguments(
         output_dir=str(folder / "run-7"),
-        max_steps=4,
         per_device_train_batch_size=2,
         learning_rate=1e-2,
         logging_steps=1,
@@ -75,7 +83,7 @@ def make_trainer(base, folder, callbacks, **options):
         disable_tqdm=True,
         use_cpu=True,
         seed=5,
-        **options,
+        **{"max_steps": 2} | options,
     )
     return Trainer(
         model=model,
@@ -93,137 +101,110 @@ def train(*arguments, **options):
     return trainer
 
 
-def test_training_gives_the_same_weights_with_and_without_it(base, tmp_path, responses):
+@pytest.fixture(scope="module")
+def runs(base, responses, tmp_path_factory):
+    """Two trainings of two steps, one without the callback and one with it."""
     # Under either of its names.
     names = {field.name for field in fields(TrainingArguments)}
-    (*_, switch) = sorted(
-        names & {"gradient_checkpointing", "activation_checkpointing"}, reverse=True
+    options = {
+        min(names & {"gradient_checkpointing", "activation_checkpointing"}): True
+    }
+    folder = tmp_path_factory.mktemp("runs")
+    log = Log()
+    plain = train(base, folder, [log], **options)
+    callback = BenchmarkCallback(responses, every=1, store=folder / "store")
+    scored_log = Log()
+    scored = train(base, folder, [callback, scored_log], run_name="run-9", **options)
+    return SimpleNamespace(
+        plain=plain,
+        scored=scored,
+        states=(log.states, scored_log.states),
+        logs=scored_log.logs,
+        scores=callback.scores,
+        store=folder / "store",
     )
-    options = {switch: True}
-    plain = train(base, tmp_path, [], **options)
-    callback = BenchmarkCallback(responses, every=1)
-    scored = train(base, tmp_path, [callback], **options)
-    assert callback.scores["model"].nunique() == 5
-    without, after = plain.model.state_dict(), scored.model.state_dict()
+
+
+def of_step(scores, step):
+    return scores[scores["model"] == f"run-9 step {step}"]
+
+
+def test_training_gives_the_same_weights_and_draws_the_same_numbers(base, runs):
+    without, after = runs.plain.model.state_dict(), runs.scored.model.state_dict()
     start = AutoModelForSequenceClassification.from_pretrained(base).state_dict()
     for name, weight in without.items():
         assert torch.equal(weight, after[name]), name
     assert any(not torch.equal(start[name], after[name]) for name in start)
-    assert plain.model.training == scored.model.training
-    assert plain.model.config.use_cache == scored.model.config.use_cache
-    modules = zip(plain.model.modules(), scored.model.modules(), strict=True)
+    plain, scored = runs.states
+    assert len(plain) == 2
+    assert plain == scored
+    assert runs.plain.model.config.use_cache == runs.scored.model.config.use_cache
+    modules = zip(runs.plain.model.modules(), runs.scored.model.modules(), strict=True)
     for one, other in modules:
-        assert one.training == other.training
-        assert getattr(one, "gradient_checkpointing", None) == getattr(
-            other, "gradient_checkpointing", None
-        )
+        for name in ("training", "gradient_checkpointing"):
+            assert getattr(one, name, None) == getattr(other, name, None)
 
 
-class RandomStates(TrainerCallback):
-    """Where the generators of random numbers are when each step begins."""
-
-    def __init__(self):
-        self.states = []
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        _, numbers, *place = np.random.get_state()  # noqa: NPY002
-        self.states.append(
-            [
-                random.getstate(),
-                numbers.tolist(),
-                place,
-                torch.get_rng_state().tolist(),
-            ]
-        )
-
-
-def test_training_draws_the_same_numbers_whatever_a_metric_draws(
-    base, tmp_path, responses
-):
-    def draw(scores):
-        return random.random() + np.random.rand() + torch.rand(1).item()  # noqa: NPY002
-
-    plain = RandomStates()
-    train(base, tmp_path, [plain])
-    scored = RandomStates()
-    callback = BenchmarkCallback(responses, every=1, metrics={"drawn": draw})
-    train(base, tmp_path, [callback, scored])
-    assert callback.scores["model"].nunique() == 5
-    assert len(plain.states) == 4
-    assert scored.states == plain.states
-
-
-def test_its_numbers_are_those_of_the_model_at_each_step(base, tmp_path, responses):
-    noise = Noise()
-    callback = BenchmarkCallback(
-        responses, every=2, metrics={"mean score": lambda table: table["score"].mean()}
+def test_its_numbers_are_those_of_the_model_at_each_step(base, responses, runs):
+    names = [f"run-9 step {step}" for step in (0, 1, 2)]
+    assert list(runs.scores["model"].unique()) == names
+    assert set(runs.scores.attrs["provenance"]) == set(names)
+    trained = rmlab.classifier(
+        runs.scored.model, tokenizer=runs.scored.processing_class
     )
-    trainer = train(base, tmp_path, [callback, noise])
-    scores = callback.scores
-    names = [f"run-7 step {step}" for step in (0, 2, 4)]
-    assert list(scores["model"].unique()) == names
-    assert set(scores.attrs["provenance"]) == set(names)
-
     start = rmlab.classifier(base, device="cpu", dtype="float32")
-    for name, scorer in (
-        (names[0], start),
-        (
-            names[2],
-            rmlab.classifier(trainer.model, tokenizer=trainer.processing_class),
-        ),
-    ):
+    for step, scorer in ((0, start), (2, trained)):
         expected = rmlab.score(responses, scorer)["score"]
-        found = scores.loc[scores["model"] == name, "score"]
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        np.testing.assert_allclose(
+            of_step(runs.scores, step)["score"], expected, atol=1e-5
+        )
 
-    logged = {step: logs for step, logs in noise.logs if "mini/overall" in logs}
-    assert list(logged) == [0, 2, 4]
-    estimates = rmlab.estimates(scores[scores["model"] == names[1]])
-    for quantity in ("overall", "easy", "normal", "hard"):
-        (row,) = estimates[estimates["name"] == quantity].to_dict("records")
-        assert logged[2][f"mini/{quantity}"] == row["value"]
-        assert logged[2][f"mini/{quantity}_low"] == row["low"]
-        assert logged[2][f"mini/{quantity}_high"] == row["high"]
-    assert "mini/chat" not in logged[2]
-    of_step = scores[scores["model"] == names[1]]
-    assert logged[2]["mean score"] == of_step["score"].mean()
-    in_history = [entry["step"] for entry in trainer.state.log_history]
-    assert in_history.count(2) == 2, "the loss and the benchmark"
+    assert list(runs.logs) == [0, 1, 2]
+    estimates = rmlab.estimates(of_step(runs.scores, 1))
+    for name in ("overall", "easy", "normal", "hard"):
+        (row,) = estimates[estimates["name"] == name].to_dict("records")
+        logged = runs.logs[1]
+        shown = [logged[f"mini/{name}{end}"] for end in ("", "_low", "_high")]
+        assert shown == [row["value"], row["low"], row["high"]]
+    in_history = [entry["step"] for entry in runs.scored.state.log_history]
+    assert in_history.count(1) == 2, "the loss and the benchmark"
 
 
-def test_its_table_is_compared_ranked_and_drawn(base, tmp_path, responses):
-    callback = BenchmarkCallback(responses, every=2)
-    train(base, tmp_path, [callback])
-    first, *_, last = callback.scores["model"].unique()
-    compared = rmlab.compare(callback.scores, first, last)
-    assert len(compared) == 1
-    assert len(rmlab.rank(callback.scores)) == 3
-    ax = rmlab.plots.plot_training(callback.scores)
-    gap = rmlab.style_gap(callback.scores)["gap"]
-    drawn = ax.get_lines()[-1]
-    assert list(drawn.get_xdata()) == [0, 2, 4]
-    np.testing.assert_allclose(drawn.get_ydata(), gap)
-    assert len(ax.get_lines()) == 4
+def test_its_table_is_compared_ranked_and_drawn(runs):
+    first, *_, last = runs.scores["model"].unique()
+    assert len(rmlab.compare(runs.scores, first, last)) == 1
+    assert len(rmlab.rank(runs.scores)) == 3
+    drawn = rmlab.plots.plot_training(runs.scores).get_lines()
+    assert list(drawn[-1].get_xdata()) == [0, 1, 2]
 
 
-def test_data_without_levels_log_the_columns_of_the_summary(base, tmp_path):
+def test_a_store_keeps_run_and_step(base, responses, runs):
+    model = AutoModelForSequenceClassification.from_pretrained(base)
+    with torch.no_grad():
+        model.score.weight.zero_()
+    name = "run-9 step 2"
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(base)
+    named = rmlab.classifier(model, tokenizer, fingerprint=name, name=name)
+    again = rmlab.score(responses, named, store=runs.store)["score"]
+    np.testing.assert_array_equal(again, of_step(runs.scores, 2)["score"])
+
+
+def test_data_without_levels_are_scored_after_each_evaluation(base, tmp_path):
     pairs = pd.DataFrame({"prompt": ["Why?", "How?"] * 3, "chosen": TEXTS[:2] * 3})
     pairs["prompt"] += pd.Series(map(str, range(6)))
     pairs["rejected"] = "No."
     pairs["domain"] = ["first"] * 3 + ["second"] * 3
     responses = rmlab.load_preferences(pairs)
-    noise = Noise()
+    log = Log()
     callback = BenchmarkCallback(responses)
-    train(base, tmp_path, [noise, callback], eval_strategy="steps", eval_steps=2)
-    (benchmark,) = responses["benchmark"].unique()
-    logged = {step: logs for step, logs in noise.logs if f"{benchmark}/overall" in logs}
-    assert list(logged) == [0, 2, 4]
-    last = callback.scores[callback.scores["model"] == "run-7 step 4"]
+    train(base, tmp_path, [log, callback], eval_strategy="steps", eval_steps=1)
+    assert list(log.logs) == [0, 1, 2]
+    last = callback.scores[callback.scores["model"] == "run-7 step 2"]
     (row,) = rmlab.summary(last).to_dict("records")
+    (benchmark,) = responses["benchmark"].unique()
     for column in ("overall", "first", "second"):
-        assert logged[4][f"{benchmark}/{column}"] == row[column]
-    ax = rmlab.plots.plot_training(callback.scores)
-    assert len(ax.get_lines()) == 1
+        assert log.logs[2][f"{benchmark}/{column}"] == row[column]
+    assert len(rmlab.plots.plot_training(callback.scores).get_lines()) == 1
 
 
 class FullDisk(TrainerCallback):
@@ -234,40 +215,17 @@ class FullDisk(TrainerCallback):
             raise OSError("no space left")
 
 
-def fail(table):
-    raise KeyError("no such column")
-
-
 @pytest.mark.parametrize(
-    ("metrics", "others"), [({"broken": fail}, []), ({}, [FullDisk()])]
+    ("options", "others"), [({"head": "absent"}, []), ({}, [FullDisk()])]
 )
 def test_a_crash_is_a_warning_and_the_training_ends(
-    base, tmp_path, responses, metrics, others
+    base, tmp_path, responses, options, others
 ):
-    callback = BenchmarkCallback(responses, every=2, metrics=metrics)
-    with pytest.warns(RuntimeWarning, match="step [024]") as caught:
+    callback = BenchmarkCallback(responses, every=1, **options)
+    with pytest.warns(RuntimeWarning, match="step [012]") as caught:
         trainer = train(base, tmp_path, [callback, *others])
     assert len([w for w in caught if "BenchmarkCallback" in str(w.message)]) == 3
-    assert trainer.state.global_step == 4
-    assert callback.scores["model"].nunique() == 3
-
-
-def test_a_store_keeps_run_and_step(base, tmp_path, responses):
-    store = tmp_path / "store"
-    callback = BenchmarkCallback(responses, every=4, store=store)
-    train(base, tmp_path, [callback], run_name="run-9")
-    model = AutoModelForSequenceClassification.from_pretrained(base)
-    with torch.no_grad():
-        model.score.weight.zero_()
-    named = rmlab.classifier(
-        model,
-        tokenizer=PreTrainedTokenizerFast.from_pretrained(base),
-        fingerprint="run-9 step 4",
-        name="run-9 step 4",
-    )
-    again = rmlab.score(responses, named, store=store)["score"]
-    last = callback.scores.loc[callback.scores["model"] == "run-9 step 4", "score"]
-    np.testing.assert_array_equal(again, last)
+    assert trainer.state.global_step == 2
 
 
 def test_a_model_in_parts_is_refused_before_training(base, tmp_path, responses):
@@ -279,14 +237,10 @@ def test_a_model_in_parts_is_refused_before_training(base, tmp_path, responses):
 
 
 def test_the_main_process_alone_scores(base, tmp_path, responses, monkeypatch):
-    trainer = make_trainer(base, tmp_path, [BenchmarkCallback(responses, every=1)])
+    callback = BenchmarkCallback(responses, every=1)
+    trainer = make_trainer(base, tmp_path, [callback])
     monkeypatch.setattr(type(trainer), "is_world_process_zero", lambda _: False)
     trainer.train()
-    (callback,) = (
-        one
-        for one in trainer.callback_handler.callbacks
-        if isinstance(one, BenchmarkCallback)
-    )
     assert callback.scores.empty
 
 
@@ -294,21 +248,6 @@ def test_the_main_process_alone_scores(base, tmp_path, responses, monkeypatch):
 def test_another_rhythm_is_refused(responses, every):
     with pytest.raises(ValueError, match="every"):
         BenchmarkCallback(responses, every=every)
-
-
-def test_steps_are_compared_with_the_first_by_holm_over_all_steps(responses):
-    callback = BenchmarkCallback(responses)
-    assert len(callback.changes()) == 0
-    step = [responses.assign(model=f"run step {i}") for i in range(4)]
-    rng = np.random.default_rng(0)
-    for i, scores in enumerate(step):
-        right = (scores["label"] == "chosen") * 0.4 * i
-        scores["score"] = right + rng.normal(size=len(scores))
-    callback.scores = pd.concat(step).drop(columns=["prompt", "response"])
-    changes = callback.changes()
-    assert changes["model_a"].tolist() == [f"run step {i}" for i in (1, 2, 3)]
-    adjusted = multipletests(changes["p"], method="holm")[1]
-    np.testing.assert_allclose(changes["p_holm"], adjusted)
 
 
 @pytest.mark.long
@@ -327,19 +266,18 @@ def test_it_works_with_the_trainer_of_trl(base, tmp_path, responses):
         bf16=False,
     )
     callback = BenchmarkCallback(responses, every=2)
-    noise = Noise()
+    log = Log()
     trainer = trl.RewardTrainer(
         model=AutoModelForSequenceClassification.from_pretrained(base),
         args=args,
         train_dataset=datasets.Dataset.from_list(rows),
         processing_class=PreTrainedTokenizerFast.from_pretrained(base),
-        callbacks=[callback, noise],
+        callbacks=[callback, log],
     )
     trainer.train()
     names = [f"run-7 step {step}" for step in (0, 2, 4)]
     assert list(callback.scores["model"].unique()) == names
-    logged = [step for step, logs in noise.logs if "mini/overall" in logs]
-    assert logged == [0, 2, 4]
+    assert list(log.logs) == [0, 2, 4]
 
 
 @pytest.mark.long

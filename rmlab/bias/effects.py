@@ -206,16 +206,14 @@ def _fit_models(
 
     def fit(group: Group) -> Numbers:
         observed = ~np.isnan(y[group.rows])
-        prompt = prompts[group.rows]
         # A lone score tells no difference.
-        n_scores = np.bincount(prompt, observed)
-        answered = group.select(observed & (n_scores[prompt] > 1))
+        n_scores = np.bincount(group.prompt, observed)
+        answered = group.select(observed & (n_scores[group.prompt] > 1))
         counts: Numbers = {
             "n_prompts": answered.n_prompts,
             "n": len(answered.rows),
             "missing": (~observed).sum(),
         }
-        answered = answered._replace(prompt=prompts[answered.rows])
         spread = spreads[models[group.rows[0]]]
         return show(_fit_terms(y, design, terms, answered, spread, counts), confidence)
 

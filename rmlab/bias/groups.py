@@ -24,12 +24,12 @@ from rmlab.estimation.items import (
     require_item_columns,
 )
 from rmlab.tables import (
+    PROMPT,
     BoolArray,
     DataError,
     FloatArray,
     IntArray,
     copy_provenance,
-    default_cluster,
     group_codes,
 )
 
@@ -102,7 +102,7 @@ def fit_groups(
     if table.empty:
         raise DataError("table: no rows", "look at the selection that it comes from")
     require_item_columns(table, columns, [])
-    prompts = group_codes(table, default_cluster(table))[0]
+    prompts = group_codes(table, PROMPT)[0]
     clusters = number_clusters(table, cluster)
 
     first_rows: list[int] = []

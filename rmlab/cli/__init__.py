@@ -1,19 +1,15 @@
 """The command line: results on stdout or in a file, everything else on stderr."""
 
 import sys
-from collections.abc import Callable
-from dataclasses import is_dataclass
 from typing import Annotated, cast
 
 import typer
 
 from rmlab.cli import terminal
-from rmlab.cli.gate import gate
-from rmlab.cli.judging import Judge
+from rmlab.cli.gate import Gate
 from rmlab.cli.options import DataclassCommand
-from rmlab.cli.pages import explore, run_demo, write_report
-from rmlab.cli.rewarding import Rewards
-from rmlab.cli.scoring import Doctor, Prefer, Score, merge_stores
+from rmlab.cli.pages import Demo, Explore, Report
+from rmlab.cli.scoring import Doctor, Judge, Merge, Prefer, Rewards, Score
 from rmlab.tables import DataError
 from rmlab.text import line
 from rmlab.version import __version__
@@ -88,18 +84,19 @@ def _rmlab(
 
 
 # The order is that of the help.
-app.command("demo")(run_demo)
-_COMMANDS: dict[str, Callable[..., object]] = {
-    "score": Score,
-    "rewards": Rewards,
-    "prefer": Prefer,
-    "judge": Judge,
-    "merge": merge_stores,
-    "doctor": Doctor,
-    "gate": gate,
-    "report": write_report,
-    "explore": explore,
-}
-for _name, _command in _COMMANDS.items():
-    _kind = DataclassCommand if is_dataclass(_command) else None
-    app.command(_name, cls=_kind, no_args_is_help=True)(_command)
+_COMMANDS: list[type] = [
+    Demo,
+    Score,
+    Rewards,
+    Prefer,
+    Judge,
+    Merge,
+    Doctor,
+    Gate,
+    Report,
+    Explore,
+]
+for _command in _COMMANDS:
+    _name = _command.__name__.lower()
+    _needs_words = _command is not Demo
+    app.command(_name, cls=DataclassCommand, no_args_is_help=_needs_words)(_command)

@@ -3,15 +3,16 @@ their intervals.
 """
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
-from typer import BadParameter, Exit, Option
+from typer import BadParameter, Exit
 
 from rmlab import metrics, stats
 from rmlab.bias.gap import style_gap
-from rmlab.cli.options import Results
+from rmlab.cli.options import RESULTS, option, switch
 from rmlab.cli.terminal import say
 from rmlab.report.sources import join_tables, read_results
 from rmlab.tables import DataError, nearest
@@ -20,6 +21,7 @@ _EXIT_CODE = 3
 _FAILS = "fails"
 _OPEN = "cannot be decided"
 _PASSES = "passes"
+_VERDICTS = (_FAILS, _OPEN, _PASSES)  # in the order in which they are printed
 
 
 class Bound(NamedTuple):
@@ -45,45 +47,26 @@ class Bound(NamedTuple):
         """The verdict on a model, and a line in words; a missing number fails."""
         low = row["low"]
         high = row["high"]
-        side = "at least" if self.is_minimum else "at most"
-        room = (low - self.limit, high - self.limit)
-        if not self.is_minimum:
-            room = (self.limit - high, self.limit - low)
+        sign = 1 if self.is_minimum else -1
+        worst, best = sorted([sign * low, sign * high])
+        limit = sign * self.limit
         verdict = _FAILS
-        if room[0] >= 0:
+        if worst >= limit:
             verdict = _PASSES
-        elif room[1] >= 0:
+        elif best >= limit:
             verdict = _OPEN
 
         interval = f"95 % interval {low:.3f} to {high:.3f}"
         value = f"{row['value']:.3f} ({interval}, n = {row['n_prompts']:,.0f} prompts)"
         if pd.isna(row["value"]):
             value = f"missing ({row['reason']})"
-        limit = f"the bound is {side} {self.limit:g}"
-        return verdict, f"{row['model']}: {self.number} is {value}, {limit}"
+        side = "at least" if self.is_minimum else "at most"
+        bound = f"the bound is {side} {self.limit:g}"
+        return verdict, f"{row['model']}: {self.number} is {value}, {bound}"
 
 
-def gate(
-    scores: Results,
-    minimum: Annotated[
-        list[Bound] | None,
-        Option(
-            "--min", parser=Bound.parse, help="overall=0.7 or level:hard=0.5; repeat."
-        ),
-    ] = None,
-    maximum: Annotated[
-        list[Bound] | None,
-        Option("--max", parser=Bound.parse, help="gap=0.3: easy minus hard; repeat."),
-    ] = None,
-    max_drop: Annotated[
-        float | None, Option(help="Largest loss of overall against --baseline.")
-    ] = None,
-    baseline: Annotated[
-        Path | None,
-        Option(help="Scores of the model to compare with, of equal name."),
-    ] = None,
-    strict: Annotated[bool, Option("--strict", help="Undecided fails too.")] = False,
-) -> None:
+@dataclass(kw_only=True)
+class Gate:
     """Check scores against bounds; exit code 3 if one fails.
 
     A bound fails where the whole interval lies beyond it, or where the number is
@@ -95,35 +78,54 @@ def gate(
       rmlab gate scores/ --min overall=0.7 --min level:hard=0.5 --max gap=0.3
       rmlab gate new/ --baseline old/ --max-drop 0.01 --strict
     """
-    if (max_drop is None) != (baseline is None):
-        raise BadParameter("give both", param_hint="--max-drop, --baseline")
-    bounds = [*(minimum or [])]
-    bounds += [bound._replace(is_minimum=False) for bound in maximum or ()]
-    if max_drop is not None:
-        bounds.append(Bound("drop", max_drop, is_minimum=False))
-    if not bounds:
-        flags = "--min, --max, --max-drop"
-        raise BadParameter("name at least one bound", param_hint=flags)
 
-    former = {} if baseline is None else read_results(str(baseline)).tables
-    lines: dict[str, list[str]] = {_FAILS: [], _OPEN: [], _PASSES: []}
-    for name, table in read_results(scores).tables.items():
-        for bound in bounds:
-            numbers = _find_number(table, bound.number, former.get(name))
-            for verdict, text in map(bound.check, numbers.to_dict("records")):
-                lines[verdict].append(f"{verdict}: {name}, {text}")
-    for verdict in lines:
-        for line in lines[verdict]:
-            say(line)
+    scores: list[str] = RESULTS
+    minimum: list[Bound] | None = option(
+        "overall=0.7 or level:hard=0.5; repeat.", "--min", parser=Bound.parse
+    )
+    maximum: list[Bound] | None = option(
+        "gap=0.3: easy minus hard; repeat.", "--max", parser=Bound.parse
+    )
+    max_drop: float | None = option("Largest loss of overall against --baseline.")
+    baseline: Path | None = option("Scores of the model to compare with.")
+    strict: bool = switch("Undecided fails too.", "--strict")
 
-    is_failed = bool(lines[_FAILS] or (strict and lines[_OPEN]))
-    word = "fail" if is_failed else "pass"
-    n_bounds = sum(map(len, lines.values()))
-    n_open = len(lines[_OPEN])
-    counts = f"{len(lines[_FAILS])} of {n_bounds} bounds fail, {n_open} {_OPEN}"
-    say(f"{word}: {counts}", err=True)
-    if is_failed:
-        raise Exit(_EXIT_CODE)
+    def run(self) -> None:
+        """Print a line for each bound, those that fail first."""
+        if (self.max_drop is None) != (self.baseline is None):
+            raise BadParameter("give both", param_hint="--max-drop, --baseline")
+        bounds = [*(self.minimum or [])]
+        for bound in self.maximum or ():
+            bounds.append(bound._replace(is_minimum=False))
+        if self.max_drop is not None:
+            bounds.append(Bound("drop", self.max_drop, is_minimum=False))
+        if not bounds:
+            flags = "--min, --max, --max-drop"
+            raise BadParameter("name at least one bound", param_hint=flags)
+
+        former = {}
+        if self.baseline is not None:
+            former = read_results(self.baseline).tables
+        lines = []
+        for name, table in read_results(self.scores).tables.items():
+            for bound in bounds:
+                numbers = _find_number(table, bound.number, former.get(name))
+                for row in numbers.to_dict("records"):
+                    verdict, text = bound.check(row)
+                    lines.append((verdict, f"{name}, {text}"))
+        lines.sort(key=lambda line: _VERDICTS.index(line[0]))
+        for verdict, text in lines:
+            say(f"{verdict}: {text}")
+
+        verdicts = [verdict for verdict, _ in lines]
+        n_failed = verdicts.count(_FAILS)
+        n_open = verdicts.count(_OPEN)
+        is_failed = n_failed > 0 or (self.strict and n_open > 0)
+        word = "fail" if is_failed else "pass"
+        counts = f"{n_failed} of {len(lines)} bounds fail, {n_open} {_OPEN}"
+        say(f"{word}: {counts}", err=True)
+        if is_failed:
+            raise Exit(_EXIT_CODE)
 
 
 def _find_number(

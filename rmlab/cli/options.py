@@ -1,24 +1,25 @@
 """The options that several commands share.
 
-A command with many options is a dataclass: its fields are the arguments and options,
-its docstring is the help, and `run` does the work. It inherits the groups below.
+A command is a dataclass: its fields are the arguments and options, its docstring is the
+help, and `run` does the work. It inherits the groups below.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import typer
-from typer import Argument, BadParameter, Option
 from typer.core import TyperCommand
 
-from rmlab import benchmarks
+from rmlab import benchmarks, servers
 from rmlab.io.native import check_target
 from rmlab.records import SUFFIXES, check_writable
+from rmlab.scoring.walk import Model
 from rmlab.servers.kinds.base import KINDS
 
-Options = dict[str, Any]
+Keywords = dict[str, Any]
 """Keywords of a function of rmlab, which checks their values."""
 
 
@@ -29,6 +30,21 @@ class DataclassCommand(TyperCommand):
         """Run the command."""
         command = super().invoke(ctx)
         ctx.invoke(command.run)
+
+
+def argument(text: str, default: object = ...) -> Any:
+    """An argument, which must be given if it has no default."""
+    return typer.Argument(default, help=text)
+
+
+def option(text: str, *flags: str, default: object = None, **settings: Any) -> Any:
+    """An option with a value; without `flags` it is called as its field."""
+    return typer.Option(default, *flags, help=text, **settings)
+
+
+def switch(text: str, *flags: str) -> Any:
+    """An option without a value."""
+    return typer.Option(False, *flags, help=text)
 
 
 class Column(NamedTuple):
@@ -42,86 +58,45 @@ def parse_column(text: str) -> Column:
     """Split role=column."""
     role, _, column = text.partition("=")
     if not (role and column):
-        raise BadParameter(f"{text!r}; write for example chosen=better")
+        raise typer.BadParameter(f"{text!r}; write for example chosen=better")
     return Column(role, column)
 
 
-Benchmark = Annotated[
-    str, Argument(help="rm-bench, reward-bench-2, mini ..., or a file of pairs.")
-]
-AllowMissing = Annotated[
-    bool,
-    Option("--allow-missing", help="Count NaN as missing instead of stopping."),
-]
-Truncate = Annotated[
-    str | None,
-    Option(help="left keeps the answer, right the prompt; else raise."),
-]
-Results = Annotated[
-    list[str], Argument(help="Folders, files or globs of scores and pairs.")
-]
-Columns = Annotated[
-    list[Column] | None,
-    Option(
-        "--column",
-        parser=parse_column,
-        help="chosen=better: columns of a file of pairs; repeat.",
-    ),
-]
+ALLOW_MISSING = switch("Count NaN as missing instead of stopping.", "--allow-missing")
+BENCHMARK = argument("rm-bench, reward-bench-2, mini ..., or a file of pairs.")
+COLUMN = option(
+    "chosen=better: columns of a file of pairs; repeat.", parser=parse_column
+)
+RESULTS = argument("Folders, files or globs of scores and pairs.")
+TRUNCATE = option("left keeps the answer, right the prompt; else raise.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextOptions:
+@dataclass(kw_only=True)
+class Texts:
     """Where the texts are."""
 
-    path: Annotated[
-        Path | None,
-        Option(help="Benchmark file or folder; else it is downloaded."),
-    ] = None
-    column: Columns = None
-
-    def load_responses(self, benchmark: str) -> pd.DataFrame:
-        """Return the responses of a benchmark by its name, or of a file of pairs."""
-        file = Path(benchmark)
-        is_file = file.is_file() or file.suffix.lower() in SUFFIXES
-        if is_file and self.path is None:
-            return load_pairs(benchmark, self.column)
-        refuse({"column": self.column}, "is for a file of pairs")
-        return benchmarks.load(benchmark, path=self.path)
+    path: Path | None = option("Benchmark file or folder; else it is downloaded.")
+    column: list[Column] | None = COLUMN
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutOptions:
+@dataclass(kw_only=True)
+class Out:
     """Where a run stores and writes its work."""
 
-    store: Annotated[
-        str | None,
-        Option(help="Folder or URL that keeps every batch: rerun to resume."),
-    ] = None
-    out: Annotated[
-        Path | None,
-        Option("--out", "-o", help="File to write; else the result is printed."),
-    ] = None
-    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress on stderr.")] = (
-        False
+    store: str | None = option("Folder or URL that keeps every batch: rerun to resume.")
+    out: Path | None = option(
+        "File to write; else the result is printed.", "--out", "-o"
     )
+    quiet: bool = switch("No progress on stderr.", "--quiet", "-q")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions(OutOptions):
+@dataclass(kw_only=True)
+class Run(Out):
     """The same, and how a run over a benchmark shares its work."""
 
-    name: Annotated[
-        list[str] | None,
-        Option(help="What MODEL is called in tables; repeat for each."),
-    ] = None
-    shard: Annotated[
-        str | None, Option(help="3/16: only the third of sixteen parts.")
-    ] = None
-    cluster: Annotated[
-        str | None,
-        Option(help="ray, or ray://host:port: score on a Ray cluster."),
-    ] = None
+    name: list[str] | None = option("What MODEL is called in tables; repeat for each.")
+    shard: str | None = option("3/16: only the third of sixteen parts.")
+    cluster: str | None = option("ray, or ray://host:port: score on a Ray cluster.")
 
     def check_out(self) -> None:
         """Raise before a long run where its table could not be written after it."""
@@ -129,124 +104,105 @@ class RunOptions(OutOptions):
             check_target(self.out)
             check_writable(self.out)
 
-    def run_keywords(self) -> Options:
+    def run_keywords(self) -> Keywords:
         """Return keywords of `rmlab.score` and `rmlab.prefer`."""
-        keywords = pick_given(self, RunOptions)
+        keywords = pick_given(self, Run)
         keywords.pop("out", None)
         keywords["progress"] = not keywords.pop("quiet", False)
         return keywords
 
 
-@dataclass(frozen=True, kw_only=True)
-class LocalOptions:
+@dataclass(kw_only=True)
+class Local:
     """A model on this machine."""
 
-    device: Annotated[
-        str | None,
-        Option(help="cpu, cuda, cuda:1 ...; else the GPU where there is one."),
-    ] = None
-    dtype: Annotated[
-        str | None,
-        Option(help="float32, bfloat16 or float16; else chosen for the device."),
-    ] = None
-    revision: Annotated[
-        str | None, Option(help="Branch, tag or commit on the hub.")
-    ] = None
-    trust_remote_code: Annotated[
-        bool,
-        Option("--trust-remote-code", help="Run code that comes with the model."),
-    ] = False
+    device: str | None = option("cpu, cuda, cuda:1 ...; else the GPU if there is one.")
+    dtype: str | None = option(
+        "float32, bfloat16 or float16; else chosen for the device."
+    )
+    revision: str | None = option("Branch, tag or commit on the hub.")
+    trust_remote_code: bool = switch(
+        "Run code that comes with the model.", "--trust-remote-code"
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClassifierOptions(LocalOptions):
-    """A reward model on this machine."""
-
-    head: Annotated[
-        str | None,
-        Option(help="Name of the reward head; else found by its weights."),
-    ] = None
-    allow_pickle: Annotated[
-        bool,
-        Option("--allow-pickle", help="Load pickled weights, which can run code."),
-    ] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServerOptions:
+@dataclass(kw_only=True)
+class Server:
     """A reward model behind a server."""
 
-    url: Annotated[
-        str | None,
-        Option(
-            help="Address of the server that has MODEL, e.g. http://127.0.0.1:8000."
-        ),
-    ] = None
-    kind: Annotated[str | None, Option(help=f"What serves it: {', '.join(KINDS)}.")] = (
-        None
-    )
-    tokenizer: Annotated[
-        str | None, Option(help="Folder or id of a served model's tokenizer.")
-    ] = None
-    key: Annotated[
-        str | None,
-        Option(help="Environment variable that holds the server's key."),
-    ] = None
+    url: str | None = option("Address of the server that has MODEL.")
+    kind: str | None = option(f"What serves it: {', '.join(KINDS)}.")
+    tokenizer: str | None = option("Folder or id of a served model's tokenizer.")
+    key: str | None = option("Environment variable that holds the server's key.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class EncodingOptions:
-    """How conversations become tokens."""
-
-    template: Annotated[
-        str | None,
-        Option(help="Named format or a Jinja file; else the tokenizer's own."),
-    ] = None
-    max_length: Annotated[
-        int | None,
-        Option(help="Longest text in tokens; else the window.", min=2),
-    ] = None
-    truncate: Truncate = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions(ServerOptions, ClassifierOptions, EncodingOptions):
+@dataclass(kw_only=True)
+class RewardModel(Local, Server):
     """A reward model, here or behind a server."""
 
-    def model_keywords(self) -> Options:
+    allow_pickle: bool = switch(
+        "Load pickled weights, which can run code.", "--allow-pickle"
+    )
+    template: str | None = option("Named format or a Jinja file; else the tokenizer's.")
+    max_length: int | None = option("Longest text in tokens; else the window.", min=2)
+    truncate: str | None = TRUNCATE
+
+    def model_keywords(self) -> Keywords:
         """Return keywords of `rmlab.classifier`, or with --url of `rmlab.remote`."""
-        local = pick_given(self, ClassifierOptions)
-        served = pick_given(self, ServerOptions)
-        encoding = pick_given(self, EncodingOptions)
-        if self.url:
-            refuse(local, "does not go with --url")
-            refuse({"kind": not self.kind}, "give it with --url")
-            del served["url"]
-            return encoding | served
-        refuse(served, "give --url with it")
-        return encoding | local
+        keywords = pick_given(self, RewardModel)
+        if self.url is None:
+            refuse(pick_given(self, Server), "give --url with it")
+            return keywords
+        refuse(pick_given(self, Local), "does not go with --url")
+        if self.kind is None:
+            refuse(["kind"], "give it with --url")
+        del keywords["url"]
+        return keywords
+
+    def open_models(self, names: list[str]) -> tuple[list[Model], Keywords]:
+        """Models behind --url, or the names and keywords of models on this machine."""
+        keywords = self.model_keywords()
+        if self.url is None:
+            return [*names], keywords
+        models: list[Model] = []
+        for name in names:
+            models.append(servers.remote(self.url, model=name, **keywords))
+        return models, {}
 
 
-def load_pairs(file: str, given: list[Column] | None) -> pd.DataFrame:
+def load_texts(
+    benchmark: str, path: Path | None, columns: list[Column] | None
+) -> pd.DataFrame:
+    """The responses of a benchmark by its name, or of a file of pairs."""
+    file = Path(benchmark)
+    is_file = file.is_file() or file.suffix.lower() in SUFFIXES
+    if is_file and path is None:
+        return load_pairs(file, columns)
+    if columns:
+        refuse(["column"], "is for a file of pairs")
+    return benchmarks.load(benchmark, path=path)
+
+
+def load_pairs(file: Path, columns: list[Column] | None) -> pd.DataFrame:
     """The texts of a file of pairs; a role may have several columns."""
-    columns: dict[str, list[str]] = {}
-    for role, column in given or ():
-        columns.setdefault(role, []).append(column)
-    return benchmarks.load_preferences(file, columns=columns)
+    roles: dict[str, list[str]] = {}
+    for role, column in columns or ():
+        roles.setdefault(role, []).append(column)
+    return benchmarks.load_preferences(file, columns=roles)
 
 
-def pick_given(command: object, group: type) -> Options:
+def pick_given(command: object, group: type) -> Keywords:
     """The options of a group that were given."""
-    options = {}
+    keywords = {}
     for field in fields(group):
         value = getattr(command, field.name)
         if value not in (None, False, []):
-            options[field.name] = value
-    return options
+            keywords[field.name] = value
+    return keywords
 
 
-def refuse(options: Options, reason: str) -> None:
-    """Raise where one of the options was given, which do not fit the others."""
-    flags = [f"--{name.replace('_', '-')}" for name in options if options[name]]
+def refuse(names: Iterable[str], reason: str) -> None:
+    """Raise, if there are any, naming the options that do not fit the others."""
+    flags = [f"--{name.replace('_', '-')}" for name in names]
     if flags:
-        raise BadParameter(reason, param_hint=", ".join(flags))
+        raise typer.BadParameter(reason, param_hint=", ".join(flags))

@@ -182,7 +182,7 @@ def _draw_points(
             se=means.se,
             low=means.low,
             high=means.high,
-            n_prompts=means.n_prompts,
+            n_prompts=means.n_pairs,
             missing=means.missing,
             reason=pd.Series(reason, dtype="str"),
             chance=1 / n if is_benchmark else chance,
@@ -310,7 +310,7 @@ def best_of_gain(
         p=test.p,
         direction=np.select([test.low > 0, test.high < 0], ["up", "down"], "open"),
         peak=peaks.loc[table["model_a"]].to_numpy(),
-        n_prompts=test.n_prompts,
+        n_prompts=test.n_pairs,
         missing=test.missing,
         reason=pd.Series(reason, dtype="str"),
     )

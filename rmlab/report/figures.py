@@ -98,12 +98,11 @@ def save_figure(
 
 def _split_formats(path: Path, formats: str | Sequence[str]) -> tuple[Path, list[str]]:
     """The path without the suffix of a format, and the formats to write."""
-    suffix = path.suffix.removeprefix(".")
-    if suffix in _FORMATS:
-        return path.with_suffix(""), [suffix]
-    if suffix.lower() in _OTHER_IMAGES:  # not of "gemma-2.5"
-        raise DataError(f"path: {path.name!r}", f"end it in one of {_FORMATS}")
     names = [formats] if isinstance(formats, str) else list(formats)
+    suffix = path.suffix.removeprefix(".").lower()
+    if suffix in (*_FORMATS, *_OTHER_IMAGES):  # not of "gemma-2.5"
+        path = path.with_suffix("")
+        names = [suffix]
     for name in names:
         if name not in _FORMATS:
             raise DataError(f"formats: {name!r}", nearest(name, _FORMATS))

@@ -205,12 +205,11 @@ def show(table: pd.DataFrame) -> ShownTable:
         return ShownTable(_format_cells(table), caption)
 
     cells = print_cells(table)
-    # The reason of a missing number stands last.
-    n_hidden = max(len(cells.columns) - _MOST_COLUMNS, 0)
-    is_last = cells.columns[-1] == "reason"
-    end = len(cells.columns) - is_last
-    hidden = cells.columns[end - n_hidden : end]
-    if n_hidden:
+    if "reason" in cells:
+        n_before = min(len(cells.columns), _MOST_COLUMNS) - 1
+        cells.insert(n_before, "reason", cells.pop("reason"))
+    hidden = cells.columns[_MOST_COLUMNS:]
+    if len(hidden):
         caption = f"{caption} Also in the table: {', '.join(hidden)}.".strip()
     if "group" in hidden:
         caption = caption.replace(_LETTERS, "")

@@ -20,6 +20,7 @@ from rmlab.tables import ITEM, KEY, PROMPT, DataError, refuse_repeats
 
 _FIRST = ["rank", "model", "overall", "low", "high", "kind"]
 _LAST = ["rank_low", "rank_high", "group"]
+_COMPARED = ("model", "mean_rank", "mean", "outside", "reason")
 
 
 def leaderboard(
@@ -75,9 +76,8 @@ def leaderboard(
     frame = summary_frame(items, names, result)
 
     is_blind = frame["model"].map(is_baseline)
-    kind = pd.Series("model", index=frame.index).mask(is_blind, "baseline")
-    ranks = rank_columns(items, result, confidence)
-    frame = frame.assign(kind=kind, **ranks)
+    frame["kind"] = np.where(is_blind, "baseline", "model")
+    frame = frame.assign(**rank_columns(items, result, confidence))
     if "prior_sets" in frame and frame["prior_sets"].isna().all():
         frame = frame.drop(columns="prior_sets")
 
@@ -139,29 +139,32 @@ def compare_benchmarks(
         "mean_rank": _mean_rank(overall),
         "mean": overall.mean(axis=1, skipna=False),
     }
-    printed = published("seven-benchmarks").set_index("model")
-    printed = printed.reindex(numbers.index.str.rsplit("/").str[-1])
-    outside = pd.Series("", index=numbers.index)
-    reasons = pd.Series("", index=numbers.index)
+    notes = pd.DataFrame({"outside": "", "reason": ""}, index=numbers.index)
     for name in benchmarks:
-        is_taken = name in ("model", "mean_rank", "mean", "outside", "reason")
-        column = f"benchmark {name}" if is_taken else name
+        low = numbers["low"][name]
+        high = numbers["high"][name]
+        column = f"benchmark {name}" if name in _COMPARED else name
         columns[column] = overall[name]
-        columns[f"{column}_low"] = numbers["low"][name]
-        columns[f"{column}_high"] = numbers["high"][name]
+        columns[f"{column}_low"] = low
+        columns[f"{column}_high"] = high
         if name in SEVEN_BENCHMARKS:
-            print_of = printed[SEVEN_BENCHMARKS[name]].to_numpy("float64")
-            columns[f"{column}_printed"] = pd.Series(print_of, index=numbers.index)
-            low, high = numbers["low"][name], numbers["high"][name]
+            printed = _printed_scores(name, numbers.index)
+            columns[f"{column}_printed"] = printed
             # Printed in per cent with one digit.
-            is_outside = (print_of < low - 5e-4) | (print_of > high + 5e-4)
-            outside += is_outside.map({True: f", {name}", False: ""})
+            is_outside = (printed < low - 5e-4) | (printed > high + 5e-4)
+            notes.loc[is_outside, "outside"] += f", {name}"
         reason = numbers["reason"][name].fillna("not scored")
-        reasons += (f"; {name}: " + reason).where(reason != "", "")
-    columns["outside"] = outside.str.removeprefix(", ")
-    columns["reason"] = reasons.str.removeprefix("; ")
-    frame = pd.DataFrame(columns).reset_index()
+        notes["reason"] += (f"; {name}: " + reason).where(reason != "", "")
+    notes = notes.apply(lambda column: column.str.lstrip(",; "))
+    frame = pd.DataFrame(columns).join(notes).reset_index()
     return frame.sort_values("mean_rank", kind="stable", ignore_index=True)
+
+
+def _printed_scores(benchmark: str, models: pd.Index) -> pd.Series:
+    """What model cards print for models of these names, without their owners."""
+    table = published("seven-benchmarks").set_index("model")
+    column = table[SEVEN_BENCHMARKS[benchmark]].astype(float)
+    return column.reindex(models.str.rsplit("/").str[-1]).set_axis(models)
 
 
 def _mean_rank(overall: pd.DataFrame) -> pd.Series:
@@ -183,44 +186,42 @@ def with_baselines(
     already.
     """
     present = {name for name in table["model"].unique() if is_baseline(name)}
-    if responses is None and present:
-        return table
-    if responses is None:
-        return pd.concat([table, _draw_rows(table)], ignore_index=True)
+    items = table.drop_duplicates(KEY if "score" in table else ITEM)
     # One score for all answers ties every comparison, which ranks nothing.
-    absent = baselines.ALL.keys() - present - {"constant"}
-    scorers = [scorer for name, scorer in baselines.ALL.items() if name in absent]
-    rows = [_score_rows(table, responses, scorer) for scorer in scorers]
-    return pd.concat([table, *rows], ignore_index=True)
+    absent = [name for name in baselines.NAMES if name not in {*present, "constant"}]
+    if responses is not None and absent:
+        rows = _score_rows(items, adopt_name(responses, table), absent)
+    elif responses is None and not present:
+        rows = _draw_rows(items)
+    else:
+        return table
+    return pd.concat([table, rows], ignore_index=True)
 
 
-def _draw_rows(table: pd.DataFrame) -> pd.DataFrame:
+def _draw_rows(items: pd.DataFrame) -> pd.DataFrame:
     """The rows of a model whose scores (or margins) are drawn."""
-    is_scores = "score" in table
-    items = table.drop_duplicates(KEY if is_scores else ITEM)
     draw = np.random.default_rng(0).normal(size=len(items))
-    if is_scores:
-        return items.assign(model=baselines.DRAWN, score=draw)
-    outcome = tables.outcome(draw)
-    return items.assign(model=baselines.DRAWN, margin=draw, outcome=outcome)
+    drawn = items.assign(model=baselines.DRAWN)
+    if "score" in items:
+        return drawn.assign(score=draw)
+    return drawn.assign(margin=draw, outcome=tables.outcome(draw))
 
 
 def _score_rows(
-    table: pd.DataFrame, responses: pd.DataFrame, scorer: baselines.Baseline
+    items: pd.DataFrame, responses: pd.DataFrame, names: list[str]
 ) -> pd.DataFrame:
-    """The rows of a scorer that reads the texts of `table`."""
-    is_scores = "score" in table
-    item = KEY if is_scores else ITEM
-    scores = scoring.score(adopt_name(responses, table), scorer, progress=False)
-    scored = scores if is_scores else pairs(scores)
-    scored = scored.drop(columns="family", errors="ignore")
-
-    family = table.columns.intersection(["family"])
-    items = table.drop_duplicates(item)[[*item, *family]]
-    rows = items.merge(scored, how="left", on=item)
+    """The rows of baselines that read the texts of `items`."""
+    scored = scoring.score(responses, names, progress=False)
+    key = KEY
+    if "score" not in items:
+        scored = pairs(scored)
+        key = ITEM
+    own = items.columns.intersection([*key, "family"])
+    texts = scored.drop(columns="family", errors="ignore")
+    rows = items[own].merge(texts, how="left", on=key)
     without_text = rows[rows["model"].isna()]
     if len(without_text):
         first = without_text[PROMPT].iloc[0].to_dict()
         problem = f"responses: no text for {len(without_text)} rows, the first {first}"
         raise DataError(problem, "pass the responses of the table")
-    return rows.reindex(columns=table.columns)
+    return rows.reindex(columns=items.columns)

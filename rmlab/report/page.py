@@ -11,15 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-import numpy as np
 import pandas as pd
 
 from rmlab import metrics, plots
 from rmlab.benchmarks.registry import benchmark_of, benchmarks_by_name
-from rmlab.estimation.items import require_item_columns
 from rmlab.estimation.ties import TIES
 from rmlab.io.native import sha256
-from rmlab.metrics.pairing import as_pairs
 from rmlab.records import expand_path, write_file
 from rmlab.report import formats
 from rmlab.report.figures import AnyFigure, draw_figure, root_figure
@@ -31,8 +28,7 @@ from rmlab.report.sources import (
     read_results,
 )
 from rmlab.scorers.base import Provenance
-from rmlab.stats.ranking import MOST_MODELS
-from rmlab.tables import ITEM, LEVELS, DataError
+from rmlab.tables import LEVELS, DataError
 from rmlab.text import escape_html, format_csv, visible
 from rmlab.version import __version__
 from rmlab.widgets.comparisons import Comparisons
@@ -40,9 +36,7 @@ from rmlab.widgets.comparisons import Comparisons
 _MOST_PANELS = 6  # models with a figure of their own: the best
 _MOST_BARS = 30  # models in the figure of easy, normal, hard
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
-_MIB = 2**20
 _DOTS = 120  # per inch, of the figures in a page
-MOST_TEXT = 20.0  # MiB of a benchmark
 
 
 class _Drawing(NamedTuple):
@@ -60,7 +54,6 @@ def write_report(
     responses: pd.DataFrame | None = None,
     texts: bool = False,
     title: str = "Reward models",
-    cluster: str | None = None,
 ) -> Path:
     """Write one HTML file with a section for each benchmark.
 
@@ -82,12 +75,10 @@ def write_report(
         The texts of benchmarks in `source`: they add the baselines that read them.
         Custom data are matched by domain and id, whatever their files are called.
     texts : bool
-        Whether prompts, answers and notes of `responses` are in the page. Beyond 20 MiB
-        of a benchmark these are of a random sample of prompts, and the page says so.
+        Whether prompts, answers and notes of `responses` are in the page. A browser
+        bears about 50 MB: of a large benchmark pass a sample of the prompts.
     title : str
         Heading of the page.
-    cluster : str, optional
-        Column that names a cluster of prompts, as in `rmlab.summary`.
 
     Returns
     -------
@@ -111,12 +102,11 @@ def write_report(
         remedy = "pass responses=rmlab.load(...), the benchmark that was scored"
         raise DataError("texts: there are no texts", remedy)
 
-    limit = MOST_TEXT if texts else 0.0
     sections = []
     for name in [*results.tables]:
         # Taken out: a large table is not held beside the one with baselines.
         table = results.tables.pop(name)
-        section = _section(name, table, texts_by_benchmark.get(name), limit, cluster)
+        section = _section(name, table, texts_by_benchmark.get(name), texts)
         sections.append(section)
     return write_page(out, title, sections, results.files)
 
@@ -125,26 +115,19 @@ def _section(
     name: str,
     table: pd.DataFrame,
     responses: pd.DataFrame | None,
-    text_limit: float,
-    cluster: str | None,
+    texts: bool,
 ) -> dict[str, object]:
     """The section of a benchmark, as page.html reads it."""
     provenance = table.attrs.pop("provenance")
-    if cluster is not None:
-        require_item_columns(table, [], [cluster])
-        table = table.assign(family=table[cluster])
     table = with_baselines(table, responses)
     board = leaderboard(table, common=None)
     models = board[board["kind"] == "model"]
     benchmark = benchmark_of(table)
     data = Comparisons(table, responses)
-    explorer = explorer_data(data, text_limit)
+    explorer = explorer_data(data, texts)
 
     style_column = "style" if "style" in table else "chosen_style"
     has_styles = bool(table[style_column].notna().all())
-    needs_pairs = benchmark.needs == "pairs"
-    if not has_styles and needs_pairs and data.responses is not None:
-        table = _add_length(table, data.responses, data)
     missing = ""
     figures = []
     if board["overall"].isna().all():
@@ -163,7 +146,6 @@ def _section(
         "missing": missing,
         "below_chance": models["model"][models["high"] < benchmark.lowest_chance],
         "n_models": len(models),
-        "n_ranked": MOST_MODELS,
         "numbers": board,
         "board": board_html(board, _links(data), name),
         "caption": formats.describe(board),
@@ -175,40 +157,21 @@ def _section(
 
 def _scoring_dates(provenance: Mapping[str, Provenance]) -> str:
     """The day on which the models were scored, or the first and the last day."""
-    started = [entry["started"] for entry in provenance.values() if "started" in entry]
-    days = sorted(str(time)[:10] for time in started)
+    started = [str(entry.get("started", "")) for entry in provenance.values()]
+    days = sorted({time[:10] for time in started} - {""})
     return " to ".join(dict.fromkeys(days[:1] + days[-1:]))
-
-
-def _add_length(
-    table: pd.DataFrame, responses: pd.DataFrame, data: Comparisons
-) -> pd.DataFrame:
-    """Pairs with a column `length`: whether the chosen answer is shorter or longer.
-
-    Lengths within a quarter of each other are equal. `responses`: those of the rows of
-    `data.answers`.
-    """
-    n_characters = responses["response"].str.len().to_numpy()
-    ratio = n_characters[data.chosen] / n_characters[data.rejected]
-    names = ["shorter", "equal", "longer"]
-    length = pd.cut(ratio, [0, 1 / 1.25, 1.25, np.inf], labels=names)
-    return as_pairs(table).merge(data.items[ITEM].assign(length=length), on=ITEM)
 
 
 def _links(data: Comparisons) -> dict[str, dict[str, str]]:
     """What the numbers of each column count, as fields of the explorer's selection."""
     columns = data.benchmark.subset_names
-    links: dict[str, dict[str, str]] = {}
+    links = {}
     for name in data.prompts["subset"].unique():
         links[columns.get(name, name)] = {"subset": name}
-    for name in data.prompts["domain"].unique():
-        links[name] = {"domain": name}
-    for name in data.benchmark.sections:
-        links[name] = {"subset": name}
-    for level in LEVELS:
-        links[level] = {"level": level}
-    links["overall"] = {}
-    return links
+    links |= {name: {"domain": name} for name in data.prompts["domain"].unique()}
+    links |= {name: {"subset": name} for name in data.benchmark.sections}
+    links |= {level: {"level": level} for level in LEVELS}
+    return links | {"overall": {}}
 
 
 def _figures(
@@ -244,11 +207,6 @@ def _figures(
         is_tie = best["domain"] == TIES
         curve = metrics.best_of_curve(best[~is_tie])
         yield _Drawing("best-of", plots.plot_best_of(curve), curve)
-    elif "length" in best:
-        shares = metrics.accuracy(best, by=["model", "length"], average="prompts")
-        lengths = shares.dropna(subset=["low"])
-        if len(lengths):
-            yield _Drawing("length", plots.plot_forest(lengths), lengths)
 
 
 def write_page(
@@ -289,35 +247,25 @@ def write_explorer(
     *,
     title: str,
 ) -> Path:
-    """Write a page with the explorer alone, of scores or pairs and all their texts."""
-    explorer = explorer_data(Comparisons(table, responses), np.inf)
+    """Write a page with the explorer alone, of scores or pairs and their texts."""
+    explorer = explorer_data(Comparisons(table, responses), texts=True)
     return write_page(out, title, [{"explorer": explorer}])
 
 
-def explorer_data(data: Comparisons, text_limit: float) -> dict[str, object]:
-    """The explorer's data, as lines of JSON: all columns, then a prompt's texts a line.
-
-    `text_limit`: MiB of texts; beyond it those of a random sample of prompts.
+def explorer_data(data: Comparisons, texts: bool) -> dict[str, object]:
+    """The explorer's data, as lines of JSON: all columns, then a line for each prompt,
+    which has its texts if they are wanted.
     """
-    sizes = np.array([len(text) for text in data.searchable]) / _MIB
-    has_text = np.zeros(len(sizes), bool)
-    if data.responses is not None:
-        order = np.random.default_rng(0).permutation(len(sizes))
-        fits = np.cumsum(sizes[order]) <= text_limit
-        has_text[order[fits]] = True
-
     lines = [_script_json(data.payload(as_text=True))]
-    for number in range(len(sizes)):
-        texts = data.texts(number) if has_text[number] else {}
-        lines.append(_script_json(texts))
+    for number in range(len(data.prompts)):
+        lines.append(_script_json(data.texts(number) if texts else {}))
 
     name = str(data.prompts["benchmark"].iloc[0])
     return {
         "benchmark": visible(name),
         "title": benchmark_title(name),
-        "n_texts": int(has_text.sum()),
-        "n_prompts": len(sizes),
-        "mib": (sizes[has_text].sum(), sizes.sum()),
+        "has_texts": texts,
+        "n_prompts": len(data.prompts),
         "data": "\n".join(lines),
     }
 

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from glob import glob, has_magic
+from glob import escape, glob
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, cast
@@ -58,22 +58,26 @@ def read_results(source: Source) -> Results:
     """All results in folders, globs, files, or tables of scores or pairs."""
     is_entry = isinstance(source, str | PathLike | pd.DataFrame)
     entries = cast("Sequence[Entry]", [source] if is_entry else source)
-    checked: list[pd.DataFrame] = []
+    frames: list[pd.DataFrame] = []
     paths: list[Path] = []
+    texts: list[pd.DataFrame] = []
     for entry in entries:
         if isinstance(entry, pd.DataFrame):
-            checked.append(check_table(entry))
-        else:
-            paths += _result_files(entry)
-    if checked:
-        return Results(_tables_by_benchmark(checked), [], {})
+            frames.append(check_table(entry))
+            continue
+        for path in _result_files(entry):
+            frame = _read_results_file(path)
+            frames.append(frame)
+            paths.append(path)
+            if not {*frame["benchmark"]} <= benchmarks_by_name().keys():
+                with suppress(DataError):  # a file of scores alone has no texts
+                    texts.append(load_preferences(path))
 
-    frames = [_read_results_file(path) for path in paths]
     tables = _tables_by_benchmark(frames)
-    texts = _read_texts(paths, frames)
-    if texts is None:
+    if not texts:
         return Results(tables, paths, {})
-    return Results(tables, paths, match_texts(texts, tables))
+    responses = pd.concat(texts, ignore_index=True).drop_duplicates(KEY)
+    return Results(tables, paths, match_texts(responses, tables))
 
 
 def check_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -89,20 +93,6 @@ def _tables_by_benchmark(frames: Sequence[pd.DataFrame]) -> dict[str, pd.DataFra
         for name, part in frame.groupby("benchmark", sort=False):
             parts.setdefault(str(name), []).append(part)
     return {name: join_tables(tables) for name, tables in parts.items()}
-
-
-def _read_texts(
-    paths: Sequence[Path], frames: Sequence[pd.DataFrame]
-) -> pd.DataFrame | None:
-    """The texts in files of custom pairs; None where there are none."""
-    texts = []
-    for path, frame in zip(paths, frames, strict=True):
-        if not {*frame["benchmark"]} <= benchmarks_by_name().keys():
-            with suppress(DataError):  # a file of scores alone has no texts
-                texts.append(load_preferences(path))
-    if not texts:
-        return None
-    return pd.concat(texts, ignore_index=True).drop_duplicates(KEY)
 
 
 def match_texts(
@@ -137,16 +127,17 @@ def _has_texts(table: pd.DataFrame, responses: pd.DataFrame) -> bool:
 
 def provenance_table(provenance: Mapping[str, Provenance]) -> pd.DataFrame:
     """How the models were scored, one row each, without empty columns."""
-    rows = []
-    for name, entry in provenance.items():
-        row = {"name": name}
-        for field in _PROVENANCE:
-            if entry.get(field):
-                text = str(entry[field]).strip("{}")
-                row[field] = textwrap.shorten(text, _LONGEST, placeholder="…")
-        rows.append(row)
-    frame = pd.DataFrame(rows).reindex(columns=["name", *_PROVENANCE])
-    return frame.dropna(axis="columns", how="all").fillna("")
+    entries = pd.DataFrame.from_dict(dict(provenance), orient="index")
+    fields = entries.reindex(columns=_PROVENANCE).map(_shorten)
+    fields = fields.loc[:, (fields != "").any()]
+    return fields.rename_axis("name").reset_index()
+
+
+def _shorten(value: object) -> str:
+    """A value of provenance as a cell; what is missing or None is empty."""
+    is_blank = not value or value != value
+    text = "" if is_blank else str(value).strip("{}")
+    return textwrap.shorten(text, _LONGEST, placeholder="…")
 
 
 def _result_files(source: str | PathLike[str]) -> list[Path]:
@@ -154,26 +145,20 @@ def _result_files(source: str | PathLike[str]) -> list[Path]:
     path = expand_path(source)
     if path.is_file():
         return [path]
-    if path.is_dir():
-        candidates = [*path.rglob("*")]
-    elif has_magic(str(path)):
-        candidates = [Path(name) for name in glob(str(path), recursive=True)]
-    else:
-        raise DataError(f"{path}: no such file or folder", "check the path")
-    files = sorted(filter(_is_result, candidates))
+    pattern = f"{escape(str(path))}/**/*" if path.is_dir() else str(path)
+    candidates = [Path(name) for name in sorted(glob(pattern, recursive=True))]
+    files = [file for file in candidates if _is_result(file)]
     if not files:
-        problem = f"{path}: no result files ({', '.join(SUFFIXES)})"
-        raise DataError(problem, "write them with rmlab score -o")
+        problem = f"{path}: no such file, or no result files ({', '.join(SUFFIXES)})"
+        raise DataError(problem, "check the path, or write one with rmlab score -o")
     return files
 
 
 def _is_result(path: Path) -> bool:
-    if path.suffix.lower() not in SUFFIXES or not path.is_file():
+    """Whether a file may hold scores; those in a store are its records."""
+    if path.suffix.lower() not in SUFFIXES or path.name.endswith(SIDECAR):
         return False
-    if path.name.startswith(".") or path.name.endswith(SIDECAR):
-        return False
-    is_in_store = any(path.parent.glob("*.records"))
-    return not is_in_store
+    return path.is_file() and not any(path.parent.glob("*.records"))
 
 
 def _read_results_file(path: Path) -> pd.DataFrame:

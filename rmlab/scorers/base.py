@@ -353,11 +353,11 @@ def hash_parts(parts: Mapping[str, object] | Sequence[object]) -> str:
 
 def collect_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:
     """Return the scores in the order of the texts; NaN where there is none."""
-    scores = np.full(len(texts), np.nan)
-    for positions, values in scorer.stream(texts):
-        rows = check_rows(values, len(positions), scorer, scorer.name)
-        scores[positions] = rows[:, 0]
-    return scores
+    batches = (
+        (positions, check_rows(values, len(positions), scorer, scorer.name))
+        for positions, values in scorer.stream(texts)
+    )
+    return fill(batches, len(texts))
 
 
 def gather_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:

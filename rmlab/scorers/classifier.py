@@ -21,13 +21,12 @@ from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.classification import head_keys, label_weights, split
 from rmlab.scorers.models.heads import Head, choose
-from rmlab.scorers.reads import ENDS, Read, find_ends
+from rmlab.scorers.reads import ENDS, Read
 from rmlab.tables import DataError, check_option, nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from rmlab.inference.backbone import Backbone
     from rmlab.scorers.readout import LoadedModel, Readout
 
 _POOLING = {"last": Read.LAST, "before_pad": Read.BEFORE_PAD}
@@ -246,44 +245,34 @@ class Classifier(LocalScorer["Readout"]):
         return tuple(_POOLING[pooling] if read in ENDS else read for read in reads)
 
     def token_rewards(self, encoded: Encoded, text: int) -> tuple[Ids, Floats] | None:
-        """Token ids of an answer, and the score if the text ended at each; None where a
-        model sees what follows.
+        """Token ids of an answer, and the score if the text ended at each; None where
+        texts with a common beginning do not share it.
         """
         backbone, readout = self.parts
-        with self.checkpoint.evaluating():
+        ids = encoded.ids[text]
+        with self.evaluating():
+            packing = backbone.packing
             is_whole = set(readout.reads) & {Read.MEAN, Read.STEPS}
-            if is_whole or not _is_causal(backbone):
+            if is_whole or packing.refused or not packing.shares:
                 return None
-            ids = encoded.ids[text]
-            start = int(encoded.response_start[text])
-            everywhere = np.arange(len(ids))
             (batch,) = backbone.hidden(
-                [ids], [everywhere], groups=[0], budget=self.max_batch_tokens
+                [ids], [np.arange(len(ids))], groups=[0], budget=self.max_batch_tokens
             )
-        # Where the head looks when the text ends at a token: there, and at what it
-        # reads of the prompt.
-        located = readout.locate(self.encoder, encoded, np.array([text]))
-        ends = everywhere[start:]
-        positions = np.tile(located.positions[0], (len(ends), 1))
-        for column, read in enumerate(readout.reads):
-            if read in ENDS:
-                read_ends = find_ends(read, ids, self.encoder.padding)
-                positions[:, column] = read_ends[start:]
-        where = [*batch.where[0][positions]]
-        rows = Batch(np.zeros(len(ends), np.intp), batch.rows, where)
-        return ids[start:], _read_rows(readout, rows)
-
-
-def _read_rows(readout: "Readout", batch: Batch) -> Floats:
-    from rmlab.scorers.readout import Places
-
-    n_texts = len(batch.where)
-    counts = np.ones((n_texts, len(readout.reads)), np.intp)
-    places = Places(batch.where, counts)
-    texts = np.arange(n_texts)
-    outputs = readout.read(batch._replace(texts=texts), places)
-    scores = readout.score(outputs.cpu().double().numpy(), places, texts)
-    return scores.astype(np.float64)
+        # The beginnings of the text, which all read its states.
+        start = int(encoded.response_start[text])
+        beginnings = [ids[:stop] for stop in range(start + 1, len(ids) + 1)]
+        n = len(beginnings)
+        texts = Encoded(
+            ids=beginnings,
+            response_start=np.full(n, start),
+            groups=np.zeros(n, np.intp),
+            truncated=np.zeros(n, bool),
+        )
+        places = readout.locate(self.encoder, texts, np.arange(n))
+        where = [batch.where[0][positions] for positions in places.positions]
+        outputs = readout.read(Batch(np.arange(n), batch.rows, where), places)
+        rewards = readout.score(outputs.cpu().double().numpy(), places, np.arange(n))
+        return ids[start:], rewards.astype(np.float64)
 
 
 def _choose_head(
@@ -362,16 +351,3 @@ def _count_masked(encoder: TextEncoder) -> int:
     (ids,) = encode(encoder.tokenizer, ["a"], ["b"], **options).ids
     bos = encoder.tokenizer.bos_token_id
     return int(ids[0] == ids[1] == bos)
-
-
-def _is_causal(backbone: "Backbone") -> bool:
-    """Whether a position sees only what stands before it; tried on eight tokens."""
-    import torch
-
-    size = loading.vocabulary_size(backbone.model)
-    ids = (size // 2 + np.arange(8, dtype=np.int32)) % size
-    changed = np.append(ids[:-1], ids[0])
-    positions = np.array([0, 3])
-    states = backbone.alone(ids, positions)
-    states_of_changed = backbone.alone(changed, positions)
-    return bool(torch.allclose(states, states_of_changed, atol=1e-5))

@@ -15,7 +15,6 @@ from rmlab.findings import Finding
 from rmlab.inference.encoding import Encoded, Response
 from rmlab.scorers.base import (
     Floats,
-    Ints,
     Prompt,
     Provenance,
     Scorer,
@@ -23,7 +22,6 @@ from rmlab.scorers.base import (
     Text,
     fill,
     hash_parts,
-    list_columns,
 )
 from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, complete_options
@@ -368,26 +366,12 @@ class ImplicitReward(Scorer):
 
     def stream(self, texts: Sequence[Text], /) -> Stream:
         """Yield positions in `texts` and their rewards, all at once."""
-        if texts:
-            every = np.arange(len(texts))
-            encoded = self.prepare(*list_columns(texts))
-            yield (
-                every,
-                self._subtract(
-                    lambda model: fill(model.forward(encoded, every), len(texts))
-                ),
-            )
+        n = len(texts)
+        yield np.arange(n), self._subtract(lambda model: fill(model.stream(texts), n))
 
     def score_alone(self, texts: Sequence[Text], /) -> Floats:
         """Return the rewards of the texts, each forwarded by itself."""
-        encoded = self.prepare(*list_columns(texts))
-        return self.forward_alone(encoded, np.arange(len(texts)))
-
-    def forward_alone(self, encoded: Encoded, texts: Ints, /) -> Floats:
-        """Return rewards of the texts, each forwarded by itself: the reference for
-        everything faster.
-        """
-        return self._subtract(lambda model: model.forward_alone(encoded, texts))
+        return self._subtract(lambda model: model.score_alone(texts))
 
     def token_rewards(self, encoded: Encoded, text: int) -> tuple[Ids, Floats]:
         """Token ids of a text's answer, and the reward of the answer up to and

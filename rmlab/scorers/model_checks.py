@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.findings import Check, Checks, Finding, grade, run_checks
+from rmlab.inference.planning import count_tokens
 from rmlab.scorers.base import Floats, Ids, Ints, Text, list_columns
 from rmlab.scorers.score_checks import (
     SCORE_CHECKS,
@@ -44,23 +45,19 @@ class Examined:
 
     @cached_property
     def encoded(self) -> "Encoded":
-        """All texts as tokens, however long, one order behind the other."""
-        texts = [text for order in self.orders for text in order]
-        return self.scorer.encoder.encode_uncut(*list_columns(texts))
+        """All texts of the first order as tokens, however long."""
+        return self.scorer.encoder.encode_uncut(*list_columns(self.orders[0]))
 
     @cached_property
     def lengths(self) -> Ints:
-        """Tokens of each row, in the longer order."""
-        lengths = np.array([len(ids) for ids in self.encoded.ids], np.intp)
-        longest: Ints = lengths.reshape(len(self.orders), -1).max(axis=0)
-        return longest
+        """Tokens of each row."""
+        return count_tokens(self.encoded.ids)
 
     @cached_property
     def is_long(self) -> np.ndarray:
         """Whether a row is longer than the model reads."""
-        is_cut = self.encoded.truncated.reshape(len(self.orders), -1).any(axis=0)
         longest = self.scorer.encoder.longest or np.inf
-        return np.asarray(is_cut | (self.lengths > longest))
+        return self.encoded.truncated | (self.lengths > longest)
 
     @cached_property
     def sampled(self) -> Ints:

@@ -8,7 +8,7 @@ import pandas as pd
 from rmlab.estimation.clustered import Estimate, group_means
 from rmlab.estimation.items import number_clusters
 from rmlab.metrics.pairing import unique_pairs
-from rmlab.tables import DataError, FloatArray, IntArray, group_codes
+from rmlab.tables import PROMPT, DataError, FloatArray, IntArray, group_codes
 
 
 def calibration(
@@ -93,7 +93,7 @@ def calibration(
             "low": accuracy.low,
             "high": accuracy.high,
             "n_pairs": accuracy.n_pairs,
-            "n_prompts": accuracy.n_prompts,
+            "n_prompts": predictions.count_prompts(group, n_groups),
             "missing": by_bin["missing"],
             **by_bin[list(errors)],
         }
@@ -155,8 +155,8 @@ def calibration_error(
             predictions.log_loss, confidence, bounds=(0.0, np.inf)
         )
 
-    is_tie = correct == 0.5
-    n_ties = np.bincount(predictions.model[is_tie], minlength=len(predictions.models))
+    n_models = len(predictions.models)
+    n_ties = np.bincount(predictions.model[correct == 0.5], minlength=n_models)
     reason = np.where(brier.n_pairs == 0, "no margins", log_loss.reason)
     return pd.DataFrame(
         {
@@ -169,7 +169,7 @@ def calibration_error(
             "log_loss_low": np.maximum(log_loss.low, 0.0),
             "log_loss_high": log_loss.high,
             "n_pairs": brier.n_pairs,
-            "n_prompts": brier.n_prompts,
+            "n_prompts": predictions.count_prompts(predictions.model, n_models),
             "n_ties": n_ties,
             "missing": predictions.models["missing"],
             "reason": pd.Series(reason, dtype="str"),
@@ -181,14 +181,15 @@ class _Predictions(NamedTuple):
     """The models with their number of missing margins, and the comparisons that have a
     margin, (comparisons,) each.
 
-    `model`, `group` (of model and bin) and `cluster` are numbers; `probability` (0.5 to
-    1) is that of the preferred answer to be the right one; `correct` is 1 where it is,
-    0 where it is not, 0.5 for a tie.
+    `model`, `group` (of model and bin), `prompt` and `cluster` are numbers;
+    `probability` (0.5 to 1) is that of the preferred answer to be the right one;
+    `correct` is 1 where it is, 0 where it is not, 0.5 for a tie.
     """
 
     models: pd.DataFrame
     model: IntArray
     group: IntArray
+    prompt: IntArray
     cluster: IntArray
     probability: FloatArray
     correct: FloatArray
@@ -206,6 +207,11 @@ class _Predictions(NamedTuple):
             bounds=bounds,
             confidence=confidence,
         )
+
+    def count_prompts(self, group: IntArray, n_groups: int) -> IntArray:
+        """How many prompts have a comparison in each group."""
+        members = pd.DataFrame({"group": group, "prompt": self.prompt})
+        return np.bincount(members.drop_duplicates()["group"], minlength=n_groups)
 
 
 def _predict_outcomes(
@@ -239,6 +245,7 @@ def _predict_outcomes(
         models=models,
         model=model,
         group=bins * model + bin_number,
+        prompt=group_codes(pairs, PROMPT)[0][has_margin],
         cluster=number_clusters(pairs, cluster)[has_margin],
         probability=probability,
         correct=0.5 + 0.5 * np.sign(margin),
