@@ -113,11 +113,6 @@ def _own_rows(layout, n, question):
 def _result_rows():
     """A result file of each benchmark's own runner."""
     ids = range(3)
-    rmb = {
-        "category_path": "Pairwise_set/Helpfulness/Chat",
-        "chosen_reward": 1.5,
-        "reject_reward": 0,
-    }
     judgments = [
         {"decision": "A>B", "judgment": {"scores": [1, 2]}},
         {"decision": "B>A"},
@@ -145,7 +140,6 @@ def _result_rows():
             "model": "m",
         },
         "reward-bench-2": [{"id": n} | ties for n in ids],
-        "rmb": [{"pair_uid": n} | rmb for n in ids],
         "judgebench": [{"pair_id": n} | judgebench for n in ids],
     }
 

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 import rmlab
-from rmlab.benchmarks import load, named
+from rmlab.benchmarks import load
+from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.benchmarks.m_reward_bench import _COUNTS
 from rmlab.benchmarks.reward_bench import SECTIONS
 
@@ -75,7 +76,7 @@ def test_languages_are_read_and_counted_as_a_plain_loop_counts(folder):
 
 def test_translations_of_a_task_are_one_cluster(folder):
     responses = load("m-reward-bench", path=folder)
-    items = named("m-reward-bench").items(
+    items = benchmarks_by_name()["m-reward-bench"].items(
         rmlab.pairs(rmlab.score(responses, "longest"))
     )
     assert len(np.unique(items.cluster)) == 6 * len(_COUNTS)

@@ -60,7 +60,7 @@ def test_a_prompt_with_absent_scores_is_refused_not_averaged(make_scores):
         metrics.summary(pairs)
     for part in ("1 prompts", "'b'", "'math/1'"):
         assert part in str(refused.value)
-    with pytest.raises(DataError, match="are not the nine comparisons"):
+    with pytest.raises(DataError, match="are not the 9 comparisons"):
         report.leaderboard(pairs[pairs["model"] == "b"])
     # Other tables take prompts of any size, and a prompt that a model lacks altogether
     # is no hole in it.
@@ -70,7 +70,7 @@ def test_a_prompt_with_absent_scores_is_refused_not_averaged(make_scores):
     }
     plain = metrics.pairs(scores[scores["style"] == "plain"])
     assert (metrics.accuracy(plain)["n_pairs"] == 30).all()
-    with pytest.raises(DataError, match="60 prompts are not the nine"):
+    with pytest.raises(DataError, match="60 prompts are not the 9"):
         metrics.summary(plain)
     shard = metrics.summary(
         metrics.pairs(scores[~((scores["model"] == "b") & (scores["id"] == "math/1"))])

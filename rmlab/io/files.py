@@ -42,7 +42,7 @@ def read_scores(
 
         - "rmlab": CSV, Parquet or JSON lines with the columns of a scores table, as
           `write_scores` makes them;
-        - "rm-bench", "reward-bench", "reward-bench-2", "rmb", "judgebench": the result
+        - "rm-bench", "reward-bench", "reward-bench-2", "judgebench": the result
           files of the benchmarks' own runners;
         - "pool": a row per candidate with `score`, `correct` and `prompt`, `id`,
           `question` or `problem`, as `rmlab.load_pool` takes them.

@@ -24,7 +24,7 @@ def runner_fields() -> dict[str, Mapping[str, str]]:
     """
     fields = {}
     for name, benchmark in benchmarks_by_name().items():
-        if benchmark.layout is not None and benchmark.layout.result_fields:
+        if benchmark.layout.result_fields:
             fields[name] = benchmark.layout.result_fields
     return fields
 
@@ -45,7 +45,6 @@ def find_runner(data: Source) -> str | None:
 def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
     """The scores or comparisons of a runner's file, not checked yet."""
     benchmark = benchmarks_by_name()[name]
-    assert benchmark.layout is not None
     fields = dict(benchmark.layout.result_fields)
     if not data.columns.keys() >= {*fields.values()}:
         fields = dict(_JUDGED)
@@ -55,11 +54,10 @@ def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
     prompts = select_columns(data, fields)
     if len(prompts) == 1 and isinstance(prompts["id"][0], list):
         prompts = _unfold_lists(data.place, prompts)
-    with refuse_unlike(f"{data.place}: a row", benchmark.title):
-        prompts = benchmark.layout.adapt_results(data.place, prompts)
-    if "subset" in prompts:
-        spelled = prompts["subset"].map(benchmark.spell_subset)
-        prompts["subset"] = spelled.fillna(prompts["subset"])
+    adapt_results = benchmark.layout.adapt_results
+    if adapt_results is not None:
+        with refuse_unlike(f"{data.place}: a row", benchmark.title):
+            prompts = adapt_results(data.place, prompts)
     if "num_correct" in prompts:
         prompts = _split_scores(data.place, prompts)
     prompts = prompts.assign(benchmark=name, id=_number_repeats(prompts))
