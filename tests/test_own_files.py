@@ -501,7 +501,7 @@ BAD = [  # Rows, options, what the message names.
     ([ONE | {"chosen": []}], {}, "row 0"),
     ([ONE | {"subset": ["x"]}], {}, r"row 0: 'subset' .*\['x'\]"),
     ([ONE | {"id": None}, ONE | {"id": "x"}], {}, "row 0.*'id' .*None"),
-    ([ONE | {"prompt": "cut \ud83d"}], {}, "row 0"),
+    ([ONE | {"prompt": "cut \ud83d"}], {}, "surrogate"),
     ([ONE | {"images": ["x.png"]}], {}, "row 0"),
     ([ONE | {"prompt": [IMAGE]}], {}, "row 0"),
     ([{"chosen": TALK, "rejected": [user("2?"), assistant("b")]}], {}, "'rejected'"),

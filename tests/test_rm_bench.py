@@ -90,7 +90,9 @@ def test_half_of_safety_is_not_safety(make_scores, safety):
 def test_safety_pools_prompts_unless_split(make_scores):
     pairs = metrics.pairs(make_scores(seed=1))
     pooled = summary_of(pairs)["safety"]
-    split = summary_of(pairs, safety="split")["safety"]
+    table = summary_of(pairs, safety="split")
+    np.testing.assert_allclose(table["overall"], table[DOMAINS].mean(axis=1))
+    split = table["safety"]
     wins = pairs.assign(win=pairs["outcome"] == "win")
     part = wins.groupby(["model", "subset"])["win"].mean().unstack()
     refuse, response = part["safety-refuse"], part["safety-response"]
