@@ -67,7 +67,7 @@ def index_weights(
 
 def _list_files(folder: Path, patterns: Iterable[str], whole: str) -> list[Path]:
     """The files of weights: `whole`, or the shards that its index names, as in
-    transformers, and a value head beside them; all files where there is neither.
+    transformers, and then files that are no shards; all where there is neither.
     """
     files: set[Path] = set()
     for pattern in patterns:
@@ -82,8 +82,8 @@ def _list_files(folder: Path, patterns: Iterable[str], whole: str) -> list[Path]
             return sorted(files)
         file_by_key = read_object(index).get("weight_map") or {}
         own = {folder / name for name in file_by_key.values()}
-    heads = {path for path in files - own if path.stem == VALUE_HEAD}
-    return sorted(own) + sorted(heads)
+    shards = {path for path in files if path.match(f"{Path(whole).stem}*")}
+    return sorted(own) + sorted(files - own - shards)
 
 
 def read_file(path: Path, names: Iterable[str]) -> Iterator[tuple[str, "torch.Tensor"]]:
