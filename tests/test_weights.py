@@ -264,6 +264,7 @@ MESSAGES = {
     "configuration without a type": "architecture None",
     "index of a missing file": "model-00002-of-00002.safetensors",
     "tokenizer configuration null": "tokenizer",
+    "tokenizer null": "tokenizer",
 }
 
 
