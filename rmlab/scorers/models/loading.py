@@ -279,6 +279,10 @@ def _read_weights(
         options["use_safetensors"] = True
     else:
         options["state_dict"] = dict(checkpoint.tensors(checkpoint.weights))
+    if folder != checkpoint.base:
+        # Transformers would look for a file of them beside the weights.
+        settings = transformers.GenerationConfig.from_model_config(config)
+        options["generation_config"] = settings
 
     remedy = (
         "check that the folder is complete "
