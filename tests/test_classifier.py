@@ -414,10 +414,6 @@ DAMAGES = {
         lambda folder: change_weights(folder, **{"score.weight": None}),
         r"score\.weight",
     ),
-    "second label": (
-        lambda folder: configure(folder, id2label={"0": "a", "1": "b"}),
-        "weights|cannot load it",
-    ),
 }
 
 
