@@ -449,19 +449,19 @@ def _describe(
     extra = _list_extra(table)
     used = set(extra).union(*columns.values())
     left_out = dict(+table.left_out)
-    n_items = len(answers.drop_duplicates(PROMPT))
-    notes = [f"{table.place}: {layout.name}, {n_items} comparisons"]
-    named = {role: names[0] for role, names in columns.items() if names != [role]}
-    if named:
-        notes.append(f"columns {short(named, 200)}")
-    notes += table.notes
+    notes = table.notes.copy()
     if left_out:
         notes.append(f"left out: {short(left_out, 200)}")
     if "family" in answers:
         n_families = answers["family"].nunique()
         notes.append(f"{n_families} families, which intervals and n_prompts count")
-    if len(notes) > 1 or layout.name != "pairs":
-        _log.warning("; ".join(notes))
+    if notes or layout.name != "pairs":
+        n_items = len(answers.drop_duplicates(PROMPT))
+        line = f"{table.place}: {layout.name}, {n_items} comparisons"
+        named = {role: names[0] for role, names in columns.items() if names != [role]}
+        if named:
+            notes.insert(0, f"columns {short(named, 200)}")
+        _log.warning("; ".join([line, *notes]))
     return {
         "layout": layout.name,
         "columns": columns,

@@ -95,6 +95,8 @@ def _list_texts(role: str, cell: object) -> list[object]:
 
 def _flatten(value: object) -> list[object]:
     """Values without the lists around them."""
+    if not isinstance(value, list):
+        return [value]
     values = []
     pending = [value]
     while pending:
@@ -170,7 +172,7 @@ def _split_scores(table: OwnTable) -> None:
         n_chosen = len(_list_texts("chosen", table.cells("chosen")[row]))
         if table.has(role):
             count = _to_score(table.cells(role)[row])
-            if count not in range(1, len(scores)):
+            if count is None or count not in range(1, len(scores)):
                 allowed = "at least 1 and less than there are scores"
                 table.refuse(row, role, allowed)
             n_chosen = int(count)

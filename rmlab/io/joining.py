@@ -92,9 +92,9 @@ def join(
     own_names = responses.columns.intersection(tables.SCORES)
     names = [*own_names, *tables.prompt_columns(responses, tables.SCORES)]
     parts = []
-    for name, of_model in plain.groupby("model", sort=False, dropna=False):
+    for scorer, of_model in plain.groupby("model", sort=False, dropna=False):
         score = _find_scores(answers, of_model)
-        parts.append(responses[names].assign(model=name, score=score.to_numpy()))
+        parts.append(responses[names].assign(model=scorer, score=score.to_numpy()))
     joined = pd.concat(parts, ignore_index=True)
     return tables.check_scores(joined, allow_missing=allow_missing)
 

@@ -47,8 +47,8 @@ def read_results(data: Source, benchmark: Benchmark, model: str | None) -> pd.Da
     with refuse_unlike(f"{data.place}: a row", benchmark.title):
         prompts = benchmark.layout.adapt_results(data.place, prompts)
     if "subset" in prompts:
-        spelled = prompts["subset"].map(benchmark.spell_subset)
-        prompts["subset"] = spelled.fillna(prompts["subset"])
+        subsets = prompts["subset"].tolist()
+        prompts["subset"] = [benchmark.spell_subset(name) or name for name in subsets]
     prompts = prompts.assign(benchmark=benchmark.name, id=_number_repeats(prompts))
 
     if "outcome" in prompts:
