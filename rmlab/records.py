@@ -3,6 +3,7 @@ file and the row.
 """
 
 import csv
+import errno
 import io
 import json
 import os
@@ -298,7 +299,9 @@ def write_file(path: Path, content: str | bytes) -> Path:
 
 def write_error(error: OSError, path: Path) -> OSError:
     """The same error, with the place and the remedy; what was written before stays."""
-    remedy = "free the disk or choose a folder that you may write to"
+    remedy = "free the disk or choose another folder"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
+        remedy = "choose a folder that you may write to"
     message = f"cannot write ({error.strerror}); {remedy}, and run the same again"
     return OSError(error.errno, message, str(path))
 

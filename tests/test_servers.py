@@ -5,7 +5,6 @@ may be read.
 import gc
 import itertools
 import pickle
-import re
 import socket
 import ssl
 import sys
@@ -18,6 +17,7 @@ import pytest
 from faulty_server import FAULTS, FaultyServer
 
 from rmlab.servers import Client, http
+from rmlab.servers import client as client_module
 from rmlab.servers.http import Reply, Request
 from rmlab.tables import DataError
 
@@ -103,10 +103,11 @@ def test_a_server_is_left_alone_for_as_long_as_it_asks():
 def test_a_date_in_retry_after_is_understood():
     """A date was taken for no pause."""
     date = formatdate(time.time() + 1200, usegmt=True)
+    assert 1190 < client_module._read_seconds(date) <= 1200
+    assert client_module._read_seconds("soon") == 0
     with FaultyServer(lambda *_: (429, {"retry-after": date}, {})) as server:
-        reason = ask(client(server.url)).reason
-    (seconds,) = re.findall(r"wait (\d+) seconds", reason)
-    assert 1000 < int(seconds) <= 1200
+        assert "asks to wait 1" in ask(client(server.url)).reason
+        assert len(server.log) == 1
 
 
 @pytest.mark.parametrize(("status", "n_answered"), [(400, 20), (401, 0), (404, 20)])
@@ -187,10 +188,9 @@ def test_a_second_copy_of_a_reply_is_no_answer_to_the_next_request(delay):
     with FaultyServer(answer_value, delay=0.002, repeats=repeats) as server:
         asking = client(server.url, concurrency=2)
         answers = dict(asking.stream(items, lambda _, reply: reply.json()["value"]))
+        wrong = [i for i, answer in answers.items() if answer.value != i]
+        assert wrong == []
         assert len(server.connections) == 60, "one a request"
-    assert {i: answer.value for i, answer in answers.items()} == {
-        i: i for i in range(60)
-    }
 
 
 # Keys.
@@ -393,12 +393,12 @@ def test_a_proxy_of_the_environment_is_used_and_sees_no_key_of_a_server_behind_t
     def forward(path, body, headers):
         return {"path": path} if path.startswith("http") else (502, {}, b"no way")
 
-    with FaultyServer(forward) as proxy, FaultyServer(lambda *_: {}) as server:
+    with FaultyServer(forward) as proxy:
         monkeypatch.setenv("ALL_PROXY", proxy.url)
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         forwarded = ask(Client("http://nowhere.example/v1")).value
         assert forwarded == {"path": "http://nowhere.example/v1/"}
-        assert ask(client(server.url)).value == {}
+        assert http.find_proxy("http://127.0.0.1:8000") is None
         hidden = client("https://nowhere.example", key="PLANTED_KEY", retries=0)
         assert "ProxyError" in ask(hidden).reason
     assert [request.method for request in proxy.log] == ["POST", "CONNECT"]

@@ -88,8 +88,7 @@ def _read_path(
     rows: list[Row] = []
     for file in files:
         rows += records.read_rows(file)
-    columns = _list_columns(rows)
-    return {name: _list_plain(cells) for name, cells in columns.items()}
+    return _list_columns(rows)
 
 
 def _read_memory(source: object, split: str | None) -> dict[str, Cells]:

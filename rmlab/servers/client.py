@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Container, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from itertools import islice
@@ -39,6 +39,9 @@ T = TypeVar("T")
 # Seconds that a server may ask for; more than this is a refusal for the day.
 _LONGEST_RETRY_AFTER = 600.0
 _SHOWN_CHARACTERS = 300
+# A shorter key, such as "EMPTY", may be a part of an ordinary reply, which must stay as
+# it is.
+_MIN_KEY_IN_REPLY = 16
 # Seconds between two looks at the deadlines.
 _LOOK_SECONDS = 0.1
 # Items that fail in a row, each after all its tries, before the rest is not sent any
@@ -278,10 +281,7 @@ class Sender(Generic[K, T]):
     def _give_up(self, failure: Failure) -> Answer[T]:
         """Count a request that has failed after all its tries."""
         client = self._client
-        reason = failure.reason
-        if self._key:
-            reason = reason.replace(self._key, "[key]")
-        reason = reason[:_SHOWN_CHARACTERS]
+        reason = failure.reason[:_SHOWN_CHARACTERS]
         if failure.away:
             self._over = f"the server was away for {client.outage:g} seconds: {reason}"
         # Once the server has answered, refusals say nothing of other requests.
@@ -305,6 +305,9 @@ class Sender(Generic[K, T]):
         try:
             reply = exchange.send()
             is_reached = True
+            if len(self._key) >= _MIN_KEY_IN_REPLY:
+                content = reply.content.replace(self._key.encode(), b"[key]")
+                reply = replace(reply, content=content)
             self._require_success(reply)
             value = self._read_value(key, reply)
             with _LOCK:
