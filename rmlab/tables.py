@@ -292,7 +292,7 @@ def group_codes(
     if "model" in frame and "model" not in columns:
         distinct_rows = first_copy(frame, columns)
     by = [distinct_rows[column] for column in columns]
-    by = by or [np.zeros(len(distinct_rows))]
+    by = by or [pd.Series(0, index=distinct_rows.index)]
     groups = distinct_rows.groupby(by, sort=False, observed=True, dropna=False)
     codes = pd.factorize(groups.ngroup())[0]
     # Where the highest number so far rises, a combination appears.

@@ -226,7 +226,8 @@ class Sender(Generic[K, T]):
         self._over = ""
         # Set when nobody waits for answers any more.
         self._stop = threading.Event()
-        self._has_said_away = False
+        # Held once the screen says that the server is away.
+        self._notice = threading.Lock()
         self._retry = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda e: getattr(e, "again", False)),
             stop=self._is_last_try,
@@ -358,10 +359,10 @@ class Sender(Generic[K, T]):
         failure = state.outcome.exception()  # type: ignore[union-attr]
         if self._stop.is_set() or not getattr(failure, "away", False):
             return self._stop.is_set() or n_tries > self._client.retries
-        if n_tries >= _TRIES_BEFORE_NOTICE and not self._has_said_away:
+        is_due = n_tries >= _TRIES_BEFORE_NOTICE
+        if is_due and self._notice.acquire(blocking=False):
             from tqdm import tqdm
 
-            self._has_said_away = True
             wait = f"waiting up to {self._client.outage:g} seconds (outage=)"
             # A line beside progress bars.
             tqdm.write(f"{self._client.url} is away; {wait}", file=sys.stderr)
