@@ -607,9 +607,11 @@ def test_a_column_stacks_wide_panels_and_shrinks_marks_with_their_text():
     for ax in axes:
         ax.scatter([0, 1], [0, 1], s=26, label="a group with a long name")
         ax.legend()
+        ax.set_xlabel("accuracy of a model minus that of another with a long name")
     page = resize(figure, "column")
     above, below = (ax.get_tightbbox() for ax in page.axes)
     assert above.y0 > below.y1, "one below the other"
+    assert -2 < below.x0 < below.x1 < page.bbox.x1 + 2, "a long label is wrapped"
     for before, after in zip(axes, page.axes, strict=True):
         ratio = after.title.get_fontsize() / before.title.get_fontsize()
         assert after.collections[0].get_sizes() == pytest.approx(

@@ -73,8 +73,9 @@ def body_rows(latex):
 def test_a_leaderboard_and_a_comparison_are_tables_of_papers(
     board, make_scores, tmp_path
 ):
-    scores = make_scores(models=("a_1", "b&c"))
-    comparison = rmlab.compare(scores, "a_1", "b&c", average="domains")
+    names = ("chat", "math", "code", "safety-refuse", "safety-response")
+    scores = make_scores(dict.fromkeys(names, 8), models=("a_1", "b&c"))
+    comparison = rmlab.compare(scores, "a_1", "b&c")
     for table in (board, comparison):
         text = report.to_latex(table)
         assert "95 \\% interval" in re.search(r"caption{(.*)}", text)[1]
@@ -155,7 +156,7 @@ def test_a_mean_rank_is_over_models_with_all_benchmarks():
     assert board["model"].tolist()[0] == "b"
 
 
-LONG = "the template writes an end token and the model was trained without it, " * 5
+LONG = ", ".join(["the template writes an end token without which it was trained"] * 5)
 
 
 def test_any_table_is_shown_whole():

@@ -90,7 +90,7 @@ class Gate:
     strict: bool = switch("Undecided fails too.", "--strict")
 
     def run(self) -> None:
-        """Print a line for each bound; those that pass stand last."""
+        """Print a line for each bound; those that pass come last."""
         bounds = [*(self.minimum or [])]
         for bound in self.maximum or ():
             bounds.append(bound._replace(is_minimum=False))

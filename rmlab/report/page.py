@@ -76,7 +76,7 @@ def write_report(
         Custom data are matched by domain and id, whatever their files are called.
     texts : bool
         Whether prompts, answers and notes of `responses` are in the page. A browser
-        bears about 50 MB: of a large benchmark pass a sample of the prompts.
+        handles about 50 MB: of a large benchmark pass a sample of the prompts.
     title : str
         Heading of the page.
 
