@@ -271,6 +271,7 @@ def test_bad_input_is_named(tmp_path, scores, mini):
         (tmp_path / "bad.json", "r.html", {}, r"bad\.json"),
         ([scores, scores], "r.html", {}, "key"),
         (scores, "r.html", {"texts": True}, "texts"),
+        (scores, "r.html", {"responses": mini.assign(benchmark="x", id="0")}, "'x'"),
         (scores, "r.tex", {}, "r.tex"),
     ):
         with pytest.raises(DataError, match=message):
