@@ -126,7 +126,7 @@ def _section(
     explorer = explorer_data(data, texts)
 
     style_column = "style" if "style" in table else "chosen_style"
-    has_styles = table[style_column].notna().all()
+    has_styles = not table[style_column].isna().any()
     missing = ""
     figures = []
     if board["overall"].isna().all():
