@@ -3,7 +3,7 @@ models and judges.
 """
 
 import hashlib
-from dataclasses import replace
+from copy import copy
 
 import numpy as np
 import pandas as pd
@@ -164,7 +164,7 @@ FAULTS = {
         {},
         "read",
         "pass",
-        "the first token",
+        "[CLS]",
         "",
         False,
     ),
@@ -289,16 +289,26 @@ def sample(*scores):
     rows = toy_responses(prompts=2, slots=n // 2)
     texts = [Text("Question", (f"answer {i}",)) for i in range(2 * n)]
     scores = np.array(scores, float)
-    return Sample(as_scorer(longer), rows, texts, scores, scores, "float32")
+    made = Sample(as_scorer(longer), rows, texts, "float32")
+    made.together = made.alone = scores
+    return made
+
+
+def rescored(sample, together):
+    """The sample with other scores in company."""
+    other = copy(sample)
+    other.together = together
+    return other
 
 
 def test_flips_ties_and_distances():
     same = sample(4, 3, 2, 1, 8, 7, 6, 5)
-    near = replace(same, together=same.alone + np.linspace(0, 0.001, 8))
-    turned = replace(same, together=-same.alone)
+    near = rescored(same, same.alone + np.linspace(0, 0.001, 8))
+    turned = rescored(same, -same.alone)
     tied = sample(1, 1, 1, 2, 3, 4, 5, 6)
     constant = sample(*[1] * 8)
-    one_text = replace(constant, texts=constant.texts[:1] * 8)
+    one_text = copy(constant)
+    one_text.texts = constant.texts[:1] * 8
     one_flip = same.alone + np.array([0, -1.5, 0, 0, 0, 0, 0, 0])
     alone, saturation = (SCORE_CHECKS[name].examine for name in ("alone", "saturation"))
     for finding, status in [

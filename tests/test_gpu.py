@@ -469,11 +469,7 @@ def test_a_large_llama_runs_from_plan_to_states_with_one_copy_a_pack(
     seen = []
     with Copies() as copies:
         for batch in Backbone(model).hidden(texts, reads, groups=groups):
-            assert batch.stacked().shape == (
-                len(batch.texts),
-                1,
-                model.config.hidden_size,
-            )
+            assert batch.rows.shape == (len(batch.texts), model.config.hidden_size)
             seen += batch.texts.tolist()
     assert sorted(seen) == list(range(len(texts)))
     assert len(copies.noted) == len(made.parts), copies.noted

@@ -319,18 +319,6 @@ def test_raw_gives_encoders_two_segments():
     assert ended.ids[0].tolist() == [*encoded.ids[0], words.eos_token_id]
 
 
-def test_a_tokenizer_that_cannot_say_where_a_token_stands_gives_the_same(
-    bare, monkeypatch
-):
-    """As those that are written in Python."""
-    fast = encode(bare, ["Hi?", CHAT], ["Yes.", "Six."], template="tulu")
-    monkeypatch.setattr(type(bare), "is_fast", False)
-    monkeypatch.setattr("transformers.BatchEncoding.char_to_token", None)
-    slow = encode(bare, ["Hi?", CHAT], ["Yes.", "Six."], template="tulu")
-    assert slow.response_start.tolist() == fast.response_start.tolist()
-    assert rows(slow) == rows(fast)
-
-
 def test_without_a_template_the_formats_are_named(bare):
     with pytest.raises(
         DataError,
@@ -549,16 +537,12 @@ USERS = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %
     ("prompts", "answers", "options", "named"),
     [
         (["a", "b", "c"], ["x", "", " \n"], {}, "2 of 3 are empty, first number 1"),
-        (["a\ud800"], ["x"], {}, "text 0 holds half a surrogate pair"),
-        (["a"], ["x\udfff"], {}, "text 0 holds half a surrogate pair"),
-        ([[{"role": "user", "content": "\udc00"}]], ["x"], {}, "surrogate pair"),
         (["a", "b"], ["x"], {}, "2 prompts and 1 responses"),
         (["a"], ["x"], {"max_length": 9, "truncate": "middle"}, "truncate='middle'"),
         (["a"], ["x"], {"truncate": "left"}, "without max_length"),
         (["a"], ["x"], {"max_length": 1}, "max_length=1"),
         (["a"], ["x" * 99], {"max_length": 40}, "text 0 with .*truncate='left'"),
         (["a"], ["x"], {"system": "Be kind.", "template": USERS}, "system='Be kind"),
-        (["a"], ["x"], {"convention": "rewardbench"}, "mean 'reward-bench'"),
     ],
 )
 def test_bad_input_is_named(words, prompts, answers, options, named):
@@ -819,9 +803,6 @@ def test_the_conventions_of_reward_bench():
     words.bos_token = None
     without = encode(words, ["Hi?"], ["Yes."], convention="reward-bench-dpo")
     assert without.ids[0][0] == without.ids[0][-1] == words.eos_token_id
-    words.eos_token = None
-    with pytest.raises(DataError, match="this tokenizer has none"):
-        encode(words, ["Hi?"], ["Yes."], convention="reward-bench-dpo")
 
 
 def test_the_dpo_runner_counts_a_merged_token_as_the_answers():

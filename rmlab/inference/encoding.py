@@ -4,7 +4,6 @@ token, a known end.
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -38,21 +37,14 @@ from rmlab.inference.tokenised import (
     tokenise_segments,
     tokenise_steps,
 )
-from rmlab.tables import DataError, is_response, nearest
+from rmlab.tables import DataError, is_response
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# RewardBench's runners. The first has the tokenizer's own special tokens around the
-# rendered text, with one beginning token. twice: a beginning token for the template and
-# one for the tokenizer. dpo: that of implicit rewards.
-CONVENTIONS = ("reward-bench", "reward-bench-twice", "reward-bench-dpo")
-
 Prompt = str | Conversation
 # A text, a message of the assistant that holds more than its text, or steps.
 Response = str | Mapping[str, Any] | list[str]
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 # A response that no template writes by itself.
 _SENTINEL = "zebra"
@@ -145,7 +137,10 @@ def encode(
         "left" (cut the beginning, keep the answer and the beginning token) or "right"
         (cut the end of the answer).
     convention : str, optional
-        One of CONVENTIONS, which repeat RewardBench's runners.
+        Of RewardBench's runners. "reward-bench": the tokenizer's own special tokens
+        around the rendered text, with one beginning token. "reward-bench-twice": a
+        beginning token for the template and one for the tokenizer. "reward-bench-dpo":
+        that of implicit rewards.
     separator : str, optional
         Stands behind each step of responses that are lists of steps. The tokenizer gets
         the prompt, each step and the separator apart.
@@ -161,9 +156,6 @@ def encode(
         template refuses, a system message that it does not write, texts that are too
         long, and options that do not exist.
     """
-    if convention is not None and convention not in CONVENTIONS:
-        problem = f"convention={convention!r}; {nearest(convention, CONVENTIONS)}"
-        raise DataError(problem, "None is rmlab's own")
     _check_texts(prompts, responses)
     chosen = choose_template(tokenizer, read_template(template))
     source, jinja = chosen
@@ -237,7 +229,6 @@ def _check_texts(prompts: Sequence[Prompt], responses: Sequence[Response]) -> No
             f"first number {empty[0]}"
         )
         raise DataError(problem, "fill them in")
-    require_unicode(prompts, responses)
 
 
 def _content(response: Response) -> str:
@@ -267,16 +258,6 @@ def _require_system(system: str, texts: Sequence[str]) -> None:
     if not all(system.strip() in text for text in texts):
         problem = f"system={system[:60]!r}: the chat template does not write it"
         raise DataError(problem, "put the text into the prompts")
-
-
-def require_unicode(prompts: Sequence[Prompt], *answers: Sequence[Response]) -> None:
-    """Raise DataError for half a surrogate pair, which no tokenizer can write."""
-    for number, row in enumerate(zip(prompts, *answers, strict=True)):
-        if _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
-            problem = (
-                f"text {number} holds half a surrogate pair, which is not a character"
-            )
-            raise DataError(problem, "repair its file")
 
 
 def _number_prompts(prompts: Sequence[Prompt], system: str | None) -> _Prompts:

@@ -27,25 +27,18 @@ TOOLS = "tools"
 DATE = "26 Jul 2024"
 _DAY = datetime.strptime(DATE, "%d %b %Y")
 
-# Stands before a template in place of the function of this name that transformers gives
-# to all of them: it hands templates plain data only, and so no function of ours. TEXTS:
-# the date in each format that the template names. Jinja takes away a line break behind
-# a block: without the last one it would take the template's own.
-_CLOCK = (
-    "{% macro strftime_now(format) %}{% set texts = TEXTS %}"
-    "{% if format in texts %}{{ texts[format] }}{% else %}"
-    "{{ raise_exception('it makes the format of its date') }}"
-    "{% endif %}{% endmacro %}\n"
-)
-_NAMED_FORMAT = re.compile(r"""strftime_now\(\s*(?:format=)?['"]([^'"\\]*)['"]""")
+# A call of the function that transformers gives to templates. It hands them plain data
+# only, and so no function of ours.
+_CLOCK = re.compile(r"""strftime_now\(\s*(?:format\s*=\s*)?(['"])([^'"\\]*)\1\s*\)""")
 
 
-def _pinned_clock(jinja: str) -> str:
-    """The macro `strftime_now`, which writes DATE as Python's `strftime` would."""
-    texts = {}
-    for text_format in _NAMED_FORMAT.findall(jinja):
-        texts[text_format] = _DAY.strftime(text_format)
-    return _CLOCK.replace("TEXTS", json.dumps(texts))
+def _pin(jinja: str) -> str:
+    """The template with DATE, as Python's `strftime` writes it, for the clock."""
+    pinned = _CLOCK.sub(lambda call: json.dumps(_DAY.strftime(call[2])), jinja)
+    if "strftime_now(" in pinned:
+        problem = "the chat template makes the format of its date"
+        raise DataError(problem, "write the format into the template")
+    return pinned
 
 
 def pinned_date(jinja: str) -> str | None:
@@ -109,13 +102,6 @@ def render(
         # `tokenize=False` gives a text, one of the kinds that the annotation names.
         texts.append(cast(str, text))
     return texts
-
-
-def _pin(jinja: str) -> str:
-    """The template with DATE for the clock, where it reads that."""
-    if pinned_date(jinja) is None:
-        return jinja
-    return _pinned_clock(jinja) + jinja
 
 
 def _reads(name: str, jinja: str) -> bool:

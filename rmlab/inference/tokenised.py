@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.planning import common_length
 from rmlab.inference.tokenizer_calls import SpecialTokens, call, special_tokens
 from rmlab.tables import DataError, nearest
 
@@ -45,20 +44,13 @@ def tokenise(
     if not texts:
         return []
     encoding = call(tokenizer, texts, add_special_tokens=add_special_tokens)
-    all_ids = encoding["input_ids"]
-    if tokenizer.is_fast:
-        first_tokens = _first_tokens(encoding, texts, starts)
-    else:
-        # It cannot say where a token stands; the ids of text and beginning part where
-        # the response begins.
-        beginnings = [text[:start] for text, start in zip(texts, starts, strict=True)]
-        begun = call(tokenizer, beginnings, add_special_tokens=add_special_tokens)
-        first_tokens = []
-        for ids, beginning in zip(all_ids, begun["input_ids"], strict=True):
-            common = common_length(np.array(beginning), np.array(ids))
-            first_tokens.append(common)
-
-    rows = zip(all_ids, first_tokens, strict=True)
+    if not tokenizer.is_fast:
+        problem = f"the tokenizer {tokenizer.name_or_path!r} is written in Python"
+        remedy = "save it as a fast one: it does not say where a token stands"
+        raise DataError(problem, remedy)
+    rows = zip(
+        encoding["input_ids"], _first_tokens(encoding, texts, starts), strict=True
+    )
     return [TokenisedText(np.array(ids, np.int32), start) for ids, start in rows]
 
 
@@ -135,11 +127,6 @@ def tokenise_as_reward_bench_dpo(
     end token stands there too.
     """
     eos = tokenizer.eos_token_id
-    if eos is None:
-        problem = (
-            "convention='reward-bench' writes an end token, and this tokenizer has none"
-        )
-        raise DataError(problem, "leave it out")
     bos = tokenizer.bos_token_id
     if bos is None:
         bos = eos

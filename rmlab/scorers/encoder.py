@@ -111,9 +111,6 @@ class TextEncoder:
         How texts become tokens.
     readers : sequence of Checkpoint or ModelInMemory
         Further models that read the same texts.
-    window : int, optional
-        The longest text that the model was trained on, in tokens, where its
-        configuration does not say so.
     end : int, optional
         A token that is appended where a text does not end with it.
     n_reserved : int
@@ -134,7 +131,6 @@ class TextEncoder:
         options: EncodeOptions,
         *,
         readers: "Sequence[Source]" = (),
-        window: int | None = None,
         end: int | None = None,
         n_reserved: int = 0,
         pooling: str | None = None,
@@ -146,7 +142,6 @@ class TextEncoder:
             **options,
             "template": read_template(options["template"]),
         }
-        self.window = window
         self.end = end
         self.n_added = n_reserved + int(end is not None)
         self.pooling = pooling
@@ -252,7 +247,7 @@ class TextEncoder:
         """The longest text, in tokens, that the model takes; None where its positions
         are only relative.
         """
-        longest = self.options["max_length"] or self.window
+        longest = self.options["max_length"]
         if longest is None:
             for reader in self.readers:
                 window = loading.window(reader.config)
@@ -299,14 +294,9 @@ class TextEncoder:
         tail = ids[start : prompt_end + 1].tolist()
         if turn_change and tail == turn_change:
             return start
-        remedy = "leave template out"
-        if self.options["template"] is None:
-            remedy = (
-                "let its generation prompt be what that template writes before an "
-                "answer"
-            )
         problem = "its head reads where its own template ends a turn"
-        raise DataError(f"model={self.checkpoint.name!r}: {problem}", remedy)
+        remedy = "leave template out, or use the published one"
+        raise self.checkpoint.error(problem, remedy)
 
     @cached_property
     def _turn_change(self) -> list[int]:
