@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -16,12 +15,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab.inference.templates import (
-    FORMATS,
     Conversation,
     TemplateOptions,
     add_system,
     choose_template,
-    choose_tool_template,
     has_segments,
     pinned_date,
     read_template,
@@ -157,15 +154,9 @@ def encode(
         long, and options that do not exist.
     """
     _check_texts(prompts, responses)
-    chosen = choose_template(tokenizer, read_template(template))
-    source, jinja = chosen
-    tool_jinja = choose_tool_template(tokenizer, chosen)
-    write = partial(
-        render, tokenizer, jinja, options=template_options, tool_jinja=tool_jinja
-    )
+    source, jinja = choose_template(tokenizer, read_template(template))
+    write = partial(render, tokenizer, jinja, options=template_options)
     numbered = _number_prompts(prompts, system)
-    if source in FORMATS:
-        _refuse_fields(source, [*chain(*numbered.conversations), *responses])
     # Once per prompt, not per response.
     prompt_texts = write(numbered.conversations, header=False)
     if system is not None:
@@ -180,10 +171,6 @@ def encode(
         texts = tokenise_steps(tokenizer, bare, steps, separator)
         texts = set_special_tokens(tokenizer, texts, None, bos)
     elif has_segments(tokenizer, template):
-        if bos is not None:
-            problem = f"bos={bos} with template='raw'"
-            remedy = "leave bos out: two segments begin as the tokenizer writes them"
-            raise DataError(problem, remedy)
         texts = tokenise_segments(tokenizer, bare, contents)
         if eos is not None:
             texts = set_end(tokenizer, texts, eos)
@@ -203,8 +190,6 @@ def encode(
     texts = limit_lengths(texts, max_length, truncate)
     # All that decides the tokens: other tokens are other scores.
     written_by = f"{jinja}\0{eos}"
-    if tool_jinja != jinja:
-        written_by += f"\0{tool_jinja}"
     if (template_options, system, bos) != (None, None, None):
         written_by += json.dumps([template_options, system, bos], sort_keys=True)
     return Encoded(
@@ -239,18 +224,6 @@ def _content(response: Response) -> str:
         return response.get("content") or ""
     problem = f"responses: a list of {len(response)} steps"
     raise DataError(problem, "join them to one text for this model")
-
-
-def _refuse_fields(source: str, messages: Sequence[Response]) -> None:
-    """Raise DataError for a message of which a named format would drop the tool calls
-    or the reasoning.
-    """
-    dropped = {"tool_calls", "reasoning_content"}
-    for message in messages:
-        if isinstance(message, Mapping) and dropped & message.keys():
-            names = ", ".join(sorted(dropped & message.keys()))
-            problem = f"template={source!r} does not write {names}"
-            raise DataError(problem, "use the model's own chat template")
 
 
 def _require_system(system: str, texts: Sequence[str]) -> None:

@@ -60,20 +60,18 @@ def render(
     *,
     header: bool,
     options: TemplateOptions | None = None,
-    tool_jinja: str | None = None,
 ) -> list[str]:
     """Each conversation as text; `header`: with the beginning of the answer to come.
 
-    `tool_jinja`: the template of conversations with tools, if they have their own.
     Every template reads DATE instead of the clock. Raises DataError where it refuses a
     conversation or fails, and for tools or `options` that it does not read.
     """
     options = options or {}
-    if tool_jinja is None:
-        tool_jinja = jinja
-    _check_options(options, jinja + tool_jinja)
+    for name in options:
+        if not _reads(name, jinja):
+            problem = f"template_options: the chat template does not read {name!r}"
+            raise DataError(problem, "give variables that stand in its text")
     pinned = _pin(jinja)
-    pinned_tools = _pin(tool_jinja)
 
     texts = []
     # One by one, not as a batch: a refusal then names its conversation.
@@ -83,7 +81,7 @@ def render(
         if messages and messages[0]["role"] == TOOLS:
             variables[TOOLS] = json.loads(messages[0]["content"])
             messages = messages[1:]
-            if not _reads(TOOLS, tool_jinja):
+            if not _reads(TOOLS, jinja):
                 problem = (
                     f"conversation {number}: the chat template does not write the tools"
                 )
@@ -91,7 +89,7 @@ def render(
         try:
             text = tokenizer.apply_chat_template(
                 messages,
-                chat_template=pinned_tools if TOOLS in variables else pinned,
+                chat_template=pinned,
                 tokenize=False,
                 add_generation_prompt=header,
                 **variables,
@@ -107,22 +105,6 @@ def render(
 def _reads(name: str, jinja: str) -> bool:
     """Whether a variable of this name stands in the template."""
     return re.search(rf"\b{re.escape(name)}\b", jinja) is not None
-
-
-def _check_options(options: TemplateOptions, jinja: str) -> None:
-    """Raise DataError for a variable that the template does not read, or that is not
-    plain.
-    """
-    for name in options:
-        if not _reads(name, jinja):
-            problem = f"template_options: the chat template does not read {name!r}"
-            raise DataError(problem, "give variables that stand in its text")
-    try:
-        json.dumps(dict(options), sort_keys=True)
-    except (TypeError, ValueError) as error:
-        problem = f"template_options: not plain values ({error})"
-        remedy = "give what JSON holds: texts, numbers, booleans, lists, dictionaries"
-        raise DataError(problem, remedy) from error
 
 
 def _refusal(error: Exception, number: int, conversation: Conversation) -> DataError:
@@ -287,17 +269,6 @@ def choose_template(
             f"template={names}, a Jinja template, or a file that holds one"
         )
         raise DataError(problem, remedy) from error
-
-
-def choose_tool_template(
-    tokenizer: "PreTrainedTokenizerBase", chosen: ChatTemplate
-) -> str:
-    """The template of conversations with tools: as transformers has it, the tokenizer's
-    `tool_use` where there is one.
-    """
-    if chosen.source != "tokenizer":
-        return chosen.jinja
-    return str(tokenizer.get_chat_template(tools=[]))
 
 
 def has_segments(

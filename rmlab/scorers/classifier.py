@@ -192,9 +192,7 @@ class Classifier(LocalScorer["Readout"]):
     @property
     def head_title(self) -> str:
         """The head and its weights, for people."""
-        keys = ", ".join(self.head_keys[:3])
-        more = " ..." if len(self.head_keys) > 3 else ""
-        return f"{self.head.name}: {keys}{more} in the checkpoint"
+        return f"{self.head.name}: {', '.join(self.head_keys)} in the checkpoint"
 
     def load(self) -> "LoadedModel[Readout]":
         """Return the backbone and the head; loads the weights."""

@@ -137,7 +137,7 @@ def _check_bos(examined: Examined) -> Finding | None:
     """The beginning token stands once before each text, or before none; an encoder's
     `[CLS]` before each.
     """
-    from rmlab.inference.tokenizer_calls import special_tokens
+    from rmlab.inference.tokenised import special_tokens
 
     if examined.scorer.read_at == "markers":
         return None
@@ -154,7 +154,8 @@ def _check_bos(examined: Examined) -> Finding | None:
     fewest = min(counts)
     most = max(counts)
     name = examined.name_token(bos)
-    detail = f"{name} at the beginning: {fewest} to {most} times in {len(ids)} texts"
+    times = f"{fewest} to {most}" if most > fewest else f"{most}"
+    detail = f"{times} {name} at the beginning of each of {len(ids)} texts"
     if fewest != most or most > 1 or (is_encoder and most == 0):
         remedy = "pass bos=True, which writes it once, or bos=False"
         return examined.refuse(detail, remedy)
@@ -191,9 +192,9 @@ def _check_read(examined: Examined) -> Finding | None:
         remedy = "if the model was trained with one, pass eos=True; the model card says"
         return Finding("warn", detail, remedy)
 
-    detail = f"{examined.name_token(*tokens)} in all {len(ids)} texts"
+    detail = f"{examined.name_token(*tokens)} is read last in all {len(ids)} texts"
     if examined.scorer.read_at == "answer":
-        detail += ", and every token of the answer before it"
+        detail += ", behind every other token of the answer"
     return Finding("pass", detail)
 
 

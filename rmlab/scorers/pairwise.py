@@ -8,7 +8,7 @@ import numpy as np
 
 from rmlab.inference.encoding import Encoded, Response
 from rmlab.inference.templates import choose_template, pinned_date, render
-from rmlab.inference.tokenizer_calls import call
+from rmlab.inference.tokenised import call
 from rmlab.scorers.base import Floats, PairScorer, Prompt
 from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
@@ -135,29 +135,13 @@ class PairEncoder(TextEncoder):
         super().__init__(checkpoint, options)
         self.form = form
 
-    def encode(
-        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
+    def write_texts(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[Response]],
+        options: EncodeOptions,
     ) -> Encoded:
         """Return the comparisons in the order given; refuse those that are too long."""
-        encoded = self.encode_uncut(prompts, *answers)
-        longest = self.longest or np.inf
-        is_long = np.array([len(ids) > longest for ids in encoded.ids], bool)
-        remedy = "leave them out, or raise max_length where the model can read more"
-        if self.options["truncate"] is None:
-            is_long |= encoded.truncated
-            remedy += "; truncate='right' cuts them as PairRM's authors do"
-        if is_long.any():
-            problem = (
-                f"{is_long.sum()} of {len(is_long)} comparisons (in one order each, "
-                f"first number {is_long.argmax()}) are longer than the model reads"
-            )
-            raise DataError(problem, remedy)
-        return encoded
-
-    def encode_uncut(
-        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
-    ) -> Encoded:
-        """Return the comparisons in the order given, however long."""
         comparisons: list[Comparison] = []
         for prompt, first, second in zip(prompts, *answers, strict=True):
             texts = []
@@ -174,7 +158,7 @@ class PairEncoder(TextEncoder):
         date = None
         if self.tokenizer.chat_template:
             date = pinned_date(choose_template(self.tokenizer, None).jinja)
-        return Encoded(
+        encoded = Encoded(
             ids=[np.array(text.ids, np.int32) for text in comparisons],
             response_start=np.zeros(len(comparisons), np.intp),
             groups=groups,
@@ -182,6 +166,24 @@ class PairEncoder(TextEncoder):
             date=date,
             reads=[np.array(text.reads, np.intp) for text in comparisons],
         )
+        longest = options["max_length"]
+        if longest is not None:
+            _refuse_long(encoded, longest, options["truncate"])
+        return encoded
+
+
+def _refuse_long(encoded: Encoded, longest: int, truncate: str | None) -> None:
+    is_long = np.array([len(ids) > longest for ids in encoded.ids], bool)
+    remedy = "leave them out, or raise max_length where the model can read more"
+    if truncate is None:
+        is_long |= encoded.truncated
+        remedy += "; truncate='right' cuts them as PairRM's authors do"
+    if is_long.any():
+        problem = (
+            f"{is_long.sum()} of {len(is_long)} comparisons (in one order each, "
+            f"first number {is_long.argmax()}) are longer than the model reads"
+        )
+        raise DataError(problem, remedy)
 
 
 def _list_turns(prompt: Prompt) -> list[dict[str, str]]:

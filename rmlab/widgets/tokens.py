@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rmlab.inference.tokenizer_calls import token_texts
+from rmlab.inference.tokenised import token_texts
 from rmlab.scorers.base import PlainScorer, Prompt
 from rmlab.scorers.local import LocalScorer
 
