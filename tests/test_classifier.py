@@ -357,38 +357,6 @@ def test_nan_names_the_texts_or_counts_as_missing(copy):
     assert scores.attrs["provenance"]["copy"]["missing"] == 6
 
 
-def remove(*names):
-    return lambda folder: [(folder / name).unlink() for name in names]
-
-
-DAMAGES = {
-    "folder": (shutil.rmtree, "copy"),
-    "tokenizer": (remove("tokenizer.json", "tokenizer_config.json"), "tokenizer"),
-    "matrix": (
-        lambda folder: change_weights(
-            folder, **{"model.layers.1.mlp.up_proj.weight": None}
-        ),
-        "mlp.up_proj",
-    ),
-    "head": (
-        lambda folder: change_weights(folder, **{"score.weight": None}),
-        r"score\.weight",
-    ),
-    "second label": (
-        lambda folder: configure(folder, id2label={"0": "a", "1": "b"}),
-        "weights|cannot load it",
-    ),
-}
-
-
-@pytest.mark.parametrize("missing", DAMAGES)
-def test_what_a_model_lacks_is_named_and_nothing_is_made_up(copy, missing):
-    damage, named = DAMAGES[missing]
-    damage(copy)
-    with pytest.raises(DataError, match=named):
-        classifier(copy)(*TEXTS)
-
-
 def test_configuration_and_tokenizer_from_elsewhere(tmp_path, llama):
     shutil.copy(llama / "model.safetensors", tmp_path)
     np.testing.assert_allclose(
