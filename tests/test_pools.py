@@ -173,11 +173,10 @@ def test_a_candidate_without_a_score_is_missing_and_no_loss(pool_of_two):
         rmlab.load_pool(pool_frame(0, [3] * 5).assign(score=np.nan))
 
 
-@pytest.mark.parametrize("sizes", [(0, 1), (1.5,), 2, ()])
+@pytest.mark.parametrize("sizes", [(0, 1), (1.5,), ()])
 def test_sizes_that_are_none_are_refused(pool_of_two, sizes):
-    for function in (metrics.best_of_curve, metrics.best_of_gain):
-        with pytest.raises(ValueError, match=r"^sizes.*allowed"):
-            function(pool_of_two, sizes=sizes)
+    with pytest.raises(ValueError, match=r"^sizes.*allowed"):
+        metrics.best_of_gain(pool_of_two, sizes=sizes)
 
 
 def test_rows_of_domains_and_of_models(pool_of_two):
