@@ -216,8 +216,9 @@ def test_an_average_changes_its_sign_with_the_answers_and_misses_what_is_missing
         p = (1 / (1 + np.exp(-there[:2])) + 1 / (1 + np.exp(back[:2]))) / 2
         # Of two ways to be wrong the less unlikely one is left.
         expected = np.r_[log_odds(p), 700 + np.log(2)]
-    np.testing.assert_allclose(model.average(there, back), expected, rtol=1e-12)
-    np.testing.assert_array_equal(model.average(back, there), -expected)
+    margins = model.average(there, back)
+    np.testing.assert_allclose(margins, expected, rtol=1e-12)
+    np.testing.assert_array_equal(model.average(back, there), -margins)
     assert np.isnan(model.average(there * np.nan, back)).all()
 
 
