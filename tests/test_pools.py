@@ -252,11 +252,13 @@ def test_files_of_pools_are_read_and_come_back(tmp_path, suffix):
     expected = rmlab.load_pool(frame, prompt="problem", name="candidates")
     pd.testing.assert_frame_equal(scores, expected, check_dtype=False)
     again = rmlab.read_scores(rmlab.write_scores(scores, tmp_path / f"again.{suffix}"))
-    curves = [
-        metrics.best_of_curve(table, sizes=(1, 3), by="model", references=True)
-        for table in (scores, again)
-    ]
-    pd.testing.assert_frame_equal(*curves)
+    curve = metrics.best_of_curve(scores, sizes=(1, 3), by="model", references=True)
+    # Steps and lengths of a CSV file were texts.
+    for table in (again, rmlab.load_pool(path, prompt="problem")):
+        pd.testing.assert_frame_equal(
+            metrics.best_of_curve(table, sizes=(1, 3), by="model", references=True),
+            curve,
+        )
 
 
 @pytest.mark.parametrize(
