@@ -67,9 +67,6 @@ def read_source(source: object) -> Source:
 
 def _read_path(place: Path) -> dict[str, Cells]:
     """The columns of a file."""
-    if records.file_suffix(place) == ".parquet":
-        columns = records.read_parquet(place, records.list_parquet_columns)
-        return {name: _list_plain(cells) for name, cells in columns.items()}
     return _list_columns(records.read_rows(place))
 
 
