@@ -47,6 +47,11 @@ def read_results(data: Source, benchmark: Benchmark, model: str | None) -> pd.Da
     if adapt_results is not None:
         with refuse_unlike(f"{data.place}: a row", benchmark.title):
             prompts = adapt_results(data.place, prompts)
+    if "subset" in prompts:
+        # RewardBench 2's runner writes "ties", too.
+        spelled = {name.lower(): name for name in benchmark.subsets}
+        subsets = prompts["subset"].tolist()
+        prompts["subset"] = [spelled.get(str(name).lower(), name) for name in subsets]
     prompts = prompts.assign(benchmark=benchmark.name, id=_number_repeats(prompts))
 
     if "outcome" in prompts:
