@@ -95,6 +95,9 @@ def test_preference_equals_the_nested_loops(make_scores):
     mirrored = 1 - table[["preference", "high", "low"]].to_numpy()
     np.testing.assert_allclose(turned[["preference", "low", "high"]], mirrored)
 
+    # It failed: the column stood there twice.
+    assert len(style_preference(scores, "model", cluster="subset")) == 2
+
     flat = style_preference(world(20)[0].assign(score=1.0))
     assert (flat["preference"] == 0.5).all()
     assert (flat["high"] > flat["low"]).all()

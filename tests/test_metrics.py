@@ -207,7 +207,7 @@ def test_misuse_is_refused_by_name(make_scores):
         (metrics.accuracy, pairs, {"by": "levle"}, "'levle' is not a column"),
         (metrics.accuracy, pairs, {"ties": "los"}, "did you mean 'loss'"),
         (metrics.accuracy, pairs, {"confidence": 95}, "confidence: 95; allowed"),
-        (metrics.accuracy, plain, {"by": "level"}, "level is missing"),
+        (metrics.accuracy, plain, {"by": ["model", "level"]}, "'level' is missing"),
         (metrics.accuracy, odd, {}, r"outcome .*54 of 324 .*'wins'"),
         (metrics.matrix, pairs, {}, "one model"),
         (metrics.matrix, pairs.head(0), {}, "no rows"),
