@@ -14,6 +14,7 @@ from coverage_worlds import (
     GIVEN_FLOOR,
     Measure,
     coverage,
+    false_alarms,
     given,
     world,
 )
