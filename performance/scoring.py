@@ -7,8 +7,7 @@ ways are written plainly below from the public behaviour of the runners:
 
   RewardBench 2, batches of 64   file order, padded to the longest of the batch
   RM-Bench, batches of 8         one style at a time, chosen and rejected apart, file order
-  pipeline, batch 8 and 1        transformers.pipeline("text-classification"), no sigmoid
-  CrossEncoder, batch 32         sentence_transformers, sorted by characters
+  pipeline, batch 1              transformers.pipeline("text-classification"), no sigmoid
   rmlab                          the classifier as users call it: texts in, scores out
   forward alone                  rmlab's forward passes on a ready plan: what the rest of rmlab adds to them
 
@@ -17,19 +16,16 @@ ways are written plainly below from the public behaviour of the runners:
     python performance/scoring.py --device cuda --size 8b --dtype bfloat16 --prompts 48
 
 "share of peak": operations of the weights on the tokens that a way forwards (2 a weight and token), over what a large
-matrix product reaches on the same threads. `--ways` names ways; CrossEncoder needs sentence-transformers (the extra
-`bench`), and on a GPU is left out: it takes files only. On a machine with other work take `--clock process`.
+matrix product reaches on the same threads. `--ways` names ways. On a machine with other work take `--clock process`.
 """
 
 import argparse
 import multiprocessing
 import os
-import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +36,6 @@ import torch
 import rmlab
 from rmlab import toy
 from rmlab.inference.planning import plan
-from rmlab.records import install_command
 from rmlab.scorers import classifier
 from rmlab.toy.models import random_model
 
@@ -83,14 +78,11 @@ SIZES = {
     },
 }
 DATA = Path(__file__).parents[2] / "shared" / "data" / "rm-bench"
-CROSS_ENCODER = "CrossEncoder, batch 32"
 ENCODERS = ("modernbert", "bert")
 OURS = ("rmlab", "forward alone")
 WAYS = (
     "RewardBench 2, batches of 64",
     "RM-Bench, batches of 8",
-    CROSS_ENCODER,
-    "pipeline, batch 8",
     "pipeline, batch 1",
     "rmlab",
     "forward alone",
@@ -208,49 +200,14 @@ def padded_tokens(lengths: np.ndarray, batches: list[list[int]]) -> int:
     return int(sum(len(batch) * lengths[batch].max() for batch in batches))
 
 
-def pipeline(
-    model: Any, words: Any, texts: list[str], size: int
-) -> Callable[[], np.ndarray]:
+def pipeline(model: Any, words: Any, texts: list[str]) -> Callable[[], np.ndarray]:
     from transformers import pipeline as make
 
     run = make("text-classification", model=model, tokenizer=words, device=model.device)
     bos = words.bos_token or ""
-    plain = [
-        text.removeprefix(bos) for text in texts
-    ]  # the pipeline adds the beginning token itself
-    return lambda: np.array(
-        [
-            found["score"]
-            for found in run(
-                plain, batch_size=size, function_to_apply="none", padding=True
-            )
-        ]
-    )
-
-
-def cross_encoder(
-    folder: Path, responses: pd.DataFrame, options: argparse.Namespace
-) -> Callable[[], np.ndarray]:
-    from sentence_transformers import CrossEncoder
-
-    bare = folder.with_name(
-        "bare"
-    )  # without a chat template: with one it renders query and document messages
-    shutil.copytree(
-        folder,
-        bare,
-        copy_function=os.link,
-        ignore=shutil.ignore_patterns("chat_template*"),
-    )
-    kind = {"dtype": getattr(torch, options.dtype)}
-    model = CrossEncoder(
-        str(bare), device=options.device, model_kwargs=kind, max_length=8192
-    )
-    pairs = list(zip(responses["prompt"], responses["response"], strict=True))
-    identity = torch.nn.Identity()
-    return lambda: model.predict(
-        pairs, batch_size=32, activation_fn=identity, show_progress_bar=False
-    )
+    # The pipeline adds the BOS token itself.
+    plain = [text.removeprefix(bos) for text in texts]
+    return lambda: run(plain, batch_size=1, function_to_apply="none")
 
 
 def forward_alone(scorer: Any, prepared: Any) -> Run:
@@ -270,8 +227,6 @@ def forward_alone(scorer: Any, prepared: Any) -> Run:
 def make(name: str, options: argparse.Namespace, folder: Path) -> Run:
     """What runs one way, with all that it needs loaded from the folder."""
     sample = load(options.data, options.prompts)[1]
-    if name == CROSS_ENCODER:
-        return cross_encoder(folder, sample, options)
     if name in OURS:
         scorer = classifier(
             folder,
@@ -299,7 +254,7 @@ def ours(name: str, scorer: Any, sample: pd.DataFrame) -> Run:
 def theirs(name: str, model: Any, words: Any, sample: pd.DataFrame) -> Run:
     texts = render(words, sample)
     if name.startswith("pipeline"):
-        return pipeline(model, words, texts, int(name.split()[-1]))
+        return pipeline(model, words, texts)
     if "RM-Bench" in name:
         return Padded(model, words, texts, by_style(sample, 8))
     return Padded(model, words, texts, batches_of([*range(len(texts))], 64))
@@ -394,17 +349,12 @@ def tokens_of(scorer: Any, frame: pd.DataFrame) -> dict[str, int]:
     fewest = plan(
         prepared.ids, prepared.groups, budget=10**9, fill=None, packing=packing
     )
-    by_characters = sorted(
-        numbers, key=lambda i: -len(frame["prompt"].iloc[i] + frame["response"].iloc[i])
-    )
     return {
         WAYS[0]: padded_tokens(lengths, batches_of(numbers, 64)),
         WAYS[1]: padded_tokens(lengths, by_style(frame, 8)),
-        WAYS[2]: padded_tokens(lengths, batches_of(by_characters, 32)),
-        WAYS[3]: padded_tokens(lengths, batches_of(numbers, 8)),
-        WAYS[4]: int(lengths.sum()),
-        WAYS[5]: made.tokens,
-        WAYS[6]: made.tokens,
+        WAYS[2]: int(lengths.sum()),
+        WAYS[3]: made.tokens,
+        WAYS[4]: made.tokens,
         "fewest possible": fewest.tokens,
     }
 
@@ -542,11 +492,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
-    if options.device != "cpu":
-        options.ways = [way for way in options.ways if way != CROSS_ENCODER]
-    problem = missing_package(options.ways)
-    if problem:
-        parser.error(problem)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     everything, _ = load(options.data, options.prompts)
     words = toy.tokenizer(
@@ -556,15 +501,6 @@ def main() -> None:
         options,
         table_of(options, everything, load(options.data, options.prompts)[1], words),
     )
-
-
-def missing_package(ways: Sequence[str]) -> str:
-    """What has to be installed before anything is made, or left out; empty if nothing."""
-    if CROSS_ENCODER not in ways or find_spec("sentence_transformers"):
-        return ""
-    others = [f"'{way}'" for way in ways if way != CROSS_ENCODER]
-    needed = f"'{CROSS_ENCODER}' needs {install_command('bench')}"
-    return f"{needed}; or leave it out: --ways {' '.join(others)}"
 
 
 def keep(options: argparse.Namespace, table: pd.DataFrame) -> None:

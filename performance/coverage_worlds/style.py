@@ -261,3 +261,35 @@ def hard_prompts(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
         measure(partial(two_kinds, 800), draws, rng, measure="characters"),
         is_ordinary=True,
     )
+
+
+def count_equal_length(
+    preference: str, n: int, draws: int, rng: np.random.Generator
+) -> Iterator[Measure]:
+    """The accuracy at equal length of models that like lengths in a planted way."""
+    tables = []
+    for start in range(0, draws, BATCH):
+        lengths = length_worlds.drawn_lengths(n, rng)
+        n_models = min(BATCH, draws - start)
+        margins = length_worlds.margins(preference, lengths, n_models, rng)
+        pairs, features = length_worlds.tables_of(margins, lengths)
+        tables.append(length_controlled(pairs, features))
+    table = pd.concat(tables, ignore_index=True)
+    low, high = table["low"].to_numpy(), table["high"].to_numpy()
+    yield given("an interval", low)
+    # With 60 prompts a preference for unlike lengths has no point at equal length.
+    floor = DERIVED_FLOOR if n >= 400 else float("nan")
+    yield coverage("controlled", low, high, length_worlds.TRUTH, at_least=floor)
+    disagrees = table["reason"].str.contains("disagree").to_numpy()
+    yield false_alarms("disagrees with near", disagrees, at_most=float("nan"))
+
+
+def _add_length_world(preference: str, n: int) -> None:
+    @world(f"length_controlled: {preference}, {n} prompts")
+    def run(draws: int, rng: np.random.Generator) -> Iterator[Measure]:
+        yield from count_equal_length(preference, n, draws, rng)
+
+
+for preference in length_worlds.PREFERENCES + length_worlds.HELD_OUT:
+    for n_prompts in (16, 60, 400, 1327):
+        _add_length_world(preference, n_prompts)
