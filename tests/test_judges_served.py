@@ -218,22 +218,21 @@ def count_questions(server):
     return Counter(json.dumps(body["messages"]) for body in server.bodies())
 
 
-def test_two_thousand_questions_on_a_bad_day(tmp_path):
+def test_a_thousand_questions_on_a_bad_day(tmp_path):
     faults = dict.fromkeys(["429", "500", "cut", "garbage"], 0.05)
     faults |= {"timeout": 0.005, "hangup": 0.02}
     options = {"name": "one", "concurrency": 64, "retries": 3, "backoff": 0.01}
     with FaultyServer(respond, faults=faults) as server:
         hasty = judge("m", server.url, timeout=0.8, **options)
-        pairs = prefer(responses(1000), hasty, store=tmp_path)
+        pairs = prefer(responses(500), hasty, store=tmp_path)
     counts = pairs.attrs["provenance"]["one"]
     assert set(pairs["verdict"]) <= {"win", "failed"}, "never a wrong row"
-    assert counts["asked"] + counts["failed"] == counts["questions"] == 2000
-    assert counts["failed"] <= 100
+    assert counts["asked"] + counts["failed"] == counts["questions"] == 1000
+    assert counts["failed"] <= 50
     with FaultyServer(respond, port=server.port) as server:
         again = judge("m", server.url, concurrency=8, name="one")
-        pairs = prefer(responses(1000), again, store=tmp_path)
+        pairs = prefer(responses(500), again, store=tmp_path)
     assert set(pairs["verdict"]) == {"win"}
-    # Of a text with an answer and a failure neither is stored.
     assert len(server.log) == counts["failed"], "what was answered is not asked again"
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -188,9 +188,10 @@ class _ModelRun:
 
         numbers = [i for i, key in enumerate(keys) if key in stored]
         try:
-            rows = [_read_record(self.model, stored[keys[i]]) for i in numbers]
+            rows = _read_records(self.model, [stored[keys[i]] for i in numbers])
         except (TypeError, ValueError) as error:
-            problem = f"store: {store}/{fingerprint} holds {error}"
+            content = f"no scores of {self.model.name!r} ({error})"
+            problem = f"store: {store}/{fingerprint} holds {content}"
             remedy = "change the scorer's fingerprint, or give store= a new folder"
             raise DataError(problem, remedy) from None
         stored_texts = [self.texts.distinct[number] for number in numbers]
@@ -328,18 +329,25 @@ def _count_missing(rows: Rows) -> int:
     return int(np.isnan(rows[:, 0].astype(np.float64)).sum())
 
 
-def _read_record(model: Scorer, value: Any) -> Rows:
-    """The row of a text, as a store has it."""
-    values = list_values(value)
-    if len(values) != 1 + len(model.columns) + len(model.hidden_columns):
-        raise ValueError(f"{short(value)}, no score of {model.name!r}")
-    row = np.empty(len(values), object)
-    row[:] = values
-    if row[0] is None:
-        row[0] = np.nan
-    n_numbers = _count_numbers(model)
-    row[:n_numbers] = row[:n_numbers].astype(float)
-    return row
+def _read_records(model: Scorer, records: Iterable[Any]) -> list[Rows]:
+    """The rows of texts, as a store has them."""
+    n_values = 1 + len(model.columns) + len(model.hidden_columns)
+    all_values = []
+    for record in records:
+        values = list_values(record)
+        if len(values) != n_values:
+            raise ValueError(short(record))
+        all_values.append(values)
+    if not model.has_objects:
+        return list(np.array(all_values, np.float64))
+
+    rows: list[Rows] = []
+    for values in all_values:
+        row = np.empty(n_values, object)
+        row[:] = values
+        row[0] = np.float64(row[0])
+        rows.append(row)
+    return rows
 
 
 def _make_records(

@@ -120,10 +120,14 @@ def write_tables(table: pd.DataFrame, store: Store) -> None:
         name = file_name(model, benchmark, pairs=is_pairs)
         earlier = _read_provenance(store, name, model)
         entries = (*READING, "subsets")
-        if all(earlier.get(entry) == provenance.get(entry) for entry in entries):
-            rows = _add_earlier_rows(rows, store, name)
+        described = [earlier.get(entry) for entry in entries]
+        is_like = described == [provenance.get(entry) for entry in entries]
         rows.attrs = {"provenance": {model: provenance}}
         contents = encode_frame(rows, ".csv")
+        with suppress(FileNotFoundError):
+            # A rerun makes the table that is there, and need not read its rows.
+            if is_like and store.read_table(name) != contents.table:
+                contents = encode_frame(_add_earlier_rows(rows, store, name), ".csv")
         store.write_table(name, contents.table)
         # The provenance tells the table's checksum, and so comes after it.
         store.write_table(name + SIDECAR, contents.sidecar)
@@ -141,7 +145,9 @@ def _add_earlier_rows(rows: pd.DataFrame, store: Store, name: str) -> pd.DataFra
         else:
             earlier = read_scores(path, allow_missing=True)
         all_rows = pd.concat([rows, earlier], ignore_index=True)
-        return all_rows.drop_duplicates(PAIR_KEY if is_pairs else KEY)
+        all_rows = all_rows.drop_duplicates(PAIR_KEY if is_pairs else KEY)
+        all_rows.attrs = rows.attrs
+        return all_rows
     return rows
 
 
