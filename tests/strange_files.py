@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from fakes import Streaming
 
 import rmlab
 from rmlab import records
@@ -68,75 +67,46 @@ def damage(data, rng):
     return data
 
 
-def _own_rows(layout, n, question):
-    """The rows of one prompt in a layout of people's own files."""
-    turns = {
-        label: [
-            {"role": "user", "content": question},
-            {"role": "assistant", "content": label},
-        ]
-        for label in ("chosen", "rejected")
-    }
+def _own_rows(n, question):
+    """The rows of one prompt in each layout of people's own files."""
+    turns = {}
+    for label in ("chosen", "rejected"):
+        answer = {"role": "assistant", "content": label}
+        turns[label] = [{"role": "user", "content": question}, answer]
+    item = {"id": n, "prompt": question}
+    pair = {"chosen": "yes", "rejected": ["no", "never"]}
     scores = {"chosen_score": 2.5, "rejected_score": [n, 1], "source": "book"}
+    sides = {"response_a": "yes", "response_b": "no", "score_a": 1, "score_b": n}
     lists = {"responses": ["yes", "no"], "labels": [1, 0], "scores": [1.5, n]}
-    sides = {
-        "response_a": "yes",
-        "response_b": "no",
-        "winner": "ab"[n % 2],
-        "score_a": 1,
-        "score_b": n,
-    }
     answer = {"prompt": question, "model": "m"}
     return {
-        "pairs": [
-            {"id": n, "prompt": question, "chosen": "yes", "rejected": ["no", "never"]}
-            | scores
-        ],
-        "scored": [
-            {
-                "prompt": question,
-                "chosen": "yes",
-                "rejected": "no",
-                "scores": {"chosen": n, "rejected": 0.5},
-            }
-        ],
+        "pairs": [item | pair | scores],
+        "scored": [item | pair | {"scores": {"chosen": n, "rejected": [0.5, 1]}}],
         "turns": [turns | {"chosen_score": n, "rejected_score": 0.5}],
-        "sides": [{"question": question} | sides],
+        "sides": [{"question": question, "winner": "ab"[n % 2]} | sides],
         "answers": [
             answer | {"response": "yes", "label": 1, "score": n + 0.5},
             answer | {"response": "no", "label": 0, "score": n},
         ],
-        "lists": [{"id": n, "prompt": question} | lists],
-    }[layout]
+        "lists": [item | lists],
+        "counted": [{"id": n, "scores": [2.5, n, 1], "num_correct": 2}],
+    }
 
 
 def _result_rows():
     """A result file of each benchmark's own runner."""
     ids = range(3)
-    rmb = {
-        "category_path": "Pairwise_set/Helpfulness/Chat",
-        "chosen_reward": 1.5,
-        "reject_reward": 0,
-    }
-    judgments = [
+    rmb = {"category_path": "Pairwise_set/Helpfulness/Chat"}
+    rmb |= {"chosen_reward": 1.5, "reject_reward": 0}
+    judged = {"source": "livebench-math", "question": "q", "label": "A>B"}
+    judged["judgments"] = [
         {"decision": "A>B", "judgment": {"scores": [1, 2]}},
         {"decision": "B>A"},
     ]
-    judgebench = {
-        "source": "livebench-math",
-        "question": "q",
-        "label": "A>B",
-        "judgments": judgments,
-    }
     nine = {"domain": "chat", "score_chosen": [1, 2.5, 3], "score_rejected": [0, 1, 2]}
-    ties = {
-        "subset": "Focus",
-        "scores": [[3.5], [2], [1], [0]],
-        "num_correct": 1,
-        "prompt": "p",
-    }
+    four = {"subset": "Focus", "scores": [[3.5], [2], [1], [0]], "num_correct": 1}
     return {
-        "rm-bench": [{"id": n} | nine for n in ids],
+        "rm-bench": [nine | {"id": n} for n in ids],
         "reward-bench": {
             "id": [1, 2, 3],
             "subset": ["refusals-dangerous", "donotanswer", "hep-go"],
@@ -144,59 +114,30 @@ def _result_rows():
             "scores_rejected": [0, 0.5, 4],
             "model": "m",
         },
-        "reward-bench-2": [{"id": n} | ties for n in ids],
-        "rmb": [{"pair_uid": n} | rmb for n in ids],
-        "judgebench": [{"pair_id": n} | judgebench for n in ids],
+        "reward-bench-2": [four | {"id": n} for n in ids],
+        "rmb": [rmb | {"pair_uid": n} for n in ids],
+        "judgebench": [judged | {"pair_id": n} for n in ids],
     }
 
 
 def _text_rows():
     """A file of texts of each benchmark."""
-    ids = range(3)
-    prompt = {"prompt": "Why?", "domain": "chat"}
-    side = {
-        "source": "livebench-math",
-        "question": "q",
-        "label": "A>B",
-        "response_A": "a",
-        "response_B": "b",
-    }
-    path = {"category_path": "Pairwise_set/Helpfulness/Chat"}
-    rmb = {
-        "conversation_input": [{"role": "user", "content": "q"}],
-        "chosen": {"answer": "a"},
+    texts = {"prompt": "Why?", "domain": "chat"}
+    judged = {"source": "livebench-math", "question": "q", "label": "A>B"}
+    rmb = {"category_path": "Pairwise_set/Helpfulness/Chat"}
+    rmb["conversation_input"] = [{"role": "user", "content": "q"}]
+    row_of = {
+        "rm-bench": texts | {"chosen": [*"abc"], "rejected": [*"def"]},
+        "reward-bench": texts
+        | {"chosen": "a", "rejected": "b", "subset": "donotanswer"},
+        "reward-bench-2": texts
+        | {"chosen": ["a"], "rejected": [*"bcd"], "subset": "Focus"},
+        "rmb": rmb | {"chosen": {"answer": "a"}, "reject": {"answer": "b"}},
+        "judgebench": judged | {"response_A": "a", "response_B": "b"},
     }
     return {
-        "rm-bench": [
-            {"id": n}
-            | prompt
-            | {"chosen": ["a", "b", "c"], "rejected": ["d", "e", "f"]}
-            for n in ids
-        ],
-        "reward-bench": [
-            {
-                "id": n,
-                "prompt": "q",
-                "chosen": "a",
-                "rejected": "b",
-                "subset": "donotanswer",
-            }
-            for n in ids
-        ],
-        "reward-bench-2": [
-            {
-                "id": n,
-                "prompt": "q",
-                "chosen": ["a"],
-                "rejected": ["b", "c", "d"],
-                "subset": "Focus",
-            }
-            for n in ids
-        ],
-        "rmb": [
-            {"pair_uid": n} | path | rmb | {"reject": {"answer": "b"}} for n in ids
-        ],
-        "judgebench": [{"pair_id": n} | side for n in ids],
+        name: [row | {"id": n, "pair_uid": n, "pair_id": n} for n in range(3)]
+        for name, row in row_of.items()
     }
 
 
@@ -215,40 +156,19 @@ def _read_as_parquet(path):
     return rmlab.read_scores(file)
 
 
-class _Companions:
-    """Files that belong to something else: the sidecar of a table."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        texts = rmlab.load("mini").head(6)
-        scores = rmlab.score(texts, Streaming(), progress=False)
-        scores["source"] = "book"
-        self.table = rmlab.write_scores(scores, folder / "beside.csv")
-        self.sidecar = self.table.with_name(self.table.name + native.SIDECAR)
-
-    def write_whole(self):
-        """The undamaged files, and their readers."""
-        sidecar = self.folder / "sidecar.json"
-        sidecar.write_bytes(self.sidecar.read_bytes())
-        return [(self.read_beside, sidecar)]
-
-    def read_beside(self, path):
-        """The table with another sidecar beside it."""
-        self.sidecar.write_bytes(path.read_bytes())
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="(?s).*provenance is left out")
-            return rmlab.read_scores(self.table)
+def _read_beside(path):
+    """A table of scores with a file as its sidecar."""
+    table = path.with_name("beside.csv")
+    table.with_name(table.name + native.SIDECAR).write_bytes(path.read_bytes())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="(?s).*provenance is left out")
+        return rmlab.read_scores(table)
 
 
-def _write_lines(path, rows):
+def _write_rows(path, content):
     path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def _write_json(path, content):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(content))
+    lines = content if path.suffix == ".jsonl" else [content]
+    path.write_text("\n".join(map(json.dumps, lines)))
     return path
 
 
@@ -257,38 +177,37 @@ def write_whole(folder):
     texts = rmlab.load("mini").groupby("domain").head(6).reset_index(drop=True)
     scores = rmlab.score(texts, ["longest", "random"])
     scores["score"] = np.random.default_rng(0).normal(size=len(scores)).round(6)
+    scores["source"] = "book"
+    beside = rmlab.write_scores(scores.head(6), folder / "beside.csv")
+    sidecar = folder / "sidecar.json"
+    beside.with_name(beside.name + native.SIDECAR).rename(sidecar)
+    files = [(_read_beside, sidecar)]
     scores.attrs = {}
-    files = []
     for suffix in ("csv", "jsonl", "parquet"):
-        files.append(
-            (rmlab.read_scores, rmlab.write_scores(scores, folder / f"scores.{suffix}"))
-        )
-        files.append(
-            (
-                rmlab.read_pairs,
-                rmlab.write_pairs(rmlab.pairs(scores), folder / f"pairs.{suffix}"),
-            )
-        )
+        path = rmlab.write_scores(scores, folder / f"scores.{suffix}")
+        files.append((rmlab.read_scores, path))
+        path = rmlab.write_pairs(rmlab.pairs(scores), folder / f"pairs.{suffix}")
+        files.append((rmlab.read_pairs, path))
     cells = rmlab.write_scores(scores.head(12), folder / "cells.jsonl")
     files.append((_read_as_parquet, cells))
 
-    for layout in ("pairs", "scored", "turns", "sides", "answers", "lists"):
-        rows = [
-            row
-            for n, question in enumerate(_QUESTIONS)
-            for row in _own_rows(layout, n, question)
-        ]
-        path = _write_lines(folder / "own" / f"{layout}.jsonl", rows)
-        files += [(rmlab.load_preferences, path), (rmlab.read_scores, path)]
+    rows_of = {}
+    for n, question in enumerate(_QUESTIONS):
+        for layout, rows in _own_rows(n, question).items():
+            rows_of.setdefault(layout, []).extend(rows)
+    for layout, rows in rows_of.items():
+        path = _write_rows(folder / "own" / f"{layout}.jsonl", rows)
+        files.append((rmlab.read_scores, path))
+        if layout != "counted":
+            files.append((rmlab.load_preferences, path))
     for benchmark, content in _result_rows().items():
         read = _read_verdicts if benchmark == "judgebench" else rmlab.read_scores
-        files.append(
-            (read, _write_json(folder / "results" / f"{benchmark}.json", content))
-        )
+        path = _write_rows(folder / "results" / f"{benchmark}.json", content)
+        files.append((read, path))
     for benchmark, rows in _text_rows().items():
-        path = _write_json(folder / "texts" / f"{benchmark}.json", rows)
+        path = _write_rows(folder / "texts" / f"{benchmark}.json", rows)
         files.append((lambda path, name=benchmark: rmlab.load(name, path=path), path))
-    return [*files, *_Companions(folder).write_whole()]
+    return files
 
 
 _CELLS = [
@@ -298,12 +217,9 @@ _CELLS = [
     *([{"role": "user"}], [{"role": "user", "content": 2}], np.array([1, 2])),
     np.array([{"role": "user", "content": "x"}], object),
 ]
-_FIELDS = (
-    "id model prompt response label winner score chosen rejected rating rank system"
-)
-_FIELDS += (
-    " history tools images family domain benchmark scores labels responses slot steps"
-)
+_FIELDS = "id model prompt response label winner score chosen rejected rating rank"
+_FIELDS += " system history tools images family domain benchmark scores labels"
+_FIELDS = f"{_FIELDS} responses slot steps num_correct model_a".split()
 
 
 def nest(depth):
@@ -330,7 +246,7 @@ def damage_rows(rows, rng):
         elif kind == 3:
             row.pop(name)
         else:
-            new = [name, *_FIELDS.split()][int(rng.integers(20)) if kind == 4 else 0]
+            new = name if kind == 5 else _FIELDS[int(rng.integers(len(_FIELDS)))]
             for other in rows:
                 other[new] = cell
     return rows

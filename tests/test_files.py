@@ -14,12 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import strange_files
-from fakes import Difference
 from test_own_files import PUBLIC
 
 import rmlab
 from rmlab import io, report
-from rmlab.scoring import merge_stores, stores
+from rmlab.scoring import stores
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -73,29 +72,6 @@ def test_a_full_disk_leaves_the_old_file_and_a_link_in_the_way_is_replaced_not_f
     assert not path.is_symlink()
 
 
-def test_shards_of_a_policy_and_its_reference_merge_into_one_model(tmp_path):
-    frame, folders = rmlab.load("mini").head(60), [tmp_path / "1", tmp_path / "2"]
-    for number, folder in enumerate(folders):
-        rmlab.score(
-            frame, Difference(name="owner/dpo"), store=folder, shard=(number + 1, 2)
-        )
-    assert (
-        merge_stores(folders, tmp_path / "all")["model"].tolist()
-        == ["policy", "reference"] * 2
-    )
-    merged, whole = (
-        Difference(name="owner/dpo"),
-        rmlab.score(frame, Difference(name="owner/dpo")),
-    )
-    pd.testing.assert_frame_equal(
-        rmlab.score(frame, merged, store=tmp_path / "all"), whole
-    )
-    assert merged.logged == []
-    assert rmlab.read_scores(tmp_path / "all")["model"].unique().tolist() == [
-        "owner/dpo"
-    ]
-
-
 @pytest.fixture(scope="module")
 def whole_files(tmp_path_factory):
     """A reader and a valid file of each kind."""
@@ -116,6 +92,8 @@ def test_damaged_files_are_refused_or_read_as_they_stand(
     for number in range(n_files):
         read, original = whole_files[number % len(whole_files)]
         path = tmp_path / original.name
+        if original.name == "sidecar.json":
+            path = original.with_name("damaged.json")
         path.write_bytes(strange_files.damage(original.read_bytes(), rng))
         try:
             with warnings.catch_warnings():

@@ -56,47 +56,34 @@ def test_own_files_read_back_the_same(make_scores, tmp_path, suffix):
     scores = make_scores({"chat": 4}, models=HOSTILE)
     names = dict(zip(scores["id"].unique(), ["", "1e5", "NA", "None"], strict=True))
     n = len(scores)
-    halves = {
-        "digits": ["7", "8"],
-        "note": ["x", None],
-        "gap": [0.5, np.nan],
-        "right": [True, False],
-    }
-    extra = {name: values * (n // 2) for name, values in halves.items()}
-    extra |= {
-        "code": ["007", "8", "1e5", "", "nan", "True"] * (n // 6),
-        "=head\x1b": "-see\u202e",
-    }
-    extra |= {"tokens": range(n), "share": np.arange(n) / 7}
-    extra["score"] = np.random.default_rng(0).normal(size=n) * 10.0 ** (
+    floats = np.random.default_rng(0).normal(size=n) * 10.0 ** (
         np.arange(n) % 600 - 300
     )
     scores = scores.assign(
         id=scores["id"].replace(names),
         subset="@sub\tset",
         benchmark="=bench",
-        domain="+d",
-        **extra,
+        digits=["7", "8"] * (n // 2),
+        note=["x", None] * (n // 2),
+        gap=[0.5, np.nan] * (n // 2),
+        right=[True, False] * (n // 2),
+        code=["007", "8", "1e5", "", "nan", "True"] * (n // 6),
+        tokens=range(n),
+        score=floats,
+        **{"=head\x1b": "-see\u202e"},
     )
     scores = check_scores(scores)
-    scores.attrs["provenance"] = {
-        "model": "owner/model",
-        "revision": None,
-        "seeds": [1, 2],
-    }
+    scores.attrs["provenance"] = {"model": "owner/model", "seeds": [1, None]}
     path = write_scores(scores, tmp_path / "new" / f"x.{suffix}")
     read = read_scores(path)
     pd.testing.assert_frame_equal(read, scores, check_exact=True)
-    assert read["score"].to_numpy().tobytes() == scores["score"].to_numpy().tobytes()
+    assert read["score"].to_numpy().tobytes() == floats.tobytes()
     assert read.attrs == scores.attrs
-    assert sorted(p.name for p in path.parent.iterdir()) == [
-        path.name,
-        f"{path.name}.provenance.json",
-    ]
+    files = {path.name, f"{path.name}.provenance.json"}
+    assert {file.name for file in path.parent.iterdir()} == files
     table = pairs(scores).assign(code="007", tokens=7)
-    judged = table.drop(columns="margin").assign(
-        outcome=table["outcome"].where(table.index % 3 != 0)
-    )
+    judged = table.drop(columns="margin")
+    judged["outcome"] = table["outcome"].where(table.index % 3 != 0)
     for comparisons in (table, judged):
         read = read_pairs(write_pairs(comparisons, tmp_path / f"y.{suffix}"))
         pd.testing.assert_frame_equal(read, check_pairs(comparisons), check_exact=True)
@@ -104,23 +91,17 @@ def test_own_files_read_back_the_same(make_scores, tmp_path, suffix):
 
 def test_a_spreadsheet_runs_no_name_of_a_file_of_scores_or_pairs(make_scores, tmp_path):
     names = ["=1+1", "'=1", "''=1", "-x", "-2", " @a", "a"]
-    scores = make_scores({"chat": 4}, models=names).assign(
-        domain="+d", **{"=head": "=note"}
-    )
-    files = [
-        write_scores(scores, tmp_path / "x.csv"),
-        write_pairs(pairs(scores), tmp_path / "y.csv"),
-    ]
-    for file in files:
-        with file.open(encoding="utf-8", newline="") as lines:
-            cells = [cell for row in csv.reader(lines) for cell in row]
-        assert not [
-            cell
-            for cell in cells
-            if cell == "-x" or cell.strip().startswith(("=", "+", "@"))
-        ]
-    assert read_scores(files[0])["model"].unique().tolist() == names
-    assert read_pairs(files[1])["model"].unique().tolist() == names
+    scores = make_scores({"chat": 4}, models=names).assign(**{"=head": "=note"})
+    for write, read, table in (
+        (write_scores, read_scores, scores),
+        (write_pairs, read_pairs, pairs(scores)),
+    ):
+        file = write(table, tmp_path / "x.csv")
+        lines = csv.reader(file.read_text("utf-8").splitlines())
+        cells = [cell.strip() for row in lines for cell in row]
+        assert "-x" not in cells
+        assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]
+        assert read(file)["model"].unique().tolist() == names
 
 
 def test_provenance_belongs_to_the_file_it_was_written_for(tmp_path, make_scores):
@@ -158,7 +139,6 @@ def test_rm_bench_files_of_the_runner(tmp_path):
         "chat_filtered_RM-8B_REWORD_MODEL_20241001_120000": "RM-8B",
         "chat_filtered": "Official-Name",
         "safety-response_filtered_my_rm": "my_rm",
-        "code": "Official-Name",
     }.items():
         read = read_scores(write(folder / f"{name}.json", rows), allow_missing=True)
         subset = name.split("_")[0]
@@ -167,9 +147,7 @@ def test_rm_bench_files_of_the_runner(tmp_path):
         assert read["score"].fillna(99).tolist() == [1.5, 2.5, -3, 0, 1, 99]
         assert read["style"].tolist() == ["concise", "plain", "markdown"] * 2
     with pytest.raises(DataError, match="score is not a finite number"):
-        read_scores(folder / "code.json")
-    both = read_scores(str(tmp_path / "*" / "c*[de].json"), allow_missing=True)
-    assert both["subset"].value_counts().to_dict() == {"chat": 6, "code": 6}
+        read_scores(folder / "chat_filtered.json")
 
 
 @pytest.mark.parametrize("content", [{}, [{}]])
@@ -180,7 +158,7 @@ def test_objects_without_fields_are_refused(tmp_path, content):
             read(write(tmp_path / "x.json", content))
 
 
-def test_scores_of_judges_must_be_numbers_and_nesting_has_no_end(tmp_path):
+def test_scores_of_judges_must_be_numbers(tmp_path):
     judged = {"pair_id": 1, "source": "livebench-math", "question": "q", "label": "A>B"}
     for score in ("many", {}, None, [1]):
         judgment = {"decision": "A>B", "judgment": {"scores": [1, score]}}
@@ -188,13 +166,6 @@ def test_scores_of_judges_must_be_numbers_and_nesting_has_no_end(tmp_path):
             read_pairs(
                 write(tmp_path / "judged.json", [judged | {"judgments": [judgment]}])
             )
-    deep = 1.5
-    for _ in range(800):
-        deep = [deep]
-    rows = [{"id": 8, "score_chosen": [deep, 2, 3], "score_rejected": [0, 1, 2]}]
-    assert read_scores(write(tmp_path / "chat_filtered.json", rows))[
-        "score"
-    ].tolist() == [1.5, 2, 3, 0, 1, 2]
 
 
 def test_reward_bench_files_of_the_runners(tmp_path):
@@ -205,32 +176,29 @@ def test_reward_bench_files_of_the_runners(tmp_path):
         "scores_chosen": [1.5, [0.5]],
         "scores_rejected": [1, 2],
         "results": [1, 0],
-        "text_chosen": ["a", "b"],
     }
     one = write(tmp_path / "one.json", first)
     read = read_scores(one)
     assert read["id"].tolist() == ["395", "395", "396", "396"]
-    assert read["label"].tolist() == ["chosen", "rejected"] * 2
     assert read["score"].tolist() == [1.5, 1.0, 0.5, 2.0]
     names = read[["model", "benchmark", "domain"]].drop_duplicates()
     assert [*names.iloc[0]] == ["owner/m", "reward-bench", "llmbar-natural"]
     second = {
-        "id": ["1", "ref:1"],
-        "subset": ["Focus", "ties"],
-        "num_correct": [1, 1],
-        "results": [1, 0],
-        "scores": [[3.0, 1, 2, 0], [[1.0], [2.0]]],
-        "text": [[], []],
+        "id": ["1", "ref:1", "1"],
+        "subset": ["Focus", "ties", "Focus"],
+        "num_correct": [1, 1, 1],
+        "scores": [[3.0, 1, 2, 0], [[1.0], [2.0]], [1, 2]],
         "model": "owner/m",
     }
     two = write(tmp_path / "two.json", second)
     read = read_scores(two)
-    assert read["score"].tolist() == [3, 1, 2, 0, 1, 2]
-    assert read["subset"].tolist() == ["Focus"] * 4 + ["Ties"] * 2
-    assert read["slot"].tolist() == [0, 0, 1, 2, 0, 0]
+    assert read["score"].tolist() == [3, 1, 2, 0, 1, 2, 1, 2]
+    assert read["subset"].tolist() == ["Focus"] * 4 + ["Ties"] * 2 + ["Focus"] * 2
+    assert read["slot"].tolist() == [0, 0, 1, 2, 0, 0, 0, 0]
+    # Another prompt of the same id.
+    assert read["id"].tolist() == ["1"] * 4 + ["ref:1"] * 2 + ["1#2"] * 2
     both = read_scores([one, two], model="renamed")
     assert set(both["model"]) == {"renamed"}
-    assert set(both["benchmark"]) == {"reward-bench", "reward-bench-2"}
 
 
 def test_the_response_matrix(tmp_path):
@@ -247,11 +215,6 @@ def test_the_response_matrix(tmp_path):
     assert outcome.tolist() == ["win", "tie", None, "loss", "win", "win"]
     assert table["margin"].isna().all()
     items = write(tmp_path / "other.csv", "model,x,y\nm,1,0\n")
-    mapped = read_pairs(items, benchmark="mine", subsets={"x": "s", "y": "t"})
-    assert mapped[["benchmark", "domain"]].values.tolist() == [
-        ["mine", "s"],
-        ["mine", "t"],
-    ]
     assert set(read_pairs(items)["benchmark"]) == {"other"}  # items of one's own
     table = read_pairs(
         write(tmp_path / "mine.csv", "item,first,second\np,1,0\nq,0,0.5\nr,1,1\n")
@@ -291,12 +254,6 @@ BAD = [  # reader, file, content, what the message names
     (
         read_scores,
         "x.json",
-        [{name: RM[name] for name in RM if name != "domain"}],
-        "RM-Bench",
-    ),
-    (
-        read_scores,
-        "x.json",
         json.dumps([RM]).replace("[1, 2", "[1, Infinity", 1),
         "score .* 1 of 6 rows.*inf",
     ),
@@ -305,7 +262,6 @@ BAD = [  # reader, file, content, what the message names
     (read_scores, "x.json", RB | {"subset": [["Focus"]]}, r"row 0 .*\['Focus'\]"),
     (read_scores, "x.jsonl", lines(id=["x"]), r"id .* row 1 .*\['x'\]"),
     (read_scores, "x.jsonl", lines(label=["x"]), r"label .* row 1 .*\['x'\]"),
-    (read_scores, "x.jsonl", lines(model=["x"]), r"model .* row 1 .*\['x'\]"),
     (
         read_scores,
         "x.jsonl",
@@ -322,9 +278,7 @@ BAD = [  # reader, file, content, what the message names
     (read_pairs, "x.csv", "model,4,5\na,1,1\nb,1,0.7\n", "row 1: '5' .*'0.7'"),
     (read_pairs, "x.csv", "name,4,5\na,1,1\n", r"x\.csv"),
     (read_pairs, "x.csv", "model,4,4\na,1,1\n", "'4' stands"),
-    (read_pairs, "x.csv", "model,4\n,1\n", "model"),
     (read_pairs, "x.csv", "model,4\na,1\na,0\n", "repeat a key"),
-    (read_pairs, "x.csv", "model,4,y\nm,1,0\n", "'y'"),
     (
         read_pairs,
         "x.csv",
@@ -351,7 +305,7 @@ def test_a_flipped_bit_in_a_page_of_our_parquet_is_found(tmp_path, make_scores):
 
 
 def test_bad_arguments(tmp_path):
-    file = write(tmp_path / "x.json", [RM])
+    write(tmp_path / "x.json", [RM])
     assert len(read_scores(tmp_path.glob("*.json"))) == 6
     for source, options, error, named in [
         (str(tmp_path / "*.csv"), {}, DataError, "source: "),
@@ -359,7 +313,6 @@ def test_bad_arguments(tmp_path):
         ([], {}, DataError, "source: "),
         (None, {}, TypeError, "NoneType"),
         (tmp_path / "x.jsn", {}, DataError, r"x\.json"),
-        (file, {"format": "rmbench"}, ValueError, r"format: 'rmbench'; .*'rm-bench'"),
     ]:
         with pytest.raises(error, match=named):
             read_scores(source, **options)
@@ -426,13 +379,13 @@ def test_a_file_is_allowed_everywhere_and_says_what_it_holds(model, benchmark):
 
 
 def test_confusable_names_and_benchmarks_are_read_back(tmp_path):
-    responses, tables = rmlab.load("mini").head(12), []
+    responses = rmlab.load("mini").head(12)
+    tables = []
     for number, name in enumerate([*CONFUSABLE, "other"]):
         scorer = Streaming(name)
         scorer.fingerprint = f"f{number}"
-        frame = (
-            responses.assign(benchmark="mine.pairs") if name == "other" else responses
-        )
+        benchmark = "mine.pairs" if name == "other" else "mini"
+        frame = responses.assign(benchmark=benchmark)
         tables.append(rmlab.score(frame, scorer, store=tmp_path))
     order = ["model", *rmlab.tables.KEY]
     scores = pd.concat(tables, ignore_index=True).sort_values(order, ignore_index=True)

@@ -109,12 +109,9 @@ def to_messages(prompt: Prompt) -> Messages:
 
 def unwrap_prompt(messages: Messages) -> Prompt:
     """The text of a single question, so that both spellings are one prompt."""
-    question = messages[0]
-    if len(messages) == 1 and question.keys() == {"role", "content"}:
-        content = question["content"]
-        if question["role"] == "user" and isinstance(content, str):
-            return content
-    return messages
+    content = read_response(messages[0])
+    is_question = len(messages) == 1 and messages[0]["role"] == "user"
+    return content if is_question and isinstance(content, str) else messages
 
 
 class SplitAnswers(NamedTuple):

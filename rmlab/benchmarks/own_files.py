@@ -3,22 +3,22 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks.conversations import Prompt, name_family
+from rmlab.benchmarks.conversations import name_family
 from rmlab.benchmarks.own_layouts import (
     SCORED_PAIR,
+    Answer,
     OwnLayout,
     find_layout,
     read_row,
     refuse_minus_one,
 )
 from rmlab.benchmarks.own_prompts import read_answer, read_prompt, split_prompt
-from rmlab.benchmarks.registry import looks_like
 from rmlab.benchmarks.roles import (
     CONTEXT,
     ROLES,
@@ -62,7 +62,7 @@ def load_preferences(
     - pairs: `chosen` and `rejected`, each a text, several texts, a message or a
       conversation that ends with the answer;
     - battles: `response_a`, `response_b` and a `winner` (or `winner_model_a` ...), also
-      graded: -3 to 3 or 1 to 5;
+      graded: -3 to 3 or 1 to 5, or named as in the columns `model_a` and `model_b`;
     - an answer a row: `response` with a `label` (chosen, rejected, 1, 0), a `rating` or
       a `rank`;
     - lists: `responses` with `labels` or `ratings`, or `completions` that hold texts
@@ -90,7 +90,8 @@ def load_preferences(
         fewer.
     winner : str, optional
         The column that says which of two answers won: a or b, 1 or 2, `A>B` or `B>A`,
-        the name of an answer's column, or a tie. Ties are left out and counted.
+        the name of an answer's column, the name in `model_a` or `model_b`, or a tie.
+        Ties, and rows without one of these, are left out and counted.
     better : {"a", "b"}, optional
         The answer that larger numbers of a graded winner favour. The middle of the
         scale is a tie; the distance from it becomes the column `strength`.
@@ -141,10 +142,6 @@ def load_preferences(
     table = match_roles(data, mapping, better)
     layout = find_layout(table, mapping)
     answers = read_table(table, layout, benchmark, drop_bad=on_bad_rows == "drop")
-    first_row = {column: cells[0] for column, cells in data.columns.items()}
-    for like in looks_like(data.place, first_row):
-        message = f"{data.place}: may be a file of {like.title}"
-        _log.warning(f"{message}; load({like.name!r}, path=...) knows its rules")
     answers = answers.drop(columns=["model", "score"])
     # Of several models each has the same answers.
     responses = tables.check_responses(answers.drop_duplicates(tables.KEY))
@@ -204,17 +201,6 @@ def hash_texts(answers: pd.DataFrame) -> pd.DataFrame:
     return hashed
 
 
-class _Answer(NamedTuple):
-    """An answer of a prompt, with the number of the prompt and its row in the data."""
-
-    number: int
-    row: int
-    prompt: Prompt | None
-    response: object
-    mark: float
-    score: float
-
-
 def read_table(
     table: OwnTable,
     layout: OwnLayout,
@@ -229,21 +215,20 @@ def read_table(
     """
     if layout.prepare is not None:
         layout.prepare(table)
-    mark = layout.parts[0].find_mark(table)
-    is_rated = mark not in (None, "label", "labels")
+    is_rated = layout.parts[0].find_mark(table) not in (None, "label", "labels")
     names = _name_rows(table, layout, benchmark)
-    needs_labels = compares and not is_rated
-    frame, errors = _list_answers(table, layout, names.pop("number"), needs_labels)
-    if errors and (not drop_bad or frame.empty):
-        problem = errors[0].problem
-        remedy = errors[0].remedy
-        if len(errors) > 1:
-            problem = f"{problem} ({len(errors)} such prompts)"
+    answers, errors = _list_answers(table, layout, names["number"], is_rated, compares)
+    if errors and (not drop_bad or not answers):
+        first = errors[0]
+        problem = f"{first.problem} ({len(errors)} such prompts)"
+        remedy = first.remedy
         if compares and not table.is_scored:
             remedy = f"{remedy}, or pass on_bad_rows='drop'"
         raise DataError(problem, remedy)
     table.left_out["cannot be read"] += len(errors)
 
+    frame = pd.DataFrame(answers, columns=Answer._fields, dtype=object)
+    frame = frame.drop(columns="role").astype({"row": int, "mark": float})
     frame = frame.join(names, on="row")
     frame["id"] = _name_prompts(table, layout, frame)
     key = PROMPT if is_rated else [*PROMPT, "mark"]
@@ -259,12 +244,12 @@ def read_table(
     n_prompts = len(frame.drop_duplicates(PROMPT))
     if not table.has("family") and frame["family"].nunique() in (0, n_prompts):
         frame = frame.drop(columns="family")
-    added = {name: table.columns[name] for name in _list_extra(table)}
+    columns = {name: table.columns[name] for name in _list_extra(table)}
     if "strength" in table.found:
-        added["strength"] = table.found["strength"]
-    extra = pd.DataFrame(added, index=range(len(table)))
-    extra = extra.take(frame["row"].to_numpy()).set_axis(frame.index)
-    return pd.concat([frame.drop(columns=["row", "number", "mark"]), extra], axis=1)
+        columns["strength"] = table.found["strength"]
+    extra = pd.DataFrame(columns, index=range(len(table)))
+    extra = extra.take(frame.pop("row").to_numpy()).set_axis(frame.index)
+    return pd.concat([frame.drop(columns=["number", "mark"]), extra], axis=1)
 
 
 def _name_rows(table: OwnTable, layout: OwnLayout, benchmark: str) -> pd.DataFrame:
@@ -274,14 +259,13 @@ def _name_rows(table: OwnTable, layout: OwnLayout, benchmark: str) -> pd.DataFra
     if layout.is_grouped and not table.has_any("id", "prompt"):
         problem = f"{table.place}: answers a row need a column for their prompt"
         raise DataError(problem, f"pass {name_column('id')}")
-    columns = {}
+    names = pd.DataFrame(index=range(len(table)))
     for role in ("model", *PROMPT, "subset", "family"):
-        columns[role] = pd.Series(table.names(role), dtype="str")
+        names[role] = pd.Series(table.names(role), dtype="str")
         needs_name = role in ("model", "id") and table.has(role)
-        if needs_name and columns[role].hasnans:
-            row = int(columns[role].isna().argmax())
+        if needs_name and names[role].hasnans:
+            row = int(names[role].isna().argmax())
             table.refuse(row, role, "given in every row", "fill it in")
-    names = pd.DataFrame(columns)
     names["model"] = names["model"].fillna("")
     names["benchmark"] = names["benchmark"].fillna(benchmark)
     names["domain"] = names["domain"].fillna(names["subset"]).fillna(names["benchmark"])
@@ -291,51 +275,51 @@ def _name_rows(table: OwnTable, layout: OwnLayout, benchmark: str) -> pd.DataFra
     if layout.is_grouped:
         key = names[["model", *PROMPT, "subset"]].fillna("")
         texts = zip(*map(table.cells, ("prompt", *CONTEXT)), strict=True)
-        numbers = (
-            key.assign(texts=[*map(repr, texts)])
-            .groupby([*key, "texts"], sort=False)
-            .ngroup()
-        )
+        key["texts"] = [*map(repr, texts)]
+        numbers = key.groupby([*key], sort=False).ngroup()
     return names.assign(number=numbers)
 
 
 def _list_answers(
-    table: OwnTable, layout: OwnLayout, numbers: pd.Series, needs_labels: bool
-) -> tuple[pd.DataFrame, list[DataError]]:
+    table: OwnTable,
+    layout: OwnLayout,
+    numbers: pd.Series,
+    is_rated: bool,
+    compares: bool,
+) -> tuple[list[Answer], list[DataError]]:
     """The answers of all prompts, and the errors of those that cannot be read."""
-    answers: list[_Answer] = []
+    answers: list[Answer] = []
     errors = []
-    rows_of_number: dict[int, list[int]] = {}
+    rows_of_prompt: dict[int, list[int]] = {}
     for row, number in enumerate(numbers.tolist()):
-        rows_of_number.setdefault(number, []).append(row)
-    for number, rows in rows_of_number.items():
+        rows_of_prompt.setdefault(number, []).append(row)
+    for rows in rows_of_prompt.values():
         try:
-            of_prompt = _read_prompt(table, layout, number, rows)
-            if needs_labels and len({answer.mark for answer in of_prompt}) == 1:
+            of_prompt = _read_prompt(table, layout, rows)
+            n_labels = len({answer.mark for answer in of_prompt})
+            if compares and not is_rated and n_labels == 1:
                 role = "label" if table.has("label") else "prompt"
                 allowed = "a chosen and a rejected answer to each prompt"
                 remedy = "load single answers with load_pool"
                 table.refuse(rows[0], role, allowed, remedy)
+            answers += of_prompt
         except DataError as error:
             errors.append(error)
-        else:
-            answers += of_prompt
-    frame = pd.DataFrame(answers, columns=_Answer._fields, dtype=object)
-    return frame.astype({"number": int, "row": int, "mark": float}), errors
+    return answers, errors
 
 
 def _read_prompt(
-    table: OwnTable, layout: OwnLayout, number: int, rows: Sequence[int]
-) -> list[_Answer]:
+    table: OwnTable, layout: OwnLayout, rows: Sequence[int]
+) -> list[Answer]:
     """The answers of a prompt, which stand in one or several rows."""
-    answers = [(row, answer) for row in rows for answer in read_row(table, layout, row)]
+    answers = [answer for row in rows for answer in read_row(table, layout, row)]
     if not answers:
         table.left_out["no answer"] += 1
         return []
-    role = answers[-1][1].role
+    role = answers[-1].role
     responses: Sequence[object]
     if table.has(role):
-        turns = [read_answer(table, row, *answer[:2]) for row, answer in answers]
+        turns = [read_answer(table, *answer[:3]) for answer in answers]
         prompt, responses = split_prompt(table, rows, role, turns)
         if prompt is None and not table.is_scored:
             table.refuse(rows[0], "prompt", "given, or begin the answers", "fill it in")
@@ -343,10 +327,10 @@ def _read_prompt(
             table.refuse(rows[-1], role, "an answer that is not empty")
     else:
         prompt = read_prompt(table, rows[0])
-        responses = [table.cells("candidate")[row] for row, _ in answers]
+        responses = [table.cells("candidate")[answer.row] for answer in answers]
     return [
-        _Answer(number, row, prompt, response, answer.mark, answer.score)
-        for (row, answer), response in zip(answers, responses, strict=True)
+        answer._replace(prompt=prompt, response=response)
+        for answer, response in zip(answers, responses, strict=True)
     ]
 
 
@@ -354,26 +338,26 @@ def _name_prompts(table: OwnTable, layout: OwnLayout, frame: pd.DataFrame) -> pd
     """The id of each answer's prompt: the cell of its column, or the number of its row.
     Of several models' rows equal prompts have the number of the first.
     """
-    has_models = len(frame["model"].unique()) > 1
-    if not table.has("id") and not has_models:
-        return frame["number"].astype("str")
-    if not table.has("id"):
+    has_ids = table.has("id")
+    if not has_ids:
+        if len(frame["model"].unique()) == 1:
+            return frame["number"].astype("str")
         if not layout.has_texts(table) and not table.has("prompt"):
             problem = f"{table.place}: rows of several models have no id"
             raise DataError(problem, f"pass {name_column('id')}")
         frame = frame.assign(id=frame["prompt"].map(repr))
     prompts = frame.drop_duplicates("number")
-    is_repeated = prompts.duplicated(["model", *PROMPT])
-    if is_repeated.any():
-        first = short(prompts["id"][is_repeated].iloc[0])
-        if not table.has("id"):
-            problem = f"{table.place}: a model has the prompt {first} twice"
-            raise DataError(problem, f"number the items, and pass {name_column('id')}")
-        problem = f"{table.place}: 'id' {first} occurs twice in a domain"
-        family = name_column("family", table.roles["id"][0])
-        remedy = f"repair the ids, or take them for families of prompts: {family}"
+    repeated = prompts[prompts.duplicated(["model", *PROMPT])]
+    if len(repeated):
+        first = short(repeated["id"].iloc[0])
+        problem = f"{table.place}: a model has the prompt {first} twice"
+        remedy = f"number the items, and pass {name_column('id')}"
+        if has_ids:
+            problem = f"{table.place}: 'id' {first} occurs twice in a domain"
+            family = name_column("family", table.roles["id"][0])
+            remedy = f"repair the ids, or take them for families of prompts: {family}"
         raise DataError(problem, remedy)
-    if table.has("id"):
+    if has_ids:
         return frame["id"]
     return frame.groupby(PROMPT)["number"].transform("first").astype("str")
 
@@ -402,11 +386,10 @@ def _compare_ratings(table: OwnTable, frame: pd.DataFrame) -> pd.DataFrame:
     """The pairs of rated answers of each prompt; equal ratings are ties, which are left
     out.
     """
-    refuse_minus_one(table.place, {*frame["mark"]})
-    answers = frame[["number", "mark", "slot"]].reset_index(names="row")
-    answers["last"] = frame.groupby(PROMPT)["slot"].transform("max").to_numpy()
+    refuse_minus_one(table.place, {*frame["mark"].dropna()})
+    answers = frame[["number", "mark", "slot"]].reset_index(names="place")
     pairs = answers.merge(answers, on="number", suffixes=("", "_b"))
-    is_tie = (pairs["mark"] == pairs["mark_b"]) & (pairs["row"] < pairs["row_b"])
+    is_tie = (pairs["mark"] == pairs["mark_b"]) & (pairs["place"] < pairs["place_b"])
     left_out = table.left_out
     left_out["tie"] += int(is_tie.sum())
     if not table.has("mark_a"):
@@ -418,15 +401,15 @@ def _compare_ratings(table: OwnTable, frame: pd.DataFrame) -> pd.DataFrame:
         problem = f"{table.place}: no winner, no two different ratings"
         remedy = "allowed: a, b, A>B, tie, 1, 2"
         raise DataError(f"{problem}; left out: {dict(+left_out)}", remedy)
-    rows = pairs[["row", "row_b"]].to_numpy().ravel()
-    compared = frame.iloc[rows].reset_index(drop=True)
+    places = pairs[["place", "place_b"]].to_numpy().ravel()
+    compared = frame.iloc[places].reset_index(drop=True)
     compared["label"] = np.resize(LABELS, len(compared))
     compared["slot"] = 0
-    # Of several pairs of a prompt each has a name.
-    slots = np.sort(pairs[["slot", "slot_b"]].to_numpy(), axis=1)
-    names = [f":{first}-{second}" for first, second in slots]
-    has_several = (pairs["last"] > 1).to_numpy()
-    compared["id"] += np.repeat(np.where(has_several, names, ""), 2)
+    if frame["slot"].max() > 1:
+        # Each of several pairs of a prompt has a name.
+        slots = np.sort(pairs[["slot", "slot_b"]].to_numpy(), axis=1)
+        names = [f":{first}-{second}" for first, second in slots]
+        compared["id"] += np.repeat(names, 2)
     return compared
 
 
@@ -437,7 +420,7 @@ def _cut_prompts(frame: pd.DataFrame) -> pd.Series:
         if not isinstance(prompt, str) or not isinstance(response, str):
             return frame["response"]
         rest = response.removeprefix(prompt).strip()
-        if not prompt.strip() or not response.startswith(prompt) or not rest:
+        if rest in ("", response.strip()):
             return frame["response"]
         responses.append(rest)
     return pd.Series(responses, index=frame.index, dtype=object)
@@ -449,9 +432,8 @@ def _list_extra(table: OwnTable) -> list[str]:
     extra = []
     for name, cells in table.columns.items():
         is_plain = {*map(type, cells)} <= {str, bool, int, float, type(None)}
-        texts = [cell for cell in cells if isinstance(cell, str)]
-        is_short = max(map(len, texts), default=0) <= _LONGEST_EXTRA
-        if name not in used and is_plain and is_short:
+        lengths = [len(cell) for cell in cells if isinstance(cell, str)]
+        if name not in used and is_plain and max(lengths, default=0) <= _LONGEST_EXTRA:
             extra.append(name)
     return extra
 
@@ -461,20 +443,12 @@ def _describe(
 ) -> dict[str, object]:
     """What was understood, which is also said in one line where it is not obvious."""
     columns = {}
-    for role, names in table.roles.items():
-        if names and role in table.found and role in ROLES:
-            columns[role] = names
+    for role in ROLES:
+        if table.has(role) and role in table.found:
+            columns[role] = table.roles[role]
     extra = _list_extra(table)
     used = set(extra).union(*columns.values())
-    ignored = [column for column in table.columns if column not in used]
     left_out = dict(+table.left_out)
-    understood: dict[str, object] = {
-        "layout": layout.name,
-        "columns": columns,
-        "extra": extra,
-        "ignored": ignored,
-        "left_out": left_out,
-    }
     notes = table.notes.copy()
     if left_out:
         notes.append(f"left out: {short(left_out, 200)}")
@@ -483,9 +457,15 @@ def _describe(
         notes.append(f"{n_families} families, which intervals and n_prompts count")
     if notes or layout.name != "pairs":
         n_items = len(answers.drop_duplicates(PROMPT))
-        named = {role: names[0] for role, names in columns.items() if names != [role]}
         line = f"{table.place}: {layout.name}, {n_items} comparisons"
+        named = {role: names[0] for role, names in columns.items() if names != [role]}
         if named:
             notes.insert(0, f"columns {short(named, 200)}")
         _log.warning("; ".join([line, *notes]))
-    return understood
+    return {
+        "layout": layout.name,
+        "columns": columns,
+        "extra": extra,
+        "ignored": [column for column in table.columns if column not in used],
+        "left_out": left_out,
+    }

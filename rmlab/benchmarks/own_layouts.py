@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from rmlab.benchmarks.conversations import read_messages
+from rmlab.benchmarks.conversations import Prompt, read_messages
 from rmlab.benchmarks.roles import OwnColumns, OwnTable, spell
 from rmlab.tables import LABELS, DataError
 from rmlab.text import short
@@ -15,12 +15,13 @@ from rmlab.text import short
 
 class Part(NamedTuple):
     """Where a layout has answers: the roles of their texts, of their scores, and of
-    what says how good they are (the first that the data have).
+    what says how good they are (the first that the data have; else `mark`).
     """
 
     texts: str
     scores: str
     marks: Sequence[str] = ()
+    mark: float = math.nan
 
     def find_mark(self, table: OwnTable) -> str | None:
         """The role that says which answers are better; None for pairs."""
@@ -28,16 +29,19 @@ class Part(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer as a file has it: the role of its column, its text, mark and score.
+    """An answer as a file has it: its row, the role of its column, its response, mark
+    and score.
 
-    `text` is None where a file has scores alone. `mark` is 1 or 0 where the answers
+    `response` is None where a file has scores alone. `mark` is 1 or 0 where the answers
     have labels, else a rating: the larger, the better.
     """
 
+    row: int
     role: str
-    text: object
+    response: object
     mark: float
     score: float
+    prompt: Prompt | None = None
 
 
 class OwnLayout(NamedTuple):
@@ -58,7 +62,6 @@ class OwnLayout(NamedTuple):
         return table.has(self.parts[0].texts)
 
 
-_MARKS = {"chosen": 1.0, "rejected": 0.0}
 _MARK_OF_WORD = {
     **dict.fromkeys(("chosen", "1", "1.0", "true"), 1.0),
     **dict.fromkeys(("rejected", "0", "0.0", "false"), 0.0),
@@ -69,19 +72,15 @@ def read_row(table: OwnTable, layout: OwnLayout, row: int) -> list[Answer]:
     """The answers of a row."""
     answers = []
     for part in layout.parts:
-        scores = _flatten(table.cells(part.scores)[row])
-        texts: list[object] = [None] * len(scores)
+        texts: list[object] = [None] * len(_flatten(table.cells(part.scores)[row]))
         if table.has(part.texts):
             texts = _list_texts(part.texts, table.cells(part.texts)[row])
-        marks = [_MARKS.get(part.texts, math.nan)] * len(texts)
-        mark = part.find_mark(table)
-        if mark is not None:
-            marks = _read_numbers(table, row, mark, len(texts))
-        numbers = [math.nan] * len(texts)
-        if table.has(part.scores):
-            numbers = _read_numbers(table, row, part.scores, len(texts))
-        columns = zip(texts, marks, numbers, strict=True)
-        answers += [Answer(part.texts, *cells) for cells in columns]
+        default = [part.mark] * len(texts)
+        marks = _read_numbers(table, row, part.find_mark(table), default)
+        default = [math.nan] * len(texts)
+        scores = _read_numbers(table, row, part.scores, default)
+        for cells in zip(texts, marks, scores, strict=True):
+            answers.append(Answer(row, part.texts, *cells))
     return answers
 
 
@@ -96,6 +95,8 @@ def _list_texts(role: str, cell: object) -> list[object]:
 
 def _flatten(value: object) -> list[object]:
     """Values without the lists around them."""
+    if not isinstance(value, list):
+        return [value]
     values = []
     pending = [value]
     while pending:
@@ -107,11 +108,15 @@ def _flatten(value: object) -> list[object]:
     return values
 
 
-def _read_numbers(table: OwnTable, row: int, role: str, n_texts: int) -> list[float]:
-    """The numbers of a cell, one for each text."""
+def _read_numbers(
+    table: OwnTable, row: int, role: str | None, default: list[float]
+) -> list[float]:
+    """The numbers of a cell, one for each answer; `default` without such a column."""
+    if role is None or not table.has(role):
+        return default
     cells = _flatten(table.cells(role)[row])
-    if len(cells) != n_texts:
-        table.refuse(row, role, f"one for each of the {n_texts} answers")
+    if len(cells) != len(default):
+        table.refuse(row, role, f"one for each of the {len(default)} answers")
     read = _READERS.get(role, _to_score)
     numbers = []
     for cell in cells:
@@ -154,19 +159,27 @@ _READERS = {"label": _to_mark, "labels": _to_mark, "rank": _to_rank}
 
 
 def _split_scores(table: OwnTable) -> None:
-    """Scores of pairs in one cell: an object, or a list that starts with those of the
-    chosen answers.
+    """Scores of pairs in one list, which starts with those of the chosen answers: as
+    many as there are texts or as a column says, else one.
     """
     if table.has(*SCORED_PAIR) or not table.has("scores"):
         return
-    scores_of: dict[str, list[object]] = {label: [] for label in LABELS}
-    for cell, chosen in zip(table.cells("scores"), table.cells("chosen"), strict=True):
-        n_chosen = len(_list_texts("chosen", chosen))
+    role = "num_correct"
+    chosen_scores: list[object] = []
+    rejected_scores: list[object] = []
+    for row, cell in enumerate(table.cells("scores")):
         scores = _flatten(cell)
-        scores_of["chosen"].append(scores[:n_chosen])
-        scores_of["rejected"].append(scores[n_chosen:])
-    for label in LABELS:
-        table.add(f"{label}_score", scores_of[label], "scores")
+        n_chosen = len(_list_texts("chosen", table.cells("chosen")[row]))
+        if table.has(role):
+            count = _to_score(table.cells(role)[row])
+            if count is None or count not in range(1, len(scores)):
+                allowed = "at least 1 and less than there are scores"
+                table.refuse(row, role, allowed)
+            n_chosen = int(count)
+        chosen_scores.append(scores[:n_chosen])
+        rejected_scores.append(scores[n_chosen:])
+    table.add("chosen_score", chosen_scores, "scores")
+    table.add("rejected_score", rejected_scores, "scores")
 
 
 _TEXT_FIELDS = ("response", "answer", "text", "content", "completion", "output")
@@ -213,13 +226,12 @@ def _name_winners(table: OwnTable) -> None:
 
     Without a winner they have none, and the cell is counted.
     """
-    role = "winner"
+    role = "winner" if table.has("winner") else "winner_a"
     cells: Sequence[object] = table.cells(role)
-    if table.has(role):
-        preferences = _read_winners(table, cells)
+    if role == "winner":
+        preferences = _read_winners(table)
     else:
-        role = "winner_a"
-        flags = [*zip(table.cells(role), table.cells("winner_b"), strict=True)]
+        flags = [*zip(cells, table.cells("winner_b"), strict=True)]
         preferences = [_to_grade(first) - _to_grade(second) for first, second in flags]
         cells = flags
     for cell, preference in zip(cells, preferences, strict=True):
@@ -235,16 +247,17 @@ def _to_grade(cell: object) -> float:
     return number if number is not None and math.isfinite(number) else math.nan
 
 
-def _read_winners(table: OwnTable, cells: Sequence[object]) -> list[float]:
+def _read_winners(table: OwnTable) -> list[float]:
     """How far the first answer is preferred; of a scale the distance from its middle is
     the role `strength`.
     """
+    cells = table.cells("winner")
     grades = [_to_grade(cell) for cell in cells]
     numbers = {grade for grade in grades if grade == grade}
     preference_of: dict[object, float] = dict.fromkeys(_TIES, 0.0)
     for side, rival, preference in (("a", "b", 1.0), ("b", "a", -1.0)):
-        columns = map(spell, table.roles[side])
         forms = (side, f"model_{side}", f"{side}>{rival}", f"{rival}<{side}")
+        columns = map(spell, table.roles[side])
         preference_of |= dict.fromkeys((*forms, *columns), preference)
     sides = _name_sides(table, numbers)
     is_scale = table.better is not None or table.is_called("winner", *_GRADES)
@@ -257,10 +270,13 @@ def _read_winners(table: OwnTable, cells: Sequence[object]) -> list[float]:
     preference_of |= sides
 
     preferences = []
-    for cell, grade in zip(cells, grades, strict=True):
+    models = [table.columns.get(f"model_{side}", cells) for side in "ab"]
+    for cell, grade, *names in zip(cells, grades, *models, strict=True):
+        model_a, model_b = map(spell, names)
+        named = {model_a: 1.0, model_b: -1.0} if model_a != model_b else {}
         word = re.sub(r"\s*([<>=])\1*\s*", r"\1", spell(cell))
-        preference = preference_of.get(grade, preference_of.get(word, math.nan))
-        preferences.append(preference)
+        verdict = preference_of.get(word, named.get(spell(cell), math.nan))
+        preferences.append(preference_of.get(grade, verdict))
     return preferences
 
 
@@ -290,13 +306,14 @@ def _find_middle(table: OwnTable, numbers: set[float]) -> float:
         raise DataError(scale, f"{remedy} {reason}")
     refuse_minus_one(place, numbers)
     middle = (low + high) / 2
-    is_odd = low == 1 and high > 1 and high % 2 == 1
-    are_whole = all(number.is_integer() for number in numbers)
-    has_middle = (is_odd and are_whole) or (low, high) in ((0, 1), (1, 2))
+    has_middle = (low, high) in ((0, 1), (1, 2)) or (
+        low == 1 and high in range(3, 99, 2)
+    )
+    # The numbers above 0 of a scale from -3 to 3 look like one from 1.
+    is_half = high <= 3 and table.is_called("winner", *_GRADES)
     if low < 0 or table.is_called("winner", "preference_strength"):
         middle = 0.0
-    # The numbers above 0 of a scale from -3 to 3 look like one from 1.
-    elif not has_middle or (high <= 3 and table.is_called("winner", *_GRADES)):
+    elif is_half or not has_middle:
         remedy = "subtract the middle, so that 0 is a tie, and call the column"
         remedy = f"{remedy} 'preference_strength', which is read so"
         raise DataError(f"{scale}, and its middle is not known", remedy)
@@ -307,28 +324,20 @@ def _find_middle(table: OwnTable, numbers: set[float]) -> float:
 def refuse_minus_one(place: object, numbers: set[float]) -> None:
     """Raise DataError where -1 stands beside the numbers of a scale from 1."""
     others = numbers - {-1.0}
-    are_whole = all(number.is_integer() for number in others)
-    if (
-        -1.0 in numbers
-        and are_whole
-        and others
-        and min(others) >= 1
-        and len(others) > 1
-    ):
-        problem = f"{place}: a scale from 1 to {max(others):g}, and some values are -1"
-        remedy = "leave the cell empty if it is missing; add 2 to all if it is a grade"
-        raise DataError(problem, remedy)
+    if len(others) == len(numbers) or len(others) < 2 or min(others) < 1:
+        return
+    problem = f"{place}: a scale from 1 to {max(others):g}, and some values are -1"
+    remedy = "leave the cell empty if it is missing; add 2 to all if it is a grade"
+    raise DataError(problem, remedy)
 
 
 SCORED_PAIR = ("chosen_score", "rejected_score")
-_BATTLE_NEEDS = (
-    ("a", "b", "winner"),
-    ("a", "b", "winner_a"),
-    ("score_a", "score_b", "winner"),
-)
 _PAIRS = OwnLayout(
     "pairs",
-    (Part("chosen", "chosen_score"), Part("rejected", "rejected_score")),
+    (
+        Part("chosen", "chosen_score", mark=1.0),
+        Part("rejected", "rejected_score", mark=0.0),
+    ),
     (LABELS, SCORED_PAIR),
     _split_scores,
 )
@@ -346,7 +355,11 @@ LAYOUTS = (
     OwnLayout(
         "battles",
         (Part("a", "score_a", ("mark_a",)), Part("b", "score_b", ("mark_b",))),
-        _BATTLE_NEEDS,
+        (
+            ("a", "b", "winner"),
+            ("a", "b", "winner_a"),
+            ("score_a", "score_b", "winner"),
+        ),
         _name_winners,
     ),
     ANSWERS,

@@ -54,9 +54,9 @@ def read_prompt(table: OwnTable, row: int) -> Prompt | None:
             table.refuse(row, "system", "that of the messages")
         before.append(message)
     if history:
-        messages = read_messages(_pair_turns(history))
+        messages = read_messages(history)
         if messages is None:
-            table.refuse(row, "history", "messages, or pairs of question and answer")
+            table.refuse(row, "history", "a list of messages")
         before += messages
     return before + turns
 
@@ -66,19 +66,6 @@ def _open_single(cell: object) -> object:
     if isinstance(cell, list) and len(cell) == 1 and isinstance(cell[0], str):
         return cell[0]
     return cell
-
-
-def _pair_turns(history: object) -> object:
-    """Pairs of question and answer as messages; other histories as they are."""
-    if not isinstance(history, list):
-        return history
-    turns = []
-    for pair in history:
-        if not isinstance(pair, list) or len(pair) != 2:
-            return history
-        turns.append({"role": "user", "content": pair[0]})
-        turns.append({"role": "assistant", "content": pair[1]})
-    return turns
 
 
 def read_answer(table: OwnTable, row: int, role: str, cell: object) -> Turns:

@@ -10,7 +10,6 @@ from rmlab.benchmarks.roles import match_roles, spell_names
 from rmlab.benchmarks.sources import IN_MEMORY, read_source
 from rmlab.estimation.best_of import N_CANDIDATES
 from rmlab.tables import PROMPT, DataError
-from rmlab.text import short
 
 
 def load_pool(
@@ -116,9 +115,7 @@ def read_pool(
     table.require("label", "score" if is_scored else "response")
     if is_scored and model is None and not table.has("model"):
         problem = f"{data.place}: scores without a column 'model'"
-        remedy = "name it: model='my-rm', or add the column"
-        present = short(list(data.columns), 200)
-        raise DataError(f"{problem}; columns: {present}", remedy)
+        raise DataError(problem, "name it: model='my-rm', or add the column")
 
     if name is None:
         is_file = data.place != IN_MEMORY

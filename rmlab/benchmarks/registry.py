@@ -1,7 +1,7 @@
 """Which benchmarks there are, how one is loaded, and which one a table belongs to."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from rmlab.benchmarks.reward_bench import REWARD_BENCH
 from rmlab.benchmarks.reward_bench_2 import REWARD_BENCH_2
 from rmlab.benchmarks.rm_bench import MINI, RM_BENCH
 from rmlab.benchmarks.rmb import RMB
-from rmlab.benchmarks.rows import describe_row, read_responses
+from rmlab.benchmarks.rows import read_responses
 from rmlab.plug_ins import load_plug_ins
 from rmlab.tables import PROMPT, DataError, nearest
 from rmlab.text import short
@@ -33,9 +33,6 @@ GROUP = "rmlab.benchmarks"
 
 OWN = Benchmark(name="own", title="custom data", source="rmlab.load_preferences")
 """Any domains, with or without styles; all prompts count alike."""
-
-# The names of the others' parts may be anybody's.
-_WITH_KNOWN_NAMES = (RM_BENCH, REWARD_BENCH, REWARD_BENCH_2)
 
 _log = logging.getLogger(__name__)
 
@@ -232,14 +229,6 @@ def _find_benchmark(name: str) -> Benchmark:
         with suppress(DataError):
             return benchmarks[whole].only(domains.split(", "))
     return benchmarks.get(name, OWN)
-
-
-def looks_like(place: Path, row: records.Row) -> Iterator[Benchmark]:
-    """The benchmarks whose readers can read a row of pairs."""
-    for benchmark in _WITH_KNOWN_NAMES:
-        with suppress(DataError):
-            describe_row(benchmark, place, 0, row)
-            yield benchmark
 
 
 def adopt_name(texts: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:

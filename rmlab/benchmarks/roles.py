@@ -75,6 +75,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "labels": ("labels",),
     "ratings": ("ratings",),
     "scores": ("scores", "rewards"),
+    "num_correct": ("num_correct",),
 }
 """Roles and the usual names of their columns, the first that is there first."""
 
@@ -270,13 +271,14 @@ def _list_names(role: str, names: str | Sequence[str] | None) -> list[str]:
 
 def _refuse_two_prompts(source: Source, spelled: Mapping[str, str]) -> None:
     """Raise DataError where a context or an input stands beside the question."""
-    present = [name for name in _QUESTIONS if name in spelled]
-    for part in _QUESTIONS[-2:]:
-        others = [spelled[name] for name in present if name != part]
-        if part in present and others and any(source.columns[spelled[part]]):
-            both = f"{others[0]!r}, {spelled[part]!r} or both"
-            problem = f"{source.place}: the prompt may be {both}"
-            remedy = f"name one: {name_column('prompt', others[0])}"
+    present = [spelled[name] for name in _QUESTIONS if name in spelled]
+    for other in present[1:]:
+        is_part = spell(other) in ("input", "context")
+        if is_part and any(source.columns[other]):
+            problem = (
+                f"{source.place}: the prompt may be {present[0]!r}, {other!r} or both"
+            )
+            remedy = f"name one: {name_column('prompt', present[0])}"
             raise DataError(problem, f"{remedy}, or join them in a column first")
 
 

@@ -12,9 +12,11 @@ from rmlab.benchmarks.own_files import TEXTS, load_scores, name_benchmark, name_
 from rmlab.benchmarks.pools import read_pool
 from rmlab.benchmarks.roles import OwnColumns, spell
 from rmlab.benchmarks.sources import read_source
-from rmlab.io import matrix, native, results, runners
-from rmlab.tables import DataError, check_option, nearest
+from rmlab.io import matrix, native, results
+from rmlab.tables import DataError
 from rmlab.text import short
+
+_PROMPTS = {"id", "prompt", "question", "problem"}
 
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 """A file, a folder, a glob, or several of them."""
@@ -23,7 +25,6 @@ Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 def read_scores(
     source: Paths,
     *,
-    format: str | None = None,
     columns: OwnColumns | None = None,
     model: str | None = None,
     allow_missing: bool = False,
@@ -36,29 +37,25 @@ def read_scores(
     source
         What to read. Of a store's folder only the tables of scores are read, not those
         of comparisons (`*.pairs.csv`). Files of one name ("runs/*/scores.parquet") are
-        models by the part of the path that differs.
-    format
-        Recognised from the content unless given:
+        models by the part of the path that differs. The content says what a file is:
 
-        - "rmlab": CSV, Parquet or JSON lines with the columns of a scores table, as
-          `write_scores` makes them;
-        - "rm-bench", "reward-bench", "reward-bench-2", "rmb", "judgebench": the result
-          files of the benchmarks' own runners;
-        - "pool": a row per candidate with `score`, `correct` and `prompt`, `id`,
-          `question` or `problem`, as `rmlab.load_pool` takes them.
+        - a scores table as `write_scores` writes it;
+        - a result file of the runner of RM-Bench, RewardBench 1 or 2, RMB, JudgeBench;
+        - a pool, which `rmlab.load_pool` takes as well: a row per candidate with
+          `score`, `correct` and `prompt`, `id`, `question` or `problem`;
+        - people's own data as `load_preferences` reads them, under the same ids, with
+          scores: `chosen_score` and `rejected_score` (also score_chosen, chosen_reward,
+          reward_chosen, or an object or list `scores`); `score_a`, `score_b` and
+          `winner`; `score` and `label` of one response a row; lists `scores` and
+          `labels`. Texts are not needed.
 
-        A response matrix holds outcomes and no scores: `read_pairs` reads it. Any other
-        file is read as `load_preferences` reads it, under the same ids, with scores:
-        `chosen_score` and `rejected_score` (also score_chosen, chosen_reward,
-        reward_chosen, or an object or list `scores`); `score_a`, `score_b` and
-        `winner`; `score` and `label` of one response a row; lists `scores` and
-        `labels`. Texts are not needed.
+        A response matrix holds outcomes and no scores: `read_pairs` reads it.
     columns
         Names of `load_preferences`, and `chosen_score`, `rejected_score`, `score` and
         `scores`, to the names in the file. A dot leads into a nested object ({"score":
-        "output.reward"}), and lists around one number are taken off. In a list `scores`
-        without texts and labels the first is that of the chosen answer. {"model": None}
-        ignores a column.
+        "output.reward"}), and lists around one number are taken off. A list `scores`
+        without labels starts with those of the chosen answers: as many as there are
+        texts or as `num_correct` says, else one. {"model": None} ignores a column.
 
         For a table that lacks what `responses` know, such as id, label and score alone,
         use `rmlab.io.join`.
@@ -82,10 +79,6 @@ def read_scores(
     TypeError
         For a DataFrame.
     """
-    if columns is not None and format is not None:
-        raise TypeError(
-            "columns: they name the columns of custom data; leave format out"
-        )
     files = _find_files(source, pairs=False)
     model_of = _name_models(files)
 
@@ -94,7 +87,7 @@ def read_scores(
         if columns is not None:
             frame = load_scores(read_source(path), columns, model, name)
         else:
-            frame = _read_file(path, sidecar, format, model, name)
+            frame = _read_file(path, sidecar, model, name)
         if "outcome" in frame:
             problem = f"{path}: holds outcomes and no scores"
             raise DataError(problem, f"use read_pairs({str(path)!r})")
@@ -106,9 +99,7 @@ def read_scores(
 def read_pairs(
     source: Paths,
     *,
-    format: str | None = None,
     benchmark: str = "reward-bench",
-    subsets: Mapping[str, str] | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Read comparisons from a file, a store's folder, a glob or a list of them.
@@ -116,17 +107,15 @@ def read_pairs(
     Parameters
     ----------
     source
-        What to read. Scores are no comparisons: `rmlab.pairs(read_scores(...))`.
-    format
-        Recognised from the content unless given: "rmlab" has the columns of a pairs
-        table; "response-matrix" is a CSV with one row per model and one column per
-        item, 1 for a win of the chosen answer, 0.5 for a tie, 0 for a loss, empty where
-        missing.
+        What to read: a pairs table as `write_pairs` writes it, a runner's result file
+        with outcomes, or a response matrix. That is a CSV with one row per model and
+        one column per item (or the other way round), 1 for a win of the chosen answer,
+        0.5 for a tie, 0 for a loss, empty where missing. Scores are no comparisons:
+        `rmlab.pairs(read_scores(...))`.
     benchmark
-        Name of the benchmark of a response matrix.
-    subsets
-        Subset of each item of a response matrix (default: RewardBench 1, items 0 to
-        2984).
+        Name of the benchmark of a response matrix. Items 0 to 2984 have the subsets of
+        RewardBench 1; where there are others, all have the file's name as benchmark
+        and subset.
     columns
         Names of a pairs table to those of a file of another project, as in
         `read_scores`; `margin` or `outcome` is needed.
@@ -142,22 +131,16 @@ def read_pairs(
     DataError
         For a file that cannot be read; the message names file, row and value.
     """
-    for name in columns or ():
-        if name not in tables.PAIRS:
-            problem = f"columns: {name!r} is not a name of rmlab"
-            raise DataError(problem, nearest(name, tables.PAIRS))
 
     def read_file(path: Path, sidecar: _Sidecar) -> pd.DataFrame:
         if columns is not None:
             data = read_source(path)
             return tables.check_pairs(results.read_mapped_pairs(data, columns))
-        is_matrix = format == "response-matrix"
-        if format is None and records.file_suffix(path) in records.CSV:
-            is_matrix = matrix.is_matrix(records.read_header(path))
-        if is_matrix:
-            frame = matrix.read_matrix(path, benchmark, subsets)
+        is_csv = records.file_suffix(path) in records.CSV
+        if is_csv and matrix.is_matrix(records.read_header(path)):
+            frame = matrix.read_matrix(path, benchmark)
         else:
-            frame = _read_file(path, sidecar, format, None, None)
+            frame = _read_file(path, sidecar, None, None)
         if "score" in frame:
             problem = f"{path}: holds scores and no comparisons"
             raise DataError(problem, "use pairs(read_scores(...))")
@@ -167,13 +150,7 @@ def read_pairs(
     return _read_files(files, "pairs", read_file, tables.PAIR_KEY)
 
 
-def write_scores(
-    scores: pd.DataFrame,
-    path: str | PathLike[str],
-    *,
-    format: str = "rmlab",
-    responses: pd.DataFrame | None = None,
-) -> Path:
+def write_scores(scores: pd.DataFrame, path: str | PathLike[str]) -> Path:
     """Write scores to one file; `read_scores` gives the same table back, float for
     float.
 
@@ -185,16 +162,9 @@ def write_scores(
         A scores table. Missing scores are empty cells in CSV and null in JSON. Extra
         columns are written as they are.
     path
-        A file ending in .csv, .parquet or .jsonl; of a runner, in .json.
-        `<path>.provenance.json` beside it holds `scores.attrs["provenance"]` and says
-        which extra columns of a CSV are text.
-    format : {"rmlab", "rm-bench", "reward-bench-2"}
-        "rm-bench" and "reward-bench-2" are the result files of the benchmarks' own
-        runners, which their leaderboards take: all scores of one model, with the texts.
-        RM-Bench's has no field for the model, and the reader finds it in a file's name
-        such as "total_dataset_my-rm.json".
-    responses : DataFrame, optional
-        The responses that were scored; needed for a runner's file.
+        A file ending in .csv, .parquet or .jsonl. `<path>.provenance.json` beside it
+        holds `scores.attrs["provenance"]` and says which extra columns of a CSV are
+        text.
 
     Returns
     -------
@@ -204,19 +174,10 @@ def write_scores(
     Raises
     ------
     DataError
-        For a bad table, another suffix, and a runner's file that would not be complete.
+        For a bad table, or another suffix.
     """
-    place = records.expand_path(path)
-    if format != "rmlab":
-        if responses is None:
-            problem = f"responses: a file of format={format!r} holds the texts"
-            raise TypeError(f"{problem}; pass responses=")
-        complete = tables.check_scores(scores)
-        return runners.write_runner_results(complete, place, format, responses)
-    if responses is not None:
-        raise TypeError("responses: only a runner's file holds them; pass format=")
     checked = tables.check_scores(scores, allow_missing=True)
-    return native.write_frame(checked, place)
+    return native.write_frame(checked, records.expand_path(path))
 
 
 def write_pairs(pairs: pd.DataFrame, path: str | PathLike[str]) -> Path:
@@ -294,36 +255,31 @@ def _refuse_other_texts(scores: pd.DataFrame) -> None:
 
 
 def _read_file(
-    path: Path,
-    sidecar: _Sidecar,
-    format: str | None,
-    model: str | None,
-    name: str | None,
+    path: Path, sidecar: _Sidecar, model: str | None, name: str | None
 ) -> pd.DataFrame:
-    """The scores or pairs of a file in one of the known formats, not checked yet.
+    """The scores or pairs of a file, not checked yet.
 
     `name`: the model where the file does not say one.
     """
-    runners = results.runner_fields()
-    if format is not None:
-        check_option("format", format, ["rmlab", "pool", *runners])
     header = native.read_header(path)
-    if format == "rmlab" or (format is None and _is_native(header)):
+    if _is_native(header):
         frame = native.read_frame(path, sidecar)
         if model is not None:
             frame["model"] = model
         return frame
 
-    data = read_source(path)
-    if format == "pool" or (format is None and _is_pool(header)):
+    names = {*map(spell, header)}
+    if {"score", "correct"} <= names and not _PROMPTS.isdisjoint(names):
         frame = native.read_frame(path, sidecar)
-        has_model = "model" in map(spell, header)
-        named = model if has_model else model or name or path.stem
-        benchmark = name_benchmark(path, None if has_model or model else name)
-        return read_pool(frame, name=benchmark, model=named)
-    format = format or results.find_runner(data)
-    if format is not None:
-        return results.read_results(data, format, model)
+        is_named = "model" in names or model is not None
+        benchmark = name_benchmark(path, None if is_named else name)
+        if not is_named:
+            model = name or path.stem
+        return read_pool(frame, name=benchmark, model=model)
+    data = read_source(path)
+    runner = results.find_runner(data)
+    if runner is not None:
+        return results.read_results(data, runner, model)
     return load_scores(data, {}, model, name)
 
 
@@ -333,12 +289,6 @@ def _is_native(header: Sequence[str]) -> bool:
     is_key = {"benchmark", "label"} <= names
     is_key = is_key or {"model", "label", "id", "slot"} <= names
     return (is_key and not {"prompt", "response"} & names) or "chosen_slot" in names
-
-
-def _is_pool(header: Sequence[str]) -> bool:
-    names = {*map(spell, header)}
-    prompts = {"id", "prompt", "question", "problem"}
-    return {"score", "correct"} <= names and not prompts.isdisjoint(names)
 
 
 def _name_models(files: Sequence[Path]) -> dict[Path, str]:

@@ -1,6 +1,6 @@
 """Response matrices: outcomes of models by items, one in each cell."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -32,9 +32,7 @@ def is_matrix(header: Sequence[str]) -> bool:
     return is_first and bool(names) and names.isdisjoint(_NO_ITEMS)
 
 
-def read_matrix(
-    path: Path, benchmark: str, subsets: Mapping[str, str] | None
-) -> pd.DataFrame:
+def read_matrix(path: Path, benchmark: str) -> pd.DataFrame:
     """Comparisons of a response matrix, not checked yet: model by model, items in the
     order of the file.
     """
@@ -53,16 +51,11 @@ def read_matrix(
         row, _, item, value = pairs[is_wrong].iloc[0]
         allowed = "1, 0.5, 0 or an empty cell"
         records.fail(path, row, {item: value}, item, allowed, "repair the row")
-    subset = pairs["id"].map(subset_of_item if subsets is None else subsets.get)
-    if subsets is None and subset.isna().all():
+    subset = pairs["id"].map(subset_of_item)
+    if subset.isna().any():
         # Items of custom data.
         benchmark = path.stem
-        subset = subset.fillna(path.stem)
-    if subset.isna().any():
-        items = pairs["id"][subset.isna()].unique()
-        counts = f"{len(items)} of {len(matrix.columns) - 1} items have no subset"
-        problem = f"{path}: {counts}, first {short(items[0])}"
-        raise DataError(problem, "pass subsets={item: subset}")
+        subset = pd.Series(path.stem, pairs.index)
 
     outcome = pairs["value"].map(_OUTCOMES)
     return pairs.drop(columns=["row", "value"]).assign(

@@ -1,15 +1,18 @@
 """Result files of the benchmarks' own runners, read as scores or comparisons."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
+from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.layout import refuse_unlike
 from rmlab.benchmarks.own_files import TEXTS, load_scores
 from rmlab.benchmarks.registry import benchmarks_by_name
-from rmlab.benchmarks.sources import Source
-from rmlab.records import Row, fail, refuse_rows
+from rmlab.benchmarks.reward_bench import REWARD_BENCH
+from rmlab.benchmarks.sources import Source, read_source
+from rmlab.records import refuse_rows
 from rmlab.tables import DataError
 from rmlab.text import short
 
@@ -18,33 +21,19 @@ _OUTCOMES = {1.0: "win", 0.5: "tie", 0.0: "loss"}
 _JUDGED = {"id": "id", "subset": "subset", "outcome": "results"}
 
 
-def runner_fields() -> dict[str, Mapping[str, str]]:
-    """Our names to the fields of result files, by the benchmark whose runner writes
-    them.
-    """
-    fields = {}
-    for name, benchmark in benchmarks_by_name().items():
-        if benchmark.layout is not None and benchmark.layout.result_fields:
-            fields[name] = benchmark.layout.result_fields
-    return fields
-
-
-def find_runner(data: Source) -> str | None:
+def find_runner(data: Source) -> Benchmark | None:
     """The benchmark whose runner wrote a file: all its fields are there."""
-    for name, fields in runner_fields().items():
-        present = data.columns.keys() >= {*fields.values()}
-        # Columns of this name with one number are custom data.
-        score = data.columns.get("score_chosen", [[]])[0]
-        if present and isinstance(score, list):
-            return name
-    if data.columns.keys() >= {*_JUDGED.values()}:
-        return "reward-bench"
-    return None
+    # Columns of this name with one number are custom data.
+    is_listed = isinstance(data.columns.get("score_chosen", [[]])[0], list)
+    for benchmark in benchmarks_by_name().values():
+        fields = benchmark.layout and benchmark.layout.result_fields
+        if is_listed and fields and data.columns.keys() >= {*fields.values()}:
+            return benchmark
+    return REWARD_BENCH if data.columns.keys() >= {*_JUDGED.values()} else None
 
 
-def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
+def read_results(data: Source, benchmark: Benchmark, model: str | None) -> pd.DataFrame:
     """The scores or comparisons of a runner's file, not checked yet."""
-    benchmark = benchmarks_by_name()[name]
     assert benchmark.layout is not None
     fields = dict(benchmark.layout.result_fields)
     if not data.columns.keys() >= {*fields.values()}:
@@ -58,16 +47,13 @@ def read_results(data: Source, name: str, model: str | None) -> pd.DataFrame:
     with refuse_unlike(f"{data.place}: a row", benchmark.title):
         prompts = benchmark.layout.adapt_results(data.place, prompts)
     if "subset" in prompts:
-        spelled = prompts["subset"].map(benchmark.spell_subset)
-        prompts["subset"] = spelled.fillna(prompts["subset"])
-    if "num_correct" in prompts:
-        prompts = _split_scores(data.place, prompts)
-    prompts = prompts.assign(benchmark=name, id=_number_repeats(prompts))
+        subsets = prompts["subset"].tolist()
+        prompts["subset"] = [benchmark.spell_subset(name) or name for name in subsets]
+    prompts = prompts.assign(benchmark=benchmark.name, id=_number_repeats(prompts))
 
     if "outcome" in prompts:
         return _read_outcomes(data.place, prompts, model)
-    known = prompts.astype(object).where(prompts.notna(), None)
-    listed = Source(data.place, {str(name): known[name].tolist() for name in known})
+    listed = replace(read_source(prompts), place=data.place)
     scores = load_scores(listed, {"prompt": None, "family": None}, model)
     scores = scores.drop(columns=TEXTS)
     if benchmark.styles:
@@ -86,24 +72,6 @@ def _unfold_lists(place: Path, prompts: pd.DataFrame) -> pd.DataFrame:
     except ValueError:
         problem = f"{place}: the lists {short(lists)} differ in length"
         raise DataError(problem, "the file may be cut off") from None
-
-
-def _split_scores(place: Path, prompts: pd.DataFrame) -> pd.DataFrame:
-    """Scores of the chosen answers, which come first, and of the rejected ones."""
-    chosen_scores = []
-    rejected_scores = []
-    counts = prompts["num_correct"].tolist()
-    for row, (scores, count) in enumerate(zip(prompts["scores"], counts, strict=True)):
-        if not isinstance(scores, list) or count not in range(1, len(scores)):
-            cells: Row = {"num_correct": count}
-            allowed = "at least 1 and less than there are scores; right ones come first"
-            fail(place, row, cells, "num_correct", allowed, "repair the row")
-        chosen_scores.append(scores[: int(count)])
-        rejected_scores.append(scores[int(count) :])
-    prompts = prompts.drop(columns=["scores", "num_correct"])
-    prompts["chosen_score"] = chosen_scores
-    prompts["rejected_score"] = rejected_scores
-    return prompts
 
 
 def _read_outcomes(
