@@ -13,7 +13,6 @@ three.
 """
 
 from rmlab.benchmarks import Benchmark, Layout
-from rmlab.estimation.weights import weighted_parts
 
 
 def read_row(row, file):
@@ -21,9 +20,8 @@ def read_row(row, file):
     yield {"id": row["id"], "subset": row["season"], "prompt": "Write."} | texts
 
 
-def make_parts(items, options):
-    weight = {"summer": 1.0, "winter": 3.0 if options["winter"] == "heavy" else 1.0}
-    return weighted_parts(items.frame["domain"], weight, label="benchmark")
+def weigh_seasons(options):
+    return {"summer": 1.0, "winter": 3.0 if options["winter"] == "heavy" else 1.0}
 
 
 HAIKU = Benchmark(
@@ -33,7 +31,7 @@ HAIKU = Benchmark(
     columns=("summer", "winter"),
     options={"winter": ("heavy", "light")},
     layout=Layout(read_row=read_row),
-    make_parts=make_parts,
+    weights=weigh_seasons,
 )
 '''
 
