@@ -30,6 +30,8 @@ pytestmark = [
 
 PROMPTS = ["What is the capital of France?"] * 2 + ["Why?", "How many?"]
 RESPONSES = ["Paris, a city.", "I am sorry, no.", "Because 7 + 8 = 15.", "Three."]
+TEXTS = PROMPTS, RESPONSES
+CPU = {"device": "cpu", "dtype": "float32"}
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}!{% endfor %}"
 LINEAR = ["q_proj", "v_proj", "down_proj"]
 CLASSES = {
@@ -75,28 +77,29 @@ def unmerged(base, adapter, task, *, n_tokens=None, n_labels=1):
     return peft.PeftModel.from_pretrained(model, adapter).eval()
 
 
-def merged(base, adapter, task):
-    return unmerged(base, adapter, task).merge_and_unload()
+def rows(scorer):
+    """The ids of each text, as a batch of one."""
+    encoded = scorer.prepare(*TEXTS)
+    return [torch.tensor(ids[None].astype(int)) for ids in encoded.ids]
 
 
-def oracle(scorer, model):
+@torch.no_grad()
+def oracle(scorer, model, weights=(1.0,)):
     """The whole model on one text at a time."""
     rewards = []
-    for ids in scorer.prepare(PROMPTS, RESPONSES).ids:
-        with torch.no_grad():
-            row = torch.tensor(ids[None].astype(int))
-            rewards.append(model(input_ids=row).logits.item())
+    for row in rows(scorer):
+        logits = model(input_ids=row).logits[0].double()
+        rewards.append(float(logits @ torch.tensor(weights).double()))
     return np.array(rewards)
 
 
+@torch.no_grad()
 def log_probs(scorer, model):
     """The sum of the answer's log-probabilities, one text at a time."""
-    encoded = scorer.prepare(PROMPTS, RESPONSES)
+    starts = scorer.prepare(*TEXTS).response_start
     sums = []
-    for ids, start in zip(encoded.ids, encoded.response_start, strict=True):
-        row = torch.tensor(ids[None].astype(int))
-        with torch.no_grad():
-            logits = model(input_ids=row).logits[0].double().log_softmax(-1)
+    for row, start in zip(rows(scorer), starts, strict=True):
+        logits = model(input_ids=row).logits[0].double().log_softmax(-1)
         values = logits[:-1].gather(1, row[0, 1:, None])[start - 1 :]
         sums.append(values.sum().item())
     return np.array(sums)
@@ -155,11 +158,11 @@ def test_a_classifier_scores_as_pefts_unmerged_model(zoo, tmp_path, kind):
     base = zoo(task="causal", attention_bias=True)
     options = KINDS[kind]
     folder = train(base, tmp_path / "adapter", **options)
-    scorer = rmlab.classifier(folder, device="cpu", dtype="float32")
+    scorer = rmlab.classifier(folder, **CPU)
     n_tokens = options.get("n_tokens")
     model = unmerged(base, folder, "SEQ_CLS", n_tokens=n_tokens)
     expected = oracle(scorer, model)
-    assert_close(scorer(PROMPTS, RESPONSES), expected)
+    assert_close(scorer(*TEXTS), expected)
     if "saved" not in kind:
         with model.disable_adapter():
             assert np.abs(oracle(scorer, model) - expected).max() > 1e-2
@@ -170,10 +173,9 @@ def test_an_adapter_is_read_where_pefts_model_reads(zoo, tmp_path):
     end = toy.tokenizer().eos_token_id
     base = zoo(task="causal", attention_bias=True, pad_token_id=end)
     folder = train(base, tmp_path / "adapter")
-    scorer = rmlab.classifier(folder, device="cpu", dtype="float32")
-    assert {ids[-1] for ids in scorer.prepare(PROMPTS, RESPONSES).ids} == {end}
-    expected = oracle(scorer, unmerged(base, folder, "SEQ_CLS"))
-    assert_close(scorer(PROMPTS, RESPONSES), expected)
+    scorer = rmlab.classifier(folder, **CPU)
+    assert {ids[-1] for ids in scorer.prepare(*TEXTS).ids} == {end}
+    assert_close(scorer(*TEXTS), oracle(scorer, unmerged(base, folder, "SEQ_CLS")))
 
 
 @pytest.mark.filterwarnings("ignore:Careful, disabling adapter layers with bias")
@@ -185,7 +187,7 @@ def test_a_policy_and_its_base_score_as_pefts_unmerged_model(zoo, tmp_path, kind
         pytest.skip("they are not tied")
     base = zoo(task="causal", attention_bias=True, tie_word_embeddings=tied)
     folder = train(base, tmp_path / "adapter", task="CAUSAL_LM", **options)
-    scorer = rmlab.implicit_reward(folder, device="cpu", dtype="float32")
+    scorer = rmlab.implicit_reward(folder, **CPU)
     n_tokens = options.get("n_tokens")
     model = unmerged(base, folder, "CAUSAL_LM", n_tokens=n_tokens)
     of_policy = log_probs(scorer, model)
@@ -196,11 +198,11 @@ def test_a_policy_and_its_base_score_as_pefts_unmerged_model(zoo, tmp_path, kind
         with model.disable_adapter():
             of_base = log_probs(scorer, model)
     assert np.abs(of_policy - of_base).max() > 1e-2
-    found = scorer(PROMPTS, RESPONSES)
+    found = scorer(*TEXTS)
     tolerance = 1e-5 * np.std(of_policy)
     np.testing.assert_allclose(found, of_policy - of_base, rtol=0, atol=tolerance)
-    alone = rmlab.implicit_reward(folder, mode="mean", device="cpu", dtype="float32")
-    n_tokens = alone(PROMPTS, RESPONSES) / of_policy
+    alone = rmlab.implicit_reward(folder, mode="mean", **CPU)
+    n_tokens = alone(*TEXTS) / of_policy
     np.testing.assert_allclose(1 / n_tokens, np.round(1 / n_tokens), atol=1e-3)
 
 
@@ -212,34 +214,29 @@ def test_a_policy_in_memory_has_the_factors_of_its_output_layer(zoo, tmp_path, t
     model = unmerged(base, folder, "CAUSAL_LM")
     tokenizer = AutoTokenizer.from_pretrained(base)
     scorer = rmlab.implicit_reward(model, tokenizer=tokenizer, mode="sum")
-    assert_close(scorer(PROMPTS, RESPONSES), log_probs(scorer, model))
+    assert_close(scorer(*TEXTS), log_probs(scorer, model))
 
 
-def test_factors_of_the_head_itself_are_scored_or_refused(zoo, tmp_path):
-    options = {"target_modules": ["q_proj", "score"], "task": None}
+@pytest.mark.parametrize("targets", [["q_proj", "score"], LINEAR])
+def test_the_head_of_a_base_is_used_with_its_factors(zoo, tmp_path, targets):
+    """And without a task in the adapter's configuration."""
     base = zoo()
+    options = {"target_modules": targets, "task": None}
     folder = train(base, tmp_path / "adapter", **options)
-    scorer = rmlab.classifier(folder, device="cpu", dtype="float32")
-    assert_close(
-        scorer(PROMPTS, RESPONSES), oracle(scorer, unmerged(base, folder, None))
-    )
-    headless = zoo(task="causal")
+    scorer = rmlab.classifier(folder, **CPU)
+    expected = oracle(scorer, unmerged(base, folder, None))
+    assert_close(scorer(*TEXTS), expected)
     with pytest.raises(DataError, match=r"score\.weight"):
-        rmlab.classifier(folder, base=headless)(PROMPTS, RESPONSES)
+        rmlab.classifier(folder, base=zoo(task="causal"))(*TEXTS)
 
 
 def test_a_head_of_several_labels_is_counted_by_its_weight(zoo, tmp_path):
     base = zoo(task="causal")
     folder = train(base, tmp_path / "adapter", n_labels=3)
     weights = [0.5, 2.0, -1.0]
-    scorer = rmlab.classifier(folder, weights=weights, device="cpu", dtype="float32")
+    scorer = rmlab.classifier(folder, weights=weights, **CPU)
     model = unmerged(base, folder, "SEQ_CLS", n_labels=3)
-    expected = []
-    for ids in scorer.prepare(PROMPTS, RESPONSES).ids:
-        with torch.no_grad():
-            (logits,) = model(input_ids=torch.tensor(ids[None].astype(int))).logits
-        expected.append(float(logits.double() @ torch.tensor(weights).double()))
-    assert_close(scorer(PROMPTS, RESPONSES), np.array(expected))
+    assert_close(scorer(*TEXTS), oracle(scorer, model, weights))
 
 
 @pytest.mark.parametrize("file", ["value_head.safetensors", "value_head.bin"])
@@ -258,16 +255,15 @@ def test_a_value_head_beside_an_adapter_is_read_from_its_file(zoo, tmp_path, fil
             rmlab.classifier(folder)
     else:
         save_file(head, folder / file)
-    scorer = rmlab.classifier(folder, device="cpu", dtype="float32", allow_pickle=True)
+    scorer = rmlab.classifier(folder, **CPU, allow_pickle=True)
     model = unmerged(base, folder, "CAUSAL_LM")
     expected = []
-    for ids in scorer.prepare(PROMPTS, RESPONSES).ids:
-        row = torch.tensor(ids[None].astype(int))
+    for row in rows(scorer):
         with torch.no_grad():
             states = model(input_ids=row, output_hidden_states=True).hidden_states[-1]
         value = states[0, -1] @ head["v_head.summary.weight"][0]
         expected.append(float(value + head["v_head.summary.bias"]))
-    assert_close(scorer(PROMPTS, RESPONSES), np.array(expected))
+    assert_close(scorer(*TEXTS), np.array(expected))
 
 
 def test_tokens_that_were_added_in_training_have_their_embeddings(tmp_path):
@@ -282,203 +278,159 @@ def test_tokens_that_were_added_in_training_have_their_embeddings(tmp_path):
         modules_to_save=["embed_tokens"],
     )
     tokenizer.save_pretrained(folder)
-    scorer = rmlab.classifier(folder, device="cpu", dtype="float32")
-    assert any(n_tokens - 2 in ids for ids in scorer.prepare(PROMPTS, RESPONSES).ids)
+    scorer = rmlab.classifier(folder, **CPU)
+    assert any(n_tokens - 2 in ids for ids in scorer.prepare(*TEXTS).ids)
     model = unmerged(base, folder, "SEQ_CLS", n_tokens=n_tokens)
-    assert_close(scorer(PROMPTS, RESPONSES), oracle(scorer, model))
+    assert_close(scorer(*TEXTS), oracle(scorer, model))
     assert scorer.provenance()["tokenizer"] == "adapter"
 
 
 def test_the_head_is_float32_in_half_precision(zoo, tmp_path):
     folder = train(zoo(task="causal"), tmp_path / "adapter")
     scorer = rmlab.classifier(folder, device="cpu", dtype="bfloat16")
-    assert scorer.backbone.dtype == torch.bfloat16
-    weight = load_file(folder / "adapter_model.safetensors")[
-        "base_model.model.score.weight"
-    ]
-    states = torch.eye(32)[:, None]
-    outputs = scorer.readout.head(states)
+    assert scorer.backbone.model.dtype == torch.bfloat16
+    stored = load_file(folder / "adapter_model.safetensors")
+    weight = stored["base_model.model.score.weight"]
+    outputs = scorer.readout.head(torch.eye(32)[:, None])
     torch.testing.assert_close(outputs, weight.T, rtol=0, atol=0)
 
 
 def test_an_adapter_without_a_head_names_the_remedy(zoo, tmp_path):
-    base = zoo(task="causal")
-    folder = train(base, tmp_path / "adapter")
+    folder = train(zoo(task="causal"), tmp_path / "adapter")
     path = folder / "adapter_model.safetensors"
-    tensors = load_file(path)
-    head = [name for name in tensors if "score" in name]
-    for name in head:
-        del tensors[name]
+    stored = load_file(path)
+    tensors = {name: stored[name] for name in stored if "score" not in name}
     save_file(tensors, path)
-    with pytest.raises(DataError, match="modules_to_save=\\['score'\\]"):
+    with pytest.raises(DataError, match=r"modules_to_save=\['score'\]"):
         rmlab.classifier(folder)
-    table = rmlab.doctor(folder, rmlab.load("mini").head(6))
-    assert table["status"].tolist() == ["fail"]
-    assert "modules_to_save" in table["remedy"].item()
 
 
-def test_the_head_of_a_base_that_has_one_is_used(zoo, tmp_path):
-    base = zoo()
-    folder = train(base, tmp_path / "adapter", task=None)
-    scorer = rmlab.classifier(folder, device="cpu", dtype="float32")
-    expected = oracle(scorer, merged(base, folder, "SEQ_CLS"))
-    found = scorer(PROMPTS, RESPONSES)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * expected.std())
-
-
-def test_damaged_or_other_adapters_are_refused(zoo, tmp_path):
-    base = zoo(task="causal")
-    folder = train(base, tmp_path / "adapter")
-    wider = zoo(task="causal", hidden_size=64)
+@pytest.mark.parametrize("change", [{"hidden_size": 64}, {"num_hidden_layers": 3}])
+def test_another_base_is_refused(zoo, tmp_path, change):
+    folder = train(zoo(task="causal"), tmp_path / "adapter")
+    other = zoo(task="causal", **change)
     with pytest.raises(DataError, match="base="):
-        rmlab.classifier(folder, base=wider)(PROMPTS, RESPONSES)
-    deeper = zoo(task="causal", num_hidden_layers=3)
-    with pytest.raises(DataError, match="base="):
-        rmlab.classifier(folder, base=deeper)(PROMPTS, RESPONSES)
-    with pytest.raises(DataError, match="go to rmlab"):
-        rmlab.implicit_reward(folder)
-    policy = train(base, tmp_path / "policy", task="CAUSAL_LM")
-    with pytest.raises(DataError, match="go to rmlab"):
-        rmlab.classifier(policy)
+        rmlab.classifier(folder, base=other)(*TEXTS)
 
-    settings = json.loads((folder / "adapter_config.json").read_text())
-    for change in (
+
+@pytest.mark.parametrize("task", CLASSES)
+def test_an_adapter_of_another_task_is_sent_on(zoo, tmp_path, task):
+    folder = train(zoo(task="causal"), tmp_path / "adapter", task=task)
+    makers = [rmlab.classifier]
+    if task == "SEQ_CLS":
+        makers = [rmlab.implicit_reward, rmlab.judge, rmlab.pairwise]
+    for make in makers:
+        with pytest.raises(DataError, match=f"{task}.* go to rmlab"):
+            make(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
         {"peft_type": "PREFIX_TUNING"},
+        {"peft_type": "CPT"},
+        {"peft_type": "XLORA"},
         {"task_type": "TOKEN_CLS"},
         {"init_lora_weights": "pissa"},
         {"base_model_name_or_path": "no/such-base"},
-    ):
-        changed = json.dumps(settings | change)
-        (folder / "adapter_config.json").write_text(changed)
-        with pytest.raises(DataError):
-            rmlab.classifier(folder)
+    ],
+    ids=str,
+)
+def test_adapters_that_cannot_be_scored_are_refused_by_name(zoo, tmp_path, change):
+    folder = train(zoo(task="causal"), tmp_path / "adapter", task="CAUSAL_LM")
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    (value,) = change.values()
+    with pytest.raises(DataError, match=value):
+        rmlab.implicit_reward(folder)
 
 
 def test_a_policy_and_its_base_are_one_model_in_memory(zoo, tmp_path):
     base = zoo(task="causal")
     folder = train(base, tmp_path / "policy", task="CAUSAL_LM")
-    whole = tmp_path / "merged"
-    merged(base, folder, "CAUSAL_LM").save_pretrained(whole)
-    AutoTokenizer.from_pretrained(base).save_pretrained(whole)
-    apart = rmlab.implicit_reward(whole, base, device="cpu")
-    expected = apart(PROMPTS, RESPONSES)
-    for reference in (None, base):
-        scorer = rmlab.implicit_reward(folder, reference, device="cpu")
-        found = scorer(PROMPTS, RESPONSES)
-        np.testing.assert_allclose(found, expected, atol=1e-5 * expected.std())
-        policy, of_base = scorer.policy, scorer.reference
-        assert policy.backbone.model is of_base.backbone.model
-        # A store finds the base's sums whoever asks for them.
-        other = train(base, tmp_path / "other", task="CAUSAL_LM", r=2)
-        of_other = rmlab.implicit_reward(other, reference, device="cpu").reference
-        assert of_base.fingerprint == of_other.fingerprint
+    other = train(base, tmp_path / "other", task="CAUSAL_LM", r=2)
+    scorer = rmlab.implicit_reward(folder, **CPU)
+    same = rmlab.implicit_reward(folder, base, **CPU)
+    found = scorer(*TEXTS)
+    np.testing.assert_array_equal(same(*TEXTS), found)
+    policy, of_base = scorer.policy, scorer.reference
+    assert policy.backbone.model is of_base.backbone.model
+    # A store finds the base's sums whoever asks for them.
+    of_other = rmlab.implicit_reward(other, **CPU).reference
+    assert of_base.fingerprint == of_other.fingerprint
     scorer.free_memory()
     assert not policy.loaded
-    np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), found)
+    np.testing.assert_allclose(scorer(*TEXTS), found)
 
 
 def test_base_and_adapter_decide_the_fingerprint(zoo, tmp_path):
-    base, other = zoo(task="causal"), zoo(task="causal", seed=1)
+    base = zoo(task="causal")
     folder = train(base, tmp_path / "one")
     second = train(base, tmp_path / "two", r=2)
-    fingerprints = {
-        rmlab.classifier(folder).fingerprint,
-        rmlab.classifier(second).fingerprint,
-        rmlab.classifier(folder, base=other).fingerprint,
-    }
-    assert len(fingerprints) == 3
-    assert rmlab.classifier(folder, base=base).fingerprint in fingerprints
+    fingerprint = rmlab.classifier(folder).fingerprint
+    assert rmlab.classifier(folder, base=base).fingerprint == fingerprint
+    other = rmlab.classifier(folder, base=zoo(task="causal", seed=1)).fingerprint
+    of_second = rmlab.classifier(second).fingerprint
+    assert len({fingerprint, other, of_second}) == 3
 
 
-def test_tokenizer_and_template_are_the_adapters_or_the_bases(zoo, tmp_path):
+def test_the_tokenizer_is_the_adapters_or_the_bases(zoo, tmp_path):
     base = zoo(task="causal")
     folder = train(base, tmp_path / "adapter")
     plain = rmlab.classifier(folder)
     assert plain.provenance()["tokenizer"] == "base"
     assert plain.provenance()["base"] == str(base)
-    of_base = plain.tokenizer.chat_template
 
     tokenizer = AutoTokenizer.from_pretrained(base)
-    tokenizer.chat_template = None
+    tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
-    scorer = rmlab.classifier(folder)
-    assert scorer.provenance()["tokenizer"] == "adapter"
-    assert scorer.tokenizer.chat_template == of_base
-
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
     changed = rmlab.classifier(folder)
+    assert changed.provenance()["tokenizer"] == "adapter"
     assert changed.tokenizer.chat_template == TEMPLATE
-    assert changed.fingerprint != scorer.fingerprint
-
-
-def plan_row(main, folder):
-    code, out, err = main("score", "mini", folder, "--dry-run")
-    assert code == 0, err
-    return pd.read_csv(io.StringIO(out)).iloc[0]
+    assert changed.fingerprint != plain.fingerprint
 
 
 def test_the_plan_needs_no_weights_of_an_adapter(zoo, tmp_path, main):
-    """Texts as its own template writes them."""
     base = zoo(task="causal")
     folder = train(base, tmp_path / "adapter")
     (folder / "adapter_model.safetensors").unlink()
+    plans = []
+    for model in (base, folder):
+        code, out, err = main("score", "mini", model, "--dry-run")
+        assert code == 0, err
+        plans.append(pd.read_csv(io.StringIO(out)).iloc[0])
+    of_base, of_adapter = plans
     columns = ["texts", "tokens", "passes"]
-    of_base = plan_row(main, base)
-    assert plan_row(main, folder)[columns].equals(of_base[columns])
-    assert plan_row(main, folder)["model"] == "adapter"
-
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
-    assert plan_row(main, folder)["tokens"] != of_base["tokens"]
+    assert of_adapter[columns].equals(of_base[columns])
+    assert of_adapter["model"] == "adapter"
 
 
 def test_an_adapter_of_a_policy_judges_as_its_merged_model_does(zoo, tmp_path):
     """Its answers end where those of the base do, which has a file for that."""
-    base = tmp_path / "base"
-    shutil.copytree(zoo(task="causal"), base)
-    ends = {"eos_token_id": [2, 7], "pad_token_id": 0}
-    (base / "generation_config.json").write_text(json.dumps(ends))
+    base = shutil.copytree(zoo(task="causal"), tmp_path / "base")
+    (base / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 7]}))
     folder = train(base, tmp_path / "adapter", task="CAUSAL_LM")
     whole = tmp_path / "whole"
-    merged(base, folder, "CAUSAL_LM").save_pretrained(whole)
+    unmerged(base, folder, "CAUSAL_LM").merge_and_unload().save_pretrained(whole)
     AutoTokenizer.from_pretrained(base).save_pretrained(whole)
+    options = CPU | {"mode": "logprob", "name": "m"}
+    judges = [rmlab.judge(path, **options) for path in (folder, whole)]
     responses = rmlab.load("mini").head(6)
-    options = {"device": "cpu", "dtype": "float32", "mode": "logprob"}
-    judges = [rmlab.judge(path, name="m", **options) for path in (folder, whole)]
     margins = [rmlab.prefer(responses, judge)["margin"] for judge in judges]
     np.testing.assert_allclose(*margins, rtol=0, atol=1e-5)
-    local, of_whole = (judge.respondent for judge in judges)
-    assert local._ends == of_whole._ends
+    local = judges[0].respondent
     assert {*local._ends} >= {2, 7}
     assert local.provenance()["base"] == str(base)
 
-    other = toy.save_model(tmp_path / "other", task="causal", seed=9)
-    changed = rmlab.judge(folder, name="m", base=other, **options)
-    assert not np.allclose(rmlab.prefer(responses, changed)["margin"], margins[0])
 
-
-def test_a_lone_language_model_takes_what_it_lacks_from_its_base(zoo, tmp_path):
-    """transformers looked for the settings of generation beside the weights alone."""
-    whole = tmp_path / "whole"
-    shutil.copytree(zoo(task="causal"), whole)
-    ends = {"eos_token_id": [2, 7], "pad_token_id": 0}
-    (whole / "generation_config.json").write_text(json.dumps(ends))
+def test_lone_weights_take_configuration_and_tokenizer_from_their_base(zoo, tmp_path):
+    whole = zoo(task="causal")
     lone = tmp_path / "lone"
     lone.mkdir()
     shutil.copy(whole / "model.safetensors", lone)
-    texts = PROMPTS, RESPONSES
-    rewards, expected = (
-        rmlab.implicit_reward(path, base=base, device="cpu")(*texts)
-        for path, base in ((lone, whole), (whole, None))
-    )
+    rewards = rmlab.implicit_reward(lone, base=whole, **CPU)(*TEXTS)
+    expected = rmlab.implicit_reward(whole, **CPU)(*TEXTS)
     np.testing.assert_array_equal(rewards, expected)
-    options = {"device": "cpu", "dtype": "float32", "mode": "logprob"}
-    judge = rmlab.judge(lone, name="m", base=whole, **options)
-    rmlab.prefer(rmlab.load("mini").head(6), judge)
-    assert {*judge.respondent._ends} >= {2, 7}
-    before = judge.respondent.fingerprint
-    (whole / "generation_config.json").write_text(json.dumps({"eos_token_id": [2]}))
-    judge = rmlab.judge(lone, name="m", base=whole, **options)
-    assert judge.respondent.fingerprint != before
 
 
 def test_an_adapter_beside_a_tokenizer_of_its_own_is_one_for_a_server(zoo, tmp_path):
@@ -492,25 +444,11 @@ def test_an_adapter_beside_a_tokenizer_of_its_own_is_one_for_a_server(zoo, tmp_p
     assert find(folder, with_weights=False).base == folder
 
 
-def test_an_adapter_of_a_classifier_is_no_judge_nor_pairwise(zoo, tmp_path):
-    folder = train(zoo(task="causal"), tmp_path / "adapter")
-    with pytest.raises(DataError, match=r"SEQ_CLS.*rmlab\.classifier"):
-        rmlab.pairwise(folder, form="letters")
-    with pytest.raises(DataError, match=r"SEQ_CLS.*rmlab\.classifier"):
-        rmlab.judge(folder)
-
-
 def test_an_adapter_of_an_adapter_is_refused(zoo, tmp_path):
     """The lower one would be lost."""
     base = zoo(task="causal")
     lower = train(base, tmp_path / "lower", task="CAUSAL_LM")
     upper = train(base, tmp_path / "upper", task="CAUSAL_LM", r=2)
-    path = upper / "adapter_config.json"
-    settings = json.loads(path.read_text()) | {"base_model_name_or_path": str(lower)}
-    path.write_text(json.dumps(settings))
-    for maker in (rmlab.implicit_reward, find):
-        with pytest.raises(DataError, match="an adapter's base is an adapter itself"):
-            maker(upper)
     with pytest.raises(DataError, match="merge_and_unload"):
         rmlab.implicit_reward(upper, base=lower)
 
@@ -527,30 +465,12 @@ def test_the_base_of_resized_embeddings_is_read_from_its_own_file(zoo, tmp_path,
         if ".original_module." not in name
     }
     save_file(tensors, path)
-    scorer = rmlab.implicit_reward(folder, device="cpu", dtype="float32")
+    scorer = rmlab.implicit_reward(folder, **CPU)
     model = unmerged(base, folder, "CAUSAL_LM", n_tokens=700)
     of_policy = log_probs(scorer, model)
     of_base = log_probs(scorer, load(base, "CAUSAL_LM").eval())
     expected = of_policy - of_base
-    assert_close(scorer(PROMPTS, RESPONSES), expected)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"peft_type": "CPT"},
-        {"peft_type": "XLORA"},
-        {"peft_type": "POLY"},
-        {"alora_invocation_tokens": [5]},
-    ],
-)
-def test_adapters_that_act_by_text_are_refused_as_such(zoo, tmp_path, change):
-    folder = train(zoo(task="causal"), tmp_path / "adapter", task="CAUSAL_LM")
-    path = folder / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    kind = change.get("peft_type", "aLoRA")
-    with pytest.raises(DataError, match=f"an adapter of the kind .*{kind}"):
-        rmlab.implicit_reward(folder)
+    assert_close(scorer(*TEXTS), expected)
 
 
 def test_a_policy_that_is_its_own_reference_is_refused(zoo, tmp_path):
@@ -567,4 +487,4 @@ def test_a_policy_that_is_its_own_reference_is_refused(zoo, tmp_path):
     anew = load(base, "CAUSAL_LM")
     scorer = rmlab.implicit_reward(model, anew, tokenizer=tokenizer)
     expected = log_probs(scorer, model) - log_probs(scorer, anew.eval())
-    assert_close(scorer(PROMPTS, RESPONSES), expected)
+    assert_close(scorer(*TEXTS), expected)

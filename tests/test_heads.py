@@ -13,8 +13,7 @@ from torch import nn
 
 from rmlab import toy
 from rmlab.scorers.classifier import classifier
-from rmlab.scorers.models.heads import HEADS, Head, choose, heads_by_name
-from rmlab.scorers.reads import Read
+from rmlab.scorers.models.heads import choose
 from rmlab.tables import DataError
 
 HIDDEN = 32
@@ -27,6 +26,7 @@ RESPONSES = [
     "I am sorry, no.",
     "Because 7 + 8 = 15, and twice 15 is 30.",
 ]
+TEXTS = PROMPTS, RESPONSES
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def publish(
     architecture="llama",
     prefix="model.",
     settings=None,
-    pickled=(),
+    pickled=False,
     shards=1,
     words=None,
 ):
@@ -49,29 +49,24 @@ def publish(
     of `head`.
     """
     toy.save_model(folder, architecture, task="backbone", seed=3, words=words)
-    weights = {
-        f"{prefix}{key}": tensor
-        for key, tensor in load_file(folder / "model.safetensors").items()
-    } | head
-    (folder / "model.safetensors").unlink()
+    path = folder / "model.safetensors"
+    weights = {f"{prefix}{key}": tensor for key, tensor in load_file(path).items()}
+    weights |= head
+    path.unlink()
     keys = sorted(weights)
-    if "model" in pickled:
+    if pickled:
         torch.save(weights, folder / "model.pt")
+    elif shards == 1:
+        save_file(weights, path, metadata={"format": "pt"})
     else:
-        parts = [{key: weights[key] for key in keys[i::shards]} for i in range(shards)]
-        names = [
-            f"model-{i + 1:05d}-of-{shards:05d}.safetensors" for i in range(shards)
-        ]
-        names = names if shards > 1 else ["model.safetensors"]
-        for name, part in zip(names, parts, strict=True):
+        index = {}
+        for i in range(shards):
+            name = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
+            part = {key: weights[key] for key in keys[i::shards]}
             save_file(part, folder / name, metadata={"format": "pt"})
-        index = {
-            key: name for name, part in zip(names, parts, strict=True) for key in part
-        }
-        if shards > 1:
-            (folder / "model.safetensors.index.json").write_text(
-                json.dumps({"metadata": {}, "weight_map": index})
-            )
+            index |= dict.fromkeys(part, name)
+        content = json.dumps({"metadata": {}, "weight_map": index})
+        (folder / "model.safetensors.index.json").write_text(content)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | (settings or {})))
     return folder
@@ -89,6 +84,16 @@ def named(module, prefix):
     }
 
 
+def chats():
+    """Each conversation before its answer, and with it."""
+    for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
+        chat = prompt
+        if isinstance(prompt, str):
+            chat = [{"role": "user", "content": prompt}]
+        yield chat, [*chat, {"role": "assistant", "content": response}]
+
+
+@torch.no_grad()
 def walk(folder, backbone, find, end=None):
     """Hidden states of each conversation alone through the backbone, at the places of
     `find(words, ids, chat)`.
@@ -97,20 +102,15 @@ def walk(folder, backbone, find, end=None):
 
     # AutoTokenizer makes a Qwen2Tokenizer for qwen2, which does not follow the file
     # (tests/test_checkpoint.py).
-    words, found = PreTrainedTokenizerFast.from_pretrained(folder), []
-    for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
-        chat = (
-            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        )
-        ids = words.apply_chat_template(
-            [*chat, {"role": "assistant", "content": response}], return_dict=False
-        )
+    words = PreTrainedTokenizerFast.from_pretrained(folder)
+    found = []
+    for chat, whole in chats():
+        ids = words.apply_chat_template(whole, return_dict=False)
         places = find(words, ids, chat)
-        ids = ids if end is None else [*ids, end]
-        with torch.no_grad():
-            found.append(
-                backbone(input_ids=torch.tensor([ids])).last_hidden_state[0, places]
-            )
+        if end is not None:
+            ids = [*ids, end]
+        rows = backbone(input_ids=torch.tensor([ids])).last_hidden_state[0]
+        found.append(rows[places])
     return torch.stack(found)
 
 
@@ -124,17 +124,15 @@ def states(folder, architecture="llama", end=None, header=False):
     backbone = AutoModel.from_pretrained(backbone, **EAGER).eval()
 
     def find(words, ids, chat):
-        return (
-            len(words.apply_chat_template(chat, return_dict=False)) - 1
-            if header
-            else -1
-        )
+        if header:
+            return len(words.apply_chat_template(chat, return_dict=False)) - 1
+        return -1
 
     return walk(folder, backbone, find, end)
 
 
 def scores(folder, **options):
-    return classifier(folder, **options)(PROMPTS, RESPONSES)
+    return classifier(folder, **options)(*TEXTS)
 
 
 def same(found, expected):
@@ -143,88 +141,42 @@ def same(found, expected):
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_head_reads_means_and_single_tokens_together(tmp_path, monkeypatch):
-    layer = nn.Linear(3 * HIDDEN, 1)
-
-    def make(weights, _):
-        return lambda states: nn.functional.linear(
-            states.flatten(1), weights["pooled.weight"], weights["pooled.bias"]
-        )
-
-    reads = (Read.MEAN, Read.LAST, Read.PROMPT_END)
-    row = Head("pooled", "none", ("pooled",), make, reads)
-    monkeypatch.setitem(heads_by_name(), row.name, row)
-    folder = publish(tmp_path / "m", named(layer, "pooled."))
-
-    scorer = classifier(folder)
-    expected = []
-    encoded = scorer.prepare(PROMPTS, RESPONSES)
-    for ids, start in zip(encoded.ids, encoded.response_start, strict=True):
-        with torch.no_grad():
-            model = scorer.backbone.model
-            rows = model(torch.tensor(ids[None].astype(int))).last_hidden_state[0]
-            pooled = torch.cat([rows.mean(0), rows[-1], rows[start - 1]])
-            expected.append(layer(pooled).item())
-    np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), expected, atol=1e-5)
-    alone = scorer.forward_alone(encoded, np.arange(len(PROMPTS)))
-    np.testing.assert_allclose(alone, expected, atol=1e-5)
+GATING = ["regression_layer.weight", "gating.layers.0.weight"]
+KEYS = {
+    "labels": ["model.norm.weight", "score.weight"],
+    "score_stack": ["score.0.weight", "score.2.weight"],
+    "value_stack": ["v_head.summary.0.weight"],
+    "gating": [*GATING, "reward_transform_matrix"],
+}
 
 
-def test_a_published_head_is_found_by_its_keys():
-    assert choose(["model.norm.weight", "score.weight"], {}).name == "labels"
-    assert choose(["score.0.weight", "score.2.weight"], {}).name == "score_stack"
-    assert choose(["v_head.summary.0.weight"], {}).name == "value_stack"
-    gating = [
-        "regression_layer.weight",
-        "gating.layers.0.weight",
-        "reward_transform_matrix",
-    ]
-    assert choose(gating, {}).name == "gating"
-    assert choose(gating, {"num_quantiles": 19}).name == "quantiles"
-    assert choose(["lm_head.weight"], {}).name == "labels", (
-        "a language model alone is not a reward model"
-    )
-    assert len({head.name for head in HEADS}) == len(HEADS)
+@pytest.mark.parametrize("name", KEYS)
+def test_a_published_head_is_found_by_its_keys(name):
+    assert choose(KEYS[name], {}).name == name
+    # A language model alone is not a reward model.
+    assert choose(["lm_head.weight"], {}).name == "labels"
+    assert choose(GATING, {"num_quantiles": 19}).name == "quantiles"
 
 
 def test_an_unknown_head_and_one_that_is_not_there_are_refused():
-    with pytest.raises(DataError, match=r"head='valu'.*did you mean 'value'"):
-        choose(["score.weight"], {}, "valu")
-    with pytest.raises(
-        DataError, match=r"head='value' needs the weights v_head\.weight"
-    ):
-        choose(["score.weight"], {}, "value")
+    for name, message in {"valu": "did you mean 'value'", "value": "v_head"}.items():
+        with pytest.raises(DataError, match=message):
+            choose(["score.weight"], {}, name)
+
+
+EURUS = {"architectures": ["EurusRewardModel"]}
+INTERNLM = {"architectures": ["InternLM2ForRewardModel"], "reward_token_id": 5}
 
 
 @pytest.mark.parametrize(
     ("head", "architecture", "end", "options"),
     [
-        (
-            "regression_head",
-            "mistral",
-            None,
-            {"settings": {"architectures": ["EurusRewardModel"]}},
-        ),
-        (
-            "regression_head",
-            "mistral",
-            None,
-            {"settings": {"architectures": ["EurusRewardModel"]}, "shards": 3},
-        ),
+        ("regression_head", "mistral", None, {"settings": EURUS}),
+        ("regression_head", "mistral", None, {"settings": EURUS, "shards": 3}),
         ("value_head", "llama", None, {}),
         ("reward_head", "qwen2", None, {}),
         ("v_head", "llama", None, {"prefix": "transformer."}),
-        (
-            "v_head",
-            "llama",
-            5,
-            {
-                "settings": {
-                    "architectures": ["InternLM2ForRewardModel"],
-                    "reward_token_id": 5,
-                }
-            },
-        ),
+        ("v_head", "llama", 5, {"settings": INTERNLM}),
     ],
     ids=[
         "Eurus and UltraRM",
@@ -295,30 +247,27 @@ def test_several_outputs_need_weights(tmp_path, name):
 def test_a_token_classifier_of_one_label_is_read_at_the_last_token(
     tmp_path, architecture
 ):
+    """One of two labels is a process reward model, and said to be one."""
     from transformers import AutoModelForTokenClassification, AutoTokenizer
 
     folder = toy.save_model(tmp_path / "m", architecture, task="backbone")
     words = AutoTokenizer.from_pretrained(folder)
-    for n_labels in (1, 2):
-        model = AutoModelForTokenClassification.from_pretrained(
-            folder, num_labels=n_labels
-        ).eval()
-        head = model.score if architecture == "llama" else model.classifier
-        for weight in head.parameters():
-            weight.data.normal_()
-        saved = toy.models.write_model(model, words, tmp_path / f"labels {n_labels}")
-        if n_labels == 2:
-            with pytest.raises(DataError, match="process reward models"):
-                classifier(saved, weights=[1.0, 0.0])
-            return
-        scorer = classifier(saved)
-        logits = []
-        for ids in scorer.prepare(PROMPTS, RESPONSES).ids:
-            row = torch.tensor(ids[None].astype(int))
-            with torch.no_grad():
-                logits.append(model(input_ids=row).logits[0, -1, 0])
-        same(scorer(PROMPTS, RESPONSES), torch.stack(logits))
-        same(classifier(model, words)(PROMPTS, RESPONSES), torch.stack(logits))
+    load = AutoModelForTokenClassification.from_pretrained
+    two = toy.models.write_model(load(folder, num_labels=2), words, tmp_path / "two")
+    with pytest.raises(DataError, match="process reward models"):
+        classifier(two, weights=[1.0, 0.0])
+
+    model = load(folder, num_labels=1).eval()
+    head = model.score if architecture == "llama" else model.classifier
+    for weight in head.parameters():
+        weight.data.normal_()
+    scorer = classifier(toy.models.write_model(model, words, tmp_path / "one"))
+    logits = []
+    for ids in scorer.prepare(*TEXTS).ids:
+        row = torch.tensor(ids[None].astype(int))
+        logits.append(model(input_ids=row).logits[0, -1, 0])
+    same(scorer(*TEXTS), torch.stack(logits))
+    same(classifier(model, words)(*TEXTS), torch.stack(logits))
 
 
 def test_starling_as_a_pickle_is_read_only_when_allowed(tmp_path):
@@ -327,7 +276,7 @@ def test_starling_as_a_pickle_is_read_only_when_allowed(tmp_path):
         tmp_path / "m",
         named(layer, "v_head."),
         prefix="transformer.",
-        pickled=["model"],
+        pickled=True,
     )
     with pytest.raises(DataError, match=r"pickles \(model.pt\).*allow_pickle=True"):
         classifier(folder)
@@ -390,75 +339,53 @@ def test_an_architecture_that_comes_as_code_runs_only_when_trusted(
     same(scores(folder, trust_remote_code=True), layer(states(plain, end=5)))
 
 
+MOMENTS = {"mean": 0.7, "var": 2.5}
+
+
 @pytest.mark.parametrize("kind", ["reward", "cost"])
-@pytest.mark.parametrize("normalize", [False, True])
-def test_beaver(tmp_path, kind, normalize):
+@pytest.mark.parametrize("place", [None, "weights", "configuration"])
+def test_beaver(tmp_path, kind, place):
+    """Normalised by nothing, or by moments in either place."""
     layer = nn.Linear(HIDDEN, 1, bias=True)
-    mean, var = torch.tensor([0.7]), torch.tensor([2.5])
-    head = named(layer, "score_head.") | {
-        "normalizer.mean": mean,
-        "normalizer.var": var,
-    }
-    head |= {"normalizer.count": torch.tensor([9])}
-    settings = {
-        "architectures": ["LlamaForScore"],
-        "score_type": kind,
-        "do_normalize": normalize,
-    }
+    head = named(layer, "score_head.")
+    settings = {"architectures": ["LlamaForScore"], "score_type": kind}
+    settings["do_normalize"] = place is not None
+    if place == "configuration":
+        settings |= {name: [value] for name, value in MOMENTS.items()}
+    else:
+        for name, value in MOMENTS.items():
+            head[f"normalizer.{name}"] = torch.tensor([value])
+        head["normalizer.count"] = torch.tensor([9])
     folder = publish(tmp_path / "m", head, settings=settings)
     expected = layer(states(folder))
-    if normalize:
-        expected = (
-            (expected - mean) / var.sqrt()
-            if kind == "reward"
-            else expected / var.sqrt()
-        )
+    if place and kind == "reward":
+        expected = expected - MOMENTS["mean"]
+    if place:
+        expected = expected / MOMENTS["var"] ** 0.5
     same(scores(folder), -expected if kind == "cost" else expected)
 
 
-def test_beaver_with_the_normalizer_in_its_configuration(tmp_path):
-    layer = nn.Linear(HIDDEN, 1, bias=False)
-    settings = {
-        "score_type": "reward",
-        "do_normalize": True,
-        "mean": [0.2],
-        "var": [4.0],
-    }
-    folder = publish(tmp_path / "m", named(layer, "score_head."), settings=settings)
-    same(scores(folder), (layer(states(folder)) - 0.2) / 2)
-
-
-@pytest.mark.parametrize("depth", [0, 1, 2])
-def test_grm(tmp_path, depth):
+def stack(depth):
     parts = []
-    for i in range(depth):
-        parts += [nn.Linear(HIDDEN if i == 0 else 16, 16), nn.ReLU()]
-    summary = nn.Sequential(*parts, nn.Linear(16, 1)) if depth else nn.Linear(HIDDEN, 1)
-    settings = {
-        "vhead_layer_type": "mlp" if depth else "linear",
-        "vhead_num_neurons": 16,
-        "vhead_num_layers": depth,
-    }
-    folder = publish(
-        tmp_path / "m",
-        named(summary, "v_head.summary."),
-        architecture="gemma2",
-        settings=settings,
-    )
-    same(scores(folder), summary(states(folder, "gemma2")))
+    for width in [HIDDEN, 16][:depth]:
+        parts += [nn.Linear(width, 16), nn.ReLU()]
+    return nn.Sequential(*parts, nn.Linear(16, 1)) if depth else nn.Linear(HIDDEN, 1)
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
-def test_inf_orm_and_world_pm(tmp_path, architecture):
-    score = nn.Sequential(nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
-    settings = {"architectures": ["INFORMForSequenceClassification"]}
-    folder = publish(
-        tmp_path / "m",
-        named(score, "score."),
-        architecture=architecture,
-        settings=settings,
-    )
-    same(scores(folder), score(states(folder, architecture)))
+@pytest.mark.parametrize(
+    ("name", "depth", "architecture"),
+    [
+        ("v_head.summary.", 0, "gemma2"),
+        ("v_head.summary.", 1, "gemma2"),
+        ("v_head.summary.", 2, "llama"),
+        ("score.", 1, "llama"),
+        ("score.", 1, "qwen2"),
+    ],
+)
+def test_grm_inf_orm_and_world_pm(tmp_path, name, depth, architecture):
+    head = stack(depth)
+    folder = publish(tmp_path / "m", named(head, name), architecture=architecture)
+    same(scores(folder), head(states(folder, architecture)))
 
 
 def gating_layers(norm, dropout=None):
@@ -497,12 +424,12 @@ def test_armo_rm_and_qrm(tmp_path, quantiles):
     x = states(folder, header=True)
     for i, part in enumerate(gate):
         x = part(x)
-        x = torch.relu(x) if quantiles is None and i < len(gate) - 1 else x
+        if quantiles is None and i < len(gate) - 1:
+            x = torch.relu(x)
     mix = torch.softmax(x / 10, 1) * 1.5
     objectives = regression(states(folder))
-    objectives = (
-        objectives.reshape(3, 5, quantiles).mean(2) if quantiles else objectives
-    )
+    if quantiles:
+        objectives = objectives.reshape(3, 5, quantiles).mean(2)
     same(scores(folder), (mix * (objectives @ transform)).sum(1))
 
 
@@ -559,15 +486,6 @@ def test_a_gating_head_needs_the_header_it_reads_before(tmp_path):
     folder = publish(tmp_path / "m", head | {"reward_transform_matrix": torch.eye(5)})
     with pytest.raises(DataError, match="leave template out"):
         scores(folder, template="raw")
-    template = folder / "chat_template.jinja"
-    template.write_text(
-        template.read_text().replace(
-            "{% if add_generation_prompt %}", "{% if add_generation_prompt %}<think>"
-        )
-    )
-    with pytest.raises(DataError, match="generation prompt") as caught:
-        scores(folder)
-    assert "leave template out" not in str(caught.value)
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -595,22 +513,15 @@ def test_urm(tmp_path, gated):
 def test_nemotron_reads_the_first_logit_of_the_next_token(tmp_path):
     from transformers import AutoModelForCausalLM
 
-    folder = toy.save_model(
-        tmp_path / "m", "llama", task="causal", seed=3, tie_word_embeddings=False
-    )
-    c = classifier(folder, head="first_logit")
-    found = c(PROMPTS, RESPONSES)
+    options = {"task": "causal", "seed": 3, "tie_word_embeddings": False}
+    folder = toy.save_model(tmp_path / "m", "llama", **options)
+    scorer = classifier(folder, head="first_logit")
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
-    greedy = {
-        "max_new_tokens": 1,
-        "output_scores": True,
-        "return_dict_in_generate": True,
-        "do_sample": False,
-    }
-    for ids, score in zip(c.prepare(PROMPTS, RESPONSES).ids, found, strict=True):
-        with torch.no_grad():
-            out = model.generate(torch.tensor(ids[None].astype(int)), **greedy)
-        assert score == pytest.approx(out.scores[0][0, 0].item(), abs=1e-5)
+    logits = []
+    for ids in scorer.prepare(*TEXTS).ids:
+        row = torch.tensor(ids[None].astype(int))
+        logits.append(model(row).logits[0, -1, 0])
+    same(scorer(*TEXTS), torch.stack(logits))
 
 
 @pytest.mark.parametrize("prefix", ["regression_head.", "score."])
@@ -624,6 +535,6 @@ def test_a_head_stored_in_float32_is_not_rounded_by_a_half_precision_backbone(
     head = classifier(folder, dtype="bfloat16")
     run = head.readout.head
     rows = torch.randn(4, 1, HIDDEN)
-    assert head.backbone.dtype == torch.bfloat16
+    assert head.backbone.model.dtype == torch.bfloat16
     assert run(rows).dtype == torch.float32
     torch.testing.assert_close(run(rows), layer(rows[:, 0]))

@@ -3,6 +3,7 @@ sentence, published ones are not.
 """
 
 import json
+import re
 import shutil
 import struct
 from importlib.util import find_spec
@@ -11,23 +12,17 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from fakes import toy_responses
-from pairwise_models import save, save_pairrm
+from pairwise_models import save
 from safetensors.torch import load_file, save_file
 from test_heads import named, publish
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-)
 
 from rmlab import toy
-from rmlab.checks import doctor
 from rmlab.scorers import classifier, implicit_reward, pairwise
 from rmlab.tables import DataError
 
 PROMPTS = ["What is the capital of France?", "Two and two?"]
 RESPONSES = ["Paris.", "Four, as everybody knows."]
+TEXTS = PROMPTS, RESPONSES
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +47,7 @@ def refused(folder, make=classifier, **options):
     scored.
     """
     with pytest.raises(DataError) as caught:
-        make(folder, **options)(PROMPTS, RESPONSES)
+        make(folder, **options)(*TEXTS)
     return str(caught.value)
 
 
@@ -77,13 +72,9 @@ def test_more_layers_than_the_configuration_names(tmp_path, architecture, pickle
     assert "num_hidden_layers" in message
 
 
-def test_a_model_of_which_half_is_used_is_refused_by_all_and_failed_by_the_doctor(
-    tmp_path,
-):
+def test_a_model_of_which_half_is_used_is_refused_by_all(tmp_path):
     folder = configure(toy.save_model(tmp_path / "m"), num_hidden_layers=1)
-    report = doctor(folder, toy_responses(prompts=3, slots=1))
-    assert report["status"].tolist() == ["fail"]
-    assert "used by nothing" in report.loc[0, "found"]
+    assert "used by nothing" in refused(folder)
     policy = configure(
         toy.save_model(tmp_path / "policy", task="causal"), num_hidden_layers=1
     )
@@ -104,90 +95,68 @@ def test_a_head_s_bias_is_never_dropped(tmp_path):
     layer = torch.nn.Linear(32, 1)
     for name in ("v_head", "regression_head", "score_head"):
         folder = publish(tmp_path / name, named(layer, f"{name}."))
-        with_bias = classifier(folder)(PROMPTS, RESPONSES)
+        with_bias = classifier(folder)(*TEXTS)
         weights = load_file(folder / "model.safetensors")
         weights[f"{name}.bias"] += 2.0
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         np.testing.assert_allclose(
-            classifier(folder)(PROMPTS, RESPONSES), with_bias + 2.0, atol=1e-5
+            classifier(folder)(*TEXTS), with_bias + 2.0, atol=1e-5
         )
 
 
-@pytest.mark.parametrize("make", [classifier, implicit_reward, pairwise])
-def test_an_unknown_process_reward_model_is_refused_by_its_name(tmp_path, make):
-    head = torch.nn.Linear(32, 2)
+def test_an_unknown_process_reward_model_is_refused_by_its_name(tmp_path):
+    head = named(torch.nn.Linear(32, 2), "score.")
     settings = {"architectures": ["Llama31ForPRM"]}
-    folder = publish(tmp_path / "m", named(head, "score."), settings=settings)
-    policy = toy.save_model(tmp_path / "policy", task="causal")
-    for load in (lambda: make(folder), lambda: implicit_reward(policy, folder)):
-        with pytest.raises(DataError, match="Llama31ForPRM"):
-            load()
+    folder = publish(tmp_path / "m", head, settings=settings)
+    assert "Llama31ForPRM" in refused(folder)
 
 
 METHODS = {
-    "bitsandbytes": {"load_in_4bit": True},
-    "gptq": {"bits": 4, "group_size": 32},
-    "awq": {"bits": 4, "group_size": 32},
-    "torchao": {"quant_type": "int8_weight_only"},
-    "compressed-tensors": {
-        "format": "int-quantized",
-        "config_groups": {
-            "group_0": {
-                "targets": ["Linear"],
-                "weights": {"num_bits": 8, "type": "int"},
-            }
-        },
-    },
+    "bitsandbytes": ("bitsandbytes", {"load_in_4bit": True}),
+    "gptq": ("optimum", {"bits": 4, "group_size": 32}),
+    "awq": ("gptqmodel", {"bits": 4, "group_size": 32}),
+    "torchao": ("torchao", {"quant_type": "int8_weight_only"}),
+    "compressed-tensors": ("compressed-tensors", {"format": "int-quantized"}),
 }
-
-
-PACKAGES = {"gptq": "optimum", "awq": "gptqmodel"}
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("task", ["classifier", "causal"])
 def test_quantized_weights_name_the_package_that_they_need(tmp_path, method, task):
-    package = PACKAGES.get(method, method)
+    package, options = METHODS[method]
     if find_spec(package.replace("-", "_")) is not None:
         pytest.skip("it is installed")
     folder = toy.save_model(tmp_path / "m", task=task)
-    settings = {"quant_method": method, **METHODS[method]}
-    configure(folder, quantization_config=settings)
-    make = classifier if task == "classifier" else implicit_reward
-    with pytest.raises(DataError, match=f"{package}.*quantized by {method}"):
-        make(folder)(PROMPTS, RESPONSES)
+    configure(folder, quantization_config={"quant_method": method, **options})
+    message = refused(folder, classifier if task == "classifier" else implicit_reward)
+    assert re.search(f"{package}.*quantized by {method}", message)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("task", ["classifier", "causal"])
+@torch.no_grad()
 def test_quantized_weights_score_as_in_transformers(tmp_path, bits, task):
     pytest.importorskip("bitsandbytes")
-    from transformers import BitsAndBytesConfig
-
     is_classifier = task == "classifier"
-    model_class = AutoModelForCausalLM
+    load = transformers.AutoModelForCausalLM.from_pretrained
     if is_classifier:
-        model_class = AutoModelForSequenceClassification
+        load = transformers.AutoModelForSequenceClassification.from_pretrained
     sizes = {"hidden_size": 128, "intermediate_size": 128}
     source = toy.save_model(tmp_path / "m", task=task, **sizes)
     options = {"dtype": torch.float32, "device_map": {"": "cpu"}}
-    quantization = BitsAndBytesConfig(
+    quantization = transformers.BitsAndBytesConfig(
         **{f"load_in_{bits}bit": True}, bnb_4bit_compute_dtype=torch.float32
     )
-    model = model_class.from_pretrained(
-        source, quantization_config=quantization, **options
-    )
     folder = tmp_path / "quantized"
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(source).save_pretrained(folder)
-    model = model_class.from_pretrained(folder, **options).eval()
+    load(source, quantization_config=quantization, **options).save_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(source).save_pretrained(folder)
+    model = load(folder, **options).eval()
     scorer = (classifier if is_classifier else implicit_reward)(folder, device="cpu")
-    encoded = scorer.prepare(PROMPTS, RESPONSES)
+    encoded = scorer.prepare(*TEXTS)
     expected = []
     for ids, start in zip(encoded.ids, encoded.response_start, strict=True):
         row = torch.tensor(ids[None].astype(int))
-        with torch.no_grad():
-            logits = model(input_ids=row).logits[0]
+        logits = model(input_ids=row).logits[0]
         if not is_classifier:
             log_probs = logits.log_softmax(-1)[:-1].gather(1, row[0, 1:, None])
             logits = log_probs[start - 1 :].mean()
@@ -250,136 +219,88 @@ def test_what_published_checkpoints_carry_along_is_let_be(tmp_path, name):
     settings = {"position_biased_input": False} if architecture == "deberta-v2" else {}
     folder = toy.save_model(tmp_path / "m", architecture, **settings)
     carried = {key: torch.ones(shape) for key, shape in shapes.items()}
-    assert np.isfinite(classifier(add(folder, carried))(PROMPTS, RESPONSES)).all()
+    assert np.isfinite(classifier(add(folder, carried))(*TEXTS)).all()
 
 
-def test_what_published_heads_carry_along_is_let_be(tmp_path):
-    linear = torch.nn.Linear(32, 1, bias=False)
-    grm = torch.nn.Sequential(
-        torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)
-    )
-    embedding = torch.zeros(500, 32)
-    starling = publish(
-        tmp_path / "starling", named(linear, "v_head."), prefix="transformer."
-    )
-    backbone = {
-        key: tensor
-        for key, tensor in load_file(starling / "model.safetensors").items()
-        if "v_head" not in key
-    }
-    copies = {
-        key.replace("transformer.", "model.model."): tensor.clone()
-        for key, tensor in backbone.items()
-    }
-    folders = [
-        add(starling, copies | {"model.lm_head.weight": embedding})
-    ]  # the backbone twice
-    folders.append(
-        add(
-            publish(tmp_path / "grm", named(grm, "v_head.summary.")),
-            {"lm_head.weight": embedding},
-        )
-    )
-    for folder in folders:
-        assert np.isfinite(classifier(folder)(PROMPTS, RESPONSES)).all(), folder.name
-    folder, _, _ = save_pairrm(tmp_path / "pairrm")
-    assert np.isfinite(
-        pairwise(folder).prefer(PROMPTS, RESPONSES, ["No.", "Five."])
-    ).all()
-    policy = add(
-        toy.save_model(tmp_path / "dpo", task="causal"),
-        {"model.rotary_emb.inv_freq": torch.ones(4)},
-    )
-    assert np.isfinite(implicit_reward(policy)(PROMPTS, RESPONSES)).all()
+def test_a_second_copy_of_the_backbone_is_let_be(tmp_path):
+    """As Starling's file has it under another prefix."""
+    head = named(torch.nn.Linear(32, 1, bias=False), "v_head.")
+    folder = publish(tmp_path / "m", head, prefix="transformer.")
+    before = classifier(folder)(*TEXTS)
+    copies = {"model.lm_head.weight": torch.zeros(500, 32)}
+    for key, tensor in load_file(folder / "model.safetensors").items():
+        if key.startswith("transformer."):
+            copies[key.replace("transformer.", "model.model.")] = tensor.clone()
+    after = classifier(add(folder, copies))(*TEXTS)
+    np.testing.assert_array_equal(after, before)
 
 
 def header(text):
     return struct.pack("<Q", len(text)) + text.encode()
 
 
-CONFIGURATIONS = {
-    "null": b"null",
-    "list": b"[1]",
-    "not JSON": b"{",
-    "not UTF-8": b"\xff\xfe\x00",
-}
-CONFIGURATIONS |= {"deep": b"[" * 100_000}
-HEADERS = {
-    "list": "[]",
-    "null": "null",
-    "numbers": '{"a": 1}',
-    "not JSON": "{",
-    "deep": "[" * 100_000,
-}
-HEADERS |= {
-    "no shape": '{"a": {"data_offsets": [0, 0]}}',
-    "words": '{"a": {"shape": ["x"], "data_offsets": [0, 0]}}',
-}
+DEEP = "[" * 100_000
 DAMAGE = {
-    **{
-        f"configuration {kind}": ("config.json", content, "config.json")
-        for kind, content in CONFIGURATIONS.items()
-    },
-    "configuration without a type": ("config.json", b"{}", "architecture None"),
-    **{
-        f"index {kind}": ("model.safetensors.index.json", kind.encode(), "index.json")
-        for kind in ("{}", "null")
-    },
-    "index of a list": (
+    "configuration null": ("config.json", b"null"),
+    "configuration not JSON": ("config.json", b"{"),
+    "configuration not UTF-8": ("config.json", b"\xff\xfe\x00"),
+    "configuration deep": ("config.json", DEEP.encode()),
+    "configuration without a type": ("config.json", b"{}"),
+    "index null": ("model.safetensors.index.json", b"null"),
+    "index of a missing file": (
         "model.safetensors.index.json",
-        b'{"weight_map": []}',
-        "index.json",
+        b'{"weight_map": {"a": "model-00002-of-00002.safetensors"}}',
     ),
-    **{
-        f"header {kind}": ("model.safetensors", header(text), "model.safetensors")
-        for kind, text in HEADERS.items()
-    },
-    "header too long": (
-        "model.safetensors",
-        struct.pack("<Q", 2**60) + b"{}",
-        "model.safetensors",
-    ),
-    "weights empty": ("model.safetensors", b"", "model.safetensors"),
-    "adapter null": ("adapter_config.json", b"null", "adapter_config"),
-    "tokenizer configuration null": ("tokenizer_config.json", b"null", "tokenizer"),
-    "tokenizer null": ("tokenizer.json", b"null", "tokenizer"),
+    "header null": ("model.safetensors", header("null")),
+    "header not JSON": ("model.safetensors", header("{")),
+    "header deep": ("model.safetensors", header(DEEP)),
+    "header too long": ("model.safetensors", struct.pack("<Q", 2**60) + b"{}"),
+    "weights empty": ("model.safetensors", b""),
+    "adapter null": ("adapter_config.json", b"null"),
+    "tokenizer configuration null": ("tokenizer_config.json", b"null"),
+    "tokenizer null": ("tokenizer.json", b"null"),
+}
+MESSAGES = {
+    "configuration without a type": "architecture None",
+    "index of a missing file": "model-00002-of-00002.safetensors",
+    "tokenizer configuration null": "tokenizer",
+    "tokenizer null": "tokenizer",
 }
 
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damaged_folders_are_refused_in_one_sentence(tmp_path, name):
-    file, content, message = DAMAGE[name]
+    file, content = DAMAGE[name]
     folder = toy.save_model(tmp_path / "m")
     if name.startswith("index"):
         shard = folder / "model-00001-of-00001.safetensors"
         (folder / "model.safetensors").rename(shard)
     (folder / file).write_bytes(content)
-    assert message in refused(folder)
+    assert MESSAGES.get(name, file) in refused(folder)
 
 
-NONSENSE = {
-    "hidden_size": ["wide", -4],
-    "num_attention_heads": [0, 10**9, 5],
-    "vocab_size": [3, None],
-}
-NONSENSE |= {
-    "num_labels": [0],
-    "num_hidden_layers": ["two", 2.5, None],
-    "id2label": [{}],
-    "model_type": [7, "bert"],
-}
-NONSENSE |= {
-    "architectures": ["LlamaModel", [None], 3],
-    "auto_map": [[], "x"],
-    "num_key_value_heads": [3],
-}
-NONSENSE |= {
-    "rope_parameters": [{"rope_type": "unheard"}],
-    "intermediate_size": [7],
-    "torch_dtype": ["float8_nothing"],
-}
-NONSENSE |= {"max_position_embeddings": ["long"], "hidden_act": ["nothing"]}
-SETTINGS = [{key: value} for key, values in NONSENSE.items() for value in values]
+SETTINGS = [
+    {"hidden_size": "wide"},
+    {"hidden_size": -4},
+    {"num_attention_heads": 0},
+    {"num_attention_heads": 5},
+    {"num_key_value_heads": 3},
+    {"intermediate_size": 7},
+    {"vocab_size": 3},
+    {"vocab_size": None},
+    {"num_labels": 0},
+    {"id2label": {}},
+    {"num_hidden_layers": "two"},
+    {"num_hidden_layers": 2.5},
+    {"model_type": 7},
+    {"model_type": "bert"},
+    {"architectures": [None]},
+    {"auto_map": []},
+    {"rope_parameters": {"rope_type": "unheard"}},
+    {"torch_dtype": "float8_nothing"},
+    {"max_position_embeddings": "long"},
+    {"hidden_act": "nothing"},
+]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -390,32 +311,10 @@ def test_nonsense_in_a_configuration_is_refused_or_changes_nothing(
     is_former = transformers.__version__.startswith("4.")
     if "max_position_embeddings" in settings and is_former:
         pytest.skip("transformers before 5 does not look at the type of this setting")
-    whole = classifier(zoo())(PROMPTS, RESPONSES)
+    whole = classifier(zoo())(*TEXTS)
     folder = configure(shutil.copytree(zoo(), tmp_path / "m"), **settings)
     try:
-        found = classifier(folder)(PROMPTS, RESPONSES)
+        found = classifier(folder)(*TEXTS)
     except DataError:
         return
     np.testing.assert_allclose(found, whole, atol=1e-5)
-
-
-PUBLISHED_CLASSES = [
-    *(f"{name}ForRewardModel" for name in ("InternLM2", "Qwen2")),
-    *(f"{name}ForSequenceClassification" for name in ("INFORM", "DebertaV2")),
-    *(
-        "LlamaForRewardModelWithGating",
-        "LlamaForScore",
-        "GPTNeoXRewardModel",
-        "LlamaForCausalLM",
-    ),
-]
-
-
-@pytest.mark.parametrize("name", PUBLISHED_CLASSES)
-def test_published_reward_models_are_not_taken_for_process_reward_models(
-    tmp_path, name
-):
-    assert (
-        classifier(configure(toy.save_model(tmp_path / "m"), architectures=[name])).name
-        == "m"
-    )

@@ -61,9 +61,7 @@ def doctor(
         `nan`, `alone` (texts alone come out as together), `position` (of
         comparisons: winners that change with the order of the answers) and `saturation`
         (distinct scores, ties). A model on this machine also: `head` (its weights are
-        in the checkpoint),
-        `attention` (of Gemma 2: what keeps its cap),
-        `template`, `truncated`, `bos` (the beginning token stands
+        in the checkpoint), `template`, `truncated`, `bos` (the beginning token stands
         once: twice is another input than in training), `read` (the token that the head
         reads, or the tokens of the answer of an implicit reward: the last is the same
         in all texts), `pad` (not the end token, which other programs would take for

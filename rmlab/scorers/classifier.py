@@ -15,12 +15,12 @@ from rmlab.scorers.base import Floats, Provenance
 from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.stored_weights import as_float32
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, complete_options
-from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
-from rmlab.scorers.local import LocalScorer, Placement, place, remakeable
+from rmlab.scorers.in_memory import Source, open_model
+from rmlab.scorers.local import LocalScorer, Placement, remakeable
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.classification import head_keys, label_weights, split
-from rmlab.scorers.models.heads import Head, choose
+from rmlab.scorers.models.heads import Function, Head, choose
 from rmlab.scorers.reads import ENDS, Read
 from rmlab.tables import DataError, check_option, nearest
 
@@ -132,7 +132,7 @@ def classifier(
     return Classifier(
         checkpoint,
         _make_encoder(checkpoint, chosen.row, options, pooling),
-        place(checkpoint, device, dtype, max_batch_tokens),
+        Placement(device, dtype, max_batch_tokens),
         head=chosen,
         combine=combine or "last",
         name=name,
@@ -192,9 +192,7 @@ class Classifier(LocalScorer["Readout"]):
     @property
     def head_title(self) -> str:
         """The head and its weights, for people."""
-        keys = ", ".join(self.head_keys[:3])
-        more = " ..." if len(self.head_keys) > 3 else ""
-        return f"{self.head.name}: {keys}{more} in the checkpoint"
+        return f"{self.head.name}: {', '.join(self.head_keys)} in the checkpoint"
 
     def load(self) -> "LoadedModel[Readout]":
         """Return the backbone and the head; loads the weights."""
@@ -213,10 +211,9 @@ class Classifier(LocalScorer["Readout"]):
         )
 
         if row.make is None:
-            taken_apart = split(model, self.checkpoint)
-            base = taken_apart.backbone
-            run = taken_apart.head
-            reads: tuple[Read, ...] = (taken_apart.read,)
+            run: Function
+            base, run, read = split(model, self.checkpoint)
+            reads: tuple[Read, ...] = (read,)
         else:
             # Code that comes with a model may give the whole reward model where the
             # backbone was asked for.
@@ -249,16 +246,13 @@ class Classifier(LocalScorer["Readout"]):
         texts with a common beginning do not share it.
         """
         backbone, readout = self.parts
-        ids = encoded.ids[text]
+        is_whole = set(readout.reads) & {Read.MEAN, Read.STEPS}
         with self.evaluating():
             packing = backbone.packing
-            is_whole = set(readout.reads) & {Read.MEAN, Read.STEPS}
-            if is_whole or packing.refused or not packing.shares:
-                return None
-            (batch,) = backbone.hidden(
-                [ids], [np.arange(len(ids))], groups=[0], budget=self.max_batch_tokens
-            )
+        if is_whole or packing.refused or not packing.shares:
+            return None
         # The beginnings of the text, which all read its states.
+        ids = encoded.ids[text]
         start = int(encoded.response_start[text])
         beginnings = [ids[:stop] for stop in range(start + 1, len(ids) + 1)]
         n = len(beginnings)
@@ -269,7 +263,12 @@ class Classifier(LocalScorer["Readout"]):
             truncated=np.zeros(n, bool),
         )
         places = readout.locate(self.encoder, texts, np.arange(n))
-        where = [batch.where[0][positions] for positions in places.positions]
+        reads = np.concatenate(places.positions)
+        with self.evaluating():
+            (batch,) = backbone.hidden(
+                [ids], [reads], groups=[0], budget=self.max_batch_tokens
+            )
+        where = np.split(batch.where[0], n)
         outputs = readout.read(Batch(np.arange(n), batch.rows, where), places)
         rewards = readout.score(outputs.cpu().double().numpy(), places, np.arange(n))
         return ids[start:], rewards.astype(np.float64)
@@ -286,12 +285,7 @@ def _choose_head(
     stored = checkpoint.weights
     row = choose(stored, checkpoint.settings, name)
     _refuse_steps(checkpoint, row)
-    if row.make is not None:
-        keys = row.keys(stored)
-    elif isinstance(checkpoint, ModelInMemory):
-        keys = checkpoint.head_keys()
-    else:
-        keys = head_keys(checkpoint)
+    keys = head_keys(checkpoint) if row.make is None else row.keys(stored)
     missing = [key for key in keys if key not in stored]
     if missing and isinstance(checkpoint, Adapted):
         checkpoint.refuse_task("SEQ_CLS")
@@ -303,9 +297,16 @@ def _choose_head(
 
 
 def _refuse_steps(checkpoint: Source, row: Head) -> None:
-    """Raise DataError for a token classifier that scores more than the whole answer."""
+    """Raise DataError for a model that scores more than the whole answer, in a way
+    that is not known here.
+    """
     architectures = str(checkpoint.settings.get("architectures"))
-    if "ForTokenClassification" not in architectures or row.steps is not None:
+    if row.steps is not None:
+        return
+    if "PRM" in architectures:
+        problem = f"{architectures} is a process reward model"
+        raise checkpoint.error(problem, "use an outcome reward model")
+    if "ForTokenClassification" not in architectures:
         return
     is_of_row = row.architecture == "ForTokenClassification"
     if not is_of_row or checkpoint.weights[row.parts[0]].shape[0] > 1:

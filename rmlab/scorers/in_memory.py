@@ -94,7 +94,9 @@ class ModelInMemory:
     @cached_property
     def tokenizer_content(self) -> str:
         """Hash of the files that the tokenizer saves."""
-        return hash_saved(self.tokenizer)
+        with TemporaryDirectory() as folder:
+            self.tokenizer.save_pretrained(folder)
+            return hash_tokenizer(Path(folder))
 
     def tensors(self, keys: Iterable[str]) -> Iterator[tuple[str, "torch.Tensor"]]:
         """Yield name and values of the named weights."""
@@ -129,18 +131,6 @@ class ModelInMemory:
             for module, training in zip(modules, was_training, strict=True):
                 module.training = training
 
-    def head_keys(self) -> list[str]:
-        """The names of the weights above the backbone; DataError without a head."""
-        prefix = self.model.base_model_prefix
-        if self.model.get_output_embeddings() is not None:
-            problem = f"model={self.name!r} is a language model and has no reward head"
-            raise DataError(problem, "language models go to rmlab.implicit_reward")
-        keys = [key for key in self.weights if not key.startswith(f"{prefix}.")]
-        if not keys or prefix not in dict(self.model.named_children()):
-            problem = f"model={self.name!r}: {type(self.model).__name__} has no head"
-            raise DataError(problem, "pass a model for sequence classification")
-        return keys
-
     def require_language(self) -> None:
         """Raise DataError where the model gives no tokens probabilities."""
         if self.model.get_output_embeddings() is None:
@@ -164,16 +154,16 @@ def open_model(
     Raises DataError where a model in memory has no tokenizer, and where `tokenizer` or
     `fingerprint` stand beside a checkpoint, which has its own.
     """
+    is_stored = isinstance(model, str | Path)
+    foreign: dict[str, Any] = options
+    if is_stored:
+        foreign = {"tokenizer": tokenizer, "fingerprint": fingerprint}
+    for name, value in foreign.items():
+        if value not in (None, False):
+            where = "of a checkpoint" if is_stored else "of a model in memory"
+            raise DataError(f"{name}: no option {where}", f"leave {name} out")
     if isinstance(model, str | Path):
-        for name, value in (("tokenizer", tokenizer), ("fingerprint", fingerprint)):
-            if value is not None:
-                problem = f"{name}: only a model in memory takes one"
-                raise DataError(problem, f"leave {name} out")
         return find(model, **options)
-    for name, value in options.items():
-        if value:
-            problem = f"{name}={value!r}: the model is in memory"
-            raise DataError(problem, f"leave {name} out")
     if tokenizer is None:
         problem = "tokenizer: not given for a model in memory"
         raise DataError(problem, "pass the tokenizer whose template writes its texts")
@@ -217,10 +207,3 @@ def _refuse_sharded(model: Any) -> None:
             problem = "model: its weights are spread over processes (FSDP or DeepSpeed)"
             remedy = "save it, and score the folder; or gather it into one process"
             raise DataError(problem, remedy)
-
-
-def hash_saved(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """Return the hash of the files that a tokenizer in memory saves."""
-    with TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
-        return hash_tokenizer(Path(folder))

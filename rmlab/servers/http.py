@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from ssl import SSLContext
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from rmlab.records import unique_fields
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     import httpx
 
 Json = Any
@@ -228,7 +228,7 @@ def _read_body(response: "httpx.Response") -> bytes:
 
 
 @cache
-def _ssl_context() -> SSLContext:
+def _ssl_context() -> "SSLContext":
     """Return the trusted certificates, read once: reading them takes longer than a
     request.
     """
@@ -241,6 +241,8 @@ def find_proxy(url: str) -> str | None:
     """Return the environment's proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY) for
     an address.
     """
+    from urllib.request import getproxies, proxy_bypass
+
     address = urlsplit(url)
     proxies = getproxies()
     proxy = proxies.get(address.scheme) or proxies.get("all")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rmlab.records import install_command
 from rmlab.scorers.base import hash_parts
 from rmlab.scorers.checkpoints.checkpoint import ADAPTER, Checkpoint, Snapshot
-from rmlab.scorers.checkpoints.hashing import Digest, digests, hash_tokenizer
+from rmlab.scorers.checkpoints.hashing import Digest, digests
 from rmlab.scorers.checkpoints.loading_errors import explain
 from rmlab.scorers.checkpoints.stored_weights import VALUE_HEAD, StoredWeight
 from rmlab.tables import DataError
@@ -33,10 +33,21 @@ _CLASSES = {
 }
 # Ways to begin that change the base when the adapter is put on it.
 _CHANGED_BASE = ("pissa", "olora", "loftq", "corda", "lora_ga")
-# They choose layers by text, or by a number of a task that nobody gives.
-_CHOOSING = ("XLORA", "POLY")
+# Kinds that change all texts in the same layers.
+_KINDS = (
+    "LORA",
+    "ADALORA",
+    "IA3",
+    "LOHA",
+    "LOKR",
+    "OFT",
+    "BOFT",
+    "VERA",
+    "HRA",
+    "FOURIERFT",
+    "SHIRA",
+)
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
-_MERGE = "merge the two (peft: merge_and_unload) and pass the result"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +77,6 @@ class Adapted(Checkpoint):
         base = Digest("base", "", self.base_model.content)
         return hash_parts([base, *digests("adapter", [self.folder / ADAPTER, *own])])
 
-    @cached_property
-    def tokenizer_content(self) -> str:
-        """Hash of the files that decide a text's tokens, with those of the base."""
-        if self.base != self.folder and not self.template_file.is_file():
-            return self.base_model.tokenizer_content
-        own = Digest("adapter", "", hash_tokenizer(self.folder))
-        base = Digest("base", "", self.base_model.tokenizer_content)
-        return hash_parts([own, base])
-
     @property
     def model_folder(self) -> Path:
         """Where the base's files lie."""
@@ -90,21 +92,13 @@ class Adapted(Checkpoint):
         }
 
     @property
-    def template_file(self) -> Path:
-        """Where the adapter has a template, with a tokenizer or without."""
-        return self.folder / "chat_template.jinja"
-
-    @property
     def loader(self) -> str:
         """The name of transformers' class on which the adapter was trained."""
         task = self.adapter.get("task_type")
-        if task is not None:
-            return _CLASSES[str(task)]
-        architectures = str(self.settings.get("architectures"))
-        of_base = "ForSequenceClassification" in architectures
-        if of_base or any(key.startswith(_HEADS) for key in self.own_keys):
-            return _CLASSES["SEQ_CLS"]
-        return _CLASSES["CAUSAL_LM"]
+        if task is None:
+            has_head = any(key.startswith(_HEADS) for key in self.weights)
+            task = "SEQ_CLS" if has_head else "CAUSAL_LM"
+        return _CLASSES[task]
 
     def refuse_task(self, *tasks: str) -> None:
         """Raise DataError for an adapter that was trained for none of the tasks."""
@@ -136,12 +130,21 @@ def find_adapter(
     """The checkpoint of an adapter and its base; DataError for one that cannot be
     scored. `weights`: those of its folder, none where they are not asked for.
     """
-    _refuse_settings(name, adapter)
     if weights:
         if find_spec("peft") is None:
             command = install_command("adapters")
             raise ImportError(f"an adapter needs peft: run {command}")
-        refuse_kind(name, read_config(name, snapshot.folder))
+        config = read_config(name, snapshot.folder)
+        refuse_kind(name, config)
+        task = config.task_type
+        if task is not None and task not in _CLASSES:
+            problem = f"model={name!r} is an adapter for {task}"
+            raise DataError(problem, f"allowed: {', '.join(_CLASSES)}")
+        start = str(adapter.get("init_lora_weights"))
+        if start.startswith(_CHANGED_BASE):
+            problem = f"model={name!r}: init_lora_weights={start!r} changes its base"
+            remedy = "merge the two (peft: merge_and_unload) and pass the result"
+            raise DataError(problem, remedy)
     own: dict[str, StoredWeight] = {}
     has_base_weights = False
     for stored in weights.values():
@@ -176,33 +179,11 @@ def read_config(name: str, folder: Path) -> "PeftConfig":
         return cast("PeftConfig", PeftConfig.from_pretrained(str(folder)))
 
 
-def _refuse_settings(name: str, adapter: Mapping[str, Any]) -> None:
-    """Raise DataError for an adapter of another task, and for one that changes more
-    than its layers.
-    """
-    task = adapter.get("task_type")
-    start = str(adapter.get("init_lora_weights"))
-    if task is not None and task not in _CLASSES:
-        problem = f"model={name!r} is an adapter for {task}"
-        raise DataError(problem, f"allowed: {', '.join(_CLASSES)}")
-    if start.startswith(_CHANGED_BASE):
-        problem = f"model={name!r}: init_lora_weights={start!r} changes the base too"
-        raise DataError(problem, _MERGE)
-
-
 def refuse_kind(name: str, config: "PeftConfig") -> None:
     """Raise DataError for an adapter that does not change all texts in the same
     layers.
     """
     kind = getattr(config.peft_type, "value", config.peft_type)
-    effect = ""
-    # CPT is one without being of the class.
-    if config.is_prompt_learning:
-        effect = "changes the texts"
-    elif getattr(config, "alora_invocation_tokens", None):
-        effect = "acts behind tokens of its own alone (aLoRA)"
-    elif kind in _CHOOSING:
-        effect = "acts on each text in its own way"
-    if effect:
-        problem = f"model={name!r}: an adapter of the kind {kind} {effect}"
-        raise DataError(problem, "use one that changes layers, such as LoRA")
+    if kind not in _KINDS:
+        problem = f"model={name!r}: an adapter of the kind {kind} is not known here"
+        raise DataError(problem, f"allowed: {', '.join(_KINDS)}")

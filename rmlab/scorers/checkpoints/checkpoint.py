@@ -2,10 +2,10 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.util import find_spec
 from math import prod
 from os.path import abspath
@@ -51,8 +51,7 @@ class Checkpoint:
     configuration and tokenizer lie (the same folder unless `base=` named another).
     `revision`: the commit on the hub, None for a folder. `weights`: where each weight
     is stored. `settings`: the configuration file as published, with keys unknown to
-    transformers. `has_safetensors`: whether transformers can read the weights from the
-    folder by itself.
+    transformers.
     """
 
     name: str
@@ -61,13 +60,20 @@ class Checkpoint:
     revision: str | None
     weights: Mapping[str, StoredWeight]
     settings: Mapping[str, Any]
-    has_safetensors: bool = False
     trust_remote_code: bool = False
 
     # For provenance: what else the weights come from; an adapter's from its base.
     origin: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     # Around a pass; what is loaded for scoring is in evaluation already.
     evaluating = nullcontext
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether transformers can read the weights from the folder by itself."""
+        return all(
+            stored.name == key and stored.path.suffix == ".safetensors"
+            for key, stored in self.weights.items()
+        )
 
     @property
     def n_weights(self) -> int:
@@ -140,14 +146,9 @@ class Checkpoint:
 
     @property
     def generation_file(self) -> Path | None:
-        """The settings of generation: beside the weights, else beside the
-        configuration.
-        """
-        for folder in (self.model_folder, self.base):
-            file = folder / "generation_config.json"
-            if file.is_file():
-                return file
-        return None
+        """The settings of generation beside the weights."""
+        file = self.model_folder / "generation_config.json"
+        return file if file.is_file() else None
 
     @cached_property
     def tokenizer_content(self) -> str:
@@ -211,6 +212,9 @@ def find(
     argument = "model" if with_weights else "tokenizer"
     snapshot = _find_folder(argument, model, revision, setting_files + weight_files)
 
+    weights: dict[str, StoredWeight] = {}
+    if with_weights:
+        weights = index_weights(name, snapshot.folder, allow_pickle)
     adapter_file = snapshot.folder / ADAPTER
     adapter = read_object(adapter_file) if adapter_file.is_file() else None
     has_configuration = (snapshot.folder / "config.json").is_file()
@@ -219,21 +223,17 @@ def find(
     if adapter is not None and not is_complete:
         from rmlab.scorers.checkpoints.adapters import Adapted, find_adapter
 
-        find_model = partial(
-            find,
-            allow_pickle=allow_pickle,
-            trust_remote_code=trust_remote_code,
-            with_weights=with_weights,
-        )
-        base_model = _find_base(name, snapshot.folder, adapter, base, find_model)
+        options: dict[str, Any] = {
+            "allow_pickle": allow_pickle,
+            "trust_remote_code": trust_remote_code,
+            "with_weights": with_weights,
+        }
+        base_model = _find_base(name, snapshot.folder, adapter, base, options)
         if isinstance(base_model, Adapted):
             problem = f"model={name!r}: an adapter's base is an adapter itself"
             remedy = f"merge {base_model.name!r} into its base (peft: merge_and_unload)"
             raise DataError(problem, remedy)
-        own = {}
-        if with_weights:
-            own = index_weights(name, snapshot.folder, allow_pickle)
-        return find_adapter(name, snapshot, adapter, base_model, own)
+        return find_adapter(name, snapshot, adapter, base_model, weights)
 
     home = snapshot.folder
     if base is not None:
@@ -245,21 +245,13 @@ def find(
         )
         raise DataError(problem, remedy)
 
-    settings = read_object(home / "config.json")
-    weights: dict[str, StoredWeight] = {}
-    if with_weights:
-        weights = index_weights(name, snapshot.folder, allow_pickle)
-        _refuse_stepwise(name, settings)
-    suffixes = {stored.path.suffix for stored in weights.values()}
-    is_renamed = any(stored.name not in key for key, stored in weights.items())
     return Checkpoint(
         name=name,
         folder=snapshot.folder,
         base=home,
         revision=snapshot.commit,
         weights=weights,
-        settings=settings,
-        has_safetensors=".safetensors" in suffixes and not is_renamed,
+        settings=read_object(home / "config.json"),
         trust_remote_code=trust_remote_code,
     )
 
@@ -269,7 +261,7 @@ def _find_base(
     folder: Path,
     adapter: Mapping[str, Any],
     base: str | Path | None,
-    find_model: Callable[..., Checkpoint],
+    options: dict[str, Any],
 ) -> Checkpoint:
     """The model that an adapter changes: `base`, or the one that it names.
 
@@ -282,9 +274,9 @@ def _find_base(
         remedy = "keep the adapter and the model in two folders"
         raise DataError(f"{problem} beside a whole model", remedy)
     if base is not None:
-        return find_model(base)
+        return find(base, **options)
     try:
-        return find_model(str(named), revision=adapter.get("revision"))
+        return find(str(named), revision=adapter.get("revision"), **options)
     except DataError as error:
         problem = f"{problem}, which could not be loaded ({error.problem})"
         remedy = "pass base= (of a server tokenizer=), the folder or id of that model"
@@ -341,12 +333,3 @@ def _download(
         raise DataError(problem, remedy) from error
     folder = Path(path)
     return Snapshot(folder, folder.name)
-
-
-def _refuse_stepwise(name: str, settings: Mapping[str, object]) -> None:
-    """Raise DataError for a class that scores steps in a way that is not known here."""
-    architectures = settings.get("architectures")
-    for kind in architectures if isinstance(architectures, list) else []:
-        if "PRM" in str(kind):
-            problem = f"model={name!r} is a {kind}, a process reward model"
-            raise DataError(problem, "use an outcome reward model")

@@ -52,16 +52,12 @@ def _sha256(path: Path) -> str:
 
     In the hub's cache it is the name of a large file, which is then not read.
     """
-    # The first link alone says it: a blob may be a link too, into a store whose names
-    # are hashes of another kind.
-    blob = path
     if path.is_symlink():
-        blob = path.parent / path.readlink()
-    snapshots = path.parent.parent
-    blobs = snapshots.parent.resolve() / "blobs"
-    is_blob = snapshots.name == "snapshots" and blob.parent.resolve() == blobs
-    # Small files are named by git's hash, which is shorter.
-    if is_blob and len(blob.name) == 64:
-        return blob.name
+        # The first link alone says it: a blob may be a link too, into a store whose
+        # names are hashes of another kind.
+        blob = path.readlink()
+        # Small files are named by git's hash, which is shorter.
+        if blob.parent.name == "blobs" and len(blob.name) == 64:
+            return blob.name
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

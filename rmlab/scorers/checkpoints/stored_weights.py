@@ -44,20 +44,17 @@ def index_weights(
     Names lose what DistributedDataParallel and torch.compile put before them.
     """
     files = _list_files(folder, ["*.safetensors"], "model.safetensors")
+    pickles = []
     if not files:
         pickles = _list_files(folder, PICKLES, "pytorch_model.bin")
-    elif folder / f"{VALUE_HEAD}.safetensors" not in files:
+    elif not (folder / f"{VALUE_HEAD}.safetensors").is_file():
         pickles = [*folder.glob(f"{VALUE_HEAD}.bin")]
-    else:
-        pickles = []
     if pickles and not allow_pickle:
         names = ", ".join(path.name for path in pickles[:3])
         problem = f"model={model!r}: its weights are pickles ({names})"
         raise DataError(problem, "pass allow_pickle=True if you trust them")
 
     weights: dict[str, StoredWeight] = {}
-    # First the model's own files, then those beside them.
-    files.sort(key=lambda path: not path.name.startswith("model"))
     for path in files + pickles:
         for name, shape in _read_shapes(path).items():
             stored = StoredWeight(path, name, shape)
@@ -69,31 +66,24 @@ def index_weights(
 
 
 def _list_files(folder: Path, patterns: Iterable[str], whole: str) -> list[Path]:
-    """The files of weights that belong to the model, whose only file is `whole` where
-    it is there.
-
-    Of its shards, and files that look like one, only those count that its index names,
-    and none beside a whole file, as in transformers.
+    """The files of weights: `whole`, or the shards that its index names, as in
+    transformers, and then files that are no shards; all where there is neither.
     """
-    files = set()
+    files: set[Path] = set()
     for pattern in patterns:
         for path in folder.glob(pattern):
             if not path.name.startswith(_NOT_WEIGHTS):
                 files.add(path)
 
     index = folder / f"{whole}.index.json"
-    shards = {path for path in files if path.match(f"{Path(whole).stem}*")}
-    if folder / whole in files:
-        files -= shards - {folder / whole}
-    elif files and index.is_file():
+    own = {folder / whole}
+    if folder / whole not in files:
+        if not files or not index.is_file():
+            return sorted(files)
         file_by_key = read_object(index).get("weight_map") or {}
-        named = {folder / str(name) for name in file_by_key.values()}
-        missing = sorted(path.name for path in named if not path.is_file())
-        if missing or not named:
-            problem = f"{index} names what is not there or not whole: {missing[:3]}"
-            raise DataError(problem, "download the model again")
-        files = (files - shards) | named
-    return sorted(files)
+        own = {folder / name for name in file_by_key.values()}
+    shards = {path for path in files if path.match(f"{Path(whole).stem}*")}
+    return sorted(own) + sorted(files - own - shards)
 
 
 def read_file(path: Path, names: Iterable[str]) -> Iterator[tuple[str, "torch.Tensor"]]:
@@ -156,7 +146,7 @@ def _unpickle(path: Path) -> dict[str, "torch.Tensor"]:
     is_zip = zipfile.is_zipfile(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
         cause = first_line(error)
         problem = f"{path}: more than plain weights, or cut off ({cause})"
         raise DataError(problem, "it is not read") from error

@@ -7,9 +7,8 @@ What the file says is compared on a few texts, and followed.
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.loading_errors import explain
 
@@ -42,22 +41,9 @@ def load_tokenizer(checkpoint: Checkpoint) -> "PreTrainedTokenizerBase":
     for loader in ("AutoTokenizer", "PreTrainedTokenizerFast"):
         tokenizer = class_tokenizer(checkpoint, loader)
         if follows_file(tokenizer, checkpoint.base):
-            if isinstance(checkpoint, Adapted):
-                tokenizer.chat_template = _adapted_template(tokenizer, checkpoint)
             return tokenizer
     raise checkpoint.error(
         "no tokenizer class of transformers follows its tokenizer.json", "pass base="
-    )
-
-
-def _adapted_template(tokenizer: "PreTrainedTokenizerBase", checkpoint: Adapted) -> Any:
-    """The adapter's template where it has one, with a tokenizer or without; else the
-    base's.
-    """
-    if checkpoint.template_file.is_file():
-        return checkpoint.template_file.read_text(encoding="utf-8")
-    return (
-        tokenizer.chat_template or class_tokenizer(checkpoint.base_model).chat_template
     )
 
 

@@ -294,10 +294,7 @@ def _attribute_means(weights: Weights, _: Settings) -> Function:
     """URM: the first half of the outputs are attribute means; they are mixed by a gate,
     or averaged without one.
     """
-    score_weights = [
-        key for key in weights if key.startswith("score.") and key.endswith(".weight")
-    ]
-    run = layers(weights, score_weights[0].removesuffix(".weight"), "relu")
+    run = layers(weights, "score", "relu")
     gate = None
     if any(key.startswith("weights.fc.") for key in weights):
         gate = layers(weights, "weights.fc", "selu")

@@ -4,13 +4,10 @@ refused.
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
-from rmlab.inference.passes import Passes
 from rmlab.scorers.checkpoints.adapters import (
     PREFIX,
     Adapted,
@@ -25,8 +22,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     import torch
     from peft import PeftModel
-    from torch import Tensor
-    from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
@@ -149,14 +145,16 @@ def load(
     device: "torch.device",
     dtype: "torch.dtype",
     head: Iterable[str] = (),
+    adapter: Adapted | None = None,
 ) -> "PreTrainedModel":
     """The model that transformers' `loader` (such as "AutoModel") makes of the files,
     with its adapter in it; of one in memory the model itself.
 
     It is ready to score. A model that does not fit on one GPU is spread over the
     devices by accelerate. `head`: weights of the checkpoint that are read apart from
-    it. Raises DataError where any weight of either is not in the checkpoint, as it
-    would be random, and where any weight of the checkpoint is used by nothing.
+    it. `adapter`: what is put on this base afterwards. Raises DataError where any
+    weight of either is not in the checkpoint, as it would be random, and where any
+    weight of the checkpoint is used by nothing.
     """
     if isinstance(checkpoint, ModelInMemory):
         return checkpoint.model
@@ -165,9 +163,24 @@ def load(
             checkpoint, loader, device=device, dtype=dtype, head=head
         )
         return cast("PreTrainedModel", adapted.get_base_model())
-    return _load_whole(
-        checkpoint, checkpoint.config, loader, device=device, dtype=dtype, head=head
-    )
+
+    model, report = _read_weights(checkpoint, loader, device, dtype, adapter)
+    replaced = () if adapter is None else adapter.own_keys
+    new_keys = {*report["missing_keys"]}
+    for key, *_ in report["mismatched_keys"]:
+        new_keys.add(key)
+    if loader == "AutoModel":
+        # A pooler is above the states, which a head that is read apart takes.
+        new_keys = {key for key in new_keys if not key.startswith("pooler.")}
+    new_keys |= {*head}.difference(checkpoint.weights)
+    refuse_new_weights(checkpoint.name, sorted(new_keys.difference(replaced)))
+    read_keys = {*model.state_dict(), *head}
+    refuse_unused_weights(checkpoint.name, report["unexpected_keys"], read_keys)
+
+    model.eval().requires_grad_(False)
+    if not hasattr(model, "hf_device_map"):
+        model.to(device)
+    return cast("PreTrainedModel", model)
 
 
 def load_adapted(
@@ -188,23 +201,21 @@ def load_adapted(
     if loader == "AutoModel":
         # Its layers have the names of the class that was trained.
         loader = checkpoint.loader
-    model = _load_whole(
+    model = load(
         checkpoint.base_model,
-        checkpoint.config,
         loader,
         device=device,
         dtype=dtype,
         head=head,
-        replaced=checkpoint.own_keys,
+        adapter=checkpoint,
     )
     _resize(model, checkpoint)
-    folder = str(checkpoint.folder)
-    remedy = "pass base=, the model that it was trained on"
     config = read_config(checkpoint.name, checkpoint.folder)
     config.inference_mode = True
+    remedy = "pass base=, the model that it was trained on"
     with explain(checkpoint.name, "put the adapter on its base", remedy):
         adapted = get_peft_model(model, config)
-        result = adapted.load_adapter(folder, "default")
+        result = adapted.load_adapter(str(checkpoint.folder), "default")
         known_names = {plain_name(f"{PREFIX}{key}") for key in model.state_dict()}
         mismatches = list(result.missing_keys)
         for key in result.unexpected_keys:
@@ -219,96 +230,59 @@ def load_adapted(
 def _resize(model: "PreTrainedModel", checkpoint: Adapted) -> None:
     """Give the base as many tokens as the adapter's own embeddings have."""
     embeddings = model.get_input_embeddings()
-    output = model.get_output_embeddings()
     for name, module in model.named_modules():
         key = f"{name}.weight"
-        if module is not embeddings or key not in checkpoint.own_keys:
-            continue
-        n_tokens = checkpoint.weights[key].shape[0]
-        if n_tokens == len(embeddings.weight):
-            return
-        is_tied = output is None or output.weight is embeddings.weight
-        if not is_tied and "lm_head.weight" not in checkpoint.own_keys:
-            problem = "the adapter has more tokens than its base, and no output layer"
-            raise checkpoint.error(problem, "save it with save_embedding_layers=True")
-        model.resize_token_embeddings(n_tokens, mean_resizing=False)
+        if module is embeddings and key in checkpoint.own_keys:
+            n_tokens = checkpoint.weights[key].shape[0]
+            if n_tokens != len(embeddings.weight):
+                model.resize_token_embeddings(n_tokens, mean_resizing=False)
 
 
-def _load_whole(
+def _read_weights(
     checkpoint: Checkpoint,
-    config: "PreTrainedConfig",
     loader: str,
-    *,
     device: "torch.device",
     dtype: "torch.dtype",
-    head: Iterable[str] = (),
-    replaced: Sequence[str] = (),
-) -> "PreTrainedModel":
-    """A model without its adapter; arguments as of `load`.
-
-    `replaced`: weights that an adapter brings.
+    adapter: Adapted | None,
+) -> tuple[Any, dict[str, Any]]:
+    """The model with the checkpoint's weights, and transformers' report of those that
+    are missing or left over.
     """
+    import torch
+    import transformers
+
+    config = (adapter or checkpoint).config
+    empty = empty_model(checkpoint, getattr(transformers, loader), config)
     options: dict[str, Any] = {"config": config, "dtype": dtype}
     if getattr(config.get_text_config(), "attn_logit_softcapping", None):
         # Releases of transformers up to 5.17 take torch's attention by default, which
         # drops the cap of Gemma 2.
         options["attn_implementation"] = "eager"
     if device.type == "cuda" or checkpoint.quantization is not None:
-        is_whole = fits(checkpoint, device, dtype)
-        options["device_map"] = {"": device} if is_whole else "auto"
-    if replaced:
+        options["device_map"] = {"": device}
+    if device.type == "cuda":
+        free_bytes, _ = torch.cuda.mem_get_info(device)
+        if checkpoint.n_weights * dtype.itemsize > 0.85 * free_bytes:
+            options["device_map"] = "auto"
+    if adapter is not None:
         options["ignore_mismatched_sizes"] = True
 
-    model, report = _read_weights(checkpoint, loader, **options)
-    stored_keys = {*checkpoint.weights, *replaced}
-    new_keys = {*report["missing_keys"]}
-    for key, *_ in report["mismatched_keys"]:
-        new_keys.add(key)
-    if loader == "AutoModel":
-        # A pooler is above the states, which a head that is read apart takes.
-        new_keys = {key for key in new_keys if not key.startswith("pooler.")}
-    missing_keys = {*head}.difference(stored_keys) | new_keys.difference(replaced)
-    refuse_new_weights(checkpoint.name, sorted(missing_keys))
-    read_keys = {*model.state_dict(), *head}
-    refuse_unused_weights(checkpoint.name, report["unexpected_keys"], read_keys)
-
-    model.eval().requires_grad_(False)
-    if "device_map" not in options:
-        model.to(device)
-    _try_backbone(model, checkpoint, str(dtype).removeprefix("torch."))
-    return cast("PreTrainedModel", model)
-
-
-def _read_weights(
-    checkpoint: Checkpoint, loader: str, **options: Any
-) -> tuple[Any, dict[str, Any]]:
-    """The model with the checkpoint's weights, and transformers' report of those that
-    are missing or left over. `options`: of transformers' `from_pretrained`.
-    """
-    import transformers
-
-    auto_class = getattr(transformers, loader)
-    empty = empty_model(checkpoint, auto_class, options["config"])
     prefix = ""
     if loader == "AutoModel":
         prefix = _stored_prefix(checkpoint, empty)
-
-    folder: Path | None = checkpoint.folder
-    if checkpoint.has_safetensors:
+    # The prefix of its class transformers takes off itself, and must find.
+    if prefix not in ("", f"{empty.base_model_prefix}."):
+        options["key_mapping"] = {f"^{re.escape(prefix)}": ""}
+    folder: Path | None = None
+    if checkpoint.is_plain:
+        folder = checkpoint.folder
         options["use_safetensors"] = True
-        options["trust_remote_code"] = checkpoint.trust_remote_code
-        # The prefix of its class transformers takes off itself, and must find.
-        if prefix not in ("", f"{empty.base_model_prefix}."):
-            options["key_mapping"] = {f"^{re.escape(prefix)}": ""}
     else:
-        # An Auto class wants a folder even where it is given the weights; the class it
-        # stands for does not.
-        auto_class = type(empty)
-        folder = None
-        options["state_dict"] = _read_state(checkpoint, prefix, options["dtype"])
+        options["state_dict"] = dict(checkpoint.tensors(checkpoint.weights))
     if folder != checkpoint.base:
-        # Transformers would look for them beside the weights alone.
-        options["generation_config"] = _generation_settings(checkpoint)
+        # Transformers would look for a file of them beside the weights.
+        settings = transformers.GenerationConfig.from_model_config(config)
+        options["generation_config"] = settings
 
     remedy = (
         "check that the folder is complete "
@@ -317,21 +291,12 @@ def _read_weights(
     method = checkpoint.quantization
     if method is not None:
         remedy = f"its weights are quantized by {method}: install what that needs"
+    model_class: Any = type(empty)
     with explain(checkpoint.name, f"load it with {loader}", remedy):
-        model, report = auto_class.from_pretrained(
+        model, report = model_class.from_pretrained(
             folder, output_loading_info=True, **options
         )
     return model, report
-
-
-def _generation_settings(checkpoint: Checkpoint) -> "GenerationConfig":
-    """The settings of generation in their file, or else as the configuration says."""
-    from transformers import GenerationConfig
-
-    file = checkpoint.generation_file
-    if file is None:
-        return GenerationConfig.from_model_config(checkpoint.config)
-    return GenerationConfig.from_pretrained(file.parent)
 
 
 def _stored_prefix(checkpoint: Checkpoint, empty: "PreTrainedModel") -> str:
@@ -342,22 +307,6 @@ def _stored_prefix(checkpoint: Checkpoint, empty: "PreTrainedModel") -> str:
         if key == name or key.endswith(f".{name}"):
             prefixes.append(key.removesuffix(name))
     return min(prefixes, key=len, default="")
-
-
-def _read_state(
-    checkpoint: Checkpoint, prefix: str, dtype: "torch.dtype"
-) -> "dict[str, Tensor]":
-    """The weights whose names begin with `prefix`, without it.
-
-    Each is rounded to the backbone's number type as soon as it is read.
-    """
-    keys = [key for key in checkpoint.weights if key.startswith(prefix)]
-    state = {}
-    for key, tensor in checkpoint.tensors(keys):
-        if tensor.is_floating_point():
-            tensor = tensor.to(dtype)
-        state[key.removeprefix(prefix)] = tensor
-    return state
 
 
 def refuse_new_weights(
@@ -417,40 +366,6 @@ def base_model(model: "PreTrainedModel") -> "PreTrainedModel":
     if backbone is model and model.get_output_embeddings() is not None:
         backbone = getattr(model, "model", backbone)
     return cast("PreTrainedModel", backbone)
-
-
-def _try_backbone(model: "PreTrainedModel", checkpoint: Checkpoint, dtype: str) -> None:
-    """Try one short pass; DataError for an architecture that does not run.
-
-    DeBERTa v1 does not in half precision.
-    """
-    backbone = base_model(model)
-    kind = checkpoint.config.model_type
-    task = f"forward it: its architecture {kind!r} does not run in {dtype}"
-    remedy = "rmlab forwards token ids and nothing else"
-    if dtype != "float32":
-        remedy = "score with dtype='float32'"
-    ids = np.arange(5, 13) % vocabulary_size(backbone)
-    with explain(checkpoint.name, task, remedy):
-        Passes(backbone).alone(ids, np.array([0]))
-
-
-def fits(
-    checkpoint: Checkpoint,
-    device: "torch.device",
-    dtype: "torch.dtype",
-) -> bool:
-    """Whether the weights leave some of the memory that is free on a GPU.
-
-    Always true on other devices.
-    """
-    import torch
-
-    if device.type != "cuda":
-        return True
-    n_bytes = checkpoint.n_weights * dtype.itemsize
-    free_bytes, _ = torch.cuda.mem_get_info(device)
-    return n_bytes <= 0.85 * free_bytes
 
 
 def empty_model(
