@@ -155,7 +155,7 @@ except Exception:
 from fakes import Streaming, responses
 from rmlab import DataError
 from rmlab.scoring import Ray, score
-store, frame = sys.argv[1], responses(160)
+store, frame = sys.argv[1], responses(60)
 
 class Logged(Streaming):
     "Says which process scored what."
@@ -183,26 +183,26 @@ class Fails(Streaming):
     def stream(self, texts):
         raise ZeroDivisionError("no such layer")
 
-two = Ray(workers=2, gpus=0)
+one, two = Ray(workers=1, gpus=0), Ray(workers=2, gpus=0)
 """
 ACTOR = """
 expected = score(frame, Streaming("kills"))
 killed = score(frame, Kills("kills"), cluster=two, store=store).equals(expected)
 try:
-    score(frame, Fails("broken"), cluster=two)
+    score(frame.head(6), Fails("broken"), cluster=one)
 except DataError as error:
     failure = str(error)
 from rmlab import toy
 by_name, plain = (
-    score(frame.head(60), toy.save_model(store + "-m"), **on)["score"]
-    for on in ({"cluster": two}, {})
+    score(frame.head(12), toy.save_model(store + "-m"), **on)["score"]
+    for on in ({"cluster": one}, {})
 )
 
 def gpu(prompts, texts):
     time.sleep(0.05)
     return [float(os.environ["CUDA_VISIBLE_DEVICES"])] * len(texts)
 # As many workers as Ray was told of GPUs.
-gpus = sorted(set(score(frame, gpu, cluster=Ray())["score"]))
+gpus = sorted(set(score(frame.head(120), gpu, cluster=Ray())["score"]))
 print(json.dumps([failure, killed, (by_name - plain).abs().max() / plain.std(), gpus]))
 """
 needs_ray = pytest.mark.skipif(
@@ -253,7 +253,7 @@ def test_an_actor_is_killed_and_a_model_fails(tmp_path):
     assert len({process for process, _ in batches}) == 3, (
         "two actors, and one in the killed one's place"
     )
-    assert 0 <= sum(len(keys) for _, keys in batches) - 960 <= 36 + 7, (
+    assert 0 <= sum(len(keys) for _, keys in batches) - 360 <= 36 + 7, (
         "a block of the killed actor"
     )
     assert all(
