@@ -126,7 +126,7 @@ def write_tables(table: pd.DataFrame, store: Store) -> None:
         contents = encode_frame(rows, ".csv")
         with suppress(FileNotFoundError):
             # A rerun makes the table that is there, and need not read its rows.
-            if is_like and store.read_table(name) != contents.table:
+            if earlier and is_like and store.read_table(name) != contents.table:
                 contents = encode_frame(_add_earlier_rows(rows, store, name), ".csv")
         store.write_table(name, contents.table)
         # The provenance tells the table's checksum, and so comes after it.
