@@ -12,8 +12,10 @@ from benchmark_worlds import FIVE, reward_bench_2_scores, reward_bench_pairs
 
 import rmlab
 from rmlab import metrics
+from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.benchmarks.reward_bench import PRIOR_SETS, SECTIONS, find_task
 from rmlab.estimation.best_of import best_of
+from rmlab.estimation.items import LOSS, WIN
 from rmlab.tables import DataError, check_scores
 
 SUBSETS = ["factuality", "precise_if", "math", "safety", "focus"]
@@ -93,6 +95,12 @@ def test_the_ties_score_equals_the_plain_oracle(seed):
     assert metrics.ties_score(scores)["score"].mean() == pytest.approx(
         ties_oracle(scores), abs=1e-12
     )
+    items = benchmarks_by_name()["reward-bench-2"].items(whole(seed))
+    parts = metrics.ties_score(ties(seed, levels=3))
+    names = ["accuracy_tied", "accuracy_ref", "prefers", "prefers_both"]
+    is_won = (parts[names] == 1).all(axis=1).to_numpy()
+    of_ties = items.outcome[0, (items.frame["domain"] == "Ties").to_numpy()]
+    np.testing.assert_array_equal(of_ties, np.where(is_won, WIN, LOSS))
     summary = metrics.summary(whole(seed)).iloc[0]
     subsets = [*summary[SUBSETS], ties_oracle(ties(seed, levels=3))]
     assert summary["overall"] == pytest.approx(np.mean(subsets), abs=1e-12)
