@@ -85,9 +85,6 @@ def _read_path(
     is_file = place.exists() or records.file_suffix(place) in records.SUFFIXES
     if not is_file and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         files = hub.fetch_pairs(name, split, revision)
-    if len(files) == 1 and records.file_suffix(files[0]) == ".parquet":
-        columns = records.read_parquet(files[0], records.list_parquet_columns)
-        return {name: _list_plain(cells) for name, cells in columns.items()}
     rows: list[Row] = []
     for file in files:
         rows += records.read_rows(file)
