@@ -105,7 +105,7 @@ def rank_columns(
     rank = ranked_value.rank(ascending=False, method="min").astype("Int64")
     rank_low = pd.Series(pd.NA, rank.index, dtype="Int64")
     rank_high = rank_low.copy()
-    group = pd.Series("", rank.index, dtype="str")
+    group = np.full(len(value), "", object)
     models = np.flatnonzero(is_compared)
     if len(models):
         lead = _clear_leads(items, models, confidence)
@@ -121,7 +121,7 @@ def rank_columns(
         # From the best down, so that its letter is "a".
         order = np.argsort(-value[models], kind="stable")
         differ = lead[np.ix_(order, order)] != 0
-        group.iloc[models[order]] = np.array(group_letters(differ), object)
+        group[models[order]] = group_letters(differ)
 
     reason = add_hint(result.reason[:, 0], value)
     if too_many:
@@ -131,7 +131,7 @@ def rank_columns(
         "rank": rank,
         "rank_low": rank_low,
         "rank_high": rank_high,
-        "group": group,
+        "group": pd.Series(group, dtype="str"),
         "reason": reason,
     }
 
