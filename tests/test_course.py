@@ -35,25 +35,13 @@ def _script(name):
 @pytest.mark.parametrize("name", LABS)
 def test_a_lab_is_its_solution_with_three_exercises_left_open(name):
     solution = nbformat.read(COURSE / "solutions" / name, as_version=4)
-    checks = [
-        cell
-        for cell in solution.cells
-        if "course.check" in cell.source and cell.cell_type == "code"
-    ]
-    outputs = [
-        output["data"]["text/plain"]
-        for cell in checks
-        for output in cell.outputs
-        if "data" in output
-    ]
+    lab = nbformat.read(COURSE / name, as_version=4)
+    assert _script("make_labs").make_lab(solution) == lab
+    checks = [cell for cell in solution.cells if "course.check" in cell.source]
+    outputs = [o["data"]["text/plain"] for c in checks for o in c.get("outputs", [])]
     assert all(": right. " in output for output in outputs)
-    assert _script("make_labs").make_lab(solution) == nbformat.read(
-        COURSE / name, as_version=4
-    )
-    source = "\n".join(cell.source for cell in _cells(COURSE / name))
-    numbers = [
-        number for number in course.EXERCISES if number.startswith(f"{int(name[:2])}.")
-    ]
+    source = "\n".join(cell.source for cell in lab.cells)
+    numbers = [n for n in course.EXERCISES if n.startswith(f"{int(name[:2])}.")]
     assert all(source.count(f'course.check("{number}"') == 1 for number in numbers)
     assert source.count("course.todo(") == len(numbers) == len(outputs) >= 3
     assert "solution:" not in source
@@ -65,8 +53,6 @@ MISTAKES = {
     "1.3": lambda a, b: np.mean(a >= b),
     "2.1": 1.0,
     "2.3": ("markdown", "concise"),
-}
-MISTAKES |= {
     "3.1": lambda outcomes: outcomes.mean(1).std() / np.sqrt(len(outcomes)),
     "6.3": "long",
 }
@@ -80,10 +66,7 @@ def test_an_exercise_says_why_a_mistake_is_one():
     for number, exercise in course.EXERCISES.items():
         for answer in (None, [1, 2], {"a": 1}, True):
             assert exercise.wants in course.check(number, answer).why
-    assert (
-        "write the chance"
-        in course.check("1.1", lambda a, b: course.todo("write the chance")).why
-    )
+    assert "write" in course.check("1.1", lambda a, b: course.todo("write it")).why
     assert "ZeroDivisionError" in course.check("1.1", lambda a, b: 1 / 0).why
     with pytest.raises(DataError, match=r"1\.9"):
         course.check("1.9", 0)
@@ -165,61 +148,41 @@ def test_the_first_loss_is_the_formula(tmp_path, monkeypatch):
 def test_a_switch_for_tests_moves_the_first_weights_as_another_machine_would(
     monkeypatch,
 ):
-    pairs = course.preferences(200)
-    words = course.train_tokenizer([*pairs["prompt"], *pairs["response"]])
-    first, model = (
-        course.random_model(words, "llama", task="classifier", seed=0, **course.SIZE)
-        for _ in range(2)
-    )
+    model = torch.nn.Linear(300, 300)
+    before = model.weight.detach().clone()
     monkeypatch.delenv("RMLAB_OTHER_MACHINE", raising=False)
     course._move_weights(model)
-    pairs = list(zip(first.parameters(), model.parameters(), strict=True))
-    assert all(torch.equal(one, other) for one, other in pairs)
+    assert torch.equal(before, model.weight)
     monkeypatch.setenv("RMLAB_OTHER_MACHINE", "1")
     course._move_weights(model)
-    moves = torch.cat(
-        [(other / one - 1)[one != 0] for one, other in pairs if one.ndim > 1]
-    )
+    moves = model.weight / before - 1
     assert moves.std().item() == pytest.approx(1e-6, rel=0.1)
 
 
 def test_numbers_of_trained_models_are_held_between_bounds():
     bounds = {"easy": (0.5, 0.8, 1.01), "hard": (0.0, 0.1, 0.3)}
-    values = pd.Series({"easy": 0.9, "normal": 0.5, "hard": 0.2})
-    assert course.between(values, bounds).equals(
-        course.between({"easy": 0.6, "hard": 0.05}, bounds)
-    )
-    for value in (0.3, -0.1, np.nan):
+    shown = course.between({"easy": 0.9, "hard": 0.2}, bounds)
+    assert shown.equals(course.between({"easy": 0.6, "hard": 0.05}, bounds))
+    for hard in (0.3, -0.1, np.nan):
         with pytest.raises(AssertionError, match="hard"):
-            course.between({**values, "hard": value}, bounds)
-    with pytest.raises(AssertionError, match=r"0\.4"):
-        course.between(values, {"hard": (0.0, 0.4, 0.3)})
+            course.between({"easy": 0.9, "hard": hard}, bounds)
 
 
 def test_a_toy_scores_the_sum_of_what_it_likes_in_any_company():
-    texts = responses(400)
-    prompts, answers = texts["prompt"], texts["response"]
-    scores = toy.scorer(texts, skill=2.0, style=0.25, length=0.5, noise=0.0)(
-        prompts, answers
-    )
-    right = (texts["label"] == "chosen").to_numpy()
-    expected = (
-        2.0 * right
-        + 0.25 * texts["slot"].to_numpy()
-        + 0.5 * np.log2(answers.str.len().to_numpy())
-    )
+    texts = responses(100)
+    read = (texts["prompt"], texts["response"])
+    likes = {"skill": 2.0, "style": 0.25, "length": 0.5}
+    scores = toy.scorer(texts, **likes, noise=0.0)(*read)
+    is_right = texts["label"] == "chosen"
+    length = np.log2(texts["response"].str.len())
+    expected = 2.0 * is_right + 0.25 * texts["slot"] + 0.5 * length
     np.testing.assert_allclose(scores, expected, rtol=1e-15)
-    together = toy.scorer(texts, seed=3)(prompts, answers)
+    together = toy.scorer(texts, seed=3)(*read)
     shuffled = texts.sample(frac=1, random_state=0)
-    apart = pd.Series(
-        toy.scorer(shuffled, seed=3)(shuffled["prompt"], shuffled["response"]),
-        index=shuffled.index,
-    )
-    np.testing.assert_array_equal(together, apart.sort_index())
-    assert not np.allclose(together, toy.scorer(texts, seed=4)(prompts, answers))
-    assert toy.scorer(texts, skill=1.0, style=1.0, noise=0.0)(
-        ["unknown"], ["text"]
-    ).tolist() == [0.0]
+    apart = toy.scorer(shuffled, seed=3)(shuffled["prompt"], shuffled["response"])
+    np.testing.assert_array_equal(together[shuffled.index], apart)
+    assert not np.allclose(together, toy.scorer(texts, seed=4)(*read))
+    assert toy.scorer(texts, **likes, noise=0.0)(["unknown"], ["t"]).tolist() == [0.0]
 
 
 def test_a_seed_gives_its_weights_and_leaves_the_random_state_alone(tmp_path):
@@ -234,38 +197,37 @@ def test_a_seed_gives_its_weights_and_leaves_the_random_state_alone(tmp_path):
 
 
 def verdict_notebook(path, *verdicts):
-    """A notebook with a run check for each verdict, and texts that look like one."""
-    cells = [nbformat.v4.new_markdown_cell("9.1: right.")]
+    """A notebook with a run check for each verdict, and four texts that look like one:
+    prose, a comment, a printed line, and a check that was not run.
+    """
+    new = nbformat.v4
+    cells = [new.new_markdown_cell("9.1: right.")]
     for verdict in [*verdicts, "9.2: right.", "9.4: right."]:
         number = verdict.partition(":")[0]
-        source = f'course.check("{number}", 1)'
-        output = nbformat.v4.new_output("execute_result", {"text/plain": verdict})
-        if number == "9.2":  # a check in a comment
-            source = f"print('{verdict}')"
-        elif number == "9.4":  # printed beside a check
-            output = nbformat.v4.new_output("stream", text=verdict)
-        cells.append(nbformat.v4.new_code_cell(source, outputs=[output]))
-    cells.append(nbformat.v4.new_code_cell('course.check("9.3", 1)  # 9.3: right.'))
+        source = "" if number == "9.2" else f'course.check("{number}", 1)'
+        output = new.new_output("execute_result", {"text/plain": verdict})
+        if number == "9.4":
+            output = new.new_output("stream", text=verdict)
+        cells.append(new.new_code_cell(source, outputs=[output]))
+    cells.append(new.new_code_cell('course.check("9.3", 1)  # 9.3: right.'))
     path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    nbformat.write(new.new_notebook(cells=cells), path)
 
 
 def test_answers_are_counted_by_student_and_a_broken_file_costs_only_itself(
     tmp_path, capsys
 ):
+    ann, bob = tmp_path / "ann", tmp_path / "bob"
+    verdict_notebook(ann / "01.ipynb", "1.1: right.", "1.2: not yet.")
+    verdict_notebook(ann / "02.ipynb", "2.1: right.")
+    verdict_notebook(bob / "01.ipynb", "1.2: right.")
+    verdict_notebook(ann / ".ipynb_checkpoints" / "01-checkpoint.ipynb", "1.2: right.")
+    (bob / "02.ipynb").write_text("{")
     collect_answers = _script("collect_answers").collect_answers
-    verdict_notebook(tmp_path / "ann" / "01.ipynb", "1.1: right.", "1.2: not yet.")
-    verdict_notebook(tmp_path / "ann" / "02.ipynb", "2.1: right.")
-    verdict_notebook(tmp_path / "bob" / "01.ipynb", "1.2: right.")
-    verdict_notebook(
-        tmp_path / "ann" / ".ipynb_checkpoints" / "01-checkpoint.ipynb", "1.2: right."
-    )
-    (tmp_path / "bob" / "02.ipynb").write_text("{")
     table = collect_answers(tmp_path)
     assert table.index.tolist() == ["ann/01.ipynb", "ann/02.ipynb", "bob/01.ipynb"]
-    assert table["points"].tolist() == [1, 1, 1]
+    assert table[["points", "total"]].to_numpy().tolist() == [[1, 2], [1, 2], [1, 1]]
     assert not any(name.startswith("9") for name in table)
-    assert table["total"].tolist() == [2, 2, 1]
-    assert str(tmp_path / "bob" / "02.ipynb") in capsys.readouterr().err
+    assert str(bob / "02.ipynb") in capsys.readouterr().err
     with pytest.raises(FileNotFoundError, match="nowhere"):
         collect_answers(tmp_path / "nowhere")

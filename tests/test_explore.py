@@ -63,49 +63,40 @@ def texts_of(scores):
 
 
 def slow_match(scores, responses, selection):
-    """The same by loops over the pairs table: {(domain, id): (n, lost, margin,
-    flips)}.
-    """
+    """The same by a loop over comparisons: {id: (n, lost, margin, flips)}."""
     texts = responses.groupby(["domain", "id"], sort=False)
-    by_model = dict(tuple(metrics.pairs(scores).groupby("model", sort=False)))
-    low, high = selection.margin
-    rows = {}
-    tables = (
-        by_model[model].itertuples()
+    first, second = (
+        metrics.pairs(scores[scores["model"] == model]).itertuples()
         for model in (selection.models[0], selection.models[-1])
     )
-    for a, b in zip(*tables, strict=True):
+    low, high = selection.margin
+    rows = {}
+    for a, b in zip(first, second, strict=True):
         group = texts.get_group((a.domain, a.id))
         words = "\n".join([a.id, group["prompt"].iloc[0], *group["response"]]).lower()
-        flip = a.outcome != b.outcome
+        flip = a.outcome != b.outcome and not np.isnan(a.margin + b.margin)
+        outcome = "missing" if np.isnan(a.margin) else a.outcome
+        fields = {"domain": a.domain, "subset": a.subset, "level": a.level}
+        fields["cell"] = (a.chosen_style, a.rejected_style)
         if (
-            all(
-                getattr(selection, name) in (None, getattr(a, name))
-                for name in ("domain", "subset", "level")
-            )
-            and selection.cell in (None, (a.chosen_style, a.rejected_style))
-            and (
-                flip
-                if selection.outcome == "flip"
-                else selection.outcome in (None, a.outcome)
-            )
-            and (-np.inf if low is None else low)
-            <= a.margin
-            <= (np.inf if high is None else high)
+            all(getattr(selection, n) in (None, value) for n, value in fields.items())
+            and (selection.outcome != "flip" or flip)
+            and selection.outcome in (None, "flip", outcome)
+            and (low is None or a.margin >= low)
+            and (high is None or a.margin <= high)
             and selection.text.lower() in words
         ):
-            rows.setdefault((a.domain, a.id), []).append(
-                (1, a.margin < 0, a.margin, flip)
-            )
-    columns = {key: np.array(part, float).T for key, part in rows.items()}
-    return {
-        key: (n.sum(), lost.sum(), margin.mean(), flips.sum())
-        for key, (n, lost, margin, flips) in columns.items()
-    }
+            row = (1, a.margin < 0, a.margin, flip)
+            rows.setdefault((a.domain, a.id), []).append(row)
+    sums = {}
+    for key, parts in rows.items():
+        n, lost, margin, flips = np.array(parts, float).T
+        sums[key] = (n.sum(), lost.sum(), pd.Series(margin).mean(), flips.sum())
+    return sums
 
 
 @settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -114,7 +105,7 @@ def slow_match(scores, responses, selection):
     subset=st.sampled_from([None, "safety-refuse", "chat"]),
     cell=st.none() | st.tuples(st.sampled_from(STYLES), st.sampled_from(STYLES)),
     level=st.sampled_from([None, "hard"]),
-    outcome=st.sampled_from([None, "loss", "tie", "win", "flip"]),
+    outcome=st.sampled_from([None, "loss", "tie", "win", "missing", "flip"]),
     low=st.none() | st.floats(-3, 3),
     span=st.floats(0, 3),
     text=st.sampled_from(["", "rome", "what of", "nowhere", "text 1"]),
@@ -124,6 +115,7 @@ def test_a_selection_finds_what_loops_find(
     make_scores, domain, subset, cell, level, outcome, low, span, text, order
 ):
     scores = make_scores(seed=3)
+    scores.loc[[0, 40, scores.index[-1]], "score"] = np.nan
     margin = (low, None if low is None else low + span)
     selection = Selection(
         ("a", "b"), domain, subset, cell, level, outcome, margin, text, order
@@ -132,52 +124,22 @@ def test_a_selection_finds_what_loops_find(
     view.selection = selection
     table = view.frame
     expected = slow_match(scores, texts_of(scores), selection)
-    rows = {
-        (r.domain, r.id): (r.n_pairs, r.lost, r.margin, r.flips)
-        for r in table.itertuples()
-    }
-    assert rows.keys() == expected.keys()
-    for key, values in rows.items():
-        assert values == pytest.approx(expected[key])
-    disagreement = [(r.flips, abs(r.margin - r.other)) for r in table.itertuples()]
-    assert order == "data" or disagreement == sorted(
-        disagreement, reverse=order == "worst"
-    )
+    rows = table.set_index(["domain", "id"])[["n_pairs", "lost", "margin", "flips"]]
+    assert {*rows.index} == {*expected}
+    for key, values in expected.items():
+        assert rows.loc[key].tolist() == pytest.approx(values, nan_ok=True)
+    both = table.dropna(subset=["margin", "other"])
+    both["apart"] = (both["margin"] - both["other"]).abs()
+    disagreement = both[["flips", "apart"]].to_numpy().tolist()
+    is_down = order == "worst"
+    assert order == "data" or disagreement == sorted(disagreement, reverse=is_down)
 
 
-def test_what_is_missing_is_missing_never_lost(make_scores):
-    scores = make_scores(models=("a", "b"))
-    scores.loc[0, "score"] = np.nan
-    view = explore(scores, texts_of(scores)).select(order="data")
-    assert np.isfinite(view.frame["margin"]).all()
-    assert view.frame["n_pairs"][0] == 9
-    assert view.select(outcome="missing").frame["n_pairs"].sum() == 3
+def test_a_domain_without_scores_has_no_matrix_and_the_reason(make_scores):
     without = make_scores({"chat": 9, "code": 4}, models=("a",))
     data = explore(without, texts_of(without)).widget.data
     assert np.isnan(np.frombuffer(data["columns"]["shares"]["data"])).all()
     assert "math" in data["reasons"][0]
-
-
-def test_only_what_both_models_answered_can_flip(make_scores):
-    scores = make_scores(models=("a", "b"), seed=3)
-    scores.loc[scores.index[-1], "score"] = np.nan  # one answer of b
-    outcomes = rmlab.pairs(scores).pivot(
-        index=["domain", "id", "chosen_slot", "rejected_slot"],
-        columns="model",
-        values="outcome",
-    )
-    flips = {}
-    for (domain, id, *_), row in outcomes.astype(object).iterrows():
-        is_flip = row.notna().all() and row["a"] != row["b"]
-        flips[domain, id] = flips.get((domain, id), 0) + is_flip
-    assert outcomes["b"].isna().sum() == 3
-
-    frame = explore(scores, texts_of(scores)).select(models=("a", "b")).frame
-    assert frame.set_index(["domain", "id"])["flips"].to_dict() == flips
-    flipped = explore(scores, texts_of(scores)).select(
-        models=("a", "b"), outcome="flip"
-    )
-    assert flipped.frame["n_pairs"].sum() == sum(flips.values())
 
 
 def test_page_and_kernel_share_selection_and_notes_and_the_page_is_told_of_errors(
@@ -221,16 +183,13 @@ def test_another_selection_and_bad_tables_are_refused(view, scores, mini):
     before = view.selection
     for name, value, message in (
         ("models", ("fund",), "fond"),
+        ("models", ("fond", "fond"), "different"),
         ("domain", "maths", "math"),
         ("cell", ("concise", "fancy"), "fancy"),
         ("cell", "concise", "rejected"),
-        ("cell", ("concise", "plain", "markdown"), "rejected"),
         ("margin", (5, -5), "5"),
         ("margin", 5, "5"),
-        ("margin", (None, "low"), "low"),
-        ("outcome", "flip", "loss"),
         ("prompt", ("mini", "chat", "no such prompt"), "no such prompt"),
-        ("order", "wurst", "worst"),
     ):
         with pytest.raises(DataError, match=message):
             view.select(**{name: value})
@@ -247,6 +206,10 @@ def test_another_selection_and_bad_tables_are_refused(view, scores, mini):
 # Texts: whatever they hold, the page gets text and a few plain tags
 
 
+FORBIDDEN = {"script", "style", "img", "svg", "a", "iframe", "form", "object"}
+CLASS = r"(rmlab-[a-z]+ ?)+|[a-z][a-z0-9]{0,3}"
+
+
 class Checker(HTMLParser):
     """Fails on a tag or attribute that could run, load, lead or cover; collects the
     text.
@@ -259,29 +222,10 @@ class Checker(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag, attrs):
-        assert tag in markup.TAGS - {
-            "script",
-            "style",
-            "img",
-            "svg",
-            "a",
-            "iframe",
-            "form",
-            "object",
-        }, tag
+        assert tag in markup.TAGS - FORBIDDEN, tag
         for name, value in attrs:
-            assert name in markup.ATTRIBUTES - {"style", "href", "src", "xmlns"}, (
-                tag,
-                name,
-            )
-            assert name != "class" or re.fullmatch(
-                r"(rmlab-[a-z]+ ?)+|[a-z][a-z0-9]{0,3}", value
-            ), value
-            assert name == "title" or re.fullmatch(r"[\w .+-]{1,40}", value), (
-                tag,
-                name,
-                value,
-            )
+            assert name in markup.ATTRIBUTES - {"style", "href", "src", "xmlns"}, tag
+            assert name != "class" or re.fullmatch(CLASS, value), value
 
     def handle_data(self, data):
         self.text += data
@@ -379,9 +323,7 @@ def test_maths_is_typeset_with_its_source_at_hand_and_nothing_else_is(
 # Token rewards
 
 
-@pytest.mark.parametrize(
-    "architecture", ["llama", "gemma2", "gpt2", "bert", "modernbert"]
-)
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "bert"])
 def test_the_last_token_reward_is_the_score(zoo, architecture):
     model = classifier(zoo(architecture), dtype="float32")
     prompt, answer = (

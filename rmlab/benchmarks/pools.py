@@ -126,6 +126,9 @@ def read_pool(
         pool["model"] = model
     if not is_scored:
         pool = pool.drop(columns=["model", "score"])
+    # Cells of CSV are texts.
+    for column in pool.columns.intersection(["characters", "n_steps"]):
+        pool[column] = pd.to_numeric(pool[column], errors="coerce")
     key = pool.columns.intersection(["model", *PROMPT]).tolist()
     pool[N_CANDIDATES] = pool.groupby(key, sort=False)["slot"].transform("size")
     if not is_scored:

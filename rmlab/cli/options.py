@@ -62,7 +62,6 @@ def parse_column(text: str) -> Column:
     return Column(role, column)
 
 
-ALLOW_MISSING = switch("Count NaN as missing instead of stopping.", "--allow-missing")
 BENCHMARK = argument("rm-bench, reward-bench-2, mini ..., or a file of pairs.")
 COLUMN = option(
     "chosen=better: columns of a file of pairs; repeat.", parser=parse_column
@@ -132,20 +131,26 @@ class Server:
 
     url: str | None = option("Address of the server that has MODEL.")
     kind: str | None = option(f"What serves it: {', '.join(KINDS)}.")
-    tokenizer: str | None = option("Folder or id of a served model's tokenizer.")
+    tokenizer: str | None = option("Folder or id of that model's tokenizer.")
     key: str | None = option("Environment variable that holds the server's key.")
 
 
 @dataclass(kw_only=True)
-class RewardModel(Local, Server):
+class Writing:
+    """How texts become tokens."""
+
+    template: str | None = option("Named format or a Jinja file; else the tokenizer's.")
+    max_length: int | None = option("Longest text in tokens; else the window.", min=2)
+    truncate: str | None = TRUNCATE
+
+
+@dataclass(kw_only=True)
+class RewardModel(Local, Server, Writing):
     """A reward model, here or behind a server."""
 
     allow_pickle: bool = switch(
         "Load pickled weights, which can run code.", "--allow-pickle"
     )
-    template: str | None = option("Named format or a Jinja file; else the tokenizer's.")
-    max_length: int | None = option("Longest text in tokens; else the window.", min=2)
-    truncate: str | None = TRUNCATE
 
     def model_keywords(self) -> Keywords:
         """Return keywords of `rmlab.classifier`, or with --url of `rmlab.remote`."""

@@ -49,7 +49,7 @@ class Demo:
         columns = ["model", *table.loc[:, "chat":"overall"], "low", "high"]
         say("Share of comparisons that the right answer wins, over 64 prompts.")
         say("The 95 % interval of overall is from low to high. A tie is not won.\n")
-        say_aligned(table[columns].assign(ties=table["n_ties"]), decimals=2)
+        say_aligned(table[columns].assign(ties=table["n_ties"]))
         say("\nFigures, each with its numbers beside it:")
         for file in files:
             say(f"  {file}")

@@ -11,9 +11,18 @@ from typing import Any
 import pandas as pd
 from typer import Exit
 
-from rmlab import checks, io, judges, metrics, records, scorers, scoring, tables
+from rmlab import (
+    baselines,
+    checks,
+    io,
+    judges,
+    metrics,
+    records,
+    scorers,
+    scoring,
+    tables,
+)
 from rmlab.cli.options import (
-    ALLOW_MISSING,
     BENCHMARK,
     TRUNCATE,
     Local,
@@ -21,6 +30,7 @@ from rmlab.cli.options import (
     RewardModel,
     Run,
     Texts,
+    Writing,
     argument,
     load_texts,
     option,
@@ -33,7 +43,6 @@ from rmlab.judges.kinds import FAILED, PairJudge
 from rmlab.records import SUFFIXES, Row
 from rmlab.scoring import REWARD
 from rmlab.scoring.texts import list_texts
-from rmlab.scoring.walk import ready_scorers
 from rmlab.tables import DataError
 from rmlab.text import line
 
@@ -64,8 +73,10 @@ class Score(RewardModel, Run, Texts):
     models: list[str] = argument("Model ids, folders, or baselines such as longest.")
     reference: str | None = option("Score MODELS as DPO policies against this one.")
     implicit: str | None = option("Policies without a reference: mean, sum or norm.")
-    allow_missing: bool = ALLOW_MISSING
-    dry_run: bool = switch("Print texts, tokens and passes, and stop.", "--dry-run")
+    allow_missing: bool = switch(
+        "Count NaN as missing instead of stopping.", "--allow-missing"
+    )
+    dry_run: bool = switch("Print texts and tokens, and stop.", "--dry-run")
 
     def run(self) -> None:
         """Score, and write or print the scores."""
@@ -77,7 +88,7 @@ class Score(RewardModel, Run, Texts):
         responses = load_texts(self.benchmark, self.path, self.column)
         if self.dry_run:
             rows = [self._forecast(model, responses) for model in self.models]
-            columns = ["model", "texts", "tokens", "passes"]
+            columns = ["model", "texts", "tokens"]
             forecast = pd.DataFrame(rows, columns=columns)
             say_table(forecast.convert_dtypes())
             return
@@ -103,20 +114,18 @@ class Score(RewardModel, Run, Texts):
             write_table(scores, self.out)
 
     def _forecast(self, model: str, responses: pd.DataFrame) -> dict[str, object]:
-        """Count texts, and tokens and passes where there is a tokenizer; the model's
-        weights are not needed.
+        """Count texts, and tokens where there is a tokenizer; the model's weights are
+        not needed.
         """
         source = self.tokenizer if self.url else model
-        if source is None or model in ready_scorers():
+        if source is None or model in baselines.ALL:
             texts = list_texts(responses, tables.KEY, lists=False)
             return {"model": model, "texts": len(texts.distinct)}
 
-        from rmlab.inference.encoding import encode
         from rmlab.inference.planning import Packing, plan
-        from rmlab.inference.templates import read_template
         from rmlab.scorers.checkpoints.checkpoint import find
-        from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
-        from rmlab.scorers.models.loading import encodes, window
+        from rmlab.scorers.encoder import TextEncoder, complete_options
+        from rmlab.scorers.models.loading import encodes
 
         checkpoint = find(
             source,
@@ -124,21 +133,15 @@ class Score(RewardModel, Run, Texts):
             trust_remote_code=self.trust_remote_code,
             with_weights=False,
         )
-        encoded = encode(
-            load_tokenizer(checkpoint),
-            responses["prompt"].tolist(),
-            responses["response"].tolist(),
-            template=read_template(self.template),
-            max_length=self.max_length or window(checkpoint.config),
-            truncate=self.truncate,
-        )
+        options: Any = pick_given(self, Writing)
+        encoder = TextEncoder(checkpoint, complete_options(options))
+        encoded = encoder.encode([*responses["prompt"]], [*responses["response"]])
         packing = Packing(None, shares=not encodes(checkpoint.config))
         passes = plan(encoded.ids, encoded.groups, packing=packing)
         return {
             "model": model if self.url else checkpoint.title,
             "texts": len(passes.copies),
             "tokens": passes.tokens,
-            "passes": len(passes.parts),
         }
 
 
@@ -159,7 +162,6 @@ class Prefer(Local, Run, Texts):
     benchmark: str = BENCHMARK
     models: list[str] = argument("Ids or folders of models that see two answers.")
     truncate: str | None = TRUNCATE
-    allow_missing: bool = ALLOW_MISSING
 
     def run(self) -> None:
         """Compare, and write or print the pairs."""
@@ -222,11 +224,10 @@ class Judge(JudgeOptions, Run, Texts):
             say_table(costs)
             return
 
-        part = f"part {self.shard} of " if self.shard else ""
         (cost,) = costs.itertuples()
         read = f"about {cost.prompt_tokens:,} tokens to read"
         written = f"at most {cost.answer_tokens:,} to write"
-        say(f"asks {part}{cost.to_ask:,} questions: {read}, {written}", err=True)
+        say(f"{cost.to_ask:,} questions to ask: {read}, {written}", err=True)
         ask = scoring.prefer if isinstance(judge, PairJudge) else scoring.score
         table = ask(responses, judge, allow_missing=True, **self.run_keywords())
 
@@ -272,38 +273,31 @@ class Rewards(RewardModel, Out):
                 raise DataError(problem, "end its name with .jsonl or .csv")
             records.check_writable(self.out)
         rows = records.read_rows(self.file)
-        table = pd.DataFrame(rows, dtype=object)
-        table[REWARD] = self._score(table).astype(object).where(pd.notna, None)
-        for row, reward in zip(rows, table[REWARD], strict=True):
-            row[REWARD] = reward
-
-        if self.out is None:
-            say_table(table)
-            return
-        if suffix == ".csv":
-            cells = table.map(_format_cell)
-            text = cells.to_csv(index=False, lineterminator="\n")
-        else:
-            text = "".join(map(_format_line, rows))
-        records.write_file(self.out, text)
-        say(f"{len(rows)} rows in {self.out}", err=True)
-
-    def _score(self, table: pd.DataFrame) -> pd.Series:
-        """The rewards; a field that a row lacks is missing."""
-        prompt = self.prompt if self.chats is None else None
-        response = self.chats or self.response
-        is_read = table.columns.isin([prompt, response, REWARD])
         models, keywords = self.open_models([self.model])
-        scored = scoring.rewards(
-            table.loc[:, is_read],
+        prompt = self.prompt if self.chats is None else None
+        table = scoring.rewards(
+            pd.DataFrame(rows, dtype=object),
             models,
             prompt=prompt,
-            response=response,
+            response=self.chats or self.response,
             store=self.store,
             progress=not self.quiet,
             **keywords,
         )
-        return scored[REWARD]
+        if self.out is None:
+            say_table(table)
+            return
+
+        if suffix == ".csv":
+            cells = table.map(_format_cell)
+            text = cells.to_csv(index=False, lineterminator="\n")
+        else:
+            rewards = table[REWARD].astype(object).where(pd.notna, None)
+            for row, reward in zip(rows, rewards, strict=True):
+                row[REWARD] = reward
+            text = "".join(map(_format_line, rows))
+        records.write_file(self.out, text)
+        say(f"{len(rows)} rows in {self.out}", err=True)
 
 
 def _format_line(row: Row) -> str:
@@ -350,20 +344,19 @@ class Doctor(RewardModel, Texts):
       rmlab doctor ./my-model
       rmlab doctor Skywork/Skywork-Reward-V2-Qwen3-0.6B rm-bench --dtype bfloat16
       rmlab doctor llm-blender/PairRM-hf rm-bench --pairwise
-      rmlab doctor my-rm --url http://127.0.0.1:8000 --kind vllm --local-weights ./my-rm
+      rmlab doctor my-rm --url http://127.0.0.1:8000 --kind vllm --tokenizer ./my-rm
     """
 
     model: str = argument("Model id or folder.")
     benchmark: str = argument("The benchmark to score.", "mini")
     pairwise: bool = switch("MODEL sees two answers, as PairRM does.", "--pairwise")
-    local_weights: Path | None = option("The served model's weights, to compare with.")
 
     def run(self) -> None:
         """Check, and print the findings; exit code 1 where a check fails."""
         keywords = self.model_keywords()
         scorer: Any = self.model
         if self.url:
-            keywords |= {"model": self.model, "weights": self.local_weights}
+            keywords["model"] = self.model
             scorer = self.url
         elif self.pairwise:
             scorer = scorers.pairwise(self.model, **keywords)

@@ -32,9 +32,9 @@ def say_table(table: pd.DataFrame) -> None:
     sys.stdout.write(format_csv(table))
 
 
-def say_aligned(table: pd.DataFrame, decimals: int = 3) -> None:
+def say_aligned(table: pd.DataFrame) -> None:
     """Write a table for people: aligned columns, rounded numbers."""
-    say(table.to_string(index=False, float_format=f"{{:.{decimals}f}}".format))
+    say(table.to_string(index=False, float_format="{:.3f}".format))
 
 
 def take_over_warnings() -> None:

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rmlab.plots.canvas import arrange_panels, escape_name, shorten_names
+from rmlab.plots.canvas import (
+    arrange_panels,
+    describe_values,
+    escape_name,
+    shorten_names,
+)
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -67,6 +72,9 @@ def _fit_print(page: "Figure", width: float) -> None:
     page.set_size_inches(width, height * _fit_panels(page, width))
     for ax in page.axes:
         _fit_names(ax, width)
+        # A label that was set by hand may be longer than the page.
+        label = ax.xaxis.label
+        label.set_text(describe_values(label.get_text()))
     page.draw_without_rendering()
 
     # Squares leave room above or below them.

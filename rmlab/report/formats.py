@@ -211,8 +211,6 @@ def show(table: pd.DataFrame) -> ShownTable:
     hidden = cells.columns[_MOST_COLUMNS:]
     if len(hidden):
         caption = f"{caption} Also in the table: {', '.join(hidden)}.".strip()
-    if "group" in hidden:
-        caption = caption.replace(_LETTERS, "")
     return ShownTable(cells.drop(columns=hidden), caption)
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from rmlab import baselines, scoring, tables
 from rmlab.baselines import is_baseline
-from rmlab.benchmarks.registry import adopt_name, benchmark_of
+from rmlab.benchmarks.registry import adopt_name
 from rmlab.estimation.estimate import estimate
 from rmlab.estimation.weights import Average
 from rmlab.metrics import pairs
@@ -20,7 +20,6 @@ from rmlab.tables import ITEM, KEY, PROMPT, DataError, refuse_repeats
 
 _FIRST = ["rank", "model", "overall", "low", "high", "kind"]
 _LAST = ["rank_low", "rank_high", "group"]
-_COMPARED = ("model", "mean_rank", "mean", "outside", "reason")
 
 
 def leaderboard(
@@ -34,7 +33,7 @@ def leaderboard(
     confidence: float = 0.95,
     **options: str,
 ) -> pd.DataFrame:
-    """Rank models by a benchmark's overall score, with content-blind baselines as rows.
+    """Rank models by a benchmark's overall score, with baselines as rows.
 
     Parameters
     ----------
@@ -66,7 +65,6 @@ def leaderboard(
         For several benchmarks in one table, and for models scored on different items
         unless `common` is True or None.
     """
-    benchmark_of(table)  # one at a time
     entries = with_baselines(check_table(table), responses)
     benchmark, items = prepare(
         entries, average, ties, common, options, cluster=cluster, min_models=1
@@ -78,9 +76,6 @@ def leaderboard(
     is_blind = frame["model"].map(is_baseline)
     frame["kind"] = np.where(is_blind, "baseline", "model")
     frame = frame.assign(**rank_columns(items, result, confidence))
-    if "prior_sets" in frame and frame["prior_sets"].isna().all():
-        frame = frame.drop(columns="prior_sets")
-
     others = frame.columns.difference([*_FIRST, *_LAST], sort=False)
     frame = frame[[*_FIRST, *others, *_LAST]]
     ordered = frame.sort_values(
@@ -143,13 +138,12 @@ def compare_benchmarks(
     for name in benchmarks:
         low = numbers["low"][name]
         high = numbers["high"][name]
-        column = f"benchmark {name}" if name in _COMPARED else name
-        columns[column] = overall[name]
-        columns[f"{column}_low"] = low
-        columns[f"{column}_high"] = high
+        columns[name] = overall[name]
+        columns[f"{name}_low"] = low
+        columns[f"{name}_high"] = high
         if name in SEVEN_BENCHMARKS:
             printed = _printed_scores(name, numbers.index)
-            columns[f"{column}_printed"] = printed
+            columns[f"{name}_printed"] = printed
             # Printed in per cent with one digit.
             is_outside = (printed < low - 5e-4) | (printed > high + 5e-4)
             notes.loc[is_outside, "outside"] += f", {name}"
@@ -179,7 +173,7 @@ def _mean_rank(overall: pd.DataFrame) -> pd.Series:
 def with_baselines(
     table: pd.DataFrame, responses: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """Add rows of the content-blind baselines that scores or pairs lack, at the end.
+    """Add rows of the baselines that scores or pairs lack, at the end.
 
     With `responses` all of `rmlab.baselines` but `constant`, scored on its texts;
     without, one named "random draw", whose scores are drawn, unless there is a baseline

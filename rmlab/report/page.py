@@ -76,7 +76,7 @@ def write_report(
         Custom data are matched by domain and id, whatever their files are called.
     texts : bool
         Whether prompts, answers and notes of `responses` are in the page. A browser
-        bears about 50 MB: of a large benchmark pass a sample of the prompts.
+        handles about 50 MB: of a large benchmark pass a sample of the prompts.
     title : str
         Heading of the page.
 
@@ -106,8 +106,7 @@ def write_report(
     for name in [*results.tables]:
         # Taken out: a large table is not held beside the one with baselines.
         table = results.tables.pop(name)
-        section = _section(name, table, texts_by_benchmark.get(name), texts)
-        sections.append(section)
+        sections.append(_section(name, table, texts_by_benchmark.get(name), texts))
     return write_page(out, title, sections, results.files)
 
 
@@ -127,7 +126,7 @@ def _section(
     explorer = explorer_data(data, texts)
 
     style_column = "style" if "style" in table else "chosen_style"
-    has_styles = bool(table[style_column].notna().all())
+    has_styles = not table[style_column].isna().any()
     missing = ""
     figures = []
     if board["overall"].isna().all():
@@ -138,7 +137,6 @@ def _section(
             figures.append((drawing.name, image, drawing.numbers))
 
     return {
-        "title": benchmark_title(name),
         "file": re.sub(r"[^\w.-]+", "-", name).strip("-."),
         "benchmark": benchmark,
         "scored": _scoring_dates(provenance),
@@ -157,8 +155,8 @@ def _section(
 
 def _scoring_dates(provenance: Mapping[str, Provenance]) -> str:
     """The day on which the models were scored, or the first and the last day."""
-    started = [str(entry.get("started", "")) for entry in provenance.values()]
-    days = sorted({time[:10] for time in started} - {""})
+    started = {str(entry.get("started", ""))[:10] for entry in provenance.values()}
+    days = sorted(started - {""})
     return " to ".join(dict.fromkeys(days[:1] + days[-1:]))
 
 

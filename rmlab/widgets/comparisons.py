@@ -67,12 +67,11 @@ class Comparisons:
     def __init__(
         self, table: pd.DataFrame, responses: pd.DataFrame | None = None
     ) -> None:
-        is_scores = isinstance(table, pd.DataFrame) and "score" in table
+        is_scores = "score" in table
+        pairs = as_pairs(table)
+        self.table = pairs
         if is_scores:
             self.table = tables.check_scores(table, allow_missing=True)
-        else:
-            self.table = tables.check_pairs(table)
-        pairs = as_pairs(self.table)
         self.benchmark = benchmark_of(self.table)
         outcome = np.asarray(pairs["outcome"].cat.codes, np.int8)
         self.has_margins = bool(pairs["margin"].notna().any())
@@ -125,7 +124,7 @@ class Comparisons:
         """The values that each field of `Selection` may have."""
         choices = {
             "models": self.models,
-            "domain": self.prompts["domain"].unique().tolist(),
+            "domain": [*self.prompts["domain"].unique()],
             "subset": [*self.prompts["subset"].unique(), *self.benchmark.sections],
             "cell": list(STYLES),
             "level": list(LEVELS),
@@ -139,11 +138,9 @@ class Comparisons:
     @cached_property
     def searchable(self) -> list[str]:
         """The id of every prompt and its texts, in lower case."""
-        if self.responses is None:
-            return self.prompts["id"].str.lower().tolist()
+        assert self.responses is not None
         texts = self.responses["response"].map(markup.prompt_text)
-        by_prompt = texts.groupby(self.answers["number"])
-        answers = by_prompt.agg("\n".join)
+        answers = texts.groupby(self.answers["number"]).agg("\n".join)
         prompts = self.prompts["prompt"].map(markup.prompt_text)
         whole = self.prompts["id"] + "\n" + prompts + "\n" + answers
         return whole.str.lower().tolist()
@@ -262,7 +259,7 @@ def _cut_note(text: object) -> str:
 
 
 def _shorten_prompt(prompt: object) -> str:
-    """The beginning of a prompt on one line."""
+    """The first characters of a prompt on one line."""
     text = visible(markup.prompt_text(prompt))
     return " ".join(text[:_HEAD].split())
 

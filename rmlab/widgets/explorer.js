@@ -1,4 +1,4 @@
-// The explorer: from a number to the prompts behind it and their answers. A plain ES module with two doors: `render`
+// The explorer: from a number to the prompts behind it and their answers. A plain ES module with two entry points: `render`
 // for anywidget in Jupyter, where texts and token rewards come from the kernel, and `mountExplorer` for a page of its
 // own, where they stand in the page. Everything from data enters the page as text (textContent); only HTML that the
 // Python side has rendered and sanitised is set as HTML.
@@ -831,7 +831,7 @@ class Explorer {
   }
 }
 
-// -------------------------------------------------------------------------------------------------- The door of Jupyter
+// ------------------------------------------------------------------------------------------------- Entry from Jupyter
 function kernelSource(model) {
   const waiting = new Map();
   const ask = (kind, about) => new Promise((resolve, reject) => {
@@ -889,7 +889,7 @@ function render({model, el}) {
 
 export default {render};
 
-// ---------------------------------------------------------------------------------------------- The door of a page alone
+// ---------------------------------------------------------------------------------------------- Entry from a page alone
 // The selection as the part of an address behind "#", and back.
 function toAddress(selection) {
   const parts = new URLSearchParams();

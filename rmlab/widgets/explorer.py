@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.resources import files
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -209,17 +208,15 @@ class View:
         widget.send({"id": message["id"], **reply})
 
     def _token_rewards(self, answer: int) -> object:
-        if self._scorer is None or self.data.responses is None:
-            return None
+        assert self._scorer is not None
+        assert self.data.responses is not None
         row = self.data.responses.iloc[answer]
         rewards = token_rewards(self._scorer, row["prompt"], row["response"])
-        values = rewards.astype(object)
-        return values.where(values.notna(), None).to_dict("list")
+        return rewards.astype(object).where(rewards.notna(), None).to_dict("list")
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, object]:
         bundle: Any = self.widget._repr_mimebundle_(**options)
-        data = bundle[0] if isinstance(bundle, tuple) else bundle
-        return {**data, "text/plain": repr(self)}
+        return {**bundle[0], "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         n_prompts = f"{len(self.frame)} of {len(self.data.prompts)} prompts"
@@ -258,8 +255,6 @@ def check_selection(data: Comparisons, selection: Selection) -> Selection:
 def _check_choices(data: Comparisons, selection: Selection) -> None:
     """Whether each field has one of its values."""
     for name, choices in data.choices.items():
-        if name == "outcome" and len(selection.models) < 2:
-            choices = [*OUTCOMES]
         values = getattr(selection, name)
         if not isinstance(values, tuple):
             values = (values,)
@@ -289,13 +284,8 @@ def _check_shapes(data: Comparisons, selection: Selection) -> None:
 
 
 def _is_range(margin: tuple[Any, ...]) -> bool:
-    if len(margin) != 2:
-        return False
-    for limit in margin:
-        if limit is not None and not isinstance(limit, Real):
-            return False
-    low, high = margin
-    return low is None or high is None or bool(low <= high)
+    limits = [limit for limit in margin if limit is not None]
+    return len(margin) == 2 and limits == sorted(limits)
 
 
 def matching_prompts(data: Comparisons, selection: Selection) -> pd.DataFrame:
