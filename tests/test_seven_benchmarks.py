@@ -1,5 +1,5 @@
 """PPE and CodeRewardBench: their rows, and numbers equal to plain loops; several
-benchmarks in one table.
+benchmarks in one command and one table.
 """
 
 from collections import defaultdict
@@ -185,7 +185,15 @@ def seven(sets, votes, tmp_path):
     }
 
 
-def test_all_seven_are_one_table_with_their_mean(seven):
+def test_one_command_scores_all_seven_and_compares_them(seven, tmp_path, main):
+    places = []
+    for name, place in seven.items():
+        places += ["--benchmarks", f"{name}={place}"]
+    page, store = tmp_path / "report.html", tmp_path / "store"
+    words = ["report", "longest", "shortest", "--benchmarks", "all", *places]
+    code, _, err = main(*words, "--store", store, "-o", page)
+    assert code == 0, err
+    assert page.stat().st_size > 10_000
     scores = [by_length(load(name, path=place)) for name, place in seven.items()]
     row = rmlab.report.compare_benchmarks(scores).set_index("model").loc["longest"]
     alone = [rmlab.summary(table)["overall"].iloc[0] for table in scores]

@@ -11,7 +11,17 @@ from typing import Any
 import pandas as pd
 from typer import Exit
 
-from rmlab import checks, io, judges, metrics, records, scorers, scoring, tables
+from rmlab import (
+    baselines,
+    checks,
+    io,
+    judges,
+    metrics,
+    records,
+    scorers,
+    scoring,
+    tables,
+)
 from rmlab.cli.options import (
     BENCHMARK,
     TRUNCATE,
@@ -33,7 +43,6 @@ from rmlab.judges.kinds import FAILED, PairJudge
 from rmlab.records import SUFFIXES, Row
 from rmlab.scoring import REWARD
 from rmlab.scoring.texts import list_texts
-from rmlab.scoring.walk import ready_scorers
 from rmlab.tables import DataError
 from rmlab.text import line
 
@@ -109,7 +118,7 @@ class Score(RewardModel, Run, Texts):
         not needed.
         """
         source = self.tokenizer if self.url else model
-        if source is None or model in ready_scorers():
+        if source is None or model in baselines.ALL:
             texts = list_texts(responses, tables.KEY, lists=False)
             return {"model": model, "texts": len(texts.distinct)}
 
