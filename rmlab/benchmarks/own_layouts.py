@@ -98,7 +98,7 @@ def _flatten(value: object) -> list[object]:
     if not isinstance(value, list):
         return [value]
     values = []
-    pending = [value]
+    pending: list[object] = [value]
     while pending:
         part = pending.pop()
         if isinstance(part, list):
